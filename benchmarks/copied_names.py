@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from minitransformer import Translator
-from minitransformer.demo.words import DATA
+from minitransformer.extras.demo.words import DATA
 
 CANDIDATES = """
 Obama Merkel Trump Biden Putin Macron Zelensky Musk Einstein Newton Darwin Mozart Beethoven Picasso Goethe Shakespeare

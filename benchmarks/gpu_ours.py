@@ -25,7 +25,7 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training.graph import CapturedStep
-from minitransformer.training.trainer import Trainer
+from minitransformer.training.loop import Trainer
 from parallel.communicator import SerialCommunicator
 
 N_UPDATES = 4  # launched and captured, then replayed three times

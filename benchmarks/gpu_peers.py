@@ -196,7 +196,7 @@ def train_recipe(card: Card) -> dict[str, Any]:
     """
     from minitransformer.config import RunConfig  # noqa: PLC0415 (contestants need none of these)
     from minitransformer.config.checks import with_changes  # noqa: PLC0415
-    from minitransformer.training.train import train  # noqa: PLC0415
+    from minitransformer.training.run import train  # noqa: PLC0415
 
     start, changes = time.time(), tomllib.loads(RECIPE.read_text(encoding="utf-8"))
     config = with_changes(RunConfig.of_preset(changes.pop("preset")), changes)

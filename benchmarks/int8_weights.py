@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import get_args
 
-from minitransformer.evaluation.bleu import bleu
+from minitransformer.inference.bleu import bleu
 from minitransformer.inference.translator import Translator, WeightsDtype
 
 

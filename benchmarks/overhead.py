@@ -30,8 +30,7 @@ from autograd.optim import Adam
 from minitransformer import Batch, Transformer, presets
 from minitransformer.config import TrainingConfig
 from minitransformer.system.memory import keep_freed_memory
-from minitransformer.training.gradient import GradientAccumulator
-from minitransformer.training.step import TrainingStep
+from minitransformer.training.update import GradientAccumulator, TrainingStep
 from parallel.reducer import LocalReducer
 
 UPDATES = 3  # of the loop, in one turn

@@ -14,10 +14,10 @@ import itertools
 from pathlib import Path
 
 from minitransformer.data.prepare import PreparedData
+from minitransformer.extras.parsing.penn import read_trees
+from minitransformer.extras.parsing.plain import plain
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.model.transformer import Transformer
-from minitransformer.parsing.penn import read_trees
-from minitransformer.parsing.plain import plain
 from minitransformer.system.threads import available_cores
 
 

@@ -26,10 +26,9 @@ from autograd.optim import Adam
 from minitransformer import Batch, Transformer
 from minitransformer.system.memory import keep_freed_memory
 from minitransformer.system.threads import available_cores
-from minitransformer.training.checkpoint import Snapshot
-from minitransformer.training.gradient import GradientAccumulator
+from minitransformer.training.checkpoint import CheckpointWriter, Snapshot
 from minitransformer.training.state import TrainingState
-from minitransformer.training.writer import CheckpointWriter
+from minitransformer.training.update import GradientAccumulator
 
 
 class Updates:

@@ -27,7 +27,7 @@ from pathlib import Path
 from contest import describe_machine
 
 from minitransformer import Translator
-from minitransformer.demo import demo_corpus
+from minitransformer.extras.demo import demo_corpus
 
 SERVE = "import sys, cli.serve; sys.exit(cli.serve.main())"
 

@@ -27,7 +27,8 @@ from minitransformer.data.store import TokenStore, write_store
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.memory import keep_freed_memory
 from minitransformer.system.threads import allowed_cores, available_cores
-from minitransformer.training.trainer import Trainer, reducer_for
+from minitransformer.training.loop import Trainer
+from minitransformer.training.open_run import reducer_for
 from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import communicator
 from parallel.placement import share_of_cores

@@ -11,7 +11,7 @@ from typing import Literal
 
 from cli.command import run_command, say
 from cli.options import Positional, parse_options
-from minitransformer.convert.certificate import (
+from minitransformer.extras.convert.certificate import (
     CERTIFICATE_FILE,
     SIDES,
     OtherModel,
@@ -21,7 +21,7 @@ from minitransformer.convert.certificate import (
     require_side,
     write_certificate,
 )
-from minitransformer.convert.formats import (
+from minitransformer.extras.convert.formats import (
     FORMATS,
     READABLE,
     WRITABLE,
@@ -30,7 +30,7 @@ from minitransformer.convert.formats import (
     recognise,
     require_writable,
 )
-from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.model.storage import Storage
 
 DESCRIPTION = "Convert a model from another program's format to ours, or from ours to another program's."

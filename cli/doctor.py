@@ -21,13 +21,13 @@ from cli.command import all_end_together, run_command, say
 from cli.explain_compat import OTHERS, explain_compat
 from cli.run_options import RunStart, parse_run_options
 from minitransformer.config import RunConfig
-from minitransformer.system.placement import choose_placements
-from minitransformer.training.doctor.finding import Finding, merged
-from minitransformer.training.doctor.machine import machine, shared_memory
-from minitransformer.training.doctor.plan import plan, precision
-from minitransformer.training.doctor.replay import diagnosis
-from minitransformer.training.doctor.together import together
-from minitransformer.training.resolve import resolve
+from minitransformer.extras.doctor.check import diagnosis
+from minitransformer.extras.doctor.finding import Finding, merged
+from minitransformer.extras.doctor.machine import machine, shared_memory
+from minitransformer.extras.doctor.plan import plan, precision
+from minitransformer.extras.doctor.together import together
+from minitransformer.system.ranks import choose_placements
+from minitransformer.training.open_run import resolve
 from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import LaunchError, communicator, is_first_launched_here, n_launched_here, rank_launched
 from parallel.placement import Placement

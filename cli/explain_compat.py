@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from minitransformer.config import RunConfig
-from minitransformer.paper.compatibility import CONVENTIONS, conventions_of, penalties
-from minitransformer.paper.switch_effects import Subject, Switch, switches
+from minitransformer.extras.paper.compatibility import CONVENTIONS, conventions_of, penalties
+from minitransformer.extras.paper.switch_effects import Subject, Switch, switches
 
 OTHERS = tuple(name for name in CONVENTIONS if name != "paper")
 LENGTHS = (5, 20, 80)

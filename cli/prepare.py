@@ -15,8 +15,8 @@ from minitransformer.data.download import download
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.prepare import prepare
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.parsing.treebank import corpus_of
-from minitransformer.training.run_data import has_begun
+from minitransformer.inference.task import task_of
+from minitransformer.training.open_run import has_begun
 
 DESCRIPTION = """Turn raw parallel text into token ids: train the subword tokenizer, encode, drop and count unusable
 pairs. The files and presets of minitransformer-train set the same options here: "run", and all in the table [data]."""
@@ -55,7 +55,7 @@ def prepare_data(arguments: Sequence[str]) -> int:
         )
     if options.download:
         download(options.data)
-    prepare(options.data, options.data.directory or options.run / "data", corpus_of, given)
+    prepare(options.data, options.data.directory or options.run / "data", task_of(options.data).corpus, given)
     return 0
 
 

@@ -11,12 +11,12 @@ from cli.command import run_command, say
 from cli.options import Positional, as_text, parse_kind
 from cli.report_training import TrainingReportOptions, report_training
 from minitransformer.config import RunConfig
+from minitransformer.extras.report.attended import AttendedPair, PictureKind, attended_pair
+from minitransformer.extras.report.errors import PICTURES, ReportError, check_suffix
+from minitransformer.extras.report.merging import merge_words
+from minitransformer.extras.report.page import attention_page
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
-from minitransformer.report.attended import AttendedPair, PictureKind, attended_pair
-from minitransformer.report.errors import PICTURES, ReportError, check_suffix
-from minitransformer.report.merging import merge_words
-from minitransformer.report.page import attention_page
 from minitransformer.system.errors import import_extra
 from minitransformer.system.files import write_text
 
@@ -117,8 +117,8 @@ def check_picture_options(options: AttentionOptions) -> None:
 
 def draw(pair: AttendedPair, options: AttentionOptions) -> None:
     """Write a picture of the kinds, layers and heads that the options name."""
-    from minitransformer.report.picture import attention_picture  # noqa: PLC0415
-    from minitransformer.report.saving import save_picture  # noqa: PLC0415
+    from minitransformer.extras.report.picture import attention_picture  # noqa: PLC0415
+    from minitransformer.extras.report.saving import save_picture  # noqa: PLC0415
 
     layers = chosen("layers", options.layers, pair.depth(options.kinds))
     heads = chosen("heads", options.heads, pair.weights.encoder.shape[1])

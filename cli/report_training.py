@@ -8,9 +8,9 @@ from pathlib import Path
 from cli.command import say
 from cli.options import Positional
 from minitransformer.config import RunConfig
-from minitransformer.report.errors import PICTURES, check_suffix
-from minitransformer.report.run_page import run_page
-from minitransformer.report.run_record import read_runs
+from minitransformer.extras.report.errors import PICTURES, check_suffix
+from minitransformer.extras.report.run_page import run_page
+from minitransformer.extras.report.run_record import read_runs
 from minitransformer.system.errors import import_extra
 from minitransformer.system.files import write_text
 
@@ -36,8 +36,8 @@ def report_training(options: TrainingReportOptions) -> int:
         write_text(options.output, run_page(runs))
     else:
         import_extra("report", "matplotlib")
-        from minitransformer.report.run_picture import run_picture  # noqa: PLC0415
-        from minitransformer.report.saving import save_picture  # noqa: PLC0415
+        from minitransformer.extras.report.run_picture import run_picture  # noqa: PLC0415
+        from minitransformer.extras.report.saving import save_picture  # noqa: PLC0415
 
         save_picture(run_picture(runs), options.output)
     say(f"wrote {options.output}")

@@ -12,8 +12,8 @@ from cli.command import run_command, say
 from cli.options import parse_kind
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
-from minitransformer.paper.complexity.layout import as_json, markdown
-from minitransformer.paper.complexity.table import measure_table
+from minitransformer.extras.paper.complexity.layout import as_json, markdown
+from minitransformer.extras.paper.complexity.table import measure_table
 from minitransformer.system.errors import import_extra
 from minitransformer.system.files import atomic_write
 from minitransformer.system.provenance import code_version
@@ -56,8 +56,8 @@ def reproduce_table1(options: Table1Options) -> int:
     if options.repeats < 1:
         raise ConfigError(f"--repeats must be at least 1, got {options.repeats}")
     import_extra("report", "matplotlib")  # check this before minutes of measuring
-    from minitransformer.paper.complexity.picture import complexity_picture  # noqa: PLC0415
-    from minitransformer.report.saving import save_picture  # noqa: PLC0415
+    from minitransformer.extras.paper.complexity.picture import complexity_picture  # noqa: PLC0415
+    from minitransformer.extras.report.saving import save_picture  # noqa: PLC0415
 
     with atomic_write(options.output / "table1.json") as unfinished:  # fails early if the directory is unwritable
         rows = measure_table(quick=options.quick, repeats=options.repeats)

@@ -15,9 +15,9 @@ from cli.run_options import start_of
 from minitransformer.data.prepare import PreparedData
 from minitransformer.data.sources import text_files
 from minitransformer.data.survey import CorpusError
-from minitransformer.paper.claims import comparisons
-from minitransformer.paper.table3 import Experiment, Result, Scale, rows_named
-from minitransformer.paper.table3_report import (
+from minitransformer.extras.paper.claims import comparisons
+from minitransformer.extras.paper.table3 import Experiment, Result, Scale, rows_named
+from minitransformer.extras.paper.table3_report import (
     as_markdown,
     claims_as_markdown,
     outcomes_as_markdown,

@@ -14,7 +14,7 @@ from cli.options import parse_known, parse_options
 from minitransformer.config import ConfigError, RunConfig, presets
 from minitransformer.config.checks import with_changes
 from minitransformer.config.presets import head_size_advice
-from minitransformer.paper.compatibility import CONVENTIONS, compatible
+from minitransformer.extras.paper.compatibility import CONVENTIONS, compatible
 from minitransformer.training.pretrained import fine_tuning
 from parallel.launch import rank_launched
 

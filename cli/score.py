@@ -13,9 +13,15 @@ from cli.score_compare import CompareOptions, score_compare
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.data.corpus import check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
-from minitransformer.evaluation.audit import Language, audit
-from minitransformer.evaluation.bleu import bleu, chrf
-from minitransformer.evaluation.length_penalty import (
+from minitransformer.extras.paper.audit import Language, audit
+from minitransformer.extras.parsing.evalb import COLLINS, compare, with_tags_of
+from minitransformer.extras.parsing.evalb_report import read_parameters, report
+from minitransformer.extras.parsing.linear import WORD
+from minitransformer.extras.parsing.parser import require_translator
+from minitransformer.extras.parsing.penn import read_gold_trees, read_tree_lines
+from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.bleu import bleu, chrf
+from minitransformer.inference.length_penalty import (
     ALPHAS,
     Choice,
     choose_alpha,
@@ -23,14 +29,8 @@ from minitransformer.evaluation.length_penalty import (
     store_alpha,
     try_alphas,
 )
-from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator, load_with_tokenizer
-from minitransformer.parsing.evalb import COLLINS, compare, with_tags_of
-from minitransformer.parsing.evalb_report import read_parameters, report
-from minitransformer.parsing.linear import WORD
-from minitransformer.parsing.parser import require_translator
-from minitransformer.parsing.penn import read_gold_trees, read_tree_lines
 from minitransformer.system.provenance import code_version
 from minitransformer.system.threads import available_cores
 

@@ -9,7 +9,7 @@ from cli.command import say
 from cli.options import Positional
 from minitransformer.data.corpus import check_aligned
 from minitransformer.data.survey import CorpusError, read_lines
-from minitransformer.evaluation.comparison import PairedTestName, compare_systems, comparison_table
+from minitransformer.extras.report.comparison import PairedTestName, compare_systems, comparison_table
 from minitransformer.system.provenance import code_version
 
 

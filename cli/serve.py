@@ -15,13 +15,13 @@ from autograd.kernel_registry import KernelChoice, references_only
 from cli.command import run_command, say
 from cli.options import parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
+from minitransformer.extras.parsing.parser import require_translator
+from minitransformer.extras.serve.languages import languages_of
+from minitransformer.extras.serve.translation_queue import TranslationQueue
+from minitransformer.extras.serve.translation_request import Limits
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator, WeightsDtype
 from minitransformer.model.files import require_weights
-from minitransformer.parsing.parser import require_translator
-from minitransformer.serve.languages import languages_of
-from minitransformer.serve.translation_queue import TranslationQueue
-from minitransformer.serve.translation_request import Limits
 from minitransformer.system.errors import import_extra
 
 DESCRIPTION = """Serve translations: a page for people, and a JSON API that programs for LibreTranslate can use.
@@ -112,10 +112,10 @@ def _serve(options: ServeOptions) -> None:
     search = SearchConfig(beam=options.beam, alpha=options.alpha)
     for module in ("starlette", "uvicorn", "prometheus_client"):
         import_extra("serve", module)
-    from minitransformer.serve.app import create_app  # noqa: PLC0415
-    from minitransformer.serve.guard import is_loopback  # noqa: PLC0415
-    from minitransformer.serve.metrics import Metrics  # noqa: PLC0415
-    from minitransformer.serve.server import address_of, listen, run_server  # noqa: PLC0415
+    from minitransformer.extras.serve.app import create_app  # noqa: PLC0415
+    from minitransformer.extras.serve.guard import is_loopback  # noqa: PLC0415
+    from minitransformer.extras.serve.metrics import Metrics  # noqa: PLC0415
+    from minitransformer.extras.serve.server import address_of, listen, run_server  # noqa: PLC0415
 
     is_local = is_loopback(options.host)
     require_weights(options.run)

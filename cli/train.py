@@ -12,10 +12,10 @@ from cli.console import log_console
 from cli.entry import INTERRUPTED
 from cli.run_options import RunStart, parse_run_options
 from minitransformer.config import RunConfig
-from minitransformer.training.callbacks import Callback, ProgressBar
-from minitransformer.training.callbacks.tensorboard import TensorBoard
-from minitransformer.training.resume_check import verify_resume
-from minitransformer.training.train import train as train_run
+from minitransformer.extras.doctor.check import verify_resume
+from minitransformer.extras.report.run_page import ReportPage
+from minitransformer.training.callbacks import Callback, ProgressBar, TensorBoard
+from minitransformer.training.run import train as train_run
 from parallel.communicator import Communicator
 from parallel.launch import communicator
 
@@ -61,12 +61,13 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
     if options.verify_resume is not None:
         verify_resume(options, world, options.verify_resume)
         return 0
-    callbacks: list[Callback] = [bar, TensorBoard(options.run)] if options.tensorboard and world.rank == 0 else [bar]
+    callbacks: list[Callback] = [bar]
+    if world.rank == 0:
+        callbacks += [ReportPage(options.run), *([TensorBoard(options.run)] if options.tensorboard else [])]
     if not train_run(options, world=world, callbacks=callbacks).is_complete:
         return INTERRUPTED
-    is_treebank = options.data.is_treebank
-    use = "parse with minitransformer-parse" if is_treebank else "translate with minitransformer-translate"
-    bar.print(f"done: {use} --run {shlex.quote(str(options.run))}")
+    verb = "parse" if options.data.task == "parsing" else "translate"
+    bar.print(f"done: {verb} with minitransformer-{verb} --run {shlex.quote(str(options.run))}")
     return 0
 
 

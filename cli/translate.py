@@ -18,6 +18,7 @@ from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import is_memory
 from minitransformer.data.file_kinds import is_compressed
+from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.memories import Languages, MemoryTranslator, groups_of_input, languages_between
 from minitransformer.inference.prefix import Prefixes
@@ -35,7 +36,6 @@ from minitransformer.inference.stream import (
 )
 from minitransformer.inference.translator import Translator, WeightsDtype
 from minitransformer.inference.unknown import UnknownCharacters
-from minitransformer.parsing.parser import require_translator
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
 With --n-best N: up to N lines for each, as "line number <TAB> score <TAB> log-probability <TAB> translation".

@@ -39,7 +39,7 @@ from minitransformer.model.transformer import Transformer  # noqa: E402
 
 if TYPE_CHECKING:
     from minitransformer.training.pretrained import fine_tuning
-    from minitransformer.training.train import train
+    from minitransformer.training.run import train
 
 __all__ = [
     "Batch",
@@ -54,7 +54,7 @@ __all__ = [
     "train",
 ]
 
-_OF_TRAINING = {"fine_tuning": "minitransformer.training.pretrained", "train": "minitransformer.training.train"}
+_OF_TRAINING = {"fine_tuning": "minitransformer.training.pretrained", "train": "minitransformer.training.run"}
 
 
 def __getattr__(name: str) -> Any:

@@ -85,12 +85,12 @@ TESTS = {  # the nearest first: it kills most
     "autograd/kernels/cpu/top_k.py": f"{UNIT}/test_top_k.py",
     "minitransformer/model/masks.py": f"{MODEL}/test_masking.py {MODEL}/test_packing.py",
     "minitransformer/config/checks.py": f"{CONFIG_TESTS}/test_checks.py {CONFIG_TESTS}/test_presets.py",
-    "minitransformer/training/schedule.py": f"{RUN}/test_schedule.py",
-    "minitransformer/training/gradient.py": f"{TREE} {TRAINER} {ON_GPU}",
-    "minitransformer/training/step.py": f"{TRAINER} {DIVERGENCE} {RANKS_TRAIN} {ON_GPU}",
-    "minitransformer/training/cursor.py": f"{RUN}/test_cursor.py",
+    "minitransformer/training/update.py": (
+        f"{RUN}/test_schedule.py {TREE} {TRAINER} {DIVERGENCE} {RANKS_TRAIN} {ON_GPU}"
+    ),
+    "minitransformer/data/batching.py": "tests/minitransformer/data/test_batch_order.py",
     "minitransformer/training/state.py": f"{RUN}/test_checkpoint.py {ACCOUNT} {STAGES} {DIVERGENCE} {TRAINER}",
-    "minitransformer/training/trainer.py": (
+    "minitransformer/training/loop.py": (
         f"{TRAINER} {DIVERGENCE} {LOOP} {ACCOUNT} {MPI}::test_training_resumed_in_another_number_of_processes"
         f"_gives_the_same_bits {MPI}::test_every_rank_reads_its_own_part_of_a_batch_and_says_how_long_all_waited"
     ),
@@ -98,17 +98,15 @@ TESTS = {  # the nearest first: it kills most
         f"{RUN}/test_open_run.py {RUN}/test_lost_directory.py tests/cli/test_differing_ranks.py"
         f" {REDUCER}::test_training_says_where_its_processes_are_and_how_gradients_travel"
     ),
-    "minitransformer/training/final_model.py": (
+    "minitransformer/training/run.py": (
         f"{RUN}/test_final_weights.py {RUN}/test_open_run.py {RUN}/test_lost_directory.py"
     ),
-    "minitransformer/training/callbacks/divergence.py": f"{STAGES} {DIVERGENCE} {TRAINER} {FAULTS}",
-    "minitransformer/training/callbacks/stage.py": STAGES,
-    "minitransformer/training/callbacks/checkpoint_stage.py": (
+    "minitransformer/training/divergence.py": f"{STAGES} {DIVERGENCE} {TRAINER} {FAULTS}",
+    "minitransformer/training/checkpoint.py": (
         f"{STAGES} {LOOP} {TRAINER} {MPI}::test_a_rank_whose_parameters_are_others_is_found_before_they_are_saved"
     ),
-    "minitransformer/training/callbacks/validation_stage.py": f"{STAGES} {LOOP} {TRAINER} {RUN}/test_lost_directory.py",
-    "minitransformer/training/callbacks/log_stage.py": f"{STAGES} {TRAINER}",
-    "minitransformer/training/callbacks/interrupt.py": f"{TRAINER} {LOOP}",
+    "minitransformer/training/validation.py": f"{STAGES} {LOOP} {TRAINER} {RUN}/test_lost_directory.py",
+    "minitransformer/training/interrupt.py": f"{TRAINER} {LOOP}",
     "minitransformer/inference/beam.py": f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py",
     "minitransformer/inference/device_search.py": f"{SEARCH}/test_device_search.py",
     "minitransformer/inference/search.py": f"{SEARCH}/test_beam.py",

@@ -24,6 +24,7 @@ MAY_IMPORT = {
 FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 LONGEST_FILE, LONGEST_FUNCTION = 600, 60
 HALF_OF_FILES = 200  # lines
+MOST_LINES_OF_CORE = 10_500
 
 
 def module_of(path: Path) -> str:
@@ -85,7 +86,8 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 
 def package_of(module: str) -> str:
     """Return the sub-package of ``minitransformer`` that a module belongs to; of other modules their package."""
-    return ".".join(module.split(".")[: 2 if module.startswith("minitransformer.") else 1])
+    depth = 3 if module.startswith("minitransformer.extras.") else 2
+    return ".".join(module.split(".")[: depth if module.startswith("minitransformer.") else 1])
 
 
 def test_no_sub_package_imports_itself_through_another() -> None:
@@ -96,10 +98,27 @@ def test_no_sub_package_imports_itself_through_another() -> None:
     order.prepare()  # raises CycleError, which names the cycle
 
 
-def test_the_top_of_minitransformer_is_thirteen_sub_packages() -> None:
-    names = {module.split(".")[1] for path in FILES if (module := module_of(path)).startswith("minitransformer.")}
-    assert len(names) == 13
-    assert all((ROOT / "minitransformer" / name).is_dir() for name in names)
+CORE = {"config", "data", "inference", "model", "system", "training"}
+EXTRAS = {"convert", "demo", "doctor", "paper", "parsing", "report", "serve"}
+
+
+def test_minitransformer_is_a_core_and_extras_that_it_does_not_import() -> None:
+    packages = {
+        path.parent.relative_to(ROOT / "minitransformer").parts[:2] for path in FILES if "minitransformer" in path.parts
+    }
+    assert packages == {(), ("extras",)} | {(name,) for name in CORE} | {("extras", name) for name in EXTRAS}
+    for module, imports in graph().items():
+        if not module.startswith(("minitransformer.extras", "cli")):
+            assert not [name for name in imports if name.startswith("minitransformer.extras")], module
+
+
+def test_the_core_is_small() -> None:
+    files = [path for name in CORE for path in (ROOT / "minitransformer" / name).rglob("*.py")]
+    assert sum(path.read_text(encoding="utf-8").count("\n") for path in files) <= MOST_LINES_OF_CORE
+
+
+def test_the_training_loop_depends_on_few_modules() -> None:
+    assert len(graph()["minitransformer.training.loop"]) <= 14
 
 
 def test_cupy_is_imported_in_one_file() -> None:
@@ -111,7 +130,7 @@ def test_cupy_is_imported_in_one_file() -> None:
 def test_the_packages_of_the_server_are_imported_in_one_folder() -> None:
     web = {"starlette", "uvicorn", "prometheus_client"}
     importing = [path for path in FILES if web & {name.split(".")[0] for name in imported_modules(path)}]
-    assert {path.parent for path in importing} == {ROOT / "minitransformer" / "serve"}
+    assert {path.parent for path in importing} == {ROOT / "minitransformer" / "extras" / "serve"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)

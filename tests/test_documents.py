@@ -152,7 +152,7 @@ def test_commands_of_the_results_leave_nothing_out(document: str) -> None:
 def test_recipes_are_options(recipe: Path) -> None:
     config = read_options(["--config", str(recipe)])
     assert config.run == Path("runs") / recipe.stem
-    assert config.data.train_source or config.data.is_treebank
+    assert config.data.train_source or config.data.train_trees
     assert all(re.fullmatch(r".+:[0-9a-f]{64}", entry) for entry in config.data.sha256)
     named = {entry.rpartition(":")[0] for entry in config.data.sha256}
     if config.data.download_from:

@@ -13,6 +13,7 @@ from minitransformer.config.checks import COUNT, ConfigError, require, require_b
 
 TokenizerType = Literal["bpe", "unigram", "word"]
 LeafSymbols = Literal["normalised", "tags"]
+TaskName = Literal["translation", "demonstration", "parsing"]
 
 _BOUNDS = {
     "held_out": COUNT, "vocabulary_size": (4, 2**31),  # three ids are reserved: unknown, start and end
@@ -85,11 +86,11 @@ class DataConfig:
                     f"expected as many files in data.{side_b} as in data.{side_a}; got {len(b)} and {len(a)}"
                 )
         require(len(self.languages) in (0, 2), "data.languages", "the codes of source and target", self.languages)
-        if bool(self.train_trees) != bool(self.validation_trees) or (self.is_treebank and self.train_source):
+        if bool(self.train_trees) != bool(self.validation_trees) or (self.train_trees and self.train_source):
             raise ConfigError("name both data.train_trees and data.validation_trees, or text, not one of each")
-        if self.is_treebank and self.joint_vocabulary:
+        if self.train_trees and self.joint_vocabulary:
             raise ConfigError("words and trees share no vocabulary: set data.joint_vocabulary = false")
-        if self.tokenizer == "word" and not self.is_treebank:
+        if self.tokenizer == "word" and not self.train_trees:
             raise ConfigError(
                 'data.tokenizer = "word" is for parsing: name data.train_trees, or set "bpe" or "unigram"'
             )
@@ -97,14 +98,11 @@ class DataConfig:
             raise ConfigError("validation files without training files: name data.train_source and data.train_target")
 
     @property
-    def is_demo(self) -> bool:
-        """True if the corpus is the generated demo corpus."""
-        return not self.train_source and not self.is_treebank
-
-    @property
-    def is_treebank(self) -> bool:
-        """True if targets are trees."""
-        return bool(self.train_trees)
+    def task(self) -> TaskName:
+        """The task: "parsing" if targets are trees, "demonstration" if no files are named."""
+        if self.train_trees:
+            return "parsing"
+        return "translation" if self.train_source else "demonstration"
 
     @property
     def remedy_if_missing(self) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from autograd.array import IntArray
 from autograd.random import StreamId, permutation
-from minitransformer.data.store import Pairs
+from minitransformer.data.store import Pairs, TrainingPairs
 from minitransformer.model.batch import Batch
 
 POOL = 128  # batches per pool; pairs are sorted by length within a pool, and pools differ between epochs
@@ -60,6 +61,49 @@ def cut_into_micro_batches(indices: IntArray, lengths: IntArray, n_micro_batches
         (middles * n_micro_batches / max(1, n_tokens.sum())).astype(np.int64), n_micro_batches - 1
     )
     return [indices[micro_batch_of_pair == micro_batch] for micro_batch in range(n_micro_batches)]
+
+
+class BatchOrder:
+    """The batches of a training, one after the other: a pure function of seed, epoch and the lengths of sentences."""
+
+    def __init__(self, store: TrainingPairs, batch_tokens: int, seed: int) -> None:
+        self._store, self._batch_tokens, self._seed = store, batch_tokens, seed
+        self._epoch, self._plan = -1, list[IntArray]()  # the epoch that was planned last, and its batches
+
+    def next(self, epoch: int, index: int, avoided: Collection[tuple[int, int]] = ()) -> tuple[IntArray, int, int]:
+        """Return the batch at this index of an epoch, as indices of pairs, its epoch, and the index after it.
+
+        At the end of an epoch it is the first batch of the next one.  Batches in ``avoided`` are skipped: pairs of
+        epoch and index.
+        """
+        while True:
+            plan = self.epoch(epoch)
+            if index >= len(plan):  # greater: the epoch has fewer batches than when the index was saved
+                epoch, index = epoch + 1, 0
+            elif (epoch, index) in avoided:
+                index += 1
+            else:
+                return plan[index], epoch, index + 1
+
+    def epoch(self, epoch: int) -> list[IntArray]:
+        """Return all batches of an epoch."""
+        if epoch != self._epoch:
+            lengths = self._store.of_epoch(epoch).lengths
+            self._plan = plan_epoch(lengths, self._batch_tokens, seed=self._seed, epoch=epoch)
+            self._epoch = epoch
+        return self._plan
+
+
+def read_micro_batches(
+    pairs: Pairs, batch: IntArray, n_micro_batches: int, wanted: Sequence[int]
+) -> tuple[list[Batch | None], list[IntArray]]:
+    """Cut a batch into micro-batches; read those with the ``wanted`` indices, None for one without pairs.
+
+    Also return the lengths of all micro-batches, end symbols included: an array (B, 2) for each.
+    """
+    cut = cut_into_micro_batches(batch, pairs.lengths, n_micro_batches)
+    read = [read_batch(pairs, cut[i]) if len(cut[i]) else None for i in wanted]
+    return read, [pairs.lengths[indices] + 1 for indices in cut]
 
 
 def read_batch(pairs: Pairs, indices: IntArray) -> Batch:

@@ -23,6 +23,9 @@ _log = logging.getLogger(__name__)
 class Corpus(Protocol):
     """Parallel text with a training part and a held-out part; both can be read repeatedly."""
 
+    targets_are_symbols: bool
+    """True if a target is a row of symbols, such as those of a tree, and no text of words."""
+
     @property
     def surveys(self) -> Mapping[Path, Survey]:
         """The survey of each file of the corpus."""
@@ -73,6 +76,7 @@ class FileCorpus:
     stride: int = 0
     surveys: Mapping[Path, Survey] = field(default_factory=dict)
     languages: Sequence[str] = ()
+    targets_are_symbols = False
 
     @classmethod
     def of(cls, config: DataConfig) -> FileCorpus:

@@ -44,7 +44,7 @@ class GivenTokenizer:
                 f"the run begins from the model in {directory}, which keeps its tokenizer. {'; '.join(different)}."
                 " Set what was expected, or leave these settings out"
             )
-        if self.extends and config.is_treebank:
+        if self.extends and config.train_trees:
             raise ConfigError("init_extend_vocabulary is for text: set it to false for a treebank")
 
     def is_of(self, tokenizer: Tokenizer, added: str | None) -> bool:

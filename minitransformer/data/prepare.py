@@ -12,7 +12,7 @@ from typing import Any
 
 from minitransformer.config import DataConfig
 from minitransformer.config.run import RUN_FILE
-from minitransformer.data.corpus import Corpus, Pair
+from minitransformer.data.corpus import Corpus, FileCorpus, Pair
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.selection import (
     HeldOut,
@@ -22,7 +22,7 @@ from minitransformer.data.selection import (
     worth_scoring,
     worth_training_on,
 )
-from minitransformer.data.sources import changed_files, text_corpus, text_files
+from minitransformer.data.sources import changed_files, text_files
 from minitransformer.data.store import TokenStore, shard_files, write_store
 from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer
@@ -94,11 +94,6 @@ class PreparedData:
         """Return whether a directory holds complete prepared data."""
         return (directory / MANIFEST).exists()
 
-    @property
-    def is_treebank(self) -> bool:
-        """True if targets are trees."""
-        return bool(self.manifest["config"].get("train_trees"))
-
     def store(self, split: str) -> TokenStore:
         """Return the token ids of "train" or "validation"."""
         return TokenStore(self.directory, split)
@@ -126,7 +121,7 @@ def _is_pair(value: object) -> bool:
 def prepare(
     config: DataConfig,
     directory: Path,
-    open_corpus: Callable[[DataConfig], Corpus] = text_corpus,
+    open_corpus: Callable[[DataConfig], Corpus] = FileCorpus.of,
     given: GivenTokenizer | None = None,
 ) -> PreparedData:
     """Read the corpus, train the tokenizer, unless one is given, and write token ids.
@@ -137,7 +132,7 @@ def prepare(
     process is writing it, or it holds a run or a model.
     """
     require_no_model(directory)
-    _log.info("reading the text" if not config.is_demo else "generating the demo corpus")
+    _log.info("generating the demo corpus" if config.task == "demonstration" else "reading the text")
     if missing := [path for path in text_files(config).values() if not path.exists()]:
         raise CorpusError(f"{missing[0]}: not found; {config.remedy_if_missing}")
     files = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
@@ -214,14 +209,14 @@ def _write(
 def _tokenizer_for(corpus: Corpus, config: DataConfig, given: GivenTokenizer | None) -> tuple[Tokenizer, str | None]:
     """Return a new tokenizer for a corpus, or the given one, and the characters that were appended to it."""
     if given is not None:
-        return (given.tokenizer, None) if config.is_treebank else given.for_text(corpus)
+        return (given.tokenizer, None) if corpus.targets_are_symbols else given.for_text(corpus)
     _log.info(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
     tokenizer = Tokenizer.train(
         _Rereadable(corpus.train),
         vocabulary_size=config.vocabulary_size,
         kind=config.tokenizer,
         joint=config.joint_vocabulary,
-        symbols=config.is_treebank,
+        symbols=corpus.targets_are_symbols,
     )
     return tokenizer, None
 

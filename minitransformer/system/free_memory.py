@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import resource
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +40,30 @@ def free_memory(n_processes: int) -> float:
         available = min(available, *_left_in_control_groups(), math.inf)
     share = available / n_processes
     return share if limit == resource.RLIM_INFINITY else min(share, limit - taken)
+
+
+@contextmanager
+def limited_memory(n_bytes: float) -> Iterator[None]:
+    """Let this process allocate at most ``n_bytes`` more within this context; beyond, NumPy raises MemoryError.
+
+    Without a limit Linux grants more than it has, and ends the process when it uses it.  Elsewhere nothing is limited.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = soft
+    with suppress(OSError, OverflowError):  # no Linux; or the free memory is not known, so ∞
+        taken = int((_PROC / "self/statm").read_text().split()[5]) * resource.getpagesize()  # proc(5): data and stack
+        limit = taken + int(n_bytes)
+        limit = limit if soft == resource.RLIM_INFINITY else min(limit, soft)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def format_bytes(n_bytes: float) -> str:
+    """Format a number of bytes in GB or MB."""
+    return f"{n_bytes / 1e9:,.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:,.1f} MB"
 
 
 def _left_in_control_groups() -> Iterator[float]:

@@ -16,14 +16,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 
-from autograd import to_device, to_host
+from autograd import namespace, to_device, to_host
 from autograd.array import Array
 from autograd.optim import Adam
 from minitransformer.config import ModelConfig, TrainingConfig
-from minitransformer.config.run import METRICS_FILE
+from minitransformer.config.run import METRICS_FILE, RUN_FILE
 from minitransformer.model.files import MODEL_FILES, load_model_files, write_model_files
 from minitransformer.model.transformer import Transformer, WeightsError
 from minitransformer.system.checksums import check_files, write_checksums
@@ -38,12 +39,18 @@ from minitransformer.system.files import (
     write_arrays,
     write_text,
 )
+from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.state import STATE_FILE, TrainingState, read_state
+from parallel.agreement import check_agreement, checksum
+from parallel.communicator import Communicator
+from parallel.reducer import GradientReducer
 
 _log = logging.getLogger(__name__)
 
 OPTIMIZER_FILE = "optimizer.safetensors"
+
 CHECKPOINT_FILES = (*MODEL_FILES, OPTIMIZER_FILE, STATE_FILE)
+
 _NAME = re.compile(r"step-(\d{8,})(\.replaced)?")
 
 
@@ -224,8 +231,8 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
     return {name: (total / len(paths)).astype(dtypes[name]) for name, total in sums.items()}
 
 
-def stale_checkpoints(averaged: Sequence[Path], last_step: int, config: TrainingConfig) -> str:
-    """Return a line naming older checkpoints that are averaged because later ones could not be written, or ""."""
+def stale_checkpoints(averaged: Sequence[Path], last_step: int, config: TrainingConfig) -> str | None:
+    """Return a line naming older checkpoints that are averaged because later ones could not be written, if any."""
     n_intervals = (last_step - 1) // config.checkpoint_every
     intervals = range(max(1, n_intervals + 2 - config.average_checkpoints), n_intervals + 1)
     wanted = [*(config.checkpoint_every * i for i in intervals), last_step]
@@ -233,7 +240,7 @@ def stale_checkpoints(averaged: Sequence[Path], last_step: int, config: Training
     missing = [f"update {step:,}" for step in wanted if step not in there]
     older = [path.name for step, path in there.items() if step < wanted[0]]
     if not missing or not older:
-        return ""
+        return None
     return (
         f"the average takes in {', '.join(older)}, older than the last {len(wanted)} intervals: there is no complete"
         f" checkpoint after {', '.join(missing)}"
@@ -298,3 +305,227 @@ def _remove(doomed: Iterable[Path], directory: Path) -> None:
         with suppress(FileNotFoundError):  # another process has renamed it already
             path.rename(temporary_path(path, "removed"))
     sync(directory)
+
+
+_log = logging.getLogger(__name__)
+
+
+class LostDirectoryError(CheckpointError):
+    """An error: the run's directory was moved or removed during training; ``kept_in`` holds the last state."""
+
+    def __init__(self, run: Path, kept_in: Path, step: int) -> None:
+        super().__init__(
+            f"{run}: was moved or removed while it trained ({RUN_FILE} is no longer there). The state after update"
+            f" {step:,} is in {kept_in}: give the same command with that as the run's directory, which goes on from"
+            " there; or, if you have moved the run, move that checkpoint to its others and go on where they are now"
+        )
+        self.kept_in = kept_in
+
+
+class CheckpointWriter:
+    """A writer of checkpoints on a thread of its own.
+
+    Training waits only for the copy, and for an earlier write that has not ended.  The memory of the copy is used again
+    for the next checkpoint: 12 bytes a parameter, on the host.
+
+    The thread is a daemon, so a process can end at once.  It then leaves an unfinished directory, which does not count
+    as a checkpoint.
+    """
+
+    def __init__(self, run: Path, *, keep: int) -> None:
+        self.run, self._keep = run, keep
+        self._weights: dict[str, np.ndarray] = {}
+        self._moments: dict[str, np.ndarray] = {}
+        self._thread: Thread | None = None
+        self._failure: Exception | None = None
+        self._is_watched = False
+
+    def watch(self) -> None:
+        """Expect ``run.json`` to stay in the run's directory, if it is there now."""
+        self._is_watched = (self.run / RUN_FILE).exists()
+
+    def is_lost(self) -> bool:
+        """Return whether the directory has been moved or removed since ``watch``.
+
+        If so, nothing may be written there.
+        """
+        try:
+            (self.run / RUN_FILE).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return self._is_watched
+        except OSError:  # such as a network that is down for a moment
+            return False
+        return False
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Copy the snapshot and begin to write it; return as soon as its arrays may change again."""
+        self.wait()
+        self._failure = None
+        copied = dataclasses.replace(
+            snapshot,
+            weights=_copied(snapshot.weights, self._weights),
+            moments=_copied(snapshot.moments, self._moments),
+        )
+        self._thread = Thread(target=self._write, args=(copied,), name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def failure(self) -> CheckpointError | None:
+        """Return the error of the last write and forget it; return None if there was none.
+
+        Raises: the error itself if it is not a CheckpointError.
+        """
+        error = self._failure
+        if error is None:  # do not assign here: the thread may set it right now
+            return None
+        self._failure = None
+        if isinstance(error, CheckpointError):
+            return error
+        raise error
+
+    def warn_of_failure(self) -> None:
+        """Log one warning if the last checkpoint could not be written; the next one may succeed.
+
+        Raises: LostDirectoryError if the directory is lost, because no later checkpoint can be written.
+        """
+        error = self.failure()
+        if isinstance(error, LostDirectoryError):
+            raise error
+        if error:
+            _log.warning(f"{error}; training goes on, and saves again at the next interval")
+
+    def finish(self) -> None:
+        """Wait until the last checkpoint is on the disk.  Raises: CheckpointError if it cannot be written."""
+        self.wait()
+        error = self.failure()
+        if error:
+            raise error
+
+    def wait(self) -> None:
+        """Wait until nothing is being written."""
+        if self._thread:
+            self._thread.join()
+            self._thread = None
+
+    def _write(self, snapshot: Snapshot) -> None:
+        failure: Exception | None = None
+        try:
+            if not self.is_lost():
+                save_checkpoint(self.run, snapshot, keep=self._keep)
+        except Exception as error:  # ``failure`` raises it on the main thread
+            failure = error
+        self._failure = self._kept_beside(snapshot) if self.is_lost() else failure
+
+    def _kept_beside(self, snapshot: Snapshot) -> Exception:
+        """Write a checkpoint of a lost run beside its directory.
+
+        Return a LostDirectoryError that names the new directory, or the error of that write.
+        """
+        step = snapshot.state.step
+        try:
+            kept_in = self.run.absolute().with_name(f"{self.run.absolute().name}.kept-{step}")
+            save_checkpoint(kept_in, snapshot, keep=self._keep)
+        except Exception as error:
+            return error
+        return LostDirectoryError(self.run, kept_in, step)
+
+
+def _copied(arrays: Mapping[str, Array], buffers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Copy arrays to ``buffers``, which the first call allocates.
+
+    Allocating new memory for each copy would take more than twice the time.
+    """
+    for name, array in arrays.items():
+        if name in buffers:
+            np.copyto(buffers[name], array)
+        else:
+            buffers[name] = np.array(array)
+    return buffers
+
+
+class RunCheckpoints:
+    """The checkpoints of a run, on all ranks: rank 0 writes them, and every rank loads its shard of Adam's moments."""
+
+    def __init__(
+        self, run: Path, model: Transformer, adam: Adam, reducer: GradientReducer, world: Communicator, *, keep: int
+    ) -> None:
+        self.run, self._model, self._adam = run, model, adam
+        self._reducer, self.world, self._keep = reducer, world, keep
+        self.writer = CheckpointWriter(run, keep=keep)
+
+    def load_newest(self) -> TrainingState | None:
+        """Set model and Adam to the newest complete checkpoint, if there is one; warn of newer, corrupt ones.
+
+        Raises: CheckpointError if all are corrupt, one is of another model, or ranks see different checkpoints.
+        """
+        adam = self._adam_of_all()
+        state = load_newest_checkpoint(self.run, self._model, adam, keep=self._keep)
+        step = state.step if state else 0
+        if self.world.any(self.world.bcast(step) != step):
+            raise CheckpointError(f"{self.run}: not all processes see the same checkpoints: share the directory")
+        if state:
+            self._take(adam, state.earlier_updates)
+        return state
+
+    def begin_from(self, weights: Mapping[str, Array], moments: Mapping[str, Array] | None, n_updates: int) -> None:
+        """Set the model to the weights of another training, and Adam to its moments, which have ``n_updates``."""
+        self._model.set_weights(weights)
+        if moments is not None:
+            adam = self._adam_of_all()
+            set_moments(self._model, adam, moments)
+            self._take(adam, n_updates)
+
+    def save(self, state: TrainingState) -> None:
+        """Copy model, moments and state, and begin to write them on rank 0; all ranks must call this.
+
+        Raises: LostDirectoryError; DisagreementError if parameters differ between ranks; TrainingDivergedError if
+        they are not finite.
+        """
+        require_finite(self._model, state.step)
+        require_same_parameters(
+            self.world,
+            self._model,
+            f"after update {state.step:,}",
+            "They agreed before: their processors, libraries or memory differ. The last checkpoint is unharmed",
+        )
+        m, v = self._reducer.gather(self._adam.m), self._reducer.gather(self._adam.v)
+        with self.world.waiting_for_rank_0():
+            if self.world.rank == 0:
+                self.writer.wait()
+                self.writer.warn_of_failure()
+                self.writer.save(Snapshot.of(self._model, self._adam.of_all(m, v), state))
+
+    def finish(self) -> None:
+        """Wait until the last checkpoint is on the disk.  Raises: CheckpointError if it cannot be written."""
+        with self.world.waiting_for_rank_0():
+            self.writer.finish()
+
+    def _take(self, adam: Adam, earlier_updates: int) -> None:
+        """Take this rank's shard of the moments of all parameters."""
+        self._adam.m[...], self._adam.v[...] = adam.m[self._reducer.shard], adam.v[self._reducer.shard]
+        self._adam.earlier_updates = earlier_updates
+
+    def _adam_of_all(self) -> Adam:
+        """Return an optimizer with the moments of all parameters; with one process, this is the run's own."""
+        if self.world.size == 1:
+            return self._adam
+        values = self._model.parameters.values
+        return self._adam.of_all(namespace(values).zeros_like(values), namespace(values).zeros_like(values))
+
+
+def require_finite(model: Transformer, step: int) -> None:
+    """Raise TrainingDivergedError if a parameter is not finite, so that it is not saved.
+
+    No update makes a parameter non-finite, so the cause is elsewhere.
+    """
+    values = model.parameters.values
+    if not namespace(values).isfinite(values).all():
+        raise TrainingDivergedError(
+            f"update {step:,}: there are parameters that are not finite; the last checkpoint is unharmed; start the"
+            " run again, which goes on from it"
+        )
+
+
+def require_same_parameters(world: Communicator, model: Transformer, when: str, remedy: str, **facts: str) -> None:
+    """Compare the parameters, and other facts, of all ranks.  Raises: DisagreementError."""
+    if world.size > 1:  # a checksum takes time, and one process has nothing to compare it with
+        check_agreement(world, {**facts, "parameters": checksum(to_host(model.parameters.values))}, when, remedy)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from autograd.array import Device, namespace_of_device
+from autograd.array import Device, IntArray, namespace_of_device
 from autograd.blas import product_threads
 from minitransformer.config import ModelConfig
-
-Lengths = np.ndarray[Any, Any]  # of sentences, in tokens, each with its end symbol
 
 BACKWARD = 2  # products in the backward pass for each forward product: one for each factor's gradient
 SQUARE: dict[Device, int] = {"cpu": 1024, "cuda": 4096}  # rows of the matrices with which a device is measured
@@ -43,30 +40,37 @@ class Cost:
         )
 
 
-def training_flops(config: ModelConfig, source_lengths: Lengths, target_lengths: Lengths) -> int:
+def training_flops(config: ModelConfig, lengths: IntArray) -> int:
     """Count the multiplications and additions of all matrix products in one forward and backward pass of a batch.
+
+    Shapes: lengths (B, 2), source and target tokens of every pair, end symbols included.
+    """
+    return int(flops_of_pairs(config, lengths).sum())
+
+
+def flops_of_pairs(config: ModelConfig, lengths: IntArray) -> IntArray:
+    """Count the FLOPs of a forward and backward pass for each pair.
 
     In the forward pass, a linear map from i to o features costs 2·i·o for every token; attention costs 2·(h·d_k +
     h·d_v) for every pair of a query and a key of one sentence.  Pairs that the decoder masks are counted, padding is
     not.  The backward pass costs twice as much.  Sums, norms, softmax and Adam are not counted: they are passes over
     memory, a few percent of the total.
 
-    Args:
-        source_lengths, target_lengths: (B,) tokens of every sentence of the batch.
+    Shapes: lengths (B, 2), source and target tokens of every pair, end symbols included; returns (B,).
     """
-    source, target = (np.asarray(lengths, np.int64) for lengths in (source_lengths, target_lengths))
-    n_source, n_target = int(source.sum()), int(target.sum())
+    source, target = np.asarray(lengths, np.int64).T
     width = config.n_heads * (config.d_k + config.d_v)
     queries_and_output = keys_and_values = config.d_model * width
     attention_maps, feed_forward = queries_and_output + keys_and_values, 2 * config.d_model * config.d_ff
-    encoder = n_source * (attention_maps + feed_forward) + int(source @ source) * width
+    encoder = source * (attention_maps + feed_forward) + source * source * width
     decoder = (
-        n_target * (attention_maps + queries_and_output + feed_forward)
-        + n_source * keys_and_values
-        + int(target @ (target + source)) * width
+        target * (attention_maps + queries_and_output + feed_forward)
+        + source * keys_and_values
+        + target * (target + source) * width
     )
-    softmax = n_target * config.d_model * config.vocabulary_size
-    return (1 + BACKWARD) * 2 * (config.n_layers * encoder + config.decoder_depth * decoder + softmax)
+    softmax = target * config.d_model * config.vocabulary_size
+    flops: IntArray = (1 + BACKWARD) * 2 * (config.n_layers * encoder + config.decoder_depth * decoder + softmax)
+    return flops
 
 
 def flops_by_time(seconds: float, n_devices: int, flops_per_second: float) -> float:

@@ -25,7 +25,7 @@ from autograd.tensor import Backward
 from minitransformer.model.batch import Batch
 from minitransformer.model.fixed_batch import BufferLayout, Capacity, FixedBatch, Shapes, fill
 from minitransformer.model.transformer import Transformer
-from minitransformer.training.step import StepResult, TrainingStep, count_targets
+from minitransformer.training.update import StepResult, TrainingStep, count_targets
 from parallel.communicator import Communicator
 
 STEPS = 32  # number of capacities of a side, up to the tokens of a whole batch
@@ -84,7 +84,9 @@ class CapturedStep:
             outcome = self.enqueue(buffers)
             outcome.get(self._stream, out=self._outcomes[self._slot], blocking=False)
             end = self._stream.record()
-        self._results[self._slot] = result = StepResult(n_tokens, partial(self._read, self._slot, end))
+        self._results[self._slot] = result = StepResult(
+            n_tokens, partial(self._read, self._slot, end), flops=self.step.flops(lengths)
+        )
         return result
 
     def _read(self, slot: int, end: Any) -> Array:
@@ -223,6 +225,15 @@ def _allocate(size: int) -> Any:
         if other.total_bytes() == before:
             raise MemoryError(f"the GPU has no {size:,} bytes left for CUDA graphs") from error
     return _allocate(size)
+
+
+def captured_step(step: TrainingStep, world: Communicator) -> tuple[TrainingStep | CapturedStep, str | None]:
+    """Return the update as a graph if every rank can capture it; else the update itself, and why it is no graph.
+
+    All ranks must call this.  NCCL allows no graph on one rank whose sums are no part of a graph on another.
+    """
+    why = why_no_rank_captures(world, why_not_captured(step.gradient.model) or step.reducer.why_not_captured)
+    return (step, why) if why else (CapturedStep(step), None)
 
 
 def why_no_rank_captures(world: Communicator, why: str) -> str:

@@ -2,42 +2,52 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from autograd.array import namespace_of_device
-from autograd.kernel_registry import kernels_for, register_kernels
-from autograd.kernels.cpu.library import library
-from minitransformer.config import RunConfig, TrainingConfig
-from minitransformer.data.prepare import PreparedData
-from minitransformer.model.files import load_model_config
+from autograd.array import Device, DeviceError, gpu_module, namespace_of_device
+from autograd.kernel_registry import KernelChoice, kernels_for, register_kernels
+from autograd.precision import dtype_named
+from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
+from minitransformer.config.automatic import begun_with, resolved, with_values
+from minitransformer.config.run import RESULTS_FILE
+from minitransformer.data.bpe_dropout import BpeDropout
+from minitransformer.data.given_tokenizer import GivenTokenizer
+from minitransformer.data.prepare import ADDED, PreparedData, prepare
+from minitransformer.data.sources import changed_files
+from minitransformer.data.store import TrainingPairs
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.data.word_dropout import WordDropout
+from minitransformer.inference.task import task_of
+from minitransformer.model.files import WEIGHTS_FILE, load_model_config
 from minitransformer.model.transformer import Transformer
-from minitransformer.system.files import CheckpointError
-from minitransformer.system.placement import choose_placements
-from minitransformer.system.provenance import blas_libraries, code_version, processor
-from minitransformer.training.callbacks.checkpoint_stage import require_same_parameters
-from minitransformer.training.largest_batch import try_largest_batch
-from minitransformer.training.pretrained import PRETRAINED, begin_from_pretrained, pretrained_of
-from minitransformer.training.resolve import resolve
-from minitransformer.training.run_data import DIGEST, check_lengths, shared_data, sized, training_pairs
-from minitransformer.training.trainer import Trainer, reducer_for
-from minitransformer.training.validation import Validation
-from parallel.agreement import check_agreement, warn_of_differences
+from minitransformer.system.files import CheckpointError, remove_unfinished
+from minitransformer.system.provenance import code_version
+from minitransformer.system.ranks import START, choose_placements, require_same_kernels
+from minitransformer.training.checkpoint import checkpoints, require_same_parameters
+from minitransformer.training.loop import Trainer
+from minitransformer.training.memory import try_largest_batch
+from minitransformer.training.pretrained import (
+    PRETRAINED,
+    begin_from_pretrained,
+    pretrained_of,
+    pretrained_tokenizer,
+    record_of,
+)
+from minitransformer.training.validation import BEST, Validation
+from parallel.agreement import check_agreement
 from parallel.communicator import Communicator, working_ranks
 from parallel.placement import Placement, cores_of, describe
+from parallel.reducer import GradientReducer, choose_reducer
 
 _log = logging.getLogger(__name__)
+
 SAME_START = "Start all ranks with the same code, options and data"
-SAME_KERNELS = (
-    "Use the same compiler on all machines, and for different processors the same instructions (the environment"
-    ' variable MINITRANSFORMER_CFLAGS, such as -march=x86-64-v3); or set kernels = "reference"'
-)
-SAME_CUDA_KERNELS = 'Use the same GPUs, driver and CuPy on all machines; or set kernels = "reference"'
 
 
 @dataclass(frozen=True)
@@ -61,11 +71,11 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     _require_same(world, {"code": code_version(), **config.settings()})
     placements = choose_placements(config.device, world)
     config, why_no_bfloat16 = resolve(config, world)
-    require_same_kernels(config, world)
+    require_same_kernels(config.device, config.kernels, world)
     data = shared_data(config, world)
     _require_same(world, {"prepared data": data.digest, **config.settings()})
     n_threads = 1 if config.device == "cuda" else cores_of(world.rank, placements)
-    trainer = _build_trainer(config, world, data, n_threads)
+    trainer = new_trainer(config, world, data, n_threads, validates=world.rank == 0)
     _log_setup(trainer, placements, n_threads, why_no_bfloat16)
     pretrained = _resume_or_begin(trainer, config)
     if not trainer.is_complete:
@@ -75,53 +85,37 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     return OpenRun(config, world, data, trainer)
 
 
-def _require_same(world: Communicator, facts: Mapping[str, str], remedy: str = SAME_START) -> None:
-    check_agreement(world, facts, "at the start", remedy)
+def _require_same(world: Communicator, facts: Mapping[str, str]) -> None:
+    check_agreement(world, facts, START, SAME_START)
 
 
-def require_same_kernels(config: RunConfig, world: Communicator) -> None:
-    """Refuse ranks that compute with different kernels; warn if processors, GPUs or other libraries differ.
-
-    Raises: DisagreementError on rank 0.
-    """
-    if world.size == 1:
-        return
-    if config.kernels == "compiled" and config.device == "cuda":
-        register_kernels("cuda")
-        _require_same(world, {"CUDA kernels": ", ".join(sorted(kernels_for("cuda"))) or "none"}, SAME_CUDA_KERNELS)
-    elif config.kernels == "compiled":
-        obstacles = world.allgather(library().obstacle.partition("\n")[0].rstrip(":"))
-        reason = next((f"{obstacle}. " for obstacle in obstacles if obstacle), "")
-        _require_same(world, {"kernel library": library().sha256[:10] or "none"}, reason + SAME_KERNELS)
-    facts = _gpu_and_library() if config.device == "cuda" else _processor_and_libraries()
-    warn_of_differences(world, facts, "the last bits of the model depend on which rank computes what")
-
-
-def _gpu_and_library() -> dict[str, str]:
-    cupy = namespace_of_device("cuda")
-    gpu = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
-    return {"GPU": gpu, "CuPy": cupy.__version__}
-
-
-def _processor_and_libraries() -> dict[str, str]:
-    return {"processor": processor(), "BLAS": blas_libraries() or "unknown", "NumPy": np.__version__}
-
-
-def _build_trainer(config: RunConfig, world: Communicator, data: PreparedData, n_threads: int) -> Trainer:
+def new_trainer(
+    config: RunConfig, world: Communicator, data: PreparedData, n_threads: int, *, validates: bool
+) -> Trainer:
+    """Return a trainer with a new model; all ranks must call this, each after it has chosen its GPU."""
     training = config.training
     reducer = reducer_for(training, world, config.device, n_threads)
     model = Transformer(
-        sized(config.model, data), seed=training.seed, dtype=training.precision, device=config.device,
+        sized(config.model, data),
+        seed=training.seed,
+        dtype=training.precision,
+        device=config.device,
         allocate=reducer.allocate,
-    )  # fmt: skip
-    check_lengths(model.config, data)
-    validation = (
-        Validation.of(data, n_translated=training.validation_sentences, n_threads=n_threads)
-        if world.rank == 0
-        else None
     )
+    check_lengths(model.config, data)
+    validation = None
+    if validates:
+        n_translated = training.validation_sentences
+        validation = Validation.of(data, task_of(config.data), n_translated=n_translated, n_threads=n_threads)
     store = training_pairs(training, data)
     return Trainer(model, store, validation, training, config.run, world, reducer, n_threads=n_threads)
+
+
+def reducer_for(config: TrainingConfig, world: Communicator, device: Device, n_threads: int) -> GradientReducer:
+    """Return the reducer of gradients for a training; all ranks must call this, each after it has chosen its GPU."""
+    return choose_reducer(
+        world, gpu_module(device), config.n_micro_batches, config.sum, config.gradients_sent_in, n_threads=n_threads
+    )
 
 
 def _log_setup(trainer: Trainer, placements: list[Placement], n_threads: int, why_no_bfloat16: str) -> None:
@@ -195,3 +189,174 @@ def _warn_of_stored_alpha(config: RunConfig) -> None:
                 f"{config.run}: the model has the length penalty α {stored:g}, chosen after its training; the next one"
                 f" that is saved has α {alpha:g} again (model.alpha): choose it anew at the end"
             )
+
+
+DIGEST = "data_digest"  # the field of run.json with ``PreparedData.digest`` of the data with which the run began
+
+
+def shared_data(config: RunConfig, world: Communicator) -> PreparedData:
+    """Return the prepared data, which rank 0 writes if it is missing; copy the tokenizer into the run."""
+    with world.waiting_for_rank_0():
+        if world.rank == 0:
+            config.check_directory()
+            _require_unfinished(config.run)
+            data = open_or_prepare(config)
+            check_data_of_run(config, data)
+            for directory in (config.run, config.run / BEST):
+                remove_unfinished(directory)
+            data.tokenizer.save(config.run)
+    return data if world.rank == 0 else PreparedData.open(config.data_directory)
+
+
+def check_data_of_run(config: RunConfig, data: PreparedData) -> None:
+    """Raise CheckpointError if the run began with other data, or with another tokenizer, than the prepared data."""
+    if not has_begun(config.run):
+        return
+    if not data.tokenizer.equals(Tokenizer.load(config.run)):
+        difference = "with another tokenizer"
+    elif record_of(config.run).get(DIGEST, data.digest) != data.digest:
+        difference = "from other text"
+    else:
+        return
+    raise CheckpointError(
+        f"{config.data_directory}: was prepared {difference} than {config.run} was trained with. To go on with that"
+        f" run, put the old text back and remove {config.data_directory}; to train on this text, set run to another"
+        " directory"
+    )
+
+
+def has_begun(run: Path) -> bool:
+    """Return whether a training has written a checkpoint or a model in the directory of a run."""
+    return bool(checkpoints(run)) or (run / WEIGHTS_FILE).exists()
+
+
+def given_tokenizer(config: RunConfig) -> GivenTokenizer | None:
+    """Return the tokenizer of the model from which a run begins; of a run that has begun, its own copy."""
+    if config.init_from is None:
+        return None
+    if has_begun(config.run):
+        return GivenTokenizer(Tokenizer.load(config.run))
+    return pretrained_tokenizer(config.init_from, config)
+
+
+def open_or_prepare(config: RunConfig) -> PreparedData:
+    """Return the prepared data of a configuration; prepare it if it is missing.
+
+    Raises: CheckpointError if the directory holds corrupt data, data of another configuration, or of other text.
+    """
+    given = given_tokenizer(config)
+    if not PreparedData.is_in(config.data_directory):
+        return prepare(config.data, config.data_directory, task_of(config.data).corpus, given)
+    data = PreparedData.open(config.data_directory)
+    check_prepared(config, data, given)
+    return data
+
+
+def check_prepared(config: RunConfig, data: PreparedData, given: GivenTokenizer | None) -> None:
+    """Raise CheckpointError if data was prepared with other settings or another tokenizer, or from other text."""
+    different = [
+        f"data.{name} is {there!r} there, {value!r} here"
+        for name, value in config.data.fingerprint().items()
+        if (there := data.manifest["config"].get(name)) != value
+    ]
+    if different:
+        raise CheckpointError(
+            f"{config.data_directory}: was prepared with other settings: {'; '.join(different)}. Give the settings with"
+            " which it was prepared; or set data.directory to another directory, or remove this one, and the text is"
+            " prepared with the new settings"
+        )
+    if changed := changed_files(config.data, data.manifest["files"]):
+        raise CheckpointError(
+            f"{', '.join(map(str, changed))}: not the text that {config.data_directory} was prepared from. To train on"
+            " the new text, set run (or data.directory) to another directory; to go on with what was prepared, put the"
+            " old text back or move the new one away: prepared data needs no text"
+        )
+    if given and not (has_begun(config.run) or given.is_of(data.tokenizer, data.manifest.get(ADDED))):
+        extended = ", extended by the characters of the text" if given.extends else ""
+        raise CheckpointError(
+            f"{config.data_directory}: was prepared with another tokenizer; expected that of the model in"
+            f" {config.init_from}{extended}. Set data.directory to another directory, or prepare the data again with"
+            " the same init_from and init_extend_vocabulary"
+        )
+
+
+def _require_unfinished(run: Path) -> None:
+    """Raise CheckpointError if a finished run has no checkpoints: its model must not be overwritten."""
+    if (run / RESULTS_FILE).exists() and not checkpoints(run):
+        raise CheckpointError(
+            f"{run}: has been trained to its end ({RESULTS_FILE} is there), and has no checkpoints to go on from;"
+            " set run to another directory, or remove this one to begin anew"
+        )
+
+
+def training_pairs(config: TrainingConfig, data: PreparedData) -> TrainingPairs:
+    """Return the training pairs of prepared data; with ``bpe_dropout`` or ``word_dropout``, others in every epoch."""
+    store = data.store("train")
+    if config.bpe_dropout:
+        return BpeDropout(store, data.tokenizer, config.bpe_dropout, config.seed)
+    if config.word_dropout:
+        return WordDropout(store, data.tokenizer, config.word_dropout, config.seed)
+    return store
+
+
+def check_lengths(config: ModelConfig, data: PreparedData) -> None:
+    """Raise ConfigError if a sentence is longer than the table of learned positions.
+
+    Without this check the run would fail only when the sentence occurs.
+    """
+    longest = 1 + max(int(data.store(split).lengths.max(initial=0)) for split in ("train", "validation"))
+    if config.positions == "learned" and longest > config.longest_sentence:
+        raise ConfigError(
+            f"model.max_positions is {config.max_positions} and leaves room for {config.longest_sentence} tokens,"
+            f" but the longest sentence of {data.directory} has"
+            f" {longest} tokens: raise it, or prepare with a smaller data.max_length and shorter validation text"
+        )
+
+
+def sized(config: ModelConfig, data: PreparedData) -> ModelConfig:
+    """Return the configuration with the vocabulary sizes of prepared data."""
+    tokenizer = data.tokenizer
+    source = None if tokenizer.is_joint else tokenizer.n_source_words
+    return dataclasses.replace(config, vocabulary_size=tokenizer.n_target_words, source_vocabulary_size=source)
+
+
+LEAST_CAPABILITY = 80  # compute capability 8.0: the first with tensor cores for bfloat16
+
+
+class Resolved(NamedTuple):
+    """A configuration without automatic settings, and why a GPU cannot compute fast in bfloat16."""
+
+    config: RunConfig
+    why_no_bfloat16: str
+    """The reason of the first rank that has one; "" on a CPU, or if all can."""
+
+
+def resolve(config: RunConfig, world: Communicator) -> Resolved:
+    """Replace the automatic settings of training; all ranks must call this, each after it has chosen its GPU.
+
+    Rank 0 reads what the run began with.  If one rank's GPU cannot compute fast in bfloat16, none uses it.
+    Raises: ConfigError if the file of the run has an invalid value.
+    """
+    begun = with_values(config, world.bcast(begun_with(config.run) if world.rank == 0 else {}))
+    obstacle = next(filter(None, world.allgather(why_no_bfloat16(config.device, config.kernels))), "")
+    return Resolved(resolved(begun, world.size, obstacle), obstacle)
+
+
+def why_no_bfloat16(device: Device, kernels: KernelChoice) -> str:
+    """Return why bfloat16 is not available on the current GPU, or slower than float32; "" if it is fast.
+
+    On a CPU, where float32 is faster, this is "", too.  Registers the kernels of a GPU.
+    """
+    if device == "cpu":
+        return ""
+    if kernels == "reference":
+        return 'the references compute in float32 (kernels is "reference")'
+    try:
+        dtype_named("bfloat16")
+    except DeviceError as error:
+        return f"{error.problem}; {error.remedy}"
+    capability = str(namespace_of_device(device).cuda.Device().compute_capability)
+    if int(capability) < LEAST_CAPABILITY:
+        return f"the GPU has compute capability {capability[:-1]}.{capability[-1]}, and bfloat16 needs 8.0"
+    register_kernels(device)
+    return "" if kernels_for(device) else "no CUDA kernel has passed its check, and the references compute in float32"

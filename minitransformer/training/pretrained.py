@@ -16,15 +16,14 @@ from minitransformer.config.checks import with_changes
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.given_tokenizer import TOKENIZER_SETTINGS, GivenTokenizer, settings_of
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.task import task_of
 from minitransformer.inference.translator import require_same_words
 from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE, load_model_config, load_model_files
-from minitransformer.model.symbols import END
 from minitransformer.model.transformer import WeightsError
-from minitransformer.parsing.linear import leaves_of
 from minitransformer.system.checksums import checksums_of
 from minitransformer.system.files import CheckpointError, CorruptFileError, UnfitError, read_json
 from minitransformer.training.checkpoint import Snapshot, checkpoints, read_checkpoint
-from minitransformer.training.trainer import Trainer
+from minitransformer.training.loop import Trainer
 
 PRETRAINED = "pretrained"  # the field of run.json and results.json with the result of ``begin_from_pretrained``
 MAY_CHANGE = (
@@ -52,10 +51,10 @@ def fine_tuning(config: RunConfig) -> RunConfig:
         model, of_tokenizer = old.model, {name: getattr(old.data, name) for name in (*TOKENIZER_SETTINGS, _LEAVES)}
     else:
         model, tokenizer = _model_and_tokenizer(directory)
-        of_tokenizer = settings_of(tokenizer)
-        if config.data.is_treebank:
-            of_tokenizer[_LEAVES] = leaves_of(tokenizer.target_symbols[END + 1 :])
-    if not config.data.is_treebank and of_tokenizer["tokenizer"] == "word":  # valid only beside the names of treebanks
+        of_tokenizer = settings_of(tokenizer) | task_of(config.data).settings_of(tokenizer)
+    if (
+        config.data.task != "parsing" and of_tokenizer["tokenizer"] == "word"
+    ):  # valid only beside the names of treebanks
         del of_tokenizer["tokenizer"]
     model = dataclasses.replace(model, vocabulary_size=0, source_vocabulary_size=None)
     return dataclasses.replace(config, model=model, data=dataclasses.replace(config.data, **of_tokenizer))

@@ -1,4 +1,7 @@
-"""The state of a training run, which every checkpoint stores beside the weights."""
+"""The state of a training run, which every checkpoint stores beside the weights.
+
+Only the loop changes it (``minitransformer.training.loop``); callbacks, validation and checkpoints read it.
+"""
 
 from __future__ import annotations
 
@@ -42,27 +45,29 @@ class TrainingState:
     best_score: float | None = None
     earlier_updates: int = 0
 
-    def spending(self, *, flops: int = 0, seconds: float = 0.0, n_devices: int = 0) -> TrainingState:
-        """Return the state with these costs added."""
+    def with_results(self, *, flops: int, loss: float, n_tokens: int) -> TrainingState:
+        """Return the state with results of updates added: FLOPs, and the loss summed over ``n_tokens`` tokens."""
         return dataclasses.replace(
             self,
             flops=self.flops + flops,
+            unlogged_loss=self.unlogged_loss + loss,
+            unlogged_tokens=self.unlogged_tokens + n_tokens,
+        )
+
+    def with_time(self, seconds: float, n_devices: int) -> TrainingState:
+        """Return the state with the seconds that ``n_devices`` devices have trained added."""
+        return dataclasses.replace(
+            self,
             seconds=self.seconds + seconds,
             unlogged_seconds=self.unlogged_seconds + seconds,
             device_seconds=self.device_seconds + n_devices * seconds,
         )
 
-    def adding(self, loss: float, n_tokens: int) -> TrainingState:
-        """Return the state with the loss of an update added: a sum over the update's ``n_tokens`` target tokens."""
-        return dataclasses.replace(
-            self, unlogged_loss=self.unlogged_loss + loss, unlogged_tokens=self.unlogged_tokens + n_tokens
-        )
-
-    def logged(self) -> TrainingState:
+    def with_new_interval(self) -> TrainingState:
         """Return the state at the beginning of a new interval of the log."""
         return dataclasses.replace(self, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0)
 
-    def instead_of(self, undone: TrainingState, avoided: tuple[tuple[int, int], ...]) -> TrainingState:
+    def after_rollback(self, undone: TrainingState, avoided: tuple[tuple[int, int], ...]) -> TrainingState:
         """Return this earlier state with the batches to avoid, and with the costs and the best loss of ``undone``.
 
         (The best model of the undone updates stays on the disk.)  A validation that was due has been made meanwhile.

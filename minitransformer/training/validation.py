@@ -2,49 +2,44 @@
 
 from __future__ import annotations
 
-import dataclasses
+import logging
 import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
+from minitransformer.config import TrainingConfig
 from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.evaluation.bleu import Score, bleu
-from minitransformer.evaluation.choice import is_better
 from minitransformer.inference.beam import Advance, SearchConfig, SearchError
+from minitransformer.inference.bleu import is_better
 from minitransformer.inference.scoring import CorpusScore, score_pairs
+from minitransformer.inference.task import Evaluation, Task
 from minitransformer.inference.translator import Translator
 from minitransformer.model.batch import IdPair
 from minitransformer.model.transformer import Transformer
-from minitransformer.parsing.f1 import bracketing_f1
-from minitransformer.parsing.linear import tree_of
-from minitransformer.parsing.parser import PARSING, Parser
-from minitransformer.parsing.penn import write_tree
 from minitransformer.system.errors import UserError
-from minitransformer.training.callbacks.callback import Sample, ValidationReport
-from minitransformer.training.callbacks.divergence import TrainingDivergedError
+from minitransformer.system.files import CheckpointError
+from minitransformer.training.callbacks import ValidationReport
+from minitransformer.training.divergence import TrainingDivergedError
+from minitransformer.training.state import TrainingState
 
 Progress: TypeAlias = Callable[[int, int], None]  # called on any thread: sentences done, and all
 EXTRA_TOKENS = 25  # by which a translation exceeds its source at most, during training
 N_SAMPLES = 5  # sentences whose translations a report shows, so that one can see them improve
 BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
 
+_log = logging.getLogger(__name__)
+
 
 class ValidationMemoryError(UserError):
     """An error: held-out text needs more memory than is available."""
-
-
-class Evaluation(NamedTuple):
-    """The score of the translations of a text, and the translations."""
-
-    score: Score
-    samples: tuple[Sample, ...]
 
 
 @dataclass(frozen=True)
@@ -55,15 +50,15 @@ class Validation:
     text: Sequence[Pair]
     """Sentences that are translated during training."""
     tokenizer: Tokenizer
-    is_treebank: bool
+    task: Task
     n_threads: int
 
     @classmethod
-    def of(cls, data: PreparedData, *, n_translated: int, n_threads: int) -> Validation:
+    def of(cls, data: PreparedData, task: Task, *, n_translated: int, n_threads: int) -> Validation:
         """Read the held-out part of prepared data; its first ``n_translated`` sentences are translated in reports."""
         store = data.store("validation")
         pairs = [store.pair(i) for i in range(len(store))]
-        return cls(pairs, data.text("validation")[:n_translated], data.tokenizer, data.is_treebank, n_threads)
+        return cls(pairs, data.text("validation")[:n_translated], data.tokenizer, task, n_threads)
 
     def loss(self, model: Transformer) -> CorpusScore:
         """Return loss and perplexity, without label smoothing and dropout.
@@ -104,7 +99,9 @@ class Validation:
         """
         try:
             with self._advising():
-                return self._evaluate(model, text, SearchConfig(beam=beam, max_extra_tokens=max_extra_tokens), progress)
+                search = SearchConfig(beam=beam, max_extra_tokens=max_extra_tokens)
+                translator, advance = Translator(model, self.tokenizer), _summed(progress, len(text))
+                return self.task.evaluate(translator, text, search, n_threads=self.n_threads, advance=advance)
         except SearchError as error:
             raise _diverged(f"{error}") from error
 
@@ -122,26 +119,6 @@ class Validation:
                 " from the last checkpoint; or take long lines out of the validation text, and set run to another"
                 " directory"
             ) from error
-
-    def _evaluate(
-        self, model: Transformer, text: Sequence[Pair], search: SearchConfig, progress: Progress
-    ) -> Evaluation:
-        translator, advance = Translator(model, self.tokenizer), _summed(progress, len(text))
-        sources, references = [source for source, _ in text], [target for _, target in text]
-        if not self.is_treebank:
-            found = translator.n_best(sources, search, n_threads=self.n_threads, advance=advance)
-            translations = [best[0].text for best in found]
-            return Evaluation(bleu(translations, [references]), _samples(sources, references, translations))
-        sentences = [source.split(" ") for source in sources]
-        gold = [tree_of(target.split(" "), words) for target, words in zip(references, sentences, strict=True)]
-        search = dataclasses.replace(PARSING, beam=search.beam)
-        trees = Parser(translator).parse(sentences, search, n_threads=self.n_threads, advance=advance)
-        written = ([write_tree(tree) for tree in side] for side in (gold, trees))
-        return Evaluation(bracketing_f1(trees, gold), _samples(sources, *written))
-
-
-def _samples(*columns: Sequence[str]) -> tuple[Sample, ...]:
-    return tuple(Sample(*row) for row in zip(*columns, strict=True))
 
 
 def _summed(progress: Progress, total: int) -> Advance:
@@ -164,3 +141,38 @@ def _diverged(what: str) -> TrainingDivergedError:
         " training.clip_norm, and start the run again, which goes on from the last checkpoint; or set run to another"
         " directory"
     )
+
+
+def progress(report: ValidationReport, state: TrainingState, config: TrainingConfig, *, kept: bool) -> dict[str, Any]:
+    """Return the fields of the state that a validation changes; ``kept`` if its model was saved as the best.
+
+    Warn at the second validation if it has the score of the first one, and ``patience`` watches the score.
+    """
+    score = report.score.value
+    watches_score = config.patience is not None and config.patience_for == "score"
+    if watches_score and score == state.best_score and state.step == 2 * config.validate_every:
+        _log.warning(
+            f"{report.score.name} is {score:.2f}, as in the first validation. A score that does not move is no"
+            f" progress: after {config.patience} validations without a better one the run ends (training.patience)."
+            ' To watch the loss, begin another run with training.patience_for = "loss"'
+        )
+    has_best_score = is_better(score, state.best_score, greatest=True)
+    is_progress = report.best if config.patience_for == "loss" else has_best_score
+    return {
+        "best_loss": report.loss if kept else state.best_loss,
+        "best_score": score if has_best_score else state.best_score,
+        "n_without_progress": 0 if is_progress else state.n_without_progress + 1,
+        "validation_is_due": False,
+    }
+
+
+def keep_best(run: Path, model: Transformer) -> bool:
+    """Save the model as the best so far; return False, and log a warning, if it cannot be written."""
+    for directory in (run / BEST, run):
+        try:
+            model.save(directory)
+        except CheckpointError as error:
+            _log.warning(f"{error}; training goes on")
+            if directory != run:
+                return False
+    return True

@@ -25,7 +25,7 @@ from minitransformer.data.store import TokenStore, write_store
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.inference.scoring import score_pairs
 from minitransformer.training.callbacks import Callback
-from minitransformer.training.trainer import Trainer
+from minitransformer.training.loop import Trainer
 from parallel.communicator import SerialCommunicator
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")

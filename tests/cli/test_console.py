@@ -22,11 +22,11 @@ from waiting import TIME_LIMIT
 
 from cli.command import run_command
 from cli.console import log_console
-from minitransformer.evaluation.bleu import Score
+from minitransformer.inference.bleu import Score
 from minitransformer.system.errors import UserError
 from minitransformer.training.callbacks import Callbacks, MetricsFile, ProgressBar, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
-from minitransformer.training.step import StepResult
+from minitransformer.training.update import StepResult
 
 ROOT = Path(__file__).parents[2]
 TRAINING_REPORT = TrainingReport(5, 0, 1.5, 1e-3, 0.25, 4_000.0, 2.0, 10**9)

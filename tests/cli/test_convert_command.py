@@ -14,7 +14,7 @@ import pytest
 from small_run import Trained, as_command, contents, output_of, translated
 
 from cli.convert import convert
-from minitransformer.convert.parts import ConversionError
+from minitransformer.extras.convert.parts import ConversionError
 from minitransformer.system.files import CheckpointError
 
 
@@ -63,7 +63,7 @@ def test_an_output_that_is_not_completed_leaves_nothing(
         assert re.fullmatch(rf"(new/)?\.{Path(name).name}\.[0-9a-f]+\.tmp/model.bin", written)
         raise error
 
-    monkeypatch.setattr("minitransformer.convert.ctranslate2_writer.write_text", fail)
+    monkeypatch.setattr("minitransformer.extras.convert.ctranslate2_writer.write_text", fail)
     (tmp_path / "empty").mkdir()
     for name in ("new/one", "empty"):
         with pytest.raises(type(error)):
@@ -81,7 +81,7 @@ def test_a_killed_conversion_leaves_nothing_that_blocks_the_same_command(
     for name in ("require_side", "other_side", "certify"):
         monkeypatch.setattr(f"cli.convert.{name}", lambda *_: SimpleNamespace(description="same"))
     monkeypatch.setattr("cli.convert.write_certificate", lambda _, directory: (directory / "certificate.json").touch())
-    module = "cli.convert" if last == "write_certificate" else "minitransformer.convert.ctranslate2_writer"
+    module = "cli.convert" if last == "write_certificate" else "minitransformer.extras.convert.ctranslate2_writer"
     child = os.fork()
     if not child:
         monkeypatch.setattr(f"{module}.{last}", lambda *_: os.kill(os.getpid(), signal.SIGKILL))

@@ -13,7 +13,7 @@ from small_run import output_of
 
 from cli.train import train
 from minitransformer import Translator
-from minitransformer.demo import SHOWCASE
+from minitransformer.extras.demo import SHOWCASE
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from copied_names import copied

@@ -254,7 +254,7 @@ def prepare_train_and_translate(run: str, text: str, *options: str) -> None:
 def print_digests() -> None:
     """Digests of tokenizers of 3,000 pairs of made-up words, and of a short demonstration's text."""
     from minitransformer.data import tokenizer
-    from minitransformer.demo import demo_corpus
+    from minitransformer.extras.demo import demo_corpus
 
     def digest(**options: Any) -> str:
         made = tokenizer.Tokenizer.train(pairs, vocabulary_size=150, **options)

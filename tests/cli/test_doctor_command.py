@@ -20,19 +20,20 @@ import numpy as np
 import pytest
 from mpirun import MPIRUN, SIZE_VARIABLES, needs_mpi, run
 from rich.console import Console
-from small_run import Trained, write_parallel_text
+from small_run import Trained, plain, write_parallel_text
 
 from autograd.kernels.cpu.library import Library
 from autograd.kernels.cuda.checked import CheckError, CheckResults
 from cli.doctor import doctor, shown, summary
 from cli.train import read_options
 from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+from minitransformer.extras.doctor import machine, plan, together
+from minitransformer.extras.doctor.finding import Finding, merged
+from minitransformer.extras.doctor.machine import cores, left_by_mpich, shared_memory
+from minitransformer.extras.doctor.plan import batch
 from minitransformer.model.transformer import Transformer
 from minitransformer.system import provenance
-from minitransformer.training.doctor import machine, plan, together
-from minitransformer.training.doctor.finding import Finding, merged
-from minitransformer.training.doctor.machine import cores, left_by_mpich, shared_memory
-from minitransformer.training.doctor.plan import batch
+from minitransformer.training.memory import OutOfMemoryError
 from parallel.communicator import SerialCommunicator
 from parallel.placement import Placement
 from parallel.reducer import LocalReducer
@@ -372,7 +373,7 @@ def test_under_mpirun_the_first_speaks_for_all(tmp_path: Path) -> None:
 @needs_mpi
 def test_ranks_that_differ_are_named(tmp_path: Path) -> None:
     code = (
-        "import os, cli.doctor, minitransformer.training.doctor.machine as m\n"
+        "import os, cli.doctor, minitransformer.extras.doctor.machine as m\n"
         "m.code_version = lambda: 'code of ' + os.environ['MPI_LOCALRANKID' if 'MPI_LOCALRANKID' in os.environ"
         " else 'OMPI_COMM_WORLD_LOCAL_RANK']\n"
         "raise SystemExit(cli.doctor.main())"
@@ -382,3 +383,37 @@ def test_ranks_that_differ_are_named(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "wrong minitransformer rank 0: code of 0 rank 1: code of 1 → install the same version on all" in output
     assert "one thing is wrong" in output
+
+
+def test_the_largest_batch_is_tried_only_if_asked(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(trained.run.rglob("*"))
+    assert doctor(trained.arguments) == 0
+    assert "largest batch" not in capsys.readouterr().out
+    assert doctor([*trained.arguments, "--try-largest-batch"]) == 0
+    assert re.search(r"largest batch the largest batch takes [\d.]+ MB; .* free", plain(capsys.readouterr().out))
+    assert sorted(trained.run.rglob("*")) == before
+
+
+def test_a_trial_needs_prepared_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor(["--run", str(tmp_path), "--try-largest-batch"]) == 1
+    assert "→ prepare the data first, with the same settings" in plain(capsys.readouterr().out)
+
+
+def test_a_batch_that_does_not_fit_is_wrong(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacking(trainer: object) -> None:
+        raise OutOfMemoryError("out of memory: what fits")
+
+    monkeypatch.setattr("minitransformer.extras.doctor.plan.try_largest_batch", lacking)
+    assert doctor([*trained.arguments, "--try-largest-batch"]) == 1
+    assert "largest batch does not fit → out of memory: what fits" in plain(capsys.readouterr().out)
+
+
+@needs_mpi
+def test_under_mpirun_every_process_tries_its_own_part(trained: Trained) -> None:
+    assert MPIRUN is not None
+    done = run([MPIRUN, "-n", "2", sys.executable, "-c", DOCTOR, *trained.arguments, "--try-largest-batch"])
+    output = in_one_line(done.stdout)
+    assert done.returncode == 0, output
+    assert output.count("the largest batch takes ") in (1, 2)  # once if both processes need the same

@@ -10,8 +10,8 @@ from small_run import as_command
 
 from cli.doctor import doctor
 from minitransformer import ModelConfig, Transformer
-from minitransformer.training.doctor.replay import conclusion
-from minitransformer.training.repro_bundle import Replay, UpdateFacts, write_repro_bundle
+from minitransformer.extras.doctor.check import Replay, conclusion
+from minitransformer.training.divergence import UpdateFacts, write_repro_bundle
 
 SMALL = ModelConfig(vocabulary_size=12, n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
 PAIRS = [(np.array([3, 4, 5]), np.array([6])), (np.array([8]), np.array([7, 9]))]

@@ -285,7 +285,7 @@ def test_what_one_rank_of_several_is_refused_is_one_line_too(
 
     monkeypatch.setattr(launch, "SECONDS_TO_FORWARD", 0)
     monkeypatch.setattr(cli.train, "communicator", OneOfTwo)
-    monkeypatch.setattr("minitransformer.training.train.open_run", fail)
+    monkeypatch.setattr("minitransformer.training.run.open_run", fail)
     assert as_command("train", [], monkeypatch) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[1].startswith(f"error: {message}")

@@ -21,8 +21,8 @@ from cli.train import read_options
 from minitransformer import Batch, Transformer
 from minitransformer.config import RunConfig
 from minitransformer.data.prepare import PreparedData
-from minitransformer.paper.compatibility import CONVENTIONS, effects
-from minitransformer.paper.switch_effects import Subject, switches
+from minitransformer.extras.paper.compatibility import CONVENTIONS, effects
+from minitransformer.extras.paper.switch_effects import Subject, switches
 
 SYSTEMS = ("tensor2tensor", "fairseq", "marian")
 

@@ -14,7 +14,7 @@ import cli.entry
 
 ROOT = Path(__file__).parents[2]
 
-UNNEEDED = {"minitransformer.training", "minitransformer.demo", "sacrebleu", "mpi4py.MPI", "pooch", "rich"}
+UNNEEDED = {"minitransformer.training", "minitransformer.extras.demo", "sacrebleu", "mpi4py.MPI", "pooch", "rich"}
 
 
 def test_translating_loads_nothing_of_training() -> None:

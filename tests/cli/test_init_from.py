@@ -20,7 +20,7 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.config import ConfigError, DataConfig, presets
 from minitransformer.data.prepare import prepare
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.parsing.treebank import corpus_of
+from minitransformer.extras.parsing.task import ParsingTask
 from minitransformer.system.files import CheckpointError, read_arrays
 from tests.cli.test_report_training import data_of
 
@@ -72,7 +72,7 @@ def test_a_parser_of_whole_words_needs_only_the_names_of_other_trees(tmp_path: P
         raw=tmp_path, train_trees=("t.mrg",), validation_trees=("t.mrg",), tokenizer="word", vocabulary_size=24,
         joint_vocabulary=False, leaf_symbols="tags",
     )  # fmt: skip
-    parser, tokenizer = tmp_path / "parser", prepare(data, tmp_path / "data", corpus_of).tokenizer
+    parser, tokenizer = tmp_path / "parser", prepare(data, tmp_path / "data", ParsingTask().corpus).tokenizer
     sizes = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8, tied="target")
     words = tokenizer.n_target_words, tokenizer.n_source_words
     Transformer(dataclasses.replace(sizes, vocabulary_size=words[0], source_vocabulary_size=words[1])).save(parser)

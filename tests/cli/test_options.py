@@ -26,7 +26,7 @@ from cli.train import TrainOptions, read_options, train
 from cli.translate import translate
 from minitransformer.config import ConfigError, DataConfig, presets
 from minitransformer.config.run import demo_training
-from minitransformer.paper.compatibility import CONVENTIONS, compatible
+from minitransformer.extras.paper.compatibility import CONVENTIONS, compatible
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
 

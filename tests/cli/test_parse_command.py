@@ -19,8 +19,8 @@ from cli.train import train
 from cli.translate import translate
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
-from minitransformer.parsing.penn import read_tree, read_trees
-from minitransformer.parsing.plain import plain
+from minitransformer.extras.parsing.penn import read_tree, read_trees
+from minitransformer.extras.parsing.plain import plain
 from minitransformer.system.files import CheckpointError
 
 SMALL_PARSER = """--preset parsing-small --data.train-trees t.mrg --data.validation-trees v.mrg

@@ -104,7 +104,7 @@ def test_options_of_pictures_are_checked_before_the_model_is_loaded(
 def test_without_matplotlib_a_page_can_be_made_and_a_picture_tells_the_remedy(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith(("matplotlib", "minitransformer.report.p"))]:
+    for name in [name for name in sys.modules if name.startswith(("matplotlib", "minitransformer.extras.report.p"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     importlib.invalidate_caches()

@@ -51,7 +51,7 @@ def test_standard_output_that_takes_nothing_is_not_mistaken_for_the_file(
 def test_without_matplotlib_nothing_is_measured_and_the_remedy_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith(("matplotlib", "minitransformer.report."))]:
+    for name in [name for name in sys.modules if name.startswith(("matplotlib", "minitransformer.extras.report."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert as_command("reproduce", ["table1", "--output", str(tmp_path)], monkeypatch) == 1

@@ -13,7 +13,7 @@ from small_run import written
 
 from cli.score import score
 from minitransformer.data.survey import CorpusError
-from minitransformer.evaluation.comparison import compare_systems
+from minitransformer.extras.report.comparison import compare_systems
 
 WORDS = ["der", "die", "das", "kleine", "Hund", "Katze", "sieht", "schläft", "rote", "Häuser", "drei", "und", ",", "."]
 

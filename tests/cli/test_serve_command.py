@@ -31,15 +31,13 @@ from small_run import NUMBERS, Trained, as_command
 from waiting import TIME_LIMIT
 
 from cli.serve import ServeOptions
+from minitransformer.extras.serve import app, guard, translation_request
+from minitransformer.extras.serve.translation_queue import LATE_SECONDS, OUTPUT_FACTOR
+from minitransformer.extras.serve.word_attention import MOST_TOKENS
 from minitransformer.inference.search import FREE_TOKENS, SearchConfig
 from minitransformer.inference.translator import MAX_SOURCE_TOKENS, Translator
-from minitransformer.serve import app, guard, translation_request
-from minitransformer.serve.translation_queue import LATE_SECONDS, OUTPUT_FACTOR
-from minitransformer.serve.word_attention import MOST_TOKENS
 
-SHORT = (
-    "import minitransformer.serve.server as s, minitransformer.serve.guard as g; s.HEAD_SECONDS = g.BODY_SECONDS = 0.5"
-)
+SHORT = "from minitransformer.extras.serve import guard as g, server as s; s.HEAD_SECONDS = g.BODY_SECONDS = 0.5"
 SLOW = """
 from minitransformer.inference.translator import Translator
 import time
@@ -255,7 +253,7 @@ def test_a_signal_ends_it_after_the_requests_that_have_begun(run: Path, number: 
 
 
 def test_a_translation_without_end_does_not_keep_it_from_ending(run: Path) -> None:
-    impatient = "import minitransformer.serve.server as s, minitransformer.serve.app as a; s.STOP_SECONDS = 1"
+    impatient = "from minitransformer.extras.serve import app as a, server as s; s.STOP_SECONDS = 1"
     endless = f"{SLOW.replace('1.5', '60')}\n{impatient}; a.CLOSING_SECONDS = 0.1"
     six = json.dumps(form("six")).encode()
     with served(run, before=endless) as server, raw(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(six) + six):
@@ -401,7 +399,7 @@ def test_without_the_extra_it_says_how_to_install_it() -> None:
 def test_the_languages_are_those_of_the_training_text(
     trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("minitransformer.serve.server.run_server", lambda *args, **options: None)
+    monkeypatch.setattr("minitransformer.extras.serve.server.run_server", lambda *args, **options: None)
     assert as_command("serve", ["--run", str(trained.run), "--host", "0.0.0.0", "--port", "0"], monkeypatch) == 0
     said = capsys.readouterr().err.splitlines()
     assert said[0].endswith("translates English to German; Ctrl-C ends it")

@@ -17,7 +17,7 @@ from small_run import Trained, as_command, output_of, translated
 from cli.train import train
 from minitransformer import Transformer
 from minitransformer.data.file_kinds import N_FIRST_BYTES
-from minitransformer.paper.compatibility import CONVENTIONS, compatible
+from minitransformer.extras.paper.compatibility import CONVENTIONS, compatible
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from small_run import Trained, contents, plain, write_parallel_text
 
 from cli.score import score
 from minitransformer.config import ConfigError
-from minitransformer.convert.parts import Parts, write_bundle
 from minitransformer.data.survey import CorpusError
-from minitransformer.evaluation.bleu import Score
-from minitransformer.evaluation.length_penalty import Tried, store_alpha
+from minitransformer.extras.convert.parts import Parts, write_bundle
+from minitransformer.inference.bleu import Score
+from minitransformer.inference.length_penalty import Tried, store_alpha
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
 

@@ -10,10 +10,10 @@ from small_run import SMALL_MODEL, contents, output_of, plain, write_parallel_te
 
 from cli.train import train
 from minitransformer.config import ConfigError
+from minitransformer.extras.doctor.check import ResumeCheckError
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training import state as state_module
-from minitransformer.training.largest_batch import OutOfMemoryError
-from minitransformer.training.resume_check import ResumeCheckError
+from minitransformer.training.memory import OutOfMemoryError
 from minitransformer.training.state import TrainingState
 
 
@@ -64,7 +64,7 @@ def test_a_lack_of_memory_says_what_would_fit(arguments: list[str], monkeypatch:
     def lacking(*arguments: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("minitransformer.training.step.TrainingStep.__call__", lacking)
+    monkeypatch.setattr("minitransformer.training.update.TrainingStep.__call__", lacking)
     with pytest.raises(OutOfMemoryError, match=r"out of memory \(update 1\)"):
         train([*arguments, "--verify-resume", "4"])
 

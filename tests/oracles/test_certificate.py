@@ -12,8 +12,8 @@ from number_words import sentences, trained_parts
 from small_run import output_of
 
 from cli.convert import convert
-from minitransformer.convert.certificate import SIDES, OtherModel, certify, other_side
-from minitransformer.convert.formats import READABLE, read_parts, write_parts
+from minitransformer.extras.convert.certificate import SIDES, OtherModel, certify, other_side
+from minitransformer.extras.convert.formats import READABLE, read_parts, write_parts
 
 PACKAGES = {
     "onnx": ("onnx", "onnxruntime"),

@@ -18,9 +18,9 @@ from marian_models import TARGETS as TARGET_LINES
 from number_words import sentences, trained_parts, translation
 
 from minitransformer import Translator
-from minitransformer.convert.ctranslate2 import read_ctranslate2
-from minitransformer.convert.parts import Parts
-from minitransformer.convert.vocabulary import tokens_of
+from minitransformer.extras.convert.ctranslate2 import read_ctranslate2
+from minitransformer.extras.convert.parts import Parts
+from minitransformer.extras.convert.vocabulary import tokens_of
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.inference.scoring import score_pairs
 

@@ -26,11 +26,11 @@ from safetensors.numpy import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2
 
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.convert.formats import read_parts, recognise, write_parts
-from minitransformer.convert.marian_directory import POSITIONS
-from minitransformer.convert.parts import ConversionError, Parts
-from minitransformer.convert.vocabulary import words_of
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.convert.formats import read_parts, recognise, write_parts
+from minitransformer.extras.convert.marian_directory import POSITIONS
+from minitransformer.extras.convert.parts import ConversionError, Parts
+from minitransformer.extras.convert.vocabulary import words_of
 from minitransformer.inference.beam import SearchConfig, beam_search
 
 IMPOSSIBLE = -100.0  # log p, in float32; all less are the same

@@ -12,8 +12,8 @@ from marian_models import LINES, TARGETS, log_probabilities, subwords, transform
 from marian_npz_files import SETTINGS, SOURCE, TARGET, vocabulary_in_yaml, write_marian, write_npz
 
 from minitransformer import Batch, Transformer
-from minitransformer.convert.formats import read_parts, recognise
-from minitransformer.convert.vocabulary import words_of
+from minitransformer.extras.convert.formats import read_parts, recognise
+from minitransformer.extras.convert.vocabulary import words_of
 
 SHAPES: dict[str, dict[str, Any]] = {
     "one embedding": {},

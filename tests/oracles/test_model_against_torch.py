@@ -18,7 +18,7 @@ from autograd import backward
 from autograd.optim import Adam
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
-from minitransformer.training.schedule import learning_rate
+from minitransformer.training.update import learning_rate
 
 TOLERANCE = {"float64": 1e-8, "float32": 1e-4}
 

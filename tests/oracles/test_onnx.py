@@ -19,10 +19,10 @@ from number_words import sentences, trained_parts
 from onnx_models import OnnxModel
 
 from minitransformer import Batch, ModelConfig, Transformer, Translator
-from minitransformer.convert import onnx_writer
-from minitransformer.convert.onnx_writer import N_POSITIONS, write_onnx
-from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.convert import onnx_writer
+from minitransformer.extras.convert.onnx_writer import N_POSITIONS, write_onnx
+from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.inference.beam import SearchConfig, beam_search
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/onnx.md"

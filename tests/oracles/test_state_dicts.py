@@ -19,10 +19,10 @@ from state_dict_models import Fairseq, Joey, Shape, save, torch
 
 from cli.convert import convert
 from minitransformer import Batch, Transformer, Translator
-from minitransformer.convert.fairseq import is_fairseq, read_fairseq
-from minitransformer.convert.joeynmt import is_joeynmt, read_joeynmt
-from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.convert.fairseq import is_fairseq, read_fairseq
+from minitransformer.extras.convert.joeynmt import is_joeynmt, read_joeynmt
+from minitransformer.extras.convert.parts import ConversionError, Parts
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/convert.md"
 WORDS = tuple(["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"])

@@ -15,10 +15,10 @@ from autograd.array import count_gpus, staying_here, use_gpu
 from minitransformer import Transformer
 from minitransformer.config import DataConfig, RunConfig
 from minitransformer.data.store import TokenStore
-from minitransformer.system import placement
-from minitransformer.system.placement import choose_placements
+from minitransformer.system import ranks as placement
+from minitransformer.system.ranks import choose_placements
+from minitransformer.training.loop import Trainer
 from minitransformer.training.open_run import open_run
-from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
 from parallel.placement import Placement, cores_of, describe, gpu_of_rank, numbered, share_of_cores
 

@@ -16,7 +16,7 @@ import parallel.communicator
 from autograd import RandomStream, backward
 from autograd.parameters import ALIGNMENT, Parameter
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.training.gradient import GradientAccumulator
+from minitransformer.training.update import GradientAccumulator
 from parallel.communicator import SerialCommunicator, micro_batches_of_rank, shard_of_rank, working_ranks
 
 SIZES = st.integers(1, 70)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from minitransformer import ModelConfig, Transformer
-from minitransformer.convert.ctranslate2 import ModelFile, read_model_file
-from minitransformer.convert.ctranslate2_writer import write_ctranslate2, write_model_file
-from minitransformer.convert.parts import Parts
-from minitransformer.convert.vocabulary import word_model
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.convert.ctranslate2 import ModelFile, read_model_file
+from minitransformer.extras.convert.ctranslate2_writer import write_ctranslate2, write_model_file
+from minitransformer.extras.convert.parts import Parts
+from minitransformer.extras.convert.vocabulary import word_model
 from minitransformer.model.storage import Storage
 
 WORDS = ["<unk>", "<s>", "</s>", *"abcdefghij"]

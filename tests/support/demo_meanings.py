@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from minitransformer.demo.meaning import Clause, NounPhrase, Role
-from minitransformer.demo.phrases import cardinal
-from minitransformer.demo.words import (
+from minitransformer.extras.demo.meaning import Clause, NounPhrase, Role
+from minitransformer.extras.demo.phrases import cardinal
+from minitransformer.extras.demo.words import (
     COLOURS,
     DETERMINERS,
     MOODS,

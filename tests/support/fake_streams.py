@@ -202,6 +202,9 @@ class MemoryPool:
     def total_bytes(self) -> int:
         return self._n_bytes
 
+    def free_bytes(self) -> int:
+        return sum(memory.size for memory in self._free)
+
 
 class Block:
     """Memory of a pool, in use until the last array in it is gone."""

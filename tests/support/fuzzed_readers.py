@@ -23,22 +23,23 @@ from toy_treebank import write_toy_treebank
 from autograd.optim import Adam
 from cli.train import read_options
 from minitransformer.config import DataConfig, ModelConfig, RunConfig
-from minitransformer.convert.formats import read_parts
-from minitransformer.convert.marian_directory import write_marian as write_marian_mt
-from minitransformer.convert.parts import Parts, write_bundle
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.prepare import prepare
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.data.tmx import CLOSING, opening, unit_of
 from minitransformer.data.tokenizer import TOKENIZER_CHECKSUMS, Tokenizer
+from minitransformer.extras.convert.formats import read_parts
+from minitransformer.extras.convert.marian_directory import write_marian as write_marian_mt
+from minitransformer.extras.convert.parts import Parts, write_bundle
+from minitransformer.extras.doctor.check import replay_repro_bundle
+from minitransformer.extras.parsing.penn import read_tree, read_trees, write_tree
+from minitransformer.extras.parsing.plain import plain
+from minitransformer.extras.report.run_page import run_page
+from minitransformer.extras.report.run_record import read_run
 from minitransformer.inference.resumable import translate_file
 from minitransformer.model.files import write_model_files
 from minitransformer.model.storage import stored
 from minitransformer.model.transformer import Transformer
-from minitransformer.parsing.penn import read_tree, read_trees, write_tree
-from minitransformer.parsing.plain import plain
-from minitransformer.report.run_page import run_page
-from minitransformer.report.run_record import read_run
 from minitransformer.system.checksums import checksums_of, write_checksums
 from minitransformer.system.files import CheckpointError, read_json, write_text
 from minitransformer.training.callbacks import MetricsFile, TrainingReport
@@ -49,8 +50,8 @@ from minitransformer.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from minitransformer.training.repro_bundle import UpdateFacts, replay_repro_bundle, write_repro_bundle
-from minitransformer.training.run_data import open_or_prepare
+from minitransformer.training.divergence import UpdateFacts, write_repro_bundle
+from minitransformer.training.open_run import open_or_prepare
 from minitransformer.training.state import TrainingState
 
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)

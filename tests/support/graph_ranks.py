@@ -20,12 +20,13 @@ from autograd.kernel_registry import at_first_use
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.system.placement import choose_placements
+from minitransformer.system.ranks import choose_placements
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.graph import CapturedStep
+from minitransformer.training.loop import Trainer
+from minitransformer.training.open_run import reducer_for
 from minitransformer.training.state import TrainingState
-from minitransformer.training.step import StepResult
-from minitransformer.training.trainer import Trainer, reducer_for
+from minitransformer.training.update import StepResult
 from parallel.communicator import Communicator, SumOrder
 from parallel.nccl import NcclTransport
 

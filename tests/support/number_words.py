@@ -11,8 +11,8 @@ from threadpoolctl import threadpool_limits
 from autograd import backward
 from autograd.optim import Adam
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.convert.parts import Parts
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.convert.parts import Parts
 
 NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
 N_WORDS, N_UPDATES = 40, 300

@@ -25,13 +25,13 @@ from waiting import TIME_LIMIT
 
 from minitransformer import ModelConfig, Transformer
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.serve.app import create_app
+from minitransformer.extras.serve.languages import Language, Languages
+from minitransformer.extras.serve.metrics import Metrics
+from minitransformer.extras.serve.translation_queue import TranslationQueue
+from minitransformer.extras.serve.translation_request import Limits
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translation, Translator
-from minitransformer.serve.app import create_app
-from minitransformer.serve.languages import Language, Languages
-from minitransformer.serve.metrics import Metrics
-from minitransformer.serve.translation_queue import TranslationQueue
-from minitransformer.serve.translation_request import Limits
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = Languages(Language("en"), Language("de"))

@@ -13,7 +13,7 @@ import fake_cuda
 import numpy as np
 import pytest
 
-from minitransformer.system.placement import choose_placements
+from minitransformer.system.ranks import choose_placements
 from parallel.agreement import checksum
 from parallel.communicator import ALIGNMENT, ELEMENTS_AT_ONCE, Communicator, SentIn, SumOrder, working_ranks
 from parallel.cuda_aware import reads_gpu_memory

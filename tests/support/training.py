@@ -11,7 +11,7 @@ from minitransformer.config import ModelConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.state import TrainingState
-from minitransformer.training.step import StepResult
+from minitransformer.training.update import StepResult
 
 TINY = ModelConfig(vocabulary_size=12, n_layers=1, d_model=16, d_ff=32, n_heads=2, d_k=8, d_v=8, p_drop=0.1)
 

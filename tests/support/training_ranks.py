@@ -19,11 +19,13 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import plan_epoch
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.training.callbacks import Callback, divergence
-from minitransformer.training.callbacks.divergence import TrainingDivergedError
+from minitransformer.training import divergence
+from minitransformer.training.callbacks import Callback
+from minitransformer.training.divergence import TrainingDivergedError
+from minitransformer.training.loop import Trainer
+from minitransformer.training.open_run import reducer_for
 from minitransformer.training.state import TrainingState
-from minitransformer.training.step import StepResult
-from minitransformer.training.trainer import Trainer, reducer_for
+from minitransformer.training.update import StepResult
 from parallel.agreement import checksum
 from parallel.communicator import Communicator, SentIn, SumOrder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from minitransformer.parsing.tree import Closing, Leaf, Opening, Step, Tree
+from minitransformer.extras.parsing.tree import Closing, Leaf, Opening, Step, Tree
 
 LABELS = ["S", "NP", "VP", "PP", "ADVP", "PRT", "NML", "WHNP"]
 TAGS = ["NN", "VBZ", "PRP$", "CC", ",", ".", ":", "``", "''", "-LRB-", "-RRB-", "$", "#"]

@@ -17,10 +17,9 @@ from cuda_kernels import MODULES, registered
 from autograd.array import DeviceError
 from minitransformer import ModelConfig
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
-from minitransformer.training import resolve as resolving
-from minitransformer.training.doctor.plan import precision
-from minitransformer.training.open_run import OpenRun, open_run
-from minitransformer.training.resolve import resolve, why_no_bfloat16
+from minitransformer.extras.doctor.plan import precision
+from minitransformer.training import open_run as resolving
+from minitransformer.training.open_run import OpenRun, open_run, resolve, why_no_bfloat16
 from parallel.communicator import SerialCommunicator
 
 pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler (g++)")

@@ -25,12 +25,11 @@ from autograd.optim import Adam
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.training import graph
-from minitransformer.training.callbacks import Callback, divergence
-from minitransformer.training.gradient import GradientAccumulator
+from minitransformer.training import divergence, graph
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.graph import CapturedStep, why_no_rank_captures, why_not_captured
-from minitransformer.training.step import StepResult, TrainingStep
-from minitransformer.training.trainer import Trainer
+from minitransformer.training.loop import Trainer
+from minitransformer.training.update import GradientAccumulator, StepResult, TrainingStep
 from parallel.communicator import SerialCommunicator
 from parallel.reducer import LocalReducer
 

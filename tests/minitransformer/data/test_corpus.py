@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data.corpus import FileCorpus, read_pairs
-from minitransformer.data.sources import text_corpus
 from minitransformer.data.survey import LONGEST_LINE, CorpusError, Found, read_lines, survey
+from minitransformer.inference.task import task_of
 
 ANY_TEXT = st.text(st.characters(exclude_characters="\n\0", codec="utf-8"), max_size=30)
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".txt": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -411,8 +411,8 @@ def test_held_out_pairs_are_the_same_every_time(tmp_path: Path) -> None:
 
 def test_a_configuration_without_files_is_the_generated_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {"train": [("a", "b")], "validation": [("c", "d")], "test": [("e", "f")]}
-    monkeypatch.setattr("minitransformer.data.sources.demo_corpus", lambda: SimpleNamespace(**parts))
-    corpus = text_corpus(DataConfig())
+    monkeypatch.setattr("minitransformer.extras.demo.task.demo_corpus", lambda: SimpleNamespace(**parts))
+    corpus = task_of(DataConfig()).corpus(DataConfig())
     assert {
         "train": list(corpus.train()),
         "validation": list(corpus.validation()),

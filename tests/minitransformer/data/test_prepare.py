@@ -21,7 +21,7 @@ from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.selection import HeldOut, separate, worth_training_on
 from minitransformer.data.survey import CorpusError, Found
 from minitransformer.system.files import CheckpointError
-from minitransformer.training.run_data import open_or_prepare
+from minitransformer.training.open_run import open_or_prepare
 
 # Words of one letter become one token each: a vocabulary of the alphabet and the reserved symbols allows no merges.
 LETTERS = "abcdefgh"
@@ -466,7 +466,7 @@ def test_prepared_data_is_opened_rather_than_made_again(
 ) -> None:
     config = config_of(tmp_path, GOOD)
     open_or_prepare(RunConfig(data=config))
-    monkeypatch.setattr("minitransformer.training.run_data.corpus_of", refuse)
+    monkeypatch.setattr("minitransformer.training.open_run.prepare", refuse)
     logged.clear()
     assert open_or_prepare(RunConfig(data=config)).manifest["train_pairs"] == 20
     assert logged == []

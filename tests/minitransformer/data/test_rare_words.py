@@ -111,4 +111,4 @@ def test_words_are_for_treebanks() -> None:
     with pytest.raises(ConfigError, match="is for parsing: name data.train_trees"):
         DataConfig(tokenizer="word")
     trees = DataConfig(tokenizer="word", train_trees=("a.mrg",), validation_trees=("b.mrg",), joint_vocabulary=False)
-    assert trees.is_treebank
+    assert trees.task == "parsing"

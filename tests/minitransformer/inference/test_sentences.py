@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError
+from minitransformer.extras.serve.languages import NAMES
 from minitransformer.inference.sentences import LANGUAGES, SentenceSplitter, SplitTexts, translate_texts
 from minitransformer.inference.translator import Translator
-from minitransformer.serve.languages import NAMES
 from minitransformer.system.errors import MissingExtraError
 
 BLANK = st.text(" \t\n\u3000\xa0", max_size=3)

@@ -17,7 +17,7 @@ import pytest
 
 from cli.convert import convert
 from minitransformer import Batch, Transformer, Translator
-from minitransformer.convert.ctranslate2 import read_ctranslate2
+from minitransformer.extras.convert.ctranslate2 import read_ctranslate2
 from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
 from minitransformer.model.symbols import END, START
 

@@ -14,9 +14,8 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
+from minitransformer.training.loop import Stopwatch, Trainer
 from minitransformer.training.state import TrainingState
-from minitransformer.training.stopwatch import Stopwatch
-from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
 
 MODEL = ModelConfig(vocabulary_size=12, n_layers=2, d_model=16, d_ff=24, n_heads=2, d_k=5, d_v=7)
@@ -91,7 +90,7 @@ def test_a_stopwatch_counts_laps_without_pauses(monkeypatch: pytest.MonkeyPatch)
 
 def test_device_time_is_that_of_all_devices_that_there_were() -> None:
     """One device for 3 seconds; then four for 1.5."""
-    state = TrainingState().spending(seconds=3, n_devices=1).logged().spending(seconds=1.5, n_devices=4)
+    state = TrainingState().with_time(3, n_devices=1).with_new_interval().with_time(1.5, n_devices=4)
     assert (state.device_seconds, state.seconds, state.unlogged_seconds) == (3 + 4 * 1.5, 4.5, 1.5)
 
 

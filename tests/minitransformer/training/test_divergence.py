@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 from minitransformer.config import TrainingConfig
+from minitransformer.extras.doctor.check import replay_repro_bundle
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
-from minitransformer.training.callbacks import Callback, divergence
-from minitransformer.training.callbacks.divergence import DivergenceGuard, TrainingDivergedError, Update
+from minitransformer.training import divergence
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import checkpoints
-from minitransformer.training.repro_bundle import replay_repro_bundle
+from minitransformer.training.divergence import DivergenceGuard, Results, TrainingDivergedError, Update
+from minitransformer.training.loop import Trainer
 from minitransformer.training.state import TrainingState
-from minitransformer.training.step import StepResult
-from minitransformer.training.trainer import Trainer
+from minitransformer.training.update import StepResult
 from parallel.communicator import SerialCommunicator
 from tests.support.training import TINY, copy_store
 
@@ -172,7 +173,7 @@ def test_updates_that_were_undone_stay_on_the_account(tmp_path: Path) -> None:
 def test_the_best_model_stays_the_best_after_going_back() -> None:
     checkpoint = TrainingState(step=8, epoch=1, next_batch=2, best_loss=3.0, seconds=1.5, flops=80, device_seconds=2.0)
     undone = TrainingState(step=12, epoch=1, next_batch=6, best_loss=2.5, seconds=2.5, flops=120, device_seconds=3.0)
-    assert checkpoint.instead_of(undone, ((1, 4),)) == dataclasses.replace(
+    assert checkpoint.after_rollback(undone, ((1, 4),)) == dataclasses.replace(
         checkpoint, best_loss=2.5, flops=120, device_seconds=3.0, avoided=((1, 4),)
     )
 
@@ -290,15 +291,14 @@ def test_an_outcome_that_is_reported_later_changes_neither_what_is_done_nor_what
 
 def sound_at(step: int, norm: float) -> Update:
     state = TrainingState(step=step, epoch=0, next_batch=step)
-    return Update(state, np.arange(2), 0, StepResult(9, lambda: np.array([1.0, norm, 0.1])))
+    return Update(state, np.arange(2), StepResult(9, lambda: np.array([1.0, norm, 0.1])))
 
 
 def read_norms(norms: list[float]) -> None:
-    guard, state = DivergenceGuard(), TrainingState()
+    guard = DivergenceGuard()
     for step, norm in enumerate(norms, 1):
         guard.add(sound_at(step, norm))
-        state = guard.read(state)
-    assert (state.unlogged_loss, state.unlogged_tokens) == (len(norms), 9 * len(norms))
+        assert guard.read() == Results(flops=0, loss=1.0, n_tokens=9)
 
 
 def test_a_gradient_ten_times_as_large_as_usual_is_logged(logged: list[str]) -> None:

@@ -16,8 +16,7 @@ from minitransformer.config import RunConfig
 from minitransformer.model.files import load_model_files
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoint_path, checkpoints
-from minitransformer.training.final_model import finish
-from minitransformer.training.train import train
+from minitransformer.training.run import finish, train
 from minitransformer.training.validation import BEST
 from tests.minitransformer.training.test_open_run import InterruptingValidation, job_of, run_of
 

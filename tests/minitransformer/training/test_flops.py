@@ -40,7 +40,7 @@ def update(model: Transformer, batch: Batch) -> None:
 def test_matrix_products_are_those_of_the_paper_and_twice_as_many_backward(meter: Meter, sizes: dict[str, Any]) -> None:
     """So nothing is computed twice, or for nothing."""
     model, batch = metered(config := dataclasses.replace(CONFIG, **sizes))
-    counted = training_flops(config, batch.source.lengths, batch.target.lengths)
+    counted = training_flops(config, np.stack([batch.source.lengths, batch.target.lengths], axis=1))
     loss = model.loss(batch, RandomStream(1))
     assert 3 * flops(meter) == counted
     backward(loss)
@@ -48,9 +48,9 @@ def test_matrix_products_are_those_of_the_paper_and_twice_as_many_backward(meter
 
 
 def test_a_batch_costs_what_its_sentences_cost() -> None:
-    lengths = np.random.default_rng(1).integers(1, 30, (2, 7))
-    of_each = [training_flops(CONFIG, *(side[i : i + 1] for side in lengths)) for i in range(7)]
-    assert training_flops(CONFIG, *lengths) == sum(of_each)
+    lengths = np.random.default_rng(1).integers(1, 30, (7, 2))
+    of_each = [training_flops(CONFIG, lengths[i : i + 1]) for i in range(7)]
+    assert training_flops(CONFIG, lengths) == sum(of_each)
 
 
 def test_the_number_of_products_depends_on_layers_alone(meter: Meter) -> None:

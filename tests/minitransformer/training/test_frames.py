@@ -1,7 +1,8 @@
-"""The frames, and the types, from an update to its first matrix product."""
+"""The frames, the files and the types from an update to its first matrix product."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +14,14 @@ import numpy as np
 from autograd.optim import Adam
 from minitransformer import Batch, Transformer
 from minitransformer.config import TrainingConfig
-from minitransformer.training.gradient import GradientAccumulator
-from minitransformer.training.step import TrainingStep
+from minitransformer.training.loop import Trainer
+from minitransformer.training.update import GradientAccumulator, TrainingStep
 from parallel.reducer import LocalReducer
 from tests.support.training import TINY
 
 OUTER_FRAMES = ("train", "train_to_end", "Trainer.train", "Trainer.step")  # up to TrainingStep.__call__
 OUTER_TYPES = {"Trainer"}
-MOST_FRAMES, MOST_TYPES = 16, 8
+MOST_FRAMES, MOST_TYPES, MOST_FILES = 16, 8, 7
 TREE = {"compute", "_sum"}  # the sum over micro-batches
 
 
@@ -64,11 +65,14 @@ def first_product() -> list[FrameType]:
     raise AssertionError("an update without a product of the weights")
 
 
-def test_few_frames_and_types_lie_between_an_update_and_its_first_product() -> None:
+def test_few_frames_files_and_types_lie_between_an_update_and_its_first_product() -> None:
     chain = [frame for frame in first_product() if frame.f_code.co_name not in TREE]
     owners = [frame.f_locals["self"] for frame in chain if "self" in frame.f_locals]
     types = {type(owner).__name__ for owner in owners}
     passed = " → ".join(frame.f_code.co_qualname for frame in chain)
     assert Path(chain[-1].f_code.co_filename).name == "linear.py", passed
     assert len(OUTER_FRAMES) + len(chain) <= MOST_FRAMES, passed
+    paths = {Path(frame.f_code.co_filename) for frame in chain} | {Path(inspect.getfile(Trainer))}
+    files = {path for path in paths if path.parent.name != "ops"}
+    assert len(files) <= MOST_FILES, f"{sorted(path.name for path in files)}: {passed}"
     assert len(types | OUTER_TYPES) <= MOST_TYPES, f"{sorted(types)}: {passed}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,24 +14,28 @@ import pytest
 from waiting import TIME_LIMIT
 
 from autograd import Tensor
-from minitransformer import ModelConfig, Transformer
+from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import DataConfig, RunConfig, TrainingConfig
+from minitransformer.data.batching import cut_into_micro_batches
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.training import largest_batch
+from minitransformer.system.free_memory import limited_memory
+from minitransformer.training import memory as memory_module
 from minitransformer.training import open_run as opening
 from minitransformer.training.callbacks import Callback
-from minitransformer.training.largest_batch import OutOfMemoryError, advising, try_largest_batch
+from minitransformer.training.flops import training_flops
+from minitransformer.training.loop import Trainer
+from minitransformer.training.memory import OutOfMemoryError, advising, try_largest_batch
 from minitransformer.training.open_run import OpenRun, open_run
-from minitransformer.training.train import train_to_end
-from minitransformer.training.trainer import Trainer
+from minitransformer.training.run import train_to_end
 from minitransformer.training.validation import ValidationMemoryError
 from parallel.communicator import SerialCommunicator
 
 ROOT = Path(__file__).parents[3]
+ENOUGH = 2_000_000  # FLOPs of a micro-batch: more than those of the longest pair
 MODEL = ModelConfig(vocabulary_size=30, n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
 
 
-def trainer_of(folder: Path, *, n_threads: int = 2, **training: Any) -> Trainer:
+def trainer_of(folder: Path, *, n_threads: int = 2, model: ModelConfig = MODEL, **training: Any) -> Trainer:
     ids = np.random.default_rng(5)
     pairs = [tuple(ids.integers(3, 30, n).tolist() for n in ids.integers(1, 20, 2)) for _ in range(60)]
     write_store(folder, "train", pairs, 30)
@@ -43,8 +47,8 @@ def trainer_of(folder: Path, *, n_threads: int = 2, **training: Any) -> Trainer:
         "checkpoint_every": 3,
     } | training
     config = TrainingConfig(**values, validate_every=100)
-    model, store = Transformer(MODEL), TokenStore(folder, "train")
-    return Trainer(model, store, None, config, folder / "run", SerialCommunicator(), n_threads=n_threads)
+    store = TokenStore(folder, "train")
+    return Trainer(Transformer(model), store, None, config, folder / "run", SerialCommunicator(), n_threads=n_threads)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 4])
@@ -67,31 +71,31 @@ def test_the_largest_micro_batch_of_every_thread_is_computed_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = trainer_of(tmp_path)
-    sizes: list[int] = []
+    computed: list[Batch] = []
     loss = trainer.model.loss
 
-    def counted(batch: Any, random: Any = None) -> Tensor:
-        sizes.append(batch.n_source_tokens + batch.n_target_tokens)
+    def noted(batch: Batch, random: Any = None) -> Tensor:
+        computed.append(batch)
         return loss(batch, random)
 
-    monkeypatch.setattr(trainer.model, "loss", counted)
+    monkeypatch.setattr(trainer.model, "loss", noted)
     try_largest_batch(trainer)
-    assert len(sizes) == 2
-    _, batch = largest_batch._predicted(trainer, trainer.config)
-    cut = largest_batch.cut_into_micro_batches(batch, trainer.store.lengths, 4)
-    n_tokens = [int((trainer.store.lengths[micro_batch] + 1).sum()) for micro_batch in cut]
-    assert sorted(sizes) == sorted([max(n_tokens[:2]), max(n_tokens[2:])])
+    of_batches = []
+    for batch in trainer.batches.epoch(0):
+        cut = cut_into_micro_batches(batch, trainer.store.lengths, 4)
+        costs = [training_flops(MODEL, trainer.store.lengths[micro_batch] + 1) for micro_batch in cut]
+        of_batches.append(sorted([max(costs[:2]), max(costs[2:])]))
+    assert sorted(map(flops_of, computed)) == max(of_batches, key=sum)
 
 
-def test_what_will_be_needed_is_reported_in_one_line(tmp_path: Path, logged: list[str]) -> None:
-    try_largest_batch(trainer_of(tmp_path))
-    size = r"[\d.]+ MB"
-    assert len(logged) == 1
-    assert re.fullmatch(
-        f"memory: about {size}: parameters {size}, gradients {size}, Adam {size}, activations of 2 of the largest"
-        f" micro-batches {size}; .* free",
-        logged[0],
-    )
+def test_the_memory_of_the_largest_batch_is_logged(tmp_path: Path, logged: list[str]) -> None:
+    """Most of it are buffers as large as the model: one for each level of the tree of micro-batches."""
+    trainer = trainer_of(tmp_path, model=dataclasses.replace(MODEL, d_ff=200_000), n_threads=1)
+    size = trainer.model.parameters.values.nbytes
+    try_largest_batch(trainer)
+    taken = re.fullmatch(r"memory: the largest batch takes ([\d.]+) MB; [\d,.]+ GB were free", logged[0])
+    assert taken
+    assert 2 * size <= 1e6 * float(taken[1]) < 8 * size
 
 
 def test_processes_of_one_machine_share_what_is_free(
@@ -100,44 +104,65 @@ def test_processes_of_one_machine_share_what_is_free(
     class OneOfFour(SerialCommunicator):
         local_size = 4
 
-    monkeypatch.setattr(largest_batch, "free_memory", lambda n_processes: 8e6 / n_processes)
+    monkeypatch.setattr(memory_module, "free_memory", lambda n_processes: 8e9 / n_processes)
     trainer = trainer_of(tmp_path)
     trainer.world = OneOfFour()
     try_largest_batch(trainer)
-    assert logged[0].endswith("; 2.0 MB free for each of 4 processes")
+    assert logged[0].endswith("; 2.00 GB for each of 4 processes were free")
+
+
+def flops_of(batch: Batch) -> int:
+    return training_flops(MODEL, np.stack([batch.source.lengths, batch.target.lengths], axis=1))
+
+
+def lacking_above(flops: int, trainer: Trainer, error: type[MemoryError], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the trainer's memory suffice for micro-batches of at most so many FLOPs."""
+    loss = trainer.model.loss
+
+    def limited(batch: Batch, random: Any = None) -> Tensor:
+        if flops_of(batch) > flops:
+            raise error("Unable to allocate 1.00 EiB")
+        return loss(batch, random)
+
+    monkeypatch.setattr(trainer.model, "loss", limited)
 
 
 @pytest.mark.parametrize("error", [MemoryError, type("OutOfMemoryError", (MemoryError,), {})], ids=["NumPy", "CuPy"])
-def test_a_lack_of_memory_is_one_line_with_two_ways_out(
+def test_a_lack_of_memory_is_one_line_with_what_was_tried_and_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[MemoryError]
 ) -> None:
     trainer = trainer_of(tmp_path, batch_tokens=600)
-
-    def lacking(*arguments: Any) -> Tensor:
-        raise error("Unable to allocate 1.00 EiB")
-
-    monkeypatch.setattr(trainer.model, "loss", lacking)
+    lacking_above(ENOUGH, trainer, error, monkeypatch)
     with pytest.raises(OutOfMemoryError) as caught:
         try_largest_batch(trainer)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert re.match(
-        r"out of memory \(trying the largest batch\): 600 tokens in 4 micro-batches need [\d.]+ MB: ", message
+    message = re.fullmatch(
+        r"out of memory \(trying the largest batch\): 600 tokens in 4 micro-batches need more than the .* that are"
+        r" free\. training\.n_micro_batches = (\d+) fits: the same batch in smaller pieces",
+        str(caught.value),
     )
-    n_micro_batches = re.search(r"training\.n_micro_batches = (\d+) \(the same batch, ([\d.]+) MB\)", message)
-    n_tokens = re.search(r"; or training\.batch_tokens = (\d+) \(a smaller batch, ([\d.]+) MB\)", message)
-    assert n_micro_batches
-    assert n_tokens
-    needed = float(re.findall(r"need ([\d.]+) MB", message)[0])
-    assert int(n_micro_batches[1]) > 4
-    assert int(n_tokens[1]) < 600
-    assert max(float(n_micro_batches[2]), float(n_tokens[2])) <= 0.75 * needed + 0.1
+    assert message
+    (tmp_path / "again").mkdir()
+    again = trainer_of(tmp_path / "again", batch_tokens=600, n_micro_batches=int(message[1]))
+    lacking_above(ENOUGH, again, error, monkeypatch)
+    assert again.train(Callback())
 
 
-def test_where_nothing_fits_the_model_is_too_large(tmp_path: Path) -> None:
-    trainer, message = trainer_of(tmp_path), "No batch would fit into 0.0 MB: choose a smaller model "
-    with pytest.raises(OutOfMemoryError, match=message), advising(trainer, free=1_000):
-        raise MemoryError
+def test_a_model_for_which_no_batch_is_small_enough_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = trainer_of(tmp_path)
+    lacking_above(0, trainer, MemoryError, monkeypatch)
+    with pytest.raises(OutOfMemoryError, match="No number of micro-batches fits: choose a smaller model "):
+        try_largest_batch(trainer)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux limits the data of a process")
+def test_more_memory_than_is_free_is_refused_and_not_only_promised() -> None:
+    with limited_memory(100e6):
+        np.zeros(10_000_000, np.int8)
+        with pytest.raises(MemoryError):
+            np.zeros(200_000_000, np.int8)
+    np.zeros(200_000_000, np.int8)
 
 
 def test_a_lack_of_memory_later_names_the_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,14 +177,16 @@ def test_a_lack_of_memory_later_names_the_update(tmp_path: Path, monkeypatch: py
         train_to_end(job, Callback())
 
 
-def test_a_run_that_has_begun_is_reported_that_another_one_is_needed(tmp_path: Path) -> None:
+def test_a_run_that_has_begun_is_reported_that_another_one_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = small_run(tmp_path)
     trainer = open_run(config, SerialCommunicator()).trainer
-    message = rf", with another directory as run: {config.run} has begun with other batches$"
+    message = rf" smaller pieces, with another directory as run: {config.run} has begun with other batches$"
     with pytest.raises(OutOfMemoryError, match=message), advising(trainer):
         raise MemoryError
     (config.run / "run.json").unlink()
-    with pytest.raises(OutOfMemoryError, match=r" MB\)$"), advising(trainer):
+    with pytest.raises(OutOfMemoryError, match=r" smaller pieces$"), advising(trainer):
         raise MemoryError
 
 
@@ -207,7 +234,7 @@ LIMITED = """
 import os, resource, sys
 from cli.train import main
 import minitransformer.training.open_run as opening
-from minitransformer.training.step import TrainingStep
+from minitransformer.training.update import TrainingStep
 
 try_first, update, allowed = opening.try_largest_batch, TrainingStep.__call__, int(sys.argv.pop(1)) * 10**6
 
@@ -244,12 +271,12 @@ def test_a_process_that_may_not_take_more_memory_says_what_to_do_before_its_firs
     status, logged = limited_to_300_mb(command)
     assert status == 1
     *_, last = logged.splitlines()
-    assert last.startswith("error: out of memory (trying the largest batch): 8,000 tokens in 1 micro-batches need ")
+    assert last.startswith(
+        "error: out of memory (trying the largest batch): 8,000 tokens in 1 micro-batches need more than "
+    )
     assert "Traceback" not in logged
     assert not list((tmp_path / "run").glob("checkpoints/*"))
-    ways = re.findall(r"(training\.\w+) = (\d+)", last)
-    assert ways
-    for setting, value in ways:
-        status, logged = limited_to_300_mb(f"{command} --{setting.replace('_', '-')} {value}")
-        assert status == 0, logged
-        shutil.rmtree(tmp_path / "run")
+    fits = re.search(r"training\.n_micro_batches = (\d+) fits", last)
+    assert fits
+    status, logged = limited_to_300_mb(command.replace("batches 1 ", f"batches {fits[1]} "))
+    assert status == 0, logged

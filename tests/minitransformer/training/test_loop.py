@@ -18,7 +18,7 @@ from autograd.tensor import Backward
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import Callback, ValidationReport
-from minitransformer.training.callbacks.interrupt import Interrupt
+from minitransformer.training.interrupt import Interrupt
 from parallel.communicator import SerialCommunicator
 from tests.minitransformer.training.test_trainer import (
     FixedLosses,
@@ -136,7 +136,7 @@ class Elsewhere(SerialCommunicator):
 
 def test_ranks_that_see_other_checkpoints_are_told_to_share_the_directory(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path)
-    trainer.world = Elsewhere()
+    trainer.checkpoints.world = Elsewhere()
     with pytest.raises(CheckpointError, match="not all processes see the same checkpoints: share the directory"):
         trainer.resume()
     trained(tmp_path)

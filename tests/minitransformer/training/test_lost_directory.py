@@ -14,14 +14,12 @@ from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.callbacks import Callback
-from minitransformer.training.checkpoint import checkpoints
-from minitransformer.training.final_model import finish
+from minitransformer.training.checkpoint import LostDirectoryError, checkpoints
 from minitransformer.training.open_run import OpenRun
+from minitransformer.training.run import finish, train_to_end
 from minitransformer.training.state import TrainingState
-from minitransformer.training.step import StepResult
-from minitransformer.training.train import train_to_end
+from minitransformer.training.update import StepResult
 from minitransformer.training.validation import Validation
-from minitransformer.training.writer import LostDirectoryError
 from tests.minitransformer.training.test_open_run import finished, job_of, run_of, weights
 from tests.support.training import StoppingMonitor
 
@@ -34,7 +32,7 @@ class Losing(Callback):
 
     def after_step(self, result: StepResult, state: TrainingState) -> None:
         if state.step == self.step:
-            self.job.trainer.writer.wait()
+            self.job.trainer.checkpoints.writer.wait()
             self.lose()
 
 

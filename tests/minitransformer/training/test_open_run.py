@@ -17,17 +17,17 @@ from minitransformer import ModelConfig, Transformer, train
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.survey import CorpusError
-from minitransformer.evaluation.length_penalty import store_alpha
 from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.length_penalty import store_alpha
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.provenance import short_hash
 from minitransformer.training.callbacks import Callback
-from minitransformer.training.callbacks.divergence import TrainingDivergedError
 from minitransformer.training.checkpoint import checkpoints
-from minitransformer.training.final_model import finish, is_finished
+from minitransformer.training.divergence import TrainingDivergedError
+from minitransformer.training.loop import Trainer
 from minitransformer.training.open_run import OpenRun, open_run
-from minitransformer.training.trainer import Trainer
+from minitransformer.training.run import finish, is_finished
 from minitransformer.training.validation import Validation
 from parallel.communicator import SerialCommunicator
 from tests.support.training import StoppingMonitor

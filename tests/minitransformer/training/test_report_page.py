@@ -10,10 +10,12 @@ from typing import Any
 
 from logged_runs import LOG, finish, training_line, write_logged_run
 
-from minitransformer.evaluation.bleu import Score
-from minitransformer.training.callbacks import MetricsFile, ReportPage, Sample, TrainingReport, ValidationReport
+from minitransformer.extras.report.run_page import ReportPage
+from minitransformer.inference.bleu import Score
+from minitransformer.inference.task import Sample
+from minitransformer.training.callbacks import MetricsFile, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
-from tests.minitransformer.report.test_page import Structure
+from tests.minitransformer.extras.report.test_page import Structure
 
 TRAINING = TrainingReport(50, 3, 0.125, 1e-3, 0.25, 4_000.0, 12.5, 10**9)
 VALIDATION = ValidationReport(

@@ -12,14 +12,9 @@ import pytest
 from autograd import RandomStream, backward
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.data.batching import cut_into_micro_batches
+from minitransformer.extras.doctor.check import replay_repro_bundle
 from minitransformer.system.files import CheckpointError, read_arrays, write_arrays
-from minitransformer.training.repro_bundle import (
-    BATCH_FILE,
-    UPDATE_FILE,
-    UpdateFacts,
-    replay_repro_bundle,
-    write_repro_bundle,
-)
+from minitransformer.training.divergence import BATCH_FILE, UPDATE_FILE, UpdateFacts, write_repro_bundle
 
 GRADIENT_IS_INFINITE = "decoder.layers.0.feed_forward.hidden.weight"
 SMALL = ModelConfig(vocabulary_size=12, n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4, p_drop=0.3)

@@ -12,13 +12,13 @@ from waiting import TIME_LIMIT
 
 from minitransformer.config import ConfigError
 from minitransformer.system.files import CheckpointError
-from minitransformer.training.run_lock import run_lock
+from minitransformer.training.run import run_lock
 from parallel.communicator import SerialCommunicator
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from minitransformer.training.run_lock import run_lock
+from minitransformer.training.run import run_lock
 from parallel.communicator import SerialCommunicator
 
 with run_lock(Path(sys.argv[1]), SerialCommunicator()):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minitransformer.config import TrainingConfig
-from minitransformer.training import schedule
+from minitransformer.training import update as schedule
 
 FEW_ROUNDINGS = 10 * Decimal(2) ** -53  # of two or three powers, each within two units, and of their products
 

@@ -18,7 +18,7 @@ from minitransformer.config import DataConfig, ModelConfig, TrainingConfig
 from minitransformer.system.memory import keep_freed_memory
 from minitransformer.config import RunConfig
 from minitransformer.training.open_run import open_run
-from minitransformer.training.train import train_to_end
+from minitransformer.training.run import train_to_end
 from minitransformer.training.callbacks import Callback
 from parallel.communicator import SerialCommunicator
 

@@ -1,4 +1,4 @@
-"""The stages of the loop by themselves: what they report, and when they do nothing."""
+"""The parts of the loop by themselves: reports, the reading of results, rollbacks, the best model."""
 
 from __future__ import annotations
 
@@ -13,92 +13,60 @@ import pytest
 from minitransformer.config import TrainingConfig
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
-from minitransformer.training.callbacks import Callback, TrainingReport, divergence
-from minitransformer.training.callbacks.checkpoint_stage import require_same_parameters
-from minitransformer.training.callbacks.divergence import (
+from minitransformer.training import divergence
+from minitransformer.training.callbacks import TrainingReport
+from minitransformer.training.checkpoint import require_same_parameters
+from minitransformer.training.divergence import (
     DivergenceGuard,
+    Results,
     Rollback,
     TrainingDivergedError,
     Update,
+    UpdateFacts,
     give_up,
 )
-from minitransformer.training.callbacks.log_stage import LogStage
-from minitransformer.training.callbacks.stage import Moment
-from minitransformer.training.callbacks.validation_stage import keep_best
-from minitransformer.training.repro_bundle import UpdateFacts
 from minitransformer.training.state import TrainingState
-from minitransformer.training.step import StepResult
+from minitransformer.training.update import StepResult
+from minitransformer.training.validation import keep_best
 from parallel.communicator import SerialCommunicator
 from tests.support.training import TINY, copy_store
 
-NOTHING_SPECIAL = Moment(is_sound=True, is_last=False, is_interrupted=False)
 STATE = TrainingState(
     step=4, epoch=2, unlogged_loss=6.0, unlogged_tokens=3, unlogged_seconds=0.5, seconds=9.0, flops=70
 )  # fmt: skip
 
 
-class Recorder(Callback):
-    """Remembers reports."""
-
-    def __init__(self) -> None:
-        self.reports: list[Any] = []
-
-    def report(self, report: Any) -> None:
-        self.reports.append(report)
-
-
 def sound(norm: float) -> Update:
-    return Update(STATE, np.arange(2), 0, StepResult(9, lambda: np.array([1.0, norm, 0.1])))
+    return Update(STATE, np.arange(2), StepResult(9, lambda: np.array([1.0, norm, 0.1]), flops=5))
 
 
 def read(guard: DivergenceGuard, norms: list[float]) -> None:
     for norm in norms:
         guard.add(sound(norm))
-        guard.read(STATE)
-
-
-def log(state: TrainingState, moment: Moment = NOTHING_SPECIAL) -> tuple[list[Any], TrainingState]:
-    """Call a stage that is due every second update, after one with a norm of 0.75; return reports and state."""
-    guard, recorder = DivergenceGuard(), Recorder()
-    guard.add(sound(0.75))
-    guard.read(state)
-    after = LogStage(2, lambda step: step / 8, guard, recorder).after_step(state, moment)
-    return recorder.reports, after
+        guard.read()
 
 
 def test_a_report_holds_the_means_of_its_interval_and_the_totals_of_the_run() -> None:
-    reports, state = log(STATE)
-    assert reports == [TrainingReport(4, 2, 2.0, 0.5, 0.75, 6.0, 9.0, 70)]
-    assert state == dataclasses.replace(STATE, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0)
+    assert TrainingReport.of(STATE, 0.5, 0.75) == TrainingReport(4, 2, 2.0, 0.5, 0.75, 6.0, 9.0, 70)
+    assert STATE.with_new_interval() == dataclasses.replace(
+        STATE, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0
+    )
 
 
 def test_an_interval_without_any_time_has_a_speed() -> None:
-    (report,), _ = log(dataclasses.replace(STATE, unlogged_seconds=0.0))
+    report = TrainingReport.of(dataclasses.replace(STATE, unlogged_seconds=0.0), 0.5, 0.75)
     assert report.target_tokens_per_second == pytest.approx(3e9)
-
-
-@pytest.mark.parametrize("changes", [{"step": 3}, {"unlogged_tokens": 0}])
-def test_without_an_interval_or_an_update_nothing_is_reported(changes: dict[str, int]) -> None:
-    state = dataclasses.replace(STATE, **changes)
-    assert log(state) == ([], state)
-
-
-def test_the_last_update_is_reported_between_intervals() -> None:
-    (report,), _ = log(dataclasses.replace(STATE, step=3), dataclasses.replace(NOTHING_SPECIAL, is_last=True))
-    assert report.step == 3
 
 
 def test_one_process_computes_no_checksum_of_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     checksums: list[Any] = []
-    monkeypatch.setattr("minitransformer.training.callbacks.checkpoint_stage.checksum", checksums.append)
+    monkeypatch.setattr("minitransformer.training.checkpoint.checksum", checksums.append)
     require_same_parameters(SerialCommunicator(), Transformer(TINY, seed=1), "now", "remedy")
     assert checksums == []
 
 
-@pytest.mark.parametrize(
-    "value", [STATE, NOTHING_SPECIAL, sound(1.0), Rollback((), "")], ids=lambda x: type(x).__name__
-)
-def test_what_stages_receive_cannot_be_changed_in_place(value: Any) -> None:
+@pytest.mark.parametrize("value", [STATE, sound(1.0), Rollback((), "")], ids=lambda x: type(x).__name__)
+def test_what_callbacks_and_the_guard_receive_cannot_be_changed_in_place(value: Any) -> None:
     """A rollback returns to an earlier state."""
     name = dataclasses.fields(value)[0].name
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -132,12 +100,11 @@ def test_results_of_the_last_updates_are_left_until_one_is_not_finite() -> None:
     guard = DivergenceGuard()
     for norm in (1.0, math.nan, 1.0, math.nan):
         guard.add(sound(norm))
-    state = dataclasses.replace(STATE, unlogged_tokens=0)
-    assert guard.read(state, but=3).unlogged_tokens == 9
+    assert guard.read(but=3) == Results(flops=5, loss=1.0, n_tokens=9)
     assert guard.is_sound
-    assert guard.read(state, but=2).unlogged_tokens == 9  # of the third update, because the second was skipped
+    assert guard.read(but=2) == Results(10, 1.0, 9)  # of the third update, because the second was skipped
     assert guard.is_sound
-    assert guard.read(state, but=1).unlogged_tokens == 0
+    assert guard.read(but=1) == Results(0, 0.0, 0)
     assert guard.is_sound
 
 

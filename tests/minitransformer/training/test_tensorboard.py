@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from minitransformer.evaluation.bleu import Score
+from minitransformer.inference.bleu import Score
 from minitransformer.system.errors import MissingExtraError
-from minitransformer.training.callbacks import TrainingReport, ValidationReport
-from minitransformer.training.callbacks.tensorboard import TensorBoard
+from minitransformer.training.callbacks import TensorBoard, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 
 

@@ -21,7 +21,7 @@ BASE = presets.base(37_000)
 
 
 def flops(config: ModelConfig = BASE, source: tuple[int, ...] = (7, 20), target: tuple[int, ...] = (9, 14)) -> int:
-    return training_flops(config, np.array(source), np.array(target))
+    return training_flops(config, np.stack([source, target], axis=1))
 
 
 def test_the_papers_figures_are_its_time_devices_and_rate() -> None:

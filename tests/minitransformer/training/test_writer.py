@@ -17,8 +17,9 @@ from autograd.optim import Adam
 from minitransformer import Transformer
 from minitransformer.config import ModelConfig
 from minitransformer.system.files import CheckpointError
-from minitransformer.training import writer as writer_module
+from minitransformer.training import checkpoint as writer_module
 from minitransformer.training.checkpoint import (
+    CheckpointWriter,
     Snapshot,
     checkpoint_path,
     checkpoints,
@@ -26,7 +27,6 @@ from minitransformer.training.checkpoint import (
     save_checkpoint,
 )
 from minitransformer.training.state import TrainingState
-from minitransformer.training.writer import CheckpointWriter
 
 CONFIG = ModelConfig(vocabulary_size=50, n_layers=1, d_model=16, d_ff=16, n_heads=1, d_k=4, d_v=4)
 

@@ -1,0 +1,581 @@
+"""Models of CTranslate2, read as models of ours.
+
+A directory has ``model.bin``, the vocabularies and, since version 6 of the binary format, ``config.json``.  It has no
+tokenizer: ours is made of sentencepiece models, or of the words themselves.  Matrices are stored as (out, in); queries,
+keys and values of self-attention are one matrix, and so are keys and values of encoder-decoder attention.
+
+``model.bin`` is read in versions 2 to 6, and written in version 6.
+All numbers are little-endian.  A string is its length in 2 bytes, the final NUL counted, and its bytes.
+
+=====================  =================================================================================
+version                4 bytes
+name of the model      string, such as "TransformerSpec"
+revision of the model  4 bytes
+number of variables    4 bytes; then of each: name, rank (1 byte), dimensions (4 bytes each), and the data
+data, version ≥ 4      type (1 byte), number of bytes (4 bytes), values
+data, version < 4      bytes of a value (1 byte), number of values (4 bytes), values
+number of aliases      4 bytes, version ≥ 3; then of each: alias, name of the variable
+=====================  =================================================================================
+
+Source: CTranslate2 4.8.5, ``python/ctranslate2/specs/model_spec.py`` and ``transformer_spec.py``,
+``src/models/model.cc`` and ``src/layers/transformer.cc``.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from minitransformer.config import ModelConfig
+from minitransformer.config.model import Activation, NormPlacement, Start
+from minitransformer.extras.convert.foreign_files import (
+    SettingsFile,
+    WeightsFile,
+    read_bytes,
+    read_lines,
+    sentencepiece_models,
+)
+from minitransformer.extras.convert.layers import (
+    COMPUTED,
+    STACKS,
+    linear_maps,
+    norms,
+    recognise_sinusoids,
+    sines_between,
+    table_of,
+    with_features,
+)
+from minitransformer.extras.convert.parts import Array, ConversionError, Parts, Vocabulary, looked_up
+from minitransformer.extras.convert.vocabulary import embeddings, vocabulary_settings, with_tokenizer
+from minitransformer.model.symbols import END, START
+from minitransformer.system.files import read_json
+
+Weights = dict[str, Array]
+
+MODEL_FILE = "model.bin"
+ACTIVATIONS: dict[int, Activation] = {0: "relu", 1: "gelu_tanh", 2: "swish", 3: "gelu"}
+NORMS: dict[int, NormPlacement] = {0: "post", 1: "pre"}
+POSITIONS = {stack: f"{stack}/position_encodings/encodings" for stack in STACKS}
+_HEADS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}  # if the file does not say how many
+_OLDEST_REVISION, _NEWEST_REVISION = 2, 7
+
+
+def is_ctranslate2(directory: Path) -> bool:
+    """Return whether a directory has the files of a CTranslate2 model."""
+    return (directory / MODEL_FILE).is_file() and has_vocabulary(directory)
+
+
+def read_ctranslate2(directory: Path, source_spm: Path | None = None, target_spm: Path | None = None) -> Parts:
+    """Read the directory of a CTranslate2 model.
+
+    Args:
+        source_spm, target_spm: the sentencepiece models with which the model was trained; see
+            ``sentencepiece_models``.
+
+    Raises: ConversionError if a file is missing, or if the model has what ours lacks; CorruptFileError if a JSON
+    file is corrupt.
+    """
+    models = sentencepiece_models(directory, source_spm, target_spm)
+    path = directory / MODEL_FILE
+    file = read_model_file(path)
+    if file.model not in _HEADS:
+        raise ConversionError(f"{path}: expected a model of kind {' or '.join(_HEADS)}; got {file.model!r:.80}")
+    if not _OLDEST_REVISION <= file.revision <= _NEWEST_REVISION:
+        raise ConversionError(
+            f"{path}: expected revision {_OLDEST_REVISION} to {_NEWEST_REVISION} of {file.model}, got"
+            f" {file.revision}; convert the original model again with a CTranslate2 that writes one of these"
+        )
+    variables = Variables(path, dequantised(path, file.variables))
+    variables.expect_supported()
+    settings = read_settings(directory, variables)
+    source, target = read_vocabularies(directory, settings.symbols)
+    require_symbols(directory, settings, source, target)
+    source, target, tokenizer = with_tokenizer(source, target, models)
+    config = _layers_config(path, file, variables, settings)
+    bias = variables.optional("decoder/projection/bias", (target.n_foreign,))
+    weights = embeddings(source, target, _tables(variables, config.d_model, source, target), bias)
+    start: Start = "end" if settings.symbols.first == settings.symbols.end else "symbol"
+    config = replace(
+        config,
+        **vocabulary_settings(source, target, weights),
+        start="zero" if settings.starts_from_zero else start,
+    )
+    config, weights = _read_positions(file, variables, config, weights | read_layers(variables, config))
+    variables.require_none_left()
+    return Parts(config, weights, tokenizer, (source, target))
+
+
+def _layers_config(path: Path, file: ModelFile, variables: Variables, settings: Settings) -> ModelConfig:
+    """Return the configuration of the layers.
+
+    Raises: ConversionError if encoder and decoder differ, or if they have what ours lacks.
+    """
+
+    def of_both(name: str, default: int) -> int:
+        found = [variables.integer(default, f"{stack}/{name}") for stack in STACKS]
+        if found[0] != found[1]:
+            raise ConversionError(f"{path}: {name} is {found[0]} in the encoder and {found[1]} in the decoder")
+        return found[0]
+
+    n_heads, pre_norm, activation = (
+        of_both(name, variables.integer(default, name))  # older files have one number for both stacks
+        for name, default in (("num_heads", _HEADS[file.model]), ("pre_norm", 1), ("activation", 0))
+    )
+    norm = looked_up(str(path), "pre_norm", pre_norm, NORMS)
+    if norm == "pre" and any(f"{stack}/layer_norm/gamma" not in variables for stack in STACKS):
+        raise ConversionError(f"{path}: a stack with norms before its sublayers has none at its end, as ours have")
+    if "encoder/layer_0/ffn/layer_norm/beta" not in variables:
+        raise ConversionError(f"{path}: layer norms have no bias (RMS norm?), which ours have")
+    n_layers, n_decoder_layers = (_depth(path, variables, stack) for stack in STACKS)
+    d_model, d_ff = variables.shape("encoder/layer_0/ffn/linear_1/weight")
+    d_head = _head_size(path, variables, d_model, n_heads)
+    return ModelConfig(
+        n_layers=n_layers,
+        n_decoder_layers=n_decoder_layers if n_decoder_layers != n_layers else None,
+        d_model=d_model, d_ff=d_ff, n_heads=n_heads, d_k=d_head, d_v=d_head,
+        activation=looked_up(str(path), "activation", activation, ACTIVATIONS),
+        norm=norm,
+        layer_norm_eps=settings.layer_norm_eps,
+        attention_bias=bool(variables.ending_with(*(f"attention/linear_{i}/bias" for i in range(3)))),
+        source_end=settings.source_end,
+        normalisation="length",
+        alpha=1.0,
+    )  # fmt: skip
+
+
+def _depth(path: Path, variables: Variables, stack: str) -> int:
+    n = 0
+    while f"{stack}/layer_{n}/ffn/linear_0/weight" in variables:
+        n += 1
+    if not n:
+        raise ConversionError(f"{path}: the {stack} has no layers; the file is corrupt, or a model of another kind")
+    return n
+
+
+def _head_size(path: Path, variables: Variables, d_model: int, n_heads: int) -> int:
+    """Return the size of a head's queries, keys and values, which CTranslate2 stores only if it is not D / h."""
+    n_outputs, _ = variables.shape("encoder/layer_0/self_attention/linear_0/weight")
+    size = d_model // max(1, n_heads)
+    sizes = {variables.integer(size, name) for name in variables.ending_with("attention/head_dim")} or {size}
+    if len(sizes) > 1 or 3 * n_heads * max(sizes) != n_outputs:
+        raise ConversionError(
+            f"{path}: expected {n_heads} heads of {sorted(sizes)} features in queries, keys and values; got"
+            f" {n_outputs} features in all three"
+        )
+    return sizes.pop()
+
+
+def _tables(variables: Variables, d_model: int, source: Vocabulary, target: Vocabulary) -> tuple[Array, Array, Array]:
+    """Return the embeddings of source and target, and the matrix of the softmax."""
+    name = "encoder/embeddings_0" if "encoder/embeddings_0/weight" in variables else "encoder/embeddings"
+    return (
+        _embedding(variables, "encoder", name, (source.n_foreign, d_model)),
+        _embedding(variables, "decoder", "decoder/embeddings", (target.n_foreign, d_model)),
+        variables.array("decoder/projection/weight", (target.n_foreign, d_model)),
+    )
+
+
+def _embedding(variables: Variables, stack: str, name: str, shape: tuple[int, int]) -> Array:
+    """Return an embedding, multiplied by what its factor is of ours, √D."""
+    matrix = variables.array(f"{name}/weight", shape)
+    factor = variables.scalar(f"{stack}/scale_embeddings", f"{name}/multiply_by_sqrt_depth")
+    if factor is None or (factor.dtype == np.int8 and factor):
+        return matrix
+    relative = (1.0 if factor.dtype == np.int8 else float(factor)) / math.sqrt(shape[1])
+    return matrix if math.isclose(relative, 1, rel_tol=1e-6) else matrix * np.float32(relative)
+
+
+def _read_positions(
+    file: ModelFile, variables: Variables, config: ModelConfig, weights: Weights
+) -> tuple[ModelConfig, Weights]:
+    """Return configuration and weights with positions: sinusoids where both tables contain the same, else learned."""
+    tables = [variables.table(POSITIONS[stack], config.d_model) for stack in STACKS]
+    kinds = [
+        COMPUTED if table is None else recognise_sinusoids(table, file.variables[POSITIONS[stack]].dtype.name)
+        for stack, table in zip(STACKS, tables, strict=True)
+    ]
+    first = kinds[0]
+    if first is not None and kinds[1] == first:
+        if first.is_sorted:
+            weights = with_features(weights, sines_between(config.d_model))
+        return replace(config, positions=first.layout, first_position=first.first_position), weights
+    n = min(len(table) for table in tables if table is not None)
+    learned = [table_of(COMPUTED, n, config.d_model) if table is None else table[:n] for table in tables]
+    of_sides = {"source_positions.weight": learned[0], "target_positions.weight": learned[1]}
+    return replace(config, positions="learned", max_positions=n), weights | of_sides
+
+
+SETTINGS_FILE = "config.json"
+_EPSILON = 1e-5  # of layer norms, if config.json has none
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The model's symbols, what its decoder starts from, whether its sources end with a symbol, and ε of its norms."""
+
+    symbols: Symbols
+    starts_from_zero: bool
+    source_end: bool
+    layer_norm_eps: float
+
+
+def read_settings(directory: Path, variables: Variables) -> Settings:
+    """Read ``config.json``; older models have flags among their variables instead.
+
+    Models whose decoder starts from zeros are Marian's.  They were trained with an end symbol after every source, which
+    the setting does not say if they were converted from Hugging Face's transformers, whose tokenizers append it.
+    Raises: ConversionError if it has a setting that our model has not; CorruptFileError if it is corrupt.
+    """
+    has_source_bos = bool(variables.integer(0, "with_source_bos"))
+    has_source_eos = bool(variables.integer(0, "with_source_eos"))
+    has_target_bos = variables.integer(1, "with_target_bos")
+    starts_from_zero = bool(variables.integer(0, "decoder/start_from_zero_embedding"))
+    path = directory / SETTINGS_FILE
+    file = SettingsFile.load_if_there(path)
+    unknown, end = file.of("unk_token", str, "<unk>"), file.of("eos_token", str, "</s>")
+    if file.is_null("decoder_start_token"):
+        raise ConversionError(
+            f"{path}: decoder_start_token is null: users give the first symbol of each translation, as in models of"
+            " many languages, which ours cannot do; write one symbol there to convert the model for one language"
+        )
+    start = file.of("bos_token", str, "<s>")
+    first = file.of("decoder_start_token", str, "<s>" if has_target_bos else end)
+    if file.of("add_source_bos", bool, has_source_bos):
+        raise ConversionError(f"{path}: sources begin with a start symbol (add_source_bos), which ours do not")
+    return Settings(
+        Symbols(unknown, end, first, start if start not in (unknown, end) else "<s>"),
+        starts_from_zero,
+        file.of("add_source_eos", bool, has_source_eos) or starts_from_zero,
+        file.of("layer_norm_epsilon", float, _EPSILON),
+    )
+
+
+def require_symbols(directory: Path, settings: Settings, source: Vocabulary, target: Vocabulary) -> None:
+    """Raise ConversionError if a vocabulary lacks a symbol that the model reads or writes."""
+    symbols = settings.symbols
+    if symbols.unknown in (symbols.first, symbols.end):
+        raise ConversionError(f"{directory}: {symbols.unknown!r} is the unknown word and another symbol, too")
+    needed = [(target, END), (source, END)] if settings.source_end else [(target, END)]
+    if symbols.first != symbols.end:
+        needed.append((target, START))
+    for vocabulary, i in needed:
+        if vocabulary.rows[i] is None:
+            raise ConversionError(
+                f"{directory}: the vocabulary lacks the symbol {vocabulary.words[i]!r}; name the model's own symbols"
+                f" in {SETTINGS_FILE} (eos_token, decoder_start_token)"
+            )
+
+
+SHARED, SOURCE, TARGET = "shared_vocabulary", "source_vocabulary", "target_vocabulary"
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """A model's own names of the unknown word and the end, the first input of its decoder, and its start symbol.
+
+    The last two differ if the decoder starts with the end.
+    """
+
+    unknown: str = "<unk>"
+    end: str = "</s>"
+    first: str = "<s>"
+    start: str = "<s>"
+
+
+def read_vocabularies(directory: Path, symbols: Symbols) -> tuple[Vocabulary, Vocabulary]:
+    """Read the vocabularies of source and target, which are equal if the model has one for both.
+
+    Raises: ConversionError if a file is missing or of another kind; CorruptFileError if it is corrupt.
+    """
+    if shared := _existing(directory, SHARED):
+        vocabulary = in_our_order(_read_words(shared, symbols), symbols)
+        return vocabulary, vocabulary
+    paths = _existing(directory, SOURCE), _existing(directory, TARGET)
+    if None in paths:
+        raise ConversionError(
+            f"{directory}: expected {SHARED}.json (or .txt), or {SOURCE} and {TARGET}; is it a CTranslate2 model?"
+        )
+    source, target = (in_our_order(_read_words(path, symbols), symbols) for path in paths if path)
+    return source, target
+
+
+def has_vocabulary(directory: Path) -> bool:
+    """Return whether a directory has a file of a vocabulary."""
+    return any(_existing(directory, name) for name in (SHARED, SOURCE, TARGET))
+
+
+def _existing(directory: Path, name: str) -> Path | None:
+    paths = directory / f"{name}.json", directory / f"{name}.txt"
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _read_words(path: Path, symbols: Symbols) -> list[str]:
+    """Return the words; CTranslate2 appends the unknown word if the file lacks it."""
+    words = read_json(path) if path.suffix == ".json" else read_lines(path)
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ConversionError(f"{path}: expected a list of words; the file is corrupt, or of another kind")
+    if len(set(words)) < len(words):
+        twice = next(word for i, word in enumerate(words) if word in words[:i])
+        raise ConversionError(f"{path}: the word {twice!r} occurs twice; every id needs a word of its own")
+    return words if symbols.unknown in words else [*words, symbols.unknown]
+
+
+def in_our_order(words: Sequence[str], symbols: Symbols) -> Vocabulary:
+    """Put the unknown word, the start and the end first; start and end may be missing.
+
+    If the model's decoder starts with its end symbol, it does not use its start symbol.
+    """
+    start = symbols.first if symbols.first != symbols.end else symbols.start
+    ids = {word: row for row, word in enumerate(words)}
+    return Vocabulary.in_our_order(ids, (symbols.unknown, start, symbols.end))
+
+
+def read_layers(variables: Variables, config: ModelConfig) -> dict[str, Array]:
+    """Return the weights of all layers under our names; a bias that the model lacks is 0.
+
+    Raises: ConversionError if a variable is missing, or has another shape than the configuration says.
+    """
+    weights: dict[str, Array] = {}
+    for linear in linear_maps(config):
+        n_outputs, cuts = sum(linear.sizes), np.cumsum(linear.sizes)[:-1]
+        matrix = variables.array(f"{linear.theirs}/weight", (n_outputs, linear.n_inputs))
+        bias = variables.optional(f"{linear.theirs}/bias", (n_outputs,))
+        parts = np.split(matrix, cuts), np.split(np.zeros(n_outputs, np.float32) if bias is None else bias, cuts)
+        for name, of_matrix, of_bias in zip(linear.ours, *parts, strict=True):
+            weights[f"{name}.weight"] = np.ascontiguousarray(of_matrix.T)
+            if config.attention_bias or not linear.has_optional_bias:
+                weights[f"{name}.bias"] = of_bias
+    for theirs, ours in norms(config):
+        weights[f"{ours}.gain"] = variables.array(f"{theirs}/gamma", (config.d_model,))
+        weights[f"{ours}.bias"] = variables.array(f"{theirs}/beta", (config.d_model,))
+    return weights
+
+
+_IGNORED = ("alignment_layer", "alignment_heads", "embeddings_merge", "alibi_use_positive_positions", "scale_alibi")
+_UNSUPPORTED = {  # parts of variables' names, and what they are; the first that fits is named
+    "relative_": "relative positions",
+    "rotary_": "rotary positions",
+    "alibi": "attention with linear biases (ALiBi)",
+    "linear_0_noact": "gated feed-forward networks",
+    "layernorm_embedding": "a layer norm after the embeddings",
+    "encoder/embeddings_1": "source features",
+    "multi_query": "multi-query attention",
+    "num_heads_kv": "multi-query attention",
+    "queries_scale": "another factor of the queries than 1/√d_k",
+    "q_norm": "layer norms of queries and keys",
+    "k_norm": "layer norms of queries and keys",
+    "sliding_window": "attention in a sliding window",
+    "project_": "projections before and after the decoder",
+    "scale_outputs": "a factor of the decoder's output",
+    "softcapping": "limited logits",
+    "low_rank": "matrices of low rank",
+    "shared_layer_norm": "parallel residual connections",
+    "input_layer_norm": "more layer norms than one for each sublayer",
+    "merged_encoder_attention": "one attention to source and target",
+}
+
+
+class Variables(WeightsFile):
+    """The variables of a model: matrices and vectors in float32, and single numbers with their types."""
+
+    def array(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Return a variable of this shape.  Raises: ConversionError if there is none."""
+        found = self.optional(name, shape)
+        if found is None:
+            raise self.unfit(name, f"shape {shape}")
+        return found
+
+    def optional(self, name: str, shape: tuple[int, ...]) -> Array | None:
+        """Return a variable of this shape, or None.  Raises: ConversionError if it has another shape."""
+        if name in self._arrays and self._arrays[name].shape != shape:
+            raise self.unfit(name, f"shape {shape}")
+        return self.take_if_there(name)
+
+    def table(self, name: str, n_columns: int) -> Array | None:
+        """Return a matrix with this number of columns, or None.  Raises: ConversionError if it has another shape."""
+        return self.array(name, (self.shape(name)[0], n_columns)) if name in self._arrays else None
+
+    def scalar(self, *names: str) -> Array | None:
+        """Return the number with the first of these names that exists, with its type, or None.
+
+        Raises: ConversionError if it is no number.
+        """
+        found = [self._arrays.pop(name) for name in names if name in self._arrays]
+        if found and found[0].size != 1:
+            raise ConversionError(f"{self.path}: {names[0]}: expected a number, got an array {found[0].shape}")
+        return found[0].reshape(()) if found else None
+
+    def integer(self, default: int, *names: str) -> int:
+        """Return the number with the first of these names that exists.  Raises: ConversionError if it is no integer."""
+        found = self.scalar(*names)
+        if found is not None and not (found.dtype.kind == "i" or float(found).is_integer()):
+            raise ConversionError(f"{self.path}: {names[0]}: expected a whole number, got {found}")
+        return default if found is None else int(found)
+
+    def ending_with(self, *endings: str) -> list[str]:
+        """Return the names that end so."""
+        return [name for name in self._arrays if name.endswith(endings)]
+
+    def expect_supported(self) -> None:
+        """Raise ConversionError if a variable's name says that the model has what ours lacks."""
+        for part, feature in _UNSUPPORTED.items():
+            if found := [name for name in self.left() if part in name]:
+                raise ConversionError(
+                    f"{self.path}: the model has {feature} ({found[0]}), which this Transformer does not"
+                )
+
+    def left(self) -> list[str]:
+        """Return the names of the variables that are left and have an effect: flags that are 0 have none."""
+        return sorted(
+            name
+            for name, array in self._arrays.items()
+            if name.rpartition("/")[2] not in _IGNORED and not (array.ndim == 0 and not array)
+        )
+
+
+OLDEST_VERSION, NEWEST_VERSION = 2, 6
+_FIRST_VERSION_WITH_ALIASES, _FIRST_VERSION_WITH_TYPES = 3, 4
+TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
+_TYPE_OF_SIZE = {1: "int8", 2: "int16", 4: "float32"}  # before version 4
+_NUMPY_TYPES = {"float32": "<f4", "int8": "<i1", "int16": "<i2", "int32": "<i4", "float16": "<f2"}
+SCALE = "_scale"
+_OLD_INT16_SCALE = 1_000.0  # of int16 variables whose scale is not in the file
+_MOST_AXES = 4
+_ZERO_POINT = "_zero"  # only 4-bit weights (AWQ) have it
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """The content of a ``model.bin``: the name and the revision of the model, and its variables as they are stored."""
+
+    model: str
+    revision: int
+    variables: Mapping[str, Array]
+
+
+def read_model_file(path: Path) -> ModelFile:
+    """Read a ``model.bin``; an alias becomes a variable with the same array.
+
+    Raises: ConversionError if the file is truncated or corrupt, of an unknown version, or has variables in bfloat16.
+    """
+    reader = _Reader(path, read_bytes(path))
+    version = reader.number("I", "the version")
+    if not OLDEST_VERSION <= version <= NEWEST_VERSION:
+        raise ConversionError(
+            f"{path}: expected version {OLDEST_VERSION} to {NEWEST_VERSION} of CTranslate2's format, got {version};"
+            " convert the original model again with a CTranslate2 that writes one of these"
+        )
+    model, revision = reader.string("the model's name"), reader.number("I", "the revision")
+    variables: dict[str, Array] = {}
+    for _ in range(reader.number("I", "the number of variables")):
+        name = reader.string("a variable's name")
+        variables[name] = reader.array(name, version)
+    if version >= _FIRST_VERSION_WITH_ALIASES:
+        for alias, name in reader.aliases():
+            if name in variables:
+                variables[alias] = variables[name]
+                if name + SCALE in variables:
+                    variables[alias + SCALE] = variables[name + SCALE]
+    reader.expect_end()
+    return ModelFile(model, revision, variables)
+
+
+class _Reader:
+    """The bytes of a file, read from front to back; every length is compared with what is left of the file."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self._path, self._data, self._position = path, data, 0
+
+    def _take(self, n_bytes: int, what: str) -> int:
+        """Return the position of the next ``n_bytes`` bytes, and move behind them."""
+        begin, left = self._position, len(self._data) - self._position
+        if n_bytes > left:
+            raise self._corrupt(f"{what} needs {n_bytes:,} bytes, but {left:,} are left of the file")
+        self._position += n_bytes
+        return begin
+
+    def _corrupt(self, problem: str) -> ConversionError:
+        return ConversionError(
+            f"{self._path}: at byte {self._position:,}, {problem}: the file is truncated or corrupt; copy it again"
+        )
+
+    def number(self, kind: str, what: str) -> int:
+        begin = self._take(struct.calcsize(f"<{kind}"), what)
+        return int(struct.unpack_from(f"<{kind}", self._data, begin)[0])
+
+    def string(self, what: str) -> str:
+        length = self.number("H", what)
+        begin = self._take(length, what)
+        try:
+            return self._data[begin : begin + length].removesuffix(b"\0").decode()
+        except UnicodeDecodeError as error:
+            raise self._corrupt(f"{what} is not UTF-8") from error
+
+    def array(self, name: str, version: int) -> Array:
+        shape = tuple(self.number("I", name) for _ in range(self.number("B", name)))
+        kind = self.number("B", name)
+        if version >= _FIRST_VERSION_WITH_TYPES:
+            type_name = TYPES[kind] if kind < len(TYPES) else f"number {kind}"
+            n_bytes = self.number("I", name)
+        else:
+            type_name = _TYPE_OF_SIZE.get(kind, f"of {kind} bytes")
+            n_bytes = self.number("I", name) * kind
+        if type_name not in _NUMPY_TYPES:
+            raise ConversionError(
+                f"{self._path}: {name} is of type {type_name}; expected one of {', '.join(_NUMPY_TYPES)}:"
+                " convert the original model again with another quantization, such as float32"
+            )
+        dtype = np.dtype(_NUMPY_TYPES[type_name])
+        if math.prod(shape) * dtype.itemsize != n_bytes or not n_bytes or len(shape) > _MOST_AXES:
+            raise self._corrupt(f"{name} has shape {shape} of {type_name}, but {n_bytes:,} bytes")
+        begin = self._take(n_bytes, name)
+        return np.frombuffer(self._data, dtype, math.prod(shape), begin).reshape(shape)
+
+    def aliases(self) -> Iterator[tuple[str, str]]:
+        for _ in range(self.number("I", "the number of aliases")):
+            yield self.string("an alias"), self.string("the variable of an alias")
+
+    def expect_end(self) -> None:
+        if left := len(self._data) - self._position:
+            raise self._corrupt(f"{left:,} bytes are left over")
+
+
+def dequantised(path: Path, variables: Mapping[str, Array]) -> dict[str, Array]:
+    """Return all variables with at least one axis in float32, without their scales; others as they are.
+
+    A quantised value is the value × scale, rounded.  int8 has a scale for each row, int16 one for the whole array.
+    Raises: ConversionError if an int8 variable has no scale, or scales that are not positive numbers.
+    """
+    found: dict[str, Array] = {}
+    for name, stored in variables.items():
+        if name.endswith(_ZERO_POINT) and name.removesuffix(_ZERO_POINT) in variables:
+            raise ConversionError(
+                f"{path}: {name.removesuffix(_ZERO_POINT)} has 4-bit values (AWQ), which are not read; convert the"
+                " original model again with another quantization, such as float32"
+            )
+        if name.endswith(SCALE) and name.removesuffix(SCALE) in variables:
+            continue
+        if stored.ndim and stored.dtype.kind == "i":
+            found[name] = _dequantised(path, name, stored, variables.get(name + SCALE))
+        else:
+            found[name] = stored.astype(np.float32, copy=False) if stored.ndim else stored
+    return found
+
+
+def _dequantised(path: Path, name: str, stored: Array, scale: Array | None) -> Array:
+    if scale is None and stored.dtype.itemsize == 2:
+        scale = np.array(_OLD_INT16_SCALE)
+    fits = scale is not None and scale.dtype.kind == "f" and scale.shape in ((), stored.shape[:1])
+    if scale is None or not fits or not (np.isfinite(scale) & (scale > 0)).all():
+        got = "none" if scale is None else f"an array {scale.shape} of {scale.dtype}"
+        raise ConversionError(
+            f"{path}: {name} is quantised ({stored.dtype}): expected positive scales, one for each of its"
+            f" {len(stored)} rows or one for all, in {name}{SCALE}; got {got}.  Convert the original model again"
+        )
+    columns = scale.astype(np.float32).reshape(-1, *[1] * (stored.ndim - 1))
+    return stored.astype(np.float32) / columns

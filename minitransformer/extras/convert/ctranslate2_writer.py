@@ -1,0 +1,266 @@
+"""Models of ours, written as directories of CTranslate2.
+
+Source: CTranslate2 4.8.5, ``python/ctranslate2/specs/transformer_spec.py``: revision 7 of ``TransformerSpec``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minitransformer.config import ModelConfig
+from minitransformer.data.rare_words import is_of_words, splits_at_blanks
+from minitransformer.data.tokenizer import JOINT_FILE, Tokenizer
+from minitransformer.extras.convert.ctranslate2 import (
+    ACTIVATIONS,
+    MODEL_FILE,
+    NEWEST_VERSION,
+    NORMS,
+    POSITIONS,
+    SCALE,
+    SETTINGS_FILE,
+    SHARED,
+    SOURCE,
+    TARGET,
+    TYPES,
+    ModelFile,
+)
+from minitransformer.extras.convert.foreign_files import SOURCE_FILE, TARGET_FILE
+from minitransformer.extras.convert.layers import COMPUTED, STACKS, Sinusoids, linear_maps, norms, table_of
+from minitransformer.extras.convert.parts import SEARCH_ONLY, Array, ConversionError, Parts, expressed
+from minitransformer.extras.convert.vocabulary import tokens_of
+from minitransformer.model.storage import Storage
+from minitransformer.model.symbols import END, START, UNKNOWN
+from minitransformer.system.files import atomic_write, write_text
+
+_MODEL, _REVISION = "TransformerSpec", 7
+_EMBEDDINGS = {"encoder": "encoder/embeddings_0/weight", "decoder": "decoder/embeddings/weight"}
+_PROJECTION = "decoder/projection/weight"
+_OF_LAST_LAYER, _OF_FIRST_HEAD = -1, 1  # the attention that CTranslate2 returns as alignment, if it is asked for it
+
+
+N_STORED = 2_048  # rows of a stored table of sinusoids, as in CTranslate2's own converter of Marian models
+StoredTables = tuple[Array, Array] | None  # of the encoder and the decoder; None if CTranslate2 computes them
+
+
+def _learned_tables(config: ModelConfig, weights: Mapping[str, Array]) -> StoredTables:
+    tables = (weights["source_positions.weight"], weights["target_positions.weight"])
+    return tables[0][config.first_position :], tables[1][config.first_position :]
+
+
+def _sinusoids(config: ModelConfig, weights: Mapping[str, Array]) -> StoredTables:
+    positions = Sinusoids(config.positions, config.first_position)
+    if positions == COMPUTED:
+        return None
+    table = table_of(positions, N_STORED, config.d_model)
+    return table, table
+
+
+STORED_TABLES: dict[str, Callable[[ModelConfig, Mapping[str, Array]], StoredTables]] = {  # for each layout of positions
+    "interleaved": _sinusoids, "halves": _sinusoids, "learned": _learned_tables,
+}  # fmt: skip
+
+
+_CHOICES: Mapping[str, Mapping[Any, Any]] = {
+    "activation": {name: number for number, name in ACTIVATIONS.items()},
+    "norm": {name: number for number, name in NORMS.items()},
+    "positions": STORED_TABLES,
+    "start": {"symbol": (START, 0), "zero": (START, 1), "end": (END, 0)},  # the symbol, and whether it is a zero vector
+    "tied": {"all": (True, True), "target": (False, True), "none": (False, False)},  # source and softmax to the target
+    **SEARCH_ONLY,
+}
+
+
+def write_ctranslate2(parts: Parts, directory: Path, storage: Storage = "float32") -> None:
+    """Write the directory of a CTranslate2 model, and the sentencepiece models beside it.
+
+    Files: ``model.bin`` (binary version 6), ``config.json``, the vocabularies, and ``tokenizer.model`` or
+    ``source.spm`` and ``target.spm``, unless words are separated by blanks.
+    Raises: ConversionError if CTranslate2 has no such model, or if a weight is too large for ``storage``.
+    """
+    config, choices = parts.config, expressed("CTranslate2", parts.config, _CHOICES)
+    _require_expressible(parts)
+    variables = layers_as_variables(config, parts.weights) | _attributes(config, choices)
+    aliases = _add_embeddings(variables, parts, *choices["tied"])
+    _add_positions(variables, aliases, choices["positions"](config, parts.weights))
+    file = ModelFile(_MODEL, _REVISION, stored_as(variables, storage))
+    write_model_file(directory / MODEL_FILE, file, aliases)
+    models = parts.tokenizer.models
+    source, target = tokens_of(models[0]), tokens_of(models[-1])
+    for name, content in vocabulary_files(source, target).items():
+        write_text(directory / name, content)
+    write_text(
+        directory / SETTINGS_FILE,
+        json.dumps(_settings(config, target, choices["start"][0]), indent=2, sort_keys=True) + "\n",
+    )
+    if not all(map(splits_at_blanks, models)):
+        _write_tokenizer(parts.tokenizer, directory)
+
+
+def _require_expressible(parts: Parts) -> None:
+    """Raise ConversionError if CTranslate2 has no such model."""
+    config = parts.config
+    if config.neighbourhood is not None:
+        raise ConversionError(
+            "model.neighbourhood: CTranslate2 has no self-attention that is limited to near positions; train a model"
+            " without this setting"
+        )
+    if config.d_k != config.d_v:
+        raise ConversionError(
+            f"model.d_k is {config.d_k}, model.d_v {config.d_v}: CTranslate2 has queries, keys and values of one size"
+        )
+    if is_of_words(parts.tokenizer.source):
+        raise ConversionError("tokenizer: CTranslate2 has no classes of rare words, which parsers read")
+
+
+def _attributes(config: ModelConfig, choices: dict[str, Any]) -> dict[str, Array]:
+    """Return the variables of a model that are single numbers."""
+    both = {
+        "num_heads": np.int16(config.n_heads),
+        "pre_norm": np.int8(choices["norm"]),
+        "activation": np.int8(choices["activation"]),
+        "scale_embeddings": np.int8(1),
+    }
+    numbers = {f"{stack}/{name}": number for stack in STACKS for name, number in both.items()} | {
+        "encoder/embeddings_merge": np.int8(0),
+        "encoder/multi_query_attention": np.int8(0),
+        "decoder/alignment_layer": np.int16(_OF_LAST_LAYER),
+        "decoder/alignment_heads": np.int16(_OF_FIRST_HEAD),
+        "decoder/start_from_zero_embedding": np.int8(choices["start"][1]),
+    }
+    if config.n_heads * config.d_k != config.d_model:
+        attentions = {linear.theirs.rpartition("/")[0] for linear in linear_maps(config) if linear.has_optional_bias}
+        numbers |= {f"{attention}/head_dim": np.int32(config.d_k) for attention in attentions}
+    return {name: np.array(number) for name, number in numbers.items()}
+
+
+def _add_embeddings(
+    variables: dict[str, Array], parts: Parts, is_source_tied: bool, is_softmax_tied: bool
+) -> dict[str, str]:
+    """Add embeddings, projection and its bias; return the names of those that are the target's embeddings."""
+    weights, aliases = parts.weights, {}
+    if is_source_tied:
+        variables[_EMBEDDINGS["decoder"]] = weights["source_embedding.weight"]
+        aliases[_EMBEDDINGS["encoder"]] = _EMBEDDINGS["decoder"]
+    else:
+        variables[_EMBEDDINGS["encoder"]] = weights["source_embedding.weight"]
+        variables[_EMBEDDINGS["decoder"]] = weights["target_embedding.weight"]
+    if is_softmax_tied:
+        aliases[_PROJECTION] = _EMBEDDINGS["decoder"]
+    else:
+        variables[_PROJECTION] = weights["projection.weight"]
+    if parts.config.softmax_bias:
+        variables["decoder/projection/bias"] = weights["softmax_bias"]
+    return aliases
+
+
+def _add_positions(variables: dict[str, Array], aliases: dict[str, str], tables: StoredTables) -> None:
+    """Add the tables of positions, unless CTranslate2 computes them; if both are one table, one is an alias."""
+    if tables is not None:
+        variables[POSITIONS["decoder"]] = tables[1]
+        if tables[0] is tables[1]:
+            aliases[POSITIONS["encoder"]] = POSITIONS["decoder"]
+        else:
+            variables[POSITIONS["encoder"]] = tables[0]
+
+
+def _settings(config: ModelConfig, words: list[str], start: int) -> dict[str, Any]:
+    return {
+        "add_source_bos": False,
+        "add_source_eos": config.source_end,
+        "bos_token": words[START],
+        "decoder_start_token": words[start],
+        "eos_token": words[END],
+        "layer_norm_epsilon": config.layer_norm_eps,
+        "multi_query_attention": False,
+        "unk_token": words[UNKNOWN],
+    }
+
+
+def _write_tokenizer(tokenizer: Tokenizer, directory: Path) -> None:
+    names = (JOINT_FILE,) if tokenizer.is_joint else (SOURCE_FILE, TARGET_FILE)
+    for name, model in zip(names, tokenizer.models, strict=True):
+        with atomic_write(directory / name) as temporary:
+            temporary.write_bytes(model)
+
+
+def layers_as_variables(config: ModelConfig, weights: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the weights of all layers under CTranslate2's names."""
+    variables: dict[str, Array] = {}
+    for linear in linear_maps(config):
+        matrices = [weights[f"{name}.weight"].T for name in linear.ours]
+        variables[f"{linear.theirs}/weight"] = np.concatenate(matrices)
+        if config.attention_bias or not linear.has_optional_bias:
+            biases = [weights[f"{name}.bias"] for name in linear.ours]
+            variables[f"{linear.theirs}/bias"] = np.concatenate(biases)
+    for theirs, ours in norms(config):
+        variables[f"{theirs}/gamma"] = weights[f"{ours}.gain"]
+        variables[f"{theirs}/beta"] = weights[f"{ours}.bias"]
+    return variables
+
+
+def vocabulary_files(source: Sequence[str], target: Sequence[str]) -> Mapping[str, str]:
+    """Return the names and contents of the files of two vocabularies; equal ones are one file."""
+    named = {SHARED: source} if source == target else {SOURCE: source, TARGET: target}
+    return {f"{name}.json": json.dumps(list(words), indent=2) + "\n" for name, words in named.items()}
+
+
+_MAX_INT8 = np.float32(127)
+
+
+def write_model_file(path: Path, file: ModelFile, aliases: Mapping[str, str]) -> None:
+    """Write a ``model.bin`` of version 6.
+
+    Args:
+        aliases: further names of variables, by name.
+
+    Raises: CheckpointError if the file system refuses.
+    """
+    with atomic_write(path) as temporary, temporary.open("wb") as out:
+        out.write(struct.pack("<I", NEWEST_VERSION) + _string(file.model) + struct.pack("<I", file.revision))
+        out.write(struct.pack("<I", len(file.variables)))
+        for name, values in sorted(file.variables.items()):
+            dimensions = struct.pack(f"<B{values.ndim}I", values.ndim, *values.shape)
+            kind = struct.pack("<BI", TYPES.index(values.dtype.name), values.nbytes)
+            out.write(_string(name) + dimensions + kind)
+            out.write(values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes())
+        out.write(struct.pack("<I", len(aliases)))
+        for alias, name in sorted(aliases.items()):
+            out.write(_string(alias) + _string(name))
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode() + b"\0"
+    return struct.pack("<H", len(encoded)) + encoded
+
+
+def stored_as(variables: Mapping[str, Array], storage: Storage) -> dict[str, Array]:
+    """Return float32 variables as they are stored.
+
+    float16 applies to all variables with at least one axis.  int8 applies to matrices of weights: each row is divided
+    by its largest absolute value, multiplied by 127 and rounded.
+    Raises: ConversionError if a value is not finite, or too large for float16.
+    """
+    found = {}
+    for name, values in variables.items():
+        limit = np.finfo(np.float16 if storage == "float16" else np.float32).max
+        if values.dtype.kind == "f" and not (np.abs(values) <= limit).all():
+            raise ConversionError(
+                f"{name}: expected finite values of at most {limit:g} ({storage}), got {np.abs(values).max():g};"
+                " store the model as float32, or take another checkpoint if it has diverged"
+            )
+        found[name] = values
+        if storage == "float16" and values.ndim and values.dtype.kind == "f":
+            found[name] = values.astype(np.float16)
+        elif storage == "int8" and name.endswith("/weight"):
+            largest = np.abs(values).max(axis=1)
+            least = _MAX_INT8 / np.finfo(np.float32).max  # smaller values would make the scale infinite
+            scale = _MAX_INT8 / np.where(largest == 0, _MAX_INT8, np.maximum(largest, least))
+            found[name] = np.rint(values * scale[:, None]).astype(np.int8)
+            found[name + SCALE] = scale
+    return found

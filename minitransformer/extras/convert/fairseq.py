@@ -1,0 +1,130 @@
+"""fairseq's Transformers (``transformer_wmt_en_de``, ``transformer_iwslt_de_en``), read from a state dict.
+
+Source: fairseq 0.12, ``fairseq/models/transformer`` and ``fairseq/data/dictionary.py``
+    (https://github.com/facebookresearch/fairseq), and the names of its first versions.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from minitransformer.config import ModelConfig
+from minitransformer.config.model import Activation
+from minitransformer.extras.convert.foreign_files import SettingsFile, WeightsFile, read_lines, sentencepiece_models
+from minitransformer.extras.convert.layers import FAIRSEQ_NAMES, count_layers, layer_sizes, read_layers
+from minitransformer.extras.convert.parts import Array, ConversionError, Parts, Vocabulary
+from minitransformer.extras.convert.vocabulary import embeddings, vocabulary_settings, with_tokenizer
+
+ARGS, WEIGHTS = "args.json", "model.safetensors"
+SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3, which a dictionary's file does not have
+FIRST_POSITION = 2  # positions up to that of the padding symbol, 1, are left out
+EPSILON = 1e-5  # of layer norm, PyTorch's default
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": "relu", "swish": "swish", "gelu": "gelu", "gelu_accurate": "gelu_tanh", "gelu_fast": "gelu_tanh",
+}  # fmt: skip
+_ALLOWED = {  # settings that the weights do not show, and the values with which fairseq computes what we do
+    "no_token_positional_embeddings": False, "no_scale_embedding": False, "cross_self_attention": False,
+    "lang_tok_replacing_bos_eos": False,
+}  # fmt: skip
+_IGNORED = r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))"  # no trained values
+_STACKS = (("source", "encoder"), ("target", "decoder"))
+_OLD_NORM = re.compile(r"((encoder|decoder)\.layers\.\d+)\.layer_norms\.(\d)\.(weight|bias)")
+_OLD_NORMS = {  # stack and number of a norm in the first versions, and its name since then
+    ("encoder", "0"): "self_attn_layer_norm", ("encoder", "1"): "final_layer_norm",
+    ("decoder", "0"): "self_attn_layer_norm", ("decoder", "1"): "encoder_attn_layer_norm",
+    ("decoder", "2"): "final_layer_norm",
+}  # fmt: skip
+
+
+def is_fairseq(path: Path) -> bool:
+    """Return whether a directory has a state dict and the arguments of fairseq."""
+    return (path / WEIGHTS).is_file() and (path / ARGS).is_file()
+
+
+def read_fairseq(directory: Path, source_spm: Path | None = None, target_spm: Path | None = None) -> Parts:
+    """Read ``model.safetensors``, ``args.json`` and the dictionaries; for subwords see ``sentencepiece_models``.
+
+    The start symbol is fairseq's padding symbol, because both are never generated; its decoder starts with the end
+    symbol.
+    Raises: ConversionError if a setting is missing, or if the model has what ours lacks; CorruptFileError if a file is
+    missing or corrupt.
+    """
+    models = sentencepiece_models(directory, source_spm, target_spm)
+    settings, arrays = SettingsFile.load(directory / ARGS), WeightsFile.load(directory / WEIGHTS)
+    settings.refuse(_ALLOWED)
+    _use_newest_names(arrays)
+    source, target, tokenizer = with_tokenizer(*_dictionaries(directory, settings), models)
+    depths = count_layers(arrays)
+    config = _configuration(settings, arrays, depths)
+    of_source, of_target = (arrays.take(f"{stack}.embed_tokens.weight") for _, stack in _STACKS)
+    projection = arrays.take_if_there("decoder.output_projection.weight")
+    output = of_target if projection is None else projection
+    weights = embeddings(source, target, (of_source, of_target, output))
+    weights |= read_layers(arrays, depths, FAIRSEQ_NAMES, norm=config["norm"])
+    config |= _read_positions(arrays, weights)
+    arrays.require_none_left(_IGNORED)
+    model_config = ModelConfig(**config, **vocabulary_settings(source, target, weights))
+    return Parts(model_config, weights, tokenizer, (source, target))
+
+
+def _use_newest_names(arrays: WeightsFile) -> None:
+    """Rename arrays of the first versions, and separate their joint projections of queries, keys and values."""
+    for name in arrays:
+        if joint := re.fullmatch(r"(.*)\.in_proj_(weight|bias)", name):
+            arrays.split(name, [f"{joint[1]}.{part}_proj.{joint[2]}" for part in "qkv"])
+        elif (norm := _OLD_NORM.fullmatch(name)) and (norm[2], norm[3]) in _OLD_NORMS:
+            arrays.rename(name, f"{norm[1]}.{_OLD_NORMS[norm[2], norm[3]]}.{norm[4]}")
+        elif name == "decoder.embed_out":
+            arrays.rename(name, "decoder.output_projection.weight")
+
+
+def _dictionaries(directory: Path, settings: SettingsFile) -> tuple[Vocabulary, Vocabulary]:
+    """Return the vocabularies of source and target: dict.LANGUAGE.txt of both languages, or dict.txt."""
+    languages = [settings.of(f"{side}_lang", str, "") for side in ("source", "target")]
+    if wrong := [language for language in languages if not re.fullmatch(r"[\w-]*", language)]:
+        raise ConversionError(f"{settings.path}: source_lang and target_lang: expected languages, got {wrong[0]!r:.80}")
+    is_one = not all(languages) or (directory / "dict.txt").exists()
+    names = ["dict.txt"] * 2 if is_one else [f"dict.{language}.txt" for language in languages]
+    source, target = (_dictionary(directory / name) for name in names)
+    return source, target
+
+
+def _dictionary(path: Path) -> Vocabulary:
+    """Read a dictionary, whose lines are a word, a blank and a count."""
+    words = [*SYMBOLS, *(line.rpartition(" ")[0] for line in read_lines(path))]
+    ids = {word: i for i, word in enumerate(words)}
+    if len(ids) < len(words) or "" in ids:
+        raise ConversionError(f"{path}: expected lines of a word and a count, each word once; it is of another kind")
+    return Vocabulary.of(ids, unknown="<unk>", start="<pad>", end="</s>")
+
+
+def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[int, int]) -> dict[str, Any]:
+    """Return the configuration of the layers.  Raises: ConversionError."""
+    n_heads = settings.common(int, "encoder_attention_heads", "decoder_attention_heads")
+    is_pre = settings.common(bool, "encoder_normalize_before", "decoder_normalize_before")
+    d_ff, d_model = arrays.shape("encoder.layers.0.fc1.weight")
+    return {
+        **layer_sizes(settings.path, d_model, d_ff, n_heads, depths),
+        "activation": settings.choice(ACTIVATIONS, "activation_fn", default="relu"),  # in the first versions
+        "norm": "pre" if is_pre else "post",
+        "layer_norm_eps": EPSILON,
+        "attention_bias": True,
+        "first_position": FIRST_POSITION,
+        "start": "end",
+        "normalisation": "length",
+        "alpha": 1.0,
+    }
+
+
+def _read_positions(arrays: WeightsFile, weights: dict[str, Array]) -> dict[str, Any]:
+    """Return the layout of positions, and add learned tables to the weights."""
+    tables = {f"{side}_positions.weight": f"{stack}.embed_positions.weight" for side, stack in _STACKS}
+    if not all(name in arrays for name in tables.values()):  # a single one is left, which is refused
+        return {"positions": "halves"}
+    weights |= {ours: arrays.take(theirs) for ours, theirs in tables.items()}
+    n_rows = {len(weights[name]) for name in tables}
+    if len(n_rows) > 1:
+        raise ConversionError(f"{arrays.path}: the tables of positions have {n_rows} rows; ours must be equally long")
+    return {"positions": "learned", "max_positions": n_rows.pop()}

@@ -1,0 +1,263 @@
+"""Settings, weights, words and subword models in files of other programs, read with errors that name the file.
+
+The files may be of any kind and content, so ``foreign_content`` is around every reader.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minitransformer.data.tokenizer import JOINT_FILE
+from minitransformer.extras.convert.parts import Array, ConversionError, looked_up, require_finite
+from minitransformer.extras.convert.vocabulary import SubwordModels
+from minitransformer.system.errors import UserError
+from minitransformer.system.files import read_arrays, read_json, read_regular, require_regular
+from minitransformer.system.free_memory import free_memory
+
+SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"  # sentencepiece models, if each language has its own
+_LARGEST_EXACT = 2**53  # whole numbers up to it are floats without rounding
+_MOST_INFLATED, _SMALL = 20, 64 << 20  # times the file's size, and bytes: even weights of which most are 0 need less
+_NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+@contextmanager
+def foreign_content(path: Path, kind: str) -> Iterator[None]:
+    """Turn every error of a reader that is not one for users into a ConversionError that names path and ``kind``.
+
+    Corrupt content raises errors of any class in the libraries that read it.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        details = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}".removesuffix(": ")
+        cause = " ".join(f"{details:.300}".split())
+        remedy = "copy it again, or free some memory" if isinstance(error, MemoryError) else "copy it again"
+        raise ConversionError(
+            f"{path}: cannot be read as {kind} ({cause}): it is missing, corrupt or of another kind; {remedy}"
+        ) from error
+
+
+class SettingsFile:
+    """The settings in a file, of which each must have its type; a dot leads into an object: "model.encoder"."""
+
+    def __init__(self, path: Path, fields: Any) -> None:
+        if not isinstance(fields, dict):
+            raise ConversionError(f"{path}: expected an object with settings; it is corrupt or of another kind")
+        self.path, self._fields = path, fields
+
+    @classmethod
+    def load(cls, path: Path) -> SettingsFile:
+        """Read a JSON object.  Raises: CorruptFileError, ConversionError."""
+        return cls(path, read_json(path))
+
+    @classmethod
+    def load_if_there(cls, path: Path) -> SettingsFile:
+        """Read a JSON object; without the file there are no settings.  Raises: CorruptFileError, ConversionError."""
+        return cls.load(path) if path.exists() else cls(path, {})
+
+    def of(self, name: str, kind: type, default: Any = None) -> Any:
+        """Return a setting; null stands for a missing one.
+
+        Raises: ConversionError if it is of another type, or missing without a default.
+        """
+        value: Any = self._fields
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        value = default if value is None else value
+        if kind is float and type(value) is int and abs(value) < _LARGEST_EXACT:
+            value = float(value)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind in (int, float)):
+            raise ConversionError(
+                f"{self.path}: expected the setting {name}, of type {kind.__name__}; got {value!r:.80}"
+            )
+        return value
+
+    def is_null(self, name: str) -> bool:
+        """Return whether a setting is there, but has no value."""
+        return name in self._fields and self._fields[name] is None
+
+    def common(self, kind: type, *names: str, default: Any = None) -> Any:
+        """Return the value that several settings have.  Raises: ConversionError if they differ."""
+        values = [self.of(name, kind, default) for name in names]
+        if any(value != values[0] for value in values):
+            raise ConversionError(f"{self.path}: {' and '.join(names)} must be equal in our models; got {values}")
+        return values[0]
+
+    def choice(self, choices: Mapping[str, Any], *names: str, default: str) -> Any:
+        """Return what a word in the file stands for; several settings must have the same word.
+
+        Raises: ConversionError if it is none of the choices.
+        """
+        word = self.common(str, *names, default=default)
+        return looked_up(str(self.path), " and ".join(names), word, choices)
+
+    def refuse(self, allowed: Mapping[str, Any]) -> None:
+        """Raise ConversionError if a setting that is there has another value than the one allowed."""
+        for name, value in allowed.items():
+            if (found := self.of(name, type(value), value)) != value:
+                raise ConversionError(f"{self.path}: {name} = {found!r} is not supported; only {value!r}")
+
+
+class WeightsFile:
+    """The arrays in a file of weights; each is removed when it is taken, so that what is left can be refused."""
+
+    def __init__(self, path: Path, arrays: Mapping[str, Array]) -> None:
+        self.path, self._arrays = path, dict(arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> WeightsFile:
+        """Read a safetensors file.  Raises: CorruptFileError, UnfitError, ConversionError."""
+        with foreign_content(path, "safetensors"):
+            return cls(path, read_arrays(path))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._arrays))
+
+    def shape(self, name: str) -> tuple[int, int]:
+        """Return the shape of a matrix, which stays.  Raises: ConversionError if there is none of this name."""
+        if name not in self._arrays or self._arrays[name].ndim != 2:
+            raise self.unfit(name, "a matrix")
+        n_rows, n_columns = self._arrays[name].shape
+        return n_rows, n_columns
+
+    def take(self, *names: str) -> Array:
+        """Return the array with the first of these names that exists, as float32.
+
+        Raises: ConversionError if there is none, or if it has a number that is not finite.
+        """
+        found = self.take_if_there(*names)
+        if found is None:
+            raise ConversionError(f"{self.path}: it has no {' or '.join(names)}; is it complete, and of this kind?")
+        return found
+
+    def take_if_there(self, *names: str) -> Array | None:
+        """Return the array with the first of these names that exists, as float32, or None.
+
+        Raises: ConversionError if it has a number that is not finite.
+        """
+        for name in names:
+            if name in self._arrays:
+                with np.errstate(over="ignore"):  # a large float64 becomes infinite, which is refused
+                    array = self._arrays.pop(name).astype(np.float32, copy=False)
+                return require_finite(self.path, name, array)
+        return None
+
+    def rename(self, old: str, new: str) -> None:
+        """Give an array another name."""
+        self._arrays[new] = self._arrays.pop(old)
+
+    def split(self, old: str, new: list[str]) -> None:
+        """Replace an array by equal slices of its rows.  Raises: ConversionError if they cannot be equal."""
+        array = self._arrays.pop(old)
+        if not array.ndim or len(array) % len(new):
+            raise ConversionError(f"{self.path}: {old} of shape {array.shape} has no {len(new)} equal parts")
+        self._arrays.update(zip(new, np.split(array, len(new)), strict=True))
+
+    def left(self) -> list[str]:
+        """Return the names of the arrays that are left, and that matter."""
+        return sorted(self._arrays)
+
+    def require_none_left(self, ignored: str = "") -> None:
+        """Raise ConversionError if arrays are left whose names do not match the pattern ``ignored``."""
+        left = [name for name in self.left() if not re.fullmatch(ignored, name)]
+        if left:
+            raise ConversionError(
+                f"{self.path}: it has {len(left)} arrays that this Transformer does not have: {', '.join(left[:3])}"
+            )
+
+    def unfit(self, name: str, expected: str) -> ConversionError:
+        """Return the error for an array that is missing, or of another shape."""
+        got = f"shape {self._arrays[name].shape}" if name in self._arrays else "no such array"
+        return ConversionError(
+            f"{self.path}: {name}: expected {expected}, got {got}; is it complete, and of this kind?"
+        )
+
+
+def read_npz(path: Path) -> dict[str, Array]:
+    """Return the arrays of a .npz file, without Python objects.
+
+    No member is inflated before its header is compared with its size, and all sizes with the memory that may be used.
+    Raises: ConversionError if they need too much memory; any error for corrupt content: see ``foreign_content``.
+    """
+    require_regular(path)
+    with zipfile.ZipFile(path) as archive:
+        members, n_bytes = archive.infolist(), path.stat().st_size
+        total = sum(member.file_size for member in members)
+        most = min(free_memory(1), _MOST_INFLATED * n_bytes + _SMALL)
+        if total > most:
+            raise ConversionError(
+                f"{path}: {n_bytes:,} bytes inflate to {total:,}; expected at most {most:,.0f}, {_MOST_INFLATED} times"
+                " the file or the free memory: it is no file of weights, or needs a machine with more memory"
+            )
+        return {member.filename.removesuffix(".npy"): _read_member(archive, member) for member in members}
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{member.filename} is compressed in a way that NumPy does not write")
+    with archive.open(member) as stream:
+        try:
+            read_header = _NPY_HEADERS[np.lib.format.read_magic(stream)]
+            shape, is_fortran, dtype = read_header(stream)
+        except Exception as error:  # NumPy parses the header as Python, with tokenize.TokenError and others
+            raise ValueError(f"{member.filename} is no .npy file: {error}") from error
+        n_bytes, declared = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
+        if dtype.hasobject or n_bytes != declared:
+            raise ValueError(f"{member.filename} has {declared:,} bytes, but is of shape {shape} and dtype {dtype}")
+        data = stream.read(n_bytes)  # read() without a number would inflate 2 GiB at once, whatever the declared size
+        return np.ndarray(shape, dtype, data, order="F" if is_fortran else "C")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a regular file.  Raises: ConversionError if it cannot be read."""
+    with foreign_content(path, "a file of the model"):
+        return read_regular(path)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the words of a vocabulary, one a line.
+
+    Only line feeds end a line; a return before every one of them is no part of the words.
+    Raises: ConversionError if the file cannot be read.
+    """
+    with foreign_content(path, "a vocabulary"):
+        lines = read_bytes(path).decode().removesuffix("\n").split("\n")
+    return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
+
+
+def sentencepiece_models(directory: Path, source_spm: Path | None, target_spm: Path | None) -> SubwordModels:
+    """Return the sentencepiece models of source and target; None if there are none.
+
+    A language's model is the file that is given, or else its own in the directory: ``source.spm`` or ``target.spm``.
+    Without such a file, it is the one for both languages: the given ``source_spm``, or else ``tokenizer.model``.
+    Raises: ConversionError if only one language has a model, or if a file cannot be read.
+    """
+    joint = source_spm or _if_there(directory / JOINT_FILE)
+    source = source_spm or _if_there(directory / SOURCE_FILE) or joint
+    target = target_spm or _if_there(directory / TARGET_FILE) or joint
+    if source and target:
+        return read_bytes(source), read_bytes(target)
+    for path, lacking in ((source, TARGET_FILE), (target, SOURCE_FILE)):
+        if path:
+            raise ConversionError(
+                f"{path}: is the sentencepiece model of one language, and there is no {lacking} for the other; set"
+                f" {lacking.replace('.', '_')} (set source_spm alone if one model is for both languages)"
+            )
+    return None, None
+
+
+def _if_there(path: Path) -> Path | None:
+    return path if path.exists() else None

@@ -1,0 +1,192 @@
+"""The formats that are read and written, by name, and how a directory's format is recognised."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from minitransformer.extras.convert.ctranslate2 import is_ctranslate2, read_ctranslate2
+from minitransformer.extras.convert.ctranslate2_writer import write_ctranslate2
+from minitransformer.extras.convert.fairseq import is_fairseq, read_fairseq
+from minitransformer.extras.convert.foreign_files import foreign_content
+from minitransformer.extras.convert.joeynmt import is_joeynmt, read_joeynmt
+from minitransformer.extras.convert.marian_directory import is_marian, read_marian, write_marian
+from minitransformer.extras.convert.marian_npz import is_marian_npz, read_marian_npz
+from minitransformer.extras.convert.parts import ConversionError, Parts, require_empty, require_finite, write_bundle
+from minitransformer.model.files import BUNDLE_FILE, CONFIG_FILE, WEIGHTS_FILE
+from minitransformer.model.storage import Storage
+from minitransformer.system.errors import import_extra
+from minitransformer.system.files import atomic_directory
+
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: the files by which it is recognised, in words, and functions that read, write and recognise it.
+
+    ``read`` receives the source, and if ``has_tokenizer`` is false also the paths of the sentencepiece models of source
+    and target, or None.  ``write`` receives the dtype in which weights are stored, one of ``storages``.
+    """
+
+    files: str
+    recognise: Callable[[Path], bool]
+    read: Callable[..., Parts] | None = None
+    write: Callable[[Parts, Path, Storage], None] | None = None
+    storages: tuple[Storage, ...] = ("float32",)
+    has_tokenizer: bool = True
+
+
+def _write_onnx(parts: Parts, directory: Path, _: Storage) -> None:
+    import_extra("convert", "onnx")
+    from minitransformer.extras.convert.onnx_writer import write_onnx  # noqa: PLC0415
+
+    write_onnx(parts, directory)
+
+
+FORMATS: dict[str, Format] = {
+    "minitransformer": Format(
+        f"{CONFIG_FILE} and {WEIGHTS_FILE}",
+        lambda path: (path / CONFIG_FILE).exists() and (path / WEIGHTS_FILE).exists(),
+        Parts.load,
+        lambda parts, directory, storage: parts.save(directory),
+    ),
+    "bundle": Format(  # read as "minitransformer", whose files it has
+        f"{BUNDLE_FILE}, {CONFIG_FILE} and {WEIGHTS_FILE}",
+        lambda path: (path / BUNDLE_FILE).exists(),
+        write=lambda parts, directory, storage: write_bundle(parts, directory, storage=storage),
+        storages=get_args(Storage),
+    ),
+    "marian": Format(
+        "config.json with model_type marian, model.safetensors, vocab.json, source.spm and target.spm",
+        is_marian,
+        read_marian,
+        write_marian,
+        ("float32", "float16"),
+    ),
+    "ctranslate2": Format(
+        "model.bin, config.json and vocabularies",
+        is_ctranslate2,
+        read_ctranslate2,
+        write_ctranslate2,
+        ("float32", "float16", "int8"),
+        has_tokenizer=False,
+    ),
+    "marian-npz": Format(
+        "a .npz file of Marian, with its vocabulary (.yml, .json or .spm) and perhaps source.spm and target.spm",
+        is_marian_npz,
+        read_marian_npz,
+    ),
+    "fairseq": Format(
+        "model.safetensors, args.json and dict.txt or dict.LANGUAGE.txt",
+        is_fairseq,
+        read_fairseq,
+        has_tokenizer=False,
+    ),
+    "joeynmt": Format(
+        "model.safetensors, config.json, src_vocab.txt and trg_vocab.txt",
+        is_joeynmt,
+        read_joeynmt,
+        has_tokenizer=False,
+    ),
+    "onnx": Format(
+        "encoder.onnx and decoder_step.onnx", lambda path: (path / "encoder.onnx").exists(), write=_write_onnx
+    ),
+}
+READABLE = tuple(name for name, each in FORMATS.items() if each.read)
+WRITABLE = tuple(name for name, each in FORMATS.items() if each.write)
+
+
+def read_parts(
+    source: Path, name: str | None = None, *, source_spm: Path | None = None, target_spm: Path | None = None
+) -> Parts:
+    """Read a model in the format ``name``, or in the one that is recognised by the files.
+
+    Args:
+        source_spm, target_spm: sentencepiece models, for formats without a tokenizer.
+
+    Raises: ConversionError if there is nothing that is known, or if a file cannot be read; CheckpointError if a file is
+    corrupt; WeightsError if the weights do not fit the configuration.
+    """
+    if not source.exists():
+        raise ConversionError(f"{source}: not found; give the directory of a model")
+    name = name or recognise(source)
+    read = FORMATS[name].read
+    if read is None:
+        raise ConversionError(f"{source}: {name} is written only; the formats that are read: {', '.join(READABLE)}")
+    models = (source_spm, target_spm)
+    if FORMATS[name].has_tokenizer and models != (None, None):
+        raise ConversionError(f"{source}: models in the format {name} have a tokenizer; give no sentencepiece models")
+    with foreign_content(source, f"a model in the format {name}"):
+        parts = (read(source) if FORMATS[name].has_tokenizer else read(source, *models)).require_fitting()
+    for parameter, weights in parts.weights.items():  # a factor may have made them infinite
+        require_finite(source, parameter, weights)
+    return parts
+
+
+def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "float32") -> None:
+    """Write a model in the format ``name``.  Raises: as ``output_directory``."""
+    with output_directory(parts, directory, name, storage):
+        pass
+
+
+@contextmanager
+def output_directory(parts: Parts, directory: Path, name: str, storage: Storage) -> Iterator[Path]:
+    """Write a model in the format ``name``, and yield the path where it is, to check it and to add files.
+
+    The path is temporary: it gets the name ``directory`` when the context ends.  If it fails, ``directory`` is as it
+    was.
+    Raises: ConversionError if the directory is not empty, or if the format has no such model or storage;
+    CheckpointError if the file system refuses.
+    """
+    write = require_writable(directory, name, storage)
+    with atomic_directory(directory) as temporary:
+        write(parts, temporary, storage)
+        yield temporary
+
+
+def require_writable(directory: Path, name: str, storage: Storage) -> Callable[[Parts, Path, Storage], None]:
+    """Return the function that writes the format ``name``.
+
+    Raises: ConversionError if the directory is not empty, or if the format does not store weights so.
+    """
+    write = FORMATS[name].write
+    if write is None or storage not in FORMATS[name].storages:
+        possible = [f"{other} ({', '.join(each.storages)})" for other, each in FORMATS.items() if each.write]
+        raise ConversionError(f"{directory}: {name} has no {storage} weights; possible: {', '.join(possible)}")
+    require_empty(directory)
+    return write
+
+
+def recognise(source: Path) -> str:
+    """Return the name of the format whose files are there.  Raises: ConversionError with the files looked for."""
+    for name, each in FORMATS.items():
+        if each.read and each.recognise(source):
+            return name
+    pickles = [path for path in (source, *sorted(source.glob("*"))) if path.is_file() and path.suffix in _PICKLES]
+    if pickles:
+        raise ConversionError(pickle_message(pickles[0]))
+    if source.is_file():
+        raise ConversionError(f"{source}: is a file; give the directory of a model, or a .npz file of Marian")
+    if FORMATS["onnx"].recognise(source):
+        raise ConversionError(f"{source}: ONNX graphs are written, not read; give the model from which they were made")
+    looked_for = "; ".join(f"{name}: {each.files}" for name, each in FORMATS.items() if each.read)
+    raise ConversionError(f"{source}: no known format; files that were looked for: {looked_for}")
+
+
+def pickle_message(path: Path) -> str:
+    """Return the refusal of a pickle, with a shell command that converts it to safetensors."""
+    program = (
+        "import sys, torch, safetensors.torch as s;"
+        ' w = torch.load(sys.argv[1], map_location="cpu", weights_only=True);'
+        " s.save_file({n: t.clone() for n, t in w.items()}, sys.argv[2])"
+    )
+    command = shlex.join(["python", "-c", program, str(path), str(path.with_name("model.safetensors"))])
+    return (
+        f"{path}: is a pickle, which can run code and is never read; convert it with PyTorch, then give the same"
+        f" command again: {command}"
+    )

@@ -1,0 +1,128 @@
+"""JoeyNMT's Transformers, read from a state dict.
+
+Source: JoeyNMT 2.3, ``joeynmt/transformer_layers.py``, ``encoders.py``, ``decoders.py`` and ``vocabulary.py``
+    (https://github.com/joeynmt/joeynmt).
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minitransformer.config import ModelConfig
+from minitransformer.config.model import Activation
+from minitransformer.extras.convert.foreign_files import SettingsFile, WeightsFile, read_lines, sentencepiece_models
+from minitransformer.extras.convert.layers import STACKS, ModuleNames, count_layers, layer_sizes, read_layers
+from minitransformer.extras.convert.parts import Array, ConversionError, Parts, Vocabulary
+from minitransformer.extras.convert.vocabulary import embeddings, vocabulary_settings, with_tokenizer
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+VOCABULARIES = ("src_vocab.txt", "trg_vocab.txt")
+ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
+_NAMES: dict[str, ModuleNames] = {  # of each stack
+    "encoder": {
+        "self_attention.query": "src_src_att.q_layer",
+        "self_attention.key": "src_src_att.k_layer",
+        "self_attention.value": "src_src_att.v_layer",
+        "self_attention.output": "src_src_att.output_layer",
+        "self_attention_residual.norm": "layer_norm",
+        "feed_forward.hidden": "feed_forward.pwff_layer.0",
+        "feed_forward.output": "feed_forward.pwff_layer.3",
+        "feed_forward_residual.norm": "feed_forward.layer_norm",
+    },
+    "decoder": {
+        "self_attention.query": "trg_trg_att.q_layer",
+        "self_attention.key": "trg_trg_att.k_layer",
+        "self_attention.value": "trg_trg_att.v_layer",
+        "self_attention.output": "trg_trg_att.output_layer",
+        "self_attention_residual.norm": "x_layer_norm",
+        "source_attention.query": "src_trg_att.q_layer",
+        "source_attention.key": "src_trg_att.k_layer",
+        "source_attention.value": "src_trg_att.v_layer",
+        "source_attention.output": "src_trg_att.output_layer",
+        "source_attention_residual.norm": "dec_layer_norm",
+        "feed_forward.hidden": "feed_forward.pwff_layer.0",
+        "feed_forward.output": "feed_forward.pwff_layer.3",
+        "feed_forward_residual.norm": "feed_forward.layer_norm",
+    },
+}
+_IGNORED = r"(en|de)coder\.pe\.pe"  # sinusoids
+
+
+def is_joeynmt(path: Path) -> bool:
+    """Return whether a directory has a state dict, a configuration and the vocabularies of JoeyNMT."""
+    return all((path / name).is_file() for name in (WEIGHTS, CONFIG, *VOCABULARIES))
+
+
+def read_joeynmt(directory: Path, source_spm: Path | None = None, target_spm: Path | None = None) -> Parts:
+    """Read ``model.safetensors``, ``config.json`` and the vocabularies; for subwords see ``sentencepiece_models``.
+
+    The padding symbol is an ordinary word here, because JoeyNMT's softmax has it, too.
+    Raises: ConversionError if a setting is missing, or if the model has what ours lacks; CorruptFileError if a file is
+    missing or corrupt.
+    """
+    models = sentencepiece_models(directory, source_spm, target_spm)
+    settings, arrays = SettingsFile.load(directory / CONFIG), WeightsFile.load(directory / WEIGHTS)
+    _require_supported(settings)
+    vocabularies = [_vocabulary(directory / name, settings) for name in VOCABULARIES]
+    source, target, tokenizer = with_tokenizer(vocabularies[0], vocabularies[1], models)
+    depths = count_layers(arrays)
+    config = _configuration(settings, arrays, depths)
+    output = arrays.take("decoder.output_layer.weight")
+    of_source, of_target = (
+        _embedding(settings, arrays, side, stack, config["d_model"])
+        for side, stack in zip(("src", "trg"), STACKS, strict=True)
+    )
+    weights = embeddings(source, target, (of_source, of_target, output))
+    weights |= read_layers(arrays, depths, _NAMES, norm=config["norm"])
+    arrays.require_none_left(_IGNORED)
+    model_config = ModelConfig(**config, **vocabulary_settings(source, target, weights))
+    return Parts(model_config, weights, tokenizer, (source, target))
+
+
+def _require_supported(settings: SettingsFile) -> None:
+    """Raise ConversionError if the model is no Transformer, or has scaled residual connections."""
+    for stack in STACKS:
+        settings.choice({"transformer": None}, f"model.{stack}.type", default="recurrent")
+    settings.refuse({f"model.{stack}.alpha": 1.0 for stack in STACKS})
+
+
+def _vocabulary(path: Path, settings: SettingsFile) -> Vocabulary:
+    """Read a vocabulary, which has a word in each line."""
+    words = read_lines(path)
+    ids = {word: i for i, word in enumerate(words)}
+    if len(ids) < len(words):
+        raise ConversionError(f"{path}: expected each word once; it is of another kind")
+    defaults = {"unknown": ("unk", "<unk>"), "start": ("bos", "<s>"), "end": ("eos", "</s>")}
+    symbols = {
+        ours: settings.of(f"data.special_symbols.{theirs}_token", str, word)
+        for ours, (theirs, word) in defaults.items()
+    }
+    return Vocabulary.of(ids, **symbols)
+
+
+def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[int, int]) -> dict[str, Any]:
+    """Return the configuration of the layers and of the search.  Raises: ConversionError."""
+    n_heads = settings.common(int, *(f"model.{stack}.num_heads" for stack in STACKS))
+    usual = "pre" if "encoder.layer_norm.weight" in arrays else "post"  # the first versions do not say it
+    norms, activations = ([f"model.{stack}.{name}" for stack in STACKS] for name in ("layer_norm", "activation"))
+    d_ff, d_model = arrays.shape("encoder.layers.0.feed_forward.pwff_layer.0.weight")
+    return {
+        **layer_sizes(settings.path, d_model, d_ff, n_heads, depths),
+        "activation": settings.choice(ACTIVATIONS, *activations, default="relu"),
+        "norm": settings.choice({"pre": "pre", "post": "post"}, *norms, default=usual),
+        "attention_bias": True,
+        "normalisation": "gnmt",
+        "alpha": max(0.0, settings.of("testing.beam_alpha", float, -1.0)),  # -1: no penalty
+    }
+
+
+def _embedding(settings: SettingsFile, arrays: WeightsFile, side: str, stack: str, d_model: int) -> Array:
+    """Return a table of embeddings; our model multiplies it by √D, JoeyNMT only if ``scale`` is set."""
+    table = arrays.take(f"{side}_embed.lut.weight")
+    if settings.of(f"model.{stack}.embeddings.scale", bool, False):
+        return table
+    return table / np.float32(math.sqrt(d_model))

@@ -1,0 +1,217 @@
+"""The words of a foreign model: their tokenizer, and the embeddings under our ids.
+
+Sentencepiece models are rewritten so that the ids of their pieces are the ids of a model's vocabulary.
+Source: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto, the format and the meaning
+of the types of pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sentencepiece
+
+from minitransformer.data.rare_words import SPLIT_AT_BLANKS, splits_at_blanks
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.convert.parts import Array, ConversionError, Vocabulary
+from minitransformer.model.symbols import BLANK, END, LANGUAGE_CODE, START, UNKNOWN
+from minitransformer.system.errors import import_extra
+
+
+def _format() -> Any:
+    """Return the module of sentencepiece that reads and writes models as messages of protobuf."""
+    return import_extra("convert", "sentencepiece.sentencepiece_model_pb2")
+
+
+def parsed(model: bytes) -> Any:
+    """Return a sentencepiece model as a message of protobuf.  Raises: ConversionError if it is none."""
+    message = _format().ModelProto()
+    try:
+        message.ParseFromString(model)
+        sentencepiece.SentencePieceProcessor(model_proto=model)
+    except Exception as error:  # DecodeError of protobuf, RuntimeError of sentencepiece
+        raise ConversionError(f"not a sentencepiece model: {error}; restore the file") from error
+    if not message.pieces:
+        raise ConversionError("not a sentencepiece model: the file is empty; restore it")
+    if not all(isinstance(piece.piece, str) for piece in message.pieces):  # protobuf returns other text as bytes
+        raise ConversionError("not a sentencepiece model: a piece is not UTF-8; restore the file")
+    return message
+
+
+def words_of(model: bytes) -> list[str]:
+    """Return the word of each id: its piece; of a language code without the blank before it."""
+    words = [piece.piece for piece in parsed(model).pieces]
+    return [word[1:] if LANGUAGE_CODE.fullmatch(word[1:]) else word for word in words]
+
+
+def tokens_of(model: bytes) -> list[str]:
+    """Return the token of each id into which users of a program without a tokenizer split text.
+
+    It is the model's piece, or the word if lines are split at blanks.
+    """
+    pieces = [piece.piece for piece in parsed(model).pieces]
+    return [piece.removeprefix(BLANK) for piece in pieces] if splits_at_blanks(model) else pieces
+
+
+def warning_of_words(models: Sequence[bytes]) -> str | None:
+    """Return the warning that sentencepiece reads these models otherwise than we do; None if it does not."""
+    if not any(map(splits_at_blanks, models)):
+        return None
+    return (
+        "the words of this model are separated by blanks, and sentencepiece makes one token of several unknown words in"
+        " a row: it splits such lines otherwise than our program"
+    )
+
+
+def words_beyond(model: bytes, words: Sequence[str]) -> list[str]:
+    """Return the pieces that the model splits text into, or merges on the way, and that are none of the words."""
+    kinds, known = _format().ModelProto.SentencePiece, set(words)
+    symbols = (kinds.UNKNOWN, kinds.CONTROL)
+    return [each.piece for each in parsed(model).pieces if each.type not in symbols and each.piece not in known]
+
+
+def with_ids_of(model: bytes, words: Sequence[str]) -> bytes:
+    """Return the sentencepiece model with other ids: that of each piece is its index in ``words``.
+
+    It splits text into the same pieces as before.  The first three words are the symbols for unknown words, start and
+    end.  Words that are no pieces of the model keep an id, but no text is split into them.  In a unigram model they
+    are unused pieces, which can be decoded.  In other models (BPE), they are control symbols, which decode to nothing,
+    because BPE would merge characters to unused pieces.
+
+    A word that is a language code, as >>fra<<, is split from the beginning of a line, with the blank before it.
+    Raises: ConversionError if a piece is no word (see ``words_beyond``), or if two words are the same.
+    """
+    old, message = parsed(model), _format().ModelProto()
+    if beyond := words_beyond(model, words):
+        raise ConversionError(f"tokenizer: {len(beyond)} pieces are not in the vocabulary, the first is {beyond[0]!r}")
+    if len(set(words)) < len(words):
+        raise ConversionError("tokenizer: the vocabulary has a word twice; remove one")
+    message.CopyFrom(old)
+    del message.pieces[:]
+    pieces = {piece.piece: piece for piece in old.pieces}
+    kinds = message.SentencePiece
+    is_unigram = old.trainer_spec.model_type == old.trainer_spec.UNIGRAM
+    for word in words:
+        if LANGUAGE_CODE.fullmatch(word):
+            message.pieces.add(piece=BLANK + word, score=0.0, type=kinds.USER_DEFINED)
+        elif word in pieces:
+            message.pieces.append(pieces[word])
+        else:
+            message.pieces.add(piece=word, score=0.0, type=kinds.UNUSED if is_unigram else kinds.CONTROL)
+    _set_symbols(message)
+    return bytes(message.SerializeToString())
+
+
+def without_other_words(model: bytes) -> bytes:
+    """Return the sentencepiece model with its own pieces alone: undo what ``with_ids_of`` adds.
+
+    The first three pieces stay the symbols; ids of others change.
+    """
+    message, kinds = parsed(model), _format().ModelProto.SentencePiece
+    kept = [
+        piece
+        for i, piece in enumerate(message.pieces)
+        if i <= END
+        or (piece.type not in (kinds.CONTROL, kinds.UNUSED) and not LANGUAGE_CODE.fullmatch(piece.piece[1:]))
+    ]
+    del message.pieces[:]
+    message.pieces.extend(kept)
+    message.trainer_spec.vocab_size = len(kept)
+    return bytes(message.SerializeToString())
+
+
+def word_model(words: Sequence[str]) -> bytes:
+    """Return a sentencepiece model that splits lines at blanks, for a vocabulary that has no model of its own.
+
+    The first three words are the symbols for unknown words, start and end.
+    Raises: ConversionError if the words are sentencepiece's, because lines must then be split by its model.
+    """
+    message = _format().ModelProto()
+    marked = [word for word in words[END + 1 :] if BLANK in word or not word]
+    if marked:
+        raise ConversionError(
+            f"vocabulary: {len(marked)} words are pieces of sentencepiece, such as {marked[0]!r}: the models that split"
+            " text into them are needed, too; put them beside the vocabulary as source.spm and target.spm"
+        )
+    message.trainer_spec.model_type = message.trainer_spec.WORD
+    message.trainer_spec.model_prefix = SPLIT_AT_BLANKS.decode()  # sentencepiece makes one token of unknown neighbours
+    message.normalizer_spec.name = "identity"
+    for word in words:
+        message.pieces.add(piece=BLANK + word, score=0.0)
+    _set_symbols(message)
+    return bytes(message.SerializeToString())
+
+
+def _set_symbols(message: Any) -> None:
+    """Give ids 0, 1 and 2 their meaning: unknown words, start and end."""
+    kinds = message.SentencePiece
+    for number, kind in ((UNKNOWN, kinds.UNKNOWN), (START, kinds.CONTROL), (END, kinds.CONTROL)):
+        message.pieces[number].type = kind
+        message.pieces[number].piece = message.pieces[number].piece.removeprefix(BLANK)
+    spec = message.trainer_spec
+    spec.unk_id, spec.bos_id, spec.eos_id, spec.pad_id, spec.vocab_size = UNKNOWN, START, END, -1, len(message.pieces)
+    spec.unk_piece, spec.bos_piece, spec.eos_piece = (message.pieces[i].piece for i in (UNKNOWN, START, END))
+
+
+SubwordModels = tuple[bytes | None, bytes | None]  # sentencepiece's, of source and target, if there are any
+
+
+def with_tokenizer(
+    source: Vocabulary, target: Vocabulary, models: SubwordModels
+) -> tuple[Vocabulary, Vocabulary, Tokenizer]:
+    """Return the tokenizer of two vocabularies and two sentencepiece models, and the vocabularies with all its pieces.
+
+    Without a sentencepiece model, words are separated by blanks.  Two equal vocabularies stay equal, because their
+    model may have one embedding.
+    """
+    sides = zip(models, (source, target), strict=True)
+    beyond = [[] if model is None else words_beyond(model, side.words) for model, side in sides]
+    if source == target:
+        source = target = source.with_words(dict.fromkeys(beyond[0] + beyond[1]))
+    else:
+        source, target = source.with_words(beyond[0]), target.with_words(beyond[1])
+    sides = zip(models, (source, target), strict=True)
+    ours = [word_model(side.words) if model is None else with_ids_of(model, side.words) for model, side in sides]
+    try:
+        return source, target, Tokenizer(ours[0]) if ours[0] == ours[1] else Tokenizer(*ours)
+    except RuntimeError as error:  # of sentencepiece
+        raise ConversionError(f"vocabulary: no tokenizer can have its words ({error}); restore its file") from error
+
+
+def embeddings(
+    source: Vocabulary, target: Vocabulary, tables: tuple[Array, Array, Array], bias: Array | None = None
+) -> dict[str, Array]:
+    """Return the embeddings, the matrix of the softmax and its bias under our names.
+
+    Matrices with the same numbers are stored once, if our model can have them as one (``tied``).
+
+    Args:
+        tables: embeddings of source and target, and the matrix of the softmax, in the foreign order.
+        bias: the bias of the softmax, if there is one; axes of length 1 are left out.
+
+    Raises: ConversionError if a table has another number of rows than its vocabulary has words.
+    """
+    of_source, of_target, output = (
+        side.matrix(table) for side, table in zip((source, target, target), tables, strict=True)
+    )
+    weights = {"source_embedding.weight": of_source}
+    is_output = np.array_equal(of_target, output)
+    if not (is_output and source.words == target.words and np.array_equal(of_source, of_target)):
+        weights["target_embedding.weight"] = of_target
+    if not is_output:
+        weights["projection.weight"] = output
+    softmax_bias = target.bias(None if bias is None else bias.ravel())
+    return weights if softmax_bias is None else {**weights, "softmax_bias": softmax_bias}
+
+
+def vocabulary_settings(source: Vocabulary, target: Vocabulary, weights: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the settings of ``ModelConfig`` that follow from the vocabularies and from ``embeddings``."""
+    tied = "target" if "target_embedding.weight" in weights else "all"
+    return {
+        "vocabulary_size": len(target.words),
+        "source_vocabulary_size": len(source.words) if len(source.words) != len(target.words) else None,
+        "softmax_bias": "softmax_bias" in weights,
+        "tied": "none" if "projection.weight" in weights else tied,
+    }

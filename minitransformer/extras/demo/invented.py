@@ -1,0 +1,73 @@
+"""Invented words: a model that meets new ones in every sentence learns to copy those that it does not know.
+
+A name is the same in both languages.  A noun begins with a capital in German.  It is neuter, and its plural has -s, as
+that of most borrowed words (das Taxi, die Taxis).
+"""
+
+import re
+from random import Random
+
+from minitransformer.extras.demo.words import DATA, Determiner, Noun, Text
+
+SHARE = 0.4
+"""Share of invented names among names, and of invented cities among cities."""
+NOUN_SHARE = 0.06
+"""Share of invented nouns among nouns of classes that have any."""
+UNINVENTED = ("person", "inhabitant")
+"""Classes without invented nouns: a word for a person is rarely neuter."""
+
+_ONSETS, _VOWELS, _CODAS = (str(DATA["syllables"][part]).split() for part in ("onsets", "vowels", "codas"))
+_KNOWN: list[str] = sorted(set(re.findall(r"[a-zäöü]+", str(DATA).lower())))  # sorted: the order of a set varies
+_IS_KNOWN = frozenset(_KNOWN)
+
+
+def word(random: Random) -> str:
+    """Draw a word of 3 to 10 letters, in lower case, that is no word of the demonstration.
+
+    Half of the words are syllables.  The others are parts of known words: the model learns to copy every piece of its
+    vocabulary, and not only those that syllables have.
+    """
+    while True:
+        drawn = _syllables(random) if random.random() < 0.5 else _blend(random)
+        if 3 <= len(drawn) <= 10 and drawn not in _IS_KNOWN:
+            return drawn
+
+
+def name(random: Random) -> Text:
+    """Draw a name, sometimes with a second one: Obama, Ada Lovelace."""
+    parts = [word(random).capitalize() for _ in range(random.choices((1, 2), (5, 1))[0])]
+    return Text(" ".join(parts), " ".join(parts))
+
+
+def genitive(name: str) -> Determiner:
+    """Return the determiner of what a person owns: Anna's, Annas; a German name in -s, -ß, -x or -z takes no -s."""
+    return Determiner(f"{name}'s", f"{name}'s", f"{name}'" if name[-1] in "sßxz" else f"{name}s")
+
+
+def noun(random: Random, kind: str) -> Noun:
+    """Draw a noun of a class, or the name of a city, which has no plural."""
+    english = word(random)
+    if kind == "city":
+        city = english.capitalize()
+        return Noun(city, "", city, genitive(city).german, "", "das", kind, 0)
+    english += "o" * english.endswith(("s", "x", "z", "h", "y"))  # the plural of these has more than an -s
+    german = english.capitalize()
+    return Noun(english, f"{english}s", german, f"{german}s", f"{german}s", "das", kind)
+
+
+def _syllables(random: Random) -> str:
+    """Draw one to four syllables."""
+    drawn = "".join(_syllable(random) for _ in range(random.choices((1, 2, 3), (2, 5, 3))[0]))
+    drawn = random.choice(_VOWELS) + drawn if random.random() < 0.25 else drawn
+    return drawn + (random.choice(_CODAS) if random.random() < 0.4 else "")
+
+
+def _blend(random: Random) -> str:
+    """Join the beginning of a known word and the end of another."""
+    first, last = random.choice(_KNOWN), random.choice(_KNOWN)
+    return first[: random.randint(1, 6)] + last[-random.randint(1, 6) :]
+
+
+def _syllable(random: Random) -> str:
+    coda = random.choice(_CODAS) if random.random() < 0.25 else ""
+    return random.choice(_ONSETS) + random.choice(_VOWELS) + coda

@@ -1,0 +1,51 @@
+"""The demonstration as a task: translation of generated English to German, without a download."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from minitransformer.config import DataConfig
+from minitransformer.data.corpus import Corpus, Pair
+from minitransformer.data.survey import Survey
+from minitransformer.extras.demo import demo_corpus
+from minitransformer.inference.task import Task, TranslationTask
+
+
+class GeneratedCorpus:
+    """The demonstration's corpus of generated English and German."""
+
+    targets_are_symbols = False
+
+    def __init__(self) -> None:
+        self._corpus = demo_corpus()
+        self.surveys: dict[Path, Survey] = {}
+
+    def train(self) -> Iterator[Pair]:
+        """Return an iterator over the training pairs."""
+        return iter(self._corpus.train)
+
+    def validation(self) -> Iterator[Pair]:
+        """Return an iterator over the held-out pairs."""
+        return iter(self._corpus.validation)
+
+    def test(self) -> Iterator[Pair]:
+        """Return an iterator over further held-out pairs."""
+        return iter(self._corpus.test)
+
+    def held_out_location(self, i: int) -> None:
+        """Return None, because held-out pairs are not in the training text."""
+
+    def location(self, i: int) -> str:
+        """Return the number of a training pair, counted from 1, because it is in no file; ``i`` is counted from 0."""
+        return f"pair {i + 1:,}"
+
+
+class DemonstrationTask(TranslationTask):
+    """TranslationTask of a corpus that is generated."""
+
+    def corpus(self, config: DataConfig) -> Corpus:
+        return GeneratedCorpus()
+
+
+TASK: Task = DemonstrationTask()

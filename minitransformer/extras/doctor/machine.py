@@ -1,0 +1,203 @@
+"""Checks of one process on its machine: versions, libraries, cores, shared memory, GPUs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+
+from autograd import DeviceError
+from autograd.array import Device, count_gpus, gpu_module
+from autograd.kernel_registry import KernelChoice
+from autograd.kernels.cpu.library import library
+from autograd.kernels.cuda.checked import CheckError, check_results
+from minitransformer.extras.doctor.finding import SAME_EVERYWHERE, Finding
+from minitransformer.system.provenance import blas_libraries, code_version
+from minitransformer.system.ranks import SAME_KERNELS
+from parallel.communicator import Communicator
+from parallel.cuda_aware import reads_gpu_memory
+from parallel.launch import INSTALL_MPI
+from parallel.placement import Placement, cores_of
+
+SHARED_MEMORY, PROCESSES = Path("/dev/shm"), Path("/proc")
+FILES_OF_MPICH = "mpich_shm_*"
+SAME_PROCESSOR = (
+    "for other processors, set the environment variable OPENBLAS_CORETYPE, such as Haswell, on all machines"
+)
+BYTES_OF_RANK = 8_000_000  # of shared memory, per process of an MPI library, measured; docs/lab/parallel.md
+
+
+def machine(device: Device, choice: KernelChoice, world: Communicator, placements: list[Placement]) -> list[Finding]:
+    """Return all findings of this rank; every rank makes the same checks.
+
+    ``device`` and ``choice`` are the run's settings.
+    """
+    return [
+        *versions(),
+        *blas(),
+        kernels(device, choice),
+        cores(device, world.rank, placements),
+        mpi(world),
+        gpus(device, placements[world.rank]),
+        *([cuda_kernels(choice, placements[world.rank])] if device == "cuda" else []),
+    ]
+
+
+def versions() -> list[Finding]:
+    """Return the versions of the code, and of Python and NumPy, which affect the bits of its results."""
+    return [
+        Finding("minitransformer", code_version(), if_ranks_differ=SAME_EVERYWHERE),
+        Finding("Python", platform.python_version(), if_ranks_differ=SAME_EVERYWHERE),
+        Finding("NumPy", np.__version__, if_ranks_differ=SAME_EVERYWHERE),
+    ]
+
+
+def blas() -> list[Finding]:
+    """Return the library that multiplies matrices."""
+    found = blas_libraries()
+    if found is None:
+        return [
+            Finding("BLAS", "none that threadpoolctl recognises: products may be slow, and use any number of threads")
+        ]
+    return [Finding("BLAS", found, if_ranks_differ=f"{SAME_EVERYWHERE}; {SAME_PROCESSOR}")]
+
+
+def kernels(device: Device, choice: KernelChoice) -> Finding:
+    """Return how the kernels for the CPU were compiled, or why they were not."""
+    if choice == "reference":
+        return Finding("kernels", 'not used (kernels is "reference")')
+    found = library()
+    if found.functions:
+        compiled = f"{found.sha256[:10]}, compiled by {found.command}"
+        return Finding("kernels", compiled, if_ranks_differ=SAME_KERNELS)
+    return Finding(
+        "kernels",
+        "not compiled; NumPy computes instead, which takes up to three times as long",
+        found.obstacle if device == "cpu" else "",
+    )
+
+
+def cores(device: Device, rank: int, placements: list[Placement]) -> Finding:
+    """Return the number of cores on which this process computes, and the number of cores that it may use."""
+    mine, host = placements[rank].cores, placements[rank].host
+    n_ranks = sum(placement.host == host for placement in placements)
+    n_cores = len(frozenset[int]().union(*(placement.cores for placement in placements if placement.host == host)))
+    found = (
+        f"{cores_of(rank, placements)} of the {len(mine)} that this process may use; the machine has {os.cpu_count()}"
+    )
+    crowded = device == "cpu" and n_ranks > n_cores
+    remedy = f"{n_ranks} processes on {host} share {n_cores} cores: start at most {n_cores} there"
+    return Finding("cores", found, remedy if crowded else "")
+
+
+def mpi(world: Communicator) -> Finding:
+    """Return the library that sends messages, and whether it reads the memory of GPUs."""
+    if world.size > 1:
+        answers = {True: "reads", False: "does not read", None: "does not say whether it reads"}
+        reads = answers[reads_gpu_memory()]
+        return Finding(
+            "MPI",
+            f"{world.library}, mpi4py {version('mpi4py')}; {reads} the memory of GPUs",
+            if_ranks_differ=SAME_EVERYWHERE,
+        )
+    try:
+        return Finding("MPI", f"mpi4py {version('mpi4py')}, not used: one process, alone")
+    except PackageNotFoundError:
+        return Finding("MPI", f"none: several processes need {INSTALL_MPI}")
+
+
+def gpus(device: Device, placement: Placement) -> Finding:
+    """Return the GPU of this rank, or why there is none; a missing GPU is a problem only if ``device`` is "cuda"."""
+    try:
+        n_gpus = count_gpus("cuda")
+    except DeviceError as error:
+        return Finding("GPU", f"none: {error.problem}", error.remedy if device == "cuda" else "")
+    cupy = gpu_module("cuda")
+    assert cupy is not None
+    name = cupy.cuda.runtime.getDeviceProperties(placement.gpu or 0)["name"].decode()
+    used = (
+        f"number {placement.gpu} of {n_gpus}"
+        if placement.gpu is not None
+        else f'{n_gpus}, not used (device is not "cuda")'
+    )
+    return Finding("GPU", f"{used}; {name}, CuPy {cupy.__version__}")
+
+
+def cuda_kernels(choice: KernelChoice, placement: Placement) -> Finding:
+    """Return which CUDA kernels passed their check on this rank's GPU, and what is wrong with the others."""
+    if choice == "reference":
+        return Finding("CUDA kernels", 'not used (kernels is "reference")')
+    if placement.gpu is None:
+        return Finding("CUDA kernels", "not checked: there is no GPU")
+    try:
+        results = check_results()
+    except CheckError as error:
+        return Finding("CUDA kernels", "not used; the references run instead, more slowly", str(error))
+    right, warnings = f"right: {', '.join(results.right()) or 'none'}", results.warnings()
+    found = "\n".join([right, *(f"not used: {warning}" for warning in warnings)])
+    return Finding("CUDA kernels", found, results.remedy if warnings else "")
+
+
+def shared_memory(n_ranks: int) -> Finding:
+    """Return whether shared memory is large enough for ``n_ranks`` processes; otherwise the MPI library crashes.
+
+    Files that killed processes of MPICH left there are named, with the command that removes them.
+    """
+    if not SHARED_MEMORY.exists():
+        return Finding("shared memory", f"this system has no {SHARED_MEMORY}")
+    state = os.statvfs(SHARED_MEMORY)
+    free, needed, left = state.f_bavail * state.f_frsize, n_ranks * BYTES_OF_RANK, left_by_mpich()
+    removal = _removal(left)
+    unused = f"; killed processes left {len(left)} files that no process uses: {removal}" if left else ""
+    if n_ranks == 1:
+        return Finding("shared memory", f"not needed by one process, alone{unused}")
+    if free >= needed:
+        found = f"{SHARED_MEMORY} has the {needed / 1e6:.0f} MB that {n_ranks} processes may need"
+        return Finding("shared memory", found + unused)
+    found = f"{SHARED_MEMORY} has {free / 1e6:.0f} MB free, too little for {n_ranks} processes: MPI would crash"
+    more = f"give it {needed / 1e6:.0f} MB (docker run --shm-size)"
+    return Finding("shared memory", found, f"{removal} (no process uses them), or {more}" if left else more)
+
+
+def _removal(left: list[Path]) -> str:
+    """Return the command that removes these files; for many of them it names all files of MPICH."""
+    if len(left) <= 3:
+        return f"rm {shlex.join(map(str, left))}"
+    return f"rm {SHARED_MEMORY}/{FILES_OF_MPICH} when no MPI program runs"
+
+
+def left_by_mpich() -> list[Path]:
+    """Return the files in shared memory that killed processes of MPICH left.
+
+    These files belong to this user, and none of the processes that this user may inspect maps or opens them.
+    """
+    left = {path for path in SHARED_MEMORY.glob(FILES_OF_MPICH) if _is_mine(path)}
+    for process in PROCESSES.glob("[0-9]*") if left else ():
+        left.difference_update(_files_in_use(process))
+    return sorted(path for path in left if path.exists())
+
+
+def _files_in_use(process: Path) -> Iterator[Path]:
+    """Yield the files that a process has open, then those that it maps: MPICH maps a file before it closes it.
+
+    Yield nothing if the process belongs to another user, or has ended.
+    """
+    with suppress(OSError):
+        for file in (process / "fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                yield file.readlink()
+    with suppress(OSError):
+        yield from (Path(line.split(maxsplit=5)[-1]) for line in (process / "maps").read_text().splitlines())
+
+
+def _is_mine(path: Path) -> bool:
+    try:
+        return path.stat().st_uid == os.getuid()
+    except FileNotFoundError:  # a process of MPICH has just removed it
+        return False

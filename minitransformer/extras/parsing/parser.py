@@ -1,0 +1,73 @@
+"""Constituency parsing: from the words of a sentence to its tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from autograd.array import Device, IntArray
+from minitransformer.config import ConfigError
+from minitransformer.data.rare_words import words_of
+from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
+from minitransformer.extras.parsing.linear import tree_of
+from minitransformer.extras.parsing.tree import Tree
+from minitransformer.inference.beam import Advance, SearchConfig
+from minitransformer.inference.translator import Translator
+from minitransformer.system.files import CheckpointError
+
+PARSING = SearchConfig(beam=21, alpha=0.3, max_extra_tokens=300)  # section 6.3
+
+
+class Parser:
+    """A translator whose target sequences are linearised trees.
+
+    Source: Vaswani et al. 2017, section 6.3.
+    """
+
+    def __init__(self, translator: Translator) -> None:
+        self.translator = translator
+        self.vocabulary = BracketVocabulary(translator.tokenizer.target_symbols)
+
+    @classmethod
+    def load(cls, directory: str | Path, *, device: Device = "cpu") -> Parser:
+        """Load the model of a run on a treebank.
+
+        Raises: CheckpointError if there is no model, or if it is not a parser.
+        """
+        parser = cls(Translator.load(directory, device=device))
+        if not BracketVocabulary.makes_trees(parser.translator.tokenizer.target_symbols):
+            raise CheckpointError(f"{directory}: the model makes no trees; name a run that was trained on a treebank")
+        return parser
+
+    def parse(
+        self, sentences: Sequence[Sequence[str]], config: SearchConfig = PARSING, *, n_threads: int | None = None,
+        advance: Advance = lambda n: None,
+    ) -> list[Tree]:  # fmt: skip
+        """Return for each sentence a tree over exactly its words; an empty sentence has an empty tree.
+
+        Differs: the search considers only sequences that are trees over the words of the sentence.  A
+        sequence that is cut off at the greatest length is completed to a tree (``tree_of``).  ``advance``: see
+        ``Translator.n_best``.
+        """
+
+        def constraint_of(numbers: IntArray) -> BracketConstraint:
+            return BracketConstraint(self.vocabulary, [sentences[i] for i in numbers])
+
+        found = self.translator.n_best(
+            _lines(sentences), config, n_threads=n_threads, constraint_of=constraint_of, advance=advance
+        )
+        return [tree_of(words_of(best[0].text), words) for best, words in zip(found, sentences, strict=True)]
+
+    def cut(self, sentences: Sequence[Sequence[str]]) -> list[int]:
+        """Return the indices of the sentences of which the model gets only the beginning, because they are too long."""
+        return self.translator.cut(_lines(sentences))
+
+
+def require_translator(directory: Path, translator: Translator) -> None:
+    """Raise ConfigError if the model of a directory is a parser, whose symbols are no translation."""
+    if BracketVocabulary.makes_trees(translator.tokenizer.target_symbols):
+        raise ConfigError(f"{directory}: is a parser, which writes trees: use minitransformer-parse")
+
+
+def _lines(sentences: Sequence[Sequence[str]]) -> list[str]:
+    return [" ".join(words) for words in sentences]

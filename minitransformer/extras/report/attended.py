@@ -1,0 +1,136 @@
+"""The data of attention pages and pictures: a sentence, its translation, and the attention between their tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from autograd.array import FloatArray
+from minitransformer.data.rare_words import words_of
+from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
+from minitransformer.extras.parsing.parser import PARSING
+from minitransformer.extras.report.errors import ReportError
+from minitransformer.inference.attention import AttentionWeights, attention_weights
+from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.translator import Translator
+from minitransformer.inference.words import word_starts
+from minitransformer.model.symbols import BLANK
+from minitransformer.system.provenance import code_version
+
+Kind = Literal["encoder", "decoder", "encoder-decoder"]
+PictureKind = Literal["encoder", "decoder", "encoder-decoder", "alignment"]
+
+START_MARK, END_MARK = "<BOS>", "<EOS>"
+MOST_TOKENS = 256  # with more, nothing can be read, and a page takes tens of megabytes
+
+
+@dataclass(frozen=True, eq=False)
+class AttendedPair:
+    """The displayed tokens of both sides, and the weights between them.
+
+    The decoder reads ``inputs`` and writes ``outputs``: at step i it reads inputs[i] and writes outputs[i].
+    """
+
+    source: list[str]
+    """Source tokens and END_MARK."""
+    inputs: list[str]
+    """START_MARK and the target's tokens."""
+    outputs: list[str]
+    """The target's tokens and END_MARK."""
+    source_starts: list[int]
+    """The index in ``source`` of every word's first token; END_MARK is a word."""
+    target_starts: list[int]
+    """The same for the target's tokens, without marks."""
+    weights: AttentionWeights
+    sentence: str
+    translation: str
+    origin: str
+    """A line that describes the model and the version of the code."""
+
+    def of_kind(self, kind: Kind) -> tuple[list[str], list[str], FloatArray]:
+        """Return the tokens of the queries, the tokens of the keys, and weights[layer, head, query, key].
+
+        A query of encoder-decoder attention is labelled with the token that the decoder writes at its step.
+        """
+        return {
+            "encoder": (self.source, self.source, self.weights.encoder),
+            "decoder": (self.inputs, self.inputs, self.weights.decoder),
+            "encoder-decoder": (self.outputs, self.source, self.weights.encoder_decoder),
+        }[kind]
+
+    def depth(self, kinds: Sequence[PictureKind]) -> int:
+        """Return the largest number of layers of these kinds: encoder and decoder may have different ones."""
+        return max(len(self.weights.encoder if kind == "encoder" else self.weights.decoder) for kind in kinds)
+
+
+def attended_pair(
+    translator: Translator, sentence: str, target: str | None = None, search: SearchConfig | None = None
+) -> AttendedPair:
+    """Compute the attention between ``sentence`` and ``target``.
+
+    Without a target, the model's own translation is used; if the model is a parser, its tree over the words separated
+    by blanks.
+
+    Raises: ReportError if a side is empty or too long, if weights are not finite, or if the model appends no end symbol
+    to sources: pages and pictures count on it.
+    """
+    if not translator.model.config.source_end:
+        raise ReportError("attention: the model appends no end symbol to sources (source_end), which the display needs")
+    model, tokenizer, longest = translator.model, translator.tokenizer, translator.longest_source
+    source_ids = tokenizer.encode_source([sentence])[0]
+    _check_length("sentence", source_ids, longest)
+    source_pieces = tokenizer.source_pieces(sentence)
+    if target is None:
+        target_ids = _found(translator, source_ids, sentence, search or SearchConfig())
+        target = tokenizer.decode_target([target_ids])[0]
+        pieces = [tokenizer.target.id_to_piece(i) for i in target_ids]
+    else:
+        target_ids = tokenizer.encode_target([target])[0]
+        pieces = tokenizer.target_pieces(target)
+    _check_length("target", target_ids, longest)
+    weights = attention_weights(model, source_ids, target_ids)
+    if not all(np.isfinite(part).all() for part in (weights.encoder, weights.decoder, weights.encoder_decoder)):
+        raise ReportError("attention: weights are not finite numbers; the model has diverged: take another checkpoint")
+    source, written = shown_pieces(source_pieces), shown_pieces(pieces)
+    return AttendedPair(
+        source=[*source, END_MARK],
+        inputs=[START_MARK, *written],
+        outputs=[*written, END_MARK],
+        source_starts=[*word_starts(source_pieces), len(source)],
+        target_starts=word_starts(pieces),
+        weights=weights,
+        sentence=sentence,
+        translation=target,
+        origin=_origin(translator),
+    )
+
+
+def _found(translator: Translator, source_ids: list[int], sentence: str, search: SearchConfig) -> list[int]:
+    """Return the ids of the model's best translation; if the model is a parser, those of its tree."""
+    symbols, constraint = translator.tokenizer.target_symbols, None
+    if BracketVocabulary.makes_trees(symbols):
+        search = dataclasses.replace(search, max_extra_tokens=PARSING.max_extra_tokens)
+        constraint = BracketConstraint(BracketVocabulary(symbols), [words_of(sentence)])
+    return list(beam_search(translator.model, [source_ids], search, constraint)[0][0].ids)
+
+
+def shown_pieces(pieces: Sequence[str]) -> list[str]:
+    """Format subwords for display: drop sentencepiece's mark "▁"; put a dot before a piece that continues a word."""
+    return [(piece.removeprefix(BLANK) or BLANK) if piece.startswith(BLANK) else f"·{piece}" for piece in pieces]
+
+
+def _check_length(name: str, ids: Sequence[Any], longest: int) -> None:
+    limit = min(MOST_TOKENS, longest)
+    if not 1 <= len(ids) <= limit:
+        problem = "is empty" if not ids else f"has {len(ids):,} tokens"
+        raise ReportError(f"attention: the {name} {problem}; give one of 1 to {limit} tokens")
+
+
+def _origin(translator: Translator) -> str:
+    config = translator.model.config
+    size = f"{config.n_layers} + {config.decoder_depth} layers, d_model {config.d_model}, {config.n_heads} heads"
+    return f"{size}; code {code_version()}"

@@ -1,0 +1,176 @@
+"""The figures of training runs in words: results, training, cost, data, settings."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from minitransformer.config.run import BEGINNING, PARTS
+from minitransformer.extras.report.curves import best
+from minitransformer.extras.report.run_record import SCORES, Line, RunRecord, number
+
+
+class Fact(NamedTuple):
+    """A row of a table: its name, and the value of each run; "" where it is not known."""
+
+    name: str
+    values: list[str]
+
+    @property
+    def differs(self) -> bool:
+        """True if the values are not the same."""
+        return len(set(self.values)) > 1
+
+
+def facts(runs: Sequence[RunRecord]) -> dict[str, list[Fact]]:
+    """Return the tables of a report by their titles; rows that no run has are left out."""
+    return {
+        title: [row for name, of_run in rows.items() if any((row := Fact(name, [of_run(run) for run in runs])).values)]
+        for title, rows in _TABLES.items()
+    }
+
+
+def settings(runs: Sequence[RunRecord]) -> list[Fact]:
+    """Return all settings, by names such as "training.seed"; those of the model to begin from are first."""
+    names = dict.fromkeys(
+        (part, name)
+        for part in PARTS
+        for run in runs
+        if isinstance(run.settings.get(part), dict)
+        for name in run.settings[part]
+    )
+    begun = [name for name in BEGINNING if any(name in run.settings for run in runs)]
+    return [Fact(name, [_setting(run.settings, name) for run in runs]) for name in begun] + [
+        Fact(f"{part}.{name}", [_setting(run.settings.get(part), name) for run in runs]) for part, name in names
+    ]
+
+
+def _setting(fields: Any, name: str) -> str:
+    if not isinstance(fields, dict) or name not in fields:
+        return ""
+    value = fields[name]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def state(run: RunRecord) -> str:
+    """Say whether a run is finished, and how far it is."""
+    if run.is_finished:
+        return f"finished after {run.step:,} updates"
+    planned = run.setting("training", "max_updates")
+    of = f" of {planned:,}" if isinstance(planned, int) else ""
+    return f"update {run.step:,}{of}: still training, or interrupted"
+
+
+def _written(run: RunRecord) -> str:
+    moment = max((number(line, "time") or 0.0 for line in (*run.training[-1:], *run.validation[-1:])), default=0.0)
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC" if 0 < moment < 2**33 else ""
+
+
+def _begun_from(run: RunRecord) -> str:
+    """Return the weights from which a run began, with the first digits of their SHA-256; "" for random weights."""
+    model = run.results.get("pretrained", run.settings.get("pretrained"))  # unfinished runs have no results yet
+    if not isinstance(model, dict) or "weights" not in model:
+        return ""
+    return f"{model['weights']}\nSHA-256 {str(model.get('sha256', ''))[:10]}…"
+
+
+def _final(split: str) -> Callable[[RunRecord], str]:
+    """Return a function that describes the final score of "validation" or "test"."""
+
+    def describe(run: RunRecord) -> str:
+        scores = run.results.get(split)
+        if not isinstance(scores, dict):
+            return ""
+        named = (f"{key.upper()} {score:.2f}" for key in SCORES if (score := number(scores, key)) is not None)
+        after = "" if run.is_finished else f", after {number(run.results, 'updates') or 0:,.0f} updates"
+        return f"{next(named, '')}{after}\n{scores.get('signature', '')}"
+
+    return describe
+
+
+def _best_score(run: RunRecord) -> str:
+    found = best(run.validation, run.score_key, greatest=True)
+    signature = run.validation[-1].get("signature", "") if run.validation else ""
+    return f"{run.score_key.upper()} {found[0]:.2f}, update {found[1]:,}\n{signature}" if found else ""
+
+
+def _best_loss(run: RunRecord) -> str:
+    found = best(run.validation, "loss", greatest=False)
+    return f"{found[0]:.4f}, update {found[1]:,}" if found else ""
+
+
+def _last(key: str, form: str, factor: float = 1.0) -> Callable[[RunRecord], str]:
+    """Return a function that formats a figure of the last line of training."""
+    return lambda run: _shown(run.training[-1] if run.training else {}, key, form, factor)
+
+
+def _result(key: str, form: str = "{:,.0f}") -> Callable[[RunRecord], str]:
+    return lambda run: _shown(run.results, key, form)
+
+
+def _count(key: str) -> Callable[[RunRecord], str]:
+    return lambda run: _shown(run.data, key, "{:,.0f}")
+
+
+def _text(key: str) -> Callable[[RunRecord], str]:
+    return lambda run: str(run.results.get(key, ""))
+
+
+def _shown(record: Line, key: str, form: str, factor: float = 1.0) -> str:
+    value = number(record, key)
+    return "" if value is None else form.format(value * factor)
+
+
+def _speed(run: RunRecord) -> str:
+    speeds = [speed for line in run.training if (speed := number(line, "target_tokens_per_second")) is not None]
+    return f"{statistics.median(speeds):,.0f} target tokens per second (median)" if speeds else ""
+
+
+def _duration(run: RunRecord) -> str:
+    seconds = number(run.training[-1] if run.training else {}, "seconds")
+    if seconds is None:
+        return ""
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours} h {rest // 60:02d} min" if hours else f"{rest // 60} min {rest % 60:02d} s"
+
+
+def _dropped(run: RunRecord) -> str:
+    dropped = run.data.get("dropped")
+    if not isinstance(dropped, dict):
+        return ""
+    return ", ".join(f"{reason} {count:,}" for reason, count in dropped.items() if type(count) is int) or "none"
+
+
+_TABLES: dict[str, dict[str, Callable[[RunRecord], str]]] = {
+    "Result": {
+        "last line": _written,
+        "begun from": _begun_from,
+        "final score, validation": _final("validation"),
+        "final score, test": _final("test"),
+        "final weights": _text("weights"),
+        "best score in training (greedy)": _best_score,
+        "best validation loss": _best_loss,
+        "last training loss": _last("loss", "{:.4f}"),
+    },
+    "Cost": {
+        "epoch": _last("epoch", "{:,.0f}"),
+        "training time": _duration,
+        "speed": _speed,
+        "peak memory": _last("peak_memory", "{:.2f} GB", 1e-9),
+        "FLOPs of matrix products": _last("flops", "{:.3g}"),
+        "FLOPs as the paper estimates": _result("flops_by_time", "{:.3g}"),
+        "parameters": _result("parameters"),
+    },
+    "Data": {
+        "training pairs": _count("train_pairs"),
+        "validation pairs": _count("validation_pairs"),
+        "dropped pairs": _dropped,
+        "source vocabulary": _count("source_words"),
+        "target vocabulary": _count("target_words"),
+        "code": _text("code"),
+        "configuration": _text("configuration"),
+    },
+}

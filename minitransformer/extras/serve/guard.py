@@ -1,0 +1,192 @@
+"""The limits around the application: origin, framing, size and time of a request; headers; counts."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import math
+import time
+import traceback
+from collections.abc import Callable, Collection
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from minitransformer.extras.serve.metrics import Metrics
+
+BODY_SECONDS = 10.0  # for the whole body of a request to arrive
+REQUEST_SECONDS = 60.0  # from a request's head to the end of its answer
+HEADERS = [
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:;"
+        b" base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+]
+_log = logging.getLogger(__name__)
+
+
+class RateLimit:
+    """A budget of tokens for each client; an empty one is full again after a minute."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_minute, self._clock = per_minute, clock
+        self._full_at: dict[str, float] = {}  # of clients whose budget is not full
+        self._next_sweep = 0.0
+
+    def seconds_until(self, client: str, tokens: int) -> int:
+        """Return 0 if a client can spend so many tokens, or the seconds after which it can."""
+        missing = self._seconds_to_full(client) + 60 * tokens / self.per_minute - 60
+        return max(0, math.ceil(missing))
+
+    def spend(self, client: str, tokens: int) -> None:
+        """Take tokens from a client's budget."""
+        now = self._clock()
+        self._full_at[_network(client)] = now + self._seconds_to_full(client) + 60 * tokens / self.per_minute
+        if now > self._next_sweep:
+            self._full_at = {who: full_at for who, full_at in self._full_at.items() if full_at > now}
+            self._next_sweep = now + 60
+
+    def _seconds_to_full(self, client: str) -> float:
+        return max(0.0, self._full_at.get(_network(client), 0.0) - self._clock())
+
+
+class Guard:
+    """An application around another one, which refuses what is too much and answers when the other fails."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        *,
+        paths: Collection[str],
+        most_bytes: int,
+        allowed_origins: Collection[str],
+        local_only: bool,
+    ) -> None:
+        self._app, self._metrics, self._paths, self._most_bytes = app, metrics, paths, most_bytes
+        self._allowed_origins, self._local_only = allowed_origins, local_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status = time.monotonic(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+            await send(message)
+
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                app = self._refusal(scope) or self._app
+                await app(scope, _LimitedBody(receive, Headers(scope=scope), self._most_bytes), answer)
+        except TimeoutError:
+            if not status:
+                error = {"error": "the translation took too long; send less text, or try again later"}
+                await JSONResponse(error, 503, {"Retry-After": "10"})(scope, receive, answer)
+        except Exception as error:  # answered with status 500 by the application
+            _log.error(f"{self._path(scope)}: {type(error).__name__} in {_location(error)}")
+        finally:
+            self._metrics.count_request(self._path(scope), status, time.monotonic() - start)
+
+    def _path(self, scope: Scope) -> str:
+        return scope["path"] if scope["path"] in self._paths else "other"
+
+    def _refusal(self, scope: Scope) -> JSONResponse | None:
+        """Return the refusal of a request with an ambiguous body, or of a POST request from another origin."""
+        headers = Headers(scope=scope)
+        is_old = scope.get("http_version") == "1.0"
+        if "transfer-encoding" in headers and ("content-length" in headers or is_old):  # a proxy may read another body
+            error = {"error": "Invalid request: Transfer-Encoding needs HTTP/1.1, and no Content-Length beside it"}
+            return JSONResponse(error, 400, {"Connection": "close"})
+        if scope["method"] != "POST":
+            return None
+        origin, host = headers.get("origin"), headers.get("host", "")
+        if origin is not None and not _is_url(origin):
+            return JSONResponse({"error": "Invalid request: Origin is not an origin"}, 400)
+        if not self._is_allowed(origin, host):
+            served = "the server's own origin on this machine" if self._local_only else "the server's own origin"
+            error = {"error": f"only pages of {served} may ask; this one is of {origin}, and asks {host}"}
+            return JSONResponse(error, 403)
+        return None
+
+    def _is_allowed(self, origin: str | None, host: str) -> bool:
+        """Return whether a page of this origin may ask; programs that are no browsers send none.
+
+        A name that somebody else owns may lead to a loopback address, too ("DNS rebinding").  So it is not enough for a
+        server of this machine alone that the page has come from the address that it asks.
+        """
+        if origin is None or "*" in self._allowed_origins or origin in self._allowed_origins:
+            return True
+        address = origin.partition("://")[2]
+        return address == host and (not self._local_only or is_loopback(urlsplit(origin).hostname or ""))
+
+
+class _LimitedBody:
+    """A receiver of a request's body, bounded in size and time."""
+
+    def __init__(self, receive: Receive, headers: Headers, most_bytes: int) -> None:
+        self._receive, self._left = receive, most_bytes
+        self._deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+        length = headers.get("content-length", "0")
+        self._is_too_long = not length.isdecimal() or int(length) > most_bytes
+        self._is_complete = False
+
+    async def __call__(self) -> Message:
+        if self._is_complete:  # what comes now is the end of the connection
+            return await self._receive()
+        if self._is_too_long:
+            raise HTTPException(413, "Invalid request: the body is too long")
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise HTTPException(408, "Invalid request: the body did not arrive in time") from error
+        self._left -= len(message.get("body", b""))
+        self._is_too_long = self._left < 0
+        self._is_complete = not message.get("more_body", False)
+        if self._is_too_long:
+            raise HTTPException(413, "Invalid request: the body is too long")
+        return message
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_url(origin: str) -> bool:
+    try:
+        urlsplit(origin)
+    except ValueError:
+        return False
+    return True
+
+
+def _network(client: str) -> str:
+    """Return the network of an address: a customer has one IPv4 address, or 64 bits of IPv6 addresses."""
+    try:
+        address = ipaddress.ip_address(client)
+    except ValueError:  # of a test, or of a Unix socket
+        return client
+    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else client
+
+
+def _location(error: Exception) -> str:
+    """Return where an error occurred, without its message, which may contain what a user has typed."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.name}, {frame.filename}:{frame.lineno}"

@@ -1,0 +1,79 @@
+"""What a model is trained to do: where its pairs come from, and how its outputs are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+from minitransformer.config import DataConfig
+from minitransformer.data.corpus import Corpus, FileCorpus, Pair
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.bleu import Score, bleu
+from minitransformer.inference.search import Advance, SearchConfig
+from minitransformer.inference.translator import Translator
+
+EXTRAS = {"demonstration": "minitransformer.extras.demo.task", "parsing": "minitransformer.extras.parsing.task"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A held-out sentence, its reference and its translation by the model; a tree is written in brackets."""
+
+    source: str
+    reference: str
+    translation: str
+
+
+class Evaluation(NamedTuple):
+    """The score of the translations of a text, and the translations."""
+
+    score: Score
+    samples: tuple[Sample, ...]
+
+
+class Task(Protocol):
+    """A task, such as translation or parsing."""
+
+    def corpus(self, config: DataConfig) -> Corpus:
+        """Open the text or the trees of a configuration.  Raises: CorpusError."""
+
+    def settings_of(self, tokenizer: Tokenizer) -> dict[str, Any]:
+        """Return settings of data that the tokenizer of a model determines, besides those of every tokenizer."""
+
+    def evaluate(
+        self, translator: Translator, text: Sequence[Pair], search: SearchConfig, *, n_threads: int, advance: Advance
+    ) -> Evaluation:
+        """Let the model answer each source, and score the answers against the targets."""
+
+
+class TranslationTask:
+    """The task of translating lines of text, scored by BLEU."""
+
+    def corpus(self, config: DataConfig) -> Corpus:
+        return FileCorpus.of(config)
+
+    def settings_of(self, tokenizer: Tokenizer) -> dict[str, Any]:
+        return {}
+
+    def evaluate(
+        self, translator: Translator, text: Sequence[Pair], search: SearchConfig, *, n_threads: int, advance: Advance
+    ) -> Evaluation:
+        sources, references = [source for source, _ in text], [target for _, target in text]
+        found = translator.n_best(sources, search, n_threads=n_threads, advance=advance)
+        translations = [best[0].text for best in found]
+        return Evaluation(bleu(translations, [references]), samples(sources, references, translations))
+
+
+def samples(*columns: Sequence[str]) -> tuple[Sample, ...]:
+    """Return samples of sources, references and translations."""
+    return tuple(Sample(*row) for row in zip(*columns, strict=True))
+
+
+def task_of(config: DataConfig) -> Task:
+    """Return the task of a configuration; that of an extra is imported here, by its name."""
+    if config.task not in EXTRAS:
+        return TranslationTask()
+    task: Task = import_module(EXTRAS[config.task]).TASK
+    return task

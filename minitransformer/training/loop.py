@@ -1,0 +1,286 @@
+"""The training loop: next batch, update, log, validate, save."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from autograd.array import Array, IntArray
+from minitransformer.config import TrainingConfig
+from minitransformer.data.batching import BatchOrder, read_micro_batches
+from minitransformer.data.store import Pairs, TrainingPairs
+from minitransformer.model.transformer import Transformer
+from minitransformer.training.callbacks import Callback, TrainingReport
+from minitransformer.training.checkpoint import RunCheckpoints
+from minitransformer.training.divergence import DivergenceGuard, Rollback, Update, UpdateFacts, give_up
+from minitransformer.training.graph import captured_step
+from minitransformer.training.interrupt import Interrupt
+from minitransformer.training.state import TrainingState
+from minitransformer.training.update import StepResult, TrainingStep
+from minitransformer.training.validation import Validation, keep_best, progress
+from parallel import Communicator, GradientReducer, LocalReducer
+
+_log = logging.getLogger(__name__)
+
+
+class Trainer:
+    """The training loop; its updates are the same for any number of ranks and threads.
+
+    Every rank runs the same loop; only rank 0 validates and writes.  With several processes, ``reducer`` must be the
+    one that has allocated the model's parameters.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        store: TrainingPairs,
+        validation: Validation | None,
+        config: TrainingConfig,
+        run: Path,
+        world: Communicator,
+        reducer: GradientReducer | None = None,
+        *,
+        n_threads: int,
+    ) -> None:
+        if not len(store):
+            raise ValueError("Trainer: the token store has no pairs; there is nothing to train on")
+        if not config.n_micro_batches:
+            raise ValueError("Trainer: n_micro_batches is automatic (0); give a power of two, or use open_run")
+        self.model, self.store, self.validation = model, store, validation
+        self.config, self.run_directory, self.world = config, run, world
+        if reducer is None and world.size > 1:
+            raise ValueError("Trainer: several processes need a reducer; make the model with allocate=reducer.allocate")
+        self.reducer = reducer or LocalReducer()
+        step = TrainingStep.of(model, self.reducer, config, world, n_threads=n_threads)
+        self.adam, self.gradient, self.micro_batches = step.adam, step.gradient, step.micro_batches
+        self.learning_rate = step.learning_rate
+        self.training_step, self.why_not_captured = captured_step(step, world)
+        self.checkpoints = RunCheckpoints(run, model, self.adam, self.reducer, world, keep=config.keep_checkpoints)
+        self.batches = BatchOrder(store, config.batch_tokens, config.seed)
+        self.state = TrainingState()
+        self._guard = DivergenceGuard()
+        self._stopwatch = Stopwatch()
+        self._seconds = 0.0  # time that this process has spent on updates
+
+    def resume(self) -> bool:
+        """Continue from the newest complete checkpoint of the run, if there is one; warn of newer, corrupt ones.
+
+        Raises: CheckpointError if all are corrupt, or one is of another model.
+        """
+        found = self.checkpoints.load_newest()
+        self.state = found or self.state
+        return found is not None
+
+    def begin_from(
+        self, weights: Mapping[str, Array], moments: Mapping[str, Array] | None = None, n_updates: int = 0
+    ) -> None:
+        """Begin from the weights of another training; with ``moments``, also from those of Adam (see ``Snapshot``).
+
+        ``n_updates`` are the updates that the moments contain.  Update 1 comes next, with the first batch.
+        """
+        self.checkpoints.begin_from(weights, moments, n_updates)
+        if moments is not None:
+            self._change(earlier_updates=n_updates)
+
+    def train(self, callback: Callback) -> bool:
+        """Update until ``is_complete``; return False if interrupted and saved.
+
+        An update whose loss or gradient is not finite changes nothing.  After several such updates in a row, training
+        returns to the last checkpoint and avoids their batches.
+        Raises: TrainingDivergedError if that happens a second time; CheckpointError if the last checkpoint cannot be
+        written (for earlier checkpoints it logs a warning and continues); LostDirectoryError.
+        """
+        self.checkpoints.writer.watch()
+        self._stopwatch.lap()
+        with Interrupt(self.world) as interrupt, self._to_the_end():
+            if self.state.validation_is_due:
+                self._validate(callback, interrupt)
+                if self.is_complete:  # no update follows, after which the state would be saved
+                    self._save(is_interrupted=False)
+            is_interrupted = self.state.validation_is_due
+            while not (self.is_complete or is_interrupted):
+                batch = self._next_batch()
+                result = self.step(batch)
+                self._count(batch, result)
+                if rollback := self._guard.rollback():
+                    self._go_back(rollback)
+                    callback.go_back(self.state)
+                    continue
+                callback.after_step(result, self.state)
+                is_interrupted = interrupt.requested()
+                if is_interrupted:
+                    self._read_results()
+                if self._is_at(self.config.log_every):
+                    self._report(callback)
+                if self.is_complete or (self._guard.is_sound and self._is_at(self.config.validate_every)):
+                    self._validate(callback, interrupt)
+                    is_interrupted = is_interrupted or self.state.validation_is_due
+                self._save(is_interrupted=is_interrupted)
+            self._log_waiting()
+            self.checkpoints.finish()
+            self.training_step.free()
+        self._log_end()
+        return self.is_complete and not self.state.validation_is_due
+
+    def step(self, batch: IntArray) -> StepResult:
+        """Make the next update with a batch, given as indices of pairs of the state's epoch.
+
+        On a GPU the update may still be running when this returns; reading the result waits for it.  Of the state, only
+        ``step`` changes: ``train`` also counts losses and costs, validates and saves.
+        """
+        start = time.perf_counter()
+        self._change(step=self.state.step + 1)
+        n_micro_batches = self.config.n_micro_batches
+        micro_batches, lengths = read_micro_batches(self.pairs, batch, n_micro_batches, self.micro_batches)
+        result = self.training_step(micro_batches, self.state.step, lengths)
+        self._seconds += time.perf_counter() - start
+        return result
+
+    @property
+    def is_complete(self) -> bool:
+        """True if no update is left: ``max_updates`` are made, or ``patience`` has ended the training."""
+        return self.state.step >= self.config.max_updates or self.has_lost_patience
+
+    @property
+    def has_lost_patience(self) -> bool:
+        """True if too many validations in a row were without progress (``training.patience``)."""
+        return self.config.patience is not None and self.state.n_without_progress >= self.config.patience
+
+    @property
+    def pairs(self) -> Pairs:
+        """The training pairs of the current epoch."""
+        return self.store.of_epoch(self.state.epoch)
+
+    def _change(self, **fields: object) -> None:
+        self.state = dataclasses.replace(self.state, **fields)  # type: ignore[arg-type]
+
+    def _is_at(self, interval: int) -> bool:
+        """Return whether an interval of so many updates ends with the last update, or the training does."""
+        return self.state.step % interval == 0 or self.is_complete
+
+    def _next_batch(self) -> IntArray:
+        batch, epoch, index = self.batches.next(self.state.epoch, self.state.next_batch, self.state.avoided)
+        self._change(epoch=epoch, next_batch=index)
+        return batch
+
+    def _count(self, batch: IntArray, result: StepResult) -> None:
+        """Count the results of updates: all of them if something is due that reads or saves them.
+
+        Else leave out the last ``lag`` updates, which the device may not have computed yet.
+        """
+        self._guard.add(Update(self.state, batch, result))
+        config = self.config
+        is_due = any(map(self._is_at, (config.log_every, config.validate_every, config.checkpoint_every)))
+        self._read_results(but=0 if is_due else self.training_step.lag)
+        self.state = self.state.with_time(self._stopwatch.lap(), n_devices=self.world.size)
+
+    def _read_results(self, *, but: int = 0) -> None:
+        self.state = self.state.with_results(**self._guard.read(but=but)._asdict())
+
+    def _report(self, callback: Callback) -> None:
+        """Report means over the updates since the last report, unless none of them has changed the parameters."""
+        if self.state.unlogged_tokens:
+            callback.report(TrainingReport.of(self.state, self.learning_rate(self.state.step), self._guard.norm))
+            self.state = self.state.with_new_interval()
+
+    def _validate(self, callback: Callback, interrupt: Interrupt) -> None:
+        """Validate on rank 0, while the others wait; save the model in the run's directory if it is the best.
+
+        At a signal return at once, with ``validation_is_due`` set.  The time does not count as training time.
+        """
+        with self._stopwatch.paused(), self.world.waiting_for_rank_0():
+            if self.validation is not None and self.world.rank == 0:
+                try:
+                    with interrupt.raising():
+                        report = self.validation.report(
+                            self.model, self.state.step, self.state.best_loss, callback.validating
+                        )
+                except KeyboardInterrupt:
+                    self._change(validation_is_due=True)
+                else:
+                    callback.report(report)
+                    lost = self.checkpoints.writer.is_lost()  # the next checkpoint reports a lost directory
+                    kept = report.best and not lost and keep_best(self.run_directory, self.model)
+                    self._change(**progress(report, self.state, self.config, kept=kept))
+        self.state = self.world.bcast(self.state)
+
+    def _save(self, *, is_interrupted: bool) -> None:
+        """Save every ``checkpoint_every`` updates, at the end and at an interruption; warn if an earlier save failed.
+
+        Raises: as ``RunCheckpoints.save``.
+        """
+        self.checkpoints.writer.warn_of_failure()
+        is_due = self.state.step % self.config.checkpoint_every == 0
+        if (is_due and self._guard.is_sound) or self.is_complete or is_interrupted:
+            self._change(between_intervals=not is_due)
+            self.checkpoints.save(self.state)
+
+    def _go_back(self, rollback: Rollback) -> None:
+        """Resume from the last checkpoint, and avoid the skipped batches from then on; keep the costs counted so far.
+
+        Raises: TrainingDivergedError the second time, or if there is no checkpoint.
+        """
+        undone, avoided = self.state, (*self.state.avoided, *rollback.avoided)
+        self.checkpoints.finish()
+        if undone.avoided or not self.resume():
+            last = rollback.skipped[-1]
+            rate = self.learning_rate(last.state.step)
+            facts = UpdateFacts.of(last.state, last.batch, self.config, rate, rollback.reason)
+            shard = self.model.parameters.gradients[self.reducer.shard]
+            gradients = self.reducer.gather(shard * (1 / last.result.n_tokens))
+            pairs = self.store.of_epoch(last.state.epoch)
+            give_up(self.run_directory, self.model, pairs, facts, gradients, self.world)
+        self.state = self.state.after_rollback(undone, avoided)
+        _log.info(f"going on from update {self.state.step:,}, without {len(avoided)} batches")
+
+    @contextmanager
+    def _to_the_end(self) -> Iterator[None]:
+        """Name the update in which an error occurs, and wait for a checkpoint that is being written."""
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"(in update {self.state.step:,})")
+            raise
+        finally:
+            self.checkpoints.writer.wait()
+
+    def _log_waiting(self) -> None:
+        """Log the share of time for which ranks waited for the slowest rank."""
+        if self.world.any(self.reducer.seconds_waited > 0):
+            share = self.world.allreduce(self.reducer.seconds_waited / self._seconds) / self.world.size
+            _log.info(f"processes waited {100 * share:.1f} % of the time for the slowest one of each update")
+
+    def _log_end(self) -> None:
+        state = self.state
+        if not self.is_complete or state.validation_is_due:
+            _log.info(f"interrupted after update {state.step:,} and saved; the same run goes on from there")
+        elif self.has_lost_patience:
+            _log.info(
+                f"ended after update {state.step:,}: {state.n_without_progress} validations without a better"
+                f" {self.config.patience_for} (training.patience; raise it to go on)"
+            )
+
+
+class Stopwatch:
+    """A stopwatch that returns the seconds since the last lap, without pauses."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def lap(self) -> float:
+        """Return the time since the last call, or since the start."""
+        start, self._start = self._start, time.perf_counter()
+        return self._start - start
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not count the time within this context."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._start += time.perf_counter() - start

@@ -1,0 +1,157 @@
+"""A trial of the largest batch before the first update: if memory does not suffice, it finds out what would fit."""
+
+from __future__ import annotations
+
+import logging
+import math
+import traceback
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from autograd import RandomStream
+from autograd.array import IntArray, gpu_module
+from minitransformer.config import MAX_MICRO_BATCHES
+from minitransformer.config.run import RUN_FILE
+from minitransformer.data.batching import cut_into_micro_batches, read_batch
+from minitransformer.system.errors import UserError
+from minitransformer.system.free_memory import format_bytes, free_memory, limited_memory
+from minitransformer.training.flops import flops_of_pairs
+from minitransformer.training.loop import Trainer
+from parallel.communicator import micro_batches_of_rank
+
+_log = logging.getLogger(__name__)
+
+
+class OutOfMemoryError(UserError, MemoryError):
+    """An error: a batch needs more memory than is available."""
+
+
+def try_largest_batch(trainer: Trainer) -> str | None:
+    """Compute the gradients of the largest micro-batches of the epoch once; return and log the memory that they took.
+
+    Each thread computes the largest of its micro-batches, so that the peak of memory is the same as in an update.
+    Parameters, Adam's moments and random numbers do not change: dropout is a function of update and index, and
+    gradients are set, not added to.  Return None on an idle rank.
+    Raises: OutOfMemoryError; the message names a setting that was tried and fits.
+    """
+    if not trainer.micro_batches:
+        return None
+    free = _described_free(trainer)
+    with advising(trainer):
+        taken = _try(trainer, trainer.config.n_micro_batches)
+    description = f"the largest batch fits; {free} are free"
+    if trainer.model.device == "cpu":
+        description = f"the largest batch takes {format_bytes(taken)}; {free} were free"
+    _log.info(f"memory: {description}")
+    return description
+
+
+@contextmanager
+def advising(trainer: Trainer) -> Iterator[None]:
+    """Turn a lack of memory into an error whose one-line message names what fits.
+
+    (CuPy's error is a MemoryError, too.)
+    """
+    try:
+        yield
+    except MemoryError as error:
+        traceback.clear_frames(error.__traceback__)  # the frames hold the arrays that filled the memory
+        raise OutOfMemoryError(_advice(trainer)) from error
+
+
+def _advice(trainer: Trainer) -> str:
+    """Double the number of micro-batches until the largest batch fits; describe the result."""
+    config, n_micro_batches = trainer.config, trainer.config.n_micro_batches
+    where = f"update {trainer.state.step:,}" if trainer.state.step else "trying the largest batch"
+    lack = (
+        f"out of memory ({where}): {config.batch_tokens:,} tokens in {n_micro_batches} micro-batches need more than"
+        f" the {_described_free(trainer)} that are free"
+    )
+    while (n_micro_batches := 2 * n_micro_batches) <= MAX_MICRO_BATCHES:
+        try:
+            _try(trainer, n_micro_batches)
+        except MemoryError as error:
+            traceback.clear_frames(error.__traceback__)
+        else:
+            fits = f"training.n_micro_batches = {n_micro_batches} fits: the same batch in smaller pieces"
+            return f"{lack}. {fits}{_other_run(trainer.run_directory)}"
+    return (
+        f"{lack}. No number of micro-batches fits: choose a smaller model (model.n_layers, model.d_model …), shorter"
+        " sentences (data.max_length), or another machine"
+    )
+
+
+def _described_free(trainer: Trainer) -> str:
+    if trainer.model.device == "cuda":
+        return f"{format_bytes(_free_of_gpu())} of the GPU"
+    n_processes = trainer.world.local_size
+    free = free_memory(n_processes)
+    share = f" for each of {n_processes} processes" if n_processes > 1 else ""
+    return f"{format_bytes(free)}{share}" if math.isfinite(free) else "bytes"
+
+
+def _other_run(run: Path) -> str:
+    """Return the advice to choose another directory if ``run`` has a run, because it refuses other batches."""
+    return f", with another directory as run: {run} has begun with other batches" if (run / RUN_FILE).exists() else ""
+
+
+def _try(trainer: Trainer, n_micro_batches: int) -> int:
+    """Compute this rank's share of the largest batch, cut into so many micro-batches; return the bytes it took.
+
+    Raises: MemoryError; on Linux also where the system would end the process instead.
+    """
+    world, config = trainer.world, trainer.config
+    mine = micro_batches_of_rank(world.rank, world.size, n_micro_batches, config.sum)
+    chosen = _largest(trainer, mine, n_micro_batches)
+    micro_batches = [read_batch(trainer.pairs, chosen[i]) if i in chosen else None for i in range(len(mine))]
+    streams = [RandomStream(config.seed, 0, micro_batch) for micro_batch in mine]
+    limit = nullcontext() if trainer.model.device == "cuda" else limited_memory(free_memory(world.local_size))
+    with _traced_memory() as taken, limit:
+        trainer.gradient.compute(micro_batches, streams)
+        return taken()
+
+
+def _largest(trainer: Trainer, mine: range, n_micro_batches: int) -> dict[int, IntArray]:
+    """Return the largest micro-batch that each thread computes in the epoch's largest batch.
+
+    The result has the pairs of each, by its index in ``mine``.  FLOPs measure the size: they count every element of the
+    activations, the scores and the logits in proportion.
+    """
+    size = flops_of_pairs(trainer.model.config, trainer.pairs.lengths + 1)
+    runs = trainer.gradient.leaves_of_threads(len(mine))
+    largest, chosen = -1, dict[int, IntArray]()
+    for batch in trainer.batches.epoch(trainer.state.epoch):
+        cut = cut_into_micro_batches(batch, trainer.pairs.lengths, n_micro_batches)
+        sizes = [int(size[cut[micro_batch]].sum()) for micro_batch in mine]
+        heaviest = [max(run, key=sizes.__getitem__) for run in runs]
+        if (total := sum(sizes[i] for i in heaviest)) > largest:
+            largest, chosen = total, {i: cut[mine[i]] for i in heaviest if len(cut[mine[i]])}
+    return chosen
+
+
+@contextmanager
+def _traced_memory() -> Iterator[Callable[[], int]]:
+    """Yield a function that returns the greatest number of bytes that Python and NumPy have allocated in between.
+
+    NumPy reports its arrays to tracemalloc.
+    """
+    is_tracing = tracemalloc.is_tracing()
+    if not is_tracing:
+        tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[1] - before
+    finally:
+        if not is_tracing:
+            tracemalloc.stop()
+
+
+def _free_of_gpu() -> int:
+    """Return the bytes of the current GPU that nobody has taken, and those that CuPy's pool keeps unused."""
+    cupy = gpu_module("cuda")
+    assert cupy is not None
+    free: int = cupy.cuda.runtime.memGetInfo()[0]
+    return free + int(cupy.get_default_memory_pool().free_bytes())

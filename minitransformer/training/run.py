@@ -1,0 +1,276 @@
+"""A whole training run, as one function."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from autograd.kernel_registry import references_only
+from minitransformer.config import RunConfig
+from minitransformer.config.run import RESULTS_FILE, RUN_FILE, TRANSLATIONS_FILE
+from minitransformer.inference.bleu import is_better
+from minitransformer.model.files import load_model_files
+from minitransformer.model.transformer import Transformer
+from minitransformer.system.files import CheckpointError, CorruptFileError, lock_directory, read_json, write_text
+from minitransformer.system.provenance import code_version, short_hash
+from minitransformer.training.callbacks import Callback, Callbacks, MetricsFile, ProgressBar
+from minitransformer.training.checkpoint import (
+    LostDirectoryError,
+    average_weights,
+    checkpoints_of_updates,
+    stale_checkpoints,
+)
+from minitransformer.training.flops import Cost, sustained_flops_per_second
+from minitransformer.training.memory import advising
+from minitransformer.training.open_run import OpenRun, open_run
+from minitransformer.training.pretrained import PRETRAINED, pretrained_of
+from minitransformer.training.validation import BEST, Validation
+from parallel.communicator import Communicator, SerialCommunicator
+from parallel.rank_log import collected_warnings
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The result of a training run."""
+
+    run: Path
+    """The run's directory; ``Translator.load`` reads it when the run is complete."""
+    updates: int
+    """Updates made so far, those of earlier calls included."""
+    is_complete: bool
+    """False if the run was interrupted, and saved; the same call then continues it."""
+    model: Transformer
+    """The final model if the run is complete, else the model after the last update."""
+    results: dict[str, Any]
+    """The content of ``results.json``: BLEU, cost, provenance; empty if the run is not complete."""
+
+
+def train(
+    config: RunConfig,
+    *,
+    world: Communicator | None = None,
+    callbacks: Iterable[Callback] | None = None,
+    always_average: bool = False,
+    evaluates: bool = True,
+) -> RunResult:
+    """Train a model from raw text to a directory that can translate; resume from the last checkpoint if there is one.
+
+    Progress is logged with Python's ``logging``; loggers have the names of the modules.  Rank 0 also logs the warnings
+    of other ranks.
+
+    Args:
+        config: the settings; ``RunConfig()`` is the demonstration, which takes minutes on two CPU cores.
+        world: the ranks that train together, from ``parallel.launch.communicator()``; by default this process alone.
+        callbacks: objects called during training on this rank; by default a progress bar on stderr, on rank 0.
+        always_average: average the last checkpoints into the final model even if the best single model has a lower
+            loss.
+        evaluates: whether to make the final model and score it.
+
+    Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
+    DeviceError; TrainingDivergedError; DisagreementError on rank 0 if ranks differ.
+    """
+    world = world or SerialCommunicator()
+    if callbacks is None:
+        callbacks = [ProgressBar(Console(file=sys.stderr, highlight=False))] if world.rank == 0 else []
+    files = [MetricsFile(config.run)] if world.rank == 0 else []
+    callback = Callbacks([*files, *callbacks])
+    with (
+        references_only(when=config.kernels == "reference"),
+        run_lock(config.run, world),
+        collected_warnings(world),
+    ):
+        run = open_run(config, world)
+        if evaluates and is_finished(run):
+            is_complete = True
+            to_go_on = "training.patience" if run.trainer.has_lost_patience else "training.max_updates"
+            _log.info(
+                f"{config.run}: finished after {run.trainer.state.step:,} updates; nothing is left to do (to go on,"
+                f" raise {to_go_on})"
+            )
+            if world.rank == 0:
+                load_final_model(run)
+        else:
+            callback.begin(run.trainer.state, config.training.max_updates)
+            try:
+                is_complete = train_to_end(run, callback)
+                if is_complete and evaluates:
+                    finish(run, callback, always_average=always_average)
+            finally:
+                callback.end()
+    results = read_json(config.run / RESULTS_FILE) if is_complete and evaluates and world.rank == 0 else {}
+    return RunResult(config.run, run.trainer.state.step, is_complete, run.trainer.model, results)
+
+
+def train_to_end(run: OpenRun, callback: Callback) -> bool:
+    """Train to the end; return False if interrupted and saved.  Raises: as ``Trainer.train``; OutOfMemoryError."""
+    try:
+        with advising(run.trainer):
+            return run.trainer.train(callback)
+    except LostDirectoryError as error:
+        run.data.tokenizer.save(error.kept_in)  # the run cannot go on from there without it
+        raise
+
+
+@contextmanager
+def run_lock(directory: Path, world: Communicator) -> Iterator[None]:
+    """Lock a directory against trainings of other processes than these ranks; create it if it does not exist.
+
+    The system releases the lock when rank 0 ends in any way.  After an error, a directory that was created here is
+    removed if it is empty.
+    Raises: CheckpointError on all ranks if another process trains there, or the directory cannot be created.
+    """
+    with ExitStack() as held:
+        with world.waiting_for_rank_0():
+            if world.rank == 0:
+                held.enter_context(lock_directory(directory, "training"))
+        yield
+
+
+COUNTS = ("train_pairs", "validation_pairs", "dropped", "source_words", "target_words")  # of the prepared data
+
+_log = logging.getLogger(__name__)
+
+
+def is_finished(run: OpenRun) -> bool:
+    """Return whether an earlier call has completed this run; all ranks must call this."""
+    results, step = run.config.run / RESULTS_FILE, run.trainer.state.step
+    if not run.trainer.is_complete or not results.exists():
+        return run.world.bcast(False)
+    content = read_json(results)
+    return run.world.bcast(isinstance(content, dict) and content.get("updates") == step)
+
+
+def load_final_model(run: OpenRun) -> None:
+    """Set the model to the final weights in the run's directory."""
+    run.trainer.model.set_weights(load_model_files(run.config.run)[1])
+
+
+def finish(run: OpenRun, callback: Callback, *, always_average: bool = False) -> None:
+    """Make the final model, save it in the run's directory, and write its scores and costs to ``results.json``.
+
+    Its translations of held-out text are written to ``translations.jsonl``.
+    ``always_average``: use the average of the last checkpoints even if the best single model has a lower loss.
+    All ranks must call this.
+    """
+    cost = _cost(run)
+    with run.world.waiting_for_rank_0():
+        if run.trainer.validation is not None:
+            try:
+                _evaluate(run, run.trainer.validation, callback, cost, always_average)
+            except KeyboardInterrupt:
+                _log.info("interrupted after the last update; the same run, started again, makes what is missing")
+                raise
+
+
+def _cost(run: OpenRun) -> Cost:
+    state = run.trainer.state
+    rate = sustained_flops_per_second(run.config.device, run.trainer.gradient.n_threads)
+    return Cost(state.flops, state.device_seconds, run.world.allreduce(rate) / run.world.size)
+
+
+def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Cost, always_average: bool) -> None:
+    start = time.perf_counter()
+    callback.validating(0, len(run.data.text("validation")))
+    weights, perplexity = _choose_weights(run, validation, always_average)
+    pretrained = pretrained_of(run.config.run)
+    results = (
+        _provenance(run) | ({PRETRAINED: pretrained} if pretrained else {}) | {"weights": weights} | _figures_of(cost)
+    )
+    lines: list[str] = []
+    _log.info(f"training cost: {cost}")
+    for split in ("validation", "test"):
+        text = run.data.text(split)
+        if text:
+            score, samples = validation.evaluate(run.trainer.model, text, beam=4, progress=callback.validating)
+            lines += (json.dumps({"split": split} | dataclasses.asdict(s), ensure_ascii=False) + "\n" for s in samples)
+            results[split] = {score.name.lower(): score.value, "detail": score.detail, "signature": score.signature}
+            if split == "validation":
+                results[split]["perplexity"] = perplexity
+            _log.info(f"{split}: {score}, beam 4, {len(text):,} sentences")
+    _log.info(f"code {results['code']}, configuration {results['configuration']}")
+    results["evaluation_seconds"] = time.perf_counter() - start
+    _require_directory(run.config.run)
+    write_text(run.config.run / TRANSLATIONS_FILE, "".join(lines))
+    write_text(run.config.run / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
+
+
+def _choose_weights(run: OpenRun, validation: Validation, always_average: bool) -> tuple[str, float]:
+    """Set the model to the average of the last checkpoints, or to the best single model, and save it.
+
+    The best single model is chosen if its loss is lower.
+    Returns: a description of the weights for ``results.json``, and their perplexity on the validation set.
+    """
+    model, state, directory = run.trainer.model, run.trainer.state, run.config.run
+    _require_directory(directory)
+    last = checkpoints_of_updates(directory)[-run.config.training.average_checkpoints :]
+    last = [path for path in last if _is_complete(path)]
+    if stale := stale_checkpoints(last, state.step, run.config.training):
+        _log.warning(stale)
+    has_best = not always_average and _is_complete(directory / BEST)
+    model.set_weights(average_weights(last))
+    average = validation.loss(model)
+    loss, perplexity = average.loss, average.perplexity
+    _require_directory(directory)
+    if has_best and state.best_loss is not None and is_better(state.best_loss, loss, greatest=False):
+        model.set_weights(load_model_files(directory / BEST)[1])
+        weights = f"best single model, validation loss {state.best_loss:.4f}"
+        perplexity = math.exp(state.best_loss)
+        _log.info(f"kept the {weights} (average: {loss:.4f})")
+    else:
+        weights = f"average of the last {len(last)} checkpoints"
+        _log.info(f"made the {weights}, validation loss {loss:.4f}")
+    model.save(directory)
+    return weights, perplexity
+
+
+def _require_directory(directory: Path) -> None:
+    """Raise CheckpointError if the run's directory is gone: a new one would lack the checkpoints."""
+    if not (directory / RUN_FILE).exists():
+        raise CheckpointError(
+            f"{directory}: was moved or removed after its last update ({RUN_FILE} is no longer there). If you have"
+            " moved it, set run to its new place and start the run again, which finishes it"
+        )
+
+
+def _is_complete(directory: Path) -> bool:
+    """Return whether the files of a model are complete and not corrupt; if not, log that it is left out."""
+    try:
+        load_model_files(directory)
+    except CorruptFileError as error:
+        _log.warning(f"{error}; the final model is made without {directory.name}")
+        return False
+    return True
+
+
+def _provenance(run: OpenRun) -> dict[str, Any]:
+    return {
+        "code": code_version(),
+        "configuration": short_hash(run.config.to_json()),
+        "updates": run.trainer.state.step,
+        "training_seconds": run.trainer.state.seconds,
+        "parameters": run.trainer.model.n_parameters,
+        "data": {name: run.data.manifest[name] for name in COUNTS},
+    }
+
+
+def _figures_of(cost: Cost) -> dict[str, float]:
+    """Return the fields of a cost, with their names in ``results.json``."""
+    return {
+        "flops": cost.flops,
+        "flops_by_time": cost.flops_by_time,
+        "device_seconds": cost.device_seconds,
+        "device_flops_per_second": cost.flops_per_second,
+    }

@@ -1,0 +1,248 @@
+"""One update of the parameters: gradients of micro-batches on threads, their sum over ranks, clipping, and Adam."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import wait
+from functools import cached_property
+
+import numpy as np
+
+from autograd import RandomStream, backward, namespace, to_device, to_host
+from autograd.array import Array, IntArray, lasting, staying_here
+from autograd.blas import product_threads
+from autograd.optim import Adam, clip, sum_squares
+from minitransformer.config import TrainingConfig
+from minitransformer.model.batch import ModelInput
+from minitransformer.model.transformer import Transformer
+from minitransformer.system.threads import ThreadPool, even_slices
+from minitransformer.training.flops import training_flops
+from parallel.communicator import Communicator, micro_batches_of_rank
+from parallel.reducer import GradientReducer
+
+
+def learning_rate(step: int, d_model: int, config: TrainingConfig) -> float:
+    """Return the learning rate of update ``step``, counted from 1.
+
+    "paper": factor · d_model^−½ · min(step^−½, step · warmup_steps^−3/2).
+    "linear": the same up to ``warmup_steps``; then it falls linearly, to 0 after ``max_updates``.
+    Source: Vaswani et al. 2017, section 5.3, equation 3.
+    """
+    if step < 1:
+        raise ValueError(f"learning_rate: steps count from 1, got {step}")
+    warmup_steps, scale = config.warmup_steps, config.learning_rate_factor * d_model**-0.5
+    rising = step * warmup_steps**-1.5
+    if config.schedule == "paper" or step <= warmup_steps:
+        return float(scale * min(step**-0.5, rising))
+    left = (config.max_updates + 1 - step) / (config.max_updates + 1 - warmup_steps)
+    return float(scale * warmup_steps**-0.5 * max(0.0, left))
+
+
+class GradientAccumulator:
+    """Sums of losses and gradients over the micro-batches of a rank.
+
+    The micro-batches are the leaves of a binary tree: their sequence is halved until one micro-batch is left.  The two
+    halves may be computed on different threads, but they are always added in the same order.  So the sum does not
+    depend on the number of threads.  A rank holds whole subtrees, whose sums the ``GradientReducer`` adds.  So the sum
+    does not depend on the number of ranks, either.
+    """
+
+    def __init__(self, model: Transformer, *, n_threads: int) -> None:
+        self.model, self.n_threads = model, n_threads
+        self._executor = ThreadPool(
+            max(1, n_threads - 1), thread_name_prefix="micro-batch", initializer=staying_here(model.device)
+        )
+        self._free: list[Array] = []
+
+    def compute(self, micro_batches: Sequence[ModelInput | None], streams: Sequence[RandomStream]) -> Array:
+        """Write Σ dloss/dθ over this rank's micro-batches to the model's gradients; return Σ loss, in nats.
+
+        A micro-batch that is None has no sentences.  Without micro-batches the gradients do not change.  The loss is a
+        float64 array without axes on the model's device, so that the call need not wait for the device.  Each matrix
+        product has one thread.
+        """
+        gradients = self.model.parameters.gradients
+        loss: Array = namespace(gradients).zeros(())
+        if micro_batches:
+            with product_threads(1):
+                loss = loss + self._sum(list(zip(micro_batches, streams, strict=True)), gradients, self.n_threads)
+        return loss
+
+    def leaves_of_threads(self, n_leaves: int) -> list[range]:
+        """Return the indices of the micro-batches that each thread computes one after the other."""
+
+        def leaves(first: int, n_leaves: int, n_threads: int) -> list[range]:
+            if n_leaves <= 1 or n_threads == 1:
+                return [range(first, first + n_leaves)] if n_leaves else []
+            half = n_leaves // 2
+            left = leaves(first, half, n_threads - n_threads // 2)
+            return left + leaves(first + half, n_leaves - half, n_threads // 2)
+
+        return leaves(0, n_leaves, self.n_threads)
+
+    def _sum(self, leaves: list[tuple[ModelInput | None, RandomStream]], out: Array, n_threads: int) -> Array:
+        """Write the sum of the gradients of ``leaves`` to ``out``, with at most ``n_threads`` threads."""
+        if len(leaves) == 1:
+            micro_batch, stream = leaves[0]
+            if micro_batch is None:
+                out[...] = 0
+                return 0.0
+            loss_of_micro_batch = self.model.loss(micro_batch, stream)
+            backward(loss_of_micro_batch, into=out)
+            return loss_of_micro_batch.value.astype("float64")
+        left, right = leaves[: len(leaves) // 2], leaves[len(leaves) // 2 :]
+        right_sum = self._borrow(out)
+        if n_threads > 1:
+            future = self._executor.submit(self._sum, right, right_sum, n_threads // 2)
+            try:
+                loss = self._sum(left, out, n_threads - n_threads // 2)
+            finally:
+                wait([future])  # after an error no thread may go on, because its arrays fill the memory
+            loss += future.result()
+        else:
+            loss = self._sum(left, out, 1)
+            loss += self._sum(right, right_sum, 1)
+        self._add(out, right_sum, n_threads)
+        self._free.append(right_sum)
+        return loss
+
+    def _add(self, out: Array, other: Array, n_threads: int) -> None:
+        """Add ``other`` to ``out`` in place, on the threads that have computed the two."""
+
+        def add(part: slice) -> None:
+            out[part] += other[part]
+
+        first, *others = even_slices(len(out), n_threads)
+        futures = [self._executor.submit(add, part) for part in others]
+        add(first)
+        for future in futures:
+            future.result()
+
+    def _borrow(self, like: Array) -> Array:
+        """Return a free buffer, or a new one; the padding between parameters is zero."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            with lasting(self.model.device):
+                return namespace(like).zeros_like(like)
+
+
+class StepResult:
+    """The result of an update; its numbers are read from the device on first use.
+
+    ``read`` returns (loss, norm, scale), as ``autograd.optim.clip`` does.  ``flops`` are those of the matrix products
+    of all ranks.
+    """
+
+    def __init__(self, n_tokens: int, read: Callable[[], Array], *, flops: int = 0) -> None:
+        self.n_tokens, self._read, self.flops = n_tokens, read, flops
+
+    @cached_property
+    def _numbers(self) -> list[float]:
+        numbers: list[float] = self._read().tolist()
+        return numbers
+
+    @property
+    def loss(self) -> float:
+        """The loss in nats, summed over the target tokens of the batch on all ranks."""
+        return self._numbers[0]
+
+    @property
+    def norm(self) -> float:
+        """The norm of the mean loss's gradient, before clipping."""
+        return self._numbers[1]
+
+    @property
+    def is_finite(self) -> bool:
+        """True if loss and norm are finite; if not, the update has changed nothing."""
+        return math.isfinite(self.loss) and math.isfinite(self.norm)
+
+
+class TrainingStep:
+    """One update: gradients of this rank's micro-batches, their sum over ranks, clipping, and Adam.
+
+    Args:
+        micro_batches: the indices of this rank's micro-batches among all micro-batches of a batch.
+    """
+
+    lag = 0  # number of last updates whose results are not computed yet when a call returns
+
+    def __init__(
+        self, gradient: GradientAccumulator, reducer: GradientReducer, adam: Adam, config: TrainingConfig,
+        micro_batches: Sequence[int],
+    ) -> None:  # fmt: skip
+        self.gradient, self.reducer, self.adam, self.config = gradient, reducer, adam, config
+        self.micro_batches, self.parameters = micro_batches, gradient.model.parameters
+        self.executor = ThreadPool(
+            gradient.n_threads, thread_name_prefix="adam", initializer=staying_here(gradient.model.device)
+        )
+
+    @classmethod
+    def of(
+        cls, model: Transformer, reducer: GradientReducer, config: TrainingConfig, world: Communicator, *,
+        n_threads: int,
+    ) -> TrainingStep:  # fmt: skip
+        """Return the update of this rank, with a new Adam for its shard of the parameters."""
+        adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, shard=reducer.shard)
+        micro_batches = micro_batches_of_rank(world.rank, world.size, config.n_micro_batches, config.sum)
+        return cls(GradientAccumulator(model, n_threads=n_threads), reducer, adam, config, micro_batches)
+
+    def learning_rate(self, step: int) -> float:
+        """Return the learning rate of update number ``step``, from 1."""
+        return learning_rate(step, self.gradient.model.config.d_model, self.config)
+
+    def scalars(self, step: int, n_tokens: int) -> Array:
+        """Return the numbers of update number ``step``: see ``Adam.scalars``."""
+        return self.adam.scalars(self.learning_rate(step), step, n_tokens)
+
+    def __call__(
+        self, micro_batches: Sequence[ModelInput | None], step: int, lengths: Sequence[IntArray]
+    ) -> StepResult:
+        """Make update number ``step``, from 1.
+
+        Args:
+            micro_batches: this rank's micro-batches; a micro-batch that is None has no sentences.
+            lengths: source and target tokens of every pair, end symbols included, one array (B, 2) for each micro-batch
+                of all ranks.
+        """
+        n_tokens = count_targets(lengths)
+        scalars = to_device(self.scalars(step, n_tokens), self.gradient.model.device)
+        outcome = self.run(micro_batches, step, scalars)
+        return StepResult(n_tokens, lambda: to_host(outcome), flops=self.flops(lengths))
+
+    def flops(self, lengths: Sequence[IntArray]) -> int:
+        """Return the FLOPs of the matrix products of a batch, of all ranks; ``lengths`` as in ``__call__``."""
+        return training_flops(self.gradient.model.config, np.concatenate(lengths))
+
+    def run(self, micro_batches: Sequence[ModelInput | None], step: int | Array, scalars: Array) -> Array:
+        """Compute an update without reading from the device; return (loss, norm, scale), see ``clip``."""
+        streams = [RandomStream(self.config.seed, step, index) for index in self.micro_batches]
+        loss = self.gradient.compute(micro_batches, streams)
+        self.reducer.reduce_scatter()
+        squares = self.reducer.allgather_of_shards(sum_squares(self.parameters.gradients[self.reducer.shard]))
+        xp = namespace(squares[0])
+        outcome = clip(
+            xp.concatenate(squares), xp.asarray(self.reducer.allreduce(loss), np.float64), scalars,
+            max_norm=self.config.clip_norm or math.inf,
+        )  # fmt: skip
+        self._on_all_threads(lambda within: self.adam.update(scalars, outcome[2], within))
+        self.reducer.all_gather()
+        if len(self.adam.m) < len(self.parameters.values):  # other ranks have changed the rest
+            self.parameters.refresh_low_precision()
+        return outcome
+
+    def free(self) -> None:
+        """Return at once: nothing is kept between updates but what the next one needs."""
+
+    def _on_all_threads(self, function: Callable[[slice], None]) -> None:
+        """Apply ``function`` to slices that cover this rank's shard."""
+        if self.gradient.n_threads == 1:  # on this thread, whose stream may be under capture
+            function(slice(None))
+            return
+        list(self.executor.map(function, even_slices(len(self.adam.m), self.gradient.n_threads)))
+
+
+def count_targets(lengths: Sequence[IntArray]) -> int:
+    """Return the number of target tokens of a batch; ``lengths`` as in ``TrainingStep``."""
+    return sum(int(pairs[:, 1].sum()) for pairs in lengths)

@@ -1,0 +1,156 @@
+"""Bundles: read as a run is, complete, and refused if a byte of them has changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minitransformer import ModelConfig, Transformer, Translator
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.convert.parts import ConversionError, Parts, write_bundle
+from minitransformer.inference.length_penalty import store_alpha
+from minitransformer.model.storage import Storage
+from minitransformer.system.files import CheckpointError, CorruptFileError
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
+CONFIG = ModelConfig(
+    vocabulary_size=40, n_layers=2, n_decoder_layers=1, d_model=64, d_ff=128, n_heads=4, d_k=16, d_v=16,
+    activation="swish",
+)  # fmt: skip
+RESULTS = {"test": {"bleu": 12.5, "signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"}}
+MANIFEST = {"files": {"train.en": {"size": 3, "sha256": "aa"}}, "config": {"seed": 1}, "train_pairs": 7, "other": 1}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with what the end of a training leaves there."""
+    directory = tmp_path_factory.mktemp("run")
+    lines = [(f"{a} {b}", f"{b} {a}") for a in WORDS for b in WORDS]
+    model = Transformer(CONFIG, seed=1)
+    model.parameters.values *= 2
+    Parts(CONFIG, model.weights(), Tokenizer.train(lines, vocabulary_size=40)).save(directory)
+    (directory / "run.json").write_text('{"model": {}}')
+    (directory / "results.json").write_text(json.dumps(RESULTS))
+    (directory / "data").mkdir()
+    (directory / "data" / "manifest.json").write_text(json.dumps(MANIFEST))
+    return directory
+
+
+def bundled(run: Path, folder: Path, storage: Storage = "float32", licence: str | None = None) -> Path:
+    write_bundle(dataclasses.replace(Parts.load(run), licence=licence), folder / "bundle", storage=storage)
+    return folder / "bundle"
+
+
+def test_a_bundle_translates_as_the_run_from_which_it_was_made(run: Path, tmp_path: Path) -> None:
+    lines = [f"{a} {b}" for a in WORDS[:3] for b in WORDS]
+    bundle = Translator.load(bundled(run, tmp_path))
+    assert bundle.fingerprint() == Translator.load(run).fingerprint()
+    assert bundle.translate(lines, beam=2) == Translator.load(run).translate(lines, beam=2)
+
+
+@pytest.mark.parametrize(
+    ("storage", "low", "high", "step"), [("float16", 0.5, 0.53, 2**-11), ("int8", 0.25, 0.31, 1 / 254)]
+)
+def test_smaller_weights_are_read_by_every_command(
+    run: Path, tmp_path: Path, storage: Storage, low: float, high: float, step: float
+) -> None:
+    bundle = bundled(run, tmp_path, storage)
+    share = (bundle / "model.safetensors").stat().st_size / (run / "model.safetensors").stat().st_size
+    assert low < share < high
+    exact, model = Transformer.load(run), Transformer.load(bundle)
+    for (name, parameter), (_, rounded) in zip(exact.named_parameters(), model.named_parameters(), strict=True):
+        largest = np.abs(parameter.value).max()
+        assert np.abs(rounded.value - parameter.value).max() <= 1.0001 * step * largest, name
+    assert Translator.load(bundle).translate(["one two"], beam=2)
+    assert Parts.load(bundle).weights["source_embedding.weight"].dtype == np.float32
+
+
+def test_every_file_is_listed_with_its_sha256(run: Path, tmp_path: Path) -> None:
+    bundle = bundled(run, tmp_path, licence="CC-BY-4.0")
+    about = json.loads((bundle / "bundle.json").read_text())
+    others = {path.name: path.read_bytes() for path in bundle.iterdir() if path.name != "bundle.json"}
+    assert {"model.json", "model.safetensors", "tokenizer.model", "run.json", "results.json"} <= others.keys()
+    assert about["files"] == {
+        name: {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()} for name, content in others.items()
+    }
+    assert (about["licence"], about["storage"]) == ("CC-BY-4.0", "float32")
+    assert about["data"] == {name: value for name, value in MANIFEST.items() if name != "other"}
+    assert json.loads((bundle / "results.json").read_text()) == RESULTS
+
+
+def test_a_bundle_of_a_bundle_keeps_licence_data_and_scores(run: Path, tmp_path: Path) -> None:
+    first = bundled(run, tmp_path, licence="CC0")
+    write_bundle(Parts.load(first), tmp_path / "second", storage="int8")
+    about, before = (json.loads((path / "bundle.json").read_text()) for path in (tmp_path / "second", first))
+    assert (about["licence"], about["data"], about["storage"]) == ("CC0", before["data"], "int8")
+    assert (tmp_path / "second" / "results.json").read_bytes() == (run / "results.json").read_bytes()
+
+
+def test_a_model_without_a_run_has_no_provenance_and_no_licence(run: Path, tmp_path: Path) -> None:
+    parts = Parts.load(run)
+    write_bundle(Parts(parts.config, parts.weights, parts.tokenizer), tmp_path / "bundle")
+    about = json.loads((tmp_path / "bundle" / "bundle.json").read_text())
+    assert (about["licence"], about["data"]) == ("not stated", None)
+    assert not (tmp_path / "bundle" / "results.json").exists()
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors", "tokenizer.model", "results.json", "run.json"])
+def test_a_changed_file_is_refused_by_name(run: Path, tmp_path: Path, name: str) -> None:
+    bundle = bundled(run, tmp_path)
+    content = bytearray((bundle / name).read_bytes())
+    content[-2] ^= 1
+    (bundle / name).write_bytes(content)
+    with pytest.raises(CorruptFileError, match=rf"bundle/{name}: has changed since it was written \(its SHA-256"):
+        Translator.load(bundle)
+    (bundle / name).unlink()
+    with pytest.raises(CorruptFileError, match=rf"bundle/{name}: not found, though bundle.json lists it"):
+        Translator.load(bundle)
+
+
+def test_checksums_that_fit_a_changed_model_do_not_help(run: Path, tmp_path: Path) -> None:
+    """Only ``bundle.json`` counts, even if another list is put beside it."""
+    bundle = bundled(run, tmp_path)
+    Transformer(CONFIG, seed=9).save(tmp_path / "other")
+    for name in ("model.json", "model.safetensors", "checksums.json"):
+        (bundle / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    with pytest.raises(CorruptFileError, match="bundle/model.safetensors: has changed"):
+        Translator.load(bundle)
+
+
+@pytest.mark.parametrize("name", ["../model.json", "/etc/passwd", "a\0b", "", ".."])
+def test_names_that_lead_out_of_the_bundle_are_refused(run: Path, tmp_path: Path, name: str) -> None:
+    bundle = bundled(run, tmp_path)
+    about = json.loads((bundle / "bundle.json").read_text())
+    about["files"][name] = about["files"]["model.json"]
+    (bundle / "bundle.json").write_text(json.dumps(about, indent=2) + "\n")
+    with pytest.raises(CorruptFileError, match="bundle.json: lists .*, which is no file's name; it is corrupt"):
+        Translator.load(bundle)
+
+
+def test_a_list_without_the_model_is_refused(run: Path, tmp_path: Path) -> None:
+    bundle = bundled(run, tmp_path)
+    about = json.loads((bundle / "bundle.json").read_text())
+    del about["files"]["model.safetensors"]
+    (bundle / "bundle.json").write_text(json.dumps(about, indent=2) + "\n")
+    with pytest.raises(CorruptFileError, match="bundle.json: does not list model.safetensors"):
+        Translator.load(bundle)
+
+
+def test_a_bundle_never_changes_in_place(run: Path, tmp_path: Path) -> None:
+    bundle = bundled(run, tmp_path)
+    with pytest.raises(CheckpointError, match="bundle: is a bundle, whose files never change; choose"):
+        store_alpha(bundle, 1.5)
+    Translator.load(bundle)
+
+
+def test_nothing_is_written_over(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "precious").write_text("untouched")
+    with pytest.raises(ConversionError, match="bundle: exists and is not an empty directory"):
+        bundled(run, tmp_path)
+    assert [path.name for path in (tmp_path / "bundle").iterdir()] == ["precious"]

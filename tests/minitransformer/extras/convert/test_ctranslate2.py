@@ -1,0 +1,387 @@
+"""Directories of CTranslate2 models, read and written; tests/oracles compares them with CTranslate2 itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ctranslate2_models import WORDS, change_variables, ctranslate2_directory, model_of, random_parts
+from sentencepiece import SentencePieceProcessor
+
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.convert.ctranslate2 import ModelFile, read_ctranslate2, read_model_file
+from minitransformer.extras.convert.ctranslate2_writer import write_ctranslate2, write_model_file
+from minitransformer.extras.convert.marian_directory import require_expressible
+from minitransformer.extras.convert.parts import ConversionError, Parts
+from minitransformer.inference.scoring import score_pairs
+from minitransformer.system.files import CorruptFileError
+
+SHAPES: list[dict[str, Any]] = [
+    {},
+    {"norm": "pre", "activation": "swish", "attention_bias": True, "tied": "none", "softmax_bias": True},
+    {"positions": "halves", "first_position": 1, "activation": "gelu", "start": "zero", "layer_norm_eps": 1e-3},
+    {"positions": "learned", "first_position": 2, "activation": "gelu_tanh", "tied": "target", "start": "end"},
+    {"d_k": 4, "d_v": 4, "n_decoder_layers": 1, "source_end": False, "positions": "halves", "first_position": 2},
+]
+PAIRS = [([3, 4, 5, 6, 7], [8, 4]), ([9], [3, 3, 3])]
+
+
+def scores(parts: Parts, pairs: Any = PAIRS) -> list[float]:
+    return [score.log_probability for score in score_pairs(model_of(parts, "float64"), pairs)]
+
+
+def test_nothing_is_lost(tmp_path: Path) -> None:
+    """But for what CTranslate2 does not have: settings of training, and the length penalty."""
+    for changes in SHAPES:
+        parts = random_parts(changes)
+        back = read_ctranslate2(ctranslate2_directory(tmp_path / "ct2", parts))
+        assert back.tokenizer.models == parts.tokenizer.models
+        expected = dataclasses.replace(parts.config, normalisation="length", alpha=1.0)
+        if expected.positions == "learned":  # the unused first rows are left out
+            expected = dataclasses.replace(expected, first_position=0, max_positions=38)
+        else:
+            expected = dataclasses.replace(expected, max_positions=512)
+        assert back.config == expected
+        assert back.weights.keys() == parts.weights.keys()
+        for name, weight in parts.weights.items():
+            cut = weight[2:] if "positions" in name else weight
+            np.testing.assert_array_equal(back.weights[name], cut, err_msg=name)
+
+
+@pytest.mark.parametrize(("storage", "most"), [("float16", 1e-3), ("int8", 1 / 127)])
+def test_what_is_rounded_is_read_as_it_was_stored(storage: Any, most: float, tmp_path: Path) -> None:
+    parts = random_parts({"norm": "pre"})
+    back = read_ctranslate2(ctranslate2_directory(tmp_path / "ct2", parts, storage))
+    for name, weight in parts.weights.items():
+        assert np.abs(back.weights[name] - weight).max() <= most * np.abs(weight).max(), name
+    assert any((back.weights[name] != weight).any() for name, weight in parts.weights.items())
+
+
+def test_a_directory_has_the_files_that_ctranslate2_and_its_users_read(tmp_path: Path) -> None:
+    ctranslate2_directory(tmp_path / "joint", with_subwords({"source_end": False, "start": "end"}))
+    assert files_of(tmp_path / "joint") == ["config.json", "model.bin", "shared_vocabulary.json", "tokenizer.model"]
+    assert json.loads((tmp_path / "joint" / "config.json").read_text()) == {
+        "add_source_bos": False, "add_source_eos": False, "bos_token": "<s>", "decoder_start_token": "</s>",
+        "eos_token": "</s>", "layer_norm_epsilon": 1e-6, "multi_query_attention": False, "unk_token": "<unk>",
+    }  # fmt: skip
+    words = json.loads((tmp_path / "joint" / "shared_vocabulary.json").read_text())
+    tokenizer = SentencePieceProcessor(model_file=str(tmp_path / "joint" / "tokenizer.model"))
+    assert words == [tokenizer.id_to_piece(i) for i in range(16)]
+    ctranslate2_directory(tmp_path / "separate", with_subwords({"tied": "target"}, joint=False))
+    assert files_of(tmp_path / "separate") == [
+        "config.json", "model.bin", "source.spm", "source_vocabulary.json", "target.spm", "target_vocabulary.json",
+    ]  # fmt: skip
+
+
+def test_words_between_blanks_are_written_as_they_are_without_a_model(tmp_path: Path) -> None:
+    ctranslate2_directory(tmp_path / "joint", random_parts({}))
+    assert files_of(tmp_path / "joint") == ["config.json", "model.bin", "shared_vocabulary.json"]
+    assert json.loads((tmp_path / "joint" / "shared_vocabulary.json").read_text()) == WORDS
+
+
+def files_of(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def with_subwords(changes: dict[str, Any], *, joint: bool = True) -> Parts:
+    tokenizer = Tokenizer.train([("a bad cab", "cad bed")] * 9, vocabulary_size=16, joint=joint)
+    return dataclasses.replace(random_parts({"vocabulary_size": 16, **changes}), tokenizer=tokenizer)
+
+
+def test_positions_are_stored_unless_ctranslate2_computes_them(tmp_path: Path) -> None:
+    name = "encoder/position_encodings/encodings"
+    variables = read_model_file(ctranslate2_directory(tmp_path / "a", random_parts({})) / "model.bin").variables
+    assert variables[name].shape == (2_048, 12)
+    assert variables[name][7, [0, 1, 4]] == pytest.approx([np.sin(7), np.cos(7), np.sin(7 / 10_000 ** (4 / 12))])
+    computed = random_parts({"positions": "halves", "first_position": 1})
+    assert name not in read_model_file(ctranslate2_directory(tmp_path / "b", computed) / "model.bin").variables
+
+
+def test_what_ctranslate2_has_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match="neighbourhood: CTranslate2 has no self-attention that is limited"):
+        write_ctranslate2(random_parts({"neighbourhood": 3}), tmp_path)
+    with pytest.raises(ConversionError, match="d_k is 3, model.d_v 6"):
+        write_ctranslate2(random_parts({"d_k": 3}), tmp_path)
+    pairs = [("one two two one", "(S XX XX )S")] * 4
+    words = Tokenizer.train(pairs, vocabulary_size=17, kind="word", joint=False, symbols=True)
+    with pytest.raises(ConversionError, match="no classes of rare words"):
+        write_ctranslate2(dataclasses.replace(random_parts({}), tokenizer=words), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_marianmt_has_no_sources_without_an_end() -> None:
+    with pytest.raises(ConversionError, match="source_end is False, must be True"):
+        require_expressible(random_parts({"source_end": False, "positions": "halves"}))
+
+
+LAYER = "decoder/layer_1/self_attention"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({f"{LAYER}/relative_position_keys": np.ones((3, 6), np.float32)}, "the model has relative positions"),
+        ({f"{LAYER}/rotary_dim": np.array(4, np.int32)}, "the model has rotary positions"),
+        ({f"{LAYER}/num_heads_kv": np.array(1, np.int32)}, "the model has multi-query attention"),
+        ({"encoder/multi_query_attention": np.array(1, np.int8)}, "the model has multi-query attention"),
+        ({"encoder/layer_0/ffn/linear_0_noact/weight": np.ones((2, 2), np.float32)}, "gated feed-forward"),
+        ({"encoder/layernorm_embedding/gamma": np.ones(12, np.float32)}, "a layer norm after the embeddings"),
+        ({"encoder/embeddings_1/weight": np.ones((2, 2), np.float32)}, "source features"),
+        ({f"{LAYER}/queries_scale": np.array(1, np.float32)}, "another factor of the queries"),
+        ({"decoder/alibi": np.array(1, np.int8)}, r"linear biases \(ALiBi\)"),
+        ({"decoder/mystery": np.ones(2, np.float32)}, "1 arrays that .* does not have: decoder/mystery"),
+        ({"encoder/activation": np.array(3, np.int8)}, "activation is 3 in the encoder and 0 in the decoder"),
+        (dict.fromkeys(("encoder/activation", "decoder/activation"), np.array(5, np.int8)), "activation = 5 is"),
+        ({"decoder/layer_norm/gamma": None}, "norms before its sublayers has none at its end"),
+        ({"encoder/layer_0/ffn/layer_norm/beta": None}, "layer norms have no bias"),
+        ({f"{LAYER}/linear_0/weight": np.ones((24, 12), np.float32)}, r"expected shape \(36, 12\), got shape"),
+        ({f"{LAYER}/linear_1/weight": None}, r"linear_1/weight: expected shape \(12, 12\), got no such array"),
+        ({"encoder/num_heads": np.array(5, np.int16), "decoder/num_heads": np.array(5, np.int16)}, "5 heads of .2. "),
+        ({"encoder/num_heads": np.array(np.nan, np.float32)}, "num_heads: expected a whole number, got nan"),
+        ({"encoder/num_heads": np.array(1.5, np.float32)}, "num_heads: expected a whole number, got 1.5"),
+        ({"encoder/num_heads": np.array([2, 2], np.int16)}, "num_heads: expected a number, got an array"),
+        ({"encoder/embeddings_0/weight": np.ones((14, 12), np.float32)}, r"expected shape \(13, 12\), got"),
+    ],
+)  # fmt: skip
+def test_what_ours_has_not_is_refused_by_name(changes: Any, message: str, tmp_path: Path) -> None:
+    change_variables(ctranslate2_directory(tmp_path / "ct2", random_parts({"norm": "pre"})), changes)
+    with pytest.raises(ConversionError, match=message):
+        read_ctranslate2(tmp_path / "ct2")
+
+
+def test_other_kinds_of_models_are_refused(tmp_path: Path) -> None:
+    for model, revision, message in [
+        ("WhisperSpec", 3, "expected a model of kind TransformerSpec or .*; got 'WhisperSpec'"),
+        ("TransformerSpec", 8, "expected revision 2 to 7 of TransformerSpec, got 8"),
+    ]:
+        write_model_file(tmp_path / "model.bin", ModelFile(model, revision, {}), {})
+        with pytest.raises(ConversionError, match=message):
+            read_ctranslate2(tmp_path)
+
+
+def change_settings(directory: Path, **changes: Any) -> None:
+    settings = json.loads((directory / "config.json").read_text()) | changes
+    (directory / "config.json").write_text(json.dumps(settings))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"decoder_start_token": None}, "decoder_start_token is null: users give the first symbol"),
+        ({"add_source_bos": True}, "sources begin with a start symbol"),
+        ({"layer_norm_epsilon": "small"}, "the setting layer_norm_epsilon, of type float; got 'small'"),
+        ({"eos_token": 2}, "expected the setting eos_token, of type str; got 2"),
+        ({"eos_token": "<eos>"}, "the vocabulary lacks the symbol '<eos>'"),
+        ({"decoder_start_token": "<go>"}, "the vocabulary lacks the symbol '<go>'"),
+        ({"unk_token": "</s>"}, "'</s>' is the unknown word and another symbol"),
+    ],
+)
+def test_settings_that_ours_has_not_are_refused(changes: Any, message: str, tmp_path: Path) -> None:
+    change_settings(ctranslate2_directory(tmp_path / "ct2", random_parts({})), **changes)
+    with pytest.raises(ConversionError, match=message):
+        read_ctranslate2(tmp_path / "ct2")
+
+
+def without_tokenizer(directory: Path, words: list[str], ending: str = ".txt") -> None:
+    (directory / "shared_vocabulary.json").unlink()
+    text = json.dumps(words) if ending == ".json" else "".join(f"{word}\n" for word in words)
+    (directory / f"shared_vocabulary{ending}").write_bytes(text.encode())
+
+
+def test_rows_are_put_in_our_order(tmp_path: Path) -> None:
+    """The directory has them in another order, and its start symbol is the word "x"."""
+    parts, directory = random_parts({}), tmp_path / "ct2"
+    ctranslate2_directory(directory, parts)
+    order = [5, 4, 3, 2, 1, 0, 6, 7, 8, 9, 10, 11, 12]
+    theirs = parts.weights["source_embedding.weight"][order]
+    names = ("decoder/embeddings/weight", "decoder/projection/weight", "encoder/embeddings_0/weight")
+    change_variables(directory, dict.fromkeys(names, theirs))
+    change_settings(directory, decoder_start_token="x")
+    without_tokenizer(directory, ["x" if i == 1 else WORDS[i] for i in order])
+    back = read_ctranslate2(directory)
+    words = [back.tokenizer.source.id_to_piece(i).removeprefix("▁") for i in range(13)]
+    assert words == ["<unk>", "x", "</s>", "c", "b", "a", *WORDS[6:]]
+    ours = [0, 1, 2, 5, 4, 3, *range(6, 13)]
+    np.testing.assert_array_equal(
+        back.weights["source_embedding.weight"], parts.weights["source_embedding.weight"][ours]
+    )
+    assert scores(back, [([5, 4, 3, 6, 7], [8, 4]), ([9], [5, 5, 5])]) == pytest.approx(scores(parts), abs=1e-9)
+
+
+@pytest.mark.parametrize("ending", [".txt", ".json"])
+def test_an_unknown_word_that_the_file_lacks_is_the_last_row(ending: str, tmp_path: Path) -> None:
+    parts = random_parts({})
+    directory = ctranslate2_directory(tmp_path / "ct2", parts)
+    theirs = np.roll(parts.weights["source_embedding.weight"], -1, axis=0)
+    names = ("decoder/embeddings/weight", "decoder/projection/weight", "encoder/embeddings_0/weight")
+    change_variables(directory, dict.fromkeys(names, theirs))
+    without_tokenizer(directory, WORDS[1:], ending)
+    np.testing.assert_array_equal(
+        read_ctranslate2(directory).weights["source_embedding.weight"], parts.weights["source_embedding.weight"]
+    )
+
+
+def test_only_line_feeds_and_returns_before_all_of_them_end_a_word(tmp_path: Path) -> None:
+    words = [*WORDS[:12], "a\u2028b"]
+    for ending in ("\n", "\r\n"):
+        directory = ctranslate2_directory(tmp_path / "ct2", random_parts({}))
+        without_tokenizer(directory, [word + ending[:-1] for word in words])
+        tokenizer = read_ctranslate2(directory).tokenizer
+        assert tokenizer.source.id_to_piece(12) == "▁a\u2028b"
+        (directory / "shared_vocabulary.txt").unlink()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[1, 2]", "expected a list of words"),
+        (b'{"a": 1}', "expected a list of words"),
+        (b'["a"', "shared_vocabulary.json: cannot be read"),
+        (b'["a", "b", "a"]', "the word 'a' occurs twice"),
+    ],
+)
+def test_vocabularies_that_are_none_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    directory = ctranslate2_directory(tmp_path / "ct2", random_parts({}))
+    (directory / "shared_vocabulary.json").write_bytes(content)
+    with pytest.raises((ConversionError, CorruptFileError), match=message):
+        read_ctranslate2(directory)
+    (directory / "shared_vocabulary.json").unlink()
+    with pytest.raises(ConversionError, match="expected shared_vocabulary.json"):
+        read_ctranslate2(directory)
+
+
+@pytest.mark.parametrize("factor", [np.array(0, np.int8), np.array(1, np.float32), np.array(5, np.float32)])
+def test_another_factor_of_the_embeddings_is_multiplied_into_them(factor: np.ndarray, tmp_path: Path) -> None:
+    parts = random_parts({})
+    directory = ctranslate2_directory(tmp_path / "ct2", parts)
+    change_variables(directory, {"encoder/scale_embeddings": factor, "decoder/scale_embeddings": factor})
+    back, real = read_ctranslate2(directory), float(factor) or 1.0
+    assert back.config.tied == "none"
+    for name in ("source_embedding.weight", "target_embedding.weight"):
+        expected = parts.weights["source_embedding.weight"] * (real / 12**0.5)
+        np.testing.assert_allclose(back.weights[name], expected, rtol=1e-6)
+    np.testing.assert_array_equal(back.weights["projection.weight"], parts.weights["source_embedding.weight"])
+
+
+def test_a_factor_that_is_ours_but_for_rounding_keeps_the_matrices_tied(tmp_path: Path) -> None:
+    directory, factor = ctranslate2_directory(tmp_path / "ct2", random_parts({})), np.array(12**0.5, np.float32)
+    change_variables(directory, {"encoder/scale_embeddings": factor, "decoder/scale_embeddings": factor})
+    assert read_ctranslate2(directory).config.tied == "all"
+
+
+TABLES = ("encoder/position_encodings/encodings", "decoder/position_encodings/encodings")
+
+
+def sinusoid_table(first: int, n: int, *, sines_first: bool, half: float) -> np.ndarray:
+    """D = 12; ``half`` divides the exponents: 6 is the paper's, 5 is tensor2tensor's."""
+    angles = np.arange(first, first + n)[:, None] / 10_000 ** (np.arange(6) / half)
+    halves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    return halves if sines_first else halves.reshape(n, 2, 6).transpose(0, 2, 1).reshape(n, 12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("table", "layout", "first"),
+    [
+        (sinusoid_table(0, 3_000, sines_first=False, half=6), "interleaved", 0),  # OpenNMT-py
+        (sinusoid_table(2, 1_024, sines_first=True, half=5), "halves", 2),  # fairseq
+        (sinusoid_table(1, 20, sines_first=True, half=5), "halves", 1),
+    ],
+)
+def test_stored_sinusoids_are_recognised(
+    table: np.ndarray, layout: str, first: int, dtype: Any, tmp_path: Path
+) -> None:
+    directory = ctranslate2_directory(tmp_path / "ct2", random_parts({"positions": "learned"}))
+    change_variables(directory, dict.fromkeys(TABLES, table.astype(dtype)))
+    config = read_ctranslate2(directory).config
+    assert (config.positions, config.first_position) == (layout, first)
+
+
+def test_the_papers_frequencies_with_sines_first_are_another_order_of_the_residual_stream(tmp_path: Path) -> None:
+    """Marian models from Hugging Face's transformers; a learned table with the same values gives the same model."""
+    for changes in SHAPES[:4]:
+        parts = random_parts(changes | {"positions": "learned", "first_position": 0})
+        table = sinusoid_table(0, 40, sines_first=True, half=6).astype(np.float32)
+        names = ("source_positions.weight", "target_positions.weight")
+        parts = dataclasses.replace(parts, weights={**parts.weights, **dict.fromkeys(names, table)})
+        back = read_ctranslate2(ctranslate2_directory(tmp_path / "ct2", parts))
+        assert (back.config.positions, back.config.first_position) == ("interleaved", 0)
+        assert scores(back) == pytest.approx(scores(parts), abs=1e-5)
+
+
+def test_tables_that_differ_are_learned(tmp_path: Path) -> None:
+    """One is near to sinusoids, the decoder's is computed by CTranslate2: sines first, from position 1."""
+    directory = ctranslate2_directory(tmp_path / "ct2", random_parts({}))
+    table = sinusoid_table(0, 30, sines_first=False, half=6).astype(np.float32)
+    table[3, 4] += 0.01
+    change_variables(directory, dict(zip(TABLES, (table, None), strict=True)))
+    back = read_ctranslate2(directory)
+    assert (back.config.positions, back.config.max_positions) == ("learned", 30)
+    np.testing.assert_array_equal(back.weights["source_positions.weight"], table)
+    expected = sinusoid_table(1, 30, sines_first=True, half=5)
+    np.testing.assert_allclose(back.weights["target_positions.weight"], expected, atol=1e-6)
+
+
+def test_a_start_symbol_that_the_model_lacks_changes_no_probability(tmp_path: Path) -> None:
+    """Marian has none: its decoder starts from zeros.  Ours needs a row, whose probability is 0."""
+    parts = random_parts({"start": "zero"})
+    directory = ctranslate2_directory(tmp_path / "ct2", parts)
+    theirs = np.delete(parts.weights["source_embedding.weight"], 1, axis=0)
+    names = ("decoder/embeddings/weight", "decoder/projection/weight", "encoder/embeddings_0/weight")
+    change_variables(directory, dict.fromkeys(names, theirs))
+    change_settings(directory, add_source_eos=False, decoder_start_token="</s>")
+    without_tokenizer(directory, [word for word in WORDS if word != "<s>"])
+    back = read_ctranslate2(directory)
+    assert (back.config.start, back.config.source_end, back.config.softmax_bias) == ("zero", True, True)
+    impossible = dataclasses.replace(parts.config, softmax_bias=True)
+    bias = np.where(np.arange(13) == 1, -np.inf, 0)
+    assert scores(back) == pytest.approx(
+        scores(Parts(impossible, {**parts.weights, "softmax_bias": bias}, parts.tokenizer))
+    )
+
+
+def test_older_files_have_their_settings_among_the_variables(tmp_path: Path) -> None:
+    directory = ctranslate2_directory(tmp_path / "ct2", random_parts({"norm": "pre", "layer_norm_eps": 1e-5}))
+    (directory / "config.json").unlink()
+    numbers = ("num_heads", "pre_norm", "activation", "alignment_layer", "alignment_heads")
+    change_variables(
+        directory,
+        {f"{stack}/{name}": None for stack in ("encoder", "decoder") for name in numbers}
+        | {"num_heads": np.array(2, np.int16), "activation": np.array(2, np.int8)}
+        | {"with_source_eos": np.array(1, np.int8), "with_target_bos": np.array(0, np.int8)},
+    )
+    config = read_ctranslate2(directory).config
+    assert (config.n_heads, config.activation, config.norm, config.layer_norm_eps) == (2, "swish", "pre", 1e-5)
+    assert (config.source_end, config.start) == (True, "end")
+
+
+LINES = ["low lower lowest", "new newer newest", "wide wider widest"] * 3
+
+
+def test_sentencepiece_models_may_be_given(tmp_path: Path) -> None:
+    """Pieces that the vocabulary lacks are read as the unknown word, and never written."""
+    spm = Tokenizer.train([(line, line) for line in LINES], vocabulary_size=24)
+    parts = random_parts({"vocabulary_size": 24, "softmax_bias": True})
+    directory = ctranslate2_directory(tmp_path / "ct2", dataclasses.replace(parts, tokenizer=spm))
+    (directory / "tokenizer.model").rename(tmp_path / "some.model")
+    words = json.loads((directory / "shared_vocabulary.json").read_text())
+    with pytest.raises(ConversionError, match="pieces of sentencepiece"):
+        read_ctranslate2(directory)
+    (directory / "shared_vocabulary.json").write_text(
+        json.dumps(["<blank>" if i == 9 else w for i, w in enumerate(words)])
+    )
+    back = read_ctranslate2(directory, source_spm=tmp_path / "some.model")
+    assert back.config.vocabulary_size == 25
+    assert back.tokenizer.source.id_to_piece(24) == words[9]
+    assert back.tokenizer.encode_source(LINES) == [
+        [24 if i == 9 else i for i in ids] for ids in spm.encode_source(LINES)
+    ]
+    embedding = back.weights["source_embedding.weight"]
+    np.testing.assert_array_equal(embedding[24], embedding[0])
+    assert back.weights["softmax_bias"][24] == -1e4
+    with pytest.raises(ConversionError, match="none.model: cannot be read"):
+        read_ctranslate2(directory, source_spm=tmp_path / "none.model")

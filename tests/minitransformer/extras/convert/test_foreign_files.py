@@ -1,0 +1,285 @@
+"""Files of other programs: which sentencepiece model is which language's, and what is refused of any format."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fuzzed_readers import READERS
+
+from minitransformer.extras.convert.ctranslate2 import ModelFile, read_model_file
+from minitransformer.extras.convert.ctranslate2_writer import write_model_file
+from minitransformer.extras.convert.foreign_files import read_npz, sentencepiece_models
+from minitransformer.extras.convert.formats import FORMATS, read_parts
+from minitransformer.extras.convert.parts import ConversionError, Parts
+from minitransformer.system.errors import UserError
+from minitransformer.system.files import read_arrays, write_arrays
+
+
+def models(folder: Path, there: str, source: str | None, target: str | None) -> tuple[bytes | None, bytes | None]:
+    """The models found if files are there, and others given; a file contains its name."""
+    for name in {*there.split(), source, target} - {None}:
+        (folder / str(name)).write_text(str(name))
+    return sentencepiece_models(folder, *(None if name is None else folder / name for name in (source, target)))
+
+
+@pytest.mark.parametrize(
+    ("there", "source", "target", "expected"),
+    [
+        ("", "a", "b", (b"a", b"b")),
+        ("", "a", None, (b"a", b"a")),
+        ("tokenizer.model", None, None, (b"tokenizer.model", b"tokenizer.model")),
+        ("tokenizer.model", "a", None, (b"a", b"a")),
+        ("tokenizer.model", None, "b", (b"tokenizer.model", b"b")),
+        ("source.spm target.spm", None, None, (b"source.spm", b"target.spm")),
+        ("source.spm target.spm", "a", None, (b"a", b"target.spm")),
+        ("source.spm target.spm", None, "b", (b"source.spm", b"b")),
+        ("", None, None, (None, None)),
+    ],
+)
+def test_each_language_has_its_own_model_or_the_one_for_both(
+    tmp_path: Path, there: str, source: str | None, target: str | None, expected: tuple[bytes | None, bytes | None]
+) -> None:
+    assert models(tmp_path, there, source, target) == expected
+
+
+@pytest.mark.parametrize(
+    ("there", "target", "found", "lacking"),
+    [
+        ("", "b", "b", "source"),
+        ("target.spm", None, "target.spm", "source"),
+        ("source.spm", None, "source.spm", "target"),
+    ],
+)
+def test_a_model_of_one_language_only_is_refused(
+    tmp_path: Path, there: str, target: str | None, found: str, lacking: str
+) -> None:
+    message = rf"/{found}: is the .* of one language, and there is no {lacking}.spm for the other; set {lacking}_spm"
+    with pytest.raises(ConversionError, match=message):
+        models(tmp_path, there, None, target)
+
+
+def write_ours(directory: Path) -> None:
+    """A model without checksums, which would be compared before the files are read."""
+    READERS["bundle"].write(directory)
+    for name in ("bundle.json", "tokenizer.checksums.json"):
+        (directory / name).unlink()
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {  # by format
+    **{name: READERS[name].write for name in ("ctranslate2", "fairseq", "joeynmt", "marian", "marian-npz")},
+    "minitransformer": write_ours,
+}
+TABLE = "encoder/embeddings_0/weight"
+OPTIONAL = {  # files that a format may have
+    "fairseq": ["tokenizer.model", "dict.txt"], "joeynmt": ["tokenizer.model"],
+    "marian-npz": ["decoder.yml", "source.spm"], "ctranslate2": ["tokenizer.model", "config.json"],
+}  # fmt: skip
+
+
+def refused(directory: Path, name: str) -> str:
+    """The refusal of a model, which is one line, and comes at once."""
+
+    def fail(*_: object) -> None:
+        raise TimeoutError("a reader waits")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(120)
+    try:
+        with pytest.raises(UserError) as caught:
+            read_parts(directory, name)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert "\n" not in str(caught.value)
+    assert "a reader waits" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_file_of_a_model_must_be_a_regular_one(tmp_path: Path, name: str) -> None:
+    WRITERS[name](tmp_path)
+    read_parts(tmp_path, name)
+    for path in sorted({*tmp_path.iterdir(), *(tmp_path / other for other in OPTIONAL.get(name, []))}):
+        content = path.read_bytes() if path.exists() else None
+        for kind, make in {"FIFO": os.mkfifo, "device": lambda link: link.symlink_to("/dev/null")}.items():
+            path.unlink(missing_ok=True)
+            make(path)
+            message = refused(tmp_path, name)
+            if name == "ctranslate2" and "vocabulary" in path.name:  # another file is looked for
+                assert f"expected {path.name} (or .txt)" in message
+            else:
+                assert message.startswith(str(tmp_path))
+                assert f"is a {kind}; expected a regular file" in message
+                assert path.name in message
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+
+
+def change_weights(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Write a model's weights again after a change of its arrays."""
+    if (path := directory / "model.bin").exists():
+        file = read_model_file(path)
+        variables = dict(file.variables)
+        change(variables)
+        write_model_file(path, ModelFile(file.model, file.revision, variables), {})
+    elif (path := directory / "model.npz").exists():
+        with np.load(path) as file:
+            arrays = dict(file)
+        change(arrays)
+        np.savez(path, **arrays)
+    else:
+        arrays = read_arrays(directory / "model.safetensors")
+        change(arrays)
+        write_arrays(directory / "model.safetensors", arrays)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+@pytest.mark.parametrize("name", WRITERS)
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, name: str, value: float) -> None:
+    """A number of float64 that float32 does not have becomes infinite."""
+    changed = list[str]()
+
+    def change(arrays: dict[str, Any]) -> None:
+        changed.append(next(array for array in sorted(arrays) if re.search("ffn|fc1|feed_forward", array)))
+        dtype = np.float64 if name not in ("ctranslate2", "minitransformer") else np.float32
+        with np.errstate(over="ignore"):
+            arrays[changed[0]] = arrays[changed[0]].astype(dtype)
+            arrays[changed[0]].flat[1] = np.array(value).astype(dtype)
+
+    WRITERS[name](tmp_path)
+    change_weights(tmp_path, change)
+    assert f": {changed[0]} has values that are not finite" in refused(tmp_path, name)
+
+
+def test_a_factor_that_makes_weights_infinite_is_refused(tmp_path: Path) -> None:
+    WRITERS["ctranslate2"](tmp_path)
+    large = {"encoder/scale_embeddings": np.array(3e38, np.float32)}
+    change_weights(tmp_path, lambda arrays: arrays.update(large, **{name: 100 * arrays[name] for name in [TABLE]}))
+    with np.errstate(over="ignore"):
+        assert "source_embedding.weight has" in refused(tmp_path, "ctranslate2")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("bad\nvalue"), KeyError("x"), AttributeError("x"), struct.error("x"), zipfile.BadZipFile("x"),
+        RecursionError("x"), OverflowError("x"), AssertionError(), IndexError("x"), StopIteration("x"),
+    ],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+def test_any_error_of_a_reader_names_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(path: Path) -> Parts:
+        raise error
+
+    monkeypatch.setitem(FORMATS, "marian", dataclasses.replace(FORMATS["marian"], read=fail))
+    message = refused(tmp_path, "marian")
+    cause = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    assert message == (
+        f"{tmp_path}: cannot be read as a model in the format marian ({cause}): it is missing, corrupt or of another"
+        " kind; copy it again"
+    )
+
+
+def test_too_little_memory_and_interruptions_are_no_corrupt_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FORMATS, "marian", dataclasses.replace(FORMATS["marian"], read=lambda path: [0] * 2**62))
+    assert refused(tmp_path, "marian").endswith(
+        "(MemoryError): it is missing, corrupt or of another kind; copy it again, or free some memory"
+    )
+
+    def interrupted(path: Path) -> Parts:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(FORMATS, "marian", dataclasses.replace(FORMATS["marian"], read=interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        read_parts(tmp_path, "marian")
+
+
+def npy(header: str, data: bytes) -> bytes:
+    text = header.encode("latin-1") + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"no array at all", "ValueError: w.npy is no .npy file: the magic string is not correct"),
+        (b"", "ValueError: w.npy is no .npy file: EOF"),
+        (b"\x93NUMPY\x09\x00", r"ValueError: w.npy is no .npy file: \(9, 0\)"),
+        (npy("{'descr': '<f4', 'fortran_order'", b""), "ValueError: w.npy is no .npy file: "),
+        (npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,)}", bytes(4)), "w.npy has 4 bytes"),
+        (npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {(1,) * 65}}}", bytes(4)), "maximum supported dim"),
+        (npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", bytes(8)), "but is of shape .* dtype object"),
+    ],
+    ids=["text", "empty", "version", "header", "too little", "65 axes", "objects"],
+)  # fmt: skip
+def test_members_of_an_npz_file_that_are_no_arrays_are_refused(tmp_path: Path, content: bytes, problem: str) -> None:
+    WRITERS["marian-npz"](tmp_path)
+    with zipfile.ZipFile(tmp_path / "model.npz", "a") as archive:
+        archive.writestr("w.npy", content)
+    message = refused(tmp_path, "marian-npz")
+    assert re.match(rf"{tmp_path}/model.npz: cannot be read as a model of Marian \(.*{problem}", message), message
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "problem"),
+    [
+        (zipfile.ZIP_DEFLATED, None, r"[\d,]+ bytes inflate to 100,\d\d\d,\d\d\d; expected at most"),
+        (zipfile.ZIP_DEFLATED, 1, r"cannot be read .*Bad CRC-32"),
+        (zipfile.ZIP_BZIP2, 1, r"cannot be read .*w.npy is compressed in a way that NumPy does not write"),
+    ],
+)
+def test_no_more_of_an_npz_file_is_inflated_than_may_be(
+    tmp_path: Path, kind: int, declared: int | None, problem: str
+) -> None:
+    """The declared size is too large, or is a lie; ``declared`` is a number of values."""
+    WRITERS["marian-npz"](tmp_path)
+    header = npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({declared or 25_000_000},)}}", b"")
+    with (
+        zipfile.ZipFile(tmp_path / "model.npz", "a", kind, compresslevel=1) as archive,
+        archive.open("w.npy", "w") as member,
+    ):
+        member.write(header)
+        for _ in range(25):
+            member.write(bytes(4_000_000))
+    if declared:
+        sizes = [struct.pack("<I", len(header) + 4 * n) for n in (25_000_000, declared)]
+        content = (tmp_path / "model.npz").read_bytes()
+        assert content.count(sizes[0]) == 2
+        (tmp_path / "model.npz").write_bytes(content.replace(*sizes))
+    tracemalloc.start()
+    try:
+        message = refused(tmp_path, "marian-npz")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert re.search(rf"model.npz: {problem}", message), message
+    assert peak < 20_000_000
+
+
+def test_compressed_arrays_in_any_order_are_read(tmp_path: Path) -> None:
+    arrays = {
+        "a": np.arange(6.0).reshape(2, 3),
+        "f": np.asfortranarray(np.arange(6).reshape(2, 3)),
+        "e": np.zeros((0, 3)),
+    }
+    np.savez_compressed(tmp_path / "x.npz", **arrays, scalar=np.float32(2))
+    found = read_npz(tmp_path / "x.npz")
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array, strict=True)
+    assert found["scalar"] == 2

@@ -1,0 +1,163 @@
+"""MarianMT directories without transformers: what is refused, and how; the numbers are compared in tests/oracles."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.convert.formats import read_parts, write_parts
+from minitransformer.extras.convert.parts import ConversionError, Parts
+from minitransformer.model.transformer import WeightsError
+from minitransformer.system.files import CorruptFileError
+
+PAIRS = [("the small dog sees the house", "der kleine Hund sieht das Haus"), ("a dog sees a cat", "ein Hund sieht")] * 3
+TOKENIZER = Tokenizer.train(PAIRS, vocabulary_size=40)
+
+
+def parts_of(**settings: Any) -> Parts:
+    sizes = {"n_layers": 1, "d_model": 8, "d_ff": 12, "n_heads": 2, "d_k": 4, "d_v": 4, "vocabulary_size": 40}
+    config = ModelConfig(**{**sizes, "layer_norm_eps": 1e-5, **settings})
+    return Parts(config, Transformer(config, seed=1).weights(), TOKENIZER)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    write_parts(parts_of(), tmp_path / "marian", "marian")
+    return tmp_path / "marian"
+
+
+def change(path: Path, **fields: Any) -> None:
+    before = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({name: value for name, value in {**before, **fields}.items() if value != "absent"}))
+
+
+def test_a_model_that_was_written_is_read_with_the_same_probabilities(directory: Path) -> None:
+    before, after = parts_of(), read_parts(directory)
+    batch = Batch.from_token_ids(TOKENIZER.encode_source([PAIRS[0][0]]), TOKENIZER.encode_target([PAIRS[0][1]]))
+    tables = []
+    for parts in (before, after):
+        model = Transformer(parts.config, seed=None)
+        model.set_weights(parts.weights)
+        tables.append(model.log_probabilities(batch))
+    np.testing.assert_allclose(tables[1], tables[0], atol=1e-6)
+    assert after.tokenizer.encode_source([PAIRS[1][0]]) == TOKENIZER.encode_source([PAIRS[1][0]])
+    expected = dataclasses.replace(before.config, attention_bias=True, label_smoothing_over="V", normalisation="length")
+    assert after.config == expected
+    for name, weight in before.weights.items():
+        np.testing.assert_array_equal(after.weights[name], weight)
+
+
+def test_weights_in_sixteen_bits_are_read(tmp_path: Path) -> None:
+    write_parts(parts_of(), tmp_path / "marian", "marian", "float16")
+    assert load_file(tmp_path / "marian" / "model.safetensors")["model.shared.weight"].dtype == np.float16
+    weights = read_parts(tmp_path / "marian").weights
+    before = parts_of().weights["encoder.layers.0.feed_forward.hidden.bias"]
+    np.testing.assert_allclose(weights["encoder.layers.0.feed_forward.hidden.bias"], before, atol=1e-3)
+    assert {array.dtype for array in weights.values()} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"first_position": 1}, "first_position is 1, must be 0"),
+        ({"neighbourhood": 3}, "neighbourhood is 3, must be None"),
+        ({"d_k": 3}, "n_heads · d_k is 6, must be 8"),
+        ({"d_v": 6}, "n_heads · d_v is 12, must be 8"),
+        ({"layer_norm_eps": 1e-3}, "layer_norm_eps is 0.001, must be 1e-05"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_marian_lacks_is_refused_by_name(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match=f"MarianMT has no such model: {message}$"):
+        write_parts(parts_of(**settings), tmp_path / "marian", "marian")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "possible"),
+    [
+        ("norm", "pre", "'post'"),
+        ("positions", "learned", "'interleaved', 'halves'"),
+        ("start", "end", "'symbol', 'zero'"),
+    ],
+)
+def test_a_choice_that_marian_lacks_is_refused_with_what_it_has(
+    name: str, value: str, possible: str, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ConversionError, match=f"^MarianMT: model.{name} = '{value}' is not supported; only {possible}$"
+    ):
+        write_parts(parts_of(**{name: value}), tmp_path / "marian", "marian")
+
+
+def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logged: list[str]) -> None:
+    write_parts(parts_of(layer_norm_eps=1e-6, positions="halves", tied="target"), tmp_path / "one", "marian", "float16")
+    said = " ".join(logged)
+    assert len(logged) == 5
+    for words in (
+        "MarianMT's layer norm adds 1e-05",
+        "the tables of position",
+        "CTranslate2's converter",
+        "length penalty ((5 + length) / 6)^0.6 becomes length^0.6",
+        "to float16",
+    ):
+        assert words in said
+    logged.clear()
+    for name, penalty in (("two", {"normalisation": "length"}), ("three", {"alpha": 0.0})):
+        write_parts(parts_of(start="zero", **penalty), tmp_path / name, "marian")
+    assert logged == []
+
+
+@pytest.mark.parametrize(
+    ("file", "fields", "message"),
+    [
+        ("config.json", {"normalize_before": True}, "normalize_before = True is not supported"),
+        ("config.json", {"decoder_layers": 2**62}, r"model\.decoder\.layers\.1\.self_attn\.q_proj\.weight"),
+        ("config.json", {"static_position_embeddings": False}, "static_position_embeddings = False is not supported"),
+        (
+            "config.json",
+            {"decoder_ffn_dim": 99},
+            "encoder_ffn_dim and decoder_ffn_dim must be equal in our models",
+        ),
+        ("config.json", {"decoder_attention_heads": 4}, "decoder_attention_heads must be equal .* got .2, 4"),
+        ("config.json", {"activation_function": "tanh"}, "activation_function = 'tanh' is not supported; only 'relu'"),
+        ("config.json", {"d_model": "absent"}, "the setting d_model, of type int; got None"),
+        ("config.json", {"dropout": "much"}, "the setting dropout, of type float; got 'much'"),
+        ("config.json", {"decoder_start_token_id": 99}, "decoder_start_token_id and eos_token_id must be ids of two"),
+        ("vocab.json", {"<unk>": "absent"}, "vocabulary: expected the ids 0 to 38, one for each of 39 words"),
+        ("vocab.json", {"more": 40}, "it has 41 words, but the model 40"),
+        ("vocab.json", {"more": "x"}, "expected a JSON object with the id of each word"),
+    ],
+)
+def test_a_directory_that_is_not_ours_to_read_is_refused(
+    directory: Path, file: str, fields: dict[str, Any], message: str
+) -> None:
+    change(directory / file, **fields)
+    with pytest.raises(ConversionError, match=message):
+        read_parts(directory)
+
+
+@pytest.mark.parametrize("name", ["source.spm", "vocab.json"])
+def test_a_missing_file_is_named(directory: Path, name: str) -> None:
+    (directory / name).unlink()
+    with pytest.raises((ConversionError, CorruptFileError), match=f"{name}: (cannot be read|not found)"):
+        read_parts(directory)
+
+
+def test_missing_and_unfit_weights_are_named(directory: Path) -> None:
+    weights = load_file(directory / "model.safetensors")
+    name = "model.decoder.layers.0.encoder_attn.q_proj.weight"
+    save_file({**weights, name: np.zeros((8, 7), np.float32)}, directory / "model.safetensors")
+    with pytest.raises(WeightsError, match=r"decoder.layers.0.source_attention.query.weight has shape \(7, 8\)"):
+        read_parts(directory)
+    del weights[name]
+    save_file(weights, directory / "model.safetensors")
+    with pytest.raises(ConversionError, match=f"model.safetensors: it has no {name}"):
+        read_parts(directory)

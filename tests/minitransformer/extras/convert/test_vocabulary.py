@@ -1,0 +1,168 @@
+"""Sentencepiece models under other ids: the same pieces, the same text."""
+
+from __future__ import annotations
+
+import io
+import random
+from functools import cache
+from typing import Any
+
+import pytest
+import sentencepiece
+
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.convert.parts import ConversionError
+from minitransformer.extras.convert.vocabulary import (
+    with_ids_of,
+    without_other_words,
+    word_model,
+    words_beyond,
+    words_of,
+)
+from minitransformer.model.symbols import END, START, UNKNOWN
+
+SYMBOLS = ["<unk>", "<pad>", "</s>"]
+
+
+def lines(n: int, seed: int, alphabet: str = "aeinrst") -> list[str]:
+    """Words of a small language, in which the same pieces occur again and again."""
+    draw = random.Random(seed)
+    stems = ["".join(draw.choices(alphabet, k=draw.randint(1, 4))) for _ in range(40)]
+    words = ["".join(draw.choices(stems, k=draw.randint(1, 3))) for _ in range(80)]
+    return [" ".join(draw.choices(words, k=draw.randint(1, 7))) for _ in range(n)]
+
+
+@cache
+def trained(kind: str, seed: int = 1, alphabet: str = "aeinrst", *, bytes_too: bool = False, **options: Any) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines(300, seed, alphabet)), model_writer=model, model_type=kind,
+        vocab_size=50 + 256 * bytes_too, byte_fallback=bytes_too, minloglevel=2, hard_vocab_limit=False, **options,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+def processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+def shuffled(words: list[str]) -> list[str]:
+    return SYMBOLS + random.Random(5).sample(words, len(words))
+
+
+def pieces(model: bytes) -> list[str]:
+    """The pieces that text is split into, as sentencepiece names them."""
+    known = processor(model)
+    return [known.id_to_piece(i) for i in range(len(known)) if not known.is_control(i) and not known.is_unknown(i)]
+
+
+UNSEEN = ["", " ", "xyz über 東京 😀", "a  b\tc", "nein»", "<pad> </s> <unk> <s>"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bytes_too"),
+    [("unigram", False), ("unigram", True), ("bpe", False), ("bpe", True), ("char", False), ("word", False)],
+)
+def test_text_is_split_and_joined_as_before_under_the_vocabularys_ids(kind: str, bytes_too: bool) -> None:
+    """Among the words are the pieces of a model of another language; BPE must not merge characters to them."""
+    model, other = trained(kind, bytes_too=bytes_too), trained("unigram", 2, "aeinrstokl")
+    words = shuffled(sorted({*pieces(model), *pieces(other)}))
+    assert len(words) > len(pieces(model)) + 10
+    before, after = processor(model), processor(with_ids_of(model, words))
+    ids = {piece: words.index(piece) for piece in pieces(model)}
+    assert after.get_piece_size() == len(words)
+    for line in [*lines(300, 1), *lines(300, 2, "aeinrstokl"), *lines(300, 3), *UNSEEN]:
+        expected = before.encode(line, out_type=str)
+        assert after.encode(line, out_type=str) == expected
+        assert after.encode(line) == [ids.get(piece, UNKNOWN) for piece in expected]
+        assert after.decode(after.encode(line)) == before.decode(before.encode(line))
+
+
+def test_the_first_three_ids_are_ours() -> None:
+    model = trained("unigram")
+    after = processor(with_ids_of(model, shuffled(pieces(model))))
+    assert (after.unk_id(), after.bos_id(), after.eos_id()) == (UNKNOWN, START, END)
+    assert after.decode([START, END]) == ""
+
+
+def test_words_that_only_another_unigram_model_has_are_decoded() -> None:
+    model = trained("unigram")
+    after = processor(with_ids_of(model, [*SYMBOLS, *pieces(model), "▁foreign", "er"]))
+    assert after.decode([after.piece_to_id("▁foreign"), after.piece_to_id("er")]) == "foreigner"
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_a_language_code_is_one_id_before_the_words_that_follow(kind: str) -> None:
+    model = trained(kind)
+    words = [*SYMBOLS, *pieces(model), ">>fra<<", ">>cmn_Hans<<"]
+    after = processor(with_ids_of(model, words))
+    for line in lines(100, 4):
+        for code in words[-2:]:
+            assert after.encode(f"{code} {line}", out_type=str) == [
+                "▁" + code,
+                *processor(model).encode(line, out_type=str),
+            ]
+            assert after.encode(f"{code} {line}")[0] == words.index(code)
+    assert words_of(with_ids_of(model, words)) == words
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_what_was_added_to_a_model_is_removed_again(kind: str) -> None:
+    model = trained(kind)
+    words = shuffled([*pieces(model), "▁foreign", "er", ">>fra<<"])
+    removed = without_other_words(with_ids_of(model, words))
+    assert words_of(removed) == [word for word in words if word not in ("▁foreign", "er", ">>fra<<")]
+    for line in lines(100, 1):
+        assert processor(removed).encode(line, out_type=str) == processor(model).encode(line, out_type=str)
+
+
+def test_pieces_that_the_vocabulary_lacks_are_named() -> None:
+    model = trained("bpe")
+    lacking = [word for word in pieces(model) if word not in ("a", "▁")]
+    assert words_beyond(model, [*SYMBOLS, *lacking]) == [word for word in pieces(model) if word in ("a", "▁")]
+    with pytest.raises(ConversionError, match="2 pieces are not in the vocabulary, the first is '(▁|a)'"):
+        with_ids_of(model, [*SYMBOLS, *lacking])
+
+
+def test_a_word_that_occurs_twice_is_refused() -> None:
+    model = trained("bpe")
+    with pytest.raises(ConversionError, match="has a word twice"):
+        with_ids_of(model, [*SYMBOLS, *pieces(model), "a"])
+
+
+def test_what_is_no_model_is_refused() -> None:
+    for model in (b"", b"no model", trained("bpe")[:200]):
+        with pytest.raises(ConversionError, match="not a sentencepiece model: "):
+            words_of(model)
+
+
+def test_words_without_a_model_are_separated_by_blanks() -> None:
+    words = [*SYMBOLS, "the", "hou@@", "se", "."]
+    model = processor(word_model(words))
+    assert model.encode("the hou@@ se xyz  .") == [3, 4, 5, UNKNOWN, 6]
+    assert model.decode([3, 4, 5, 6]) == "the hou@@ se ."
+    assert [model.id_to_piece(i) for i in (0, 1, 2)] == SYMBOLS
+
+
+def test_each_of_several_unknown_words_has_an_id() -> None:
+    words, other = [*SYMBOLS, "the", "house"], [*SYMBOLS, "das", "Haus"]
+    for models in ((word_model(words), word_model(other)), (word_model(words),)):
+        tokenizer = Tokenizer(*models)
+        line = "xyz uvw the  xyz uvw the"
+        assert tokenizer.encode_source([line]) == [[0, 0, 3, 0, 0, 3]]
+        assert tokenizer.source_pieces(line) == ["▁xyz", "▁uvw", "▁the", "▁xyz", "▁uvw", "▁the"]
+        known = "das" if len(models) == 2 else "the"
+        assert tokenizer.encode_target([f"xyz uvw {known}", "<s> </s>"]) == [[0, 0, 3], [0, 0]]
+        assert tokenizer.target_pieces(f"xyz uvw {known}") == ["▁xyz", "▁uvw", f"▁{known}"]
+
+
+def test_a_word_model_of_sentencepiece_splits_as_sentencepiece_does() -> None:
+    """With such a model, users of the other program get one token of several unknown words."""
+    model = trained("word")
+    tokenizer = Tokenizer(with_ids_of(model, [*SYMBOLS, *pieces(model)]))
+    assert tokenizer.encode_source(["xyz uvw"]) == [[UNKNOWN]]
+
+
+def test_subwords_of_sentencepiece_are_no_words() -> None:
+    with pytest.raises(ConversionError, match=r"1 words are pieces of sentencepiece, such as '▁the': .* source.spm"):
+        word_model([*SYMBOLS, "▁the", "re"])

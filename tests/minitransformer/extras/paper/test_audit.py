@@ -1,0 +1,218 @@
+"""The audit: every convention by hand, where they differ and where they must not, and what it says of itself."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import pytest
+
+from minitransformer.extras.paper.audit import AuditedScore, audit, split_hyphens
+from minitransformer.inference.bleu import bleu
+
+PLAIN = ["the cat sat on the mat", "there is a cat on the mat", "nobody saw the small dog run"]
+N_BOOTSTRAP = 20
+
+
+def audited(hypotheses: list[str], *references: list[str], language: Any = "de") -> dict[str, AuditedScore]:
+    """Every convention's score by its name."""
+    scores = audit(hypotheses, references, language=language, n_bootstrap=N_BOOTSTRAP)
+    return {score.convention: score for score in scores}
+
+
+def values(hypotheses: list[str], *references: list[str]) -> dict[str, float]:
+    return {name: round(one.score.value, 6) for name, one in audited(hypotheses, *references).items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        ("3-Zimmer-Haus", "3 ##AT##-##AT## Zimmer ##AT##-##AT## Haus"),
+        ("a-b", "a ##AT##-##AT## b"),
+        ("a-b-c", "a ##AT##-##AT## b-c"),  # the second match would begin with the b that the first has taken
+        ("A-ä-b", "A ##AT##-##AT## ä ##AT##-##AT## b"),  # which has taken but the first of two bytes
+        ("ä-b-ü", "ä ##AT##-##AT## b-ü"),
+        ("a-\N{NO-BREAK SPACE}-b", "a ##AT##-##AT## \N{NO-BREAK SPACE} ##AT##-##AT## b"),  # a blank, not a blank byte
+        ("ab -c d- e - f", "ab -c d- e - f"),
+        ("a--b", "a ##AT##-##AT## -b"),
+        ("", ""),
+    ],
+)
+def test_hyphens_are_split_as_perl_would(text: str, split: str) -> None:
+    assert split_hyphens(text) == split
+
+
+def test_perfect_translations_have_100_under_every_convention() -> None:
+    scores = values(PLAIN, PLAIN)
+    assert len(scores) == 8
+    assert set(scores.values()) == {100.0}
+
+
+def test_the_first_convention_is_that_of_the_bleu_command() -> None:
+    changed = [line.replace("cat", "dog") for line in PLAIN]
+    assert audited(changed, PLAIN)["sacreBLEU, 13a"].score.value == bleu(changed, [PLAIN]).value
+
+
+def test_case_matters_but_where_its_name_says_that_it_does_not() -> None:
+    scores = values([line.title() for line in PLAIN], PLAIN)
+    assert [name for name, value in scores.items() if value == 100] == [
+        "sacreBLEU, 13a, lower-cased",
+        "sacreBLEU, intl, lower-cased",
+    ]
+
+
+def test_parts_of_a_compound_count_only_where_compounds_are_split() -> None:
+    """A wrong half of a compound: 6 of 7 words, or, split, 8 of 9."""
+    hypothesis, reference = ["er sah heute früh das Ost-Fenster dort"], ["er sah heute früh das West-Fenster dort"]
+    scores = values(hypothesis, reference)
+    assert (
+        scores["tokenised"] == scores["sacreBLEU, 13a"] == pytest.approx(100 * (6 / 7 * 4 / 6 * 3 / 5 * 2 / 4) ** 0.25)
+    )
+    assert scores["tokenised, compounds split"] == pytest.approx(100 * (8 / 9 * 6 / 8 * 4 / 7 * 2 / 6) ** 0.25)
+    assert scores["the same, references' quotation marks kept"] == scores["tokenised, compounds split"]
+
+
+def test_without_four_right_words_in_a_row_multi_bleu_gives_0_and_sacrebleu_does_not() -> None:
+    scores = audited(["a b c x d e f"], ["a b c y d e f"])
+    assert {name for name, one in scores.items() if one.score.value == 0} == {
+        name for name, one in scores.items() if "smooth:none" in one.score.signature
+    }
+    assert {name for name in scores if name.startswith("sacreBLEU")} | {"chrF2"} == {
+        name for name, one in scores.items() if one.score.value > 0
+    }
+
+
+STRAIGHT, GERMAN, ENGLISH = 'er sagte " ja " zu ihr', "er sagte „ ja “ zu ihr", "er sagte “ ja ” zu ihr"
+SPLIT, KEPT = "tokenised, compounds split", "the same, references' quotation marks kept"
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "reference", "equal"),
+    [
+        (STRAIGHT, STRAIGHT, {SPLIT, KEPT}),
+        (STRAIGHT, GERMAN, {SPLIT}),
+        (STRAIGHT, ENGLISH, {SPLIT}),
+        (ENGLISH, GERMAN, {SPLIT}),
+        (ENGLISH, ENGLISH, {SPLIT}),
+        (ENGLISH, STRAIGHT, {SPLIT, KEPT}),
+        (GERMAN, GERMAN, set()),  # „ is straight in the references only, “ in the translations of the second
+        (GERMAN, STRAIGHT, set()),
+        (GERMAN, ENGLISH, set()),
+    ],
+)
+def test_quotation_marks_are_straight_where_the_script_and_its_references_have_them_straight(
+    hypothesis: str, reference: str, equal: set[str]
+) -> None:
+    scores = values([hypothesis], [reference])
+    assert {name for name in (SPLIT, KEPT) if scores[name] == 100} == equal
+    assert (scores["tokenised"] == 100) == (hypothesis == reference)
+
+
+def test_a_low_quotation_mark_in_a_translation_is_a_wrong_word_where_the_paper_scored() -> None:
+    """„ fails against the straight mark: 6 of 7 words, 4 of 6, 2 of 5 and 1 of 4 in a row."""
+    assert values([GERMAN], [GERMAN])[SPLIT] == pytest.approx(100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
+
+
+def test_escaped_characters_are_escaped_once_on_both_sides() -> None:
+    text = ["a < b & c > d | e [ f ] g's h"]
+    assert set(values(text, text).values()) == {100.0}
+
+
+@pytest.mark.parametrize(
+    ("language", "hypothesis", "reference", "shared"),
+    [
+        ("de", "am 5 . Mai", "am 5. Mai war er da", False),  # an ordinal number keeps its dot
+        ("en", "am 5 . Mai", "am 5. Mai war er da", True),
+        ("fr", "eau de mer du", "l'eau de mer du port", True),  # the apostrophe belongs to what is before it
+        ("en", "eau de mer du", "l'eau de mer du port", False),
+    ],
+)
+def test_text_is_tokenised_by_the_rules_of_its_language(
+    language: str, hypothesis: str, reference: str, shared: bool
+) -> None:
+    """Four words in a row are the reference's, or none are."""
+    assert (audited([hypothesis], [reference], language=language)["tokenised"].score.value > 0) == shared
+
+
+def test_only_german_compounds_are_split() -> None:
+    assert set(audited(PLAIN, PLAIN)) - set(audited(PLAIN, PLAIN, language="fr")) == {SPLIT, KEPT}
+
+
+@pytest.mark.parametrize("language", ["de", "fr", "en"])
+def test_figures_are_named_with_their_test_set_or_for_the_same_one(language: Any) -> None:
+    beside = {name: one.comparable_with for name, one in audited(PLAIN, PLAIN, language=language).items()}
+    assert all(re.search("^the same|on the same test set|^on newstest2014, ", text) for text in beside.values())
+    named = {name for name, text in beside.items() if re.search(r"\d\d\.\d", text)}
+    assert named == {"de": {SPLIT}, "fr": {"tokenised"}, "en": set()}[language]
+
+
+def test_the_paper_s_figures_stand_beside_newstest2014_only_and_the_french_with_what_is_not_known_of_them() -> None:
+    german, french = audited(PLAIN, PLAIN), audited(PLAIN, PLAIN, language="fr")
+    assert german[SPLIT].comparable_with == (
+        "on newstest2014, with English as the source: Vaswani et al. 2017, Table 2 (27.3 and 28.4), Ott et al. 2018"
+        " (29.3); on another test set, neither"
+    )
+    assert "no source says how Vaswani et al. 2017 tokenised" in french["tokenised"].comparable_with
+
+
+def test_mteval_keeps_case_only_with_its_option() -> None:
+    scores = audited(PLAIN, PLAIN)
+    assert "mteval-v14.pl -c --international" in scores["sacreBLEU, intl"].comparable_with
+    assert "without -c, when mteval-v14.pl lower-cases" in scores["sacreBLEU, intl, lower-cased"].comparable_with
+
+
+def test_every_signature_is_another_and_says_how_often_was_resampled() -> None:
+    signatures = [one.score.signature for one in audited(PLAIN, PLAIN).values()]
+    assert len(set(signatures)) == len(signatures)
+    assert all(f"|bs:{N_BOOTSTRAP}|" in signature for signature in signatures)
+    assert all(("sacremoses:" in signature) == ("tok:none" in signature) for signature in signatures)
+
+
+def test_the_interval_is_half_of_what_95_percent_of_resampled_corpora_span() -> None:
+    """Of two sentences, one right and one half right, three resampled corpora are drawn: both twice, or one of each."""
+    right, half = "a b c d e f g h", "a b c d w x y z"
+    score = audited([right, half], [right, right])["tokenised"].score
+    lowest = bleu([half, half], [[right, right]]).value
+    assert score.interval == pytest.approx((100 - lowest) / 2, abs=1e-4)
+    assert audited([right, right], [right, right])["tokenised"].score.interval == 0
+
+
+def test_a_corpus_with_nothing_right_has_scores_and_intervals_of_0() -> None:
+    assert {
+        (one.score.value, one.score.interval) for one in audited(["a b c d e"] * 2, ["v w x y z"] * 2).values()
+    } == {(0, 0)}
+
+
+def test_of_a_single_sentence_there_is_no_interval() -> None:
+    assert {one.score.interval for one in audited(["a b c d e"], ["a b c d x"]).values()} == {None}
+
+
+def test_chrf_of_a_corpus_with_nothing_right_in_some_resampled_ones_has_no_interval() -> None:
+    score = audited(["a b c d e", "v w x y z"], ["a b c d e"] * 2)["chrF2"].score
+    assert score.value > 0
+    assert score.interval is None
+
+
+def test_two_runs_give_the_same_intervals() -> None:
+    changed = [line.replace("cat", "dog") for line in PLAIN]
+    first, second = (
+        [(one.score.value, one.score.interval) for one in audited(changed, PLAIN).values()] for _ in range(2)
+    )
+    assert first == second
+
+
+def test_several_sets_of_references_are_all_used() -> None:
+    one, two = ["ein Haus am See", "x x x x"], ["y y y y", "ein Boot auf dem See"]
+    scores = values(["ein Haus am See", "ein Boot auf dem See"], one, two)
+    assert {value for name, value in scores.items() if name != "chrF2"} == {100.0}
+
+
+def test_scores_come_one_by_one() -> None:
+    scores = audit(PLAIN, [PLAIN], n_bootstrap=2)
+    assert [one.convention for one in itertools.islice(scores, 2)] == ["sacreBLEU, 13a", "sacreBLEU, 13a, lower-cased"]
+
+
+def test_an_unknown_language_is_refused() -> None:
+    with pytest.raises(ValueError, match="^audit: language must be one of de, fr, en; got 'xx'$"):
+        audited(PLAIN, PLAIN, language="xx")

@@ -1,0 +1,202 @@
+"""Table 1: the layers that are compared, and the instruments that compare them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autograd import ParameterBuffer, Segments, Tensor, named_parameters, ops
+from autograd.testing import check_gradients
+from minitransformer.extras.paper.complexity.layers import (
+    Convolutional,
+    Recurrent,
+    RestrictedSelfAttention,
+    SelfAttention,
+)
+from minitransformer.extras.paper.complexity.layout import HEADINGS, as_json, cells, markdown
+from minitransformer.extras.paper.complexity.measures import (
+    exponent,
+    longest_chain,
+    multiply_adds,
+    path_length,
+    reaches,
+)
+from minitransformer.extras.paper.complexity.table import LAYER_TYPES, Growth, Row, Sizes, measure_table
+from minitransformer.model.masks import self_attention_mask
+
+
+def made(layer: Any) -> Any:
+    buffer = ParameterBuffer(layer, seed=1, dtype="float64")
+    buffer.values[...] = np.random.default_rng(2).standard_normal(buffer.values.shape)
+    return layer
+
+
+def numbers(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape)
+
+
+def logistic(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def test_the_recurrent_layer_is_an_lstm_step_by_step() -> None:
+    layer, x = made(Recurrent(3)), numbers(2, 5, 3)
+    h = c = np.zeros((2, 3))
+    for t in range(5):
+        gates = x[:, t] @ layer.input.value + h @ layer.recurrent.value + layer.bias.value
+        i, f, g, o = np.split(gates, 4, axis=1)
+        c = logistic(f) * c + logistic(i) * np.tanh(g)
+        h = logistic(o) * np.tanh(c)
+    np.testing.assert_allclose(layer.forward(x).value, h, rtol=1e-12)
+
+
+def test_after_as_many_steps_as_positions_the_recurrence_is_complete() -> None:
+    layer, x = made(Recurrent(3)), numbers(1, 6, 3)
+    after = layer.after(6, Tensor(x[0])).value
+    for n in range(1, 7):
+        np.testing.assert_allclose(after[n - 1], layer.forward(x[:, :n]).value[0], rtol=1e-12)
+    assert not np.allclose(layer.after(5, Tensor(x[0])).value[-1], after[-1])
+
+
+@pytest.mark.parametrize("dilation", [1, 3])
+def test_convolution_sums_over_its_kernel_within_the_sentence(dilation: int) -> None:
+    layer, x = made(Convolutional(3, 2, growth=dilation)), numbers(1, 7, 3)
+    kernel = layer.weight.value.reshape(2, 3, 3)
+
+    def convolved(x: Any, dilation: int) -> Any:
+        before = np.concatenate([np.zeros((dilation, 3)), x[:-dilation]])
+        return x @ kernel[0] + before @ kernel[1]
+
+    np.testing.assert_allclose(layer.forward(x).value, convolved(x[0], 1), rtol=1e-12)
+    twice = convolved(convolved(x[0], 1), dilation)
+    np.testing.assert_allclose(layer.after(2, Tensor(x[0])).value, twice, rtol=1e-12)
+
+
+def test_sentences_of_a_batch_are_convolved_apart() -> None:
+    layer, x = made(Convolutional(3, 4)), numbers(3, 5, 3)
+    alone = [layer.forward(sentence[None]).value for sentence in x]
+    np.testing.assert_allclose(layer.forward(x).value, np.concatenate(alone), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 8, 11])
+def test_attention_in_windows_is_masked_attention(n: int) -> None:
+    x, sentences = numbers(2, n, 3), Segments.of_lengths([n, n])
+    heads = x.reshape(2 * n, 1, 3)
+    masked = ops.attention(heads, heads, heads, mask=self_attention_mask(sentences, 4)).value
+    np.testing.assert_allclose(RestrictedSelfAttention(4).forward(x).value, masked.reshape(-1, 3), rtol=1e-12)
+    whole = ops.attention(heads, heads, heads, mask=self_attention_mask(sentences)).value
+    np.testing.assert_allclose(SelfAttention().forward(x).value, whole.reshape(-1, 3), rtol=1e-12)
+
+
+LAYERS = {
+    "recurrent": lambda: made(Recurrent(2)),
+    "convolutional": lambda: made(Convolutional(2, 3)),
+    "dilated": lambda: made(Convolutional(2, 2, growth=2)),
+    "restricted": lambda: RestrictedSelfAttention(2),
+    "self-attention": SelfAttention,
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_of_every_layer(name: str) -> None:
+    layer = LAYERS[name]()
+    parameters = dict(named_parameters(layer))
+    check_gradients(lambda x: layer.after(2, x), numbers(5, 2), leaves=parameters, name=name)
+    if parameters:
+        x = numbers(2, 4, 2)
+        check_gradients(lambda: layer.forward(x), leaves=parameters, name=f"{name}, forward")
+
+
+def test_multiply_adds_are_those_of_the_formulas() -> None:
+    b, n, d = 3, 12, 8
+    x = numbers(b, n, d)
+    assert multiply_adds(SelfAttention(), x) == b * n * n * 2 * d
+    assert multiply_adds(RestrictedSelfAttention(4), x) == b * n * (3 * 4) * 2 * d  # blocks as wide as the widest
+    assert multiply_adds(made(Recurrent(d)), x) == b * n * 8 * d * d
+    assert multiply_adds(made(Convolutional(d, 5)), x) == b * n * 5 * d * d
+
+
+def test_the_longest_chain_takes_the_longer_way() -> None:
+    x = Tensor(numbers(3))
+    y = x * 2.0
+    assert longest_chain(x) == 0
+    assert longest_chain(y) == 1
+    assert longest_chain(y * 2.0 * 2.0 + y) == 4
+
+
+def test_chains_grow_with_the_length_in_a_recurrence_only() -> None:
+    lengths = {
+        name: [longest_chain(build().forward(numbers(1, n, 2))) for n in (4, 8)] for name, build in LAYERS.items()
+    }
+    assert lengths.pop("recurrent") == [44, 88]
+    assert all(short == long for short, long in lengths.values())
+
+
+@pytest.mark.parametrize("n", [2, 9, 33])
+def test_paths_are_as_long_as_theory_says(n: int) -> None:
+    distance = n - 1
+    assert path_length(SelfAttention(), n, 2) == 1
+    assert path_length(RestrictedSelfAttention(4), n, 2) == -(-distance // 4)
+    assert path_length(made(Recurrent(2)), n, 2) == n
+    assert path_length(made(Convolutional(2, 5)), n, 2) == -(-distance // 4)
+    assert path_length(made(Convolutional(2, 2, growth=2)), n, 2) == int(np.ceil(np.log2(n)))
+
+
+def test_a_step_less_does_not_reach() -> None:
+    assert [reaches(made(Recurrent(2)), steps, 9, 2) for steps in (1, 8, 9)] == [False, False, True]
+
+
+def test_the_exponent_of_a_power_is_its_exponent() -> None:
+    assert exponent([8, 16, 64], [3 * 8**1.5, 3 * 16**1.5, 3 * 64**1.5]) == pytest.approx(1.5)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return measure_table(quick=True, repeats=1)
+
+
+def test_counted_powers_are_the_claimed_ones(rows: list[Row]) -> None:
+    assert [row.type.complexity for row in rows] == [
+        "n² · d", "n · d²", "k · n · d²", "k · n · d²", "r · n · d",
+    ]  # fmt: skip
+    for row in rows:
+        counted = {growth.variable: growth.count_exponent for growth in row.growths}
+        assert counted == pytest.approx(row.type.powers, abs=0.02)
+        assert all(seconds > 0 for growth in row.growths for seconds in growth.seconds)
+
+
+def test_every_sweep_of_the_full_table_varies_what_its_row_claims() -> None:
+    for layer_type in LAYER_TYPES:
+        assert {sweep.variable for sweep in layer_type.sweeps} == set(layer_type.powers)
+        assert all(len(sweep.sizes) >= 3 for sweep in layer_type.sweeps)
+
+
+def test_cells_stand_in_the_papers_order() -> None:
+    growths = tuple(
+        Growth(variable, (8, 16), Sizes(1, 8, 8, 0), (1.0, 2.0**time), (1, 2**count))
+        for variable, time, count in (("d", 1.1, 1), ("n", 1.9, 2))
+    )
+    row = Row(LAYER_TYPES[0], growths, {16: 179, 64: 707}, {16: 1, 64: 1})
+    assert dict(zip(HEADINGS, cells(row), strict=True)) == {
+        "Layer type": "Self-Attention",
+        "Complexity per layer": "O(n² · d)",
+        "multiply-adds": "n^2.00 · d^1.00",
+        "time": "n^1.90 · d^1.10",
+        "Sequential operations": "O(1)",
+        "longest chain": "11 n + 3",
+        "Maximum path length": "O(1)",
+        "paths": "1, 1",
+    }
+
+
+def test_the_table_is_markdown_and_json(rows: list[Row]) -> None:
+    lines = markdown(rows).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert len(lines) == 2 + len(LAYER_TYPES)
+    parsed = json.loads(json.dumps(as_json(rows, code="abc")))
+    assert parsed["code"] == "abc"
+    assert [row["layer_type"] for row in parsed["rows"]] == [row.type.name for row in rows]
+    assert parsed["rows"][1]["longest_chain"] == {"16": 176, "64": 704}

@@ -1,0 +1,195 @@
+"""Whatever the model: trees over the words come out, the best that the beam can find."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from searching import SEEDS, hypothesis_of
+from tree_draws import trees
+
+from minitransformer import ModelConfig, Transformer, Translator, presets
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.parsing.brackets import DEEPEST, MOST_AT_ONCE, BracketConstraint, BracketVocabulary
+from minitransformer.extras.parsing.linear import linearised, looks, tree_of
+from minitransformer.extras.parsing.parser import PARSING, Parser
+from minitransformer.extras.parsing.penn import read_trees
+from minitransformer.extras.parsing.plain import plain
+from minitransformer.extras.parsing.tree import Leaf, Tree
+from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.model.symbols import END
+
+DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[5] / "shared" / "data"))
+SYMBOLS = ["<unk>", "<s>", "</s>", "(S", ")S", "(NP", ")NP", "XX", "."]
+VOCABULARY = BracketVocabulary(SYMBOLS)
+MODEL = ModelConfig(vocabulary_size=len(SYMBOLS), n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
+
+
+def random_parser_model(seed: int) -> Transformer:
+    model = Transformer(MODEL, seed=seed, dtype="float64")
+    model.parameters.values *= 2.5
+    return model
+
+
+def is_tree(symbols: tuple[str, ...], words: list[str]) -> bool:
+    """Whether the symbols are what some tree over the words is written as, by another way than the search's."""
+    leaves = [symbol for symbol in symbols if symbol[0] not in "()"]
+    return leaves == [looks(word) for word in words] and linearised(tree_of(symbols, words)) == list(symbols)
+
+
+@given(seed=SEEDS, words=st.sampled_from([["a"], ["a", "."], ["."], ["a", "b"]]))
+@settings(max_examples=4)
+def test_a_wide_beam_finds_the_best_tree_of_all(seed: int, words: list[str]) -> None:
+    """Among all sequences up to 5 symbols that are trees, by trying each."""
+    model, source = random_parser_model(seed), [3] * len(words)
+    config = SearchConfig(beam=150, alpha=0.3, n_best=3, max_extra_tokens=6 - len(source))
+    found = beam_search(model, [source], config, BracketConstraint(VOCABULARY, [words]))[0]
+    sequences = itertools.chain.from_iterable(itertools.product(range(3, 9), repeat=n) for n in range(6))
+    of_trees = [ids for ids in sequences if is_tree(tuple(SYMBOLS[i] for i in ids), words)]
+    # what the greatest length cuts off is a hypothesis too, though no tree
+    best = sorted((hypothesis_of(model, source, ids, config) for ids in of_trees), key=lambda h: -h.score)
+    whole = [h for h in found if h.ids in set(of_trees)]
+    assert [h.ids for h in whole] == [h.ids for h in best[: len(whole)]]
+    assert all(len(h.ids) == 5 for h in found if h not in whole)
+
+
+@given(tree=trees)
+def test_every_tree_may_be_found(tree: Tree) -> None:
+    """None of its symbols is forbidden, if its punctuation looks like that; what is, would make it none."""
+    words = [{"XX": "dog"}.get(symbol, symbol) for symbol in linearised(tree) if symbol[0] not in "()"]
+    symbols = linearised(tree.with_leaves(Leaf(looks(word), word) for word in words))
+    vocabulary = ["<unk>", "<s>", "</s>", *dict.fromkeys([*symbols, "(X", ")X", "XX", "."])]
+    constraint = BracketConstraint(BracketVocabulary(vocabulary), [words])
+    for symbol in symbols:
+        forbidden = constraint.forbidden()[0]
+        assert not forbidden[vocabulary.index(symbol)]
+        assert forbidden[[END, vocabulary.index(")X")]].all()
+        constraint.follow(np.array([0]), np.array([vocabulary.index(symbol)]))
+    assert np.flatnonzero(~constraint.forbidden()[0][3:]).size == 0
+    assert not constraint.forbidden()[0][END]
+
+
+def test_a_leaf_stands_for_a_word_that_looks_like_it_or_for_any_if_none_does() -> None:
+    constraint = BracketConstraint(VOCABULARY, [["a", ".", ","]])
+    allowed = []
+    for token in ("XX", ".", "XX"):
+        forbidden = constraint.forbidden()[0]
+        allowed.append([symbol for symbol in ("XX", ".") if not forbidden[SYMBOLS.index(symbol)]])
+        constraint.follow(np.array([0]), np.array([SYMBOLS.index(token)]))
+    assert allowed == [["XX"], ["."], ["XX", "."]]
+
+
+@pytest.mark.parametrize("word", ["–", "—", "-", "'", "#", ":", ";", "/", "~", "''", "US$", "C$"])
+def test_any_leaf_stands_for_signs_that_treebanks_tag_in_several_ways(word: str) -> None:
+    """As CRAFT has "–" for a colon, a symbol and a hyphen, and all have "'" for a possessive and a quotation mark.
+
+    Foreign dollars have the tag "$" in the Penn Treebank, but are proper nouns to others.
+    """
+    symbols = [*SYMBOLS[:3], "SYM", "POS", ":", "''", "#", "$", ",", "-LRB-", "XX"]
+    constraint = BracketConstraint(BracketVocabulary(symbols), [[word]])
+    assert not constraint.forbidden()[0][3:].any()
+
+
+@pytest.mark.parametrize(
+    ("word", "leaves"), [("dog", ["XX"]), ("5'", ["XX"]), (",", [","]), ("!", ["."]), ("(", ["-LRB-"]), ("“", ["``"])]
+)
+def test_words_and_signs_that_are_sure_have_leaves_of_their_kind(word: str, leaves: list[str]) -> None:
+    symbols = [*SYMBOLS[:3], ",", ".", ":", "``", "''", "-LRB-", "-RRB-", "XX"]
+    constraint = BracketConstraint(BracketVocabulary(symbols), [[word]])
+    forbidden = constraint.forbidden()[0]
+    assert [symbol for symbol, never in zip(symbols[3:], forbidden[3:], strict=True) if not never] == leaves
+
+
+@pytest.mark.parametrize("name", ["craft-treebank/dev.mrg.xz", "gum-const/dev.mrg.xz", "ptb-sample/dev.mrg.gz"])
+def test_the_trees_of_treebanks_are_within_reach(name: str) -> None:
+    """All but one in a hundred, whose tags are mistakes; of every eleventh tree."""
+    if not (DATA / name).exists():
+        pytest.skip(f"{DATA / name} is not there")
+    found = [tree for tree in map(plain, read_trees(DATA / name)) if tree.walk][::11]
+    written = [linearised(tree, "tags") for tree in found]
+    vocabulary = [*SYMBOLS[:3], *dict.fromkeys(itertools.chain.from_iterable(written))]
+    brackets, number = BracketVocabulary(vocabulary), {symbol: i for i, symbol in enumerate(vocabulary)}
+    out_of_reach = 0
+    for tree, symbols in zip(found, written, strict=True):
+        constraint = BracketConstraint(brackets, [tree.words])
+        for token in map(number.__getitem__, symbols):
+            if constraint.forbidden()[0][token]:
+                out_of_reach += 1
+                break
+            constraint.follow(np.array([0]), np.array([token]))
+    assert out_of_reach <= len(found) / 100
+
+
+@pytest.mark.parametrize(
+    ("symbols", "makes_trees"),
+    [
+        (["(S", ")S", "XX"], True),
+        (["(", ")", "dog"], False),
+        (["(S", ")NP"], False),
+        (['("', ')"'], False),
+        (["dog"], False),
+    ],
+)
+def test_a_vocabulary_of_trees_has_labelled_brackets_that_close(symbols: list[str], makes_trees: bool) -> None:
+    """A translation's may have brackets, too, but sentencepiece joins none of them with letters."""
+    assert BracketVocabulary.makes_trees([*SYMBOLS[:3], *symbols]) == makes_trees
+
+
+def test_brackets_do_not_open_for_ever() -> None:
+    constraint = BracketConstraint(VOCABULARY, [["a"] * DEEPEST])
+    n_open = 0
+    while n_open < DEEPEST:
+        for _ in range(min(MOST_AT_ONCE, DEEPEST - n_open)):
+            assert not constraint.forbidden()[0][SYMBOLS.index("(NP")]
+            constraint.follow(np.array([0]), np.array([SYMBOLS.index("(NP")]))
+            n_open += 1
+        assert constraint.forbidden()[0][[SYMBOLS.index("(NP"), SYMBOLS.index(")NP")]].all()
+        constraint.follow(np.array([0]), np.array([SYMBOLS.index("XX")]))
+    assert constraint.forbidden()[0][SYMBOLS.index("(NP")]
+    assert not constraint.forbidden()[0][SYMBOLS.index(")NP")]
+
+
+def untrained_parser(symbols: str) -> Parser:
+    """One that has learnt nothing."""
+    pairs = [("the dog barks , twice .", symbols)] * 3
+    tokenizer = Tokenizer.train(pairs, vocabulary_size=25, joint=False, symbols=True)
+    config = dataclasses.replace(
+        presets.tiny(tokenizer.n_target_words), source_vocabulary_size=tokenizer.n_source_words, tied="target"
+    )
+    return Parser(Translator(Transformer(config, seed=3), tokenizer))
+
+
+@pytest.fixture(scope="module")
+def parser() -> Parser:
+    return untrained_parser("(S (NP XX )NP (VP XX )VP , . )S")
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_even_without_having_learnt_trees_are_over_the_words(parser: Parser, beam: int) -> None:
+    sentences = [["the", "dog", "barks", "."], [], ["a\u00a0b", "-LRB-", "unheard-of", ","], ["."]]
+    config = dataclasses.replace(PARSING, beam=beam, max_extra_tokens=20)
+    found = parser.parse(sentences, config)
+    assert [tree.words for tree in found] == sentences
+    assert found == [parser.parse([words], config)[0] for words in sentences]
+
+
+def test_labels_and_tags_may_hold_any_space_that_treebanks_do_not_separate_by() -> None:
+    parser = untrained_parser("(N\u00a0P N\u3000N )N\u00a0P")
+    (tree,) = parser.parse([["a", "b"]], dataclasses.replace(PARSING, beam=3, max_extra_tokens=20))
+    assert {leaf.tag for leaf in tree.leaves} == {"N\u3000N"}
+    assert {constituent.label for constituent in tree.constituents()} <= {"N\u00a0P"}
+
+
+def test_the_papers_search_is_the_default(monkeypatch: pytest.MonkeyPatch, parser: Parser) -> None:
+    seen: list[Any] = []
+    found = parser.translator.n_best(["x"], SearchConfig(beam=1))
+    monkeypatch.setattr(parser.translator, "n_best", lambda lines, config, **more: seen.append(config) or found)
+    parser.parse([["x"]])
+    assert (seen[0].beam, seen[0].alpha, seen[0].max_extra_tokens) == (21, 0.3, 300)

@@ -1,0 +1,124 @@
+"""What pages and pictures are given to show."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from minitransformer import ModelConfig, Transformer, Translator
+from minitransformer.config import TokenizerType
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.parsing.linear import linearised, tree_of
+from minitransformer.extras.report.attended import attended_pair, shown_pieces
+from minitransformer.extras.report.errors import ReportError
+from minitransformer.extras.report.merging import merge_words
+from minitransformer.inference.attention import attention_weights
+from minitransformer.inference.beam import SearchConfig
+
+WORDS = ["one two three", "two one", "three two two", "one"] * 5
+CONFIG = ModelConfig(n_layers=2, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    tokenizer = Tokenizer.train([(line, line.upper()) for line in WORDS], vocabulary_size=24)
+    config = dataclasses.replace(CONFIG, vocabulary_size=tokenizer.n_target_words)
+    return Translator(Transformer(config, seed=1), tokenizer)
+
+
+def test_the_target_is_the_models_own_translation(translator: Translator) -> None:
+    search = SearchConfig(beam=2, alpha=1.0, max_extra_tokens=4)
+    pair = attended_pair(translator, "one two", search=search)
+    assert pair.translation == translator.n_best(["one two"], search)[0][0].text
+    assert (pair.source[-1], pair.inputs[0], pair.outputs[-1]) == ("<EOS>", "<BOS>", "<EOS>")
+    assert pair.inputs[1:] == pair.outputs[:-1]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word"])
+def test_the_target_of_a_parser_is_a_tree_over_the_words(kind: TokenizerType) -> None:
+    """Whatever the model has learnt, which is nothing here: each word has its leaf, one with another space, too."""
+    pairs = [(line, "(S (NP XX )NP XX )S") for line in WORDS]
+    size = {"bpe": 14, "word": 18}[kind]
+    tokenizer = Tokenizer.train(pairs, vocabulary_size=size, kind=kind, joint=False, symbols=True)
+    config = dataclasses.replace(
+        CONFIG, vocabulary_size=tokenizer.n_target_words, source_vocabulary_size=tokenizer.n_source_words, tied="none"
+    )
+    model = Transformer(config, seed=1)
+    pair = attended_pair(Translator(model, tokenizer), "one two\u00a0two seven", search=SearchConfig(beam=3))
+    assert [symbol for symbol in pair.outputs if symbol == "XX"] == ["XX"] * 3
+    assert linearised(tree_of(pair.outputs[:-1], ["one", "two\u00a0two", "seven"])) == pair.outputs[:-1]
+
+
+def test_a_model_that_diverged_has_nothing_to_show() -> None:
+    tokenizer = Tokenizer.train([(line, line.upper()) for line in WORDS], vocabulary_size=24)
+    model = Transformer(dataclasses.replace(CONFIG, vocabulary_size=tokenizer.n_target_words), seed=1)
+    model.encoder.layers[0].self_attention.query.weight.value[...] = np.nan
+    with pytest.raises(ReportError, match="weights are not finite numbers; the model has diverged"):
+        attended_pair(Translator(model, tokenizer), "one two", "TWO")
+
+
+def test_a_model_whose_sources_have_no_end_symbol_is_refused(translator: Translator) -> None:
+    config = dataclasses.replace(translator.model.config, source_end=False)
+    with pytest.raises(ReportError, match="appends no end symbol"):
+        attended_pair(Translator(Transformer(config), translator.tokenizer), "one two", "TWO")
+
+
+def test_a_given_target_is_read_and_the_weights_are_those_of_its_tokens(translator: Translator) -> None:
+    pair = attended_pair(translator, "one two", "TWO ONE")
+    source, target = (translator.tokenizer.source.encode(text) for text in ("one two", "TWO ONE"))
+    expected = attention_weights(translator.model, source, target)
+    for kind, weights in (
+        ("encoder", expected.encoder), ("decoder", expected.decoder), ("encoder-decoder", expected.encoder_decoder),
+    ):  # fmt: skip
+        queries, keys, got = pair.of_kind(kind)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(got, weights)
+        assert got.shape[2:] == (len(queries), len(keys))
+    assert "".join(pair.outputs[:-1]).replace("·", "").replace("▁", "") == "TWOONE"
+
+
+def test_unknown_characters_are_shown_as_they_were_written(translator: Translator) -> None:
+    assert "<§§>" in "".join(attended_pair(translator, "one <§§>", "ONE").source).replace("·", "")
+
+
+def test_pieces_are_shown_as_words_and_what_continues_them() -> None:
+    assert shown_pieces(["▁h", "ous", "es", "▁", ",", "▁▁", "▁<script>"]) == [
+        "h", "·ous", "·es", "▁", "·,", "▁", "<script>",
+    ]  # fmt: skip
+
+
+def test_the_words_of_a_pair_begin_where_the_text_has_blanks(translator: Translator) -> None:
+    pair = attended_pair(translator, "one three", "TWO ONE THREE")
+    assert merge_words(pair).source == ["one", "three", "<EOS>"]
+    assert merge_words(pair).outputs == ["TWO", "ONE", "THREE", "<EOS>"]
+
+
+def test_a_decoder_of_another_depth_has_its_own_layers(translator: Translator) -> None:
+    config = dataclasses.replace(translator.model.config, n_layers=1, n_decoder_layers=3)
+    pair = attended_pair(Translator(Transformer(config, seed=1), translator.tokenizer), "one", "ONE")
+    assert [len(pair.of_kind(kind)[2]) for kind in ("encoder", "decoder", "encoder-decoder")] == [1, 3, 3]  # type: ignore[arg-type]
+    assert pair.origin.startswith("1 + 3 layers")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "target", "problem"),
+    [("", None, "the sentence is empty"), (" ", None, "is empty"), ("one", "", "the target is empty"),
+     ("one " * 300, None, "the sentence has [0-9,]+ tokens; give one of 1 to 256"),
+     ("one", "ONE " * 300, "the target has")],
+)  # fmt: skip
+def test_nothing_and_too_much_are_refused(
+    translator: Translator, sentence: str, target: str | None, problem: str
+) -> None:
+    with pytest.raises(ReportError, match=problem):
+        attended_pair(translator, sentence, target)
+
+
+def test_a_learned_table_of_positions_bounds_the_sentence(translator: Translator) -> None:
+    config = dataclasses.replace(translator.model.config, positions="learned", max_positions=9)
+    learned = Translator(Transformer(config, seed=1), translator.tokenizer)
+    assert len(attended_pair(learned, "one", "ONE").source) <= 9
+    with pytest.raises(ReportError, match="the target has .* 1 to 8 tokens"):
+        attended_pair(learned, "one", "ONE TWO THREE ONE TWO THREE")
+    with pytest.raises(ReportError, match="the sentence has .* 1 to 8 tokens"):
+        attended_pair(learned, "one two three one two three")

@@ -1,0 +1,417 @@
+"""The page in a real browser: what it shows, by mouse, keyboard and address, and what it does not do."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attended import ODD_PAIR, ODD_WORDS, pair_of
+from browser import Browser
+from matplotlib.image import imread
+
+from minitransformer.extras.report.colours import head_colours
+from minitransformer.extras.report.page import attention_page
+from minitransformer.inference.attention import without_key
+
+PAIR = pair_of(["the", "small", "dog", "sees"], ["der", "kleine", "Hund", "sieht", "ihn"])
+PIECES = pair_of(["the", "h", "·ous", "·es"], ["die", "H", "·äuser", "·<script>"], n_layers=3)
+WORDS = '[...document.querySelectorAll("#{} button")].map((button) => button.textContent)'
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    long = pair_of([f"word{i}" for i in range(60)], [f"Wort{i}" for i in range(60)], n_layers=6, n_heads=8)
+    shallow = pair_of(["the", "dog"], ["der", "Hund"], n_layers=3, n_decoder_layers=1)
+    pairs = {"plain": PAIR, "odd": ODD_PAIR, "long": long, "shallow decoder": shallow, "pieces": PIECES}
+    for name, pair in pairs.items():
+        (folder / f"{name}.html").write_text(attention_page(pair), encoding="utf-8")
+    return {path.stem: path for path in folder.iterdir()}
+
+
+@pytest.fixture
+def opened(browser: Browser, pages: dict[str, Path]) -> Any:
+    """A function that opens a page at an address's fragment; afterwards nothing may have been complained about."""
+    browser.show()
+
+    def at(name: str, fragment: str = "") -> Browser:
+        browser.open(f"{pages[name].as_uri()}#{fragment}")
+        return browser
+
+    yield at
+    methods = {"Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled", "Page.javascriptDialogOpening"}
+    assert [event for event in browser.events if event.get("method") in methods] == []
+
+
+def pixels_of(browser: Browser) -> Any:
+    """What is seen, (height, width, 3) of 0 … 1."""
+    return imread(io.BytesIO(browser.screenshot()))[..., :3]
+
+
+def is_like(pixels: Any, colour: str) -> Any:
+    """Which pixels come close to a colour."""
+    return np.abs(pixels - [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]).max(-1) < 0.12
+
+
+def test_words_stand_on_the_page_as_they_are(opened: Any) -> None:
+    browser = opened("odd")
+    assert browser.evaluate(WORDS.format("keys")) == [*ODD_WORDS, "<EOS>"]
+    assert browser.evaluate("document.getElementById('sentence').textContent") == ODD_PAIR.sentence
+    assert browser.evaluate("document.title").startswith("Attention: <script>alert(1)</script> </script> <!-- ")
+    assert browser.evaluate("document.querySelectorAll('script').length") == 2
+    assert browser.evaluate("document.querySelectorAll('img, b').length") == 0
+
+
+@pytest.mark.parametrize("fragment", ["kind=decoder", "kind=encoder-decoder&word=q2", "kind=alignment&end=off"])
+def test_odd_words_do_no_harm_in_any_view(opened: Any, fragment: str) -> None:
+    browser = opened("odd", fragment)
+    assert browser.evaluate("document.querySelectorAll('script').length") == 2
+
+
+def test_nothing_is_fetched_and_no_other_script_runs(opened: Any) -> None:
+    browser = opened("plain")
+    requests = [e["params"]["request"]["url"] for e in browser.events if e.get("method") == "Network.requestWillBeSent"]
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+    browser.evaluate("""{
+        const script = document.createElement("script");
+        script.textContent = "window.ran = true";
+        document.body.append(script);
+        document.body.insertAdjacentHTML("beforeend", "<img src=data:, onerror='window.ran = true'>");
+    }""")
+    assert browser.evaluate("typeof window.ran") == "undefined"
+    fetched = browser.evaluate("fetch('data:,x').then(() => 'fetched', () => 'refused')")
+    assert fetched == "refused"
+    browser.events.clear()  # the browser's complaints about these
+
+
+def test_the_sentence_below_the_title_tells_the_weights(opened: Any) -> None:
+    browser = opened("plain", "kind=encoder-decoder&layer=2&heads=1,3&word=q3")
+    weights = PAIR.weights.encoder_decoder[1, [0, 2], 2].mean(0)
+    best = int(weights.argmax())
+    sentence = browser.evaluate("document.getElementById('reading').textContent").translate(
+        {0x2068: None, 0x2069: None}
+    )
+    assert sentence.startswith(f"Hund attends to {PAIR.source[best]} {round(100 * weights[best])}%, ")
+    assert sentence.endswith("; mean of heads 1, 3.")
+    shades = browser.evaluate(
+        '[...document.querySelectorAll("#keys button")].map((b) => Number(b.style.getPropertyValue("--weight")))'
+    )
+    np.testing.assert_allclose(shades, weights, atol=2e-5)
+
+
+def test_the_alignment_is_the_mean_over_heads_and_the_end_symbol_can_be_left_out(opened: Any) -> None:
+    cells = """[...document.querySelectorAll("#alignment tbody tr")].map(
+        (row) => [...row.cells].slice(1).map((cell) => Number(cell.style.getPropertyValue("--weight"))))"""
+    browser = opened("plain", "kind=alignment&layer=2")
+    texts = "[...document.querySelectorAll('#alignment tbody td')].map((cell) => cell.textContent)"
+    assert browser.evaluate(texts) == [f"{100 * w:.0f}%" for w in PAIR.weights.encoder_decoder[1].mean(0).ravel()]
+    np.testing.assert_allclose(browser.evaluate(cells), PAIR.weights.encoder_decoder[1].mean(0), atol=2e-5)
+    browser.evaluate("document.getElementById('end').click()")
+    without_end = without_key(PAIR.weights.encoder_decoder[1], 4).mean(0)
+    np.testing.assert_allclose(browser.evaluate(cells), without_end, atol=1e-4)
+    headings = browser.evaluate('[...document.querySelectorAll("#alignment thead th")].map((th) => th.textContent)')
+    assert headings == PAIR.source[:-1]
+    assert browser.evaluate("location.hash") == "#kind=alignment&layer=2&end=off"
+
+
+TITLE = "document.getElementById('figure-title').textContent"
+PROBLEM = "document.getElementById('problem').textContent"
+OFFERED = """[...document.querySelectorAll("#layers input")].map((input) => input.checkVisibility())"""
+
+
+def test_it_opens_on_the_last_layer_of_encoder_decoder_attention(opened: Any) -> None:
+    for name, n_layers in (("plain", 2), ("shallow decoder", 1), ("long", 6)):
+        browser = opened(name)
+        assert browser.evaluate(TITLE) == f"Encoder–decoder attention, layer {n_layers}"
+        assert browser.evaluate(PROBLEM) == ""
+
+
+def test_a_kind_offers_the_layers_of_its_own_stack(opened: Any) -> None:
+    browser = opened("shallow decoder", "kind=encoder&layer=3")
+    thumbnails = "document.querySelectorAll('#overview button').length"
+    assert (browser.evaluate(OFFERED), browser.evaluate(thumbnails)) == ([True] * 3, 3 * 3)
+    browser.evaluate("""document.querySelector("input[value='encoder-decoder']").click()""")
+    assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=1"
+    assert (browser.evaluate(OFFERED), browser.evaluate(thumbnails)) == ([True, False, False], 3)
+
+
+def test_pieces_are_merged_into_words_on_request(opened: Any) -> None:
+    browser = opened("pieces", "layer=2&heads=1")
+    assert browser.evaluate(WORDS.format("queries")) == ["die", "H", "·äuser", "·<script>", "<EOS>"]
+    browser.evaluate("document.getElementById('merge').click()")
+    assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=2&heads=1&merge=on"
+    assert browser.evaluate(WORDS.format("queries")) == ["die", "Häuser<script>", "<EOS>"]
+    assert browser.evaluate(WORDS.format("keys")) == ["the", "houses", "<EOS>"]
+    weights = PIECES.weights.encoder_decoder[1, 0]
+    shown = browser.evaluate("range(3).map((q) => range(3).map((k) => shown().weight(0, q, k)))")
+    np.testing.assert_allclose(shown[1][1], weights[1:4, 1:4].sum() / 3, atol=2e-5)
+    np.testing.assert_allclose(np.sum(shown, axis=-1), 1, atol=1e-4)
+    assert "summed over a word's attended pieces" in browser.evaluate(
+        "document.getElementById('figure-note').textContent"
+    )
+
+
+def test_merged_words_are_in_the_address_in_every_kind(opened: Any) -> None:
+    browser = opened("pieces", "kind=decoder&merge=on&word=k3")
+    assert browser.evaluate(WORDS.format("keys")) == ["<BOS>", "die", "Häuser<script>"]
+    assert "Häuser<script>" in browser.evaluate("document.getElementById('reading').textContent")
+    browser = opened("pieces", "kind=alignment&merge=on&end=off")
+    assert browser.evaluate("document.querySelectorAll('#alignment td').length") == 1 + 3 * 2
+    assert browser.evaluate("document.getElementById('merge').checked")
+    assert browser.evaluate("document.querySelectorAll('script').length") == 2
+
+
+def test_where_no_word_has_pieces_there_is_nothing_to_merge(opened: Any) -> None:
+    browser = opened("plain", "merge=on")
+    assert not browser.evaluate("document.getElementById('merge').checkVisibility()")
+    assert "pieces" not in browser.evaluate("document.getElementById('figure-note').textContent")
+
+
+N_COLOURED = """(() => {
+    const canvas = document.getElementById("canvas");
+    const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return data.filter((opacity, i) => i % 4 === 3 && opacity > 0).length;
+})()"""
+
+
+def test_long_sentences_have_no_lines_for_small_weights_unless_asked_for(opened: Any) -> None:
+    browser = opened("long", "kind=encoder&heads=1")
+    note = "document.getElementById('figure-note').textContent"
+    few = browser.evaluate(N_COLOURED)
+    assert browser.evaluate(note).endswith("Lines show weights from 20%, and all weights of a chosen word.")
+    browser.evaluate(
+        "{ const s = document.getElementById('least'); s.value = 0; s.dispatchEvent(new Event('change')); }"
+    )
+    assert browser.evaluate("location.hash") == "#kind=encoder&layer=6&heads=1&least=0"
+    assert "Lines" not in browser.evaluate(note)
+    assert browser.evaluate(N_COLOURED) > 2 * few > 0
+    assert opened("plain").evaluate("document.getElementById('least').value") == "0"
+    assert opened("plain", "least=50").evaluate("document.getElementById('least').value") == "50"
+
+
+def test_a_chosen_word_has_all_its_lines(opened: Any) -> None:
+    chosen = opened("plain", "heads=1&word=q2&least=50").evaluate(N_COLOURED)
+    assert chosen > opened("plain", "heads=1&least=50").evaluate(N_COLOURED)
+
+
+def test_everything_can_be_chosen_with_keys_alone(opened: Any) -> None:
+    browser = opened("pieces")
+    browser.press("Tab", "ArrowRight", "ArrowRight", "ArrowRight")  # the kinds: past the alignment, and around
+    assert browser.evaluate("location.hash") == "#kind=decoder&layer=3"
+    browser.press("ArrowRight")
+    browser.press("Tab", "ArrowLeft")  # the layers
+    browser.press("Tab", "Tab", " ")  # the second head
+    assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=2&heads=1,3"
+    browser.press("Tab", "Tab", "Tab", "Tab", " ")  # past the third head, all and none: the end symbol
+    assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=2&heads=1,3&end=off"
+    browser.press("Tab", " ")  # whole words
+    assert browser.evaluate("location.hash").endswith("&end=off&merge=on")
+    browser.press(" ", "Tab", "ArrowDown")  # the least weight of a line
+    assert browser.evaluate("location.hash").endswith("&end=off&least=5")
+    browser.press("Tab", "Tab", "ArrowRight", "ArrowUp", "Enter")  # the overview: from head 1 of layer 2 to head 2 of 1
+    assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=1&heads=2&end=off&least=5"
+    browser.press("Tab", "ArrowDown", "ArrowDown")  # the words
+    assert browser.evaluate("location.hash").endswith("&word=q3&end=off&least=5")
+    for held in (1, 2, 4):
+        browser.press("ArrowUp", "Home", modifiers=held)  # the browser's keys
+    assert browser.evaluate("location.hash").endswith("&word=q3&end=off&least=5")
+    browser.press("Tab", "End")
+    assert browser.evaluate("location.hash").endswith("&word=k4&end=off&least=5")
+    browser.press("Escape")
+    assert "word" not in browser.evaluate("location.hash")
+
+
+def test_a_word_is_shown_under_the_mouse_and_kept_by_a_click(opened: Any) -> None:
+    browser = opened("plain")
+    point = browser.evaluate(
+        "(({x, y}) => ({x: x + 5, y: y + 5}))(document.querySelector('#queries button').getBoundingClientRect())"
+    )
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", **point)
+    assert "the" in browser.evaluate("document.getElementById('reading').textContent")
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.ask("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **point)
+    assert browser.evaluate("location.hash").endswith("&word=q1")
+
+
+def test_a_click_is_where_the_tab_key_comes_back_to(opened: Any) -> None:
+    browser = opened("plain", "kind=encoder")
+    browser.evaluate("(({focus}, b) => { b.focus(); b.click(); })({}, document.querySelectorAll('#queries button')[2])")
+    stops = "[...document.querySelectorAll('#queries button')].map((button) => button.tabIndex)"
+    assert browser.evaluate(stops)[:4] == [-1, -1, 0, -1]
+
+
+def test_an_alignment_of_no_head_says_what_to_do(opened: Any) -> None:
+    browser = opened("plain", "kind=alignment")
+    browser.evaluate("document.getElementById('no-heads').click()")
+    assert browser.evaluate("document.getElementById('reading').checkVisibility()")
+    assert browser.evaluate("document.getElementById('reading').textContent") == "Choose a head."
+    assert not browser.evaluate("document.getElementById('alignment').checkVisibility()")
+    browser.evaluate("document.getElementById('all-heads').click()")
+    assert browser.evaluate("document.getElementById('alignment').checkVisibility()")
+    assert not browser.evaluate("document.getElementById('reading').checkVisibility()")
+
+
+LUMINANCE = """(colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map(Number).map((x) => {
+        const part = colour.startsWith('rgb') ? x / 255 : x;
+        return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_numbers_can_be_read_on_any_weight(opened: Any, theme: str) -> None:
+    """At least 4.5 to 1, as WCAG 2.2 asks (1.4.3), where there are numbers."""
+    browser = opened("plain", "kind=alignment")
+    browser.show(theme=theme)
+    contrasts = browser.evaluate(f"""(() => {{
+        const luminance = {LUMINANCE}, cell = document.querySelector('.alignment td');
+        return [0.095, 0.3, 0.54, 0.55, 0.8, 1].map((weight) => {{
+            cell.className = weight >= 0.55 ? 'strong' : '';
+            cell.style.setProperty('--weight', weight);
+            const {{color, backgroundColor}} = getComputedStyle(cell);
+            const [low, high] = [luminance(color), luminance(backgroundColor)].sort((a, b) => a - b);
+            return (high + 0.05) / (low + 0.05);
+        }});
+    }})()""")
+    assert min(contrasts) >= 4.5
+
+
+@pytest.mark.parametrize(
+    ("fragment", "problems"),
+    [
+        ("kind=nonsense", ["kind is “nonsense”, but must be one of encoder, decoder, encoder-decoder, alignment"]),
+        ("kind=__proto__&layer=3", ["kind is “__proto__”, but", "layer is “3”, but must be a number from 1 to 2"]),
+        ("layer=x", ["layer is “x”, but must be"]),
+        ("layer=1.5", ["layer is “1.5”, but"]),
+        ("heads=0,7", ["heads is “0,7”, but must be numbers from 1 to 3 with commas"]),
+        ("word=q99", ["word is “q99”, but must be q1 to q6 or k1 to k5"]),
+        ("word=k5&end=off", ["word is “k5”, but must be q1 to q6 or k1 to k4"]),
+        ("word=", ["word is “”, but"]),
+        (
+            "end=no&merge=1&least=7",
+            ["end is “no”, but must be on or off", "merge is “1”, but", "least is “7”, but must"],
+        ),
+        ("lair=2", ["“lair” is not a known name"]),
+        ("%%&=&", ["“%%” is not a known name; “” is not a known name"]),
+        ("kind=<script>alert(1)</script>", ["kind is “<script>alert(1)</script>”, but"]),
+    ],
+)
+def test_what_is_wrong_in_an_address_is_said_until_something_is_chosen(
+    opened: Any, fragment: str, problems: list[str]
+) -> None:
+    browser = opened("plain", fragment)
+    said = browser.evaluate(PROBLEM).translate({0x2068: None, 0x2069: None})
+    assert said.startswith("The address is wrong: ")
+    assert said.endswith(". The page shows the default instead.")
+    assert [problem for problem in problems if problem not in said] == []
+    assert browser.evaluate(TITLE) == "Encoder–decoder attention, layer 2"
+    browser.evaluate("document.querySelector('#queries button').click()")
+    assert browser.evaluate(PROBLEM) == ""
+
+
+@pytest.mark.parametrize(
+    "fragment", ["kind=decoder&layer=1", "heads=", "layer=2&heads=3,1", "least=0&end=on&merge=off"]
+)
+def test_a_right_address_is_not_complained_about(opened: Any, fragment: str) -> None:
+    assert opened("plain", fragment).evaluate(PROBLEM) == ""
+
+
+def test_layers_in_the_address_are_those_of_the_kind(opened: Any) -> None:
+    browser = opened("shallow decoder", "kind=decoder&layer=2")
+    assert browser.evaluate(TITLE) == "Decoder attention, layer 1"
+    assert "must be a number from 1 to 1" in browser.evaluate(PROBLEM)
+    assert opened("shallow decoder", "kind=encoder&layer=2").evaluate(PROBLEM) == ""
+
+
+def test_a_query_is_read_where_there_is_no_fragment(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(f"{pages['plain'].as_uri()}?kind=decoder&layer=1")
+    assert browser.evaluate(TITLE) == "Decoder attention, layer 1"
+    browser.open(f"{pages['plain'].as_uri()}?kind=decoder&layer=9")
+    assert "layer is" in browser.evaluate(PROBLEM)
+    browser.open(f"{pages['plain'].as_uri()}?kind=decoder#kind=encoder&layer=1")
+    assert browser.evaluate(TITLE) == "Encoder attention, layer 1"
+
+
+def test_another_address_shows_its_own_view_whatever_was_shown_before(opened: Any) -> None:
+    """One without heads is of all of them: so it is written."""
+    browser = opened("plain", "kind=decoder&layer=2&heads=2&word=q1&end=off")
+    browser.evaluate(
+        "new Promise((done) => { addEventListener('hashchange', done); location.hash = 'kind=encoder&layer=1'; })"
+    )
+    checked = (
+        "[...document.querySelectorAll('#controls input')].filter((input) => input.checked).map((input) => input.name)"
+    )
+    assert browser.evaluate(checked) == ["kind", "layer", "head", "head", "head", ""]
+    assert browser.evaluate("document.getElementById('reading').textContent").startswith("Choose a word")
+
+
+def test_leaving_the_end_symbol_out_costs_no_more_than_dividing(opened: Any) -> None:
+    """For every weight its row was added up: of 61 numbers here, of 257 at most."""
+    browser = opened("long")
+    seconds = browser.evaluate("""(() => {
+        const once = () => {
+            const start = performance.now(), view = shown();
+            for (let head = 0; head < nHeads; head++)
+                for (let q = 0; q < view.queries.length; q++)
+                    for (let k = 0; k < view.keys.length; k++) view.weight(head, q, k);
+            return performance.now() - start;
+        };
+        const best = (end) => { state.end = end; return Math.min(...Array.from({length: 15}, once)); };
+        return [best(true), best(false)];
+    })()""")
+    assert seconds[1] < 4 * seconds[0] + 1
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_heads_are_drawn_in_their_colours_on_either_ground(opened: Any, theme: str) -> None:
+    browser = opened("plain", "kind=encoder&layer=1&heads=1")
+    browser.show(theme=theme)
+    browser.evaluate("document.getElementById('controls').remove()")  # which shows all colours
+    browser.evaluate("new Promise(requestAnimationFrame)")
+    pixels = pixels_of(browser)
+    assert [bool(is_like(pixels, colour).any()) for colour in head_colours(3)] == [True, False, False]
+    assert is_like(pixels[0, 0], {"light": "#ffffff", "dark": "#12151b"}[theme])
+
+
+@pytest.mark.parametrize("fragment", ["kind=encoder", "kind=alignment"])
+@pytest.mark.parametrize("name", ["plain", "odd", "long"])
+def test_a_narrow_window_scrolls_down_and_never_aside(opened: Any, name: str, fragment: str) -> None:
+    browser = opened(name, fragment)
+    browser.show(width=340, height=700)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 340
+    assert browser.evaluate("document.documentElement.scrollHeight") > 700
+
+
+def test_a_phone_shows_words_on_its_first_screen(opened: Any) -> None:
+    browser = opened("plain")
+    browser.show(width=390, height=700)
+    browser.open(browser.evaluate("location.href"))
+    boxes = browser.evaluate(
+        "['#controls', '#queries li:last-child'].map((name) => document.querySelector(name).getBoundingClientRect())"
+        ".map(({height, bottom}) => [height, bottom])"
+    )
+    assert boxes[0][0] < 180
+    assert boxes[1][1] < 700
+    assert not browser.evaluate("document.getElementById('overview').checkVisibility()")
+    browser.evaluate("document.querySelector('summary').click()")
+    assert browser.evaluate("document.getElementById('overview').checkVisibility()")
+
+
+PRESSABLE = ("button", "radio", "checkbox", "toggle button", "combobox")
+
+
+def test_a_screen_reader_finds_names_for_everything_that_can_be_pressed(opened: Any) -> None:
+    browser = opened("pieces", "kind=encoder&word=q2")
+    nodes = browser.ask("Accessibility.getFullAXTree")["nodes"]
+    pressable = [n for n in nodes if n.get("role", {}).get("value") in PRESSABLE]
+    names = [node["name"]["value"] for node in pressable]
+    assert all(names)
+    expected = {"layer 2, head 3", "Encoder–decoder", "·ous", "2", "all heads", "end symbol", "whole words", "lines"}
+    assert expected <= set(names)
+    status = [n["role"]["value"] for n in nodes if n.get("role", {}).get("value") == "status"]
+    assert status == ["status"]

@@ -1,0 +1,139 @@
+"""Pictures of attention: every weight a line, every word itself, every file whole."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from attended import ODD_PAIR, pair_of
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from minitransformer.extras.report.colours import head_colours
+from minitransformer.extras.report.errors import ReportError
+from minitransformer.extras.report.picture import INVISIBLE, attention_picture
+from minitransformer.extras.report.saving import boxes_for_missing_letters, save_picture
+from minitransformer.inference.attention import without_key
+from minitransformer.system.files import CheckpointError
+
+PAIR = pair_of(["the", "small", "dog"], ["der", "kleine", "Hund"])
+
+
+def lines_of(figure: Figure, panel: int) -> list[LineCollection]:
+    return [line for line in figure.axes[panel].collections if isinstance(line, LineCollection)]
+
+
+def test_a_line_stands_for_every_weight_as_opaque_as_it_is_large() -> None:
+    figure = attention_picture(PAIR, ["encoder", "decoder"], [1, 0], [0, 2])
+    assert len(figure.axes) == 4
+    for number, head in enumerate((0, 2)):
+        lines = lines_of(figure, 2)[number]  # the second row's first panel: the decoder's second layer
+        weights = PAIR.weights.decoder[1, head]
+        assert {to_hex(colour) for colour in np.asarray(lines.get_colors())} == {head_colours(3)[head]}
+        np.testing.assert_allclose(np.asarray(lines.get_colors())[:, 3], weights[weights > INVISIBLE])
+        rows = np.array([segment[:, 1] for segment in lines.get_segments()])
+        np.testing.assert_array_equal(np.rint(rows), np.argwhere(weights > INVISIBLE))
+
+
+def test_layers_that_a_stack_does_not_have_have_no_panel() -> None:
+    pair = pair_of(["the", "dog"], ["der", "Hund"], n_layers=3, n_decoder_layers=1)
+    assert [pair.depth(kinds) for kinds in (["encoder"], ["alignment"], ["decoder", "encoder"])] == [3, 1, 3]
+    figure = attention_picture(pair, ["encoder", "encoder-decoder"], [0, 2], [0])
+    titles = [text.get_text() for text in figure.texts if "layer" in text.get_text()]
+    assert titles == ["encoder, layer 1", "encoder, layer 3", "encoder-decoder, layer 1"]
+    with_empty_row, without = (
+        attention_picture(pair, kinds, [1, 2], [0]) for kinds in (["encoder", "alignment"], ["encoder"])
+    )
+    np.testing.assert_array_equal(with_empty_row.get_size_inches(), without.get_size_inches())
+
+
+def test_smaller_weights_have_no_line_and_the_picture_says_so() -> None:
+    figure = attention_picture(PAIR, ["encoder"], [0], [1], least_weight=0.2)
+    weights = PAIR.weights.encoder[0, 1]
+    assert 0 < len(lines_of(figure, 0)[0].get_segments()) == (weights >= 0.2).sum() < weights.size
+    assert "Lines show weights from 20%." in [text.get_text() for text in figure.texts]
+
+
+def test_the_alignment_is_the_mean_over_heads_with_or_without_the_end_symbol() -> None:
+    weights = PAIR.weights.encoder_decoder[1]
+    for end, expected in ((True, weights.mean(0)), (False, without_key(weights, 3).mean(0))):
+        (axes,) = attention_picture(PAIR, ["alignment"], [1], [0, 1, 2], end=end).axes
+        np.testing.assert_allclose(axes.images[0].get_array(), expected)  # type: ignore[arg-type]
+
+
+def test_the_decoder_has_no_end_symbol_to_leave_out() -> None:
+    with_end, without = (attention_picture(PAIR, ["decoder"], [0], [1], end=end) for end in (True, False))
+    assert [text.get_text() for text in without.axes[0].texts] == [text.get_text() for text in with_end.axes[0].texts]
+    colours = [np.asarray(lines_of(figure, 0)[0].get_colors()) for figure in (with_end, without)]
+    np.testing.assert_array_equal(*colours)
+
+
+def test_words_are_text_in_the_svg_whatever_they_are(tmp_path: Path) -> None:
+    save_picture(attention_picture(ODD_PAIR, ["encoder"], [0], [0]), tmp_path / "odd.svg")
+    root = ElementTree.parse(tmp_path / "odd.svg").getroot()
+    texts = {"".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"<script>alert(1)</script>", "$x^2$", "$title", "<EOS>", "שלום", "␁"} <= texts
+    assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
+
+
+def test_what_xml_has_no_character_for_leaves_the_svg_readable(tmp_path: Path) -> None:
+    words = [*map(chr, range(32)), "\x7f", "\x85", "\u2028", "a\ufffe", "a\uffff", "\U0001fffe"]
+    save_picture(attention_picture(pair_of(words, words), ["encoder", "alignment"], [0], [0]), tmp_path / "odd.svg")
+    root = ElementTree.parse(tmp_path / "odd.svg").getroot()
+    texts = ["".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.count("a\ufffd") == 2 * 4  # two words, on two sides of two panels
+
+
+def test_a_png_of_any_words_is_a_picture(tmp_path: Path) -> None:
+    save_picture(attention_picture(ODD_PAIR, ["encoder-decoder", "alignment"], [0, 1], [0, 1, 2]), tmp_path / "odd.png")
+    assert imread(io.BytesIO((tmp_path / "odd.png").read_bytes())).ndim == 3
+
+
+def test_what_would_take_gigabytes_to_draw_is_refused_as_png_alone(tmp_path: Path) -> None:
+    huge = Figure(figsize=(200, 56))
+    with pytest.raises(ReportError, match=r"huge.png: would have 30,000 x 8,400 pixels, .* ends in .svg or .pdf"):
+        save_picture(huge, tmp_path / "huge.png")
+    save_picture(huge, tmp_path / "huge.svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["huge.svg"]
+
+
+@pytest.mark.parametrize("name", ["a.svg", "a.png", "a.pdf"])
+def test_the_same_picture_is_the_same_bytes(name: str, tmp_path: Path) -> None:
+    written = []
+    for _ in range(2):
+        save_picture(attention_picture(PAIR, ["encoder"], [0], [0, 1]), tmp_path / name)
+        written.append((tmp_path / name).read_bytes())
+    assert written[0] == written[1]
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.png").mkdir()
+    with pytest.raises(CheckpointError, match="a.png: cannot be written"):
+        save_picture(attention_picture(PAIR, ["encoder"], [0], [0]), tmp_path / "a.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_a_long_sentence_is_folded_into_the_width_of_the_picture() -> None:
+    figure = attention_picture(pair_of(["word"] * 60, ["Wort"] * 60), ["encoder"], [0], [0])
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    heading = [text.get_window_extent(renderer) for text in figure.texts]
+    assert max(box.x1 for box in heading) <= figure.bbox.width
+
+
+@pytest.mark.parametrize("words", [["歩" * 21, "x"], ["W" * 26], ["word"]], ids=["wide letters", "capitals", "short"])
+def test_no_text_is_cut_off_at_the_edge(words: list[str]) -> None:
+    pair = pair_of(words, words[::-1], n_heads=32)
+    for kind in ("encoder", "alignment"):
+        figure = attention_picture(pair, [kind], [0], range(32))  # type: ignore[list-item]
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        texts = [*figure.texts, *figure.axes[0].texts]
+        with boxes_for_missing_letters():
+            boxes = [text.get_window_extent(renderer) for text in texts]
+        assert min(box.x0 for box in boxes) >= 0
+        assert max(box.x1 for box in boxes) <= figure.bbox.width

@@ -1,0 +1,252 @@
+"""The page of training runs: the figures of their files, whatever is missing; words are data only."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from logged_runs import LOG, ODD, SIGNATURE, finish, training_line, validation_line, write_logged_run
+
+from minitransformer.extras.report.colours import head_colours
+from minitransformer.extras.report.curves import MOST_POINTS
+from minitransformer.extras.report.errors import ReportError
+from minitransformer.extras.report.run_page import run_page
+from minitransformer.extras.report.run_record import read_runs
+from tests.minitransformer.extras.report.test_page import Structure
+
+GOOD = ["eins zwei", "drei", ODD, "fünf sechs"]
+BAD = ["zwei eins", "vier", "sieben acht", "fünf fünf fünf"]
+
+
+def data_of(*runs: Path) -> dict[str, Any]:
+    """The data in a page, as a browser's parser finds them."""
+    return dict(json.loads(Structure(run_page(read_runs(runs))).of("script")[0]))
+
+
+def panel_of(data: dict[str, Any], title: str) -> dict[str, Any]:
+    (found,) = (panel for panel in data["panels"] if panel["title"] == title)
+    return dict(found)
+
+
+def fact_of(data: dict[str, Any], name: str) -> list[str]:
+    (found,) = (row["values"] for rows in data["facts"].values() for row in rows if row["name"] == name)
+    return list(found)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_logged_run(tmp_path / "mine")
+
+
+def test_curves_are_the_figures_of_the_log(run: Path) -> None:
+    data = data_of(run)
+    loss = panel_of(data, "Loss")
+    assert loss["names"] == ["training", "validation"]
+    assert loss["curves"] == [
+        [
+            {"steps": [10, 20, 30, 40], "seconds": [2.5, 5, 7.5, 10], "values": [1.0, 0.5, 0.333333, 0.25]},
+            {"steps": [20, 40], "seconds": [5, 10], "values": [0.4, 0.2]},
+        ]
+    ]
+    expected = {
+        "Perplexity": [3.25, 3.25], "BLEU": [20.5, 40.5], "Learning rate": [0.01, 0.02, 0.03, 0.04],
+        "Norm of the gradient": [2.42857, 3.85714, 5.28571, 6.71429], "Speed": [4010, 4020, 4030, 4040],
+        "Peak memory": [0.5, 0.5, 0.5, 0.5],
+    }  # fmt: skip
+    assert {panel["title"]: panel["curves"][0][0]["values"] for panel in data["panels"][1:]} == expected
+
+
+def test_a_validation_between_two_log_lines_has_a_training_time_between_theirs(tmp_path: Path) -> None:
+    run = write_logged_run(tmp_path / "run", [training_line(10), training_line(20), validation_line(15)])
+    assert panel_of(data_of(run), "BLEU")["curves"][0][0]["seconds"] == [3.75]
+
+
+def test_a_long_run_is_thinned_and_keeps_its_first_and_last_point(tmp_path: Path) -> None:
+    n = 2 * MOST_POINTS + 3
+    run = write_logged_run(tmp_path / "run", [training_line(step) for step in range(1, n + 1)])
+    steps = panel_of(data_of(run), "Speed")["curves"][0][0]["steps"]
+    assert MOST_POINTS / 2 < len(steps) <= MOST_POINTS + 1
+    assert (steps[0], steps[-1]) == (1, n)
+
+
+def test_an_unfinished_run_shows_how_far_it_is(run: Path) -> None:
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LOG[:2]))
+    data = data_of(run)
+    assert data["runs"] == [
+        {"name": "mine", "state": "update 20 of 40: still training, or interrupted", "colour": head_colours(1)[0]}
+    ]
+    assert {row["name"] for row in data["facts"]["Result"]} == {"last line", "last training loss"}
+    assert fact_of(data, "training time") == ["0 min 05 s"]
+    assert data["samples"] == data["paired"] == data["facts"]["Data"] == []
+
+
+def test_the_figures_of_a_finished_run(run: Path) -> None:
+    data = data_of(finish(run, GOOD))
+    assert data["runs"][0]["state"] == "finished after 40 updates"
+    expected = {
+        "final score, validation": f"BLEU 62.25\n{SIGNATURE}", "best score in training (greedy)":
+        f"BLEU 40.50, update 40\n{SIGNATURE}", "best validation loss": "0.2000, update 40", "last training loss":
+        "0.2500", "peak memory": "0.50 GB", "FLOPs of matrix products": "4e+13", "FLOPs as the paper estimates":
+        "5e+13", "parameters": "1,234", "training pairs": "5,678", "dropped pairs": "too long 7", "code": "0123456789",
+        "speed": "4,025 target tokens per second (median)", "last line": "2023-11-14 22:14:00 UTC", "epoch": "2",
+    }  # fmt: skip
+    assert {name: fact_of(data, name) for name in expected} == {name: [value] for name, value in expected.items()}
+
+
+def test_the_scores_of_a_run_that_goes_on_say_after_which_update(run: Path) -> None:
+    data = data_of(finish(run, GOOD, updates=20))
+    assert data["runs"][0]["state"].startswith("update 40 of 40")
+    assert fact_of(data, "final score, validation")[0].startswith("BLEU 62.25, after 20 updates\n")
+
+
+def test_translations_are_the_final_ones_and_those_of_every_validation(run: Path) -> None:
+    first, second, third, _ = data_of(finish(run, GOOD))["samples"]
+    assert first == {
+        "source": "one two", "reference": "eins zwei", "final": ["eins zwei"],
+        "history": [[[20, "eins eins"], [40, "eins zwei"]]],
+    }  # fmt: skip
+    assert second["history"] == [[[20, "drei"], [40, "drei"]]]
+    assert third == {"source": ODD, "reference": ODD, "final": [ODD], "history": [[]]}
+
+
+def test_words_of_samples_names_and_settings_add_no_element(tmp_path: Path) -> None:
+    odd = finish(write_logged_run(tmp_path / "<script>alert(1)", note=ODD), GOOD)
+    plain = finish(write_logged_run(tmp_path / "plain", note="note"), BAD)
+    page, other = (Structure(run_page(read_runs([run]))) for run in (odd, plain))
+    assert page.tags() == other.tags()
+    assert page.of("title") == ["Training: <script>alert(1)"]
+    (sample,) = (sample for sample in json.loads(page.of("script")[0])["samples"] if sample["source"] == ODD)
+    assert sample["final"] == [ODD]
+    assert page.of("script")[1:] == other.of("script")[1:]
+
+
+def test_nothing_is_loaded_and_the_script_writes_words_as_text(run: Path) -> None:
+    page = run_page(read_runs([run]))
+    links = [
+        value for _, attributes in Structure(page).elements for name, value in attributes.items() if name == "href"
+    ]
+    assert links == ["data:,"]
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(|@import|url\(", page
+    )
+    assert re.findall(r"https?://[^\"]*", page) == ["http://www.w3.org/2000/svg"]  # a name, which nothing loads
+
+
+def test_several_runs_lie_side_by_side_with_what_their_settings_differ_in(tmp_path: Path) -> None:
+    runs = [write_logged_run(tmp_path / name, seed=seed) for name, seed in (("a", 1), ("b", 2))]
+    data = data_of(*runs)
+    assert [run["name"] for run in data["runs"]] == ["a", "b"]
+    assert len({run["colour"] for run in data["runs"]}) == 2
+    assert [len(curves) for curves in panel_of(data, "Loss")["curves"]] == [2, 2]
+    assert [row for row in data["settings"] if row["differs"]] == [
+        {"name": "training.seed", "values": ["1", "2"], "differs": True}
+    ]
+    assert len(data["settings"]) == 3
+    assert data["samples"][0]["history"] == [[[20, "eins eins"], [40, "eins zwei"]]] * 2
+
+
+def begin_from(run: Path, model: str, digest: str, **choices: bool) -> None:
+    """Write what training writes into ``run.json`` if a run begins from a model."""
+    noted = {"weights": f"{model}/model.safetensors", "sha256": digest * 64, "optimizer_updates": 0}
+    choices = {"init_optimizer": False, "init_extend_vocabulary": False} | choices
+    record = json.loads((run / "run.json").read_text()) | {"init_from": model, **choices, "pretrained": noted}
+    (run / "run.json").write_text(json.dumps(record))
+
+
+def test_runs_that_begin_from_other_models_differ_in_that(tmp_path: Path) -> None:
+    runs = [write_logged_run(tmp_path / name) for name in "abc"]
+    begin_from(runs[0], "runs/news", "0")
+    begin_from(runs[1], "runs/web", "f", init_optimizer=True)
+    data = data_of(*runs)
+    assert [row for row in data["settings"] if row["differs"]] == [
+        {"name": "init_from", "values": ["runs/news", "runs/web", ""], "differs": True},
+        {"name": "init_optimizer", "values": ["false", "true", ""], "differs": True},
+        {"name": "init_extend_vocabulary", "values": ["false", "false", ""], "differs": True},
+    ]
+    assert len(data["settings"]) == 6
+
+
+def test_the_model_from_which_a_run_began_is_a_result(tmp_path: Path) -> None:
+    runs = [write_logged_run(tmp_path / name) for name in "abc"]
+    begin_from(runs[0], "runs/news", "0")
+    finish(runs[1], GOOD, pretrained={"weights": "runs/web/model.safetensors", "sha256": "f" * 64})
+    news, web = "runs/news/model.safetensors\nSHA-256 0000000000…", "runs/web/model.safetensors\nSHA-256 ffffffffff…"
+    assert fact_of(data_of(*runs), "begun from") == [news, web, ""]
+
+
+def test_runs_of_the_same_validation_set_are_compared_with_the_first(tmp_path: Path) -> None:
+    translations = {"bad": BAD, "good": GOOD, "the same": BAD}
+    runs = [finish(write_logged_run(tmp_path / name), texts) for name, texts in translations.items()]
+    better, same = data_of(*runs)["paired"]
+    assert (better["baseline"], better["run"], better["sentences"]) == ("bad", "good", 4)
+    assert better["bleu"] == pytest.approx(100)
+    assert better["baselineBleu"] < 20
+    assert 0 < better["p"] < 0.05
+    assert "|bs:1000|" in better["signature"]
+    assert (same["run"], same["p"], same["bleu"]) == ("the same", None, better["baselineBleu"])
+
+
+def test_another_validation_set_is_not_compared(tmp_path: Path) -> None:
+    runs = [finish(write_logged_run(tmp_path / name), GOOD) for name in ("a", "b")]
+    path = runs[1] / "translations.jsonl"
+    path.write_text(path.read_text().replace("three", "four"))
+    assert data_of(*runs)["paired"] == []
+
+
+def test_a_run_of_an_earlier_version_is_shown_without_what_it_lacks(tmp_path: Path) -> None:
+    log = [{k: v for k, v in line.items() if k not in ("peak_memory", "samples", "seconds", "time")} for line in LOG]
+    run = write_logged_run(tmp_path / "old", log)
+    (run / "run.json").unlink()
+    data = data_of(run)
+    assert "Peak memory" not in [panel["title"] for panel in data["panels"]]
+    assert panel_of(data, "Loss")["curves"][0][0]["seconds"] is None
+    assert data["runs"][0]["state"] == "update 40: still training, or interrupted"
+    assert data["samples"] == data["settings"] == []
+
+
+def test_numbers_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
+    log = [training_line(10), training_line(20, loss=float("nan"), gradient_norm=float("inf")), training_line(30)]
+    data = data_of(write_logged_run(tmp_path / "run", [*log, validation_line(30, perplexity=float("inf"))]))
+    assert panel_of(data, "Loss")["curves"][0][0]["steps"] == [10, 30]
+    assert panel_of(data, "Norm of the gradient")["curves"][0][0]["steps"] == [10, 30]
+    assert "Perplexity" not in [panel["title"] for panel in data["panels"]]
+
+
+def test_the_score_of_a_parser_is_f1(tmp_path: Path) -> None:
+    lines = [validation_line(step, f1=step * 1.5) for step in (20, 40)]
+    for line in lines:
+        del line["bleu"]
+    data = data_of(write_logged_run(tmp_path / "parser", [training_line(20), *lines]))
+    assert panel_of(data, "F1 of brackets")["curves"][0][0]["values"] == [30, 60]
+    assert fact_of(data, "best score in training (greedy)")[0].startswith("F1 60.00, update 40\n")
+
+
+def test_a_line_that_is_being_written_is_left_out_and_corrupt_ones_are_counted(run: Path, logged: list[str]) -> None:
+    path = run / "metrics.jsonl"
+    path.write_text(path.read_text() + '{"kind": "training", "st')
+    assert panel_of(data_of(run), "Speed")["curves"][0][0]["steps"] == [10, 20, 30, 40]
+    assert logged == []
+    path.write_text("nonsense\n[1]\n" + path.read_text())
+    assert panel_of(data_of(run), "Speed")["curves"][0][0]["steps"] == [10, 20, 30, 40]
+    assert logged == [f"warning: {path}: 2 lines are corrupt and left out"]
+
+
+def test_runs_are_named_by_as_few_folders_as_tell_them_apart(tmp_path: Path) -> None:
+    runs = [write_logged_run(tmp_path / name) for name in ("a/run", "b/run", "b/other")]
+    assert [run.name for run in read_runs(runs)] == ["a/run", "b/run", "b/other"]
+    assert [run.name for run in read_runs(runs[1:])] == ["run", "other"]
+
+
+def test_directories_that_are_no_run_have_an_error_with_the_remedy(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "absent"):
+        with pytest.raises(ReportError, match=rf"{name}: holds no training run \(neither run.json nor metrics.jsonl\)"):
+            read_runs([tmp_path / name])
+    with pytest.raises(ReportError, match="mine: is named twice"):
+        read_runs([run, run.parent / "." / "mine"])
+    (run / "metrics.jsonl").write_text("")
+    with pytest.raises(ReportError, match=r"mine: has logged nothing yet; .* training\.log_every updates"):
+        read_runs([run])

@@ -1,0 +1,311 @@
+"""The API: what clients of LibreTranslate send and get, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from threading import Event
+from typing import Any
+
+import pytest
+from serving import ScriptedTranslator, client_of, form, small_translator
+from waiting import TIME_LIMIT
+
+from minitransformer import Transformer, Translator
+from minitransformer.extras.serve import word_attention
+from minitransformer.extras.serve.translation_queue import TranslationQueue
+from minitransformer.inference.attention import attention_weights, without_key
+from minitransformer.inference.search import SearchConfig
+
+JSON_BODY = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with client_of(ScriptedTranslator()) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Any]:
+    with client_of(small_translator()) as client:
+        yield client
+
+
+def test_a_model_translates(real: Any) -> None:
+    (expected,) = small_translator().n_best(["one two"], SearchConfig(beam=4, n_best=3, max_factor=3), n_threads=1)
+    answer = real.post("/translate", json=form("one two", alternatives=2)).json()
+    assert [answer["translatedText"], *answer["alternatives"]] == [t.text for t in expected]
+    assert answer["scores"] == pytest.approx([t.score for t in expected], abs=1e-3)
+
+
+@pytest.mark.parametrize("how", ["json", "data", "files"])
+def test_json_and_both_kinds_of_form(client: Any, how: str) -> None:
+    fields = form("one\n\ntwo")
+    given = {name: (None, value) for name, value in fields.items()} if how == "files" else fields
+    answer = client.post("/translate", **{how: given})
+    assert (answer.status_code, answer.json()) == (200, {"translatedText": "ONE\n\nTWO"})
+
+
+def test_a_list_gives_lists(client: Any) -> None:
+    answer = client.post("/translate", json=form(["one", "", "two\nsix"], alternatives=1)).json()
+    assert answer["translatedText"] == ["ONE", "", "TWO\nSIX"]
+    assert answer["alternatives"] == [["ONE!"], [], ["TWO!\nSIX!"]]
+
+
+@pytest.mark.parametrize("how", ["data", "files"])
+def test_a_form_with_a_field_repeated_is_a_list(client: Any, how: str) -> None:
+    def answer(**fields: Any) -> Any:
+        given = {"data": fields} if how == "data" else {"files": [(n, (None, v)) for n in fields for v in fields[n]]}
+        return client.post("/translate", **given)
+
+    languages = {"source": ["en"], "target": ["de"]}
+    assert answer(q=["one", "two"], **languages).json() == {"translatedText": ["ONE", "TWO"]}
+    assert answer(q=["one"], **(languages | {"target": ["fr", "de"]})).status_code == 400
+
+
+@pytest.mark.parametrize("text", ["<script>alert(1)</script>", "\x00\x1b[31m", "שלום \u202e!", "🙂" * 100, "&lt;b&gt;"])
+def test_any_text_comes_back_as_data(client: Any, text: str) -> None:
+    answer = client.post("/translate", json=form(text))
+    assert answer.json() == {"translatedText": text.upper()}
+    assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"", JSON_BODY, 400),
+        (b"[1]", JSON_BODY, 400),
+        (b"{", JSON_BODY, 400),
+        (b'{"q": "\xff"}', JSON_BODY, 400),
+        (b"[" * 2_000, JSON_BODY, 400),
+        (b"1" * 5_000, JSON_BODY, 400),
+        (b'{"q": "one"}', {"Content-Type": "text/plain"}, 415),
+        (b'{"q": "one"}', {}, 415),
+        (b"q=%ff&source=en&target=de", {"Content-Type": "application/x-www-form-urlencoded"}, 200),
+        (b"&" * 3_000, {"Content-Type": "application/x-www-form-urlencoded"}, 400),
+        (b"a=&" * 3_000, {"Content-Type": "application/x-www-form-urlencoded"}, 400),
+        (b"--x\r\nbroken", {"Content-Type": "multipart/form-data; boundary=x"}, 400),
+        (b"--x", {"Content-Type": "multipart/form-data"}, 400),
+        (b" " * 100_000, JSON_BODY, 413),
+    ],
+    ids=range(14),
+)
+def test_any_body_is_answered(client: Any, body: bytes, headers: dict[str, str], status: int) -> None:
+    answer = client.post("/translate", content=body, headers=headers)
+    assert answer.status_code == status
+    assert ("error" in answer.json()) == (status != 200)
+
+
+def test_a_file_in_a_form_is_refused(client: Any) -> None:
+    answer = client.post("/translate", data={"source": "en", "target": "de"}, files={"q": ("name.txt", b"one")})
+    assert (answer.status_code, "error" in answer.json()) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "status"), [("a " * 21, 413), ("a\n" * 99, 413), ("a" * 201, 413), ("a" * 200, 200), (" \n" * 99, 200)]
+)
+def test_limits_of_length(text: str, status: int) -> None:
+    with client_of(ScriptedTranslator(), tokens_waiting=1_000) as client:
+        assert client.post("/translate", json=form(text)).status_code == status
+
+
+def test_a_failure_is_one_message_without_the_text(client: Any, logged: list[str]) -> None:
+    answer = client.post("/translate", json=form("fail secretly"))
+    assert (answer.status_code, answer.json()) == (500, {"error": "the translation failed"})
+    assert [line for line in logged if "secretly" in line] == []
+    assert logged[0] == "warning: a request failed: FloatingPointError"
+
+
+def test_what_is_asked_before_the_first_text(client: Any) -> None:
+    english, german = client.get("/languages").json()
+    assert english == {"code": "en", "name": "English", "targets": ["de"]}
+    assert german["targets"] == []
+    assert client.get("/health").json() == {"status": "ok"}
+    settings = client.get("/frontend/settings").json()
+    assert (settings["charLimit"], settings["keyRequired"]) == (200, False)
+    assert settings["language"]["target"] == {"code": "de", "name": "German"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("POST", "/detect", 501), ("GET", "/translate", 405), ("GET", "/nowhere", 404), ("POST", "/", 405),
+     ("GET", "/../pyproject.toml", 404)],
+)  # fmt: skip
+def test_what_is_not_there_is_refused_in_json(client: Any, method: str, path: str, status: int) -> None:
+    answer = client.request(method, path)
+    assert (answer.status_code, list(answer.json())) == (status, ["error"])
+
+
+@pytest.mark.parametrize("path", ["/", "/page.js", "/page.css", "/languages", "/metrics", "/nowhere"])
+def test_every_answer_has_the_headers_and_no_cookie(client: Any, path: str) -> None:
+    headers = client.get(path).headers
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
+    assert "unsafe" not in policy
+    assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+    assert headers["cache-control"] == "no-store"
+    assert not {"set-cookie", "access-control-allow-origin"} & set(headers)
+
+
+def test_the_page_names_its_languages_and_no_other_address(client: Any) -> None:
+    page = client.get("/").text
+    assert 'data-source="en" data-target="de" data-alternatives="3"' in page
+    for text in (page, client.get("/page.js").text, client.get("/page.css").text):
+        assert not any(word in text for word in ("http:", "https:", "//cdn", "@import", "innerHTML", "style="))
+
+
+def test_a_name_that_leads_to_this_machine_is_refused_if_the_server_is_for_it_alone() -> None:
+    with client_of(ScriptedTranslator(), local_only=True) as client:
+        hosts = {"localhost:5000": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example:5000": 403}
+        for host, status in hosts.items():
+            headers = {"Host": host, "Origin": f"http://{host}"}
+            answer = client.post("/translate", json=form("one"), headers=headers)
+            assert answer.status_code == status
+        assert answer.json()["error"] == (
+            "only pages of the server's own origin on this machine may ask;"
+            " this one is of http://evil.example:5000, and asks evil.example:5000"
+        )
+        assert client.post("/translate", json=form("one"), headers={"Host": "evil.example"}).status_code == 200
+
+
+def test_pages_of_other_origins_are_refused_unless_allowed(client: Any) -> None:
+    for origin, status in (("http://testserver", 200), ("https://evil.example", 403), ("null", 403)):
+        answer = client.post("/translate", json=form("one"), headers={"Origin": origin})
+        assert answer.status_code == status
+        assert status == 200 or f"this one is of {origin}, and asks testserver" in answer.json()["error"]
+    with client_of(ScriptedTranslator(), allowed_origins=("https://good.example",)) as open_to_one:
+        for origin, status in (("https://good.example", 200), ("https://evil.example", 403)):
+            answer = open_to_one.post("/translate", json=form("one"), headers={"Origin": origin})
+            assert answer.status_code == status
+            allowed = answer.headers.get("access-control-allow-origin")
+            assert allowed == (origin if status == 200 else None)
+        asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+        preflight = open_to_one.options("/translate", headers={"Origin": "https://good.example", **asked})
+        assert preflight.status_code == 200
+    with client_of(ScriptedTranslator(), allowed_origins=("*",)) as open_to_all:
+        answer = open_to_all.post("/translate", json=form("one"), headers={"Origin": "null"})
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "*")
+
+
+def test_a_page_of_an_allowed_origin_can_read_refusals() -> None:
+    origin = "https://good.example"
+    with client_of(ScriptedTranslator(), tokens_per_minute=20, allowed_origins=(origin,)) as client:
+        answers = [client.post("/translate", json=form("fail"), headers={"Origin": origin}) for _ in range(3)]
+    assert {answer.status_code for answer in answers} == {429, 500}
+    for answer in answers:
+        assert answer.headers["access-control-allow-origin"] == origin
+        assert answer.headers["access-control-expose-headers"] == "Retry-After"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"), [("/translate", form("one")), ("/attention", {"q": "one two", "translation": "eins zwei"})]
+)
+def test_a_client_that_asks_for_too_much_is_told_when_to_come_back(path: str, fields: dict[str, Any]) -> None:
+    with client_of(small_translator(), tokens_per_minute=40) as client:
+        statuses = [(answer := client.post(path, json=fields)).status_code for _ in range(12)]
+        assert statuses[0] == 200
+        assert statuses[-1] == 429
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
+        assert answer.json() == {"error": "Slowdown: 40 tokens per 1 minute"}
+        assert client.get("/health").status_code == 200
+
+
+def test_a_text_of_more_tokens_than_a_minute_has_is_refused_for_ever() -> None:
+    with client_of(ScriptedTranslator(), tokens_per_minute=13) as client:
+        answer = client.post("/translate", json=form("one"))
+    assert (answer.status_code, answer.json()["error"]) == (
+        413, "Invalid request: it may cost 14 tokens; send less text at once",
+    )  # fmt: skip
+
+
+def fill(queue: TranslationQueue) -> Event:
+    """Make the queue busy and full, until the event is set."""
+    has_begun, may_go_on = Event(), Event()
+
+    def wait() -> None:
+        has_begun.set()
+        assert may_go_on.wait(TIME_LIMIT)
+
+    queue.call(wait, 20)
+    assert has_begun.wait(TIME_LIMIT)
+    queue.translate(["a"] * 8, [40] * 8, 1)
+    queue.max_tokens = 8 * 40
+    return may_go_on
+
+
+def test_a_full_queue_is_status_503() -> None:
+    with client_of(small_translator()) as client:
+        may_go_on = fill(client.queue)
+        for path, fields in (
+            ("/translate", form("one")),
+            ("/attention", {"q": "one", "translation": "eins"}),
+        ):
+            answer = client.post(path, json=fields)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert (client.get("/ready").status_code, client.get("/health").status_code) == (503, 200)
+        assert "minitransformer_waiting 8.0" in client.get("/metrics").text
+        may_go_on.set()
+
+
+def test_an_idle_server_is_ready(client: Any) -> None:
+    answer = client.get("/ready")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+def test_a_stopping_server_is_status_503() -> None:
+    with client_of(ScriptedTranslator()) as client:
+        assert client.queue.close(TIME_LIMIT)
+        answer = client.post("/translate", json=form("one"))
+        assert (answer.status_code, answer.json()) == (503, {"error": "the server is stopping"})
+        for path in ("/health", "/ready"):
+            answer = client.get(path)
+            assert (answer.status_code, answer.json()) == (503, {"error": "the server is stopping"})
+
+
+def test_metrics_count_requests_by_path_and_status_and_hold_no_text() -> None:
+    with client_of(ScriptedTranslator()) as client:
+        client.post("/translate", json=form(["private words", "two"]))
+        client.post("/translate", json={})
+        client.get("/private-path")
+        text = client.get("/metrics").text
+    assert 'minitransformer_requests_total{path="/translate",status="200"} 1.0' in text
+    assert 'minitransformer_requests_total{path="/translate",status="400"} 1.0' in text
+    assert 'minitransformer_requests_total{path="other",status="404"} 1.0' in text
+    assert "minitransformer_batch_sentences_sum 2.0" in text
+    assert "private" not in text
+
+
+def test_attention_between_words_is_that_between_their_pieces(real: Any) -> None:
+    translator, source, target = small_translator(), "seven three one", "sieben eins"
+    tokenizer = translator.tokenizer
+    pieces = tokenizer.source_pieces(source), tokenizer.target.encode(target, out_type=str)
+    assert len(pieces[0]) > 3, "some word has several pieces"
+    ids = tokenizer.encode_source([source])[0], tokenizer.encode_target([target])[0]
+    weights = without_key(attention_weights(translator.model, *ids).encoder_decoder[0].mean(0), -1)
+    word_of = [[sum(p.startswith("▁") for p in side[: i + 1]) - 1 for i in range(len(side))] for side in pieces]
+    expected = [[0.0] * 3 for _ in range(2)]
+    for t, query in enumerate(word_of[1]):
+        for s, key in enumerate(word_of[0]):
+            expected[query][key] += float(weights[t, s]) / word_of[1].count(query)
+    answer = real.post("/attention", json={"q": source, "translation": target}).json()
+    assert (answer["source"], answer["translation"]) == (source.split(), target.split())
+    for row, wanted in zip(answer["weights"], expected, strict=True):
+        assert row == pytest.approx(wanted, abs=1e-3)
+
+
+def test_a_text_beyond_the_positions_of_the_model_has_no_attention() -> None:
+    translator = small_translator()
+    config = replace(translator.model.config, positions="learned", max_positions=6)
+    with client_of(Translator(Transformer(config), translator.tokenizer)) as client:
+        for text in ("one", "one two three four five six"):
+            answer = client.post("/attention", json={"q": "one", "translation": text})
+            assert answer.status_code == (200 if text == "one" else 413)
+
+
+def test_attention_of_nothing_and_of_too_much(real: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = real.post("/attention", json={"q": " ", "translation": " "})
+    assert empty.json() == {"source": [], "translation": [], "weights": []}
+    assert real.post("/attention", json={"q": "one"}).status_code == 400
+    monkeypatch.setattr(word_attention, "MOST_TOKENS", 2)
+    assert real.post("/attention", json={"q": "one two three", "translation": "eins"}).status_code == 413

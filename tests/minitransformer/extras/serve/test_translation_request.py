@@ -1,0 +1,107 @@
+"""Requests and answers in LibreTranslate's words."""
+
+from __future__ import annotations
+
+import contextlib
+import string
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from serving import LANGUAGES, form
+
+from minitransformer.extras.serve.translation_request import (
+    Limits,
+    RequestError,
+    TranslationRequest,
+    answer_of,
+    request_of,
+)
+from minitransformer.inference.translator import Translation
+
+LIMITS = Limits(characters=20, alternatives=3)
+
+
+def test_a_text_and_a_list_of_texts() -> None:
+    assert request_of(form("one\ntwo "), LANGUAGES, LIMITS) == TranslationRequest(("one\ntwo ",), False)
+    assert request_of(form(["one", ""]), LANGUAGES, LIMITS) == TranslationRequest(("one", ""), True)
+    assert request_of(form("one", alternatives="2", format="text", api_key="x"), LANGUAGES, LIMITS).alternatives == 2
+    assert request_of({"q": "one", "source": "EN", "target": "De"}, LANGUAGES, LIMITS).texts == ("one",)
+
+
+def test_lines_are_those_of_every_kind_of_line_end() -> None:
+    assert TranslationRequest((" one\r\n\r\ntwo\u2028three\n", ""), True).lines == [["one", "", "two", "three"], []]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "message"),
+    [
+        ({}, 400, "missing source"),
+        ({"source": "en"}, 400, "missing target"),
+        ({"source": "en", "target": "de"}, 400, "missing q"),
+        (form(""), 400, "missing q"),
+        (form([]), 400, "missing q"),
+        (form(5), 400, "must be a string"),
+        (form(["one", None]), 400, "must be a string"),
+        (form({"a": 1}), 400, "must be a string"),
+        (form("x" * 21), 413, r"\(21\) exceeds text limit \(20\)"),
+        (form(["x" * 11, "y" * 10]), 413, r"\(21\) exceeds"),
+        (form("a\ud800"), 400, "surrogate"),
+        (form("one") | {"source": "auto"}, 400, "no language is detected here; send en"),
+        (form("one") | {"source": "fr"}, 400, "fr is not supported: the source language here is en"),
+        (form("one") | {"target": "auto"}, 400, "auto is not supported: the target language here is de"),
+        (form("one") | {"target": ["de"]}, 400, "is not supported"),
+        (form("one") | {"target": "\ud800" + "x" * 99}, 400, "^.x{19} is not supported"),
+        (form("one", format="html"), 400, "html format is not supported"),
+        (form("one", alternatives="many"), 400, "alternatives parameter is not a number"),
+        (form("one", alternatives=[1]), 400, "is not a number"),
+        (form("one", alternatives=float("inf")), 400, "is not a number"),
+        (form("one", alternatives=4), 400, "between 0 and 3"),
+        (form("one", alternatives=-1), 400, "between 0 and 3"),
+    ],
+)
+def test_wrong_requests_are_refused_with_a_reason(fields: dict[str, Any], status: int, message: str) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
+        request_of(fields, LANGUAGES, LIMITS)
+    assert caught.value.status == status
+    caught.value.message.encode()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["q", "format", "alternatives", "target"]), JSON))
+def test_any_fields_are_understood_or_refused(fields: dict[str, Any]) -> None:
+    with contextlib.suppress(RequestError):
+        found = request_of({"source": "en", "target": "de"} | fields, LANGUAGES, LIMITS)
+        assert all(isinstance(text, str) for text in found.texts)
+        assert sum(map(len, found.texts)) <= 20
+        assert 0 <= found.alternatives <= 3
+
+
+def test_a_body_holds_any_text_of_the_allowed_length() -> None:
+    """JSON writes an emoji in 12 bytes, as does a form."""
+    assert Limits(characters=10_000, alternatives=0).body_bytes > 12 * 10_000 + len(string.printable)
+
+
+BEST, SECOND, THIRD = Translation("A", -1, -0.5), Translation("B", -2, -1.5), Translation("C", -3, -2.5)
+
+
+def test_an_answer_has_the_shape_of_its_request() -> None:
+    assert answer_of(TranslationRequest(("a",), False), [[[BEST]]]) == {"translatedText": "A"}
+    assert answer_of(TranslationRequest(("a", "b"), True), [[[BEST]], [[SECOND]]]) == {"translatedText": ["A", "B"]}
+    assert answer_of(TranslationRequest(("a",), False, 2), [[[BEST, SECOND, THIRD]]]) == {
+        "translatedText": "A", "alternatives": ["B", "C"], "scores": [-0.5, -1.5, -2.5],
+    }  # fmt: skip
+
+
+def test_an_alternative_of_several_lines_is_the_next_best_of_each() -> None:
+    found = [[BEST, SECOND], [], [THIRD]]
+    assert answer_of(TranslationRequest(("a\n\nc",), False, 1), [found]) == {
+        "translatedText": "A\n\nC", "alternatives": ["B\n\nC"], "scores": [-3.0, -4.0],
+    }  # fmt: skip

@@ -1,0 +1,125 @@
+"""BLEU and chrF: published figures of published translations to their last digit, and what a score says of itself."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import os
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minitransformer.inference.bleu import bleu, chrf
+
+DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
+OUTPUTS, REFERENCES = DATA / "wmt-system-outputs", DATA / "wmt-newstest"
+needs_data = pytest.mark.skipif(
+    not (OUTPUTS.exists() and REFERENCES.exists()),
+    reason=f"{OUTPUTS} or {REFERENCES} is absent; set MINITRANSFORMER_DATA to the folder that holds them",
+)
+
+CAT, MAT = "The cat sat on the mat .", "There is a cat on the mat ."
+
+
+def published() -> list[dict[str, str]]:
+    """The rows of the table of figures."""
+    with (OUTPUTS / "scores.tsv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+@cache
+def lines(path: Path) -> list[str]:
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        return [line.removesuffix("\n") for line in file]
+
+
+def reference_sets(testset: str) -> list[list[str]]:
+    """ "newstest2013.en-de" has one set of references; "generaltest2022.en-de ref …" has A, B, or all of them."""
+    name, _, wanted = testset.partition(" ref ")
+    test, target = name.split(".")[0], name[-2:]
+    if not wanted:
+        return [lines(REFERENCES / f"{test}.{target}.gz")]
+    return [lines(REFERENCES / f"{name}.ref{one}.{target}.gz") for one in ("AB" if wanted == "all" else wanted)]
+
+
+def rounded_like(value: float, printed: str) -> Decimal:
+    """To as many decimals as were printed."""
+    return Decimal(value).quantize(Decimal(printed))
+
+
+@needs_data
+def test_the_table_has_ten_figures_with_one_and_with_two_sets_of_references() -> None:
+    assert len(published()) == 10
+    assert [len(reference_sets(row["testset"])) for row in published()] == [1, 1, 1, 1, 1, 1, 2, 1, 1, 2]
+
+
+@needs_data
+@pytest.mark.parametrize("number", range(10))
+def test_every_published_score_is_ours_to_its_last_digit(number: int) -> None:
+    row = published()[number]
+    name = row["testset"].partition(" ref ")[0]
+    hypotheses = lines(OUTPUTS / f"{name}.{row['system']}.{name[-2:]}.gz")
+    score = bleu(hypotheses, reference_sets(row["testset"]))
+    for column in ("published_bleu", "sacrebleu_2.6.0_13a_cased"):
+        assert rounded_like(score.value, row[column]) == Decimal(row[column]), (row, column)
+
+
+@needs_data
+def test_the_order_of_reference_sets_does_not_matter_and_each_of_them_helps() -> None:
+    hypotheses = lines(OUTPUTS / "generaltest2022.en-de.PROMT.de.gz")[:300]
+    a, b = (lines[:300] for lines in reference_sets("generaltest2022.en-de ref all"))
+    assert bleu(hypotheses, [a, b]).value == bleu(hypotheses, [b, a]).value
+    assert bleu(hypotheses, [a, b]).value > max(bleu(hypotheses, [a]).value, bleu(hypotheses, [b]).value)
+
+
+def test_bleu_worked_out_by_hand() -> None:
+    """They share "cat on the mat .": 5 of 7 words, 3 of 6 pairs, 2 of 5 triples, 1 of 4 fours; 7 words stand for 8."""
+    by_hand = 100 * math.exp(1 - 8 / 7) * (5 / 7 * 3 / 6 * 2 / 5 * 1 / 4) ** 0.25
+    assert bleu([CAT], [[MAT]]).value == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_a_translation_that_is_its_reference_scores_100() -> None:
+    assert bleu([CAT, MAT], [[CAT, MAT]]).value == pytest.approx(100, abs=1e-9)
+    assert chrf([CAT, MAT], [[CAT, MAT]]).value == pytest.approx(100, abs=1e-9)
+
+
+def test_a_translation_that_shares_no_word_scores_0() -> None:
+    assert bleu(["a b c d e"], [["v w x y z"]]).value == 0
+    assert chrf(["aaaa"], [["zzzz"]]).value == 0
+
+
+def test_case_counts_unless_lowercase_is_asked_for() -> None:
+    assert bleu([CAT.upper()], [[CAT]]).value < 20
+    assert bleu([CAT.upper()], [[CAT]], lowercase=True).value == pytest.approx(100, abs=1e-9)
+
+
+def test_a_score_carries_name_signature_and_details() -> None:
+    one, two = bleu([CAT], [[CAT]]), bleu([CAT], [[CAT], [MAT]], lowercase=True)
+    assert one.name == "BLEU"
+    assert one.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.")
+    assert two.signature.startswith("nrefs:2|case:lc|eff:no|tok:13a|smooth:exp|version:2.")
+    assert chrf([CAT], [[CAT]]).signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.")
+    assert str(one) == f"{one.detail}  [{one.signature}]"
+    assert one.detail.startswith("BLEU = 100.00 100.0/100.0/100.0/100.0 (BP = 1.000 ratio = 1.000 hyp_len = 7 ref_len")
+
+
+@pytest.mark.parametrize("score", [bleu, chrf])
+def test_a_set_of_references_of_another_length_is_named(score: Any) -> None:
+    with pytest.raises(ValueError, match="^reference set 2 has 1 lines, but there are 2 hypotheses$"):
+        score([CAT, MAT], [[CAT, MAT], [CAT]])
+
+
+@pytest.mark.parametrize("score", [bleu, chrf])
+def test_nothing_to_score_is_an_error(score: Any) -> None:
+    with pytest.raises(ValueError, match="^there are no hypotheses to score$"):
+        score([], [[]])
+
+
+@pytest.mark.parametrize("score", [bleu, chrf])
+def test_nothing_to_score_against_is_an_error(score: Any) -> None:
+    with pytest.raises(ValueError, match="^there are no references to score against$"):
+        score([CAT], [])
