@@ -101,6 +101,8 @@ class Option:
     def _help(self) -> str:
         if self.default is MISSING:
             return f"{self.help} (required)"
+        if self.default is None:  # the help says what this means
+            return self.help
         words = " ".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
         return f"{self.help} (default: {words or 'none'})"
 
