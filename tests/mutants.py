@@ -107,8 +107,10 @@ TESTS = {  # the nearest first: it kills most
     ),
     "minitransformer/training/validation.py": f"{STAGES} {LOOP} {TRAINER} {RUN}/test_lost_directory.py",
     "minitransformer/training/interrupt.py": f"{TRAINER} {LOOP}",
-    "minitransformer/inference/beam.py": f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py",
-    "minitransformer/inference/device_search.py": f"{SEARCH}/test_device_search.py",
+    "minitransformer/inference/beam.py": (
+        f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py {SEARCH}/test_prefix.py"
+        " tests/autograd/test_device_search.py"
+    ),
     "minitransformer/inference/search.py": f"{SEARCH}/test_beam.py",
     "minitransformer/inference/cache.py": f"{SEARCH}/test_invariance.py {MODEL}/test_packing.py",
     "parallel/communicator.py": f"{TREE} {TRAINER}",

@@ -7,23 +7,20 @@ how many models answer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
-from typing import TypeAlias
 
 import numpy as np
 
-from autograd import AttentionMask, Tensor, namespace, to_device
-from autograd.array import Array, IntArray
+from autograd import Tensor, namespace, to_device
+from autograd.array import Array, IntArray, device_of
 from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import top
 from minitransformer.inference.cache import LayerCache, Memory
 from minitransformer.model.batch import Ids, pack_sequences
-from minitransformer.model.masks import self_attention_mask
+from minitransformer.model.masks import cached_mask, cached_mask_on_device, self_attention_mask
 from minitransformer.model.positions import SamePosition
 from minitransformer.model.transformer import Transformer
-
-CachedMask: TypeAlias = Callable[[Array, int, int, int | None], AttentionMask]  # see ``cached_mask``
 
 
 class ModelState:
@@ -37,14 +34,17 @@ class ModelState:
         self.memory = Memory(model.decoder.memory(encoded), source)
         self.caches = [LayerCache(len(sources), beam) for _ in model.decoder.layers]
 
-    def decode(
-        self, newest: Array, positions: IntArray | SamePosition, cache_index: Array, cached_mask: CachedMask
-    ) -> Tensor:
-        """Compute the decoder's output (S·k, D) at the newest token (S·k,) of every hypothesis."""
-        mask = cached_mask(cache_index, self.beam, self.caches[0].next_capacity, self.model.config.neighbourhood)
+    def decode(self, newest: Array, cache_index: Array) -> Tensor:
+        """Compute the decoder's output (S·k, D) at the newest token (S·k,) of every hypothesis.
+
+        Args:
+            cache_index: see ``cached_mask``; on the host, or on the model's device.
+        """
+        make_mask = cached_mask if device_of(cache_index) == "cpu" else cached_mask_on_device
+        mask = make_mask(cache_index, self.beam, self.caches[0].next_capacity, self.model.config.neighbourhood)
         return self.model.decode(
             newest,
-            positions,
+            SamePosition(cache_index.shape[2] - 1, len(newest)),
             self.memory.keys_values,
             mask,
             self.memory.mask(cache_index.shape[1]),
@@ -71,11 +71,9 @@ class Predictor:
         self.states = [ModelState(model, sources, beam) for model in models]
         self.device = models[0].device
 
-    def decode(
-        self, newest: Array, positions: IntArray | SamePosition, cache_index: Array, cached_mask: CachedMask
-    ) -> list[Tensor]:
+    def decode(self, newest: Array, cache_index: Array) -> list[Tensor]:
         """Compute each model's output (S·k, D) at the newest token (S·k,) of every hypothesis."""
-        return [state.decode(newest, positions, cache_index, cached_mask) for state in self.states]
+        return [state.decode(newest, cache_index) for state in self.states]
 
     def top_k(self, decoded: Sequence[Tensor], *, n: int, forbidden: Array) -> tuple[Array, Array]:
         """Return log p (nats) and ids of the n best next tokens that are not forbidden, best first, on the device.

@@ -26,7 +26,6 @@ from minitransformer.inference.search import (
     forbidden_tokens,
 )
 from minitransformer.model.batch import Ids
-from minitransformer.model.masks import cached_mask
 from minitransformer.model.symbols import END, START
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import require_wanted
@@ -121,9 +120,8 @@ class _SamplingSearch(Search):
         numbers: Sequence[int], constraint: Constraint | None, advance: Advance, n_given: Sequence[int] | None,
         wanted: Wanted | None,
     ) -> None:  # fmt: skip
-        super().__init__(models, sources, config, n_given, wanted)
-        self.sampling, self.constraint, self.advance = sampling, constraint, advance
-        self.never_generated, shape = self.never(), (len(sources), config.n_best)
+        super().__init__(models, sources, config, constraint, advance, n_given, wanted)
+        self.sampling, self.never_generated, shape = sampling, self.never(), (len(sources), config.n_best)
         longest = int(self.max_lengths.max())
         self.uniforms = np.stack([_uniforms(sampling.seed, number, config.n_best, longest) for number in numbers])
         self.ids: IntArray = np.full((*shape, 1), START)
@@ -148,16 +146,14 @@ class _SamplingSearch(Search):
         """Compute log p (S·n, W) of the next token of every sample."""
         n_sentences, n, _ = self.ids.shape
         slots = np.broadcast_to(np.arange(n)[:, None], (n_sentences, n, length))  # a sample keeps its own keys
-        newest = self.ids[:, :, -1].ravel()
-        decoded = self.predictor.decode(newest, np.full(len(newest), length - 1), slots, cached_mask)
+        decoded = self.predictor.decode(self.ids[:, :, -1].ravel(), slots)
         return to_host(self.predictor.log_probabilities(decoded)).astype(np.float64)
 
     def _draw(self, log_p: FloatArray, length: int) -> None:
         n_sentences, n, _ = self.ids.shape
         last = np.repeat(self.max_lengths[self.sentences] <= length, n)
-        forbidden = np.broadcast_to(
-            forbidden_tokens(self.never_generated, self.constraint, last), (len(last), log_p.shape[1])
-        )
+        forbidden = forbidden_tokens(self.never_generated, self.constraint, last if last.any() else None)
+        forbidden = np.broadcast_to(forbidden, log_p.shape)
         tokens: IntArray = np.full(len(last), END)
         numbers = self.uniforms[:, :, length - 1].ravel()
         usable = ~np.isnan(log_p).any(axis=1)  # a sample with NaN ends, and is no hypothesis

@@ -1,4 +1,4 @@
-"""Settings, results and errors of a search, and the state that the search of beam.py and the one on a GPU share."""
+"""Settings, results and errors of a search, and what beam search and sampling share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, Protocol, TypeAlias, get_args
 
 import numpy as np
 
-from autograd.array import BoolArray, IntArray
+from autograd import namespace, to_device
+from autograd.array import Array, BoolArray, IntArray, device_of
 from minitransformer.config import ConfigError, ModelConfig, Normalisation
 from minitransformer.inference.predictor import Predictor
 from minitransformer.model.batch import Ids
@@ -107,25 +108,23 @@ class Constraint(Protocol):
 
 
 class Search:
-    """The parts of a search that do not depend on the device: models, limits and forbidden tokens."""
+    """What beam search and sampling share: models, limits, the constraint, and the caller's two functions."""
 
     def __init__(
         self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig,
-        n_given: Sequence[int] | None = None, wanted: Wanted | None = None,
+        constraint: Constraint | None, advance: Advance, n_given: Sequence[int] | None, wanted: Wanted | None,
     ) -> None:  # fmt: skip
         self.config, self.predictor = config, Predictor(models, sources, config.beam)
+        self.constraint, self.advance, self._ask_wanted = constraint, advance, wanted
         self.n_target_words = models[0].config.vocabulary_size
         self.sentences = np.arange(len(sources))  # indices of the sources in the state, in its order
         n_words = np.array([len(source) for source in sources], np.int64)
         longest = n_words if n_given is None else np.maximum(n_words, n_given)
         self.max_lengths = config.greatest_lengths(longest)  # (sources,)
-        self.is_wanted: BoolArray = np.ones(len(sources), np.bool_)  # (sources,)
-        self._ask_wanted = wanted
         for model in models:
             if model.config.positions == "learned":  # a table of limited length
                 self.max_lengths = np.minimum(self.max_lengths, model.config.longest_sentence)
-        self.n_candidates = 2 * config.beam if config.beam > 1 else 1
-        """Continuations of a sentence that are ranked: no more of one hypothesis can be among the best."""
+        self.is_wanted: BoolArray = np.ones(len(sources), np.bool_)  # (sources,)
 
     def update_wanted(self) -> None:
         """Mark the sources that are no longer wanted; they stay marked."""
@@ -153,15 +152,16 @@ class Search:
         return never
 
 
-def forbidden_tokens(never: BoolArray, constraint: Constraint | None, last: BoolArray) -> BoolArray:
+def forbidden_tokens(never: Array, constraint: Constraint | None, last: Array | None) -> Array:
     """Return which tokens may not come next: (rows, W), or (1, W) if these are the same for every hypothesis.
 
     Args:
-        never: tokens that are never generated (1, W).
-        last: hypotheses (rows,) that have their greatest length with the next token, which must be the end symbol.
+        never: tokens that are never generated (1, W); the result is on its device.
+        last: hypotheses (rows,) that have their greatest length with the next token, which must be the end symbol; None
+            if there are none.
     """
-    forbidden: BoolArray = never if constraint is None else never | constraint.forbidden()
-    if last.any():
-        all_but_end = np.arange(never.shape[1]) != END
-        forbidden = np.where(last[:, None], all_but_end, forbidden)
-    return forbidden
+    forbidden = never if constraint is None else never | to_device(constraint.forbidden(), device_of(never))
+    if last is None:
+        return forbidden
+    xp = namespace(never)
+    return xp.where(last[:, None], xp.arange(never.shape[1]) != END, forbidden)

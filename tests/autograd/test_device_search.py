@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import fake_cuda
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from searching import SEEDS, TINY, VARIANTS, W
+from searching import SOURCES as DRAWN_SOURCES
 
 from autograd import to_host
 from autograd.array import ReadLater
 from minitransformer import ModelConfig, Transformer
+from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.inference.attention import source_attention_weights
-from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
-from minitransformer.inference.device_search import STEPS_BEHIND
-from minitransformer.inference.prefix import Prefix, PrefixConstraint
+from minitransformer.inference.beam import (
+    REMOVED_AT_ONCE,
+    STEPS_BEHIND,
+    Hypothesis,
+    SearchConfig,
+    SearchError,
+    Wanted,
+    beam_search,
+)
+from minitransformer.inference.predictor import Predictor
+from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint
 from minitransformer.inference.sampling import Sampling, sample
 
 CONFIG = ModelConfig(
@@ -23,17 +37,25 @@ CONFIG = ModelConfig(
 SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12], [], [4], [12, 11], [4] * 13, [7, 3, 9]]
 
 
-def models(seed: int, *, end: float = 0.0) -> tuple[Transformer, Transformer]:
+def models(seed: int, *, end: float = 0.0, config: ModelConfig = CONFIG) -> tuple[Transformer, Transformer]:
     """Return the same random model on both devices; ``end`` is added to the logit of the end symbol."""
-    here, there = (Transformer(CONFIG, seed=seed, dtype="float64", device=device) for device in ("cpu", "cuda"))
+    here, there = (Transformer(config, seed=seed, dtype="float64", device=device) for device in ("cpu", "cuda"))
     for model in (here, there):
         model.parameters.values *= 2.5
-        model.softmax_bias.value[2] += end
+        if model.softmax_bias is not None:
+            model.softmax_bias.value[2] += end
     return here.for_search(), there.for_search()
 
 
 def ids_of(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
     return [[hypothesis.ids for hypothesis in best] for best in found]
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    assert ids_of(found) == ids_of(expected)
+    for some, others in zip(found, expected, strict=True):
+        assert [h.score for h in some] == pytest.approx([h.score for h in others], rel=1e-10)
+        assert [h.log_probability for h in some] == pytest.approx([h.log_probability for h in others], rel=1e-10)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3, 4])
@@ -43,10 +65,7 @@ def test_translations_are_those_of_the_cpu(seed: int, beam: int, n_best: int, cu
     config = SearchConfig(beam, 0.6, n_best, 20)
     expected, found = (beam_search(model, SOURCES, config) for model in (here, there))
     assert len({len(ids) for best in ids_of(expected) for ids in best}) > 2  # sentences end at different steps
-    assert ids_of(found) == ids_of(expected)
-    for some, others in zip(found, expected, strict=True):
-        assert [h.score for h in some] == pytest.approx([h.score for h in others], rel=1e-10)
-        assert [h.log_probability for h in some] == pytest.approx([h.log_probability for h in others], rel=1e-10)
+    assert_same(found, expected)
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -58,8 +77,8 @@ def test_so_are_those_of_an_ensemble(beam: int, cupy: Any) -> None:
 
 
 def test_so_are_translations_whose_beginning_is_given(cupy: Any) -> None:
-    """By the search on the host, as for every constraint."""
-    prefixes = [Prefix("", "", (5, 4)), *[Prefix("", "", ())] * 4, Prefix("", "", (), "▁a")]
+    """The constraint computes on the host, the search on the device."""
+    prefixes = [Prefix("", "", (5, 4)), *[NO_PREFIX] * 4, Prefix("", "", (), "▁a")]
     pieces, lengths = ["", "", "", "▁a", "▁ab", *["b"] * 14], [prefix.n_tokens for prefix in prefixes]
     expected, found = (
         beam_search(model, SOURCES, SearchConfig(3), PrefixConstraint(prefixes, pieces), n_given=lengths)
@@ -67,6 +86,50 @@ def test_so_are_translations_whose_beginning_is_given(cupy: Any) -> None:
     )
     assert ids_of(found) == ids_of(expected)
     assert found[0][0].ids[:2] == (5, 4)
+
+
+def test_so_are_trees(cupy: Any) -> None:
+    vocabulary = BracketVocabulary(
+        [*["<unk>", "<s>", "</s>", "(S", ")S", "(NP", ")NP", "XX", "."], *map(str, range(10))]
+    )
+    words = [["a"] * len(source) for source in SOURCES]
+    config = SearchConfig(6, 0.3, 3, 12)
+    expected, found = (beam_search(model, SOURCES, config, BracketConstraint(vocabulary, words)) for model in models(1))
+    assert len({len(ids) for best in ids_of(expected) for ids in best}) > 2
+    assert ids_of(found) == ids_of(expected)
+
+
+@pytest.mark.parametrize("variant", range(len(VARIANTS)))
+@given(
+    seed=SEEDS, beam=st.sampled_from([1, 2, 4, 5]), n_best=st.integers(1, 5), alpha=st.sampled_from([0.0, 0.6, 1.5]),
+    normalisation=st.sampled_from(["gnmt", "length"]), sources=DRAWN_SOURCES, extra=st.integers(1, 12),
+    given_ids=st.none() | st.lists(st.lists(st.integers(3, W - 1), max_size=3), min_size=4, max_size=4),
+    steps_behind=st.integers(0, 3), removed_at_once=st.sampled_from([0.0, 0.25, 0.7]),
+)  # fmt: skip
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(
+    seed=1, beam=4, n_best=4, alpha=0.6, normalisation="gnmt", sources=[[3], [3, 4, 5, 3], [], [4]], extra=3,
+    given_ids=None, steps_behind=1, removed_at_once=0.25,
+)  # fmt: skip
+def test_so_are_they_however_late_the_host_reads_and_however_few_sentences_it_removes(
+    variant: int, seed: int, beam: int, n_best: int, alpha: float, normalisation: Any, sources: Any, extra: int,
+    given_ids: list[list[int]] | None, steps_behind: int, removed_at_once: float, cupy: Any,
+) -> None:  # fmt: skip
+    config = SearchConfig(beam, alpha, min(n_best, beam), extra, normalisation)
+    counts: dict[str, list[int]] = {}
+
+    def search(model: Transformer) -> list[list[Hypothesis]]:
+        some = None if given_ids is None else [Prefix("", "", tuple(ids)) for ids in given_ids[: len(sources)]]
+        constraint = None if some is None else PrefixConstraint(some, [""] * W)
+        advance = counts.setdefault(model.device, []).append
+        return beam_search(model, sources, config, constraint, advance, some and [each.n_tokens for each in some])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(STEPS_BEHIND, "cuda", steps_behind)
+        patch.setitem(REMOVED_AT_ONCE, "cuda", removed_at_once)
+        expected, found = map(search, models(seed, config=dataclasses.replace(TINY, **VARIANTS[variant])))
+    assert_same(found, expected)
+    assert sum(counts["cpu"]) == sum(counts["cuda"]) == len(sources)
 
 
 def test_so_are_samples_and_the_weights_that_align_words(cupy: Any) -> None:
@@ -97,7 +160,7 @@ def test_no_step_reads_uploads_or_waits_for_itself(beam: int, cupy: Any) -> None
     _, model = models(1, end=-100.0)
     steps = calls_by_step(model, [[4, 5, 6]], SearchConfig(beam, max_extra_tokens=20))
     assert len(steps) == 23
-    for step in steps[1:-1]:  # the first uploads the mask of the sources, the last reads what was found
+    for step in steps[2:-1]:  # the first two upload masks of the sources, the last reads what was found
         assert {name for name, *_ in step} == {"pinned", "event", "wait"}
         assert [name for name, *_ in step].count("wait") == 1
     numbered = [number for step in steps for name, *rest in step if name == "wait" for number in rest]
@@ -105,7 +168,7 @@ def test_no_step_reads_uploads_or_waits_for_itself(beam: int, cupy: Any) -> None
     events = [name for name, *_ in calls]
     assert events.count("event") == len(steps)
     assert numbered == sorted(set(numbered))
-    assert len(numbered) == len(steps) - STEPS_BEHIND  # each reads the flags of the step before
+    assert len(numbered) == len(steps) - STEPS_BEHIND["cuda"]  # each reads the flags of the step before
     assert events.count("read") == 3  # scores, log p and ids, once
 
 
@@ -118,7 +181,7 @@ def test_what_a_search_reads_and_uploads_does_not_grow_with_its_steps(extra: int
     assert len(steps) == 6 + extra
     assert names.count("read") == 2 * 3  # of those that are removed together, and of the rest
     shrinking = [i for i, step in enumerate(steps) if any(name == "upload" for name, *_ in step)]
-    assert shrinking == [0, extra]  # the mask of the sources, then indices of those that stay: of one length
+    assert shrinking == [0, 1, extra]  # masks of the sources for 1 and 4 hypotheses, then indices of those that stay
 
 
 def test_a_wait_is_for_an_earlier_step(cupy: Any) -> None:
@@ -127,7 +190,68 @@ def test_a_wait_is_for_an_earlier_step(cupy: Any) -> None:
     steps = calls_by_step(model, [[4, 5]], SearchConfig(2, max_extra_tokens=9))
     recorded = [name for step in steps for name, *_ in step]
     first = recorded.index("wait")
-    assert recorded[:first].count("event") == 1 + STEPS_BEHIND
+    assert recorded[:first].count("event") == 1 + STEPS_BEHIND["cuda"]
+
+
+def numbers_of_sentences(
+    model: Transformer, sources: Any, config: SearchConfig, wanted: Wanted | None = None
+) -> list[int]:
+    """Return how many sentences each step decodes."""
+    numbers: list[int] = []
+    decode = Predictor.decode
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            Predictor,
+            "decode",
+            lambda self, newest, index: (numbers.append(len(index)), decode(self, newest, index))[1],
+        )
+        beam_search(model, sources, config, wanted=wanted)
+    return numbers
+
+
+def ending_after(*lengths: int) -> tuple[Transformer, list[list[int]], SearchConfig]:
+    """Return a search in which only the end symbol at the greatest length finishes a hypothesis."""
+    _, model = models(3, end=-100.0)
+    return model, [[3] * (length - 1) for length in lengths], SearchConfig(beam=2, max_extra_tokens=1)
+
+
+def test_a_sentence_that_is_no_longer_wanted_is_removed_at_once(cupy: Any) -> None:
+    """The host need not read that."""
+    flags = iter([[True, True], [True, False], *[[True, True]] * 9])
+    assert numbers_of_sentences(*ending_after(5, 5), lambda: next(flags)) == [2, 2, 1, 1, 1]
+
+
+def test_a_sentence_ends_at_its_greatest_length_without_a_step_more(cupy: Any) -> None:
+    assert numbers_of_sentences(*ending_after(4)) == [1] * 4
+
+
+def test_the_batch_shrinks_as_soon_as_a_quarter_of_its_sentences_is_done(cupy: Any) -> None:
+    assert numbers_of_sentences(*ending_after(2, 9, 9, 9, 9)) == [5] * 9
+    assert numbers_of_sentences(*ending_after(2, 9, 9, 9)) == [4] * 2 + [3] * 7
+    assert numbers_of_sentences(*ending_after(2, 4, 9, 9, 9, 6)) == [6] * 4 + [4] * 2 + [3] * 3
+
+
+@pytest.mark.parametrize("steps_behind", [0, 1, 2])
+def test_a_search_ends_as_many_steps_late_as_the_host_reads(
+    steps_behind: int, cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that knows nothing ends at once if it compares hypotheses by log p; on the CPU without a step more."""
+    here, there = models(1)
+    for model in (here, there):
+        model.parameters.values[:] = 0
+    monkeypatch.setitem(STEPS_BEHIND, "cuda", steps_behind)
+    assert numbers_of_sentences(there, [[3, 4]], SearchConfig(beam=2, alpha=0.0)) == [1] * (1 + steps_behind)
+    assert numbers_of_sentences(here, [[3, 4]], SearchConfig(beam=2, alpha=0.0)) == [1]
+
+
+def test_equal_scores_have_the_order_of_the_vocabulary_and_nan_is_no_score(cupy: Any) -> None:
+    _, model = models(1, config=TINY)
+    model.parameters.values[:] = 0
+    (hypotheses,) = beam_search(model, [[3, 4]], SearchConfig(beam=3, alpha=0.0, n_best=3, max_extra_tokens=2))
+    assert [h.ids for h in hypotheses] == [(), (3,), (4,)]
+    model.parameters.values[:] = np.nan
+    with pytest.raises(SearchError, match="source 0 has no translation"):
+        beam_search(model, [[3, 4]])
 
 
 @pytest.mark.parametrize("waiting", ["argpartition", "argsort", "argwhere", "flatnonzero", "nonzero", "sort"])

@@ -14,7 +14,7 @@ from autograd import KeyRanges, Segments, Tensor, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.beam import Hypothesis, SearchConfig, _Search
 from minitransformer.model.masks import causal_mask
-from minitransformer.model.symbols import END
+from minitransformer.model.symbols import END, START
 
 W = 6  # unknown, start, end and three words
 WORDS = range(3, W)
@@ -94,11 +94,13 @@ class SearchWithoutCache(_Search):
     def _decode(self, length: int) -> Any:
         (state,), k = self.predictor.states, self.log_p.shape[1]
         of_source = state.memory.mask(k)
-        segments = Segments.of_lengths(np.full(len(self.ids), length))
+        start = np.full((len(self.sentences) * k, 1), START)
+        ids = np.concatenate([start, self.ids[:, :, : length - 1].reshape(len(start), -1)], axis=1)
+        segments = Segments.of_lengths(np.full(len(start), length))
         queries = Segments.of_lengths(np.full(len(self.sentences), k * length))
         first, last = (np.repeat(ends[::k], k * length) for ends in (of_source.first, of_source.last))
         decoded = state.model.decode(
-            self.ids.reshape(-1),
+            ids.reshape(-1),
             segments.position_in_segment,
             state.memory.keys_values,
             causal_mask(segments, state.model.config.neighbourhood),
@@ -106,13 +108,13 @@ class SearchWithoutCache(_Search):
         )
         return [Tensor(decoded.value[length - 1 :: length].copy())]
 
-    def _select(self, sentences: Any) -> None:
-        self.cache_index = self.cache_index[sentences]
-        self.predictor.states[0].memory.select(sentences, sentences)
+    def _remove(self, done: Any) -> None:
+        self.predictor.states[0].caches.clear()
+        super()._remove(done)
 
 
 def search_without_cache(
     model: Transformer, sources: Sequence[Sequence[int]], config: SearchConfig
 ) -> list[list[Hypothesis]]:
     with no_tape():
-        return SearchWithoutCache([model], sources, config, None, lambda n: None).run()
+        return SearchWithoutCache([model], sources, config, None, lambda n: None, None, None).run()

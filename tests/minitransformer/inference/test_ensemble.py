@@ -13,11 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from searching import SEEDS, SOURCES, VARIANTS, WORDS, log_p_of_tokens, random_model
 
-from autograd import no_tape
 from minitransformer import Transformer, Translator, presets
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
-from minitransformer.inference.device_search import DeviceSearch
 from minitransformer.inference.predictor import mean_probability
 from minitransformer.system.files import CheckpointError
 
@@ -60,14 +58,6 @@ def test_a_wide_beam_of_an_ensemble_finds_what_exhaustive_search_finds(
 def test_an_ensemble_of_a_model_with_itself_is_the_model(seed: int, sources: Any, beam: int, n: int) -> None:
     model, config = random_model(seed), SearchConfig(beam, n_best=beam, max_extra_tokens=5)
     assert_same(beam_search([model] * n, sources, config), beam_search(model, sources, config))
-
-
-@given(seed=SEEDS, sources=SOURCES, beam=st.integers(1, 4))
-@settings(max_examples=12)
-def test_the_search_of_a_gpu_finds_the_same(seed: int, sources: Any, beam: int) -> None:
-    models, config = [random_model(seed), random_model(seed + 1)], SearchConfig(beam, 0.6, beam, 5, "gnmt")
-    with no_tape():
-        assert_same(DeviceSearch(models, sources, config).run(), beam_search(models, sources, config))
 
 
 def test_the_first_models_length_penalty_is_taken() -> None:
