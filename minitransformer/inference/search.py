@@ -1,4 +1,4 @@
-"""Settings, results and errors of a search, and what beam search and sampling share."""
+"""Settings, results and errors of a search, and the common part of beam search and sampling."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Constraint(Protocol):
 
 
 class Search:
-    """What beam search and sampling share: models, limits, the constraint, and the caller's two functions."""
+    """The common part of beam search and sampling: models, limits, the constraint, and the caller's two functions."""
 
     def __init__(
         self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig,
