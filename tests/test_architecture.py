@@ -99,7 +99,7 @@ def test_no_sub_package_imports_itself_through_another() -> None:
 
 
 CORE = {"config", "data", "inference", "model", "system", "training"}
-EXTRAS = {"convert", "demo", "doctor", "paper", "parsing", "report", "serve"}
+EXTRAS = {"convert", "demo", "doctor", "files", "paper", "parsing", "report", "serve"}
 
 
 def test_minitransformer_is_a_core_and_extras_that_it_does_not_import() -> None:
