@@ -17,12 +17,12 @@ from cli.options import parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import RunConfig
 from minitransformer.data.survey import CorpusError
+from minitransformer.extras.files.stream import Source, decoded, groups_of_standard_input, warn_of_cut
 from minitransformer.extras.parsing.parser import PARSING, Parser
 from minitransformer.extras.parsing.penn import EXPECTED_TREES, read_trees, write_tree
 from minitransformer.extras.parsing.plain import plain
 from minitransformer.extras.parsing.words import Splitting, split_words
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.inference.stream import Source, decoded, groups_of_standard_input, warn_of_cut
 
 DESCRIPTION = """Parse the sentences on standard input, one per line, into trees in Penn bracket format on standard
 output, one per line. With --treebank FILE: parse the words of its trees instead; then compare the two files with

@@ -11,10 +11,10 @@ from cli.command import run_command
 from cli.run_options import Start, parse_run_options
 from minitransformer.config import ConfigError, DataConfig, RunConfig
 from minitransformer.config.run import require_other_directory
-from minitransformer.data.download import download
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.prepare import prepare
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.files.download import download
 from minitransformer.inference.task import task_of
 from minitransformer.training.open_run import has_begun
 

@@ -6,7 +6,7 @@ import sys
 from typing import BinaryIO, cast
 
 from cli.command import closed
-from minitransformer.inference.stream import Source
+from minitransformer.extras.files.stream import Source
 
 
 def standard_streams() -> tuple[Source, BinaryIO]:

@@ -18,14 +18,10 @@ from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import is_memory
 from minitransformer.data.file_kinds import is_compressed
-from minitransformer.extras.parsing.parser import require_translator
-from minitransformer.inference.beam import SearchConfig
-from minitransformer.inference.memories import Languages, MemoryTranslator, groups_of_input, languages_between
-from minitransformer.inference.prefix import Prefixes
-from minitransformer.inference.resumable import translate_file
-from minitransformer.inference.sampling import Sampling
-from minitransformer.inference.sentences import SentenceSplitter
-from minitransformer.inference.stream import (
+from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input, languages_between
+from minitransformer.extras.files.resumable import translate_file
+from minitransformer.extras.files.sentences import SentenceSplitter
+from minitransformer.extras.files.stream import (
     LINES_AT_ONCE,
     LinesDone,
     LineTranslator,
@@ -34,8 +30,12 @@ from minitransformer.inference.stream import (
     groups_of_standard_input,
     read_prefixes,
 )
+from minitransformer.extras.files.unknown import UnknownCharacters
+from minitransformer.extras.parsing.parser import require_translator
+from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.prefix import Prefixes
+from minitransformer.inference.sampling import Sampling
 from minitransformer.inference.translator import Translator, WeightsDtype
-from minitransformer.inference.unknown import UnknownCharacters
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
 With --n-best N: up to N lines for each, as "line number <TAB> score <TAB> log-probability <TAB> translation".

@@ -24,7 +24,7 @@ MAY_IMPORT = {
 FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 LONGEST_FILE, LONGEST_FUNCTION = 600, 60
 HALF_OF_FILES = 200  # lines
-MOST_LINES_OF_CORE = 10_500
+MOST_LINES_OF_CORE = 11_000
 
 
 def module_of(path: Path) -> str:
@@ -99,7 +99,7 @@ def test_no_sub_package_imports_itself_through_another() -> None:
 
 
 CORE = {"config", "data", "inference", "model", "system", "training"}
-EXTRAS = {"convert", "demo", "doctor", "paper", "parsing", "report", "serve"}
+EXTRAS = {"convert", "demo", "doctor", "files", "paper", "parsing", "report", "serve"}
 
 
 def test_minitransformer_is_a_core_and_extras_that_it_does_not_import() -> None:

@@ -10,7 +10,7 @@ from small_run import SMALL_MODEL, Trained, output_of, write_parallel_text
 from translated_files import PowerCutError, lines_of, run
 
 from cli.train import train
-from minitransformer.inference import resumable
+from minitransformer.extras.files import resumable
 from minitransformer.inference.translator import Translator
 
 

@@ -13,8 +13,8 @@ from translated_files import FILES, Uppercase, lines_of, run, uppercase
 from cli.translate import translate
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
-from minitransformer.inference.output_file import ResumeError
-from minitransformer.inference.resumable import translate_file
+from minitransformer.extras.files.output_file import ResumeError
+from minitransformer.extras.files.resumable import translate_file
 from minitransformer.inference.translator import Translator
 
 

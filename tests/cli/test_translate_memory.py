@@ -14,9 +14,9 @@ from cli.translate import translate
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.data.tmx import CLOSING, opening, read_memory, unit_of
-from minitransformer.inference.memories import MemoryTranslator
-from minitransformer.inference.output_file import ResumeError
-from minitransformer.inference.resumable import translate_file
+from minitransformer.extras.files.memories import MemoryTranslator
+from minitransformer.extras.files.output_file import ResumeError
+from minitransformer.extras.files.resumable import translate_file
 
 VERSION = "minitransformer.data.tmx.code_version"  # asks git, which takes longer than all else here
 LINES = ["one two", "", "six & <five>", "two\x01"]

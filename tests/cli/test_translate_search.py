@@ -17,9 +17,9 @@ from translated_files import FileOperations, PowerCutError, Uppercase, lines_of
 from cli.train import train
 from cli.translate import translate
 from minitransformer.config import ConfigError
-from minitransformer.inference.output_file import ResumeError
+from minitransformer.extras.files.output_file import ResumeError
+from minitransformer.extras.files.resumable import progress_file, translate_file
 from minitransformer.inference.prefix import PrefixError
-from minitransformer.inference.resumable import progress_file, translate_file
 from minitransformer.system.files import CheckpointError
 
 SOURCE = b"one two\n\nsix five four\nthree\n"

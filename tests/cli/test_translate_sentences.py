@@ -17,8 +17,8 @@ from translated_files import lines_of
 
 from cli.translate import translate
 from minitransformer.config import ConfigError
-from minitransformer.inference import stream
-from minitransformer.inference.output_file import ResumeError
+from minitransformer.extras.files import stream
+from minitransformer.extras.files.output_file import ResumeError
 
 SPLIT = ["--split-sentences", "en"]
 

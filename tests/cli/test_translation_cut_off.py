@@ -18,10 +18,10 @@ from small_run import Trained, contents, translated
 from translated_files import FILES, FileOperations, PowerCutError, lines_of, run, uppercase
 
 from cli.translate import translate
-from minitransformer.inference import resumable
+from minitransformer.extras.files import resumable
+from minitransformer.extras.files.resumable import progress_file, translate_file
+from minitransformer.extras.files.stream import LineTranslator
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.inference.resumable import progress_file, translate_file
-from minitransformer.inference.stream import LineTranslator
 from minitransformer.inference.translator import Translator
 
 ROOT = Path(__file__).parents[2]

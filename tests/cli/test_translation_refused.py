@@ -11,8 +11,8 @@ import pytest
 from small_run import Trained, contents
 from translated_files import lines_of, run
 
-from minitransformer.inference.output_file import ResumeError, open_output
-from minitransformer.inference.resumable import progress_file
+from minitransformer.extras.files.output_file import ResumeError, open_output
+from minitransformer.extras.files.resumable import progress_file
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CorruptFileError
 

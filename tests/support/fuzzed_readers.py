@@ -32,11 +32,11 @@ from minitransformer.extras.convert.formats import read_parts
 from minitransformer.extras.convert.marian_directory import write_marian as write_marian_mt
 from minitransformer.extras.convert.parts import Parts, write_bundle
 from minitransformer.extras.doctor.check import replay_repro_bundle
+from minitransformer.extras.files.resumable import translate_file
 from minitransformer.extras.parsing.penn import read_tree, read_trees, write_tree
 from minitransformer.extras.parsing.plain import plain
 from minitransformer.extras.report.run_page import run_page
 from minitransformer.extras.report.run_record import read_run
-from minitransformer.inference.resumable import translate_file
 from minitransformer.model.files import write_model_files
 from minitransformer.model.storage import stored
 from minitransformer.model.transformer import Transformer

@@ -9,9 +9,9 @@ from typing import Any
 
 from small_run import NUMBERS
 
+from minitransformer.extras.files.resumable import translate_file
+from minitransformer.extras.files.stream import LinesDone, LineTranslator
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.inference.resumable import translate_file
-from minitransformer.inference.stream import LinesDone, LineTranslator
 from minitransformer.inference.translator import Translator
 
 FILES = ["out", "out.progress.json"]

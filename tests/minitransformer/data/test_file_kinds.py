@@ -18,8 +18,8 @@ from minitransformer.data.survey import CorpusError, read_lines, survey
 from minitransformer.data.tmx import CLOSING, opening, unit_of
 from minitransformer.extras.convert.certificate import read_sentences
 from minitransformer.extras.convert.parts import ConversionError
+from minitransformer.extras.files.stream import groups_of_file, groups_of_standard_input, read_prefixes
 from minitransformer.extras.parsing.treebank import TreebankCorpus
-from minitransformer.inference.stream import groups_of_file, groups_of_standard_input, read_prefixes
 
 XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
 <xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" version="1.2"><file original="a" source-language="en">

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.inference import unknown
-from minitransformer.inference.unknown import UnknownCharacters
+from minitransformer.extras.files import unknown
+from minitransformer.extras.files.unknown import UnknownCharacters
 
 LETTERS = [("abc abd", "abe dea"), ("bad cab", "dab")]
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError
+from minitransformer.extras.files.sentences import LANGUAGES, SentenceSplitter, SplitTexts, translate_texts
 from minitransformer.extras.serve.languages import NAMES
-from minitransformer.inference.sentences import LANGUAGES, SentenceSplitter, SplitTexts, translate_texts
 from minitransformer.inference.translator import Translator
 from minitransformer.system.errors import MissingExtraError
 

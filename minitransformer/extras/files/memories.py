@@ -12,8 +12,8 @@ from typing import Any
 from minitransformer.config import ConfigError
 from minitransformer.config.data import is_memory
 from minitransformer.data.tmx import CLOSING, languages_of, opening, read_segments, unit_of
+from minitransformer.extras.files.stream import LinesDone, LineTranslator, groups_of_file
 from minitransformer.inference.prefix import Prefixes
-from minitransformer.inference.stream import LinesDone, LineTranslator, groups_of_file
 
 Languages = tuple[str, str]
 

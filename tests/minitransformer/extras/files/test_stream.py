@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.inference import stream
-from minitransformer.inference.stream import decoded, groups_of_file, groups_of_lines
+from minitransformer.extras.files import stream
+from minitransformer.extras.files.stream import decoded, groups_of_file, groups_of_lines
 
 
 def expected_lines(text: bytes) -> list[bytes]:

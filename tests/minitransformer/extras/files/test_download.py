@@ -19,7 +19,7 @@ import pooch
 import pytest
 
 from minitransformer.config import DataConfig
-from minitransformer.data.download import DownloadError, download
+from minitransformer.extras.files.download import DownloadError, download
 
 CONTENT = b"one line\nanother\n"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

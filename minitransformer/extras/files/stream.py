@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from minitransformer.data.file_kinds import N_FIRST_BYTES, refusal_by_first_bytes
 from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_text, require_text
+from minitransformer.extras.files.sentences import SentenceSplitter, SplitTexts
+from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.inference.alignment import pharaoh
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.prefix import Prefixes
 from minitransformer.inference.sampling import Sampling
-from minitransformer.inference.sentences import SentenceSplitter, SplitTexts
 from minitransformer.inference.translator import Translation, Translator
-from minitransformer.inference.unknown import UnknownCharacters
 
 LINES_AT_ONCE = 2_048  # batched together by length; their translations are written together
 PAUSE = 0.1  # seconds without input, after which the lines read so far are translated

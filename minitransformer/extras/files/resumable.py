@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from minitransformer.inference.memories import Languages, MemoryTranslator, groups_of_input
-from minitransformer.inference.output_file import OutputFile, ResumeError, open_output
+from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input
+from minitransformer.extras.files.output_file import OutputFile, ResumeError, open_output
+from minitransformer.extras.files.stream import LinesDone, LineTranslator
 from minitransformer.inference.prefix import Prefixes
-from minitransformer.inference.stream import LinesDone, LineTranslator
 from minitransformer.system.files import is_same_file, read_record, write_text
 
 _log = logging.getLogger(__name__)
