@@ -216,10 +216,10 @@ def _walk(nodes: list[Node], gradients: dict[Node, Array], into: Array | None) -
         inputs, node_backward = node.consume()
         if dy is None:  # the operations that used it returned no gradient for it
             continue
-        of_inputs = node_backward(dy)
-        if not (_is_sequence_of(of_inputs, len(inputs)) and all(map(_fits, of_inputs, inputs))):
-            raise BackwardError(_explain(node.name, of_inputs, inputs))
-        for origin, dx in zip(inputs, of_inputs, strict=True):
+        input_gradients = node_backward(dy)
+        if not (_is_sequence_of(input_gradients, len(inputs)) and all(map(_fits, input_gradients, inputs))):
+            raise BackwardError(_explain(node.name, input_gradients, inputs))
+        for origin, dx in zip(inputs, input_gradients, strict=True):
             if dx is None or origin is None:
                 continue
             if isinstance(origin, Tensor):
@@ -234,9 +234,9 @@ def _walk(nodes: list[Node], gradients: dict[Node, Array], into: Array | None) -
                 gradients[origin] = written(dx)
                 if gradients[origin] is not dx:
                     own.add(origin)
-        _finish(of_inputs)
+        _finish(input_gradients)
         dx = None
-        del of_inputs  # free these arrays before the next ones are computed
+        del input_gradients  # free these arrays before the next ones are computed
 
 
 def _is_sequence_of(gradients: Any, n: int) -> bool:

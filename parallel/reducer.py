@@ -165,15 +165,15 @@ def _obstacles(world: Communicator, cupy: Any) -> tuple[str, str]:
     """Return the reasons why NCCL cannot sum the gradients and MPI cannot read them; "" where there is none."""
     has_nccl = bool(load_nccl(cupy).available)
     mine = (socket.gethostname(), cupy.cuda.Device().pci_bus_id, has_nccl, reads_gpu_memory())
-    of_all = world.allgather(mine)
-    sharing = _ranks_that_share([(host, address) for host, address, *_ in of_all])
-    missing = [rank for rank, (_, _, available, _) in enumerate(of_all) if not available]
+    rank_facts = world.allgather(mine)
+    sharing = _ranks_that_share([(host, address) for host, address, *_ in rank_facts])
+    missing = [rank for rank, (_, _, available, _) in enumerate(rank_facts) if not available]
     without_nccl = ""
     if sharing:
         without_nccl = f"{numbered('rank', sharing)} share a GPU, which NCCL refuses"
     elif missing:
         without_nccl = f"CuPy finds no NCCL on {numbered('rank', missing)}"
-    answers = {aware for *_, aware in of_all}
+    answers = {aware for *_, aware in rank_facts}
     without_mpi = "" if answers == {True} else "does not say whether it reads the memory of GPUs"
     if False in answers:
         without_mpi = "says that it does not read the memory of GPUs"

@@ -175,8 +175,8 @@ def head_size_advice(model: ModelConfig, preset: str) -> str:
 
     Return "" if n_heads · d_k = d_model, as in the paper's base and big models, or if the sizes are the preset's.
     """
-    sizes, of_preset = ({name: getattr(x, name) for name in _HEAD_SIZES} for x in (model, named(preset)))
-    kept = [f"model.{name}" for name in _HEAD_SIZES if sizes[name] == of_preset[name]]
+    sizes, preset_sizes = ({name: getattr(x, name) for name in _HEAD_SIZES} for x in (model, named(preset)))
+    kept = [f"model.{name}" for name in _HEAD_SIZES if sizes[name] == preset_sizes[name]]
     if len(kept) in (0, len(_HEAD_SIZES)) or model.n_heads * model.d_k == model.d_model:
         return ""
     d_k, rest = divmod(model.d_model, model.n_heads)

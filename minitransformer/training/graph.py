@@ -168,12 +168,13 @@ class _Buffers:
         written = self._written[slot]
         written["update"][...], written["scalars"][...] = step, scalars
         masks = [
-            fill(_of_micro_batch(written, i), micro_batch, neighbourhood) for i, micro_batch in enumerate(micro_batches)
+            fill(_micro_batch_arrays(written, i), micro_batch, neighbourhood)
+            for i, micro_batch in enumerate(micro_batches)
         ]
         if not self.batches:
             self.batches = [
-                FixedBatch.of(_of_micro_batch(self._arrays, i), of_micro_batch)
-                for i, of_micro_batch in enumerate(masks)
+                FixedBatch.of(_micro_batch_arrays(self._arrays, i), micro_batch_masks)
+                for i, micro_batch_masks in enumerate(masks)
             ]
 
     def upload(self, slot: int, stream: Any) -> Any:
@@ -198,7 +199,7 @@ class _Buffers:
         self.graph = captured(work, stream)
 
 
-def _of_micro_batch(arrays: dict[str, Array], micro_batch: int) -> dict[str, Array]:
+def _micro_batch_arrays(arrays: dict[str, Array], micro_batch: int) -> dict[str, Array]:
     prefix = f"{micro_batch}."
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
@@ -241,10 +242,10 @@ def why_no_rank_captures(world: Communicator, why: str) -> str:
 
     NCCL allows no graph on one rank whose sums are no part of a graph on another.
     """
-    of_ranks = world.allgather(why)
-    if all(of_ranks) or not any(of_ranks):
-        return of_ranks[0]
-    rank, reason = next((rank, reason) for rank, reason in enumerate(of_ranks) if reason)
+    rank_reasons = world.allgather(why)
+    if all(rank_reasons) or not any(rank_reasons):
+        return rank_reasons[0]
+    rank, reason = next((rank, reason) for rank, reason in enumerate(rank_reasons) if reason)
     return f"{reason} (on rank {rank})"
 
 
@@ -288,8 +289,8 @@ def _lacking_of_optimizer(parameters: ParameterBuffer) -> list[str]:
     ]
     return [
         function.name
-        for function, of_function in arguments
-        if not _is_kernel(function.choose(of_function, {}), function)
+        for function, function_arguments in arguments
+        if not _is_kernel(function.choose(function_arguments, {}), function)
     ]
 
 

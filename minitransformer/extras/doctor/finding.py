@@ -24,9 +24,9 @@ class Finding:
     """What to do if ranks have different results; empty if the results may differ."""
 
 
-def merged(of_ranks: Sequence[Sequence[Finding]]) -> list[Finding]:
+def merged(rank_findings: Sequence[Sequence[Finding]]) -> list[Finding]:
     """Merge the ranks' findings into one finding for each check; if ranks differ, it lists the result of each rank."""
-    return [_merged_one(findings) for findings in zip(*of_ranks, strict=True)]
+    return [_merged_one(findings) for findings in zip(*rank_findings, strict=True)]
 
 
 def _merged_one(findings: Sequence[Finding]) -> Finding:

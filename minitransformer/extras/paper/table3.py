@@ -175,10 +175,10 @@ class Experiment:
             validate_every=updates, checkpoint_every=updates // (4 * AVERAGED),
             keep_checkpoints=AVERAGED, average_checkpoints=AVERAGED,
         )  # fmt: skip
-        of_all = self.template.data.directory or self.directory / "data"
+        data_directory = self.template.data.directory or self.directory / "data"
         return dataclasses.replace(
             self.template, run=self.directory / f"{row}-seed-{seed}", model=self.scale.of(row), training=training,
-            data=dataclasses.replace(self.template.data, directory=of_all),
+            data=dataclasses.replace(self.template.data, directory=data_directory),
         )  # fmt: skip
 
     def result(self, row: str, seed: int) -> Result | None:

@@ -196,7 +196,7 @@ def test_an_error_in_the_backward_pass_waits_too(products: Recorder) -> None:
         with pytest.raises(ValueError, match="on purpose"):
             backward(ops.sum(ops.linear(Operation(failing)(x), weight, None)))
         near(to_host(weight.grad), draw(1, N_ROWS, WIDTH).T @ np.ones((N_ROWS, WIDTH), np.float32), NEAR)
-    assert not side_stream.of_thread._held
+    assert not side_stream.thread_stream._held
 
 
 def test_a_product_that_fails_beside_does_not_leave_a_capture_open(products: Recorder, cupy: Any) -> None:
