@@ -150,7 +150,7 @@ class _OneOfSeveral(PendingGradient):
         """
         out[self.index] = self.like
 
-    def written(self) -> list[Array | None]:
+    def to_array(self) -> list[Array | None]:
         """Return the list with this gradient only; the others are None."""
         alone: list[Array | None] = [None] * self.n_results
         self.add_to(alone)

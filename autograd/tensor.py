@@ -45,7 +45,7 @@ class PendingGradient:
         ``backward`` calls it after all gradients of the operation have been given their destinations.
         """
 
-    def written(self) -> Array:
+    def to_array(self) -> Array:
         """Return the gradient as a new array."""
         array = namespace(self.like).empty(self.shape, self.like.dtype)
         self.write_to(array)
@@ -172,7 +172,7 @@ class Tensor:
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
         """Set ``grad`` (if ``first``) or add to it; ``destination`` is for parameters and ignored here."""
         del destination
-        gradient = written(gradient)
+        gradient = gradient_array(gradient)
         self.grad = gradient.copy() if first or self.grad is None else self.grad + gradient
 
 
@@ -231,7 +231,7 @@ def _walk(nodes: list[Node], gradients: dict[Node, Array], into: Array | None) -
                 gradients[origin] = _sum(gradients[origin], dx)
                 own.add(origin)
             else:
-                gradients[origin] = written(dx)
+                gradients[origin] = gradient_array(dx)
                 if gradients[origin] is not dx:
                     own.add(origin)
         _finish(input_gradients)
@@ -280,9 +280,9 @@ def _description(x: Any) -> str:
     return f"an array of shape {x.shape}, {_dtype(x)}" if hasattr(x, "shape") else type(x).__name__
 
 
-def written(gradient: Gradient) -> Array:
+def gradient_array(gradient: Gradient) -> Array:
     """Return the gradient as an array."""
-    return gradient.written() if isinstance(gradient, PendingGradient) else gradient
+    return gradient.to_array() if isinstance(gradient, PendingGradient) else gradient
 
 
 def _sum(one: Array, other: Gradient) -> Array:

@@ -12,7 +12,7 @@ from autograd.ops.arithmetic import add
 from autograd.ops.arithmetic import scale as scale_by
 from autograd.ops.dropout import dropout
 from autograd.random import StreamId
-from autograd.tensor import Backward, Gradient, written
+from autograd.tensor import Backward, Gradient, gradient_array
 
 
 @op
@@ -78,8 +78,9 @@ def embedding_with_positions(
         y, dropout_backward = dropout.of_arrays(y, rate=rate, stream_id=stream_id)
 
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
-        dscaled, drows = map(written, sum_backward(written(dropout_backward(dy)[0]) if dropout_backward else dy))
-        return words_backward(written(scale_backward(dscaled)[0]))[0], None, rows_backward(drows)[0], None
+        dsum = gradient_array(dropout_backward(dy)[0]) if dropout_backward else dy
+        dscaled, drows = map(gradient_array, sum_backward(dsum))
+        return words_backward(gradient_array(scale_backward(dscaled)[0]))[0], None, rows_backward(drows)[0], None
 
     return y, backward
 

@@ -18,7 +18,7 @@ AUTOMATIC = {"n_micro_batches": 0, "precision": "automatic"}
 SMALL_BATCH = 4_000  # tokens; in more than 2 micro-batches of a smaller batch, a thread's operations are short
 
 
-def begun_with(run: Path) -> dict[str, Any]:
+def initial_settings(run: Path) -> dict[str, Any]:
     """Return the values of these settings with which the run in a directory began.
 
     Return an empty dict if there is no run, or if its file is corrupt, which ``RunConfig.differences`` reports.

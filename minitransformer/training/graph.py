@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from autograd import ParameterBuffer, RandomStream, no_tape, ops
-from autograd.array import Array, IntArray, captured, namespace_of_device
+from autograd.array import Array, IntArray, capture_graph, namespace_of_device
 from autograd.op import Dispatch, Operation, Run, observed
 from autograd.optim import N_SCALARS, adam_update, clip, sum_squares
 from autograd.tensor import Backward
@@ -196,7 +196,7 @@ class _Buffers:
         def work() -> None:
             self.outcome_of_graph = self.compute(step)
 
-        self.graph = captured(work, stream)
+        self.graph = capture_graph(work, stream)
 
 
 def _micro_batch_arrays(arrays: dict[str, Array], micro_batch: int) -> dict[str, Array]:

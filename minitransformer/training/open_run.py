@@ -14,7 +14,7 @@ from autograd.array import Device, DeviceError, gpu_module, namespace_of_device
 from autograd.kernel_registry import KernelChoice, kernels_for, register_kernels
 from autograd.precision import dtype_named
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
-from minitransformer.config.automatic import begun_with, resolved, with_values
+from minitransformer.config.automatic import initial_settings, resolved, with_values
 from minitransformer.config.run import RESULTS_FILE
 from minitransformer.data.bpe_dropout import BpeDropout
 from minitransformer.data.given_tokenizer import GivenTokenizer
@@ -337,7 +337,7 @@ def resolve(config: RunConfig, world: Communicator) -> Resolved:
     Rank 0 reads what the run began with.  If one rank's GPU cannot compute fast in bfloat16, none uses it.
     Raises: ConfigError if the file of the run has an invalid value.
     """
-    begun = with_values(config, world.bcast(begun_with(config.run) if world.rank == 0 else {}))
+    begun = with_values(config, world.bcast(initial_settings(config.run) if world.rank == 0 else {}))
     obstacle = next(filter(None, world.allgather(why_no_bfloat16(config.device, config.kernels))), "")
     return Resolved(resolved(begun, world.size, obstacle), obstacle)
 

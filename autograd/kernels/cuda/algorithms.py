@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from autograd.array import captured, namespace_of_device
+from autograd.array import capture_graph, namespace_of_device
 from autograd.kernels.cuda.cublaslt import Algorithm, Operands, Problem, Product, ProductError, version
 
 CANDIDATES = 16  # number of proposals to time
@@ -89,7 +89,7 @@ def milliseconds(run: Callable[[int], None], stream: Any) -> float:
         for _ in range(REPEATS):
             run(graph_stream.ptr)
 
-    graph = captured(repeat, graph_stream)
+    graph = capture_graph(repeat, graph_stream)
     graph.launch(stream)  # the first launch also copies the graph to the GPU
     start, end = cuda.Event(), cuda.Event()
     start.record(stream)

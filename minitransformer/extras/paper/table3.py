@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minitransformer.config import ConfigError, ModelConfig, presets
-from minitransformer.config.automatic import begun_with, with_values
+from minitransformer.config.automatic import initial_settings, with_values
 from minitransformer.config.run import RUN_FILE, RunConfig
 from minitransformer.data.prepare import PreparedData
 from minitransformer.system.files import CorruptFileError, read_record, write_text
@@ -188,7 +188,7 @@ class Experiment:
         file is corrupt.
         """
         config = self.cell(row, seed)
-        config = with_values(config, begun_with(config.run))
+        config = with_values(config, initial_settings(config.run))
         found = read_record(config.run / RESULT_FILE, Result) if (config.run / RESULT_FILE).exists() else None
         if found and found.updates != config.training.max_updates:
             raise ConfigError(

@@ -18,7 +18,7 @@ from cublaslt_on_cpu import Recorder
 from cuda_kernels import DISPATCHERS, MODULES, registered
 
 from autograd import RandomStream, backward, to_host
-from autograd.array import lasting
+from autograd.array import persistent_pool
 from autograd.kernels.cuda import side_stream
 from autograd.kernels.cuda.products import _prepared
 from autograd.optim import Adam
@@ -178,7 +178,7 @@ def test_if_memory_runs_out_the_default_pool_gives_back_what_it_does_not_use(
     batches = [SMALL[0], LARGE, SMALL[1], LARGE]
     expected, updates = run(step_of(model_on_gpu(), LaunchedStep), batches), step_of(model_on_gpu())
     assert numbers(begin(updates, 1, batches[0])) == expected[0]
-    with lasting("cuda"):
+    with persistent_pool("cuda"):
         cupy.zeros(2**20)  # is freed at once
     fill_gpu(monkeypatch)
     assert [numbers(begin(updates, i, batches[i - 1])) for i in (2, 3, 4)] == expected[1:]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from minitransformer.config import ConfigError, RunConfig, TrainingConfig
-from minitransformer.config.automatic import begun_with, resolved, with_values
+from minitransformer.config.automatic import initial_settings, resolved, with_values
 
 
 def values(config: RunConfig) -> tuple[int, str]:
@@ -69,17 +69,17 @@ def begin(run: Path, **training: Any) -> None:
 
 def test_a_run_keeps_the_values_it_began_with_where_they_are_automatic(tmp_path: Path) -> None:
     begin(tmp_path, n_micro_batches=8, precision="float32")
-    assert begun_with(tmp_path) == {"n_micro_batches": 8, "precision": "float32"}
-    assert values(with_values(config_with("cuda"), begun_with(tmp_path))) == (8, "float32")
+    assert initial_settings(tmp_path) == {"n_micro_batches": 8, "precision": "float32"}
+    assert values(with_values(config_with("cuda"), initial_settings(tmp_path))) == (8, "float32")
     set_here = config_with("cuda", n_micro_batches=1, precision="bfloat16")
-    assert with_values(set_here, begun_with(tmp_path)) == set_here
+    assert with_values(set_here, initial_settings(tmp_path)) == set_here
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"training": 3}', '{"model": {}}'])
 def test_where_no_run_began_all_stays_automatic(content: str | None, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "run.json").write_text(content)
-    assert with_values(RunConfig(), begun_with(tmp_path)) == RunConfig()
+    assert with_values(RunConfig(), initial_settings(tmp_path)) == RunConfig()
 
 
 @pytest.mark.parametrize(("name", "value"), [("n_micro_batches", "x"), ("n_micro_batches", 3), ("precision", 5)])
@@ -89,4 +89,4 @@ def test_an_impossible_value_in_the_file_is_named(name: str, value: Any, tmp_pat
     content["training"][name] = value
     (tmp_path / "run.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match=f"{name} must be "):
-        with_values(dataclasses.replace(RunConfig(), device="cuda"), begun_with(tmp_path))
+        with_values(dataclasses.replace(RunConfig(), device="cuda"), initial_settings(tmp_path))
