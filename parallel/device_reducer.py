@@ -29,7 +29,7 @@ class DeviceReducer:
 
     def __init__(
         self, world: Communicator, cupy: Any, allreduce: Callable[[Any], None], nccl: NcclTransport | None,
-        description: str, why_not_captured: str, *, is_idle: bool,
+        description: str, why_not_captured: str | None, *, is_idle: bool,
     ) -> None:  # fmt: skip
         self.description = description
         self._world, self._cupy, self._is_idle = world, cupy, is_idle

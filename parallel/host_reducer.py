@@ -32,7 +32,7 @@ class HostReducer:
 
     shard: slice
     description: str
-    why_not_captured = "gradients lie in the host's memory"
+    why_not_captured: str | None = "gradients lie in the host's memory"
 
     def __init__(
         self, world: Communicator, n_working: int, order: str, *, rounds: bool = False, n_threads: int = 1
@@ -64,15 +64,15 @@ class HostReducer:
         self._trees_of_node = [tree_of(subtree, self._leaves, world.rank) for subtree in self._subtrees[world.rank]]
         return self._values, self._gradients
 
-    def _allocate_for_node(self, n: int, dtype: Any) -> tuple[FlatArray, Mapping[int, FlatArray], str]:
+    def _allocate_for_node(self, n: int, dtype: Any) -> tuple[FlatArray, Mapping[int, FlatArray], str | None]:
         """Return values, gradients by rank, and the obstacle to sharing memory.
 
-        The obstacle is "" if memory is shared or the node has one rank.
+        The obstacle is None if memory is shared or the node has one rank.
         """
-        node, obstacle = self._world.node, ""
+        node, obstacle = self._world.node, None
         if node.size > 1:
             try:
-                return *allocate_shared(node, node.allgather(self._world.rank), n, dtype), ""
+                return *allocate_shared(node, node.allgather(self._world.rank), n, dtype), None
             except NoSharedMemoryError as error:
                 obstacle = str(error)
         return np.zeros(n, dtype), {self._world.rank: np.zeros(n, dtype)}, obstacle

@@ -237,7 +237,7 @@ def captured_step(step: TrainingStep, world: Communicator) -> tuple[TrainingStep
     return (step, why) if why else (CapturedStep(step), None)
 
 
-def why_no_rank_captures(world: Communicator, why: str) -> str:
+def why_no_rank_captures(world: Communicator, why: str | None) -> str | None:
     """Return the first reason of any rank why it cannot capture an update; all ranks must call this.
 
     NCCL allows no graph on one rank whose sums are no part of a graph on another.
@@ -249,8 +249,8 @@ def why_no_rank_captures(world: Communicator, why: str) -> str:
     return f"{reason} (on rank {rank})"
 
 
-def why_not_captured(model: Transformer) -> str:
-    """Return why an update of this model cannot be a CUDA graph; "" if it can.
+def why_not_captured(model: Transformer) -> str | None:
+    """Return why an update of this model cannot be a CUDA graph; None if it can.
 
     Each operation of an update must have a kernel, which needs nothing from the host.  Most references cannot be
     captured: CuPy's matrix products refuse it, and attention's needs arrays of the host.  The operations are those of
@@ -271,7 +271,7 @@ def why_not_captured(model: Transformer) -> str:
     with no_tape(), observed(observe):
         model.loss(Batch.from_token_ids([[]], [[]]), RandomStream(seed=0))
     lacking += _lacking_of_optimizer(parameters)
-    return f"no CUDA kernel computes {', '.join(dict.fromkeys(lacking))} for this model" if lacking else ""
+    return f"no CUDA kernel computes {', '.join(dict.fromkeys(lacking))} for this model" if lacking else None
 
 
 _CAPTURED_BY_CUPY = (  # references of one element at a time

@@ -18,10 +18,10 @@ class Finding:
 
     what: str
     found: str
-    remedy: str = ""
-    """What to do; empty if nothing is wrong."""
-    if_ranks_differ: str = ""
-    """What to do if ranks have different results; empty if the results may differ."""
+    remedy: str | None = None
+    """What to do; None if nothing is wrong."""
+    if_ranks_differ: str | None = None
+    """What to do if ranks have different results; None if the results may differ."""
 
 
 def merged(rank_findings: Sequence[Sequence[Finding]]) -> list[Finding]:
@@ -32,7 +32,7 @@ def merged(rank_findings: Sequence[Sequence[Finding]]) -> list[Finding]:
 def _merged_one(findings: Sequence[Finding]) -> Finding:
     ranks = ranks_by_value([finding.found for finding in findings])
     first, remedies = findings[0], [finding.remedy for finding in findings if finding.remedy]
-    remedy = remedies[0] if remedies else ""
+    remedy = remedies[0] if remedies else None
     if len(ranks) == 1:
         return replace(first, remedy=remedy)
     found = "\n".join(f"{numbered('rank', of)}: {found}" for found, of in ranks.items())

@@ -30,7 +30,7 @@ def test_both_settings_are_automatic_by_default() -> None:
 def test_a_gpu_has_bfloat16_and_one_micro_batch_for_each_of_a_power_of_two_of_ranks(
     order: Any, n_ranks: int, expected: int
 ) -> None:
-    assert values(resolved(config_with("cuda", sum=order), n_ranks, "")) == (expected, "bfloat16")
+    assert values(resolved(config_with("cuda", sum=order), n_ranks, None)) == (expected, "bfloat16")
 
 
 @pytest.mark.parametrize("n_ranks", [1, 6, 16])
@@ -38,12 +38,12 @@ def test_a_gpu_has_bfloat16_and_one_micro_batch_for_each_of_a_power_of_two_of_ra
 def test_a_cpu_has_float32_and_as_many_micro_batches_for_any_number_of_ranks(
     batch_tokens: int, expected: int, n_ranks: int
 ) -> None:
-    assert values(resolved(config_with("cpu", batch_tokens=batch_tokens), n_ranks, "")) == (expected, "float32")
+    assert values(resolved(config_with("cpu", batch_tokens=batch_tokens), n_ranks, None)) == (expected, "float32")
 
 
 def test_the_presets_have_on_a_cpu_the_micro_batches_of_their_size() -> None:
     presets = ("tiny", "small", "base", "big", "parsing")
-    assert [values(resolved(RunConfig.of_preset(name), 1, ""))[0] for name in presets] == [2, 2, 8, 8, 8]
+    assert [values(resolved(RunConfig.of_preset(name), 1, None))[0] for name in presets] == [2, 2, 8, 8, 8]
 
 
 def test_a_gpu_without_bfloat16_has_float32() -> None:
@@ -54,12 +54,12 @@ def test_a_gpu_without_bfloat16_has_float32() -> None:
 def test_what_is_set_is_kept(device: Any) -> None:
     set_to = {"n_micro_batches": 16, "precision": "float32" if device == "cuda" else "bfloat16"}
     config = config_with(device, **set_to)
-    assert resolved(config, 4, "") == config
-    assert values(resolved(config_with(device, n_micro_batches=16), 4, ""))[0] == 16
+    assert resolved(config, 4, None) == config
+    assert values(resolved(config_with(device, n_micro_batches=16), 4, None))[0] == 16
 
 
 def test_a_configuration_is_resolved_once() -> None:
-    once = resolved(config_with("cuda"), 2, "")
+    once = resolved(config_with("cuda"), 2, None)
     assert resolved(once, 8, "missing") == once
 
 
