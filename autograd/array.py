@@ -102,13 +102,13 @@ def use_gpu(index: int) -> None:
     namespace_of_device("cuda").cuda.Device(index).use()
 
 
-def staying_here(device: Device) -> Callable[[], None]:
+def pin_to_device(device: Device) -> Callable[[], None]:
     """Return a thread initialiser that selects the caller's GPU; CUDA starts every thread on GPU 0."""
     cupy = gpu_module(device)
     return (lambda: None) if cupy is None else cupy.cuda.Device().use
 
 
-def lasting(device: Device) -> AbstractContextManager[object]:
+def persistent_pool(device: Device) -> AbstractContextManager[object]:
     """Return a context for allocating arrays that are kept for later updates, such as cached tables.
 
     On a GPU they come from CuPy's default pool.  While kernels warm up for a CUDA graph, arrays come from the pool of
@@ -118,7 +118,7 @@ def lasting(device: Device) -> AbstractContextManager[object]:
     return nullcontext() if cupy is None else cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc)
 
 
-def captured(work: Callable[[], object], stream: Any) -> Any:
+def capture_graph(work: Callable[[], object], stream: Any) -> Any:
     """Return the CUDA graph of what ``work`` enqueues on ``stream``; nothing is computed yet.
 
     The capture is ended even if ``work`` raises an error: until then the stream computes nothing.

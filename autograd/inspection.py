@@ -11,7 +11,7 @@ import numpy as np
 from autograd.array import Array, namespace
 from autograd.op import Operation, Run, observed
 from autograd.precision import upcast
-from autograd.tensor import Backward, Gradient, written
+from autograd.tensor import Backward, Gradient, gradient_array
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class _Checked:
         _require_finite(value, name, number, "result", arguments)
 
         def checked_backward(dy: Array) -> Sequence[Gradient | None]:
-            gradients = [None if gradient is None else written(gradient) for gradient in backward(dy)]
+            gradients = [None if gradient is None else gradient_array(gradient) for gradient in backward(dy)]
             for i, gradient in enumerate(gradients):
                 _require_finite(gradient, name, number, f"gradient of argument {i}", arguments)
             return gradients

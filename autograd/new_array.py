@@ -24,6 +24,6 @@ class NewArray(PendingGradient):
         """Implement ``PendingGradient``."""
         out += self.like
 
-    def written(self) -> Array:
+    def to_array(self) -> Array:
         """Return the array itself."""
         return self.like

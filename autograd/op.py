@@ -150,7 +150,7 @@ class _OneOfSeveral(PendingGradient):
         """
         out[self.index] = self.like
 
-    def written(self) -> list[Array | None]:
+    def to_array(self) -> list[Array | None]:
         """Return the list with this gradient only; the others are None."""
         alone: list[Array | None] = [None] * self.n_results
         self.add_to(alone)
@@ -160,10 +160,12 @@ class _OneOfSeveral(PendingGradient):
 def _results_of(node: Node, values: Sequence[Array]) -> list[Tensor]:
     """Return a tensor for each result of ``node``, each with a node of its own that passes its gradient on."""
 
-    def of_one(index: int) -> Backward:
+    def result_backward(index: int) -> Backward:
         return lambda dy: (_OneOfSeveral(index, len(values), dy),)
 
-    return [Tensor(value, Node(f"{node.name}[{i}]", (node,), of_one(i), value)) for i, value in enumerate(values)]
+    return [
+        Tensor(value, Node(f"{node.name}[{i}]", (node,), result_backward(i), value)) for i, value in enumerate(values)
+    ]
 
 
 def _value(x: Any) -> Any:

@@ -137,8 +137,10 @@ class ParameterBuffer:
             size += -(-parameter.size // ALIGNMENT) * ALIGNMENT
         stored = dtype_named(dtype)
         is_narrow = stored.name == "bfloat16"
-        of_values = np.dtype(np.float32) if is_narrow else stored
-        self.values, gradients = (xp.zeros(size, of_values), None) if allocate is None else allocate(size, of_values)
+        value_dtype = np.dtype(np.float32) if is_narrow else stored
+        self.values, gradients = (
+            (xp.zeros(size, value_dtype), None) if allocate is None else allocate(size, value_dtype)
+        )
         self.low_precision: Array | None = xp.zeros(size, stored) if is_narrow else None
         self._gradient_buffer = _Gradients(self.values)
         if gradients is not None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from autograd.array import Array, DeviceError
-from autograd.tensor import Backward, Gradient, PendingGradient, written
+from autograd.tensor import Backward, Gradient, PendingGradient, gradient_array
 
 
 def dtype_named(name: Any) -> np.dtype[Any]:
@@ -70,14 +70,14 @@ class WideGradient(PendingGradient):
         if isinstance(self.gradient, PendingGradient) and not is_bfloat16(out):
             self.gradient.write_to(out)
         else:
-            out[...] = written(self.gradient).astype(out.dtype, copy=False)
+            out[...] = gradient_array(self.gradient).astype(out.dtype, copy=False)
 
     def add_to(self, out: Array) -> None:
         """Implement ``PendingGradient``."""
         if isinstance(self.gradient, PendingGradient) and not is_bfloat16(out):
             self.gradient.add_to(out)
         else:
-            out += written(self.gradient).astype(out.dtype, copy=False)
+            out += gradient_array(self.gradient).astype(out.dtype, copy=False)
 
     def finish(self) -> None:
         """Implement ``PendingGradient``."""

@@ -45,7 +45,7 @@ class PendingGradient:
         ``backward`` calls it after all gradients of the operation have been given their destinations.
         """
 
-    def written(self) -> Array:
+    def to_array(self) -> Array:
         """Return the gradient as a new array."""
         array = namespace(self.like).empty(self.shape, self.like.dtype)
         self.write_to(array)
@@ -172,7 +172,7 @@ class Tensor:
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
         """Set ``grad`` (if ``first``) or add to it; ``destination`` is for parameters and ignored here."""
         del destination
-        gradient = written(gradient)
+        gradient = gradient_array(gradient)
         self.grad = gradient.copy() if first or self.grad is None else self.grad + gradient
 
 
@@ -216,10 +216,10 @@ def _walk(nodes: list[Node], gradients: dict[Node, Array], into: Array | None) -
         inputs, node_backward = node.consume()
         if dy is None:  # the operations that used it returned no gradient for it
             continue
-        of_inputs = node_backward(dy)
-        if not (_is_sequence_of(of_inputs, len(inputs)) and all(map(_fits, of_inputs, inputs))):
-            raise BackwardError(_explain(node.name, of_inputs, inputs))
-        for origin, dx in zip(inputs, of_inputs, strict=True):
+        input_gradients = node_backward(dy)
+        if not (_is_sequence_of(input_gradients, len(inputs)) and all(map(_fits, input_gradients, inputs))):
+            raise BackwardError(_explain(node.name, input_gradients, inputs))
+        for origin, dx in zip(inputs, input_gradients, strict=True):
             if dx is None or origin is None:
                 continue
             if isinstance(origin, Tensor):
@@ -231,12 +231,12 @@ def _walk(nodes: list[Node], gradients: dict[Node, Array], into: Array | None) -
                 gradients[origin] = _sum(gradients[origin], dx)
                 own.add(origin)
             else:
-                gradients[origin] = written(dx)
+                gradients[origin] = gradient_array(dx)
                 if gradients[origin] is not dx:
                     own.add(origin)
-        _finish(of_inputs)
+        _finish(input_gradients)
         dx = None
-        del of_inputs  # free these arrays before the next ones are computed
+        del input_gradients  # free these arrays before the next ones are computed
 
 
 def _is_sequence_of(gradients: Any, n: int) -> bool:
@@ -280,9 +280,9 @@ def _description(x: Any) -> str:
     return f"an array of shape {x.shape}, {_dtype(x)}" if hasattr(x, "shape") else type(x).__name__
 
 
-def written(gradient: Gradient) -> Array:
+def gradient_array(gradient: Gradient) -> Array:
     """Return the gradient as an array."""
-    return gradient.written() if isinstance(gradient, PendingGradient) else gradient
+    return gradient.to_array() if isinstance(gradient, PendingGradient) else gradient
 
 
 def _sum(one: Array, other: Gradient) -> Array:

@@ -91,11 +91,11 @@ def _slots_of(lengths: IntArray) -> IntArray:
     return -(-lengths // ROWS)
 
 
-def _placed(of_queries: IntArray, of_keys: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+def _placed(query_counts: IntArray, key_counts: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Return the block of each segment and its first slots of queries and keys: a block is filled before the next."""
     block = query_slot = key_slot = -1
-    placed = np.empty((3, len(of_queries)), np.int64)
-    for i, (n_queries, n_keys) in enumerate(zip(of_queries.tolist(), of_keys.tolist(), strict=True)):
+    placed = np.empty((3, len(query_counts)), np.int64)
+    for i, (n_queries, n_keys) in enumerate(zip(query_counts.tolist(), key_counts.tolist(), strict=True)):
         if block < 0 or query_slot + n_queries > SLOTS or key_slot + n_keys > SLOTS:
             block, query_slot, key_slot = block + 1, 0, 0
         placed[:, i] = block, query_slot, key_slot
@@ -109,11 +109,11 @@ def _short_blocks(queries: Segments, keys: Segments, segments: IntArray) -> IntA
     blocks = np.zeros((int(block.max(initial=-1)) + 1, 2, 2, SLOTS), np.int64)  # side, first or end, slot
     for i, (side, first_slot) in enumerate(zip(sides, first_slots, strict=True)):
         n_slots = _slots_of(side.lengths[segments])
-        of_slot = np.repeat(np.arange(len(segments)), n_slots)
-        number = np.arange(len(of_slot)) - np.repeat(np.cumsum(n_slots) - n_slots, n_slots)
-        start, length = (x[segments][of_slot] for x in (side.starts, side.lengths))
-        blocks[block[of_slot], i, 0, first_slot[of_slot] + number] = start + ROWS * number
-        blocks[block[of_slot], i, 1, first_slot[of_slot] + number] = start + length
+        segment_of_slot = np.repeat(np.arange(len(segments)), n_slots)
+        number = np.arange(len(segment_of_slot)) - np.repeat(np.cumsum(n_slots) - n_slots, n_slots)
+        start, length = (x[segments][segment_of_slot] for x in (side.starts, side.lengths))
+        blocks[block[segment_of_slot], i, 0, first_slot[segment_of_slot] + number] = start + ROWS * number
+        blocks[block[segment_of_slot], i, 1, first_slot[segment_of_slot] + number] = start + length
     return blocks.reshape(-1, 4 * SLOTS)
 
 
@@ -149,7 +149,7 @@ def _long_keys(mask: KeyRanges, segments: IntArray) -> IntArray:
         queries = (start + int(seen[0]), start + int(seen[-1]) + 1) if len(seen) else (0, 0)
         return _moving_slots(*queries) + _slots(first, end)
 
-    return _as_blocks(block(*of_segment) for of_segment in _blocks_of(mask.keys, segments))
+    return _as_blocks(block(*long_block) for long_block in _blocks_of(mask.keys, segments))
 
 
 def _blocks_of(side: Segments, segments: IntArray) -> Iterable[tuple[int, int, int]]:

@@ -64,13 +64,13 @@ def main() -> int:
 
 def doctor(arguments: Sequence[str]) -> int:
     """Examine, explain or replay as the options request; return 0 if nothing is wrong."""
-    world, of_launch = launch()  # before reading options: if a rank rejects them, the others must not wait for it
+    world, launch_findings = launch()  # before reading options: if a rank rejects them, the others must not wait for it
     console = Console(highlight=False)
     with all_end_together(world):
         options = parse_run_options(DoctorOptions, DESCRIPTION, arguments)
         if options.replay is None and options.explain_compat is None:
             with references_only(when=options.kernels == "reference"):
-                findings = merged(world.allgather([*of_launch, *examine(options, world)]))
+                findings = merged(world.allgather([*launch_findings, *examine(options, world)]))
             if rank_launched() == 0:
                 console.print(shown(findings), summary(findings))
             return int(any(finding.remedy for finding in findings))

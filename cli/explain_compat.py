@@ -41,7 +41,7 @@ def _table(subject: Subject, system: str) -> Table:
     for heading in ("switch", "paper", system, "loss before → after", "|Δ log p|"):
         table.add_column(heading, overflow="fold", justify="right" if heading == "|Δ log p|" else "left")
     for switch in switches(subject, system):
-        table.add_row(switch.name, setting(switch.of_paper), setting(switch.of_system), *_effect(switch))
+        table.add_row(switch.name, setting(switch.paper_value), setting(switch.system_value), *_effect(switch))
     return table
 
 

@@ -112,11 +112,11 @@ class TranslateOptions:
             raise ConfigError("--resume: needs --input FILE and --output FILE")
         if self.languages and not any(path and is_memory(path) for path in (self.input, self.output)):
             raise ConfigError("--languages: are those of a .tmx file; name one with --input or --output")
-        of_lines = {
+        line_options = {
             "--n-best": self.n_best, "--prefix": self.prefix, "--prefix-text": self.prefix_text,
             "--sample": self.sample or None, "--alignments": self.alignments,
         }  # fmt: skip
-        for name, value in of_lines.items():
+        for name, value in line_options.items():
             if self.split_sentences is not None and value is not None:
                 raise ConfigError(f"{name}: does not go with --split-sentences; it is for lines that are one sentence")
         self.check_search()

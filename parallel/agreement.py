@@ -36,11 +36,11 @@ def check_agreement(world: Communicator, facts: Mapping[str, str], when: str, re
     if world.size == 1:
         return
     log_warnings_of_other_ranks(world)
-    of_all = world.allgather((socket.gethostname(), dict(facts)))
-    host, expected = of_all[0]
+    rank_facts = world.allgather((socket.gethostname(), dict(facts)))
+    host, expected = rank_facts[0]
     differences = [
         f"{name} is {theirs.get(name)} on rank {rank} ({their_host}), {fact} on rank 0 ({host})"
-        for rank, (their_host, theirs) in enumerate(of_all)
+        for rank, (their_host, theirs) in enumerate(rank_facts)
         for name, fact in expected.items()
         if theirs.get(name) != fact
     ]
@@ -54,9 +54,9 @@ def check_agreement(world: Communicator, facts: Mapping[str, str], when: str, re
 
 def warn_of_differences(world: Communicator, facts: Mapping[str, str], consequence: str) -> None:
     """Log a warning on rank 0 for each fact that differs between ranks; all ranks must call this."""
-    of_all = world.allgather(dict(facts))
+    rank_facts = world.allgather(dict(facts))
     for name in facts if world.rank == 0 else ():
-        ranks = ranks_by_value([theirs[name] for theirs in of_all])
+        ranks = ranks_by_value([theirs[name] for theirs in rank_facts])
         if len(ranks) > 1:
             values = "; ".join(f"{value} on {numbered('rank', numbers)}" for value, numbers in ranks.items())
             _log.warning(f"{name} differs: {values}: {consequence}")

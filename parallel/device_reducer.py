@@ -29,7 +29,7 @@ class DeviceReducer:
 
     def __init__(
         self, world: Communicator, cupy: Any, allreduce: Callable[[Any], None], nccl: NcclTransport | None,
-        description: str, why_not_captured: str, *, is_idle: bool,
+        description: str, why_not_captured: str | None, *, is_idle: bool,
     ) -> None:  # fmt: skip
         self.description = description
         self._world, self._cupy, self._is_idle = world, cupy, is_idle
@@ -66,12 +66,12 @@ class DeviceReducer:
         NCCL chooses the order in which it adds.  Here it only collects the numbers: it adds zeros to each, which
         changes no bit in any order.
         """
-        of_ranks = self._cupy.zeros(1 << (nccl.size - 1).bit_length())
-        of_ranks[nccl.rank] = number
-        nccl.allreduce_array(of_ranks)
-        while len(of_ranks) > 1:
-            of_ranks = of_ranks[::2] + of_ranks[1::2]
-        return of_ranks[0]
+        numbers = self._cupy.zeros(1 << (nccl.size - 1).bit_length())
+        numbers[nccl.rank] = number
+        nccl.allreduce_array(numbers)
+        while len(numbers) > 1:
+            numbers = numbers[::2] + numbers[1::2]
+        return numbers[0]
 
     def wait(self, end: Any) -> None:
         """Wait for an event behind sums; see ``GradientReducer``."""

@@ -32,7 +32,7 @@ class HostReducer:
 
     shard: slice
     description: str
-    why_not_captured = "gradients lie in the host's memory"
+    why_not_captured: str | None = "gradients lie in the host's memory"
 
     def __init__(
         self, world: Communicator, n_working: int, order: str, *, rounds: bool = False, n_threads: int = 1
@@ -51,9 +51,9 @@ class HostReducer:
             raise ValueError(f"HostReducer: only float32 is sent in bfloat16; got gradients of {np.dtype(dtype)}")
         world = self._world
         values, gradients, obstacle = self._allocate_for_node(n, dtype)
-        of_all = world.allgather((tuple(gradients), obstacle))
-        nodes = list(dict.fromkeys(ranks for ranks, _ in of_all))
-        obstacles = [obstacle for _, obstacle in of_all if obstacle]
+        allocations = world.allgather((tuple(gradients), obstacle))
+        nodes = list(dict.fromkeys(ranks for ranks, _ in allocations))
+        obstacles = [obstacle for _, obstacle in allocations if obstacle]
         self.description = f"gradients travel {self._transport(nodes, obstacles)}; {self._order}"
         self._values, self._gradients, self._shares_memory = values, gradients[world.rank], len(gradients) > 1
         self._shards = [shard_of_rank(rank, world.size, n) for rank in range(world.size)]
@@ -64,15 +64,15 @@ class HostReducer:
         self._trees_of_node = [tree_of(subtree, self._leaves, world.rank) for subtree in self._subtrees[world.rank]]
         return self._values, self._gradients
 
-    def _allocate_for_node(self, n: int, dtype: Any) -> tuple[FlatArray, Mapping[int, FlatArray], str]:
+    def _allocate_for_node(self, n: int, dtype: Any) -> tuple[FlatArray, Mapping[int, FlatArray], str | None]:
         """Return values, gradients by rank, and the obstacle to sharing memory.
 
-        The obstacle is "" if memory is shared or the node has one rank.
+        The obstacle is None if memory is shared or the node has one rank.
         """
-        node, obstacle = self._world.node, ""
+        node, obstacle = self._world.node, None
         if node.size > 1:
             try:
-                return *allocate_shared(node, node.allgather(self._world.rank), n, dtype), ""
+                return *allocate_shared(node, node.allgather(self._world.rank), n, dtype), None
             except NoSharedMemoryError as error:
                 obstacle = str(error)
         return np.zeros(n, dtype), {self._world.rank: np.zeros(n, dtype)}, obstacle
@@ -115,7 +115,7 @@ class HostReducer:
 
     def gather(self, shard: FlatArray) -> FlatArray | None:
         """Concatenate the shards of all ranks on rank 0; return None on the others."""
-        whole: FlatArray | None = self._world.gatherv_array(shard, [_length(of_rank) for of_rank in self._shards])
+        whole: FlatArray | None = self._world.gatherv_array(shard, [_length(rank_shard) for rank_shard in self._shards])
         return whole
 
     def allgather_of_shards(self, value: Value) -> list[Value]:

@@ -125,7 +125,7 @@ class MpiCommunicator(MpiRanks):
         request = self._ranks.Ibarrier()
         with self._watchdog.waiting("MPI_Ibarrier, for what rank 0 does alone"):
             while not request.Test():
-                if self._pulse.was_felt():
+                if self._pulse.receive():
                     self._watchdog.start_over()
                 time.sleep(0.005)
 

@@ -43,10 +43,10 @@ class NcclTransport:
             self._communicator = self._nccl.NcclCommunicator(self.size, identifier, self.rank)
 
     @property
-    def why_not_captured(self) -> str:
-        """The reason why a CUDA graph cannot contain these calls; "" if it can."""
+    def why_not_captured(self) -> str | None:
+        """The reason why a CUDA graph cannot contain these calls; None if it can."""
         version = self._nccl.get_version()
-        return "" if version >= _CAPTURES_FROM else f"NCCL before 2.9 cannot be captured (its version is {version})"
+        return None if version >= _CAPTURES_FROM else f"NCCL before 2.9 cannot be captured (its version is {version})"
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
         """Send and receive as a group, so that neither rank waits for the other to receive."""

@@ -26,14 +26,14 @@ def gpu_of_rank(local_rank: int, n_gpus: int) -> int | None:
     return local_rank % n_gpus if n_gpus else None
 
 
-def share_of_cores(mine: Collection[int], of_all: Sequence[Collection[int]]) -> int:
+def share_of_cores(mine: Collection[int], core_sets: Sequence[Collection[int]]) -> int:
     """Return the number of cores for a rank, at least one.
 
     A core that several ranks of the machine may use is divided among them.
     MPICH's launcher lets every rank use all cores.  The launchers of Open MPI and Slurm bind each rank to some of the
     cores.
     """
-    shares = [Fraction(1, sum(core in cores for cores in of_all)) for core in mine]
+    shares = [Fraction(1, sum(core in cores for cores in core_sets)) for core in mine]
     return max(1, int(sum(shares)))
 
 

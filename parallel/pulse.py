@@ -38,7 +38,7 @@ class Pulse:
             beats = [self._ranks.Isend(b"", dest=rank) for rank in range(1, self._ranks.Get_size())]
             pending = [beat for beat in pending + beats if not beat.Test()]
 
-    def was_felt(self) -> bool:
+    def receive(self) -> bool:
         """Return whether a heartbeat has arrived since the last call."""
         felt = False
         while self._ranks.Iprobe(source=0):

@@ -41,8 +41,8 @@ class GradientReducer(Protocol):
     """One line for the log: the transport, the order of additions, and the reason for both."""
     seconds_waited: float
     """Seconds that this rank has waited for the gradients of slower ranks; 0 if that is not measured."""
-    why_not_captured: str
-    """The reason why a CUDA graph cannot contain the calls; "" if it can."""
+    why_not_captured: str | None
+    """The reason why a CUDA graph cannot contain the calls; None if it can."""
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
         """Return two flat arrays of zeros, values and gradients, in memory that this reducer can use."""
@@ -78,7 +78,7 @@ class LocalReducer:
     shard = slice(None)
     description = "gradients stay in one process"
     seconds_waited = 0.0
-    why_not_captured = ""
+    why_not_captured: str | None = None
 
     def __init__(self, array_module: Any = np) -> None:
         self._array_module = array_module
@@ -161,20 +161,20 @@ def choose_reducer(
     )  # fmt: skip
 
 
-def _obstacles(world: Communicator, cupy: Any) -> tuple[str, str]:
-    """Return the reasons why NCCL cannot sum the gradients and MPI cannot read them; "" where there is none."""
+def _obstacles(world: Communicator, cupy: Any) -> tuple[str | None, str | None]:
+    """Return the reasons why NCCL cannot sum the gradients and MPI cannot read them; None where there is none."""
     has_nccl = bool(load_nccl(cupy).available)
     mine = (socket.gethostname(), cupy.cuda.Device().pci_bus_id, has_nccl, reads_gpu_memory())
-    of_all = world.allgather(mine)
-    sharing = _ranks_that_share([(host, address) for host, address, *_ in of_all])
-    missing = [rank for rank, (_, _, available, _) in enumerate(of_all) if not available]
-    without_nccl = ""
+    rank_facts = world.allgather(mine)
+    sharing = _ranks_that_share([(host, address) for host, address, *_ in rank_facts])
+    missing = [rank for rank, (_, _, available, _) in enumerate(rank_facts) if not available]
+    without_nccl = None
     if sharing:
         without_nccl = f"{numbered('rank', sharing)} share a GPU, which NCCL refuses"
     elif missing:
         without_nccl = f"CuPy finds no NCCL on {numbered('rank', missing)}"
-    answers = {aware for *_, aware in of_all}
-    without_mpi = "" if answers == {True} else "does not say whether it reads the memory of GPUs"
+    answers = {aware for *_, aware in rank_facts}
+    without_mpi = None if answers == {True} else "does not say whether it reads the memory of GPUs"
     if False in answers:
         without_mpi = "says that it does not read the memory of GPUs"
     return without_nccl, without_mpi

@@ -32,13 +32,13 @@ def add_norm(
     """
     if x.shape != y.shape:
         raise ShapeError(f"add_norm: expected x and y of one shape; got x {x.shape}, y {y.shape}")
-    of_dropout: Backward | None = None
+    dropout_backward: Backward | None = None
     if rate and stream_id:
-        y, of_dropout = dropout.of_arrays(y, rate=rate, stream_id=stream_id)
-    normalised, of_norm = layer_norm.of_arrays(x + y, gain, bias, eps=eps)
+        y, dropout_backward = dropout.of_arrays(y, rate=rate, stream_id=stream_id)
+    normalised, norm_backward = layer_norm.of_arrays(x + y, gain, bias, eps=eps)
 
     def backward(dy: Array) -> tuple[Array, ...]:
-        dsum, dgain, dbias = of_norm(dy)
-        return dsum, of_dropout(dsum)[0] if of_dropout else dsum, dgain, dbias
+        dsum, dgain, dbias = norm_backward(dy)
+        return dsum, dropout_backward(dsum)[0] if dropout_backward else dsum, dgain, dbias
 
     return normalised, backward

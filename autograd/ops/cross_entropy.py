@@ -42,9 +42,9 @@ def cross_entropy(
         Targets are not checked: the caller ensures that none is the impossible class.
     """
     n_tokens, n_classes = checked_shape(logits, targets)
-    share, of_target = smoothed_masses(smoothing, over, impossible, n_classes)
+    share, target_mass = smoothed_masses(smoothing, over, impossible, n_classes)
     xp, rows = namespace(logits), namespace(logits).arange(n_tokens)
-    confidence = of_target - share  # q = confidence · [w = target] + share · [w ≠ impossible]
+    confidence = target_mass - share  # q = confidence · [w = target] + share · [w ≠ impossible]
 
     shifted = logits - logits.max(1, keepdims=True)
     weighted = confidence * shifted[rows, targets]

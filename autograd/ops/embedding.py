@@ -12,7 +12,7 @@ from autograd.ops.arithmetic import add
 from autograd.ops.arithmetic import scale as scale_by
 from autograd.ops.dropout import dropout
 from autograd.random import StreamId
-from autograd.tensor import Backward, Gradient, written
+from autograd.tensor import Backward, Gradient, gradient_array
 
 
 @op
@@ -69,17 +69,18 @@ def embedding_with_positions(
     Raises: ShapeError if the arguments do not fit; with a random stream id, ValueError unless 0 ≤ rate < 1.
     """
     check_embedding_with_positions(table, ids, encodings, positions)
-    words, of_words = embedding.of_arrays(table, ids, order=order)
-    scaled, of_scale = scale_by.of_arrays(words, factor=scale)
-    rows, of_rows = embedding.of_arrays(encodings, positions, order=order_of_positions)
-    y, of_sum = add.of_arrays(scaled, rows)
-    of_dropout: Backward | None = None
+    words, words_backward = embedding.of_arrays(table, ids, order=order)
+    scaled, scale_backward = scale_by.of_arrays(words, factor=scale)
+    rows, rows_backward = embedding.of_arrays(encodings, positions, order=order_of_positions)
+    y, sum_backward = add.of_arrays(scaled, rows)
+    dropout_backward: Backward | None = None
     if rate and stream_id:
-        y, of_dropout = dropout.of_arrays(y, rate=rate, stream_id=stream_id)
+        y, dropout_backward = dropout.of_arrays(y, rate=rate, stream_id=stream_id)
 
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
-        dscaled, drows = map(written, of_sum(written(of_dropout(dy)[0]) if of_dropout else dy))
-        return of_words(written(of_scale(dscaled)[0]))[0], None, of_rows(drows)[0], None
+        dsum = gradient_array(dropout_backward(dy)[0]) if dropout_backward else dy
+        dscaled, drows = map(gradient_array, sum_backward(dsum))
+        return words_backward(gradient_array(scale_backward(dscaled)[0]))[0], None, rows_backward(drows)[0], None
 
     return y, backward
 

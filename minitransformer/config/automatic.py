@@ -18,7 +18,7 @@ AUTOMATIC = {"n_micro_batches": 0, "precision": "automatic"}
 SMALL_BATCH = 4_000  # tokens; in more than 2 micro-batches of a smaller batch, a thread's operations are short
 
 
-def begun_with(run: Path) -> dict[str, Any]:
+def initial_settings(run: Path) -> dict[str, Any]:
     """Return the values of these settings with which the run in a directory began.
 
     Return an empty dict if there is no run, or if its file is corrupt, which ``RunConfig.differences`` reports.
@@ -37,7 +37,7 @@ def with_values(config: RunConfig, values: dict[str, Any]) -> RunConfig:
     return dataclasses.replace(config, training=with_changes(config.training, chosen, "training."))
 
 
-def resolved(config: RunConfig, n_ranks: int, why_no_bfloat16: str) -> RunConfig:
+def resolved(config: RunConfig, n_ranks: int, why_no_bfloat16: str | None) -> RunConfig:
     """Return the configuration with the values that suit its device, where it is automatic.
 
     In the exact order only a power of two of ranks computes.  More micro-batches than that many would be computed in
@@ -45,7 +45,7 @@ def resolved(config: RunConfig, n_ranks: int, why_no_bfloat16: str) -> RunConfig
 
     Args:
         n_ranks: number of processes.
-        why_no_bfloat16: why the device cannot compute fast in bfloat16; "" if it can.
+        why_no_bfloat16: why the device cannot compute fast in bfloat16; None if it can.
     """
     on_cpu = 2 if config.training.batch_tokens < SMALL_BATCH else 8
     n_micro_batches = on_cpu if config.device == "cpu" else working_ranks(n_ranks, MAX_MICRO_BATCHES)

@@ -170,15 +170,15 @@ PRESETS: dict[str, Callable[[int], ModelConfig]] = {
 }
 
 
-def head_size_advice(model: ModelConfig, preset: str) -> str:
+def head_size_advice(model: ModelConfig, preset: str) -> str | None:
     """Return advice if d_model, n_heads or d_k differ from the preset, but not all of them, and no longer fit together.
 
-    Return "" if n_heads · d_k = d_model, as in the paper's base and big models, or if the sizes are the preset's.
+    Return None if n_heads · d_k = d_model, as in the paper's base and big models, or if the sizes are the preset's.
     """
-    sizes, of_preset = ({name: getattr(x, name) for name in _HEAD_SIZES} for x in (model, named(preset)))
-    kept = [f"model.{name}" for name in _HEAD_SIZES if sizes[name] == of_preset[name]]
+    sizes, preset_sizes = ({name: getattr(x, name) for name in _HEAD_SIZES} for x in (model, named(preset)))
+    kept = [f"model.{name}" for name in _HEAD_SIZES if sizes[name] == preset_sizes[name]]
     if len(kept) in (0, len(_HEAD_SIZES)) or model.n_heads * model.d_k == model.d_model:
-        return ""
+        return None
     d_k, rest = divmod(model.d_model, model.n_heads)
     remedy = (
         f"set model.n_heads to a divisor of {model.d_model}" if rest

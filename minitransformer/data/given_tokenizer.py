@@ -63,15 +63,15 @@ class GivenTokenizer:
         """
         models = (self.tokenizer.source, self.tokenizer.target)
         missing = [_missing(model, (pair[side] for pair in corpus.train())) for side, model in enumerate(models)]
-        of_all = missing[0] + missing[1]
+        all_missing = missing[0] + missing[1]
         if not self.extends:
-            if of_all:
+            if all_missing:
                 _log.warning(
-                    f"the tokenizer lacks characters of the training text: {_named(of_all)}. They are read as unknown,"
-                    " and no translation has them, unless init_extend_vocabulary is set"
+                    f"the tokenizer lacks characters of the training text: {_named(all_missing)}. They are read as"
+                    " unknown, and no translation has them, unless init_extend_vocabulary is set"
                 )
             return self.tokenizer, None
-        added = [of_all] if self.tokenizer.is_joint else missing
+        added = [all_missing] if self.tokenizer.is_joint else missing
         extended = Tokenizer(*map(with_pieces, self.tokenizer.models, map(sorted, added)))
         for model, characters in zip((extended.source, extended.target), missing, strict=True):
             if any(UNKNOWN in model.encode(character) for character in characters):
@@ -79,8 +79,8 @@ class GivenTokenizer:
                     "init_extend_vocabulary: the tokenizer of init_from cannot be extended by characters, because it"
                     " splits text into whole words, or shares its ids with another one; set it to false"
                 )
-        _log.info(f"characters appended to the tokenizer: {_named(of_all) or 'none, it has all of the text'}")
-        return extended, "".join(sorted(of_all))
+        _log.info(f"characters appended to the tokenizer: {_named(all_missing) or 'none, it has all of the text'}")
+        return extended, "".join(sorted(all_missing))
 
 
 def settings_of(tokenizer: Tokenizer) -> dict[str, Any]:

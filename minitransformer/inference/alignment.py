@@ -41,15 +41,15 @@ def word_links(
     """
     if not (len(source) and len(target)):
         return ()
-    of_models = [_weights(model, source, target) for model in models]
-    return links_of(sum(of_models[1:], of_models[0]), source_words, target_words)
+    model_weights = [_weights(model, source, target) for model in models]
+    return links_of(sum(model_weights[1:], model_weights[0]), source_words, target_words)
 
 
 def links_of(weights: FloatArray, source_words: IntArray, target_words: IntArray) -> Links:
     """Link each target word to the source word of the greatest weight, given weights (T, S) between pieces."""
-    of_words: FloatArray = np.zeros((target_words.max() + 1, source_words.max() + 1))
-    np.add.at(of_words, (target_words[:, None], source_words[None, :]), weights)
-    return tuple((int(of_words[word].argmax()), int(word)) for word in np.unique(target_words))
+    word_weights: FloatArray = np.zeros((target_words.max() + 1, source_words.max() + 1))
+    np.add.at(word_weights, (target_words[:, None], source_words[None, :]), weights)
+    return tuple((int(word_weights[word].argmax()), int(word)) for word in np.unique(target_words))
 
 
 def _weights(model: Transformer, source: Ids, target: Ids) -> FloatArray:
@@ -60,8 +60,8 @@ def _weights(model: Transformer, source: Ids, target: Ids) -> FloatArray:
     depth = model.config.decoder_depth
     layer = depth - 1 if depth <= _LAST_IS_BEST else depth - 2
     weights = source_attention_weights(model, source, target, layer).mean(axis=0)
-    of_words: FloatArray = weights[: len(target), : len(source)]
-    return of_words
+    piece_weights: FloatArray = weights[: len(target), : len(source)]
+    return piece_weights
 
 
 def words_of_source(tokenizer: Tokenizer, line: str) -> IntArray:
@@ -87,14 +87,14 @@ def words_of_target(prefixer: Prefixer, ids: Sequence[int], prefix: Prefix) -> I
     return numbers.clip(0, max(0, len(texts[-1].split()) - 1) if texts else 0)
 
 
-def _words_of_ids(of_words: Sequence[Sequence[int]], ids: Sequence[int]) -> IntArray | None:
+def _words_of_ids(word_ids: Sequence[Sequence[int]], ids: Sequence[int]) -> IntArray | None:
     """Return the index of the word of each id, given the ids of each word; None if these are not all ids.
 
     (Pieces almost never cross blanks, so a word alone has the same pieces as in its line.)
     """
-    if [i for word in of_words for i in word] != list(ids):
+    if [i for word in word_ids for i in word] != list(ids):
         return None
-    return np.repeat(np.arange(len(of_words)), np.array([len(word) for word in of_words], np.int64))
+    return np.repeat(np.arange(len(word_ids)), np.array([len(word) for word in word_ids], np.int64))
 
 
 def pharaoh(links: Links) -> str:

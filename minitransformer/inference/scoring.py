@@ -62,8 +62,8 @@ def score_pairs(model: Transformer, pairs: Sequence[IdPair], *, n_threads: int =
     results = map_in_threads(
         lambda batch: _score_batch(model, [pairs[i] for i in batch]), batches, min(n_threads, max(1, len(batches)))
     )
-    for batch, of_batch in zip(batches, results, strict=True):
-        for i, score in zip(batch, of_batch, strict=True):
+    for batch, batch_scores in zip(batches, results, strict=True):
+        for i, score in zip(batch, batch_scores, strict=True):
             scores[i] = score
     return scores
 
@@ -75,6 +75,6 @@ def _score_batch(model: Transformer, pairs: Sequence[IdPair]) -> list[PairScore]
     with no_tape():
         log_p = log_softmax_values(model.logits(batch).value)
     rows = namespace(log_p).arange(len(log_p))
-    of_label = to_host(log_p[rows, to_device(batch.labels, model.device)]).astype(np.float64)
-    sums = np.add.reduceat(of_label, batch.target.starts)
+    label_log_p = to_host(log_p[rows, to_device(batch.labels, model.device)]).astype(np.float64)
+    sums = np.add.reduceat(label_log_p, batch.target.starts)
     return [PairScore(float(s), int(n)) for s, n in zip(sums, batch.target.lengths, strict=True)]

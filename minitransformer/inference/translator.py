@@ -182,7 +182,7 @@ class Translator:
         if not aligned:
             return translations
         work = list(zip(lines, sources, begun, found, translations, strict=True))
-        return list(map_in_threads(lambda of_line: self._aligned(*of_line), work, n_threads))
+        return list(map_in_threads(lambda line_work: self._aligned(*line_work), work, n_threads))
 
     @property
     def longest_source(self) -> int:

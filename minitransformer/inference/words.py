@@ -30,5 +30,5 @@ def weights_of_words(weights: FloatArray, queries: Sequence[int], keys: Sequence
     """
     n_pieces = np.diff([*queries, weights.shape[-2]])
     sums = np.add.reduceat(np.add.reduceat(weights, keys, axis=-1), queries, axis=-2)
-    of_words: FloatArray = sums / n_pieces[:, None]
-    return of_words
+    word_scores: FloatArray = sums / n_pieces[:, None]
+    return word_scores

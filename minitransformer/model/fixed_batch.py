@@ -46,15 +46,18 @@ class Capacity(NamedTuple):
         It needs no token ids.  So a rank can compute the capacity of batches that other ranks read.
         Shapes: lengths (B, 2) for a batch of B pairs: source and target tokens, end symbols included.
         """
-        source = max(_rounded_up(int(of_batch[:, 0].sum()) + 1, step) for of_batch in lengths)
-        target = max(_rounded_up(max(1, int(of_batch[:, 1].sum())), step) for of_batch in lengths)
-        segments = [(Segments.of_lengths(of_batch[:, 0]), Segments.of_lengths(of_batch[:, 1])) for of_batch in lengths]
+        source = max(_rounded_up(int(batch_lengths[:, 0].sum()) + 1, step) for batch_lengths in lengths)
+        target = max(_rounded_up(max(1, int(batch_lengths[:, 1].sum())), step) for batch_lengths in lengths)
+        segments = [
+            (Segments.of_lengths(batch_lengths[:, 0]), Segments.of_lengths(batch_lengths[:, 1]))
+            for batch_lengths in lengths
+        ]
         counts = [
             count_blocks(queries.lengths, keys.lengths)
             for sides in segments
             for queries, keys in _segments_of_masks(*sides, source, target)
         ]
-        blocks, long_blocks = (max(of_kind) for of_kind in zip(*counts, strict=True))
+        blocks, long_blocks = (max(kind_counts) for kind_counts in zip(*counts, strict=True))
         unit = max(source, target) // BLOCK_ROWS + 1
         return cls(
             source, target, _power_of_two_times(unit, blocks), long_blocks and _power_of_two_times(unit, long_blocks)
@@ -97,8 +100,8 @@ def _segments_of_masks(
     """
     filled_source, filled_target = _filled(source, n_source), _filled(target, n_target)
     n_fillers = len(filled_target) - len(target)
-    of_fillers = np.full(n_fillers, source.n_tokens), np.ones(n_fillers, np.int64)
-    keys = Segments(*map(np.append, (source.starts, source.lengths), of_fillers))
+    filler_keys = np.full(n_fillers, source.n_tokens), np.ones(n_fillers, np.int64)
+    keys = Segments(*map(np.append, (source.starts, source.lengths), filler_keys))
     return (filled_source, filled_source), (filled_target, filled_target), (filled_target, keys)
 
 
@@ -116,7 +119,7 @@ class FixedBatch:
     target_positions: Array
     target_orders: Orders
     labels: Array
-    of_model: BatchMasks
+    model_masks: BatchMasks
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], masks: BatchMasks) -> FixedBatch:
@@ -124,15 +127,15 @@ class FixedBatch:
 
         ``masks`` are the masks that ``fill`` returned.
         """
-        for name, of_name in masks._asdict().items():
-            keep_tiles(of_name, Tiles(*(arrays[f"{name}.{part}"] for part in Tiles._fields)))
-        orders = {name: Orders(*(arrays[f"{of}.order"] for of in of_side)) for name, of_side in ORDERS.items()}
-        return cls(**{name: arrays[name] for name in (*OF_SOURCE, *OF_TARGET)}, **orders, of_model=masks)
+        for name, mask in masks._asdict().items():
+            keep_tiles(mask, Tiles(*(arrays[f"{name}.{part}"] for part in Tiles._fields)))
+        orders = {name: Orders(*(arrays[f"{side}.order"] for side in sides)) for name, sides in ORDERS.items()}
+        return cls(**{name: arrays[name] for name in (*OF_SOURCE, *OF_TARGET)}, **orders, model_masks=masks)
 
     def masks(self, neighbourhood: int | None) -> BatchMasks:
         """Return the masks given to ``of``, which must be for this neighbourhood.  Their tiles are on the device."""
         del neighbourhood
-        return self.of_model
+        return self.model_masks
 
 
 def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood: int | None) -> BatchMasks:
@@ -144,9 +147,9 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
         ("source_positions", batch.n_source_tokens), ("target_positions", batch.n_target_tokens),
     ):  # fmt: skip
         arrays[name][n_tokens:] = 0  # a position that every learned table has
-    for name, of_side in ORDERS.items():  # without filler tokens, whose gradients are 0
-        for of, order in zip(of_side, getattr(batch, name), strict=True):
-            array = arrays[f"{of}.order"]
+    for name, sides in ORDERS.items():  # without filler tokens, whose gradients are 0
+        for side, order in zip(sides, getattr(batch, name), strict=True):
+            array = arrays[f"{side}.order"]
             array[: len(order)], array[len(order) :] = order, -1
     for name, queries, keys in (
         ("encoder", batch.source, batch.source), ("decoder", batch.target, batch.target),
@@ -161,7 +164,7 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
 
 def _padded(batch: Batch, n_source: int, n_target: int, neighbourhood: int | None) -> tuple[Batch, BatchMasks]:
     """Append filler tokens to each side: without labels, each attending to one filler token only."""
-    encoder, decoder, of_source = _segments_of_masks(batch.source, batch.target, n_source, n_target)
+    encoder, decoder, encoder_decoder = _segments_of_masks(batch.source, batch.target, n_source, n_target)
     labels = np.append(batch.labels, np.full(n_target - len(batch.labels), NO_LABEL))
     padded = Batch(
         np.resize(batch.source_ids, n_source), encoder[0], np.resize(batch.decoder_ids, n_target), labels, decoder[0]
@@ -171,13 +174,13 @@ def _padded(batch: Batch, n_source: int, n_target: int, neighbourhood: int | Non
     return padded, BatchMasks(
         _extended(masks.encoder, sources, *encoder),
         _extended(masks.decoder, targets, *decoder),
-        _extended(masks.source, np.full(len(targets), batch.n_source_tokens), *of_source),
+        _extended(masks.source, np.full(len(targets), batch.n_source_tokens), *encoder_decoder),
     )
 
 
-def _extended(mask: KeyRanges, keys: IntArray, of_queries: Segments, of_keys: Segments) -> KeyRanges:
+def _extended(mask: KeyRanges, keys: IntArray, query_segments: Segments, key_segments: Segments) -> KeyRanges:
     """Append queries to a mask; each attends to its one key in ``keys``."""
-    return KeyRanges(np.append(mask.first, keys), np.append(mask.last, keys + 1), of_queries, of_keys)
+    return KeyRanges(np.append(mask.first, keys), np.append(mask.last, keys + 1), query_segments, key_segments)
 
 
 class BufferLayout:

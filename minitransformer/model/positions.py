@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autograd import Layer, Parameter, Tensor, ops, to_device
-from autograd.array import Array, Device, device_of, lasting, namespace_of_device
+from autograd.array import Array, Device, device_of, namespace_of_device, persistent_pool
 from autograd.parameters import scaled_normal
 from minitransformer.config import ModelConfig
 from minitransformer.system.errors import UserError
@@ -94,7 +94,7 @@ class SinusoidalPositions(PositionalEncoding):
 
 @cache  # all together at most twice the largest; never evicted, because captured CUDA graphs keep reading them
 def _table(n_positions: int, d_model: int, layout: str, dtype: str, device: Device) -> Array:
-    with lasting(device):
+    with persistent_pool(device):
         return namespace_of_device(device).asarray(sinusoids(n_positions, d_model, layout).astype(dtype))
 
 

@@ -48,7 +48,8 @@ def require_same_kernels(device: Device, kernels: KernelChoice, world: Communica
             world, {"CUDA kernels": ", ".join(sorted(kernels_for("cuda"))) or "none"}, START, SAME_CUDA_KERNELS
         )
     elif kernels == "compiled":
-        obstacles = world.allgather(library().obstacle.partition("\n")[0].rstrip(":"))
+        obstacle = library().obstacle
+        obstacles = world.allgather(obstacle and obstacle.partition("\n")[0].rstrip(":"))
         reason = next((f"{obstacle}. " for obstacle in obstacles if obstacle), "")
         check_agreement(world, {"kernel library": library().sha256[:10] or "none"}, START, reason + SAME_KERNELS)
     facts = _gpu_and_library() if device == "cuda" else _processor_and_libraries()

@@ -238,8 +238,8 @@ class MetricsFile(Callback):
     def report(self, report: TrainingReport | ValidationReport) -> None:
         """Append a line."""
         kind = "training" if isinstance(report, TrainingReport) else "validation"
-        of_process = {"time": time.time(), "peak_memory": peak_memory()}
-        self._waiting += json.dumps({"kind": kind} | of_process | _figures_of(report)) + "\n"
+        process_figures = {"time": time.time(), "peak_memory": peak_memory()}
+        self._waiting += json.dumps({"kind": kind} | process_figures | _figures_of(report)) + "\n"
         try:
             self._append(self._waiting.encode())
         except OSError as error:

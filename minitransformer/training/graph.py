@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from autograd import ParameterBuffer, RandomStream, no_tape, ops
-from autograd.array import Array, IntArray, captured, namespace_of_device
+from autograd.array import Array, IntArray, capture_graph, namespace_of_device
 from autograd.op import Dispatch, Operation, Run, observed
 from autograd.optim import N_SCALARS, adam_update, clip, sum_squares
 from autograd.tensor import Backward
@@ -168,12 +168,13 @@ class _Buffers:
         written = self._written[slot]
         written["update"][...], written["scalars"][...] = step, scalars
         masks = [
-            fill(_of_micro_batch(written, i), micro_batch, neighbourhood) for i, micro_batch in enumerate(micro_batches)
+            fill(_micro_batch_arrays(written, i), micro_batch, neighbourhood)
+            for i, micro_batch in enumerate(micro_batches)
         ]
         if not self.batches:
             self.batches = [
-                FixedBatch.of(_of_micro_batch(self._arrays, i), of_micro_batch)
-                for i, of_micro_batch in enumerate(masks)
+                FixedBatch.of(_micro_batch_arrays(self._arrays, i), micro_batch_masks)
+                for i, micro_batch_masks in enumerate(masks)
             ]
 
     def upload(self, slot: int, stream: Any) -> Any:
@@ -195,10 +196,10 @@ class _Buffers:
         def work() -> None:
             self.outcome_of_graph = self.compute(step)
 
-        self.graph = captured(work, stream)
+        self.graph = capture_graph(work, stream)
 
 
-def _of_micro_batch(arrays: dict[str, Array], micro_batch: int) -> dict[str, Array]:
+def _micro_batch_arrays(arrays: dict[str, Array], micro_batch: int) -> dict[str, Array]:
     prefix = f"{micro_batch}."
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
@@ -236,20 +237,20 @@ def captured_step(step: TrainingStep, world: Communicator) -> tuple[TrainingStep
     return (step, why) if why else (CapturedStep(step), None)
 
 
-def why_no_rank_captures(world: Communicator, why: str) -> str:
+def why_no_rank_captures(world: Communicator, why: str | None) -> str | None:
     """Return the first reason of any rank why it cannot capture an update; all ranks must call this.
 
     NCCL allows no graph on one rank whose sums are no part of a graph on another.
     """
-    of_ranks = world.allgather(why)
-    if all(of_ranks) or not any(of_ranks):
-        return of_ranks[0]
-    rank, reason = next((rank, reason) for rank, reason in enumerate(of_ranks) if reason)
+    rank_reasons = world.allgather(why)
+    if all(rank_reasons) or not any(rank_reasons):
+        return rank_reasons[0]
+    rank, reason = next((rank, reason) for rank, reason in enumerate(rank_reasons) if reason)
     return f"{reason} (on rank {rank})"
 
 
-def why_not_captured(model: Transformer) -> str:
-    """Return why an update of this model cannot be a CUDA graph; "" if it can.
+def why_not_captured(model: Transformer) -> str | None:
+    """Return why an update of this model cannot be a CUDA graph; None if it can.
 
     Each operation of an update must have a kernel, which needs nothing from the host.  Most references cannot be
     captured: CuPy's matrix products refuse it, and attention's needs arrays of the host.  The operations are those of
@@ -270,7 +271,7 @@ def why_not_captured(model: Transformer) -> str:
     with no_tape(), observed(observe):
         model.loss(Batch.from_token_ids([[]], [[]]), RandomStream(seed=0))
     lacking += _lacking_of_optimizer(parameters)
-    return f"no CUDA kernel computes {', '.join(dict.fromkeys(lacking))} for this model" if lacking else ""
+    return f"no CUDA kernel computes {', '.join(dict.fromkeys(lacking))} for this model" if lacking else None
 
 
 _CAPTURED_BY_CUPY = (  # references of one element at a time
@@ -288,8 +289,8 @@ def _lacking_of_optimizer(parameters: ParameterBuffer) -> list[str]:
     ]
     return [
         function.name
-        for function, of_function in arguments
-        if not _is_kernel(function.choose(of_function, {}), function)
+        for function, function_arguments in arguments
+        if not _is_kernel(function.choose(function_arguments, {}), function)
     ]
 
 

@@ -41,12 +41,12 @@ class Interrupt:
         self._notice.cancel()
         self._restore()
 
-    def requested(self) -> bool:
+    def is_requested(self) -> bool:
         """Return whether to stop now; the result is the same on all ranks."""
         return self._world.any(self._received)
 
     @contextmanager
-    def raising(self) -> Iterator[None]:
+    def raise_on_signal(self) -> Iterator[None]:
         """Raise KeyboardInterrupt within this context if a signal comes, or has come before; so long work ends."""
         self._raises = True
         try:

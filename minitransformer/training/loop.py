@@ -111,7 +111,7 @@ class Trainer:
                     callback.go_back(self.state)
                     continue
                 callback.after_step(result, self.state)
-                is_interrupted = interrupt.requested()
+                is_interrupted = interrupt.is_requested()
                 if is_interrupted:
                     self._read_results()
                 if self._is_at(self.config.log_every):
@@ -192,10 +192,10 @@ class Trainer:
 
         At a signal return at once, with ``validation_is_due`` set.  The time does not count as training time.
         """
-        with self._stopwatch.paused(), self.world.waiting_for_rank_0():
+        with self._stopwatch.pause(), self.world.waiting_for_rank_0():
             if self.validation is not None and self.world.rank == 0:
                 try:
-                    with interrupt.raising():
+                    with interrupt.raise_on_signal():
                         report = self.validation.report(
                             self.model, self.state.step, self.state.best_loss, callback.validating
                         )
@@ -277,7 +277,7 @@ class Stopwatch:
         return self._start - start
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Do not count the time within this context."""
         start = time.perf_counter()
         try:

@@ -39,7 +39,7 @@ def try_largest_batch(trainer: Trainer) -> str | None:
     if not trainer.micro_batches:
         return None
     free = _described_free(trainer)
-    with advising(trainer):
+    with memory_advice(trainer):
         taken = _try(trainer, trainer.config.n_micro_batches)
     description = f"the largest batch fits; {free} are free"
     if trainer.model.device == "cpu":
@@ -49,7 +49,7 @@ def try_largest_batch(trainer: Trainer) -> str | None:
 
 
 @contextmanager
-def advising(trainer: Trainer) -> Iterator[None]:
+def memory_advice(trainer: Trainer) -> Iterator[None]:
     """Turn a lack of memory into an error whose one-line message names what fits.
 
     (CuPy's error is a MemoryError, too.)

@@ -14,7 +14,7 @@ from autograd.array import Device, DeviceError, gpu_module, namespace_of_device
 from autograd.kernel_registry import KernelChoice, kernels_for, register_kernels
 from autograd.precision import dtype_named
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
-from minitransformer.config.automatic import begun_with, resolved, with_values
+from minitransformer.config.automatic import initial_settings, resolved, with_values
 from minitransformer.config.run import RESULTS_FILE
 from minitransformer.data.bpe_dropout import BpeDropout
 from minitransformer.data.given_tokenizer import GivenTokenizer
@@ -118,7 +118,7 @@ def reducer_for(config: TrainingConfig, world: Communicator, device: Device, n_t
     )
 
 
-def _log_setup(trainer: Trainer, placements: list[Placement], n_threads: int, why_no_bfloat16: str) -> None:
+def _log_setup(trainer: Trainer, placements: list[Placement], n_threads: int, why_no_bfloat16: str | None) -> None:
     world = trainer.world
     _log.info(
         f"{trainer.model.n_parameters:,} parameters, {len(trainer.store):,} training pairs;"
@@ -145,7 +145,7 @@ def _idle(training: TrainingConfig, world: Communicator, n_threads: int) -> Iter
         )
 
 
-def _slower_on_gpu(trainer: Trainer, why_no_bfloat16: str) -> Iterator[str]:
+def _slower_on_gpu(trainer: Trainer, why_no_bfloat16: str | None) -> Iterator[str]:
     """Yield a line for each thing that makes updates slower on a GPU than they could be."""
     if trainer.model.device == "cpu":
         return
@@ -327,8 +327,8 @@ class Resolved(NamedTuple):
     """A configuration without automatic settings, and why a GPU cannot compute fast in bfloat16."""
 
     config: RunConfig
-    why_no_bfloat16: str
-    """The reason of the first rank that has one; "" on a CPU, or if all can."""
+    why_no_bfloat16: str | None
+    """The reason of the first rank that has one; None on a CPU, or if all can."""
 
 
 def resolve(config: RunConfig, world: Communicator) -> Resolved:
@@ -337,18 +337,18 @@ def resolve(config: RunConfig, world: Communicator) -> Resolved:
     Rank 0 reads what the run began with.  If one rank's GPU cannot compute fast in bfloat16, none uses it.
     Raises: ConfigError if the file of the run has an invalid value.
     """
-    begun = with_values(config, world.bcast(begun_with(config.run) if world.rank == 0 else {}))
-    obstacle = next(filter(None, world.allgather(why_no_bfloat16(config.device, config.kernels))), "")
+    begun = with_values(config, world.bcast(initial_settings(config.run) if world.rank == 0 else {}))
+    obstacle = next(filter(None, world.allgather(why_no_bfloat16(config.device, config.kernels))), None)
     return Resolved(resolved(begun, world.size, obstacle), obstacle)
 
 
-def why_no_bfloat16(device: Device, kernels: KernelChoice) -> str:
-    """Return why bfloat16 is not available on the current GPU, or slower than float32; "" if it is fast.
+def why_no_bfloat16(device: Device, kernels: KernelChoice) -> str | None:
+    """Return why bfloat16 is not available on the current GPU, or slower than float32; None if it is fast.
 
-    On a CPU, where float32 is faster, this is "", too.  Registers the kernels of a GPU.
+    On a CPU, where float32 is faster, this is None, too.  Registers the kernels of a GPU.
     """
     if device == "cpu":
-        return ""
+        return None
     if kernels == "reference":
         return 'the references compute in float32 (kernels is "reference")'
     try:
@@ -359,4 +359,4 @@ def why_no_bfloat16(device: Device, kernels: KernelChoice) -> str:
     if int(capability) < LEAST_CAPABILITY:
         return f"the GPU has compute capability {capability[:-1]}.{capability[-1]}, and bfloat16 needs 8.0"
     register_kernels(device)
-    return "" if kernels_for(device) else "no CUDA kernel has passed its check, and the references compute in float32"
+    return None if kernels_for(device) else "no CUDA kernel has passed its check, and the references compute in float32"

@@ -48,16 +48,15 @@ def fine_tuning(config: RunConfig) -> RunConfig:
     begun = {} if (directory / CONFIG_FILE).exists() else record_of(config.run)
     if begun.get("init_from") == str(directory):
         old = with_changes(config, {part: begun.get(part) for part in ("model", "data")})
-        model, of_tokenizer = old.model, {name: getattr(old.data, name) for name in (*TOKENIZER_SETTINGS, _LEAVES)}
+        model = old.model
+        tokenizer_settings = {name: getattr(old.data, name) for name in (*TOKENIZER_SETTINGS, _LEAVES)}
     else:
         model, tokenizer = _model_and_tokenizer(directory)
-        of_tokenizer = settings_of(tokenizer) | task_of(config.data).settings_of(tokenizer)
-    if (
-        config.data.task != "parsing" and of_tokenizer["tokenizer"] == "word"
-    ):  # valid only beside the names of treebanks
-        del of_tokenizer["tokenizer"]
+        tokenizer_settings = settings_of(tokenizer) | task_of(config.data).settings_of(tokenizer)
+    if config.data.task != "parsing" and tokenizer_settings["tokenizer"] == "word":  # valid only for treebanks
+        del tokenizer_settings["tokenizer"]
     model = dataclasses.replace(model, vocabulary_size=0, source_vocabulary_size=None)
-    return dataclasses.replace(config, model=model, data=dataclasses.replace(config.data, **of_tokenizer))
+    return dataclasses.replace(config, model=model, data=dataclasses.replace(config.data, **tokenizer_settings))
 
 
 def _model_and_tokenizer(directory: Path) -> tuple[ModelConfig, Tokenizer]:
@@ -133,8 +132,8 @@ def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) 
         trainer.begin_from(_with_new_rows(weights, trainer, mean=True), moments, n_updates)
     except WeightsError as error:
         raise UnfitError(f"{path}: {error}") from error
-    of_adam = f"Adam's moments of {n_updates:,} updates" if found else "new moments of Adam"
-    _log.info(f"begun from the model in {path} (SHA-256 of its weights {digest}) with its tokenizer and {of_adam}")
+    adam_state = f"Adam's moments of {n_updates:,} updates" if found else "new moments of Adam"
+    _log.info(f"begun from the model in {path} (SHA-256 of its weights {digest}) with its tokenizer and {adam_state}")
     return {"weights": str(path / WEIGHTS_FILE), "sha256": digest, "optimizer_updates": n_updates}
 
 

@@ -32,7 +32,7 @@ from minitransformer.training.checkpoint import (
     stale_checkpoints,
 )
 from minitransformer.training.flops import Cost, sustained_flops_per_second
-from minitransformer.training.memory import advising
+from minitransformer.training.memory import memory_advice
 from minitransformer.training.open_run import OpenRun, open_run
 from minitransformer.training.pretrained import PRETRAINED, pretrained_of
 from minitransformer.training.validation import BEST, Validation
@@ -117,7 +117,7 @@ def train(
 def train_to_end(run: OpenRun, callback: Callback) -> bool:
     """Train to the end; return False if interrupted and saved.  Raises: as ``Trainer.train``; OutOfMemoryError."""
     try:
-        with advising(run.trainer):
+        with memory_advice(run.trainer):
             return run.trainer.train(callback)
     except LostDirectoryError as error:
         run.data.tokenizer.save(error.kept_in)  # the run cannot go on from there without it

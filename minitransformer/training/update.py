@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from autograd import RandomStream, backward, namespace, to_device, to_host
-from autograd.array import Array, IntArray, lasting, staying_here
+from autograd.array import Array, IntArray, persistent_pool, pin_to_device
 from autograd.blas import product_threads
 from autograd.optim import Adam, clip, sum_squares
 from minitransformer.config import TrainingConfig
@@ -51,7 +51,7 @@ class GradientAccumulator:
     def __init__(self, model: Transformer, *, n_threads: int) -> None:
         self.model, self.n_threads = model, n_threads
         self._executor = ThreadPool(
-            max(1, n_threads - 1), thread_name_prefix="micro-batch", initializer=staying_here(model.device)
+            max(1, n_threads - 1), thread_name_prefix="micro-batch", initializer=pin_to_device(model.device)
         )
         self._free: list[Array] = []
 
@@ -124,7 +124,7 @@ class GradientAccumulator:
         try:
             return self._free.pop()
         except IndexError:
-            with lasting(self.model.device):
+            with persistent_pool(self.model.device):
                 return namespace(like).zeros_like(like)
 
 
@@ -175,7 +175,7 @@ class TrainingStep:
         self.gradient, self.reducer, self.adam, self.config = gradient, reducer, adam, config
         self.micro_batches, self.parameters = micro_batches, gradient.model.parameters
         self.executor = ThreadPool(
-            gradient.n_threads, thread_name_prefix="adam", initializer=staying_here(gradient.model.device)
+            gradient.n_threads, thread_name_prefix="adam", initializer=pin_to_device(gradient.model.device)
         )
 
     @classmethod

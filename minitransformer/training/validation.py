@@ -66,7 +66,7 @@ class Validation:
         Raises: TrainingDivergedError if they are not finite, which happens with
         finite parameters, too; ValidationMemoryError.
         """
-        with self._advising():
+        with self._memory_advice():
             score = CorpusScore.of(score_pairs(model, self.pairs, n_threads=self.n_threads))
         if not math.isfinite(score.loss):
             raise _diverged(f"the loss is {score.loss}")
@@ -98,7 +98,7 @@ class Validation:
         Raises: TrainingDivergedError if log-probabilities are not finite; ValidationMemoryError.
         """
         try:
-            with self._advising():
+            with self._memory_advice():
                 search = SearchConfig(beam=beam, max_extra_tokens=max_extra_tokens)
                 translator, advance = Translator(model, self.tokenizer), _summed(progress, len(text))
                 return self.task.evaluate(translator, text, search, n_threads=self.n_threads, advance=advance)
@@ -106,7 +106,7 @@ class Validation:
             raise _diverged(f"{error}") from error
 
     @contextmanager
-    def _advising(self) -> Iterator[None]:
+    def _memory_advice(self) -> Iterator[None]:
         """Turn a lack of memory into an error with its own remedy, because a smaller training batch would not help."""
         try:
             yield

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from op_cases import CASES, OpCase, is_float, results
 
 from autograd.op import Operation, operations
-from autograd.tensor import written
+from autograd.tensor import gradient_array
 from autograd.testing import check_gradients
 
 WITH_KERNELS = sorted(name for name, operation in operations.items() if operation.kernels)
@@ -105,7 +105,7 @@ def test_a_kernel_takes_a_gradient_in_float64(case: OpCase) -> None:
     value, backward = operations[case.op].choose(arguments, static)(*arguments, **static)
     dy = np.random.default_rng(1).standard_normal(value.shape)
     of_reference = operations[case.op].reference(*arguments, **static)[1](dy)
-    for x, expected in zip(map(written, backward(dy)), map(written, of_reference), strict=True):
+    for x, expected in zip(map(gradient_array, backward(dy)), map(gradient_array, of_reference), strict=True):
         if expected is not None:
             np.testing.assert_allclose(x, expected, rtol=1e-4, atol=1e-4)
 

@@ -15,7 +15,7 @@ from op_cases import CASES, OpCase, is_float
 
 from autograd import Tensor
 from autograd.op import operations
-from autograd.tensor import written
+from autograd.tensor import gradient_array
 from autograd.testing import check_gradients
 
 SINGLE = dict.fromkeys(AXES, 1)  # one token, one head, one number
@@ -53,7 +53,7 @@ def run(case: OpCase, arguments: tuple[Any, ...], static: dict[str, Any], dy: An
     """Return the value, and the gradient of every argument along dy (ones if not given)."""
     node = (result := operations[case.op](*arguments, **static)).node
     assert node is not None
-    return [result.value, *map(written, node.backward(np.ones_like(result.value) if dy is None else dy))]
+    return [result.value, *map(gradient_array, node.backward(np.ones_like(result.value) if dy is None else dy))]
 
 
 def various(case: OpCase, **sizes: int) -> tuple[tuple[Any, ...], dict[str, Any]]:

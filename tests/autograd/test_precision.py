@@ -19,7 +19,7 @@ from autograd.op import Dispatch, Operation, operations
 from autograd.optim import Adam, adam_update
 from autograd.parameters import ALIGNMENT, glorot_uniform, ones, scaled_normal
 from autograd.precision import WideGradient, dtype_named, in_float32, is_bfloat16, rounded, upcast
-from autograd.tensor import PendingGradient, written
+from autograd.tensor import PendingGradient, gradient_array
 
 BF16 = dtype_named("bfloat16")
 RANDOM = np.random.default_rng(1)
@@ -154,7 +154,7 @@ def test_a_wide_gradient_is_written_where_it_is_wanted_and_rounded_only_there() 
     assert product.outs.pop() == "finished"
     assert all(place is out for place in product.outs)
     assert (out == 2 * 1.00390625).all()
-    array = written(gradient)
+    array = gradient_array(gradient)
     assert is_bfloat16(array)
     assert (upcast(array) == 1).all()
     gradient.add_to(array)

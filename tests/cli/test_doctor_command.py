@@ -102,7 +102,7 @@ def test_data_that_training_would_refuse_is_wrong(trained: Trained, tmp_path: Pa
     def remedy(**changes: Any) -> str:
         return plan.data(dataclasses.replace(config, data=dataclasses.replace(config.data, **changes))).remedy
 
-    assert remedy() == ""
+    assert remedy() is None
     assert "data.vocabulary_size is 40 there, 50 here" in remedy(vocabulary_size=50)
     assert "holds a run or a model" in remedy(directory=trained.run)
     text.mkdir()
@@ -119,7 +119,7 @@ def test_a_directory_that_cannot_be_written_is_wrong(
     file, new = tmp_path / "file", tmp_path / "new" / "run"
     file.touch()
     not_a_directory = f"{file} is a file, not a directory"
-    assert plan.run(RunConfig(run=new)).remedy == ""
+    assert plan.run(RunConfig(run=new)).remedy is None
     assert plan.run(RunConfig(run=file / "run")).remedy == f"set run to another directory: {not_a_directory}"
     apart = RunConfig(run=new, data=DataConfig(directory=file))
     assert plan.data(apart).remedy == f"set data.directory to another directory: {not_a_directory}"
@@ -231,8 +231,8 @@ def test_an_unknown_blas_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_more_processes_than_cores_are_wrong_on_the_cpu() -> None:
     crowded = [Placement(frozenset({0, 1}), host="a")] * 3 + [Placement(frozenset({0, 1}), host="b")]
     assert cores("cpu", 0, crowded).remedy == "3 processes on a share 2 cores: start at most 2 there"
-    assert cores("cpu", 3, crowded).remedy == ""
-    assert cores("cuda", 0, crowded).remedy == ""
+    assert cores("cpu", 3, crowded).remedy is None
+    assert cores("cuda", 0, crowded).remedy is None
     assert cores("cpu", 0, crowded[:2]).found.startswith("1 of the 2 that this process may use")
 
 
@@ -256,7 +256,7 @@ def test_mpi_is_not_started_where_shared_memory_is_too_small(
     room = SimpleNamespace(f_bavail=31, f_frsize=1_000_000)
     monkeypatch.setattr(machine.os, "statvfs", lambda path: room)
     monkeypatch.setattr(machine, "left_by_mpich", list)
-    assert shared_memory(1).remedy == shared_memory(3).remedy == ""
+    assert shared_memory(1).remedy == shared_memory(3).remedy is None
     assert shared_memory(4).remedy == "give it 32 MB (docker run --shm-size)"
     monkeypatch.setenv("PMI_SIZE", "8")
     monkeypatch.setenv("MPI_LOCALNRANKS", "4")
@@ -287,14 +287,14 @@ def test_mpi_is_not_started_where_shared_memory_is_too_small(
 @pytest.mark.parametrize(
     ("n_ranks", "order", "share", "remedy"),
     [
-        (4, "exact", "2 per process", ""),
+        (4, "exact", "2 per process", None),
         (3, "exact", "4 per process; 1 of 3 processes will", 'start 2 or 4 processes, or set training.sum to "fast"'),
-        (3, "fast", "2 or 3 per process", ""),
+        (3, "fast", "2 or 3 per process", None),
         (9, "fast", "1 per process; 1 of 9 processes will", "raise training.n_micro_batches, or start 8 processes"),
         (16, "exact", "1 per process; 8 of 16 processes will", "raise training.n_micro_batches, or start 8 processes"),
     ],
 )
-def test_processes_that_would_stand_idle_are_wrong(n_ranks: int, order: Any, share: str, remedy: str) -> None:
+def test_processes_that_would_stand_idle_are_wrong(n_ranks: int, order: Any, share: str, remedy: str | None) -> None:
     output = batch(RunConfig(training=TrainingConfig(n_micro_batches=8, sum=order)), n_ranks)
     assert share in output.found
     assert output.remedy == remedy
@@ -325,7 +325,7 @@ def test_a_sum_that_is_wrong_on_a_rank_is_found() -> None:
     assert "checksum wrong on rank 1" in found.found
     assert found.remedy
     honest = together.sum_over_ranks(SerialCommunicator(), LocalReducer(), 1)
-    assert honest.remedy == ""
+    assert honest.remedy is None
     assert "as expected" in honest.found
 
 

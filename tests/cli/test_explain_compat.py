@@ -97,7 +97,7 @@ def test_a_switch_that_the_model_has_is_not_turned() -> None:
     untrained = Subject.untrained("")
     turned = dataclasses.replace(untrained, config=dataclasses.replace(untrained.config, positions="halves"))
     by_name = {switch.name: switch for switch in switches(turned, "tensor2tensor")}
-    assert (by_name["positions"].effect, by_name["positions"].of_paper) == (None, "interleaved")
+    assert (by_name["positions"].effect, by_name["positions"].paper_value) == (None, "interleaved")
     assert by_name["start"].effect
 
 

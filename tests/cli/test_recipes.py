@@ -47,7 +47,7 @@ def test_training_is_the_papers(name: str) -> None:
     """Sections 5.1 to 5.4 and 6.1: batches, updates, warm-up, Adam; checkpoints ten minutes apart, 5 or 20 averaged."""
     training, size = recipe(name).training, size_of(name)
     assert (training.batch_tokens, training.warmup_steps) == (25_000, 4_000)
-    assert resolved(recipe(name), 1, "").training.n_micro_batches == 8
+    assert resolved(recipe(name), 1, None).training.n_micro_batches == 8
     assert training.max_updates == {"base": 100_000, "big": 300_000}[size]
     assert (training.beta1, training.beta2, training.eps) == (0.9, 0.98, 1e-9)
     assert (training.learning_rate_factor, training.clip_norm) == (1, None)
@@ -58,7 +58,7 @@ def test_training_is_the_papers(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_on_gpus_every_process_has_one_micro_batch_in_bfloat16(name: str) -> None:
     for n_gpus in (1, 8):
-        training = resolved(dataclasses.replace(recipe(name), device="cuda"), n_gpus, "").training
+        training = resolved(dataclasses.replace(recipe(name), device="cuda"), n_gpus, None).training
         assert (training.n_micro_batches, training.precision) == (n_gpus, "bfloat16")
 
 

@@ -11,7 +11,7 @@ import pytest
 from training_ranks import MODEL, TRAINING, corpus_in
 
 from autograd import DeviceError
-from autograd.array import count_gpus, staying_here, use_gpu
+from autograd.array import count_gpus, pin_to_device, use_gpu
 from minitransformer import Transformer
 from minitransformer.config import DataConfig, RunConfig
 from minitransformer.data.store import TokenStore
@@ -78,7 +78,7 @@ def test_a_rank_computes_on_its_gpu_and_so_do_its_threads(monkeypatch: pytest.Mo
     try:
         (placement,) = choose_placements("cuda", SecondOfThree())
         assert (placement.gpu, placement.n_gpus, fake_cuda.Device().id) == (1, 2, 1)
-        for before in (lambda: None, staying_here("cuda")):
+        for before in (lambda: None, pin_to_device("cuda")):
             thread = threading.Thread(target=look, args=(before,))
             thread.start()
             thread.join()
@@ -114,7 +114,7 @@ def test_training_computes_on_all_cores_that_its_process_may_use(
 def test_on_the_cpu_no_gpu_is_looked_for() -> None:
     (placement,) = choose_placements("cpu", SerialCommunicator())
     assert (placement.gpu, placement.n_gpus, count_gpus("cpu")) == (None, 0, 0)
-    staying_here("cpu")()
+    pin_to_device("cpu")()
 
 
 @pytest.mark.usefixtures("cupy")

@@ -40,7 +40,7 @@ class World(SerialCommunicator):
         return [("here", *value[1:]), *self._others]
 
 
-UNUSED = SimpleNamespace(allreduce_array=None, why_not_captured="")  # a transport
+UNUSED = SimpleNamespace(allreduce_array=None, why_not_captured=None)  # a transport
 FIXED = '; added in one fixed order (training.sum = "exact")'
 OWN = "through NCCL, because every rank has a GPU of its own"
 
@@ -180,7 +180,7 @@ def test_a_rank_without_micro_batches_adds_zeros_and_not_the_last_sum(
     rank: int, added: list[float], cupy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[list[float]] = []
-    transport = SimpleNamespace(allreduce_array=lambda array: sent.append(array.get().tolist()), why_not_captured="")
+    transport = SimpleNamespace(allreduce_array=lambda array: sent.append(array.get().tolist()), why_not_captured=None)
     monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: transport)
     world = World([("here", "0000:01:00.0", True, True)])
     world.rank = rank
@@ -250,7 +250,7 @@ def test_a_hung_rank_ends_also_the_wait_for_an_event(
 def test_what_a_graph_cannot_contain(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     others = [("here", "0000:01:00.0", True, False)]
     world = WatchedWorld()
-    assert reducer_over_nccl(world, cupy, monkeypatch).why_not_captured == ""
+    assert reducer_over_nccl(world, cupy, monkeypatch).why_not_captured is None
     monkeypatch.setattr(fake_cuda.nccl, "version", 2_804)
     why = "NCCL before 2.9 cannot be captured (its version is 2804)"
     assert reducer_over_nccl(world, cupy, monkeypatch).why_not_captured == why

@@ -102,8 +102,8 @@ def forget() -> None:
     for cached in (cublaslt.handle, products._prepared, products._workspace, algorithms.choices_of):
         cached.cache_clear()
     epilogues._refused.clear()
-    side_stream.of_thread.__dict__.clear()
-    side_stream.of_thread.__init__()
+    side_stream.thread_stream.__dict__.clear()
+    side_stream.thread_stream.__init__()
 
 
 def install(monkeypatch: pytest.MonkeyPatch, directory: Path) -> Recorder:

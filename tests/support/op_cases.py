@@ -12,7 +12,7 @@ from textbook import attention, cross_entropy, gelu, layer_norm, log_softmax, so
 
 from autograd import KeyIndices, Segments, ops
 from autograd.random import StreamId
-from autograd.tensor import written
+from autograd.tensor import gradient_array
 from autograd.testing import STEP
 
 STREAM_ID = StreamId(seed=5, stream=1)
@@ -260,4 +260,4 @@ def results(run: Any, arguments: tuple[Any, ...], static: dict[str, Any], seed: 
     """Return the value, and the gradient of each argument for a random gradient of the value."""
     value, backward = run(*arguments, **static)
     dy = np.asarray(np.random.default_rng(seed).standard_normal(value.shape), value.dtype)
-    return [value, *map(written, backward(dy))]
+    return [value, *map(gradient_array, backward(dy))]

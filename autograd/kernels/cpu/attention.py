@@ -15,7 +15,7 @@ from autograd.ops.attention import attention, check_shapes
 from autograd.tensor import Backward
 
 _forward, _backward = Function("attention_forward"), Function("attention_backward")
-_of_indices = Function("attention_of_indices")
+_forward_of_indices = Function("attention_of_indices")
 
 BLOCK, FEW_LANES = 48, 16  # as in attention.c and common.h
 
@@ -45,8 +45,8 @@ def attention_over_ranges(
     _forward(q, k, v, *segments, np.empty(width * longest, np.float32), weights, y, *sizes)
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
-        of_keys = np.empty_like if keys.fill(len(k)) else np.zeros_like  # keys in no segment have gradient 0
-        dq, dk, dv = np.empty_like(q), of_keys(k), of_keys(v)
+        allocate_for_keys = np.empty_like if keys.fill(len(k)) else np.zeros_like  # keys in no segment have gradient 0
+        dq, dk, dv = np.empty_like(q), allocate_for_keys(k), allocate_for_keys(v)
         scratch = np.empty((v_width + BLOCK) * longest, np.float32)
         _backward(q, k, v, np.ascontiguousarray(dy, np.float32), weights, *segments, scratch, dq, dk, dv, *sizes)
         return dq, dk, dv
@@ -67,7 +67,7 @@ def attention_over_indices(
     y = np.empty((n_queries, n_heads, v_width), np.float32)
     scratch = np.empty(n_heads * _padded(n_keys), np.float32)
     indices, scale = np.ascontiguousarray(mask.indices, np.int64), 1 / math.sqrt(width)
-    _of_indices(q, k, v, indices, scratch, y, n_queries, n_keys, n_heads, width, v_width, scale)
+    _forward_of_indices(q, k, v, indices, scratch, y, n_queries, n_keys, n_heads, width, v_width, scale)
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dq, dk, dv = attention.reference(q, k, v, mask=mask)[1](dy)

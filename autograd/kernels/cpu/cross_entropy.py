@@ -42,9 +42,9 @@ def linear_cross_entropy_in_place(
     """
     z = linear_logits(x, weight, bias)
     n_rows, n_classes = checked_shape(z, targets)
-    share, of_target = smoothed_masses(smoothing, over, impossible, n_classes)
+    share, target_mass = smoothed_masses(smoothing, over, impossible, n_classes)
     loss = _cross_entropy_rows(
-        z, np.ascontiguousarray(targets, np.int64), n_rows, n_classes, share, of_target - share,
+        z, np.ascontiguousarray(targets, np.int64), n_rows, n_classes, share, target_mass - share,
         -1 if impossible is None else impossible,
     )  # fmt: skip
     dlogits = z

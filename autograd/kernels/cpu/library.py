@@ -93,7 +93,7 @@ class Library(NamedTuple):
     functions: dict[str, Callable[..., Any]]
     command: str = ""
     sha256: str = ""
-    obstacle: str = ""
+    obstacle: str | None = None
 
 
 _lock = threading.Lock()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from autograd.array import captured, namespace_of_device
+from autograd.array import capture_graph, namespace_of_device
 from autograd.kernels.cuda.cublaslt import Algorithm, Operands, Problem, Product, ProductError, version
 
 CANDIDATES = 16  # number of proposals to time
@@ -83,13 +83,13 @@ def milliseconds(run: Callable[[int], None], stream: Any) -> float:
     """
     cuda = namespace_of_device("cuda").cuda
     run(stream.ptr)
-    of_graph = cuda.Stream(non_blocking=True)  # CuPy's default stream cannot be captured
+    graph_stream = cuda.Stream(non_blocking=True)  # CuPy's default stream cannot be captured
 
     def repeat() -> None:
         for _ in range(REPEATS):
-            run(of_graph.ptr)
+            run(graph_stream.ptr)
 
-    graph = captured(repeat, of_graph)
+    graph = capture_graph(repeat, graph_stream)
     graph.launch(stream)  # the first launch also copies the graph to the GPU
     start, end = cuda.Event(), cuda.Event()
     start.record(stream)
@@ -157,7 +157,7 @@ def _read(path: Path) -> dict[str, dict[str, list[int]]]:
     """Return GPU → class of problems → the words of its algorithm; empty if the file is missing or corrupt."""
     try:
         everything = json.loads(path.read_bytes())
-        algorithms = [words for of_card in everything.values() for words in of_card.values()]
+        algorithms = [words for card_algorithms in everything.values() for words in card_algorithms.values()]
         is_valid = all(len(words) == N_WORDS and all(map(_is_word, words)) for words in algorithms)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}

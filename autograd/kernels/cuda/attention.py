@@ -23,9 +23,9 @@ THREADS = 128  # of a block: a warp for each slot of ``autograd.tiles``
 WIDEST_IN_ONE_PASS = 64  # wider heads do not fit into shared memory
 
 
-def kernel_name(of_pass: str, width: int, drops: bool) -> str:
+def kernel_name(pass_name: str, width: int, drops: bool) -> str:
     """Return the name of the kernel of one of ``PASSES`` for heads of this width, with or without dropout."""
-    return f"attention_{of_pass}{'_dropped' if drops else ''}_{width}"
+    return f"attention_{pass_name}{'_dropped' if drops else ''}_{width}"
 
 
 def _empty_gradients(q: Array, k: Array, v: Array, mask: KeyRanges) -> tuple[Array, Array, Array]:
@@ -77,11 +77,11 @@ def attention_in_tiles(
     dropout = _dropout_arguments(tiles, rate if drops else 0.0, stream_id)
     y, log_normalisers = xp.empty_like(q), xp.empty((n_queries, n_heads), np.float32)
 
-    def run(of_pass: str, blocks: Array, *arrays: Array) -> None:
+    def run(pass_name: str, blocks: Array, *arrays: Array) -> None:
         if len(blocks):
             launch(
-                SOURCE, kernel_name(of_pass, width, drops), len(blocks) * n_heads, THREADS, *arrays, np.int32(n_heads),
-                np.float32(1 / math.sqrt(width)), *dropout,
+                SOURCE, kernel_name(pass_name, width, drops), len(blocks) * n_heads, THREADS, *arrays,
+                np.int32(n_heads), np.float32(1 / math.sqrt(width)), *dropout,
             )  # fmt: skip
 
     for blocks in (tiles.short, tiles.long_queries):

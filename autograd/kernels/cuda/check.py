@@ -23,7 +23,7 @@ from autograd.kernels.cuda.cases import CASES, FULL, Case, CaseSizes, Draw
 from autograd.ops.linear import linear, linear_relu
 from autograd.optim import adam_update
 from autograd.precision import rounded, upcast
-from autograd.tensor import written
+from autograd.tensor import gradient_array
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}  # of the Euclidean norm
 GUARD = 512  # bytes before and behind an array
@@ -71,7 +71,7 @@ def relative_error(name: str, case: Case) -> float:
         dy = np.asarray(np.random.default_rng(2).standard_normal(results[0].shape), np.float32)
         dy = rounded(dy) if str(results[0].dtype) == "bfloat16" else dy
         gradients = zip(backward(_on_device(dy)), exact_backward(_exact(dy)), strict=True)
-        pairs += [(written(got), written(exact)) for got, exact in gradients if exact is not None]
+        pairs += [(gradient_array(got), gradient_array(exact)) for got, exact in gradients if exact is not None]
     return max(itertools.starmap(_difference, pairs))
 
 
@@ -145,7 +145,7 @@ def _exact_network(x: Array, weight1: Array, bias1: Array, weight2: Array, bias2
 
     def backward(dy: Array) -> list[Any]:
         dhidden, *gradients = output_backward(dy)
-        return [*relu_backward(written(dhidden)), *gradients]
+        return [*relu_backward(gradient_array(dhidden)), *gradients]
 
     return y, backward
 

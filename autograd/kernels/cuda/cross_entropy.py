@@ -50,12 +50,12 @@ def linear_cross_entropy_in_place(
     check_projection(x, weight, bias)
     logits = affine(x, weight.T, bias, "bias")
     n_rows, n_words = checked_shape(logits, targets)
-    share, of_target = smoothed_masses(smoothing, over, impossible, n_words)
+    share, target_mass = smoothed_masses(smoothing, over, impossible, n_words)
     losses = xp.empty(n_rows, np.float32)
     if n_rows:
         launch(
             SOURCE, kernel_name(x.dtype), n_rows, THREADS, logits, xp.ascontiguousarray(targets), losses,
-            np.int64(n_words), np.float32(share), np.float32(of_target - share),
+            np.int64(n_words), np.float32(share), np.float32(target_mass - share),
             np.int32(-1 if impossible is None else impossible),
         )  # fmt: skip
 

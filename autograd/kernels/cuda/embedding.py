@@ -20,9 +20,9 @@ ELEMENTS_OF_A_WARP = 512
 PIECE = 32  # the most rows of equal ids that a warp adds
 
 
-def kernel_name(of_pass: str, dtype: object) -> str:
+def kernel_name(pass_name: str, dtype: object) -> str:
     """Return the name of the kernel of one of ``PASSES`` for numbers of this dtype."""
-    return f"{of_pass}_{STORAGE[str(dtype)]}"
+    return f"{pass_name}_{STORAGE[str(dtype)]}"
 
 
 def _is_supported(table: Array, ids: Array, **static: object) -> bool:

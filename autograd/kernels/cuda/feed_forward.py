@@ -44,8 +44,8 @@ def feed_forward_with_epilogues(
     def backward(dys: list[Array | None]) -> list[Gradient | None]:
         dy = xp.ascontiguousarray(dys[0], dtype=x.dtype)
         dz, dbias1 = _relu_backward(dy, weight2, hidden, mask)
-        of_first = PendingProduct(dz, weight1.T), PendingProduct(x.T, dz), dbias1
-        return [*of_first, PendingProduct(hidden.T, dy), sum_of_rows(dy) if bias2 is not None else None]
+        first_gradients = PendingProduct(dz, weight1.T), PendingProduct(x.T, dz), dbias1
+        return [*first_gradients, PendingProduct(hidden.T, dy), sum_of_rows(dy) if bias2 is not None else None]
 
     return [affine(hidden, weight2, bias2, "bias")], backward
 

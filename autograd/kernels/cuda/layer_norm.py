@@ -31,10 +31,10 @@ def kernel_name(operation: str, direction: str, dtype: object, width: int) -> st
 
 
 def _is_supported(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> bool:
-    of_parameters = all(
+    parameters_fit = all(
         p.dtype == np.float32 and p.shape == x.shape[-1:] and p.flags.c_contiguous for p in (gain, bias)
     )
-    return of_parameters and str(x.dtype) in STORAGE and x.shape[-1] in WIDTHS and x.flags.c_contiguous
+    return parameters_fit and str(x.dtype) in STORAGE and x.shape[-1] in WIDTHS and x.flags.c_contiguous
 
 
 @layer_norm.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
@@ -81,10 +81,10 @@ def add_norm_in_registers(
     n_rows, width = x.size // x.shape[-1], x.shape[-1]
     mask = namespace(x).empty(n_rows * mask_bytes(width), np.uint8) if threshold else None
     drawing = (*numbers_of(stream_id or StreamId(0, 0)), np.int32(threshold))
-    normalised, of_arrays = _normalised("add_norm", [x, y], gain, bias, eps, (mask, np.float32(scale)), drawing)
+    normalised, norm_backward = _normalised("add_norm", [x, y], gain, bias, eps, (mask, np.float32(scale)), drawing)
 
     def backward(dy: Array) -> tuple[Gradient, ...]:
-        dx, *others = of_arrays(dy)
+        dx, *others = norm_backward(dy)
         return NewArray(dx), *others
 
     return normalised, backward
@@ -101,32 +101,32 @@ def _normalised(
     gain: Array,
     bias: Array,
     eps: float,
-    of_mask: tuple[Any, ...] = (),
+    mask_arguments: tuple[Any, ...] = (),
     drawing: tuple[Any, ...] = (),
 ) -> tuple[Array, Backward]:
-    """Run an operation; ``of_mask`` are arguments of both kernels, and ``drawing`` of the forward kernel only."""
+    """Run an operation; ``mask_arguments`` go to both kernels, and ``drawing`` only to the forward kernel."""
     xp, dtype, shape = namespace(gain), terms[0].dtype, terms[0].shape
     width = shape[-1]
     n_rows = terms[0].size // width
     n_blocks = -(-n_rows // ROWS)
-    forward, of_backward = (kernel_name(operation, direction, dtype, width) for direction in DIRECTIONS)
+    forward_kernel, backward_kernel = (kernel_name(operation, direction, dtype, width) for direction in DIRECTIONS)
     y, statistics = xp.empty(shape, dtype), xp.empty((n_rows, 2), np.float32)
     if n_rows:
         launch(
-            SOURCE, forward, n_blocks, THREADS,
-            *terms, gain, bias, y, statistics, np.int64(n_rows), np.float32(eps), *of_mask, *drawing,
+            SOURCE, forward_kernel, n_blocks, THREADS,
+            *terms, gain, bias, y, statistics, np.int64(n_rows), np.float32(eps), *mask_arguments, *drawing,
         )  # fmt: skip
 
     def backward(dy: Array) -> tuple[Array, ...]:
         dy = xp.ascontiguousarray(dy, dtype=dtype)
         gradients, n_sums = [xp.empty_like(dy) for _ in terms], min(n_blocks, MOST_BLOCKS)
-        of_parameters = xp.empty((n_sums, 2, width), np.float32)
+        parameter_sums = xp.empty((n_sums, 2, width), np.float32)
         if n_rows:
             launch(
-                SOURCE, of_backward, n_sums, THREADS,
-                dy, *terms, gain, statistics, *gradients, of_parameters, np.int64(n_rows), *of_mask,
+                SOURCE, backward_kernel, n_sums, THREADS,
+                dy, *terms, gain, statistics, *gradients, parameter_sums, np.int64(n_rows), *mask_arguments,
             )  # fmt: skip
-        dgain, dbias = sum_of_rows(of_parameters.reshape(n_sums, 2 * width)).reshape(2, width)
+        dgain, dbias = sum_of_rows(parameter_sums.reshape(n_sums, 2 * width)).reshape(2, width)
         return *gradients, dgain, dbias
 
     return y, backward

@@ -18,9 +18,9 @@ COLUMNS, THREADS = 128, 256  # of a block
 CHUNK = 256  # rows of a block
 
 
-def kernel_name(of_pass: str, dtype: object) -> str:
+def kernel_name(pass_name: str, dtype: object) -> str:
     """Return the name of the kernel of one of ``PASSES`` for rows of this dtype."""
-    return f"{of_pass}_{STORAGE[str(dtype)]}"
+    return f"{pass_name}_{STORAGE[str(dtype)]}"
 
 
 def is_supported(x: Array, weight: Array, bias: Array | None = None) -> bool:
@@ -113,14 +113,14 @@ def _sum_of_chunks(sums: Array) -> Array:
     return sums[0] if len(sums) else namespace(sums).zeros(sums.shape[1], np.float32)
 
 
-def _launch(of_pass: str, rows: Array, *others: Array, chunk: int = CHUNK) -> Array:
+def _launch(pass_name: str, rows: Array, *others: Array, chunk: int = CHUNK) -> Array:
     """Run a pass; return the sums of chunks of rows (chunks, D)."""
     n_rows, width = rows.shape
     sums = namespace(rows).empty((-(-n_rows // chunk), width), np.float32)
     n_blocks = len(sums) * -(-width // COLUMNS)
     if n_blocks:
         launch(
-            SOURCE, kernel_name(of_pass, rows.dtype), n_blocks, THREADS, rows, *others, sums,
+            SOURCE, kernel_name(pass_name, rows.dtype), n_blocks, THREADS, rows, *others, sums,
             np.int64(n_rows), np.int32(width), np.int32(chunk),
         )  # fmt: skip
     return sums

@@ -43,10 +43,10 @@ def linear_maps_as_a_stack(x: Array, *maps: Array) -> tuple[list[Array], Backwar
     def backward(dys: list[Array | None]) -> list[Gradient | None]:
         dys = [None if dy is None else xp.ascontiguousarray(dy, dtype=x.dtype) for dy in dys]
         factors = [(dy, weight.T) for dy, weight in zip(dys, weights, strict=True) if dy is not None]
-        of_weights = PendingProducts(x.T)
+        weight_products = PendingProducts(x.T)
         gradients: list[Gradient | None] = [PendingSum(factors[::-1])]
         for dy, bias in zip(dys, biases, strict=True):
-            gradients.append(None if dy is None else of_weights.by(dy))
+            gradients.append(None if dy is None else weight_products.by(dy))
             gradients.append(None if dy is None or bias is None else sum_of_rows(dy))
         return gradients
 
@@ -58,8 +58,8 @@ def _multiply(x: Array, weights: list[Array], biases: list[Array], ys: Array) ->
         product(x, stack_of(weights), ys)
         return
     bias = namespace(x).empty((len(ys), ys.shape[2]), x.dtype)
-    for i, of_one in enumerate(biases):
-        bias[i] = of_one
+    for i, map_bias in enumerate(biases):
+        bias[i] = map_bias
     if not fused(x, stack_of(weights), ys, "bias", bias=bias):
         for i, weight in enumerate(weights):
             ys[i] = affine(x, weight, bias[i], "bias")

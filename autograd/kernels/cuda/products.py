@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from autograd.array import Array, lasting, namespace, namespace_of_device
+from autograd.array import Array, namespace, namespace_of_device, persistent_pool
 from autograd.kernels.cuda import side_stream
 from autograd.kernels.cuda.algorithms import choose
 from autograd.kernels.cuda.cublaslt import (
@@ -295,5 +295,5 @@ def _prepared(problem: Problem, device: int) -> Product:
 @functools.cache
 def _workspace(device: int, stream: int) -> Array:
     """Allocate the workspace of a stream; its products run one after the other, so they share it."""
-    with lasting("cuda"):
+    with persistent_pool("cuda"):
         return namespace_of_device("cuda").empty(WORKSPACE, "uint8")

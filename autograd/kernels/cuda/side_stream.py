@@ -58,6 +58,6 @@ class _SideStream(threading.local):
                 self._held.clear()
 
 
-of_thread = _SideStream()
-run = of_thread.run
-waits.append(of_thread.wait)
+thread_stream = _SideStream()
+run = thread_stream.run
+waits.append(thread_stream.wait)

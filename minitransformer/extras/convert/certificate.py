@@ -134,7 +134,7 @@ def _certificate(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certif
         for source, line_tokens, target in zip(sources, tokens, targets, strict=True)
     ]
     theirs = [other.translate(line_tokens, greedy) for line_tokens in tokens]
-    of_beam = BEAM in other.beams and [other.translate(line_tokens, beam) for line_tokens in tokens]
+    their_beams = BEAM in other.beams and [other.translate(line_tokens, beam) for line_tokens in tokens]
     n_same = sum(other.are_same(line_tokens, source) for line_tokens, source in zip(tokens, sources, strict=True))
     return Certificate(
         versions={name: version(name) for name in ("minitransformer", other.package)},
@@ -143,7 +143,7 @@ def _certificate(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certif
         largest_difference_in_nats=float(np.concatenate(differences).max()),
         equal_sources=n_same / len(lines),
         equal_greedy=_share_of_equal(targets, theirs),
-        equal_beam_4=_share_of_equal(_translations(model, sources, beam), of_beam) if of_beam else None,
+        equal_beam_4=_share_of_equal(_translations(model, sources, beam), their_beams) if their_beams else None,
         normalisation="length",
         alpha=alpha,
     )

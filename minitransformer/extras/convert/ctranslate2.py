@@ -116,14 +116,14 @@ def _layers_config(path: Path, file: ModelFile, variables: Variables, settings: 
     Raises: ConversionError if encoder and decoder differ, or if they have what ours lacks.
     """
 
-    def of_both(name: str, default: int) -> int:
+    def common_value(name: str, default: int) -> int:
         found = [variables.integer(default, f"{stack}/{name}") for stack in STACKS]
         if found[0] != found[1]:
             raise ConversionError(f"{path}: {name} is {found[0]} in the encoder and {found[1]} in the decoder")
         return found[0]
 
     n_heads, pre_norm, activation = (
-        of_both(name, variables.integer(default, name))  # older files have one number for both stacks
+        common_value(name, variables.integer(default, name))  # older files have one number for both stacks
         for name, default in (("num_heads", _HEADS[file.model]), ("pre_norm", 1), ("activation", 0))
     )
     norm = looked_up(str(path), "pre_norm", pre_norm, NORMS)
@@ -206,8 +206,8 @@ def _read_positions(
         return replace(config, positions=first.layout, first_position=first.first_position), weights
     n = min(len(table) for table in tables if table is not None)
     learned = [table_of(COMPUTED, n, config.d_model) if table is None else table[:n] for table in tables]
-    of_sides = {"source_positions.weight": learned[0], "target_positions.weight": learned[1]}
-    return replace(config, positions="learned", max_positions=n), weights | of_sides
+    position_tables = {"source_positions.weight": learned[0], "target_positions.weight": learned[1]}
+    return replace(config, positions="learned", max_positions=n), weights | position_tables
 
 
 SETTINGS_FILE = "config.json"
@@ -346,10 +346,10 @@ def read_layers(variables: Variables, config: ModelConfig) -> dict[str, Array]:
         matrix = variables.array(f"{linear.theirs}/weight", (n_outputs, linear.n_inputs))
         bias = variables.optional(f"{linear.theirs}/bias", (n_outputs,))
         parts = np.split(matrix, cuts), np.split(np.zeros(n_outputs, np.float32) if bias is None else bias, cuts)
-        for name, of_matrix, of_bias in zip(linear.ours, *parts, strict=True):
-            weights[f"{name}.weight"] = np.ascontiguousarray(of_matrix.T)
+        for name, weight, offset in zip(linear.ours, *parts, strict=True):
+            weights[f"{name}.weight"] = np.ascontiguousarray(weight.T)
             if config.attention_bias or not linear.has_optional_bias:
-                weights[f"{name}.bias"] = of_bias
+                weights[f"{name}.bias"] = offset
     for theirs, ours in norms(config):
         weights[f"{ours}.gain"] = variables.array(f"{theirs}/gamma", (config.d_model,))
         weights[f"{ours}.bias"] = variables.array(f"{theirs}/beta", (config.d_model,))

@@ -58,10 +58,10 @@ def read_fairseq(directory: Path, source_spm: Path | None = None, target_spm: Pa
     source, target, tokenizer = with_tokenizer(*_dictionaries(directory, settings), models)
     depths = count_layers(arrays)
     config = _configuration(settings, arrays, depths)
-    of_source, of_target = (arrays.take(f"{stack}.embed_tokens.weight") for _, stack in _STACKS)
+    source_table, target_table = (arrays.take(f"{stack}.embed_tokens.weight") for _, stack in _STACKS)
     projection = arrays.take_if_there("decoder.output_projection.weight")
-    output = of_target if projection is None else projection
-    weights = embeddings(source, target, (of_source, of_target, output))
+    output = target_table if projection is None else projection
+    weights = embeddings(source, target, (source_table, target_table, output))
     weights |= read_layers(arrays, depths, FAIRSEQ_NAMES, norm=config["norm"])
     config |= _read_positions(arrays, weights)
     arrays.require_none_left(_IGNORED)

@@ -72,11 +72,11 @@ def read_joeynmt(directory: Path, source_spm: Path | None = None, target_spm: Pa
     depths = count_layers(arrays)
     config = _configuration(settings, arrays, depths)
     output = arrays.take("decoder.output_layer.weight")
-    of_source, of_target = (
+    source_table, target_table = (
         _embedding(settings, arrays, side, stack, config["d_model"])
         for side, stack in zip(("src", "trg"), STACKS, strict=True)
     )
-    weights = embeddings(source, target, (of_source, of_target, output))
+    weights = embeddings(source, target, (source_table, target_table, output))
     weights |= read_layers(arrays, depths, _NAMES, norm=config["norm"])
     arrays.require_none_left(_IGNORED)
     model_config = ModelConfig(**config, **vocabulary_settings(source, target, weights))

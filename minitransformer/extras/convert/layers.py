@@ -227,13 +227,13 @@ def linear_maps(config: ModelConfig) -> Iterator[LinearMap]:
         for i in range(n_layers):
             theirs, ours = f"{stack}/layer_{i}", f"{stack}.layers.{i}"
             own, source, network = f"{ours}.self_attention", f"{ours}.source_attention", f"{ours}.feed_forward"
-            of_all = (f"{own}.query", f"{own}.key", f"{own}.value")
-            yield LinearMap(f"{theirs}/self_attention/linear_0", of_all, d, (keys, keys, values))
+            self_names = (f"{own}.query", f"{own}.key", f"{own}.value")
+            yield LinearMap(f"{theirs}/self_attention/linear_0", self_names, d, (keys, keys, values))
             yield LinearMap(f"{theirs}/self_attention/linear_1", (f"{own}.output",), values, (d,))
             if stack == "decoder":
-                of_source = (f"{source}.key", f"{source}.value")
+                source_names = (f"{source}.key", f"{source}.value")
                 yield LinearMap(f"{theirs}/attention/linear_0", (f"{source}.query",), d, (keys,))
-                yield LinearMap(f"{theirs}/attention/linear_1", of_source, d, (keys, values))
+                yield LinearMap(f"{theirs}/attention/linear_1", source_names, d, (keys, values))
                 yield LinearMap(f"{theirs}/attention/linear_2", (f"{source}.output",), values, (d,))
             yield LinearMap(f"{theirs}/ffn/linear_0", (f"{network}.hidden",), d, (config.d_ff,))
             yield LinearMap(f"{theirs}/ffn/linear_1", (f"{network}.output",), config.d_ff, (d,))

@@ -157,13 +157,13 @@ def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, 
     Our embeddings are always multiplied by √D.  If the model does not (scale_embedding), its embeddings are divided by
     √D, and are no longer the matrix of the softmax.
     """
-    _, of_source, of_target, of_softmax = EMBEDDINGS
+    _, source_name, target_name, softmax_name = EMBEDDINGS
     is_softmax = settings.of("tie_word_embeddings", bool, True)
     if settings.of("share_encoder_decoder_embeddings", bool, True):
         source = target = arrays.take(*EMBEDDINGS)
     else:
-        source, target = arrays.take(of_source), arrays.take(of_target, *[of_softmax] * is_softmax)
-    output = target if is_softmax else arrays.take(of_softmax)
+        source, target = arrays.take(source_name), arrays.take(target_name, *[softmax_name] * is_softmax)
+    output = target if is_softmax else arrays.take(softmax_name)
     if settings.of("scale_embedding", bool, False):
         return source, target, output
     scale = np.float32(1 / math.sqrt(settings.of("d_model", int)))

@@ -193,13 +193,13 @@ def embeddings(
 
     Raises: ConversionError if a table has another number of rows than its vocabulary has words.
     """
-    of_source, of_target, output = (
+    source_table, target_table, output = (
         side.matrix(table) for side, table in zip((source, target, target), tables, strict=True)
     )
-    weights = {"source_embedding.weight": of_source}
-    is_output = np.array_equal(of_target, output)
-    if not (is_output and source.words == target.words and np.array_equal(of_source, of_target)):
-        weights["target_embedding.weight"] = of_target
+    weights = {"source_embedding.weight": source_table}
+    is_output = np.array_equal(target_table, output)
+    if not (is_output and source.words == target.words and np.array_equal(source_table, target_table)):
+        weights["target_embedding.weight"] = target_table
     if not is_output:
         weights["projection.weight"] = output
     softmax_bias = target.bias(None if bias is None else bias.ravel())

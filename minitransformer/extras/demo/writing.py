@@ -45,10 +45,10 @@ def line(random: Random, pairs: Sequence[SentencePair]) -> SentencePair:
     """Write sentences on one line, in a form that is drawn, the same in both languages."""
     form = weighted(random, FORMS)
     english = [shortened(pair[0]) if random.random() < 0.5 else pair[0] for pair in pairs]
-    return written(english, form), written([german for _, german in pairs], form)
+    return write_sentences(english, form), write_sentences([german for _, german in pairs], form)
 
 
-def written(sentences: Sequence[str], form: Form) -> str:
+def write_sentences(sentences: Sequence[str], form: Form) -> str:
     """Write sentences of a language, which the grammar leaves without capitals and full stops, in a form.
 
     A mark separates two sentences in any form.

@@ -18,21 +18,21 @@ class Finding:
 
     what: str
     found: str
-    remedy: str = ""
-    """What to do; empty if nothing is wrong."""
-    if_ranks_differ: str = ""
-    """What to do if ranks have different results; empty if the results may differ."""
+    remedy: str | None = None
+    """What to do; None if nothing is wrong."""
+    if_ranks_differ: str | None = None
+    """What to do if ranks have different results; None if the results may differ."""
 
 
-def merged(of_ranks: Sequence[Sequence[Finding]]) -> list[Finding]:
+def merged(rank_findings: Sequence[Sequence[Finding]]) -> list[Finding]:
     """Merge the ranks' findings into one finding for each check; if ranks differ, it lists the result of each rank."""
-    return [_merged_one(findings) for findings in zip(*of_ranks, strict=True)]
+    return [_merged_one(findings) for findings in zip(*rank_findings, strict=True)]
 
 
 def _merged_one(findings: Sequence[Finding]) -> Finding:
     ranks = ranks_by_value([finding.found for finding in findings])
     first, remedies = findings[0], [finding.remedy for finding in findings if finding.remedy]
-    remedy = remedies[0] if remedies else ""
+    remedy = remedies[0] if remedies else None
     if len(ranks) == 1:
         return replace(first, remedy=remedy)
     found = "\n".join(f"{numbered('rank', of)}: {found}" for found, of in ranks.items())

@@ -79,7 +79,7 @@ def kernels(device: Device, choice: KernelChoice) -> Finding:
     return Finding(
         "kernels",
         "not compiled; NumPy computes instead, which takes up to three times as long",
-        found.obstacle if device == "cpu" else "",
+        found.obstacle if device == "cpu" else None,
     )
 
 
@@ -93,7 +93,7 @@ def cores(device: Device, rank: int, placements: list[Placement]) -> Finding:
     )
     crowded = device == "cpu" and n_ranks > n_cores
     remedy = f"{n_ranks} processes on {host} share {n_cores} cores: start at most {n_cores} there"
-    return Finding("cores", found, remedy if crowded else "")
+    return Finding("cores", found, remedy if crowded else None)
 
 
 def mpi(world: Communicator) -> Finding:
@@ -117,7 +117,7 @@ def gpus(device: Device, placement: Placement) -> Finding:
     try:
         n_gpus = count_gpus("cuda")
     except DeviceError as error:
-        return Finding("GPU", f"none: {error.problem}", error.remedy if device == "cuda" else "")
+        return Finding("GPU", f"none: {error.problem}", error.remedy if device == "cuda" else None)
     cupy = gpu_module("cuda")
     assert cupy is not None
     name = cupy.cuda.runtime.getDeviceProperties(placement.gpu or 0)["name"].decode()
@@ -141,7 +141,7 @@ def cuda_kernels(choice: KernelChoice, placement: Placement) -> Finding:
         return Finding("CUDA kernels", "not used; the references run instead, more slowly", str(error))
     right, warnings = f"right: {', '.join(results.right()) or 'none'}", results.warnings()
     found = "\n".join([right, *(f"not used: {warning}" for warning in warnings)])
-    return Finding("CUDA kernels", found, results.remedy if warnings else "")
+    return Finding("CUDA kernels", found, results.remedy if warnings else None)
 
 
 def shared_memory(n_ranks: int) -> Finding:

@@ -43,14 +43,14 @@ def run(config: RunConfig) -> Finding:
     return Finding("run", name, _remedy_to_write(config.run, "run"), if_ranks_differ=SHARE)
 
 
-def _remedy_to_write(directory: Path, setting: str) -> str:
-    """Return the remedy if a directory cannot be written or created; "" if it can."""
+def _remedy_to_write(directory: Path, setting: str) -> str | None:
+    """Return the remedy if a directory cannot be written or created; None if it can."""
     nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not nearest.is_dir():
         return f"set {setting} to another directory: {nearest} is a file, not a directory"
     if not os.access(nearest, os.W_OK | os.X_OK):
         return f"set {setting} to another directory: {nearest} may not be written to"
-    return ""
+    return None
 
 
 def data(config: RunConfig) -> Finding:
@@ -65,21 +65,21 @@ def data(config: RunConfig) -> Finding:
     source = "the demonstration's own corpus" if is_demo else f"the text in {config.data.raw}"
     try:
         require_no_model(config.data_directory)
-        remedy = _remedy_to_write(config.data.directory, "data.directory") if config.data.directory else ""
+        remedy = _remedy_to_write(config.data.directory, "data.directory") if config.data.directory else None
     except UserError as error:
         remedy = str(error)
     return Finding("data", f"not prepared yet: training will first prepare it, from {source}", remedy)
 
 
-def _remedy_of_prepared(config: RunConfig) -> str:
-    """Return the message with which training would refuse prepared data; "" if it would use it."""
+def _remedy_of_prepared(config: RunConfig) -> str | None:
+    """Return the message with which training would refuse prepared data; None if it would use it."""
     try:
         prepared = PreparedData.open(config.data_directory)
         check_prepared(config, prepared, given_tokenizer(config))
         check_data_of_run(config, prepared)
     except UserError as error:
         return str(error)
-    return ""
+    return None
 
 
 def parameters(config: RunConfig) -> Finding:
@@ -105,7 +105,7 @@ def expected_model(config: RunConfig) -> tuple[ModelConfig, bool]:
     return dataclasses.replace(config.model, vocabulary_size=size, source_vocabulary_size=source), False
 
 
-def precision(config: RunConfig, why_no_bfloat16: str) -> Finding:
+def precision(config: RunConfig, why_no_bfloat16: str | None) -> Finding:
     """Return the type of weights and activations, and why bfloat16 is not available or slow."""
     reason = f"; not bfloat16: {why_no_bfloat16}" if why_no_bfloat16 else ""
     return Finding("precision", f"{config.training.precision}{reason}")

@@ -210,10 +210,10 @@ class LineTranslator:
             n_before=n_before,
             aligned=self.alignments is not None,
         )
-        outputs = ["".join(self._formatted(of_line, n) for n, of_line in enumerate(found, n_before + 1))]
+        outputs = ["".join(self._formatted(translations, n) for n, translations in enumerate(found, n_before + 1))]
         if self.alignments is not None:
-            shown = [of_line if self.n_best else of_line[:1] for of_line in found]
-            outputs.append("".join(f"{pharaoh(each.alignment)}\n" for of_line in shown for each in of_line))
+            shown = [translations if self.n_best else translations[:1] for translations in found]
+            outputs.append("".join(f"{pharaoh(each.alignment)}\n" for translations in shown for each in translations))
         return outputs
 
     def _by_sentences(self, parts: SplitTexts, n_before: int, advance: LinesDone) -> str:

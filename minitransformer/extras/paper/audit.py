@@ -63,7 +63,7 @@ def audit(
     """
     if language not in get_args(Language):
         raise ValueError(f"audit: language must be one of {', '.join(get_args(Language))}; got {language!r}")
-    for convention, metric, comparable_with in _of_sacrebleu():
+    for convention, metric, comparable_with in _sacrebleu_metrics():
         yield AuditedScore(
             convention, score_corpus(metric, hypotheses, references, n_bootstrap=n_bootstrap), comparable_with
         )
@@ -81,7 +81,7 @@ def audit(
         )
 
 
-def _of_sacrebleu() -> Iterator[tuple[str, Metric, str]]:
+def _sacrebleu_metrics() -> Iterator[tuple[str, Metric, str]]:
     """Yield sacreBLEU's own conventions: the name, the metric, and a description of comparable figures."""
     yield "sacreBLEU, 13a", BLEU(), "sacreBLEU figures on the same test set, of WMT and of papers since 2018"
     yield "sacreBLEU, 13a, lower-cased", BLEU(lowercase=True), "the same with case:lc in their signature"

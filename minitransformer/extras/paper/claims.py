@@ -125,7 +125,7 @@ def comparisons(results: Results) -> Iterator[Comparison]:
         if row == "base" or not seeds:
             continue
         for measure in ("perplexity", "bleu"):
-            of_base = [getattr(base[seed], measure) for seed in seeds]
-            measured = [getattr(by_seed[seed], measure) - its for seed, its in zip(seeds, of_base, strict=True)]
-            scale = fmean(of_base) / PRINTED["base"].perplexity if measure == "perplexity" else 1.0
+            base_values = [getattr(base[seed], measure) for seed in seeds]
+            measured = [getattr(by_seed[seed], measure) - its for seed, its in zip(seeds, base_values, strict=True)]
+            scale = fmean(base_values) / PRINTED["base"].perplexity if measure == "perplexity" else 1.0
             yield Comparison(row, measure, printed_difference(row, measure), Estimate.of(measured), scale)

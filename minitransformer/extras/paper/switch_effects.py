@@ -65,8 +65,8 @@ class Switch:
     """One switch of a system; ``effect`` is None if the model already has the system's value."""
 
     name: str
-    of_paper: Any
-    of_system: Any
+    paper_value: Any
+    system_value: Any
     effect: Effect | None
 
 

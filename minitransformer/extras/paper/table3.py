@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minitransformer.config import ConfigError, ModelConfig, presets
-from minitransformer.config.automatic import begun_with, with_values
+from minitransformer.config.automatic import initial_settings, with_values
 from minitransformer.config.run import RUN_FILE, RunConfig
 from minitransformer.data.prepare import PreparedData
 from minitransformer.system.files import CorruptFileError, read_record, write_text
@@ -175,10 +175,10 @@ class Experiment:
             validate_every=updates, checkpoint_every=updates // (4 * AVERAGED),
             keep_checkpoints=AVERAGED, average_checkpoints=AVERAGED,
         )  # fmt: skip
-        of_all = self.template.data.directory or self.directory / "data"
+        data_directory = self.template.data.directory or self.directory / "data"
         return dataclasses.replace(
             self.template, run=self.directory / f"{row}-seed-{seed}", model=self.scale.of(row), training=training,
-            data=dataclasses.replace(self.template.data, directory=of_all),
+            data=dataclasses.replace(self.template.data, directory=data_directory),
         )  # fmt: skip
 
     def result(self, row: str, seed: int) -> Result | None:
@@ -188,7 +188,7 @@ class Experiment:
         file is corrupt.
         """
         config = self.cell(row, seed)
-        config = with_values(config, begun_with(config.run))
+        config = with_values(config, initial_settings(config.run))
         found = read_record(config.run / RESULT_FILE, Result) if (config.run / RESULT_FILE).exists() else None
         if found and found.updates != config.training.max_updates:
             raise ConfigError(

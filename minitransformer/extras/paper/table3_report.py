@@ -69,9 +69,9 @@ def claims_as_markdown(compared: Sequence[Comparison]) -> str:
     lines = ["What the paper concludes, and in how many of its comparisons that holds here:", ""]
     for claim in CLAIMS:
         counts = [
-            f"{name} {_count(of_claim)}"
+            f"{name} {_count(claim_comparisons)}"
             for measure, name in (("perplexity", "perplexity"), ("bleu", "BLEU"))
-            if (of_claim := claim.among(compared, measure))
+            if (claim_comparisons := claim.among(compared, measure))
         ]
         if counts:
             lines.append(f"- {claim.text}: {', '.join(counts)}")
@@ -102,14 +102,14 @@ def provenance_as_markdown(results: Results, corpus: str) -> str:
     updates = " or ".join(f"{number:,}" for number in sorted({cell.updates for cell in cells.values()}))
     base = results["base"][seeds[0]]
     return (
-        f"Text: {corpus}, {_of_cells(cells, 'text')}. Seeds: {', '.join(map(str, seeds))}. Updates: {updates}."
+        f"Text: {corpus}, {_common_value(cells, 'text')}. Seeds: {', '.join(map(str, seeds))}. Updates: {updates}."
         f" Configuration of base-seed-{seeds[0]}: {base.configuration}.\n"
-        f"Code: {_of_cells(cells, 'code')}. Weights: {_of_cells(cells, 'weights')}."
-        f" BLEU: beam 4, {_of_cells(cells, 'signature')}.\n"
+        f"Code: {_common_value(cells, 'code')}. Weights: {_common_value(cells, 'weights')}."
+        f" BLEU: beam 4, {_common_value(cells, 'signature')}.\n"
     )
 
 
-def _of_cells(cells: Mapping[str, Result], name: str) -> str:
+def _common_value(cells: Mapping[str, Result], name: str) -> str:
     """Return the most frequent value of a field of ``Result``, and the cells that have another value."""
     named: dict[str, list[str]] = {}
     for cell, result in cells.items():

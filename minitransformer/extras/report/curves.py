@@ -83,7 +83,7 @@ def shown_panels(runs: Sequence[RunRecord]) -> Iterator[tuple[Panel, list[list[C
     """Yield the panels for which a run has points, each with its curves: of each run, those of each series."""
     for panel in PANELS:
         curves = [[curve(run, series) for series in panel.series] for run in runs]
-        if any(each.steps for of_run in curves for each in of_run):
+        if any(each.steps for run_curves in curves for each in run_curves):
             yield panel, curves
 
 

@@ -116,13 +116,13 @@ class _Panel:
         for words, x, side in ((self.queries, -0.03, "right"), (self.keys, 1.03, "left")):
             for row, word in enumerate(words):
                 axes.text(x, row, word.translate(CONTROLS), size=WORD_SIZE, ha=side, va="center", parse_math=False)
-        for number, (of_head, colour) in enumerate(zip(weights, colours, strict=True)):
+        for number, (head_weights, colour) in enumerate(zip(weights, colours, strict=True)):
             offset = (number - (len(colours) - 1) / 2) * min(0.1, 0.5 / len(colours))
-            query, key = np.nonzero(of_head >= self.least_weight)
+            query, key = np.nonzero(head_weights >= self.least_weight)
             ends = np.stack(
                 [np.stack([np.zeros(len(query)), query + offset], 1), np.stack([np.ones(len(key)), key + offset], 1)], 1
             )
-            opacity = np.clip(of_head[query, key], 0, 1)
+            opacity = np.clip(head_weights[query, key], 0, 1)
             colour_of_line = np.column_stack([np.tile(to_rgb(colour), (len(query), 1)), opacity])
             axes.add_collection(LineCollection(list(ends), colors=colour_of_line, linewidths=1.3, capstyle="butt"))
 

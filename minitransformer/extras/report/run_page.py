@@ -43,7 +43,7 @@ def run_page_data(runs: Sequence[RunRecord]) -> dict[str, Any]:
             {
                 "title": panel.title, "unit": panel.unit, "scale": panel.scale, "note": panel.note,
                 "fromZero": panel.from_zero, "names": [series.kind for series in panel.series],
-                "curves": [[curve._asdict() for curve in of_run] for of_run in curves],
+                "curves": [[curve._asdict() for curve in run_curves] for run_curves in curves],
             }
             for panel, curves in shown_panels(runs)
         ],
@@ -84,19 +84,19 @@ def samples(runs: Sequence[RunRecord]) -> Iterator[dict[str, Any]]:
     """
     validated = [[_by_pair(line.get("samples")) for line in run.validation] for run in runs]
     final = [_by_pair(run.translations) for run in runs]
-    of_validations = itertools.chain.from_iterable(itertools.chain.from_iterable(validated))
-    for pair in dict.fromkeys(itertools.chain(of_validations, *final)):
+    validated_pairs = itertools.chain.from_iterable(itertools.chain.from_iterable(validated))
+    for pair in dict.fromkeys(itertools.chain(validated_pairs, *final)):
         yield {
             "source": pair[0],
             "reference": pair[1],
-            "final": [of_run.get(pair) for of_run in final],
+            "final": [translations.get(pair) for translations in final],
             "history": [
                 [
                     [line["step"], found[pair]]
-                    for line, found in zip(run.validation, of_run, strict=True)
+                    for line, found in zip(run.validation, validations, strict=True)
                     if pair in found
                 ]
-                for run, of_run in zip(runs, validated, strict=True)
+                for run, validations in zip(runs, validated, strict=True)
             ],
         }
 

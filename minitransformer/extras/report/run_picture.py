@@ -28,15 +28,15 @@ def run_picture(runs: Sequence[RunRecord]) -> Figure:
     colours = head_colours(len(runs))
     for i, (panel, curves) in enumerate(panels):
         axes = figure.add_subplot(n_rows, COLUMNS, i + 1)
-        for run, colour, of_run in zip(runs, colours, curves, strict=True):
-            for series, points in zip(panel.series, of_run, strict=True):
+        for run, colour, run_curves in zip(runs, colours, curves, strict=True):
+            for series, points in zip(panel.series, run_curves, strict=True):
                 label = f"{run.name}, {series.kind}" if len(panel.series) > 1 else run.name
                 marker = "o" if series.kind == "validation" else None
                 axes.plot(
                     points.steps, points.values, STYLES[series.kind], marker=marker, markersize=3, color=colour,
                     linewidth=1.2, label=label,
                 )  # fmt: skip
-        values = [value for of_run in curves for points in of_run for value in points.values]
+        values = [value for run_curves in curves for points in run_curves for value in points.values]
         if panel.scale == "log" and min(values) > 0:
             axes.set_yscale("log")
         elif panel.from_zero:

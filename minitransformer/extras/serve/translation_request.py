@@ -101,8 +101,8 @@ def _ranked(lines: Sequence[Sequence[Translation]], alternatives: int) -> list[t
     n = min(1 + alternatives, max((len(line) for line in lines if line), default=1))
     chosen = [[line[min(k, len(line) - 1)] if line else _EMPTY for line in lines] for k in range(n)]
     return [
-        ("\n".join(translation.text for translation in of_lines), round(sum(t.score for t in of_lines), 4))
-        for of_lines in chosen
+        ("\n".join(translation.text for translation in translations), round(sum(t.score for t in translations), 4))
+        for translations in chosen
     ]
 
 

@@ -15,7 +15,7 @@ from autograd.ops.add_norm import add_norm
 from autograd.ops.dropout import dropout_mask, threshold_and_scale
 from autograd.precision import is_bfloat16, rounded, upcast
 from autograd.random import StreamId
-from autograd.tensor import written
+from autograd.tensor import gradient_array
 
 pytestmark = pytest.mark.usefixtures("launch")
 STREAM_ID = StreamId(2**64 - 1, 2**64 - 2, 2**63, 2**64 - 3)
@@ -35,7 +35,7 @@ def compare(arguments: tuple[Any, ...], static: dict[str, Any], tolerance: float
     *inputs, dy = arguments
     expected, expected_backward = add_norm.reference(*double(*map(upcast, inputs)), **static)
     y, backward = layer_norm.add_norm_in_registers(*inputs, **static)
-    results = [y, *map(written, backward(dy))]
+    results = [y, *map(gradient_array, backward(dy))]
     for got, of_reference in zip(results, (expected, *expected_backward(*double(upcast(dy)))), strict=True):
         near(upcast(got), of_reference, tolerance)
     return results
@@ -61,7 +61,7 @@ def test_add_norm_in_sixteen_bits(width: int, static: dict[str, Any]) -> None:
 
 def test_the_gradient_of_what_was_dropped_is_zero_and_of_the_rest_scaled() -> None:
     *arguments, dy = draw(21, 256)
-    dx, of_y = map(written, layer_norm.add_norm_in_registers(*arguments, **DROPPED)[1](dy)[:2])
+    dx, of_y = map(gradient_array, layer_norm.add_norm_in_registers(*arguments, **DROPPED)[1](dy)[:2])
     np.testing.assert_allclose(of_y, dx * dropout_mask(dx, 0.3, STREAM_ID), rtol=1e-6)
     assert ((of_y == 0) == (dropout_mask(dx, 0.3, STREAM_ID) == 0)).all()
 
@@ -75,7 +75,7 @@ def test_add_norm_with_a_gradient_of_another_type_and_of_no_rows() -> None:
     *arguments, dy = draw(3, 128)
     _, backward = layer_norm.add_norm_in_registers(*arguments, **DROPPED)
     for got, of_same in zip(backward(dy.astype(float)), backward(dy), strict=True):
-        np.testing.assert_array_equal(written(got), written(of_same))
+        np.testing.assert_array_equal(gradient_array(got), gradient_array(of_same))
     *arguments, dy = draw(0, 128)
     y, backward = layer_norm.add_norm_in_registers(*arguments, **DROPPED)
     assert [x.shape for x in (y, *backward(dy))] == [(0, 128)] * 3 + [(128,)] * 2

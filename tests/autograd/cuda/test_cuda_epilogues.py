@@ -17,7 +17,7 @@ from autograd.kernels.cuda.feed_forward import feed_forward_with_epilogues
 from autograd.kernels.cuda.linear import linear_relu_with_epilogue, linear_with_epilogue
 from autograd.kernels.cuda.linear_maps import linear_maps_as_a_stack
 from autograd.precision import dtype_named
-from autograd.tensor import written
+from autograd.tensor import gradient_array
 
 WIDTH, INNER = 24, 40
 ALL: tuple[Epilogue, ...] = ("relu_mask_bias", "relu_bias", "bias", "relu_bias_backward")
@@ -44,7 +44,7 @@ def of_feed_forward(n_rows: int = 9) -> list[Any]:
         draw(WIDTH, dtype="float32"),
     )  # fmt: skip
     (y,), backward = feed_forward_with_epilogues(*arguments)
-    return [to_host(written(x)).astype(float) for x in (y, *backward([draw(n_rows, WIDTH)]))]  # type: ignore[arg-type]
+    return [to_host(gradient_array(x)).astype(float) for x in (y, *backward([draw(n_rows, WIDTH)]))]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_linear_maps_without_epilogues(kernel: Any, dtype: str, products_on_cpu:
     dz = np.ones((9, INNER)) * (1 if kernel is linear_with_epilogue else z > 0)
     gradients = backward(to_device(np.ones((9, INNER), dtype_named(dtype)), "cuda"))
     for got, expected in zip(gradients, (dz @ weight.T, x.T @ dz, dz.sum(0)), strict=True):
-        near(to_host(written(got)).astype(float), expected, 6e-3)
+        near(to_host(gradient_array(got)).astype(float), expected, 6e-3)
 
 
 def test_a_stack_of_linear_maps_without_epilogues(products_on_cpu: Recorder) -> None:

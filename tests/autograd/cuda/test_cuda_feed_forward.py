@@ -15,7 +15,7 @@ from autograd.kernels.cuda import feed_forward, linear
 from autograd.kernels.cuda.feed_forward import feed_forward_with_epilogues
 from autograd.op import ShapeError
 from autograd.precision import dtype_named
-from autograd.tensor import PendingGradient, written
+from autograd.tensor import PendingGradient, gradient_array
 
 pytestmark = pytest.mark.usefixtures("device")
 WIDTH, INNER = 24, 40  # a row of the mask has bits that belong to no column
@@ -65,7 +65,7 @@ def test_feed_forward(n_rows: int, bias2: bool) -> None:
         assert isinstance(gradient, PendingGradient)
         of_weights.append(to_device(np.full(gradient.shape, np.nan, np.float32), "cuda"))
         gradient.write_to(of_weights[-1])
-    dx, dbias1, dbias2 = (None if g is None else written(g) for g in gradients[::2])
+    dx, dbias1, dbias2 = (None if g is None else gradient_array(g) for g in gradients[::2])
     assert dbias1.dtype == np.float32
     results = [y, dx, of_weights[0], dbias1, of_weights[1], dbias2]
     expected = exact(*(None if a is None else a.astype(float) for a in (*arguments, dy)))

@@ -18,7 +18,7 @@ from cublaslt_on_cpu import Recorder
 from cuda_kernels import DISPATCHERS, MODULES, registered
 
 from autograd import RandomStream, backward, to_host
-from autograd.array import lasting
+from autograd.array import persistent_pool
 from autograd.kernels.cuda import side_stream
 from autograd.kernels.cuda.products import _prepared
 from autograd.optim import Adam
@@ -178,7 +178,7 @@ def test_if_memory_runs_out_the_default_pool_gives_back_what_it_does_not_use(
     batches = [SMALL[0], LARGE, SMALL[1], LARGE]
     expected, updates = run(step_of(model_on_gpu(), LaunchedStep), batches), step_of(model_on_gpu())
     assert numbers(begin(updates, 1, batches[0])) == expected[0]
-    with lasting("cuda"):
+    with persistent_pool("cuda"):
         cupy.zeros(2**20)  # is freed at once
     fill_gpu(monkeypatch)
     assert [numbers(begin(updates, i, batches[i - 1])) for i in (2, 3, 4)] == expected[1:]
@@ -356,11 +356,11 @@ def test_before_a_new_capacity_all_earlier_results_are_read(launched: list[str])
 def test_if_one_rank_captures_nothing_none_does() -> None:
     class World(SerialCommunicator):
         def allgather(self, value: Any) -> list[Any]:
-            return [value, "", "it has no kernel", ""]
+            return [value, None, "it has no kernel", None]
 
-    assert why_no_rank_captures(SerialCommunicator(), "") == ""
+    assert why_no_rank_captures(SerialCommunicator(), None) is None
     assert why_no_rank_captures(SerialCommunicator(), "reason") == "reason"
-    assert why_no_rank_captures(World(), "") == "it has no kernel (on rank 2)"
+    assert why_no_rank_captures(World(), None) == "it has no kernel (on rank 2)"
     assert why_no_rank_captures(World(), "reason") == "reason (on rank 0)"
 
 
@@ -370,12 +370,12 @@ def lacking(*operations: str) -> str:
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({}, ""), ({"d_k": 24, "d_v": 24}, lacking("attention")), ({"d_model": 96}, lacking("add_norm", "layer_norm")),
-     ({"positions": "learned"}, ""), ({"p_drop_attention": 0.1}, ""),
-     ({"norm": "pre", "start": "zero"}, "")],
+    [({}, None), ({"d_k": 24, "d_v": 24}, lacking("attention")), ({"d_model": 96}, lacking("add_norm", "layer_norm")),
+     ({"positions": "learned"}, None), ({"p_drop_attention": 0.1}, None),
+     ({"norm": "pre", "start": "zero"}, None)],
     ids=str,
 )  # fmt: skip
-def test_what_can_be_captured(changes: dict[str, Any], reason: str, launched: list[str]) -> None:
+def test_what_can_be_captured(changes: dict[str, Any], reason: str | None, launched: list[str]) -> None:
     assert why_not_captured(model_on_gpu(**changes)) == reason
 
 

@@ -13,7 +13,7 @@ from autograd import ops
 from autograd.kernels.cuda import cross_entropy, linear
 from autograd.op import ShapeError
 from autograd.ops.cross_entropy import linear_cross_entropy
-from autograd.tensor import PendingGradient, written
+from autograd.tensor import PendingGradient, gradient_array
 
 pytestmark = pytest.mark.usefixtures("launch")
 
@@ -60,8 +60,8 @@ def test_linear_maps(name: str, bias: bool, n_rows: int, dtype: str) -> None:
         expected_backward = _relu_backward(*in_double(*arguments[:2]), y.astype(float) > 0)
     dx, dweight, *dbias = backward(dy)
     of_x, of_weight, *of_bias = expected_backward(dy.astype(float))
-    near(written(dx).astype(float), of_x, TOLERANCE[dtype])
-    assert written(dx).dtype == dtype
+    near(gradient_array(dx).astype(float), of_x, TOLERANCE[dtype])
+    assert gradient_array(dx).dtype == dtype
     assert isinstance(dweight, PendingGradient)
     gradient = np.full(of_weight.shape, np.nan, np.float32)
     dweight.write_to(gradient)
@@ -104,10 +104,10 @@ def test_matrices_that_do_not_fit_are_refused_in_the_name_of_the_operation(name:
 
 def test_a_gradient_that_is_a_view_of_another_type_is_no_other_gradient() -> None:
     x, weight, bias, dy = draw("linear", 5, np.float32, bias=True)
-    of_same = map(written, linear.linear_with_epilogue(x, weight, bias)[1](dy))
+    of_same = map(gradient_array, linear.linear_with_epilogue(x, weight, bias)[1](dy))
     wide = np.repeat(dy.astype(float), 2, axis=1)[:, ::2]
     for got, expected in zip(linear.linear_with_epilogue(x, weight, bias)[1](wide), of_same, strict=True):
-        np.testing.assert_array_equal(written(got), expected)
+        np.testing.assert_array_equal(gradient_array(got), expected)
 
 
 @pytest.mark.parametrize("width", [1, 31, 32, 65, 128, 130, 260])

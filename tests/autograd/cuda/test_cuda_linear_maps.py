@@ -20,7 +20,7 @@ from autograd.op import ShapeError
 from autograd.ops.linear_maps import joint_linear_maps
 from autograd.parameters import glorot_uniform, scaled_normal
 from autograd.precision import dtype_named
-from autograd.tensor import PendingGradient, written
+from autograd.tensor import PendingGradient, gradient_array
 
 WIDTH, OUT, N = 33, 40, 3
 TOLERANCE = {"float32": 3e-6, "bfloat16": 6e-3}
@@ -65,7 +65,7 @@ def gradients_of(maps: Maps, x: Any, dys: list[Any]) -> tuple[list[Any], Any, li
     """Return in float64 on the host: results, dx, weight gradients (written, then added) and bias gradients."""
     ys, of_several = linear_maps_as_a_stack(x, *(None if p is None else p.value for p in maps.arguments))
     dx, *of_maps = of_several(dys)
-    assert written(dx).dtype == ys[0].dtype == x.dtype
+    assert gradient_array(dx).dtype == ys[0].dtype == x.dtype
     views = [weight.view_of(maps.values.gradients) for weight in maps.weights]
     maps.values.gradients[...] = np.nan
     for gradient, view in zip(of_maps[::2], views, strict=True):
@@ -80,7 +80,7 @@ def gradients_of(maps: Maps, x: Any, dys: list[Any]) -> tuple[list[Any], Any, li
         near(to_host(view).astype(float), 2 * before.astype(float), 2e-6)
     assert np.isnan(to_host(maps.before.view_of(maps.values.gradients))).all()
     assert all(of_bias is None or of_bias.dtype == np.float32 for of_bias in of_maps[1::2])
-    return [*map(in_double, ys)], in_double(written(dx)), once, [*map(in_double, of_maps[1::2])]
+    return [*map(in_double, ys)], in_double(gradient_array(dx)), once, [*map(in_double, of_maps[1::2])]
 
 
 def in_double(x: Any) -> Any:

@@ -17,7 +17,7 @@ from autograd.ops.embedding import embedding_with_positions as positions_operati
 from autograd.ops.embedding import order_of
 from autograd.precision import dtype_named, rounded, upcast
 from autograd.random import StreamId, random_words
-from autograd.tensor import written
+from autograd.tensor import gradient_array
 
 pytestmark = pytest.mark.usefixtures("launch")
 STREAM_IDS = [StreamId(0, 0), StreamId(5, 1, 3, 2), StreamId(2**64 - 1, 2**64 - 2, 2**63, 2**64 - 3)]
@@ -65,7 +65,7 @@ def test_the_number_of_the_update_may_lie_in_memory() -> None:
 
 def both_ways(run: Callable[..., Any], *arguments: Any, **static: Any) -> list[Any]:
     y, backward = run(*arguments, **static)
-    return [y, *map(written, backward(y))]
+    return [y, *map(gradient_array, backward(y))]
 
 
 def test_dropout_of_nothing_and_of_what_lies_apart() -> None:
@@ -148,7 +148,7 @@ def test_one_id_may_own_all_rows_or_begin_at_any_index_of_the_order() -> None:
         )[1](dy)
         expected = np.zeros((43, 4))
         np.add.at(expected, ids, dy.astype(float))
-        near(written(gradient), expected, 1e-6)
+        near(gradient_array(gradient), expected, 1e-6)
 
 
 def test_a_row_that_the_order_leaves_out_is_not_read() -> None:
@@ -158,7 +158,7 @@ def test_a_row_that_the_order_leaves_out_is_not_read() -> None:
     gradient, _ = embedding.embedding_with_ordered_gradient(np.zeros((5, 8), np.float32), ids, order=order)[1](dy)
     expected = np.zeros((5, 8))
     np.add.at(expected, ids[:70], dy[:70].astype(float))
-    near(written(gradient), expected, 1e-6)
+    near(gradient_array(gradient), expected, 1e-6)
 
 
 def test_the_gradient_of_an_embedding_of_nothing() -> None:
@@ -174,7 +174,7 @@ def test_a_gradient_of_another_type_becomes_one_that_a_kernel_can_read() -> None
     gradient, _ = embedding.embedding_with_ordered_gradient(table, ids)[1](dy.astype(float))
     expected = np.zeros((5, 32))
     np.add.at(expected, ids, dy.astype(float))
-    near(written(gradient), expected, 1e-6)
+    near(gradient_array(gradient), expected, 1e-6)
     _, backward = dropout.dropout_in_one_pass(dy, rate=0.5, stream_id=STREAM_IDS[1])
     np.testing.assert_array_equal(backward(dy.astype(float))[0], backward(dy)[0])
 
@@ -195,7 +195,7 @@ def test_embedding_with_positions(n: int, width: int, rate: float) -> None:
     assert ((y == 0) == (expected == 0)).all()
     for got, right in zip(backward(dy), expected_backward(dy.astype(float)), strict=True):
         if right is not None:
-            near(written(got), right, 1e-6)
+            near(gradient_array(got), right, 1e-6)
 
 
 def test_the_update_of_an_embeddings_mask_may_lie_in_memory() -> None:
@@ -214,7 +214,7 @@ def test_embedding_with_positions_of_nothing() -> None:
     table, ids = np.ones((3, 2), np.float32), np.empty(0, np.int64)
     y, backward = embedding.embedding_with_positions_in_one_pass(table, ids, table, ids, scale=2.0)
     assert y.shape == (0, 2)
-    assert not written(backward(y)[0]).any()
+    assert not gradient_array(backward(y)[0]).any()
 
 
 @pytest.mark.parametrize("width", [40, 33])

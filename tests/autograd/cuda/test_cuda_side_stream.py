@@ -15,7 +15,7 @@ from cuda_kernels import registered
 from cuda_on_cpu import near
 
 from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, ops, to_device, to_host
-from autograd.array import captured
+from autograd.array import capture_graph
 from autograd.kernels.cuda import side_stream
 from autograd.kernels.cuda.cublaslt import ProductError
 from autograd.kernels.cuda.products import PendingProduct, PendingProducts
@@ -196,7 +196,7 @@ def test_an_error_in_the_backward_pass_waits_too(products: Recorder) -> None:
         with pytest.raises(ValueError, match="on purpose"):
             backward(ops.sum(ops.linear(Operation(failing)(x), weight, None)))
         near(to_host(weight.grad), draw(1, N_ROWS, WIDTH).T @ np.ones((N_ROWS, WIDTH), np.float32), NEAR)
-    assert not side_stream.of_thread._held
+    assert not side_stream.thread_stream._held
 
 
 def test_a_product_that_fails_beside_does_not_leave_a_capture_open(products: Recorder, cupy: Any) -> None:
@@ -214,10 +214,10 @@ def test_a_product_that_fails_beside_does_not_leave_a_capture_open(products: Rec
     stream.wait_event(first.record())
     with stream:
         with pytest.raises(ProductError, match="run the same once before"):
-            captured(work, stream)
+            capture_graph(work, stream)
         assert not fake_streams.n_capturing()
         work()
-        graph = captured(work, stream)
+        graph = capture_graph(work, stream)
         out[...] = 0
         graph.launch(stream)
         near(to_host(out), draw(3, 9, WIDTH).T @ draw(3, 9, WIDTH), NEAR)

@@ -227,4 +227,4 @@ def test_pending_products_that_form_no_stack_are_computed_one_by_one(products_on
     expected = places.expected.copy()
     expected[1] += draw(N, 7, 9)[1]
     near(places.out.values(), expected, TOLERANCE["float32"])
-    near(to_host(places.parts[1].written()), places.expected[1], TOLERANCE["float32"])
+    near(to_host(places.parts[1].to_array()), places.expected[1], TOLERANCE["float32"])

@@ -40,7 +40,7 @@ def warnings_of(config: RunConfig, logged: list[str], **training: Any) -> list[s
 def test_float32_and_micro_batches_are_slower(
     config: RunConfig, cupy: Any, logged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("minitransformer.training.open_run.why_no_bfloat16", lambda device, kernels: "")
+    monkeypatch.setattr("minitransformer.training.open_run.why_no_bfloat16", lambda device, kernels: None)
     assert warnings_of(config, logged, precision="float32") == [FLOAT32, MICRO_BATCHES]
 
 

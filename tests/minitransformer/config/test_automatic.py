@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from minitransformer.config import ConfigError, RunConfig, TrainingConfig
-from minitransformer.config.automatic import begun_with, resolved, with_values
+from minitransformer.config.automatic import initial_settings, resolved, with_values
 
 
 def values(config: RunConfig) -> tuple[int, str]:
@@ -30,7 +30,7 @@ def test_both_settings_are_automatic_by_default() -> None:
 def test_a_gpu_has_bfloat16_and_one_micro_batch_for_each_of_a_power_of_two_of_ranks(
     order: Any, n_ranks: int, expected: int
 ) -> None:
-    assert values(resolved(config_with("cuda", sum=order), n_ranks, "")) == (expected, "bfloat16")
+    assert values(resolved(config_with("cuda", sum=order), n_ranks, None)) == (expected, "bfloat16")
 
 
 @pytest.mark.parametrize("n_ranks", [1, 6, 16])
@@ -38,12 +38,12 @@ def test_a_gpu_has_bfloat16_and_one_micro_batch_for_each_of_a_power_of_two_of_ra
 def test_a_cpu_has_float32_and_as_many_micro_batches_for_any_number_of_ranks(
     batch_tokens: int, expected: int, n_ranks: int
 ) -> None:
-    assert values(resolved(config_with("cpu", batch_tokens=batch_tokens), n_ranks, "")) == (expected, "float32")
+    assert values(resolved(config_with("cpu", batch_tokens=batch_tokens), n_ranks, None)) == (expected, "float32")
 
 
 def test_the_presets_have_on_a_cpu_the_micro_batches_of_their_size() -> None:
     presets = ("tiny", "small", "base", "big", "parsing")
-    assert [values(resolved(RunConfig.of_preset(name), 1, ""))[0] for name in presets] == [2, 2, 8, 8, 8]
+    assert [values(resolved(RunConfig.of_preset(name), 1, None))[0] for name in presets] == [2, 2, 8, 8, 8]
 
 
 def test_a_gpu_without_bfloat16_has_float32() -> None:
@@ -54,12 +54,12 @@ def test_a_gpu_without_bfloat16_has_float32() -> None:
 def test_what_is_set_is_kept(device: Any) -> None:
     set_to = {"n_micro_batches": 16, "precision": "float32" if device == "cuda" else "bfloat16"}
     config = config_with(device, **set_to)
-    assert resolved(config, 4, "") == config
-    assert values(resolved(config_with(device, n_micro_batches=16), 4, ""))[0] == 16
+    assert resolved(config, 4, None) == config
+    assert values(resolved(config_with(device, n_micro_batches=16), 4, None))[0] == 16
 
 
 def test_a_configuration_is_resolved_once() -> None:
-    once = resolved(config_with("cuda"), 2, "")
+    once = resolved(config_with("cuda"), 2, None)
     assert resolved(once, 8, "missing") == once
 
 
@@ -69,17 +69,17 @@ def begin(run: Path, **training: Any) -> None:
 
 def test_a_run_keeps_the_values_it_began_with_where_they_are_automatic(tmp_path: Path) -> None:
     begin(tmp_path, n_micro_batches=8, precision="float32")
-    assert begun_with(tmp_path) == {"n_micro_batches": 8, "precision": "float32"}
-    assert values(with_values(config_with("cuda"), begun_with(tmp_path))) == (8, "float32")
+    assert initial_settings(tmp_path) == {"n_micro_batches": 8, "precision": "float32"}
+    assert values(with_values(config_with("cuda"), initial_settings(tmp_path))) == (8, "float32")
     set_here = config_with("cuda", n_micro_batches=1, precision="bfloat16")
-    assert with_values(set_here, begun_with(tmp_path)) == set_here
+    assert with_values(set_here, initial_settings(tmp_path)) == set_here
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"training": 3}', '{"model": {}}'])
 def test_where_no_run_began_all_stays_automatic(content: str | None, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "run.json").write_text(content)
-    assert with_values(RunConfig(), begun_with(tmp_path)) == RunConfig()
+    assert with_values(RunConfig(), initial_settings(tmp_path)) == RunConfig()
 
 
 @pytest.mark.parametrize(("name", "value"), [("n_micro_batches", "x"), ("n_micro_batches", 3), ("precision", 5)])
@@ -89,4 +89,4 @@ def test_an_impossible_value_in_the_file_is_named(name: str, value: Any, tmp_pat
     content["training"][name] = value
     (tmp_path / "run.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match=f"{name} must be "):
-        with_values(dataclasses.replace(RunConfig(), device="cuda"), begun_with(tmp_path))
+        with_values(dataclasses.replace(RunConfig(), device="cuda"), initial_settings(tmp_path))

@@ -62,7 +62,7 @@ def test_a_batch_without_sentences_has_no_loss_and_no_gradient() -> None:
 def test_blocks_are_those_of_the_mask_where_something_counts_and_empty_elsewhere(batch: Batch) -> None:
     """Filler tokens are short segments, which may fill up the last block."""
     capacity = capacity_of([batch, FULL, ONE], 16)
-    masks, alone = fixed(batch, capacity).of_model, batch.masks(None)
+    masks, alone = fixed(batch, capacity).model_masks, batch.masks(None)
     for name in ("encoder", "decoder", "source"):
         got, expected = (tiles_of(getattr(of, name), np.empty(0)) for of in (masks, alone))
         there = got.short[: len(expected.short)]

@@ -81,7 +81,7 @@ def test_a_stopwatch_counts_laps_without_pauses(monkeypatch: pytest.MonkeyPatch)
     now[0] += 3
     assert stopwatch.lap() == 3
     now[0] += 1
-    with stopwatch.paused():
+    with stopwatch.pause():
         now[0] += 7
     now[0] += 0.5
     assert stopwatch.lap() == 1.5

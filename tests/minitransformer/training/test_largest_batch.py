@@ -24,7 +24,7 @@ from minitransformer.training import open_run as opening
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.flops import training_flops
 from minitransformer.training.loop import Trainer
-from minitransformer.training.memory import OutOfMemoryError, advising, try_largest_batch
+from minitransformer.training.memory import OutOfMemoryError, memory_advice, try_largest_batch
 from minitransformer.training.open_run import OpenRun, open_run
 from minitransformer.training.run import train_to_end
 from minitransformer.training.validation import ValidationMemoryError
@@ -183,10 +183,10 @@ def test_a_run_that_has_begun_is_reported_that_another_one_is_needed(
     config = small_run(tmp_path)
     trainer = open_run(config, SerialCommunicator()).trainer
     message = rf" smaller pieces, with another directory as run: {config.run} has begun with other batches$"
-    with pytest.raises(OutOfMemoryError, match=message), advising(trainer):
+    with pytest.raises(OutOfMemoryError, match=message), memory_advice(trainer):
         raise MemoryError
     (config.run / "run.json").unlink()
-    with pytest.raises(OutOfMemoryError, match=r" smaller pieces$"), advising(trainer):
+    with pytest.raises(OutOfMemoryError, match=r" smaller pieces$"), memory_advice(trainer):
         raise MemoryError
 
 

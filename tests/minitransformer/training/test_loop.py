@@ -151,7 +151,7 @@ def test_a_rank_stops_when_any_rank_was_interrupted(is_requested: bool) -> None:
         def any(self, value: bool) -> bool:
             return is_requested
 
-    assert Interrupt(Others()).requested() == is_requested
+    assert Interrupt(Others()).is_requested() == is_requested
 
 
 class InterruptedOnce(FixedLosses):

@@ -15,7 +15,7 @@ from minitransformer.extras.demo.english import english_sentence
 from minitransformer.extras.demo.german import german_sentence
 from minitransformer.extras.demo.phrases import NAMES
 from minitransformer.extras.demo.sentences import MAX_WORDS, PATTERNS
-from minitransformer.extras.demo.writing import Form, shortened, written
+from minitransformer.extras.demo.writing import Form, shortened, write_sentences
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,10 @@ def test_readme_shows_the_showcase() -> None:
     form = Form(capital=True, mark=".")
     lines = [[pair] for pair in alone] + [[train, question]]
     assert demonstrated() == [
-        (written([shortened(english) for english, _ in line], form), written([german for _, german in line], form))
+        (
+            write_sentences([shortened(english) for english, _ in line], form),
+            write_sentences([german for _, german in line], form),
+        )
         for line in lines
     ]
 

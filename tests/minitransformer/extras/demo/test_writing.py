@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from minitransformer.extras.demo.writing import FORMS, Form, line, shortened, written
+from minitransformer.extras.demo.writing import FORMS, Form, line, shortened, write_sentences
 
 STATEMENT, QUESTION = "the dog sleeps", "does it rain?"
 
@@ -22,17 +22,17 @@ STATEMENT, QUESTION = "the dog sleeps", "does it rain?"
 def test_forms(capital: bool, mark: str, statement: str, question: str, both: str) -> None:
     form = Form(capital, mark)
     assert form in FORMS
-    assert written([STATEMENT], form) == statement
-    assert written([QUESTION], form) == question
-    assert written([QUESTION, STATEMENT], form) == both
+    assert write_sentences([STATEMENT], form) == statement
+    assert write_sentences([QUESTION], form) == question
+    assert write_sentences([QUESTION, STATEMENT], form) == both
 
 
 def test_two_statements_are_separated_in_every_form() -> None:
-    assert written([STATEMENT, STATEMENT], Form(capital=False, mark="")) == "the dog sleeps. the dog sleeps"
+    assert write_sentences([STATEMENT, STATEMENT], Form(capital=False, mark="")) == "the dog sleeps. the dog sleeps"
 
 
 def test_an_umlaut_becomes_a_capital() -> None:
-    assert written(["über"], Form(capital=True, mark=".")) == "Über."
+    assert write_sentences(["über"], Form(capital=True, mark=".")) == "Über."
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_figures_without_the_settings_of_their_training_are_refused(tmp_path: Pa
     file.write_text(json.dumps(CELL))
     with pytest.raises(CorruptFileError, match=r"run\.json: not found; .* remove .*base-seed-1 to train it again"):
         e.result("base", 1)
-    resolved(e.cell("base", 1), 1, "").claim_directory()  # as a training that begins
+    resolved(e.cell("base", 1), 1, None).claim_directory()  # as a training that begins
     found = e.result("base", 1)
     assert found is not None
     assert dataclasses.asdict(found) == CELL
