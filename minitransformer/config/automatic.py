@@ -9,7 +9,8 @@ from typing import Any
 from minitransformer.config.checks import with_changes
 from minitransformer.config.run import RUN_FILE, RunConfig
 from minitransformer.config.training import MAX_MICRO_BATCHES
-from minitransformer.system.files import CorruptFileError, read_json
+from minitransformer.system.files import CorruptFileError
+from minitransformer.system.records import as_object, read_object
 from parallel.communicator import working_ranks
 
 AUTOMATIC = {"n_micro_batches": 0, "precision": "automatic"}
@@ -24,11 +25,10 @@ def initial_settings(run: Path) -> dict[str, Any]:
     Return an empty dict if there is no run, or if its file is corrupt, which ``RunConfig.differences`` reports.
     """
     try:
-        begun = read_json(run / RUN_FILE)
-    except CorruptFileError:  # or there is none
+        training = as_object(read_object(run / RUN_FILE).get("training"))
+    except CorruptFileError:
         return {}
-    training = begun.get("training") if isinstance(begun, dict) else None
-    return {name: training[name] for name in AUTOMATIC if name in training} if isinstance(training, dict) else {}
+    return {name: training[name] for name in AUTOMATIC if name in training}
 
 
 def with_values(config: RunConfig, values: dict[str, Any]) -> RunConfig:

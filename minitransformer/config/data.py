@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from minitransformer.config.checks import COUNT, ConfigError, require, require_bounds
+from minitransformer.config.checks import COUNT, ConfigError, require
+from minitransformer.system.records import require_bounds
 
 TokenizerType = Literal["bpe", "unigram", "word"]
 LeafSymbols = Literal["normalised", "tags"]
@@ -75,7 +76,7 @@ class DataConfig:
     not downloaded.  From archives (.tar, .tgz …) the text files above are extracted."""
 
     def __post_init__(self) -> None:
-        require_bounds("data", self, _BOUNDS)
+        require_bounds(self, _BOUNDS, ConfigError, "data.")
         for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
             a, b = getattr(self, side_a), getattr(self, side_b)
             if memories := [name for name in b if is_memory(name)]:

@@ -14,11 +14,12 @@ from minitransformer.config.checks import (
     FACTOR,
     SHARE,
     WIDTH,
+    ConfigError,
     require,
-    require_bounds,
     require_choices,
     with_changes,
 )
+from minitransformer.system.records import require_bounds
 
 PositionLayout = Literal["interleaved", "halves", "learned"]
 NormPlacement = Literal["post", "pre"]
@@ -110,7 +111,7 @@ class ModelConfig:
     """Exponent α of the length penalty, unless a search sets another (section 6.1)."""
 
     def __post_init__(self) -> None:
-        require_bounds("model", self, _BOUNDS)
+        require_bounds(self, _BOUNDS, ConfigError, "model.")
         require_choices("model", self, CHOICES)
         require(
             self.positions != "learned" or self.longest_sentence > 0, "model.first_position",

@@ -16,7 +16,8 @@ from minitransformer.config.checks import ConfigError
 from minitransformer.config.data import DataConfig
 from minitransformer.config.model import ModelConfig
 from minitransformer.config.training import TrainingConfig
-from minitransformer.system.files import CorruptFileError, read_json, write_text
+from minitransformer.system.files import CorruptFileError, write_text
+from minitransformer.system.records import as_object, read_object
 
 # Files in a run's directory: its settings, its log, its final scores, and its translations of held-out text.
 RUN_FILE, METRICS_FILE, RESULTS_FILE = "run.json", "metrics.jsonl", "results.json"
@@ -177,10 +178,8 @@ class RunConfig:
         path = self.run / RUN_FILE
         if not path.exists():
             return []
-        mine, theirs = json.loads(self.to_json()), read_json(path)
-        if not isinstance(theirs, dict) or not all(
-            isinstance(theirs.get(part), dict) and theirs[part].keys() == mine[part].keys() for part in PARTS
-        ):
+        mine, theirs = json.loads(self.to_json()), read_object(path)
+        if any(as_object(theirs.get(part)).keys() != mine[part].keys() for part in PARTS):
             raise CorruptFileError(
                 f"{path}: does not hold the settings of a run; remove it if you know them, or set run to another"
                 " directory"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from minitransformer.config.checks import COUNT, FACTOR, SHARE, ConfigError, require, require_bounds, require_choices
+from minitransformer.config.checks import COUNT, FACTOR, SHARE, ConfigError, require, require_choices
+from minitransformer.system.records import require_bounds
 from parallel.communicator import SentIn, SumOrder
 
 Precision = Literal["float32", "bfloat16"]
@@ -100,7 +101,7 @@ class TrainingConfig:
     """Number of last checkpoints whose average becomes the final model, unless the best single checkpoint is better."""
 
     def __post_init__(self) -> None:
-        require_bounds("training", self, _BOUNDS)
+        require_bounds(self, _BOUNDS, ConfigError, "training.")
         require_choices("training", self, _CHOICES)
         require(
             self.n_micro_batches & (self.n_micro_batches - 1) == 0,

@@ -38,6 +38,7 @@ from minitransformer.system.files import (
     write_text,
 )
 from minitransformer.system.provenance import short_hash
+from minitransformer.system.records import convert_value, corrupt_file_error, read_object
 
 MANIFEST = "manifest.json"
 LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and its attention could exhaust the memory
@@ -63,8 +64,8 @@ class PreparedData:
         """Open a prepared directory.  Raises: CheckpointError if it is missing or incomplete."""
         if not cls.is_in(directory):
             raise CheckpointError(f"{directory}: no prepared data here (no {MANIFEST}); prepare the data first")
-        manifest = read_json(directory / MANIFEST)
-        if not isinstance(manifest, dict) or not all(isinstance(manifest.get(field), dict) for field in _OBJECTS):
+        manifest = read_object(directory / MANIFEST)
+        if not all(isinstance(manifest.get(field), dict) for field in _OBJECTS):
             raise CorruptFileError(f"{directory / MANIFEST}: is no manifest of prepared data; prepare the data again")
         data = cls(directory, Tokenizer.load(directory), manifest)
         data._check_files()
@@ -101,10 +102,12 @@ class PreparedData:
     def text(self, split: str) -> list[Pair]:
         """Return the raw lines of "validation" or "test"; none if there is no such split."""
         path = self.directory / f"{split}.json"
-        pairs = read_json(path) if path.exists() else []
-        if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
-            raise CorruptFileError(f"{path}: expected pairs of lines; prepare the data again")
-        return [(source, target) for source, target in pairs]
+        if not path.exists():
+            return []
+        pairs: list[Pair] = convert_value(
+            "pairs", read_json(path), list[Pair], corrupt_file_error(path, "prepare the data again")
+        )
+        return pairs
 
 
 def _files_of(directory: Path, tokenizer: Tokenizer) -> list[str]:
@@ -112,10 +115,6 @@ def _files_of(directory: Path, tokenizer: Tokenizer) -> list[str]:
     shards = itertools.chain.from_iterable(shard_files(directory, split) for split in _SPLITS)
     texts = (f"{split}.json" for split in _TEXTS if (directory / f"{split}.json").exists())
     return [*tokenizer.files, *shards, *texts]
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(line, str) for line in value)
 
 
 def prepare(

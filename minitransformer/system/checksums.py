@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.system.files import CheckpointError, CorruptFileError, read_json, require_regular, write_text
+from minitransformer.system.records import as_object
 
 CHECKSUMS_FILE = "checksums.json"
 FORMAT = 1  # of checkpoints and model directories; increased when this version cannot read the new ones
@@ -69,8 +70,8 @@ def compare_files(directory: Path, names: Iterable[str], listed: Mapping[str, An
     Raises: CorruptFileError naming a corrupt file.
     """
     for name in names:
-        path, entry = directory / name, listed.get(name)
-        if not isinstance(entry, dict) or entry.keys() != {"size", "sha256"}:
+        path, entry = directory / name, as_object(listed.get(name))
+        if entry.keys() != {"size", "sha256"}:
             raise CorruptFileError(f"{directory / listed_in}: does not list {name}; it is corrupt")
         try:
             size = path.stat().st_size
@@ -90,8 +91,7 @@ def compare_files(directory: Path, names: Iterable[str], listed: Mapping[str, An
 
 
 def _read(path: Path) -> dict[str, Any]:
-    content = read_json(path)
-    fields = content if isinstance(content, dict) else {}
+    fields = as_object(read_json(path))
     version, files = fields.get("format"), fields.get("files")
     if (
         type(version) is not int

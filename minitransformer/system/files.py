@@ -13,15 +13,13 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from minitransformer.system.errors import UserError
-
-Record = TypeVar("Record")
 
 
 class CheckpointError(UserError, RuntimeError):
@@ -215,22 +213,6 @@ def read_json(path: Path) -> Any:
     except (OSError, ValueError, RecursionError) as error:
         cause = error.strerror if isinstance(error, OSError) else error
         raise CorruptFileError(f"{path}: cannot be read ({cause}); it is corrupt or of another kind") from error
-
-
-def read_record(path: Path, kind: type[Record]) -> Record:
-    """Read an instance of the dataclass ``kind`` from a JSON object of numbers, strings and objects.
-
-    Raises: CorruptFileError if the file is missing, or holds anything else.
-    """
-    fields, types = read_json(path), {name: get_origin(hint) or hint for name, hint in get_type_hints(kind).items()}
-    if (
-        not isinstance(fields, dict)
-        or fields.keys() != types.keys()
-        or any(type(value) is not types[name] for name, value in fields.items())
-    ):
-        named = ", ".join(f"{name} ({of.__name__})" for name, of in types.items())
-        raise CorruptFileError(f"{path}: is corrupt, or of another kind: expected an object with {named}; remove it")
-    return kind(**fields)
 
 
 def write_arrays(

@@ -23,6 +23,7 @@ from minitransformer.system.errors import import_extra
 from minitransformer.system.files import atomic_write, write_text
 from minitransformer.system.memory import peak_memory
 from minitransformer.system.progress import LOG_INTERVAL, WorkBar, in_words
+from minitransformer.system.records import as_object
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 
@@ -274,7 +275,7 @@ def _step_of(line: str) -> int | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    step = record.get("step") if isinstance(record, dict) else None
+    step = as_object(record).get("step")
     return step if type(step) is int and json.dumps(record) + "\n" == line else None
 
 

@@ -15,7 +15,7 @@ from autograd.kernel_registry import KernelChoice, kernels_for, register_kernels
 from autograd.precision import dtype_named
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.config.automatic import initial_settings, resolved, with_values
-from minitransformer.config.run import RESULTS_FILE
+from minitransformer.config.run import RESULTS_FILE, RUN_FILE
 from minitransformer.data.bpe_dropout import BpeDropout
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.prepare import ADDED, PreparedData, prepare
@@ -29,6 +29,7 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError, remove_unfinished
 from minitransformer.system.provenance import code_version
 from minitransformer.system.ranks import START, choose_placements, require_same_kernels
+from minitransformer.system.records import read_object
 from minitransformer.training.checkpoint import checkpoints, require_same_parameters
 from minitransformer.training.loop import Trainer
 from minitransformer.training.memory import try_largest_batch
@@ -37,7 +38,6 @@ from minitransformer.training.pretrained import (
     begin_from_pretrained,
     pretrained_of,
     pretrained_tokenizer,
-    record_of,
 )
 from minitransformer.training.validation import BEST, Validation
 from parallel.agreement import check_agreement
@@ -214,7 +214,7 @@ def check_data_of_run(config: RunConfig, data: PreparedData) -> None:
         return
     if not data.tokenizer.equals(Tokenizer.load(config.run)):
         difference = "with another tokenizer"
-    elif record_of(config.run).get(DIGEST, data.digest) != data.digest:
+    elif read_object(config.run / RUN_FILE).get(DIGEST, data.digest) != data.digest:
         difference = "from other text"
     else:
         return

@@ -21,7 +21,8 @@ from minitransformer.inference.translator import require_same_words
 from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE, load_model_config, load_model_files
 from minitransformer.model.transformer import WeightsError
 from minitransformer.system.checksums import checksums_of
-from minitransformer.system.files import CheckpointError, CorruptFileError, UnfitError, read_json
+from minitransformer.system.files import CheckpointError, CorruptFileError, UnfitError
+from minitransformer.system.records import as_object, read_object
 from minitransformer.training.checkpoint import Snapshot, checkpoints, read_checkpoint
 from minitransformer.training.loop import Trainer
 
@@ -45,7 +46,7 @@ def fine_tuning(config: RunConfig) -> RunConfig:
     directory = config.init_from
     if directory is None:
         raise ConfigError("fine_tuning: no model to begin from; set init_from to the directory of one")
-    begun = {} if (directory / CONFIG_FILE).exists() else record_of(config.run)
+    begun = {} if (directory / CONFIG_FILE).exists() else read_object(config.run / RUN_FILE)
     if begun.get("init_from") == str(directory):
         old = with_changes(config, {part: begun.get(part) for part in ("model", "data")})
         model = old.model
@@ -139,14 +140,7 @@ def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) 
 
 def pretrained_of(run: Path) -> dict[str, Any]:
     """Return what ``begin_from_pretrained`` returned when the run in a directory began; empty if it did not."""
-    facts = record_of(run).get(PRETRAINED)
-    return facts if isinstance(facts, dict) else {}
-
-
-def record_of(run: Path) -> dict[str, Any]:
-    """Return the content of ``run.json``; empty if there is none."""
-    content = read_json(run / RUN_FILE) if (run / RUN_FILE).exists() else {}
-    return content if isinstance(content, dict) else {}
+    return as_object(read_object(run / RUN_FILE).get(PRETRAINED))
 
 
 def _newest_checkpoint(directory: Path) -> tuple[Path, Snapshot]:

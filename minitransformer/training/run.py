@@ -24,6 +24,7 @@ from minitransformer.model.files import load_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError, CorruptFileError, lock_directory, read_json, write_text
 from minitransformer.system.provenance import code_version, short_hash
+from minitransformer.system.records import read_object
 from minitransformer.training.callbacks import Callback, Callbacks, MetricsFile, ProgressBar
 from minitransformer.training.checkpoint import (
     LostDirectoryError,
@@ -146,11 +147,8 @@ _log = logging.getLogger(__name__)
 
 def is_finished(run: OpenRun) -> bool:
     """Return whether an earlier call has completed this run; all ranks must call this."""
-    results, step = run.config.run / RESULTS_FILE, run.trainer.state.step
-    if not run.trainer.is_complete or not results.exists():
-        return run.world.bcast(False)
-    content = read_json(results)
-    return run.world.bcast(isinstance(content, dict) and content.get("updates") == step)
+    results = read_object(run.config.run / RESULTS_FILE) if run.trainer.is_complete else {}
+    return run.world.bcast(results.get("updates") == run.trainer.state.step)
 
 
 def load_final_model(run: OpenRun) -> None:

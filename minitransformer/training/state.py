@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from minitransformer.system.files import CorruptFileError, read_json
+from minitransformer.system.records import read_record
 
 STATE_FILE = "state.json"
 
@@ -82,39 +82,19 @@ class TrainingState:
         )
 
 
-_COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens", "n_without_progress", "earlier_updates")
-_FIELDS = {field.name for field in dataclasses.fields(TrainingState)}
+_COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens", "avoided", "n_without_progress", "earlier_updates")
+_SUMS = ("best_loss", "seconds", "unlogged_loss", "unlogged_seconds", "device_seconds", "best_score")
+_BOUNDS = {  # the FLOPs of a big model exceed 2⁶³
+    **dict.fromkeys(_COUNTS, (0, 2**63)), **dict.fromkeys(_SUMS, (0, math.inf)), "flops": (0, 2**127),
+}  # fmt: skip
 
 
 def read_state(path: Path) -> TrainingState:
     """Read a checkpoint's state file.  Raises: CorruptFileError."""
-    fields = read_json(path)
-    if isinstance(fields, dict):
-        fields = {"earlier_updates": 0} | fields  # checkpoints written before there was fine-tuning lack it
-    is_state = isinstance(fields, dict) and fields.keys() == _FIELDS
-    if not is_state or not all(_is_in_range(name, value) for name, value in fields.items()):
-        raise CorruptFileError(
-            f"{path}: expected an object with the numbers {', '.join(sorted(_FIELDS))}; the checkpoint is corrupt or of"
-            " another version: use another one"
-        )
-    return TrainingState(**fields | {"avoided": tuple((epoch, index) for epoch, index in fields["avoided"])})
-
-
-def _is_in_range(name: str, value: object) -> bool:
-    if name == "avoided":
-        return isinstance(value, list) and all(
-            isinstance(pair, list) and len(pair) == 2 and all(map(_is_count, pair)) for pair in value
-        )
-    if name in ("between_intervals", "validation_is_due"):
-        return isinstance(value, bool)
-    if name in _COUNTS:
-        return _is_count(value)
-    if value is None:
-        return name in ("best_loss", "best_score")
-    if name == "flops":
-        return type(value) is int and 0 <= value < 2**127  # the FLOPs of a big model exceed 2⁶³
-    return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**63
+    return read_record(
+        path,
+        TrainingState,
+        bounds=_BOUNDS,
+        defaults={"earlier_updates": 0},  # checkpoints written before there was fine-tuning lack it
+        remedy="the checkpoint is corrupt or of another version: use another one",
+    )

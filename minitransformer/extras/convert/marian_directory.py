@@ -52,6 +52,7 @@ from minitransformer.inference.translator import MAX_SOURCE_TOKENS
 from minitransformer.model.positions import sinusoids
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.files import read_json, write_arrays, write_text
+from minitransformer.system.records import read_object
 
 CONFIG, WEIGHTS, VOCABULARY, TARGET_VOCABULARY = "config.json", "model.safetensors", "vocab.json", "target_vocab.json"
 TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_config.json"
@@ -81,8 +82,7 @@ def is_marian(path: Path) -> bool:
     """Return whether a directory has the configuration and the weights of a MarianMT model."""
     if not ((path / CONFIG).is_file() and (path / WEIGHTS).is_file()):
         return False
-    fields = read_json(path / CONFIG)
-    return isinstance(fields, dict) and fields.get("model_type") == "marian"
+    return bool(read_object(path / CONFIG).get("model_type") == "marian")
 
 
 def read_marian(path: Path) -> Parts:

@@ -25,8 +25,9 @@ from minitransformer.model.symbols import UNKNOWN
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.checksums import checksums_of, write_list
 from minitransformer.system.errors import UserError
-from minitransformer.system.files import atomic_write, read_json
+from minitransformer.system.files import atomic_write
 from minitransformer.system.provenance import code_version
+from minitransformer.system.records import as_object, read_object
 
 IMPOSSIBLE = -1e4  # logit of a word that the foreign model lacks: its probability rounds to 0; float16 can store it
 
@@ -184,8 +185,7 @@ class Parts:
     def load(cls, directory: Path) -> Parts:
         """Read a run, a bundle, or any other directory of a trained model.  Raises: CheckpointError."""
         config, weights = load_model_files(directory)
-        bundle = directory / BUNDLE_FILE
-        licence = read_json(bundle).get("licence") if bundle.exists() else None
+        licence = read_object(directory / BUNDLE_FILE).get("licence")
         return cls(config, weights, Tokenizer.load(directory), run=directory, licence=licence)
 
     def save(self, directory: Path) -> None:
@@ -243,9 +243,6 @@ def _data_of(run: Path | None) -> dict[str, Any] | None:
     """
     if run is None:
         return None
-    manifest, bundle = run / "data" / MANIFEST, run / BUNDLE_FILE
-    if manifest.exists():
-        fields = read_json(manifest)
-        return {name: fields[name] for name in _OF_DATA if name in fields} if isinstance(fields, dict) else None
-    known: dict[str, Any] | None = read_json(bundle).get("data") if bundle.exists() else None
-    return known
+    if manifest := read_object(run / "data" / MANIFEST):
+        return {name: manifest[name] for name in _OF_DATA if name in manifest}
+    return as_object(read_object(run / BUNDLE_FILE).get("data")) or None

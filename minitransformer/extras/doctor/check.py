@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ from minitransformer.system.files import (
     read_arrays,
     read_json,
 )
+from minitransformer.system.records import read_record
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import OPTIMIZER_FILE, checkpoint_path
 from minitransformer.training.divergence import BATCH_FILE, UPDATE_FILE, UpdateFacts
@@ -212,7 +213,14 @@ def replay_repro_bundle(directory: Path, dtype: str = "float64") -> Replay:
 
     Raises: CheckpointError if the directory is not a repro bundle, or is corrupt.
     """
-    facts, pairs = _read_facts(directory), _read_pairs(directory)
+    facts = read_record(
+        directory / UPDATE_FILE,
+        UpdateFacts,
+        bounds={"step": (1, 2**63), "seed": (0, 2**64), "n_micro_batches": (1, 2**16 + 1)},
+        ignore_unknown=True,
+        remedy="the repro bundle is corrupt",
+    )
+    pairs = _read_pairs(directory)
     model = Transformer.load(directory, dtype=dtype)
     _check_ids(pairs, model, directory)
     total, losses = np.zeros_like(model.parameters.values), []
@@ -261,24 +269,6 @@ def _parameter_in(found: NotFinite, model: Transformer) -> str | None:
         if any(isinstance(x, np.ndarray) and np.shares_memory(x, parameter.value) for x in found.arguments)
     ]
     return ", ".join(names) or None
-
-
-def _read_facts(directory: Path) -> UpdateFacts:
-    path = directory / UPDATE_FILE
-    fields = read_json(path)
-    known = {field.name: field.type for field in dataclasses.fields(UpdateFacts)}
-    if not isinstance(fields, dict) or not fields.keys() >= known.keys():
-        raise CheckpointError(f"{path}: is not what a repro bundle holds; expected {', '.join(known)}")
-    facts = UpdateFacts(**{name: fields[name] for name in known})
-    checks: dict[str, Callable[[Any], bool]] = {
-        "step": lambda n: 1 <= n < 2**63, "seed": lambda n: 0 <= n < 2**64,
-        "n_micro_batches": lambda n: 1 <= n <= 2**16,
-    }  # fmt: skip
-    for name, is_right in checks.items():
-        value = getattr(facts, name)
-        if not isinstance(value, int) or not is_right(value):
-            raise CheckpointError(f"{path}: {name} is {value!r}; the repro bundle is corrupt")
-    return facts
 
 
 def _read_pairs(directory: Path) -> IdPairs:

@@ -24,7 +24,8 @@ from minitransformer.extras.files.memories import Languages, MemoryTranslator, g
 from minitransformer.extras.files.output_file import OutputFile, ResumeError, open_output
 from minitransformer.extras.files.stream import LinesDone, LineTranslator
 from minitransformer.inference.prefix import Prefixes
-from minitransformer.system.files import is_same_file, read_record, write_text
+from minitransformer.system.files import is_same_file, write_text
+from minitransformer.system.records import read_record
 
 _log = logging.getLogger(__name__)
 

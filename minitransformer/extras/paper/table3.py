@@ -17,8 +17,9 @@ from minitransformer.config import ConfigError, ModelConfig, presets
 from minitransformer.config.automatic import initial_settings, with_values
 from minitransformer.config.run import RUN_FILE, RunConfig
 from minitransformer.data.prepare import PreparedData
-from minitransformer.system.files import CorruptFileError, read_record, write_text
+from minitransformer.system.files import CorruptFileError, write_text
 from minitransformer.system.provenance import code_version, short_hash
+from minitransformer.system.records import read_record
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.run import RunResult, train
 from parallel.communicator import Communicator

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from minitransformer.config.run import BEGINNING, PARTS
 from minitransformer.extras.report.curves import best
 from minitransformer.extras.report.run_record import SCORES, Line, RunRecord, number
+from minitransformer.system.records import as_object
 
 
 class Fact(NamedTuple):
@@ -35,13 +36,7 @@ def facts(runs: Sequence[RunRecord]) -> dict[str, list[Fact]]:
 
 def settings(runs: Sequence[RunRecord]) -> list[Fact]:
     """Return all settings, by names such as "training.seed"; those of the model to begin from are first."""
-    names = dict.fromkeys(
-        (part, name)
-        for part in PARTS
-        for run in runs
-        if isinstance(run.settings.get(part), dict)
-        for name in run.settings[part]
-    )
+    names = dict.fromkeys((part, name) for part in PARTS for run in runs for name in as_object(run.settings.get(part)))
     begun = [name for name in BEGINNING if any(name in run.settings for run in runs)]
     return [Fact(name, [_setting(run.settings, name) for run in runs]) for name in begun] + [
         Fact(f"{part}.{name}", [_setting(run.settings.get(part), name) for run in runs]) for part, name in names
@@ -49,7 +44,7 @@ def settings(runs: Sequence[RunRecord]) -> list[Fact]:
 
 
 def _setting(fields: Any, name: str) -> str:
-    if not isinstance(fields, dict) or name not in fields:
+    if name not in as_object(fields):
         return ""
     value = fields[name]
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -71,8 +66,8 @@ def _written(run: RunRecord) -> str:
 
 def _begun_from(run: RunRecord) -> str:
     """Return the weights from which a run began, with the first digits of their SHA-256; "" for random weights."""
-    model = run.results.get("pretrained", run.settings.get("pretrained"))  # unfinished runs have no results yet
-    if not isinstance(model, dict) or "weights" not in model:
+    model = as_object(run.results.get("pretrained", run.settings.get("pretrained")))  # unfinished runs have no results
+    if "weights" not in model:
         return ""
     return f"{model['weights']}\nSHA-256 {str(model.get('sha256', ''))[:10]}…"
 
@@ -81,8 +76,8 @@ def _final(split: str) -> Callable[[RunRecord], str]:
     """Return a function that describes the final score of "validation" or "test"."""
 
     def describe(run: RunRecord) -> str:
-        scores = run.results.get(split)
-        if not isinstance(scores, dict):
+        scores = as_object(run.results.get(split))
+        if not scores:
             return ""
         named = (f"{key.upper()} {score:.2f}" for key in SCORES if (score := number(scores, key)) is not None)
         after = "" if run.is_finished else f", after {number(run.results, 'updates') or 0:,.0f} updates"

@@ -12,7 +12,8 @@ from typing import Any
 from minitransformer.config.run import METRICS_FILE, RESULTS_FILE, RUN_FILE, TRANSLATIONS_FILE
 from minitransformer.data.prepare import MANIFEST
 from minitransformer.extras.report.errors import ReportError
-from minitransformer.system.files import CorruptFileError, read_json
+from minitransformer.system.files import CorruptFileError
+from minitransformer.system.records import as_object, read_object
 
 _log = logging.getLogger(__name__)
 
@@ -54,8 +55,7 @@ class RunRecord:
 
     def setting(self, part: str, name: str) -> Any:
         """Return a setting; None if it is not known."""
-        fields = self.settings.get(part)
-        return fields.get(name) if isinstance(fields, dict) else None
+        return as_object(self.settings.get(part)).get(name)
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return sources and references of the translations."""
@@ -102,15 +102,14 @@ def read_run(directory: Path, name: str = "") -> RunRecord:
             of_kind.setdefault(line["kind"], []).append(line)
     if not of_kind["training"] + of_kind["validation"]:
         raise ReportError(f"{directory}: has logged nothing yet; the first line comes after training.log_every updates")
-    results = _object(directory / RESULTS_FILE)
-    known = results.get("data")
+    results = read_object(directory / RESULTS_FILE)
     return RunRecord(
         name=name or directory.resolve().name,
-        settings=_object(directory / RUN_FILE),
+        settings=read_object(directory / RUN_FILE),
         training=of_kind["training"],
         validation=of_kind["validation"],
         results=results,
-        data=known if isinstance(known, dict) else _object(directory / "data" / MANIFEST),
+        data=as_object(results.get("data")) or read_object(directory / "data" / MANIFEST),
         translations=[
             line
             for line in _lines(directory / TRANSLATIONS_FILE)
@@ -126,13 +125,7 @@ def _is_step(value: Any) -> bool:
 def is_sample(line: Any) -> bool:
     """Return whether a line has a source, a reference and a translation."""
     texts = ("source", "reference", "translation")
-    return isinstance(line, dict) and all(isinstance(line.get(name), str) for name in texts)
-
-
-def _object(path: Path) -> Line:
-    """Return the JSON object in a file; an empty one if there is no file, or something else in it."""
-    content = read_json(path) if path.exists() else {}
-    return content if isinstance(content, dict) else {}
+    return all(isinstance(as_object(line).get(name), str) for name in texts)
 
 
 def _lines(path: Path) -> Iterator[Line]:

@@ -11,7 +11,7 @@ from typing import Any
 from minitransformer.config import ConfigError
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.file_kinds import is_compressed
-from minitransformer.system.files import read_json
+from minitransformer.system.records import as_object, read_object
 
 # Source: ISO 639-1.  The language of a file is recognised by these codes only: "txt" is no language.
 NAMES = {
@@ -60,7 +60,7 @@ def languages_of(run: Path, source: str | None, target: str | None) -> Languages
 
     Raises: ConfigError if a name says no language.
     """
-    data = _data_settings(run)
+    data = as_object(read_object(run / RUN_FILE).get("data"))  # empty for a model without a run
     codes = {"source": source or _code_of(data, "source"), "target": target or _code_of(data, "target")}
     missing = [side for side, code in codes.items() if code is None]
     if missing:
@@ -69,15 +69,6 @@ def languages_of(run: Path, source: str | None, target: str | None) -> Languages
             f"{run}: no names of training text say its {' and '.join(missing)} language; {' and '.join(remedies)}"
         )
     return Languages(*(Language(str(code).lower().replace("_", "-")) for code in codes.values()))
-
-
-def _data_settings(run: Path) -> Mapping[str, Any]:
-    """Return the settings of the run's data; none for a model without a run, such as a bundle."""
-    if not (run / RUN_FILE).exists():
-        return {}
-    settings = read_json(run / RUN_FILE)
-    data = settings.get("data") if isinstance(settings, dict) else None
-    return data if isinstance(data, dict) else {}
 
 
 def _code_of(data: Mapping[str, Any], side: str) -> str | None:

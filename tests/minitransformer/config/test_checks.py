@@ -10,7 +10,8 @@ from typing import Any, Literal
 import pytest
 
 from minitransformer.config import ConfigError
-from minitransformer.config.checks import COUNT, require_bounds, with_changes
+from minitransformer.config.checks import COUNT, with_changes
+from minitransformer.system.records import require_bounds
 
 
 @dataclass(frozen=True)
@@ -93,4 +94,4 @@ def test_wrong_values_and_unknown_keys_are_named(changes: dict[str, Any], messag
 def test_a_count_is_at_least_one_and_fits_32_bits(seeds: int, is_count: bool) -> None:
     message = f"core.seeds must be at least 1 and less than 2,147,483,648; got {seeds}"
     with nullcontext() if is_count else pytest.raises(ConfigError, match=message):
-        require_bounds("core", Core(seeds=seeds), {"seeds": COUNT})
+        require_bounds(Core(seeds=seeds), {"seeds": COUNT}, ConfigError, "core.")

@@ -125,3 +125,12 @@ def test_a_run_does_not_lie_in_the_directory_of_its_data(tmp_path: Path, monkeyp
     for directory in (tmp_path, Path()):
         with pytest.raises(ConfigError, match="data.directory and run are both"):
             dataclasses.replace(config, data=DataConfig(directory=directory))
+
+
+def test_held_out_lines_that_are_no_pairs_are_named(tmp_path: Path) -> None:
+    data = prepared(tmp_path)
+    (data.directory / "test.json").write_text('[["a", "b"], ["a"]]')
+    with pytest.raises(
+        CorruptFileError, match=r"test\.json: pairs\[1\] must be a list of 2; .*; prepare the data again"
+    ):
+        data.text("test")

@@ -94,10 +94,16 @@ def test_everything_that_is_known_of_the_update_stands_in_the_file(tmp_path: Pat
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"step": "many"}, "step is 'many'; the repro bundle is corrupt"),
-        ({"step": 2**64}, "step is 18446744073709551616; the repro bundle is corrupt"),
-        ({"n_micro_batches": 0}, "n_micro_batches is 0; the repro bundle is corrupt"),
-        ({"seed": -1}, "seed is -1; the repro bundle is corrupt"),
+        ({"step": "many"}, "step must be a whole number; got 'many'; the repro bundle is corrupt"),
+        (
+            {"step": 2**64},
+            f"step must be at least 1 and less than .*; got {2**64}; the repro bundle is corrupt",
+        ),
+        (
+            {"n_micro_batches": 0},
+            "n_micro_batches must be at least 1 and less than 65,537; got 0; the repro",
+        ),
+        ({"seed": -1}, "seed must be at least 0 and less than .*; got -1; the repro bundle is corrupt"),
     ],
 )
 def test_corrupt_facts_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -111,7 +117,7 @@ def test_a_directory_that_is_no_repro_bundle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"update\.json: not found"):
         replay_repro_bundle(tmp_path)
     (tmp_path / UPDATE_FILE).write_text("[]")
-    with pytest.raises(CheckpointError, match="is not what a repro bundle holds; expected step, epoch"):
+    with pytest.raises(CheckpointError, match="expected an object with step, epoch, .*; the repro bundle is corrupt"):
         replay_repro_bundle(tmp_path)
 
 

@@ -1,0 +1,110 @@
+"""JSON objects that are read from files as dataclasses; values of TOML and JSON that become typed fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from minitransformer.system.files import CorruptFileError, read_json
+
+Record = TypeVar("Record")
+Bounds = Mapping[str, tuple[float, float]]  # field → the least number, and the number that all are below
+MakeError = Callable[[str], Exception]  # an error from its message
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+_TYPES: dict[type, tuple[tuple[type, ...], str]] = {  # type of a field → the types that a file may give for it
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a string"),
+    Path: ((str,), "a string"),
+    list: ((list,), "a list"),
+    tuple: ((list,), "a list"),
+    dict: ((dict,), "an object"),
+}
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """Return a value of a JSON file if it is an object, or else an empty object."""
+    return value if isinstance(value, dict) else {}
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one if there is no file, or something else in it.
+
+    Raises: CorruptFileError if the file is not JSON.
+    """
+    return as_object(read_json(path)) if path.exists() else {}
+
+
+def read_record(
+    path: Path,
+    kind: type[Record],
+    *,
+    bounds: Bounds = _NONE,
+    defaults: Mapping[str, Any] = _NONE,
+    ignore_unknown: bool = False,
+    remedy: str = "it is corrupt or of another kind: remove it",
+) -> Record:
+    """Read an instance of the dataclass ``kind`` from a JSON object.
+
+    The file may lack the fields in ``defaults``.  ``ignore_unknown`` allows other keys.  ``remedy`` ends each message.
+    Raises: CorruptFileError if the file is missing, or a field is missing, unknown, of another type or out of bounds.
+    """
+    content, types, error = read_json(path), get_type_hints(kind), corrupt_file_error(path, remedy)
+    fields = {**defaults, **content} if isinstance(content, dict) else {}
+    if ignore_unknown:
+        fields = {name: value for name, value in fields.items() if name in types}
+    if wrong := sorted(fields.keys() ^ types.keys()):
+        raise error(f"expected an object with {', '.join(types)}; missing or unknown: {wrong!r:.300}")
+    record = kind(**{name: convert_value(name, fields[name], hint, error) for name, hint in types.items()})
+    require_bounds(record, bounds, error)
+    return record
+
+
+def require(condition: bool, name: str, expected: str, got: Any, error: MakeError) -> None:
+    """Raise ``error`` unless a field's condition holds."""
+    if not condition:
+        raise error(f"{name} must be {expected}; got {got!r:.200}")
+
+
+def corrupt_file_error(path: Path, remedy: str) -> MakeError:
+    """Return a function that makes the error of a corrupt file from the message on a field."""
+    return lambda message: CorruptFileError(f"{path}: {message}; {remedy}")
+
+
+def convert_value(name: str, value: Any, kind: Any, error: MakeError) -> Any:
+    """Convert a value to the type of its field: a list to a tuple, a string to a path.  Raises: ``error``."""
+    if get_origin(kind) is UnionType:  # X | None
+        return None if value is None else convert_value(name, value, get_args(kind)[0], error)
+    if get_origin(kind) is Literal:
+        require(value in get_args(kind), name, f"one of {get_args(kind)}", value, error)
+        return value
+    constructor = get_origin(kind) or kind
+    allowed, expected = _TYPES[constructor]
+    require(type(value) in allowed, name, expected, value, error)
+    if constructor in (tuple, list):
+        first, *others = get_args(kind)
+        kinds = [first] * len(value) if others in ([], [...]) else [first, *others]
+        require(len(value) == len(kinds), name, f"a list of {len(kinds)}", value, error)
+        return constructor(convert_value(f"{name}[{i}]", value[i], item, error) for i, item in enumerate(kinds))
+    try:
+        return constructor(value)
+    except OverflowError as cause:  # of a whole number as a float
+        raise error(f"{name} is too large: {cause}") from cause
+
+
+def require_bounds(record: Any, bounds: Bounds, error: MakeError, prefix: str = "") -> None:
+    """Check that every number, also in a tuple, is within its bounds, least ≤ number < below.  Raises: ``error``."""
+    for name, (least, below) in bounds.items():
+        for number in _numbers(getattr(record, name)):
+            expected = f"at least {least:,} and less than {below:,}"
+            require(least <= number < below, prefix + name, expected, number, error)
+
+
+def _numbers(value: Any) -> list[Any]:
+    if isinstance(value, tuple):
+        return [number for item in value for number in _numbers(item)]
+    return [] if value is None else [value]
