@@ -89,11 +89,11 @@ class Predictor:
 
     def log_probabilities(self, decoded: Sequence[Tensor]) -> Array:
         """Compute log p (nats) of every token of the vocabulary, on the device.  Shapes: returns (T, W)."""
-        of_models = [
+        model_log_p = [
             log_softmax_values(state.model.project(each).value)
             for state, each in zip(self.states, decoded, strict=True)
         ]
-        return mean_probability(of_models)
+        return mean_probability(model_log_p)
 
     def select(self, sentences: IntArray) -> Array:
         """Select these sentences in all states, and return their indices on the device."""

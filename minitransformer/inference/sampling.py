@@ -159,9 +159,9 @@ class _SamplingSearch(Search):
         usable = ~np.isnan(log_p).any(axis=1)  # a sample with NaN ends, and is no hypothesis
         for row in np.flatnonzero(usable & ~self.ended.ravel()):
             tokens[row] = draw(np.where(forbidden[row], -np.inf, log_p[row]), numbers[row], self.sampling)
-        of_tokens = log_p[np.arange(len(tokens)), tokens].reshape(n_sentences, n)
+        token_log_p = log_p[np.arange(len(tokens)), tokens].reshape(n_sentences, n)
         tokens = tokens.reshape(n_sentences, n)
-        self.log_p = np.where(self.ended, self.log_p, self.log_p + of_tokens)
+        self.log_p = np.where(self.ended, self.log_p, self.log_p + token_log_p)
         self.ids = np.concatenate([self.ids, tokens[:, :, None]], axis=2)
         self.ended = self.ended | (tokens == END)
         if self.constraint is not None:

@@ -79,7 +79,7 @@ def checkpoint_path(run: Path, step: int) -> Path:
 
 def checkpoints(run: Path) -> list[Path]:
     """Return the checkpoints of a run, oldest first."""
-    return [path for _, _, path in _numbered(run)]
+    return [path for _, _, path in _numbered_checkpoints(run)]
 
 
 def checkpoints_of_updates(run: Path) -> list[Path]:
@@ -89,7 +89,7 @@ def checkpoints_of_updates(run: Path) -> list[Path]:
     the older one.
     """
     found: dict[int, Path] = {}
-    for step, _, path in _numbered(run):
+    for step, _, path in _numbered_checkpoints(run):
         if step not in found or _has_complete_model(path):
             found[step] = path
     return list(found.values())
@@ -103,7 +103,7 @@ def _has_complete_model(path: Path) -> bool:
     return True
 
 
-def _numbered(run: Path) -> list[tuple[int, bool, Path]]:
+def _numbered_checkpoints(run: Path) -> list[tuple[int, bool, Path]]:
     names = ((path, _NAME.fullmatch(path.name)) for path in (run / "checkpoints").glob("step-*"))
     return sorted((int(name[1]), name[2] is None, path) for path, name in names if name)
 
@@ -363,8 +363,8 @@ class CheckpointWriter:
         self._failure = None
         copied = dataclasses.replace(
             snapshot,
-            weights=_copied(snapshot.weights, self._weights),
-            moments=_copied(snapshot.moments, self._moments),
+            weights=_copy_arrays(snapshot.weights, self._weights),
+            moments=_copy_arrays(snapshot.moments, self._moments),
         )
         self._thread = Thread(target=self._write, args=(copied,), name="checkpoint", daemon=True)
         self._thread.start()
@@ -429,7 +429,7 @@ class CheckpointWriter:
         return LostDirectoryError(self.run, kept_in, step)
 
 
-def _copied(arrays: Mapping[str, Array], buffers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _copy_arrays(arrays: Mapping[str, Array], buffers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Copy arrays to ``buffers``, which the first call allocates.
 
     Allocating new memory for each copy would take more than twice the time.

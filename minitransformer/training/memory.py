@@ -38,7 +38,7 @@ def try_largest_batch(trainer: Trainer) -> str | None:
     """
     if not trainer.micro_batches:
         return None
-    free = _described_free(trainer)
+    free = _free_description(trainer)
     with memory_advice(trainer):
         taken = _try(trainer, trainer.config.n_micro_batches)
     description = f"the largest batch fits; {free} are free"
@@ -67,7 +67,7 @@ def _advice(trainer: Trainer) -> str:
     where = f"update {trainer.state.step:,}" if trainer.state.step else "trying the largest batch"
     lack = (
         f"out of memory ({where}): {config.batch_tokens:,} tokens in {n_micro_batches} micro-batches need more than"
-        f" the {_described_free(trainer)} that are free"
+        f" the {_free_description(trainer)} that are free"
     )
     while (n_micro_batches := 2 * n_micro_batches) <= MAX_MICRO_BATCHES:
         try:
@@ -83,7 +83,7 @@ def _advice(trainer: Trainer) -> str:
     )
 
 
-def _described_free(trainer: Trainer) -> str:
+def _free_description(trainer: Trainer) -> str:
     if trainer.model.device == "cuda":
         return f"{format_bytes(_free_of_gpu())} of the GPU"
     n_processes = trainer.world.local_size

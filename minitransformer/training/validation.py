@@ -69,7 +69,7 @@ class Validation:
         with self._memory_advice():
             score = CorpusScore.of(score_pairs(model, self.pairs, n_threads=self.n_threads))
         if not math.isfinite(score.loss):
-            raise _diverged(f"the loss is {score.loss}")
+            raise _divergence_error(f"the loss is {score.loss}")
         return score
 
     def report(
@@ -100,10 +100,10 @@ class Validation:
         try:
             with self._memory_advice():
                 search = SearchConfig(beam=beam, max_extra_tokens=max_extra_tokens)
-                translator, advance = Translator(model, self.tokenizer), _summed(progress, len(text))
+                translator, advance = Translator(model, self.tokenizer), _sum_progress(progress, len(text))
                 return self.task.evaluate(translator, text, search, n_threads=self.n_threads, advance=advance)
         except SearchError as error:
-            raise _diverged(f"{error}") from error
+            raise _divergence_error(f"{error}") from error
 
     @contextmanager
     def _memory_advice(self) -> Iterator[None]:
@@ -121,7 +121,7 @@ class Validation:
             ) from error
 
 
-def _summed(progress: Progress, total: int) -> Advance:
+def _sum_progress(progress: Progress, total: int) -> Advance:
     """Return a function that adds up finished sentences, on any thread, and passes the sum to ``progress``."""
     lock, n_done = Lock(), 0
 
@@ -135,7 +135,7 @@ def _summed(progress: Progress, total: int) -> Advance:
     return advance
 
 
-def _diverged(what: str) -> TrainingDivergedError:
+def _divergence_error(what: str) -> TrainingDivergedError:
     return TrainingDivergedError(
         f"validation: {what}: the parameters have become too large. Lower training.learning_rate_factor, or set"
         " training.clip_norm, and start the run again, which goes on from the last checkpoint; or set run to another"
