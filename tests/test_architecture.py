@@ -157,7 +157,6 @@ def test_a_class_name_stands_for_one_class() -> None:
 
 # Methods, read after what they belong to: ``Segments.of_lengths(lengths)``, ``store.of_epoch(3)``.
 METHODS_OF = {"of_all", "of_arrays", "of_epoch", "of_kind", "of_lengths", "of_lines", "of_preset"}
-NOT_YET_RENAMED = {"of_kind", "of_run"}  # variables of the pages on runs
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)
@@ -165,7 +164,7 @@ def test_names_are_nouns_with_their_role(path: Path) -> None:
     """``norm_backward``, not ``of_norm``; of methods only those in the list."""
     text = path.read_text(encoding="utf-8")
     defined = set(re.findall(r"\bdef (_?of_\w+)\(", text)) & METHODS_OF
-    assert set(re.findall(r"(?<![.\w])(?:self\.)?(_?of_\w+)", text)) <= defined | NOT_YET_RENAMED
+    assert set(re.findall(r"(?<![.\w])(?:self\.)?(_?of_\w+)", text)) <= defined
 
 
 # Options of Docker, git, mteval, nvcc, Slurm and Marian; those of our own commands are the commands' affair.

@@ -29,7 +29,7 @@ class Fact(NamedTuple):
 def facts(runs: Sequence[RunRecord]) -> dict[str, list[Fact]]:
     """Return the tables of a report by their titles; rows that no run has are left out."""
     return {
-        title: [row for name, of_run in rows.items() if any((row := Fact(name, [of_run(run) for run in runs])).values)]
+        title: [row for name, value in rows.items() if any((row := Fact(name, [value(run) for run in runs])).values)]
         for title, rows in _TABLES.items()
     }
 

@@ -96,18 +96,18 @@ def read_run(directory: Path, name: str = "") -> RunRecord:
             f"{directory}: holds no training run (neither {RUN_FILE} nor {METRICS_FILE}); name the directory that"
             " training has as its run"
         )
-    of_kind: dict[str, list[Line]] = {"training": [], "validation": []}
+    lines_by_kind: dict[str, list[Line]] = {"training": [], "validation": []}
     for line in _lines(directory / METRICS_FILE):
         if _is_step(line.get("step")) and isinstance(line.get("kind"), str):
-            of_kind.setdefault(line["kind"], []).append(line)
-    if not of_kind["training"] + of_kind["validation"]:
+            lines_by_kind.setdefault(line["kind"], []).append(line)
+    if not lines_by_kind["training"] + lines_by_kind["validation"]:
         raise ReportError(f"{directory}: has logged nothing yet; the first line comes after training.log_every updates")
     results = read_object(directory / RESULTS_FILE)
     return RunRecord(
         name=name or directory.resolve().name,
         settings=read_object(directory / RUN_FILE),
-        training=of_kind["training"],
-        validation=of_kind["validation"],
+        training=lines_by_kind["training"],
+        validation=lines_by_kind["validation"],
         results=results,
         data=as_object(results.get("data")) or read_object(directory / "data" / MANIFEST),
         translations=[
