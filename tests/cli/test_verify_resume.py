@@ -11,8 +11,8 @@ from small_run import SMALL_MODEL, contents, output_of, plain, write_parallel_te
 from cli.train import train
 from minitransformer.config import ConfigError
 from minitransformer.extras.doctor.check import ResumeCheckError
+from minitransformer.system.files import read_json
 from minitransformer.training import checkpoint as checkpoint_module
-from minitransformer.training import state as state_module
 from minitransformer.training.memory import OutOfMemoryError
 from minitransformer.training.state import TrainingState
 
@@ -52,7 +52,7 @@ def test_a_resume_that_forgets_something_is_found(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, forgotten: dict[str, Any], message: str
 ) -> None:
     def forgetful(path: Path) -> TrainingState:
-        fields = state_module.read_json(path) | forgotten
+        fields = read_json(path) | forgotten
         return TrainingState(**fields)
 
     monkeypatch.setattr(checkpoint_module, "read_state", forgetful)
