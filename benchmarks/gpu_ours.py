@@ -1,4 +1,4 @@
-"""What concerns our code alone: the preflight, the kernels' check, the same bits, and the time by class of kernel."""
+"""Stages with our code alone: the preflight, the kernels' check, the same bits, and the time by class of kernel."""
 
 from __future__ import annotations
 

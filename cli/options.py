@@ -42,7 +42,7 @@ class Option:
     mark: str | None
     """The mark of ``Positional`` or ``Repeated``."""
     is_nullable: bool
-    """Whether the word None stands for None."""
+    """True if the word None stands for None."""
     default: Any
     help: str
 
@@ -55,7 +55,7 @@ class Option:
 
     @property
     def is_list(self) -> bool:
-        """Whether it has any number of values."""
+        """True if it has any number of values."""
         return self.types[-1] is Ellipsis
 
     @property

@@ -1,4 +1,4 @@
-"""What a model is trained to do: where its pairs come from, and how its outputs are scored."""
+"""Tasks: where the pairs of a training come from, and how a model's outputs are scored."""
 
 from __future__ import annotations
 

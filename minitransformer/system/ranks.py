@@ -1,4 +1,4 @@
-"""What the ranks of a run compute with: their placements on cores and GPUs, and the same kernels."""
+"""Agreement of the ranks of a run on their placements on cores and GPUs, and on the kernels that compute."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ class Finding:
     what: str
     found: str
     remedy: str | None = None
-    """What to do; None if nothing is wrong."""
+    """The remedy; None if nothing is wrong."""
     if_ranks_differ: str | None = None
-    """What to do if ranks have different results; None if the results may differ."""
+    """The remedy if ranks have different results; None if the results may differ."""
 
 
 def merged(rank_findings: Sequence[Sequence[Finding]]) -> list[Finding]:
