@@ -42,6 +42,13 @@ def free_memory(n_processes: int) -> float:
     return share if limit == resource.RLIM_INFINITY else min(share, limit - taken)
 
 
+def describe_free_memory(n_processes: int) -> str | None:
+    """Describe the memory that a process may still allocate, such as "2.00 GB for each of 4 processes"."""
+    free = free_memory(n_processes)
+    share = f" for each of {n_processes} processes" if n_processes > 1 else ""
+    return f"{format_bytes(free)}{share}" if math.isfinite(free) else None
+
+
 @contextmanager
 def limited_memory(n_bytes: float) -> Iterator[None]:
     """Let this process allocate at most ``n_bytes`` more within this context; beyond, NumPy raises MemoryError.

@@ -1,11 +1,10 @@
 """Settings of the C library's allocator, and the memory that this process has taken.
 
-Updates reuse the memory that was freed.  Memory that only the start needed is returned to the system.
+Updates reuse the memory that was freed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import resource
 import sys
@@ -30,12 +29,6 @@ def keep_freed_memory() -> bool:
         return False
     settings = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: _GREATEST, _M_TRIM_THRESHOLD: _GREATEST}
     return all([mallopt(parameter, value) == 1 for parameter, value in settings.items()])
-
-
-def give_back_freed_memory() -> None:
-    """Let ``malloc`` return freed memory to the system once: memory that the start needed and updates do not need."""
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library than glibc
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def peak_memory() -> int:

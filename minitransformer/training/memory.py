@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import traceback
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from minitransformer.config import MAX_MICRO_BATCHES
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.batching import cut_into_micro_batches, read_batch
 from minitransformer.system.errors import UserError
-from minitransformer.system.free_memory import format_bytes, free_memory, limited_memory
+from minitransformer.system.free_memory import describe_free_memory, format_bytes, free_memory, limited_memory
 from minitransformer.training.flops import flops_of_pairs
 from minitransformer.training.loop import Trainer
 from parallel.communicator import micro_batches_of_rank
@@ -86,10 +85,7 @@ def _advice(trainer: Trainer) -> str:
 def _free_description(trainer: Trainer) -> str:
     if trainer.model.device == "cuda":
         return f"{format_bytes(_free_of_gpu())} of the GPU"
-    n_processes = trainer.world.local_size
-    free = free_memory(n_processes)
-    share = f" for each of {n_processes} processes" if n_processes > 1 else ""
-    return f"{format_bytes(free)}{share}" if math.isfinite(free) else "bytes"
+    return describe_free_memory(trainer.world.local_size) or "bytes"
 
 
 def _other_run(run: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from minitransformer.data.sources import text_files
 from minitransformer.extras.doctor.finding import Finding
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
-from minitransformer.system.free_memory import format_bytes, free_memory
+from minitransformer.system.free_memory import describe_free_memory
 from minitransformer.system.provenance import short_hash
 from minitransformer.training.memory import OutOfMemoryError, try_largest_batch
 from minitransformer.training.open_run import check_data_of_run, check_prepared, given_tokenizer, new_trainer, sized
@@ -132,9 +131,8 @@ def batch(config: RunConfig, n_ranks: int) -> Finding:
 
 def memory(world: Communicator) -> Finding:
     """Return the free memory of this rank's machine."""
-    n_processes, free = world.local_size, free_memory(world.local_size)
-    share = f" for each of {n_processes} processes" if n_processes > 1 else ""
-    return Finding("memory", f"{format_bytes(free)} free{share}" if math.isfinite(free) else "not known")
+    free = describe_free_memory(world.local_size)
+    return Finding("memory", f"free: {free}" if free else "not known")
 
 
 def largest_batch(config: RunConfig, world: Communicator, placements: list[Placement]) -> Finding:

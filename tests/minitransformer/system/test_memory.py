@@ -34,25 +34,6 @@ print(max(faults) if sys.argv[1] == "with" else min(faults))
 """
 
 
-GIVING_BACK = """
-import resource
-from pathlib import Path
-import numpy as np
-from minitransformer.system.memory import give_back_freed_memory, keep_freed_memory
-
-def resident():
-    return resource.getpagesize() * int(Path("/proc/self/statm").read_text().split()[1])
-
-assert keep_freed_memory()
-before, after_it = np.ones(10_000_000), np.ones(10)
-kept = resident()
-del before
-assert resident() > kept - 10_000_000
-give_back_freed_memory()
-print(kept - resident())
-"""
-
-
 def faults(how: str) -> int:
     return printed_by(PROGRAM, how)
 
@@ -71,14 +52,8 @@ def test_what_was_freed_is_used_again_without_page_faults_in_every_thread() -> N
     assert faults("with") < 10 < faults("without")
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's malloc can be told")
-def test_what_was_freed_is_given_back_when_asked() -> None:
-    assert printed_by(GIVING_BACK) > 79_000_000
-
-
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
-    memory.give_back_freed_memory()
     assert not memory.keep_freed_memory()
 
 

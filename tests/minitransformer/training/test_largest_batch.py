@@ -18,7 +18,6 @@ from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.batching import cut_into_micro_batches
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.training import memory as memory_module
 from minitransformer.training import open_run as opening
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.flops import training_flops
@@ -103,7 +102,7 @@ def test_processes_of_one_machine_share_what_is_free(
     class OneOfFour(SerialCommunicator):
         local_size = 4
 
-    monkeypatch.setattr(memory_module, "free_memory", lambda n_processes: 8e9 / n_processes)
+    monkeypatch.setattr("minitransformer.system.free_memory.free_memory", lambda n_processes: 8e9 / n_processes)
     trainer = trainer_of(tmp_path)
     trainer.world = OneOfFour()
     try_largest_batch(trainer)
