@@ -33,9 +33,14 @@ class Adam:
     """
 
     def __init__(
-        self, buffer: ParameterBuffer, *, beta1: float = 0.9, beta2: float = 0.98, eps: float = 1e-9,
+        self,
+        buffer: ParameterBuffer,
+        *,
+        beta1: float = 0.9,
+        beta2: float = 0.98,
+        eps: float = 1e-9,
         shard: slice = slice(None),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.buffer, self.shard, self.beta1, self.beta2, self.eps = buffer, shard, beta1, beta2, eps
         values = buffer.values[shard]
         self.m, self.v = namespace(values).zeros_like(values), namespace(values).zeros_like(values)

@@ -124,9 +124,14 @@ class ParameterBuffer:
     """
 
     def __init__(
-        self, layer: Layer, *, seed: int | None, dtype: Any = "float32", device: Device = "cpu",
+        self,
+        layer: Layer,
+        *,
+        seed: int | None,
+        dtype: Any = "float32",
+        device: Device = "cpu",
         allocate: Allocate | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.named = dict(named_parameters(layer))
         for name, parameter in self.named.items():
             if parameter.gradient_buffer is not None:

@@ -57,9 +57,12 @@ class Contestant:
     def begin(self) -> None:
         """Start the process."""
         self._process = subprocess.Popen(
-            [*self._mpirun, sys.executable, *self.command], env=os.environ | self.environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            [*self._mpirun, sys.executable, *self.command],
+            env=os.environ | self.environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def wait_until_ready(self) -> None:
         """Raises: RuntimeError if the process has ended."""
@@ -173,9 +176,13 @@ def force_avx2() -> None:
     better = {"X86_V4"} | {name for name in __cpu_dispatch__ if name.startswith("AVX512")}
     os.environ |= {
         "NPY_DISABLE_CPU_FEATURES": " ".join(sorted(name for name in better if __cpu_features__.get(name))),
-        "OPENBLAS_CORETYPE": "Haswell", "MINITRANSFORMER_CFLAGS": "-march=x86-64-v3", "ATEN_CPU_CAPABILITY": "avx2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2", "CT2_FORCE_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-    }  # fmt: skip
+        "OPENBLAS_CORETYPE": "Haswell",
+        "MINITRANSFORMER_CFLAGS": "-march=x86-64-v3",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "CT2_FORCE_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    }
 
 
 def add_instruction_set(parser: argparse.ArgumentParser) -> None:

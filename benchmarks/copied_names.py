@@ -37,10 +37,8 @@ def copied(translator: Translator) -> tuple[int, list[str]]:
     cases = [(name, sentence.format(name)) for sentence in SENTENCES for name in NAMES]
     found = translator.translate([source for _, source in cases], beam=4)
     others = [
-        f"{name}: {text}"
-        for (name, _), text in zip(cases, found, strict=True)
-        if name not in re.findall(r"\w+", text)
-    ]  # fmt: skip
+        f"{name}: {text}" for (name, _), text in zip(cases, found, strict=True) if name not in re.findall(r"\w+", text)
+    ]
     return len(cases) - len(others), others
 
 

@@ -49,8 +49,9 @@ class Sizes:
 
 
 FULL = Sizes({name: getattr(presets, name)(37_000) for name in ("base", "big")}, (LARGE, SMALL), 9, 7, (1, 32, 96), 30)
-SMALLEST = Sizes({"base": ModelConfig(61, n_layers=1, d_model=128, d_ff=32, n_heads=2, d_k=16, d_v=16)}, (48, 32), 2, 1,
-                 (1, 3), 29)  # fmt: skip
+SMALLEST = Sizes(
+    {"base": ModelConfig(61, n_layers=1, d_model=128, d_ff=32, n_heads=2, d_k=16, d_v=16)}, (48, 32), 2, 1, (1, 3), 29
+)
 
 
 @dataclass

@@ -171,10 +171,12 @@ def sameness(card: Card) -> bool:
         assert n_different == 0, f"{n_different} of {first.size} parameters differ"
         return {"updates": N_UPDATES, "parameters": first.size}
 
-    return all([
-        card.attempt("two runs end with the same bits", compared),
-        card.attempt("a graph leaves the bits of its launches", lambda: compared(is_captured=False)),
-    ])  # fmt: skip
+    return all(
+        [
+            card.attempt("two runs end with the same bits", compared),
+            card.attempt("a graph leaves the bits of its launches", lambda: compared(is_captured=False)),
+        ]
+    )
 
 
 class LaunchedStep(CapturedStep):
@@ -188,8 +190,14 @@ class LaunchedStep(CapturedStep):
 def classes(card: Card) -> bool:
     """Measure an update of every model and size of batch."""
     items = [(model, tokens) for model in card.sizes.models for tokens in card.sizes.tokens]
-    return all([card.attempt("ours by class", lambda item=item: by_class(card, *item),
-                             **{"model": item[0], "batch tokens": item[1]}) for item in items])  # fmt: skip
+    return all(
+        [
+            card.attempt(
+                "ours by class", lambda item=item: by_class(card, *item), **{"model": item[0], "batch tokens": item[1]}
+            )
+            for item in items
+        ]
+    )
 
 
 def by_class(card: Card, model: str, tokens: int) -> dict[str, Any]:
@@ -208,8 +216,12 @@ def by_class(card: Card, model: str, tokens: int) -> dict[str, Any]:
     for name, before, after in launches:
         spent[name] += cuda.get_elapsed_time(before, after) / N_UPDATES
     total = cuda.get_elapsed_time(start, end) / N_UPDATES
-    return {"ms": total, "launches": len(launches) / N_UPDATES, "rest": total - sum(spent.values()),
-            "classes": dict(sorted(spent.items(), key=lambda item: -item[1]))}  # fmt: skip
+    return {
+        "ms": total,
+        "launches": len(launches) / N_UPDATES,
+        "rest": total - sum(spent.values()),
+        "classes": dict(sorted(spent.items(), key=lambda item: -item[1])),
+    }
 
 
 @contextmanager

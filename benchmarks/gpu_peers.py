@@ -47,8 +47,14 @@ def train_padded(card: Card, config: ModelConfig, batches: list[IdPairs], tokens
     """Train in PyTorch as most would write it: padded batches, scaled_dot_product_attention, autocast, fused Adam."""
     from torch_peer import TorchTraining, TorchTransformer, count, tensors  # noqa: PLC0415 (ours shall not have it)
 
-    return TorchTraining(TorchTransformer(config), [tensors(pairs) for pairs in batches], count(batches), bf16=True,
-                         device=card.name, compilation=on(card, compilation))  # fmt: skip
+    return TorchTraining(
+        TorchTransformer(config),
+        [tensors(pairs) for pairs in batches],
+        count(batches),
+        bf16=True,
+        device=card.name,
+        compilation=on(card, compilation),
+    )
 
 
 def train_packed(card: Card, config: ModelConfig, batches: list[IdPairs], tokens: int, **compilation: Any) -> Any:
@@ -77,22 +83,36 @@ CONTESTANTS: dict[str, Callable[..., Any]] = {
 
 def ours(card: Card) -> bool:
     """Train alone; this also chooses the algorithms of products, while nothing else computes."""
-    return all([
-        card.attempt(name, lambda item=(model, tokens, name): measured(card, *item), seconds=SECONDS[card.name],
-                     **{"model": model, "batch tokens": tokens})
-        for model in card.sizes.models for tokens in card.sizes.tokens for name in ("ours", "ours, without graphs")
-    ])  # fmt: skip
+    return all(
+        [
+            card.attempt(
+                name,
+                lambda item=(model, tokens, name): measured(card, *item),
+                seconds=SECONDS[card.name],
+                **{"model": model, "batch tokens": tokens},
+            )
+            for model in card.sizes.models
+            for tokens in card.sizes.tokens
+            for name in ("ours", "ours, without graphs")
+        ]
+    )
 
 
 def contests(card: Card) -> bool:
     """Train in pairs, because the memory of a card does not hold more.  Without PyTorch none begins."""
     importlib.import_module("torch")
-    return all([
-        card.attempt("contest", lambda item=(model, card.sizes.tokens[size], "ours", peer): measured(card, *item),
-                     seconds=SECONDS[card.name],
-                     **{"model": model, "batch tokens": card.sizes.tokens[size], "peer": peer})
-        for model, size, peer in CONTESTS if model in card.sizes.models
-    ])  # fmt: skip
+    return all(
+        [
+            card.attempt(
+                "contest",
+                lambda item=(model, card.sizes.tokens[size], "ours", peer): measured(card, *item),
+                seconds=SECONDS[card.name],
+                **{"model": model, "batch tokens": card.sizes.tokens[size], "peer": peer},
+            )
+            for model, size, peer in CONTESTS
+            if model in card.sizes.models
+        ]
+    )
 
 
 def measured(card: Card, model: str, tokens: int, *names: str) -> dict[str, Any]:
@@ -118,11 +138,17 @@ def measured(card: Card, model: str, tokens: int, *names: str) -> dict[str, Any]
     rows = []
     for one in contestants:
         low, middle, high = 1e3 * np.quantile(one.seconds, [0.25, 0.5, 0.75]) / card.sizes.updates
-        rows.append({
-            "name": one.name, "ms": middle, "quartiles": [low, high], "rounds": n_rounds, "peak MB": one.peak_mb,
-            "tokens/s": one.tokens / (middle * card.sizes.updates / 1e3),
-            "ours_is_times_as_fast": one.median / contestants[0].median if len(contestants) > 1 else None,
-        })  # fmt: skip
+        rows.append(
+            {
+                "name": one.name,
+                "ms": middle,
+                "quartiles": [low, high],
+                "rounds": n_rounds,
+                "peak MB": one.peak_mb,
+                "tokens/s": one.tokens / (middle * card.sizes.updates / 1e3),
+                "ours_is_times_as_fast": one.median / contestants[0].median if len(contestants) > 1 else None,
+            }
+        )
     return {"contestants": rows}
 
 
@@ -135,8 +161,12 @@ def decoding(card: Card) -> bool:
 
     with tempfile.TemporaryDirectory() as name:
         model_without_end(card.sizes.models["base"]).save(Path(name))
-        return all([card.attempt(f"{n} sentences at once", lambda n=n: searched(card, Path(name), n), seconds=20)
-                    for n in card.sizes.sentences])  # fmt: skip
+        return all(
+            [
+                card.attempt(f"{n} sentences at once", lambda n=n: searched(card, Path(name), n), seconds=20)
+                for n in card.sizes.sentences
+            ]
+        )
 
 
 def searched(card: Card, directory: Path, n: int) -> dict[str, Any]:
@@ -176,11 +206,13 @@ def searched(card: Card, directory: Path, n: int) -> dict[str, Any]:
             seconds[name].append(time.perf_counter() - start)
     middle = {name: float(np.median(times[1:])) for name, times in seconds.items()}
     return {
-        "beam": BEAM, "steps": steps, "ms": {name: 1e3 * time for name, time in middle.items()},
+        "beam": BEAM,
+        "steps": steps,
+        "ms": {name: 1e3 * time for name, time in middle.items()},
         "tokens/s": {name: n * steps / time for name, time in middle.items()},
         "ours_is_times_as_fast": middle["PyTorch, eager"] / middle["ours"],
         "same translations": sum(set(a) == set(b) for a, b in zip(*found, strict=True)),
-    }  # fmt: skip
+    }
 
 
 def multi30k(card: Card) -> bool:
@@ -204,8 +236,15 @@ def train_recipe(card: Card) -> dict[str, Any]:
     config = dataclasses.replace(config, training=training, device="cuda")
     if card.name == "cpu":
         model = dataclasses.replace(config.model, n_layers=1, d_model=128, d_ff=32, n_heads=2, d_k=16, d_v=16)
-        training = dataclasses.replace(training, max_updates=2, batch_tokens=100, checkpoint_every=1, validate_every=2,
-                                       average_checkpoints=2, precision="float32")  # fmt: skip
+        training = dataclasses.replace(
+            training,
+            max_updates=2,
+            batch_tokens=100,
+            checkpoint_every=1,
+            validate_every=2,
+            average_checkpoints=2,
+            precision="float32",
+        )
         config = dataclasses.replace(config, model=model, training=training, device="cpu")
     with tempfile.TemporaryDirectory() as name:
         data = dataclasses.replace(config.data, directory=card.multi30k)

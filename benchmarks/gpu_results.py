@@ -106,8 +106,10 @@ def goals_of(rows: list[Row], card: str) -> list[Row]:
     measured = [(row, {one["name"]: one for one in row["contestants"]}) for row in rows if "contestants" in row]
     ratios = {
         (row["model"], row["batch tokens"], name): one["ours_is_times_as_fast"]
-        for row, contest in measured for name, one in contest.items() if len(contest) > 1
-    }  # fmt: skip
+        for row, contest in measured
+        for name, one in contest.items()
+        if len(contest) > 1
+    }
     goals = []
     for goal in GOALS:
         ratio = ratios.get((goal.model, goal.tokens, goal.peer))
@@ -115,8 +117,12 @@ def goals_of(rows: list[Row], card: str) -> list[Row]:
         goals.append(_goal(what, ratio, None if ratio is None else ratio >= goal.least))
         if goal.stretch and ratio is not None:
             goals[-1] |= {"stretch": f"{goal.stretch} ×", "stretch reached": ratio >= goal.stretch}
-    alone = [one["ms"] for row, contest in measured for name, one in contest.items()
-             if name == "ours" and (row["model"], row["batch tokens"]) == ("base", LARGE)]  # fmt: skip
+    alone = [
+        one["ms"]
+        for row, contest in measured
+        for name, one in contest.items()
+        if name == "ours" and (row["model"], row["batch tokens"]) == ("base", LARGE)
+    ]
     ms, is_h200 = min(alone, default=None), "H200" in card
     what = f"base, {LARGE:,} tokens: at most {H200_MILLISECONDS} ms on an H200"
     goals.append(_goal(what, ms, None if ms is None or not is_h200 else ms <= H200_MILLISECONDS))

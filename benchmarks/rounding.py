@@ -37,9 +37,15 @@ def be_rank(directory: Path, seed: int, n_updates: int, sent_in: SentIn) -> None
     world = MpiCommunicator(node_group=lambda local_rank: local_rank)
     demo = RunConfig()
     training = dataclasses.replace(
-        demo.training, seed=seed, max_updates=n_updates, gradients_sent_in=sent_in, n_micro_batches=max(2, world.size),
-        validate_every=n_updates, checkpoint_every=n_updates, warmup_steps=100,
-    )  # fmt: skip
+        demo.training,
+        seed=seed,
+        max_updates=n_updates,
+        gradients_sent_in=sent_in,
+        n_micro_batches=max(2, world.size),
+        validate_every=n_updates,
+        checkpoint_every=n_updates,
+        warmup_steps=100,
+    )
     data = dataclasses.replace(demo.data, directory=directory / "data")
     run = directory / f"{sent_in}-{seed}"
     job = open_run(dataclasses.replace(demo, run=run, data=data, training=training), world)

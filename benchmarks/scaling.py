@@ -99,9 +99,12 @@ def main() -> None:
             update = measured(name, options.rounds)
         n_numbers = Transformer(WORKLOADS[name].config, seed=None).n_parameters
         cells = [
-            name, f"{WORKLOADS[name].batch_tokens:,}", f"{4e-6 * n_numbers:.0f}", f"{1e3 * update.seconds:.0f}",
+            name,
+            f"{WORKLOADS[name].batch_tokens:,}",
+            f"{4e-6 * n_numbers:.0f}",
+            f"{1e3 * update.seconds:.0f}",
             f"{1e3 * update.deviation:.1f}",
-        ]  # fmt: skip
+        ]
         for n_ranks in options.ranks:
             whole = update.of_slowest(n_ranks) + network.exchange_seconds(n_ranks, n_numbers, bytes_a_number)
             cells.append(f"{100 * update.seconds / whole:.0f} %")

@@ -146,24 +146,26 @@ class PackedTransformer(TorchTransformer):
         for layer in self.decoder:
             x = layer(x, memory, packed.target_ends, packed.source_ends)
         return functional.cross_entropy(
-            functional.linear(x, self.embedding.weight), packed.labels, ignore_index=NO_LABEL,
-            label_smoothing=self.config.label_smoothing, reduction="sum",
-        )  # fmt: skip
+            functional.linear(x, self.embedding.weight),
+            packed.labels,
+            ignore_index=NO_LABEL,
+            label_smoothing=self.config.label_smoothing,
+            reduction="sum",
+        )
 
 
 def packed_training(
-    config: ModelConfig,
-    batches: list[IdPairs],
-    *,
-    bf16: bool,
-    device: str,
-    compilation: dict[str, Any] | None,
+    config: ModelConfig, batches: list[IdPairs], *, bf16: bool, device: str, compilation: dict[str, Any] | None
 ) -> TorchTraining:
     """Updates of the packed model."""
     torch.manual_seed(1)
     n_tokens, n_sentences = capacities(batches)
     packed = [Packed.of(pairs, n_tokens, n_sentences) for pairs in batches]
     return TorchTraining(
-        PackedTransformer(config), [tuple(batch) for batch in packed], count(batches), bf16=bf16, device=device,
+        PackedTransformer(config),
+        [tuple(batch) for batch in packed],
+        count(batches),
+        bf16=bf16,
+        device=device,
         compilation=compilation,
-    )  # fmt: skip
+    )

@@ -129,9 +129,11 @@ class TorchTransformer(nn.Module):
             x = layer(x, memory, of_target, of_source)
         x = x if self.packed else gather(x, positions)  # the projection is the greatest product: none of it for padding
         return functional.cross_entropy(
-            functional.linear(x, self.embedding.weight), labels.flatten().index_select(0, positions),
-            label_smoothing=self.config.label_smoothing, reduction="sum",
-        )  # fmt: skip
+            functional.linear(x, self.embedding.weight),
+            labels.flatten().index_select(0, positions),
+            label_smoothing=self.config.label_smoothing,
+            reduction="sum",
+        )
 
 
 def padded(sequences: list[list[int]]) -> Any:
@@ -170,15 +172,25 @@ class TorchTraining:
 
     @classmethod
     def padded(
-        cls, config: ModelConfig, batches: list[IdPairs], *, packed: bool, compiled: bool, bf16: bool,
+        cls,
+        config: ModelConfig,
+        batches: list[IdPairs],
+        *,
+        packed: bool,
+        compiled: bool,
+        bf16: bool,
         device: str = "cpu",
-    ) -> TorchTraining:  # fmt: skip
+    ) -> TorchTraining:
         """Of the model above."""
         torch.manual_seed(1)
         return cls(
-            TorchTransformer(config, packed=packed), [tensors(pairs) for pairs in batches], count(batches),
-            bf16=bf16, device=device, compilation={"dynamic": True} if compiled else None,
-        )  # fmt: skip
+            TorchTransformer(config, packed=packed),
+            [tensors(pairs) for pairs in batches],
+            count(batches),
+            bf16=bf16,
+            device=device,
+            compilation={"dynamic": True} if compiled else None,
+        )
 
     def loss(self, batch: list[Any]) -> Any:
         """Summed over target tokens."""

@@ -90,17 +90,24 @@ def ctranslate2(directory: Path, sources: list[list[int]], *, n_workers: int, co
     from ctranslate2 import Translator as CTranslate2  # noqa: PLC0415 (of the contestants only these have it in memory)
 
     translator = CTranslate2(
-        str(directory / "ctranslate2"), compute_type=compute_type,
-        inter_threads=n_workers, intra_threads=available_cores() // n_workers,
-    )  # fmt: skip
+        str(directory / "ctranslate2"),
+        compute_type=compute_type,
+        inter_threads=n_workers,
+        intra_threads=available_cores() // n_workers,
+    )
     lines = [[*map(str, ids), "</s>"] for ids in sources]
     n_batches = n_workers * math.ceil(len(lines) / n_workers / SENTENCES_AT_ONCE)
 
     def search(n_words: int, n_best: int) -> Translations:
         results = translator.translate_batch(
-            lines, beam_size=BEAM, num_hypotheses=n_best, max_batch_size=math.ceil(len(lines) / n_batches),
-            length_penalty=0.6, min_decoding_length=n_words, max_decoding_length=n_words,
-        )  # fmt: skip
+            lines,
+            beam_size=BEAM,
+            num_hypotheses=n_best,
+            max_batch_size=math.ceil(len(lines) / n_batches),
+            length_penalty=0.6,
+            min_decoding_length=n_words,
+            max_decoding_length=n_words,
+        )
         return [[" ".join(words) for words in result.hypotheses] for result in results]
 
     return search

@@ -45,9 +45,10 @@ def fused(ours: Weights, n_layers: int) -> Weights:
     """Our parameters, or their gradients, by the names and in the shapes of ``TorchTransformer``'s."""
     of_layers = {
         f"{stack}.{i}.{name}": array
-        for stack in ("encoder", "decoder") for i in range(n_layers)
+        for stack in ("encoder", "decoder")
+        for i in range(n_layers)
         for name, array in _layer(ours, f"{stack}.layers.{i}").items()
-    }  # fmt: skip
+    }
     return {"embedding.weight": ours["source_embedding.weight"], **of_layers}
 
 

@@ -54,20 +54,22 @@ def main() -> int:
 def usage() -> str:
     """Return the help text of the command without a name of one."""
     lines = [f"  {name:10} {purpose}" for name, purpose in COMMANDS.items()]
-    return "\n".join([
-        "usage: minitransformer COMMAND [OPTIONS]",
-        "",
-        'The Transformer of "Attention Is All You Need", from scratch.',
-        "",
-        *lines,
-        "",
-        "  --version                   show the version",
-        "  --print-completion SHELL    print a script that completes commands and options",
-        "                              in bash, zsh or fish",
-        "",
-        "minitransformer COMMAND --help shows the options of a command; add --debug to",
-        "see where an error arose. minitransformer-COMMAND is the same command.",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "usage: minitransformer COMMAND [OPTIONS]",
+            "",
+            'The Transformer of "Attention Is All You Need", from scratch.',
+            "",
+            *lines,
+            "",
+            "  --version                   show the version",
+            "  --print-completion SHELL    print a script that completes commands and options",
+            "                              in bash, zsh or fish",
+            "",
+            "minitransformer COMMAND --help shows the options of a command; add --debug to",
+            "see where an error arose. minitransformer-COMMAND is the same command.",
+        ]
+    )
 
 
 def start(name: str) -> int:

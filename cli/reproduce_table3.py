@@ -60,9 +60,13 @@ def reproduce_table3(options: Table3Options) -> int:
     with all_end_together(world):
         _, template = start_of(options.corpus)
         experiment = Experiment(
-            template, options.directory, Scale(options.d_model, options.n_layers),
-            options.budget, rows_named(options.rows), options.seeds,
-        )  # fmt: skip
+            template,
+            options.directory,
+            Scale(options.d_model, options.n_layers),
+            options.budget,
+            rows_named(options.rows),
+            options.seeds,
+        )
         _require_text(experiment, options)
         if not _train_all(experiment, world, console):
             return INTERRUPTED

@@ -113,9 +113,12 @@ class TranslateOptions:
         if self.languages and not any(path and is_memory(path) for path in (self.input, self.output)):
             raise ConfigError("--languages: are those of a .tmx file; name one with --input or --output")
         line_options = {
-            "--n-best": self.n_best, "--prefix": self.prefix, "--prefix-text": self.prefix_text,
-            "--sample": self.sample or None, "--alignments": self.alignments,
-        }  # fmt: skip
+            "--n-best": self.n_best,
+            "--prefix": self.prefix,
+            "--prefix-text": self.prefix_text,
+            "--sample": self.sample or None,
+            "--alignments": self.alignments,
+        }
         for name, value in line_options.items():
             if self.split_sentences is not None and value is not None:
                 raise ConfigError(f"{name}: does not go with --split-sentences; it is for lines that are one sentence")

@@ -28,9 +28,16 @@ class DeviceReducer:
     seconds_waited = 0.0  # not measured: the libraries wait internally
 
     def __init__(
-        self, world: Communicator, cupy: Any, allreduce: Callable[[Any], None], nccl: NcclTransport | None,
-        description: str, why_not_captured: str | None, *, is_idle: bool,
-    ) -> None:  # fmt: skip
+        self,
+        world: Communicator,
+        cupy: Any,
+        allreduce: Callable[[Any], None],
+        nccl: NcclTransport | None,
+        description: str,
+        why_not_captured: str | None,
+        *,
+        is_idle: bool,
+    ) -> None:
         self.description = description
         self._world, self._cupy, self._is_idle = world, cupy, is_idle
         self._allreduce, self._nccl = allreduce, nccl

@@ -22,17 +22,8 @@ STDERR = 2  # the file descriptor
 # The first variable that is set counts: when mpirun runs within srun, the variables of mpirun are the right ones.
 _SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
-_LOCAL_RANK_VARIABLES = (
-    "MPI_LOCALRANKID",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "MV2_COMM_WORLD_LOCAL_RANK",
-    "SLURM_LOCALID",
-)
-_NODE_SIZE_VARIABLES = (
-    "MPI_LOCALNRANKS",
-    "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "MV2_COMM_WORLD_LOCAL_SIZE",
-)
+_LOCAL_RANK_VARIABLES = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+_NODE_SIZE_VARIABLES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
 
 
 class LaunchError(RuntimeError):
@@ -98,8 +89,7 @@ def communicator(patience: float = PATIENCE) -> Communicator:
         world = MpiCommunicator()
     except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError where it finds no MPI library
         raise LaunchError(
-            f"{expected} processes were started, but mpi4py cannot be used ({error})",
-            f"install it with {INSTALL_MPI}",
+            f"{expected} processes were started, but mpi4py cannot be used ({error})", f"install it with {INSTALL_MPI}"
         ) from error
     finally:
         faulthandler.cancel_dump_traceback_later()

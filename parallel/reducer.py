@@ -156,9 +156,14 @@ def choose_reducer(
         rounding = ", rounded to bfloat16 in messages" if order == "exact" else ", where nothing is rounded to bfloat16"
     travel = f"gradients travel through {through}"
     return DeviceReducer(
-        world, cupy, allreduce, nccl, f"{travel}, because {because}{rounding if rounds else ''}; {_ORDERS[order]}",
-        nccl.why_not_captured if nccl else f"{travel}, which cannot be part of it", is_idle=world.rank >= n_working,
-    )  # fmt: skip
+        world,
+        cupy,
+        allreduce,
+        nccl,
+        f"{travel}, because {because}{rounding if rounds else ''}; {_ORDERS[order]}",
+        nccl.why_not_captured if nccl else f"{travel}, which cannot be part of it",
+        is_idle=world.rank >= n_working,
+    )
 
 
 def _obstacles(world: Communicator, cupy: Any) -> tuple[str | None, str | None]:

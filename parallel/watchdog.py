@@ -58,6 +58,7 @@ class Watchdog:
             print(
                 f"rank {self._rank} ({socket.gethostname()}) has waited {self._patience:g} s for the other ranks, in"
                 f" {what}: one of them is frozen or cut off; ending all ranks. The last checkpoint is unharmed",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+                file=sys.stderr,
+                flush=True,
+            )
         self._end()

@@ -29,8 +29,10 @@ ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "mutants"
 REQUIRED, REQUIRED_OF_FASTER = 95, 80  # percent
 FASTER = (  # modules in which much decides nothing but speed: sizes of runs, which of two equal ways is taken
-    "autograd/kernels/", "minitransformer/inference/cache.py", "autograd/ops/top_k.py",
-)  # fmt: skip
+    "autograd/kernels/",
+    "minitransformer/inference/cache.py",
+    "autograd/ops/top_k.py",
+)
 
 MODEL = "tests/minitransformer/model"
 SEARCH = "tests/minitransformer/inference"

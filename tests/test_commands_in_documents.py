@@ -201,8 +201,13 @@ def shell(folder: Path, command: str) -> None:
     }
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT,
+        check=False,
+    )
     assert done.returncode == 0, f"$ {command}\n{done.stderr[-2_000:]}"
 
 

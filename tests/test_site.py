@@ -140,8 +140,11 @@ def fields_of_the_reference() -> Iterator[str]:
 
 
 def test_the_reference_has_the_presets_with_their_parameters() -> None:
-    assert re.search(r"^\| `base` \| 6 \| 512 \| 2,048 \| 8 \| 64 \| 0\.1 \| 37,000 \| 63,0\d\d,\d{3} \|$",
-                     options.presets(), re.MULTILINE)  # fmt: skip
+    assert re.search(
+        r"^\| `base` \| 6 \| 512 \| 2,048 \| 8 \| 64 \| 0\.1 \| 37,000 \| 63,0\d\d,\d{3} \|$",
+        options.presets(),
+        re.MULTILINE,
+    )
 
 
 def test_autograd_in_an_hour_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,9 +17,11 @@ LeafSymbols = Literal["normalised", "tags"]
 TaskName = Literal["translation", "demonstration", "parsing"]
 
 _BOUNDS = {
-    "held_out": COUNT, "vocabulary_size": (4, 2**31),  # three ids are reserved: unknown, start and end
-    "max_length": COUNT, "max_ratio": (1, 1e30),
-}  # fmt: skip
+    "held_out": COUNT,
+    "vocabulary_size": (4, 2**31),  # three ids are reserved: unknown, start and end
+    "max_length": COUNT,
+    "max_ratio": (1, 1e30),
+}
 
 
 def is_memory(name: str | Path) -> bool:

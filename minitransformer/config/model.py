@@ -114,9 +114,11 @@ class ModelConfig:
         require_bounds(self, _BOUNDS, ConfigError, "model.")
         require_choices("model", self, CHOICES)
         require(
-            self.positions != "learned" or self.longest_sentence > 0, "model.first_position",
-            f"less than max_positions ({self.max_positions})", self.first_position,
-        )  # fmt: skip
+            self.positions != "learned" or self.longest_sentence > 0,
+            "model.first_position",
+            f"less than max_positions ({self.max_positions})",
+            self.first_position,
+        )
         require(self.d_model % 2 == 0, "model.d_model", "even (sines and cosines come in pairs)", self.d_model)
         require(
             self.tied != "all" or self.source_vocabulary_size in (None, self.vocabulary_size),

@@ -33,9 +33,17 @@ def small(vocabulary_size: int = 0) -> ModelConfig:
     α is 1.4, because with 0.6 the translations of small models are too short (docs/lab/results.md).
     """
     return dataclasses.replace(
-        base(vocabulary_size), n_layers=4, d_model=128, d_ff=256, n_heads=4, d_k=32, d_v=32, p_drop=0.25, alpha=1.4,
+        base(vocabulary_size),
+        n_layers=4,
+        d_model=128,
+        d_ff=256,
+        n_heads=4,
+        d_k=32,
+        d_v=32,
+        p_drop=0.25,
+        alpha=1.4,
         attention_gain=0.5**0.5,
-    )  # fmt: skip
+    )
 
 
 def tiny(vocabulary_size: int = 0) -> ModelConfig:
@@ -45,9 +53,16 @@ def tiny(vocabulary_size: int = 0) -> ModelConfig:
     There is no dropout, because the demonstration's corpus hardly repeats itself.
     """
     return dataclasses.replace(
-        base(vocabulary_size), n_layers=2, d_model=128, d_ff=512, n_heads=4, d_k=32, d_v=32, p_drop=0.0,
+        base(vocabulary_size),
+        n_layers=2,
+        d_model=128,
+        d_ff=512,
+        n_heads=4,
+        d_k=32,
+        d_v=32,
+        p_drop=0.0,
         attention_gain=0.5**0.5,
-    )  # fmt: skip
+    )
 
 
 def parsing(vocabulary_size: int = 0) -> ModelConfig:
@@ -57,17 +72,31 @@ def parsing(vocabulary_size: int = 0) -> ModelConfig:
     attention; 0.2 is the dropout of tensor2tensor's parsing model.
     """
     return dataclasses.replace(
-        base(vocabulary_size), n_layers=4, d_model=1024, d_k=128, d_v=128, p_drop=0.2, p_drop_attention=0.2,
+        base(vocabulary_size),
+        n_layers=4,
+        d_model=1024,
+        d_k=128,
+        d_v=128,
+        p_drop=0.2,
+        p_drop_attention=0.2,
         tied="target",
-    )  # fmt: skip
+    )
 
 
 def parsing_small(vocabulary_size: int = 0) -> ModelConfig:
     """Return a parsing model of 3 + 3 layers of width 256, for tens of thousands of trees on a CPU."""
     return dataclasses.replace(
-        base(vocabulary_size), n_layers=3, d_model=256, d_ff=512, n_heads=4, d_k=64, d_v=64, p_drop=0.2,
-        tied="target", norm="pre",
-    )  # fmt: skip
+        base(vocabulary_size),
+        n_layers=3,
+        d_model=256,
+        d_ff=512,
+        n_heads=4,
+        d_k=64,
+        d_v=64,
+        p_drop=0.2,
+        tied="target",
+        norm="pre",
+    )
 
 
 def table3(
@@ -181,10 +210,12 @@ def head_size_advice(model: ModelConfig, preset: str) -> str | None:
         return None
     d_k, rest = divmod(model.d_model, model.n_heads)
     remedy = (
-        f"set model.n_heads to a divisor of {model.d_model}" if rest
-        else f"set model.d_k and model.d_v to {d_k}" if "model.d_k" in kept
+        f"set model.n_heads to a divisor of {model.d_model}"
+        if rest
+        else f"set model.d_k and model.d_v to {d_k}"
+        if "model.d_k" in kept
         else f"set model.d_model to {model.n_heads * model.d_k}"
-    )  # fmt: skip
+    )
     return (
         f"{' and '.join(kept)} {'stays' if len(kept) == 1 else 'stay'} as in the preset {preset}: model.n_heads ·"
         f" model.d_k = {model.n_heads} · {model.d_k} = {model.n_heads * model.d_k}, but model.d_model is"

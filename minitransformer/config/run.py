@@ -35,11 +35,7 @@ FREE = (
 def demo_training() -> TrainingConfig:
     """Return the demonstration's training."""
     return TrainingConfig(
-        max_updates=3_300,
-        batch_tokens=1_000,
-        warmup_steps=600,
-        validate_every=1_100,
-        checkpoint_every=200,
+        max_updates=3_300, batch_tokens=1_000, warmup_steps=600, validate_every=1_100, checkpoint_every=200
     )
 
 

@@ -152,9 +152,12 @@ def require_no_model(directory: Path) -> None:
 
 
 def _write(
-    corpus: Corpus, config: DataConfig, directory: Path, files: Mapping[str, Mapping[str, Any]],
+    corpus: Corpus,
+    config: DataConfig,
+    directory: Path,
+    files: Mapping[str, Mapping[str, Any]],
     given: GivenTokenizer | None,
-) -> None:  # fmt: skip
+) -> None:
     """Write the prepared data of a corpus; ``files`` are the fingerprints of its files, taken before they were read."""
     _remove_manifest(directory)  # an incomplete directory has no manifest
     remove_unfinished(directory)
@@ -242,9 +245,14 @@ def _held_out(
 
 
 def _write_held_out(
-    held_out: Sequence[HeldOut], corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, directory: Path,
-    dropped: Mapping[str, Found], unscored: Found,
-) -> int:  # fmt: skip
+    held_out: Sequence[HeldOut],
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    config: DataConfig,
+    directory: Path,
+    dropped: Mapping[str, Found],
+    unscored: Found,
+) -> int:
     """Write token ids and text of held-out pairs; return the number of pairs in the validation loss.
 
     The text contains the pairs too long for the loss, too: BLEU is computed from all of it.

@@ -24,9 +24,12 @@ class HeldOut(NamedTuple):
 
 
 def worth_training_on(
-    pairs: Iterable[IdPair], config: DataConfig, dropped: dict[str, Found], location: Callable[[int], str],
+    pairs: Iterable[IdPair],
+    config: DataConfig,
+    dropped: dict[str, Found],
+    location: Callable[[int], str],
     copies: Collection[int] = (),
-) -> Iterator[IdPair]:  # fmt: skip
+) -> Iterator[IdPair]:
     """Yield the usable training pairs; count the others by reason in ``dropped``, with their first locations.
 
     ``copies`` are the indices of copies of held-out pairs.
@@ -40,9 +43,12 @@ def worth_training_on(
 
 
 def worth_holding_out(
-    pairs: Iterable[Pair], encoded: Iterable[IdPair], config: DataConfig, dropped: dict[str, Found],
+    pairs: Iterable[Pair],
+    encoded: Iterable[IdPair],
+    config: DataConfig,
+    dropped: dict[str, Found],
     location: Callable[[int], str | None],
-) -> Iterator[HeldOut]:  # fmt: skip
+) -> Iterator[HeldOut]:
     """Yield held-out pairs with their ids, without those of the training text that training drops; count these, too.
 
     ``location`` returns where in the training text a pair is, None if it is in other text.

@@ -96,9 +96,15 @@ class _Search(Search):
     """
 
     def __init__(
-        self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig,
-        constraint: Constraint | None, advance: Advance, n_given: Sequence[int] | None, wanted: Wanted | None,
-    ) -> None:  # fmt: skip
+        self,
+        models: Sequence[Transformer],
+        sources: Sequence[Ids],
+        config: SearchConfig,
+        constraint: Constraint | None,
+        advance: Advance,
+        n_given: Sequence[int] | None,
+        wanted: Wanted | None,
+    ) -> None:
         super().__init__(models, sources, config, constraint, advance, n_given, wanted)
         self.device = self.predictor.device
         self.xp = namespace_of_device(self.device)

@@ -23,9 +23,12 @@ class Tried(NamedTuple):
 
 
 def try_alphas(
-    translator: Translator, sources: Sequence[str], references: Sequence[str], search: SearchConfig,
+    translator: Translator,
+    sources: Sequence[str],
+    references: Sequence[str],
+    search: SearchConfig,
     alphas: Sequence[float] = ALPHAS,
-) -> Iterator[Tried]:  # fmt: skip
+) -> Iterator[Tried]:
     """Translate the sources with each α, and yield BLEU.
 
     A greater α prefers longer translations, so it mends translations that are too short (brevity penalty below 1).

@@ -116,10 +116,17 @@ class _SamplingSearch(Search):
     """
 
     def __init__(
-        self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig, sampling: Sampling,
-        numbers: Sequence[int], constraint: Constraint | None, advance: Advance, n_given: Sequence[int] | None,
+        self,
+        models: Sequence[Transformer],
+        sources: Sequence[Ids],
+        config: SearchConfig,
+        sampling: Sampling,
+        numbers: Sequence[int],
+        constraint: Constraint | None,
+        advance: Advance,
+        n_given: Sequence[int] | None,
         wanted: Wanted | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(models, sources, config, constraint, advance, n_given, wanted)
         self.sampling, self.never_generated, shape = sampling, self.never(), (len(sources), config.n_best)
         longest = int(self.max_lengths.max())

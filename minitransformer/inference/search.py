@@ -111,9 +111,15 @@ class Search:
     """The common part of beam search and sampling: models, limits, the constraint, and the caller's two functions."""
 
     def __init__(
-        self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig,
-        constraint: Constraint | None, advance: Advance, n_given: Sequence[int] | None, wanted: Wanted | None,
-    ) -> None:  # fmt: skip
+        self,
+        models: Sequence[Transformer],
+        sources: Sequence[Ids],
+        config: SearchConfig,
+        constraint: Constraint | None,
+        advance: Advance,
+        n_given: Sequence[int] | None,
+        wanted: Wanted | None,
+    ) -> None:
         self.config, self.predictor = config, Predictor(models, sources, config.beam)
         self.constraint, self.advance, self._ask_wanted = constraint, advance, wanted
         self.n_target_words = models[0].config.vocabulary_size

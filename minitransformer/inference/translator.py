@@ -56,11 +56,7 @@ class Translator:
     """
 
     def __init__(
-        self,
-        model: Transformer | Sequence[Transformer],
-        tokenizer: Tokenizer,
-        *,
-        weights: WeightsDtype = "float32",
+        self, model: Transformer | Sequence[Transformer], tokenizer: Tokenizer, *, weights: WeightsDtype = "float32"
     ) -> None:
         if weights not in get_args(WeightsDtype):
             raise ConfigError(f"weights: expected one of {get_args(WeightsDtype)}; got {weights!r}")
@@ -206,9 +202,13 @@ class Translator:
         ]
 
     def _aligned(
-        self, line: str, source: list[int], prefix: Prefix, hypotheses: Sequence[Hypothesis],
+        self,
+        line: str,
+        source: list[int],
+        prefix: Prefix,
+        hypotheses: Sequence[Hypothesis],
         translations: Sequence[Translation],
-    ) -> list[Translation]:  # fmt: skip
+    ) -> list[Translation]:
         """Add the word alignments to the translations of a line."""
         require_wanted()
         if not source:

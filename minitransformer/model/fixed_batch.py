@@ -143,18 +143,17 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
     padded, masks = _padded(batch, len(arrays["source_ids"]), len(arrays["labels"]), neighbourhood)
     for name in (*OF_SOURCE, *OF_TARGET):
         arrays[name][...] = getattr(padded, name)
-    for name, n_tokens in (
-        ("source_positions", batch.n_source_tokens), ("target_positions", batch.n_target_tokens),
-    ):  # fmt: skip
+    for name, n_tokens in (("source_positions", batch.n_source_tokens), ("target_positions", batch.n_target_tokens)):
         arrays[name][n_tokens:] = 0  # a position that every learned table has
     for name, sides in ORDERS.items():  # without filler tokens, whose gradients are 0
         for side, order in zip(sides, getattr(batch, name), strict=True):
             array = arrays[f"{side}.order"]
             array[: len(order)], array[len(order) :] = order, -1
     for name, queries, keys in (
-        ("encoder", batch.source, batch.source), ("decoder", batch.target, batch.target),
+        ("encoder", batch.source, batch.source),
+        ("decoder", batch.target, batch.target),
         ("source", batch.target, batch.source),
-    ):  # fmt: skip
+    ):
         tiles = tiles_on_host(getattr(masks, name), (queries.longest, keys.longest))  # dropout is that of the batch
         for part, rows in tiles._asdict().items():
             array = arrays[f"{name}.{part}"]

@@ -102,10 +102,16 @@ class Embedding(Layer):
         device = self.weight.device
         table, rows = encoding.table_and_rows(positions, self.weight.dtype, device)
         return ops.embedding_with_positions(
-            self.weight, to_device(ids, device), table, rows,
-            scale=self.scale, rate=rate, stream_id=stream_id_of_mask(rate, random),
-            order=orders.ids, order_of_positions=orders.positions,
-        )  # fmt: skip
+            self.weight,
+            to_device(ids, device),
+            table,
+            rows,
+            scale=self.scale,
+            rate=rate,
+            stream_id=stream_id_of_mask(rate, random),
+            order=orders.ids,
+            order_of_positions=orders.positions,
+        )
 
     def logits(self, x: Tensor) -> Tensor:
         """Compute x Eᵀ, without bias.  Shapes: x (T, D) → (T, W)."""

@@ -57,9 +57,14 @@ class Transformer(Layer):
     """
 
     def __init__(
-        self, config: ModelConfig, *, seed: int | None = 1, dtype: str = "float32", device: Device = "cpu",
+        self,
+        config: ModelConfig,
+        *,
+        seed: int | None = 1,
+        dtype: str = "float32",
+        device: Device = "cpu",
         allocate: Allocate | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         least = min(config.vocabulary_size, config.n_source_words)
         if least <= END:
             raise ValueError(
@@ -193,9 +198,14 @@ class Transformer(Layer):
         )
         memory = self.decoder.memory(encoded)
         return self.decode(
-            batch.decoder_ids, batch.target_positions, memory, masks.decoder, masks.source, random,
+            batch.decoder_ids,
+            batch.target_positions,
+            memory,
+            masks.decoder,
+            masks.source,
+            random,
             orders=batch.target_orders,
-        )  # fmt: skip
+        )
 
     def logits(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
         """Compute unnormalised log-probabilities of next tokens.  Shapes: returns (T, W), packed in sentence order."""

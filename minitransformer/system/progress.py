@@ -20,9 +20,14 @@ class WorkBar(Progress):
     def __init__(self, console: Console) -> None:
         columns = (_Count(), BarColumn(None), TextColumn("{task.description}"), TimeElapsedColumn())
         super().__init__(
-            *columns, TextColumn("left"), TimeRemainingColumn(), console=console, disable=not console.is_terminal,
-            refresh_per_second=4, redirect_stdout=False,
-        )  # fmt: skip
+            *columns,
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            refresh_per_second=4,
+            redirect_stdout=False,
+        )
 
 
 class _Count(ProgressColumn):

@@ -195,9 +195,15 @@ class UpdateFacts:
     ) -> UpdateFacts:
         """Return the facts of the last update of a run with this state."""
         return cls(
-            step=state.step, epoch=state.epoch, batch_index=state.next_batch - 1, pairs=batch.tolist(),
-            seed=config.seed, n_micro_batches=config.n_micro_batches, learning_rate=learning_rate, what=what,
-        )  # fmt: skip
+            step=state.step,
+            epoch=state.epoch,
+            batch_index=state.next_batch - 1,
+            pairs=batch.tolist(),
+            seed=config.seed,
+            n_micro_batches=config.n_micro_batches,
+            learning_rate=learning_rate,
+            what=what,
+        )
 
 
 def write_repro_bundle(

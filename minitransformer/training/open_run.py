@@ -33,12 +33,7 @@ from minitransformer.system.records import read_object
 from minitransformer.training.checkpoint import checkpoints, require_same_parameters
 from minitransformer.training.loop import Trainer
 from minitransformer.training.memory import try_largest_batch
-from minitransformer.training.pretrained import (
-    PRETRAINED,
-    begin_from_pretrained,
-    pretrained_of,
-    pretrained_tokenizer,
-)
+from minitransformer.training.pretrained import PRETRAINED, begin_from_pretrained, pretrained_of, pretrained_tokenizer
 from minitransformer.training.validation import BEST, Validation
 from parallel.agreement import check_agreement
 from parallel.communicator import Communicator, working_ranks

@@ -88,11 +88,7 @@ def train(
         callbacks = [ProgressBar(Console(file=sys.stderr, highlight=False))] if world.rank == 0 else []
     files = [MetricsFile(config.run)] if world.rank == 0 else []
     callback = Callbacks([*files, *callbacks])
-    with (
-        references_only(when=config.kernels == "reference"),
-        run_lock(config.run, world),
-        collected_warnings(world),
-    ):
+    with references_only(when=config.kernels == "reference"), run_lock(config.run, world), collected_warnings(world):
         run = open_run(config, world)
         if evaluates and is_finished(run):
             is_complete = True

@@ -85,8 +85,10 @@ class TrainingState:
 _COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens", "avoided", "n_without_progress", "earlier_updates")
 _SUMS = ("best_loss", "seconds", "unlogged_loss", "unlogged_seconds", "device_seconds", "best_score")
 _BOUNDS = {  # the FLOPs of a big model exceed 2⁶³
-    **dict.fromkeys(_COUNTS, (0, 2**63)), **dict.fromkeys(_SUMS, (0, math.inf)), "flops": (0, 2**127),
-}  # fmt: skip
+    **dict.fromkeys(_COUNTS, (0, 2**63)),
+    **dict.fromkeys(_SUMS, (0, math.inf)),
+    "flops": (0, 2**127),
+}
 
 
 def read_state(path: Path) -> TrainingState:

@@ -169,9 +169,13 @@ class TrainingStep:
     lag = 0  # number of last updates whose results are not computed yet when a call returns
 
     def __init__(
-        self, gradient: GradientAccumulator, reducer: GradientReducer, adam: Adam, config: TrainingConfig,
+        self,
+        gradient: GradientAccumulator,
+        reducer: GradientReducer,
+        adam: Adam,
+        config: TrainingConfig,
         micro_batches: Sequence[int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.gradient, self.reducer, self.adam, self.config = gradient, reducer, adam, config
         self.micro_batches, self.parameters = micro_batches, gradient.model.parameters
         self.executor = ThreadPool(
@@ -180,9 +184,14 @@ class TrainingStep:
 
     @classmethod
     def of(
-        cls, model: Transformer, reducer: GradientReducer, config: TrainingConfig, world: Communicator, *,
+        cls,
+        model: Transformer,
+        reducer: GradientReducer,
+        config: TrainingConfig,
+        world: Communicator,
+        *,
         n_threads: int,
-    ) -> TrainingStep:  # fmt: skip
+    ) -> TrainingStep:
         """Return the update of this rank, with a new Adam for its shard of the parameters."""
         adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, shard=reducer.shard)
         micro_batches = micro_batches_of_rank(world.rank, world.size, config.n_micro_batches, config.sum)
@@ -223,9 +232,11 @@ class TrainingStep:
         squares = self.reducer.allgather_of_shards(sum_squares(self.parameters.gradients[self.reducer.shard]))
         xp = namespace(squares[0])
         outcome = clip(
-            xp.concatenate(squares), xp.asarray(self.reducer.allreduce(loss), np.float64), scalars,
+            xp.concatenate(squares),
+            xp.asarray(self.reducer.allreduce(loss), np.float64),
+            scalars,
             max_norm=self.config.clip_norm or math.inf,
-        )  # fmt: skip
+        )
         self._on_all_threads(lambda within: self.adam.update(scalars, outcome[2], within))
         self.reducer.all_gather()
         if len(self.adam.m) < len(self.parameters.values):  # other ranks have changed the rest

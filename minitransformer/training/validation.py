@@ -89,9 +89,14 @@ class Validation:
         return ValidationReport(step, score.loss, score.perplexity, greedy.score, best, seconds, samples)
 
     def evaluate(
-        self, model: Transformer, text: Sequence[Pair], *, beam: int,
-        max_extra_tokens: int = SearchConfig.max_extra_tokens, progress: Progress = lambda done, total: None,
-    ) -> Evaluation:  # fmt: skip
+        self,
+        model: Transformer,
+        text: Sequence[Pair],
+        *,
+        beam: int,
+        max_extra_tokens: int = SearchConfig.max_extra_tokens,
+        progress: Progress = lambda done, total: None,
+    ) -> Evaluation:
         """Translate raw text and compute BLEU, or parse words and compute F1.
 
         ``max_extra_tokens`` limits translations, but not trees.

@@ -157,11 +157,12 @@ def compiler_that(does: str, folder: Path) -> Path:
         ("echo garbage > $out", "made a library that cannot be loaded (.*(invalid ELF header|file too short)"),
         pytest.param(
             "echo 'int f(void) {return 1;}' | cc -shared -x c - -o $out",
-            "made a library that cannot be loaded (.*undefined symbol", marks=needs_compiler,
+            "made a library that cannot be loaded (.*undefined symbol",
+            marks=needs_compiler,
         ),
         ("printf 'caf\\351' >&2; exit 3", "failed:\ncaf�"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_library_is_not_kept(
     does: str, reason: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,7 +134,7 @@ def linear_cross_entropy(x: tuple[int, ...], weight: tuple[int, ...], bias: Any 
         (lambda: ops.cross_entropy(np.ones((2, 3, 1)), np.zeros(2, int)), r"cross_entropy: expected logits \(T, W\)"),
         (lambda: ops.cross_entropy(np.ones((2, 3)), np.zeros(3, int)), r"cross_entropy: expected logits \(T, W\)"),
     ],
-)  # fmt: skip
+)
 def test_shape_errors_name_expected_and_given_shapes(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         call()

@@ -249,9 +249,14 @@ def test_a_model_saved_from_the_device_is_loaded_there_and_on_the_cpu(cupy: Any,
 
 def train(model: Transformer, run: Path, data: Path, n_updates: int) -> None:
     config = TrainingConfig(
-        max_updates=n_updates, batch_tokens=40, n_micro_batches=4, warmup_steps=4, clip_norm=1.0, log_every=2,
+        max_updates=n_updates,
+        batch_tokens=40,
+        n_micro_batches=4,
+        warmup_steps=4,
+        clip_norm=1.0,
+        log_every=2,
         checkpoint_every=2,
-    )  # fmt: skip
+    )
     store = TokenStore(data, "train")
     trainer = Trainer(model, store, None, config, run, SerialCommunicator(), n_threads=1)
     trainer.resume()

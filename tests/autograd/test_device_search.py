@@ -31,9 +31,7 @@ from minitransformer.inference.predictor import Predictor
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint
 from minitransformer.inference.sampling import Sampling, sample
 
-CONFIG = ModelConfig(
-    vocabulary_size=19, n_layers=2, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=3, softmax_bias=True
-)  # fmt: skip
+CONFIG = ModelConfig(vocabulary_size=19, n_layers=2, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=3, softmax_bias=True)
 SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12], [], [4], [12, 11], [4] * 13, [7, 3, 9]]
 
 
@@ -101,20 +99,44 @@ def test_so_are_trees(cupy: Any) -> None:
 
 @pytest.mark.parametrize("variant", range(len(VARIANTS)))
 @given(
-    seed=SEEDS, beam=st.sampled_from([1, 2, 4, 5]), n_best=st.integers(1, 5), alpha=st.sampled_from([0.0, 0.6, 1.5]),
-    normalisation=st.sampled_from(["gnmt", "length"]), sources=DRAWN_SOURCES, extra=st.integers(1, 12),
+    seed=SEEDS,
+    beam=st.sampled_from([1, 2, 4, 5]),
+    n_best=st.integers(1, 5),
+    alpha=st.sampled_from([0.0, 0.6, 1.5]),
+    normalisation=st.sampled_from(["gnmt", "length"]),
+    sources=DRAWN_SOURCES,
+    extra=st.integers(1, 12),
     given_ids=st.none() | st.lists(st.lists(st.integers(3, W - 1), max_size=3), min_size=4, max_size=4),
-    steps_behind=st.integers(0, 3), removed_at_once=st.sampled_from([0.0, 0.25, 0.7]),
-)  # fmt: skip
+    steps_behind=st.integers(0, 3),
+    removed_at_once=st.sampled_from([0.0, 0.25, 0.7]),
+)
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(
-    seed=1, beam=4, n_best=4, alpha=0.6, normalisation="gnmt", sources=[[3], [3, 4, 5, 3], [], [4]], extra=3,
-    given_ids=None, steps_behind=1, removed_at_once=0.25,
-)  # fmt: skip
+    seed=1,
+    beam=4,
+    n_best=4,
+    alpha=0.6,
+    normalisation="gnmt",
+    sources=[[3], [3, 4, 5, 3], [], [4]],
+    extra=3,
+    given_ids=None,
+    steps_behind=1,
+    removed_at_once=0.25,
+)
 def test_so_are_they_however_late_the_host_reads_and_however_few_sentences_it_removes(
-    variant: int, seed: int, beam: int, n_best: int, alpha: float, normalisation: Any, sources: Any, extra: int,
-    given_ids: list[list[int]] | None, steps_behind: int, removed_at_once: float, cupy: Any,
-) -> None:  # fmt: skip
+    variant: int,
+    seed: int,
+    beam: int,
+    n_best: int,
+    alpha: float,
+    normalisation: Any,
+    sources: Any,
+    extra: int,
+    given_ids: list[list[int]] | None,
+    steps_behind: int,
+    removed_at_once: float,
+    cupy: Any,
+) -> None:
     config = SearchConfig(beam, alpha, min(n_best, beam), extra, normalisation)
     counts: dict[str, list[int]] = {}
 

@@ -54,8 +54,10 @@ def test_embedding_with_positions_is_its_operations_one_by_one(dtype: str, index
     backward(expected, dy)
     assert 0 < np.count_nonzero(y.value) < y.value.size
     for found, one_by_one in (
-        (y.value, expected.value), (table.grad, same_table.grad), (encodings.grad, same_encodings.grad),
-    ):  # fmt: skip
+        (y.value, expected.value),
+        (table.grad, same_table.grad),
+        (encodings.grad, same_encodings.grad),
+    ):
         np.testing.assert_allclose(found, one_by_one, rtol=1e-6, atol=1e-6)
 
 

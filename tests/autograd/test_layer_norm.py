@@ -18,7 +18,7 @@ from autograd import ShapeError, ops
         (lambda: ops.layer_norm(np.ones((2, 3)), np.ones(3), np.ones((2, 3))), r"layer_norm: .* bias \(2, 3\)"),
         (lambda: ops.layer_norm(np.ones(()), np.ones(()), np.ones(())), r"layer_norm: expected x .*got x \(\)"),
     ],
-)  # fmt: skip
+)
 def test_shape_errors_name_expected_and_given_shapes(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         call()

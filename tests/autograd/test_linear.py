@@ -38,7 +38,7 @@ def test_a_weights_gradient_is_as_wide_as_what_it_is_made_of(kernel: str) -> Non
         (lambda: ops.matmul(np.ones(3), np.ones((3, 2))), r"matmul: expected x \(…, M, K\).*got x \(3,\)"),
         (lambda: ops.matmul(np.ones((2, 3)), np.ones(3)), r"matmul: expected x \(…, M, K\)"),
     ],
-)  # fmt: skip
+)
 def test_shape_errors_name_expected_and_given_shapes(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         call()

@@ -43,10 +43,8 @@ def test_linear_maps_are_linear_maps_one_after_the_other(bias: bool) -> None:
 
 @pytest.mark.parametrize(
     ("call", "message"),
-    [
-        (lambda: ops.linear_maps(np.ones((2, 3)), np.ones((3, 5)), None, np.ones((4, 5)), None), r"linear: expected x"),
-    ],
-)  # fmt: skip
+    [(lambda: ops.linear_maps(np.ones((2, 3)), np.ones((3, 5)), None, np.ones((4, 5)), None), r"linear: expected x")],
+)
 def test_shape_errors_name_expected_and_given_shapes(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         call()

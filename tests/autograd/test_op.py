@@ -180,10 +180,12 @@ class Together:
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (lambda ys: ys[0] + ys[1], 5), (lambda ys: ys[1] * 1.0, 3), (lambda ys: ys[0] - ys[1] + ys[0], 1),
+        (lambda ys: ys[0] + ys[1], 5),
+        (lambda ys: ys[1] * 1.0, 3),
+        (lambda ys: ys[0] - ys[1] + ys[0], 1),
         (lambda ys: ys[1], 3),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("n", [2, 3])
 def test_results_computed_together_have_the_gradients_of_those_computed_apart(
     function: Any, expected: int, n: int

@@ -27,8 +27,13 @@ class Tree(Layer):
 
 def test_names_are_paths_and_shared_parameters_appear_once() -> None:
     assert [name for name, _ in named_parameters(Tree())] == [
-        "embedding", "layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias", "gain",
-    ]  # fmt: skip
+        "embedding",
+        "layers.0.weight",
+        "layers.0.bias",
+        "layers.1.weight",
+        "layers.1.bias",
+        "gain",
+    ]
 
 
 def test_parameters_are_aligned_views_in_reverse_order() -> None:

@@ -187,8 +187,10 @@ def test_parameters_are_float32_with_copies_that_operations_read() -> None:
     assert in_step(buffer)
     assert single.low_precision is None
     assert {name: np.shares_memory(p.value, buffer.low_precision) for name, p in buffer.named.items()} == {
-        "table": True, "matrix": True, "gain": False,
-    }  # fmt: skip
+        "table": True,
+        "matrix": True,
+        "gain": False,
+    }
     assert np.shares_memory(buffer.named["gain"].value, buffer.values)
     buffer.values += 1
     assert not in_step(buffer)

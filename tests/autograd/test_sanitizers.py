@@ -33,11 +33,15 @@ def run_sanitized(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *command],
         env={
-            **os.environ, "LD_PRELOAD": runtime(), "ASAN_OPTIONS": "detect_leaks=0",
+            **os.environ,
+            "LD_PRELOAD": runtime(),
+            "ASAN_OPTIONS": "detect_leaks=0",
             "MINITRANSFORMER_CFLAGS": SANITIZED,
         },
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 needs_sanitizer = pytest.mark.skipif(not runtime(), reason="no C compiler with AddressSanitizer is here")
@@ -45,12 +49,15 @@ needs_sanitizer = pytest.mark.skipif(not runtime(), reason="no C compiler with A
 
 @needs_sanitizer
 def test_the_sanitizer_sees_a_kernel_that_writes_behind_an_array() -> None:
-    done = run_sanitized("-c", """if True:
+    done = run_sanitized(
+        "-c",
+        """if True:
         import numpy as np
         from autograd.kernels.cpu.library import Function
         x = np.zeros(1_000, np.float32)
         Function("apply_mask")(x, np.zeros(1_000, np.uint8), np.zeros(999, np.float32), 1_000, 1.0)
-        """)  # fmt: skip
+        """,
+    )
     assert done.returncode
     assert "heap-buffer-overflow" in done.stderr
 

@@ -280,7 +280,7 @@ TUPLE = "expected a tuple of 2 gradients, one for each argument"
         (lambda dy: (dy, dy > 0), rf"{ARGUMENT}an array of shape \(3, 2\), bool"),
         (lambda dy: (dy, 2.0), f"{ARGUMENT}float"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_backward_is_refused_with_the_name_of_its_operation(wrong: Any, message: str, is_leaf: bool) -> None:
     def plus(x: Any, y: Any) -> Any:
         return x + y, wrong

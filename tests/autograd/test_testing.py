@@ -93,17 +93,20 @@ TERMS: dict[str, tuple[str, Spoil]] = {
     "layer norm without the mean": ("layer_norm", layer_norm_without_mean),
     "layer norm without the variance": ("layer_norm", layer_norm_without_variance),
     "layer norm without the gain": (
-        "layer_norm", lambda right, dy, x, g, b: (layer_norm(x, np.ones(3), b)[1](dy)[0], *right[1:])
+        "layer_norm",
+        lambda right, dy, x, g, b: (layer_norm(x, np.ones(3), b)[1](dy)[0], *right[1:]),
     ),
     "attention's dq without 1/√d_k": ("attention", spoil_one(0, lambda dq: dq * np.sqrt(3))),
     "attention's dk without 1/√d_k": ("attention", spoil_one(1, lambda dk: dk * np.sqrt(3))),
     "cross-entropy without smoothing": (
-        "cross_entropy", lambda right, dy, x, t: ((softmax(x)[0] - np.eye(3)[t]) * dy, None)
+        "cross_entropy",
+        lambda right, dy, x, t: ((softmax(x)[0] - np.eye(3)[t]) * dy, None),
     ),
     "cross-entropy without dy": ("cross_entropy", lambda right, dy, x, t: (right[0] / dy, None)),
     "dropout without 1/(1 − rate)": ("dropout", spoil_one(0, lambda dx: 0.6 * dx)),
     "dropout with another mask": (
-        "dropout", lambda right, dy, x: (ops.dropout(dy, rate=0.4, stream_id=StreamId(5, 2)).value,)
+        "dropout",
+        lambda right, dy, x: (ops.dropout(dy, rate=0.4, stream_id=StreamId(5, 2)).value,),
     ),
     "mean without 1/n": ("mean", spoil_one(0, lambda dx: 9 * dx)),
     "relu everywhere": ("relu", lambda right, dy, x: (dy,)),
@@ -114,7 +117,7 @@ TERMS: dict[str, tuple[str, Spoil]] = {
     "linear's dx by W, not Wᵀ": ("linear", lambda right, dy, x, w, b: (dy @ w, *right[1:])),
     "transposed linear's dW transposed": ("linear_transposed", lambda right, dy, x, w: (right[0], right[1].T)),
     "transpose not undone": ("transpose", spoil_one(0, np.transpose)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("error", TERMS)

@@ -63,19 +63,45 @@ def mask(n_columns: int, never: Sequence[int]) -> np.ndarray:
 
 
 @given(
-    seed=SEEDS, n_rows=st.integers(0, 30), n_terms=st.integers(1, 12), n_columns=WIDTHS, n=st.integers(1, 7),
-    n_values=st.sampled_from([2, 5, 10**6]), with_bias=st.booleans(), per_row=st.booleans(),
-    n_threads=st.integers(1, 3), int8=st.booleans(), is_packed=st.booleans(),
-)  # fmt: skip
+    seed=SEEDS,
+    n_rows=st.integers(0, 30),
+    n_terms=st.integers(1, 12),
+    n_columns=WIDTHS,
+    n=st.integers(1, 7),
+    n_values=st.sampled_from([2, 5, 10**6]),
+    with_bias=st.booleans(),
+    per_row=st.booleans(),
+    n_threads=st.integers(1, 3),
+    int8=st.booleans(),
+    is_packed=st.booleans(),
+)
 @settings(deadline=None)
 @example(
-    seed=1, n_rows=7, n_terms=11, n_columns=403, n=2, n_values=2, with_bias=True, per_row=False, n_threads=2,
-    int8=False, is_packed=True,
-)  # fmt: skip
+    seed=1,
+    n_rows=7,
+    n_terms=11,
+    n_columns=403,
+    n=2,
+    n_values=2,
+    with_bias=True,
+    per_row=False,
+    n_threads=2,
+    int8=False,
+    is_packed=True,
+)
 def test_top_k_of_a_projection_are_those_of_its_softmax(
-    seed: int, n_rows: int, n_terms: int, n_columns: int, n: int, n_values: int, with_bias: bool, per_row: bool,
-    n_threads: int, int8: bool, is_packed: bool,
-) -> None:  # fmt: skip
+    seed: int,
+    n_rows: int,
+    n_terms: int,
+    n_columns: int,
+    n: int,
+    n_values: int,
+    with_bias: bool,
+    per_row: bool,
+    n_threads: int,
+    int8: bool,
+    is_packed: bool,
+) -> None:
     """Products of integers are exact: ties are the same in every order of summation."""
     random = np.random.default_rng(seed)
     x, weight, bias = (

@@ -178,8 +178,12 @@ def test_training_without_a_log_goes_on_to_its_end(kind: str, trained: Trained, 
     words = [*trained.arguments, "--run", str(tmp_path), "--training.max-updates", "20"]
     with unwritable(kind) as log:
         done = subprocess.run(
-            [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=log, timeout=TIME_LIMIT, check=False,
+            [sys.executable, "-c", code, *words],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            timeout=TIME_LIMIT,
+            check=False,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+        )
     assert (done.returncode, done.stdout) == (0, b"")
     assert json.loads((tmp_path / "results.json").read_text())["updates"] == 20

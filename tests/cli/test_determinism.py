@@ -81,8 +81,12 @@ def start(program: str, *arguments: object, under: Circumstances = FIRST) -> sub
     environment = os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": under.hash_seed} | under.environment
     done = subprocess.run(
         [sys.executable, "-W", "error", __file__, program, str(under.n_threads), *map(str, arguments)],
-        env=environment, capture_output=True, text=True, check=False, timeout=TIME_LIMIT,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIME_LIMIT,
+    )
     assert done.returncode == 0, done.stderr
     return done
 

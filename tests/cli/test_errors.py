@@ -185,9 +185,13 @@ def test_results_that_cannot_be_written_change_nothing_of_an_error(tmp_path: Pat
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, timeout=TIME_LIMIT, check=False,
+            [sys.executable, "-c", code],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=TIME_LIMIT,
+            check=False,
             env=environment | {"PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+        )
     assert (done.returncode, done.stderr) == (1, b"error: on purpose\n")
 
 

@@ -20,8 +20,10 @@ UNNEEDED = {"minitransformer.training", "minitransformer.extras.demo", "sacreble
 def test_translating_loads_nothing_of_training() -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, cli.translate; print(*sys.modules)"],
-        capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
     assert "cli.translate" in loaded
     assert not UNNEEDED & set(loaded)
 

@@ -69,9 +69,14 @@ def test_a_file_may_name_the_model_and_the_command_line_another(trained: Trained
 def test_a_parser_of_whole_words_needs_only_the_names_of_other_trees(tmp_path: Path) -> None:
     write_toy_treebank(tmp_path / "t.mrg", 40, seed=1)
     data = DataConfig(
-        raw=tmp_path, train_trees=("t.mrg",), validation_trees=("t.mrg",), tokenizer="word", vocabulary_size=24,
-        joint_vocabulary=False, leaf_symbols="tags",
-    )  # fmt: skip
+        raw=tmp_path,
+        train_trees=("t.mrg",),
+        validation_trees=("t.mrg",),
+        tokenizer="word",
+        vocabulary_size=24,
+        joint_vocabulary=False,
+        leaf_symbols="tags",
+    )
     parser, tokenizer = tmp_path / "parser", prepare(data, tmp_path / "data", ParsingTask().corpus).tokenizer
     sizes = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8, tied="target")
     words = tokenizer.n_target_words, tokenizer.n_source_words

@@ -138,10 +138,12 @@ def test_a_preset_may_be_named_in_the_file_and_be_overruled(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("words", "known"),
-    [(["--preset", "huge"], "known here: tiny, small, base, big, parsing, "),
-     (["--preset", "smal"], "did you mean 'small'?"),
-     (["--compat", "opennmt"], "known here: paper, tensor2tensor, fairseq, marian")],
-)  # fmt: skip
+    [
+        (["--preset", "huge"], "known here: tiny, small, base, big, parsing, "),
+        (["--preset", "smal"], "did you mean 'small'?"),
+        (["--compat", "opennmt"], "known here: paper, tensor2tensor, fairseq, marian"),
+    ],
+)
 def test_an_unknown_preset_or_system_is_reported_the_known_ones(
     words: list[str], known: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -446,7 +448,7 @@ def test_prepare_starts_from_the_preset_as_training_does(
 @pytest.mark.parametrize(
     ("text", "message"),
     [(f"a = {'[' * 5_000}", "cannot be read as TOML"), (f"a = {'9' * 5_000}", "cannot be read as TOML")],
-)  # fmt: skip
+)
 def test_a_file_that_was_corrupt_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "recipe.toml").write_text(text)
     with pytest.raises(ConfigError, match=message):

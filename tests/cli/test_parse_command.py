@@ -74,8 +74,18 @@ def test_training_validates_by_f1(trained_parser: TrainedParser) -> None:
     validations = [record for record in records if record["kind"] == "validation"]
     assert losses[-1] < losses[0] / 2
     assert validations[0].keys() == {
-        "kind", "time", "peak_memory", "step", "loss", "perplexity", "f1", "signature", "best", "seconds", "samples",
-    }  # fmt: skip
+        "kind",
+        "time",
+        "peak_memory",
+        "step",
+        "loss",
+        "perplexity",
+        "f1",
+        "signature",
+        "best",
+        "seconds",
+        "samples",
+    }
     assert all(read_tree(text) for sample in validations[-1]["samples"] for text in list(sample.values())[1:])
     assert validations[-1]["f1"] > 60
     assert f"greedy F1 {validations[-1]['f1']:.2f} [evalb:COLLINS|tags:gold]" in trained_parser.log

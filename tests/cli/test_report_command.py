@@ -61,10 +61,7 @@ def test_a_picture(name: str, trained: Trained, tmp_path: Path) -> None:
         (["one", "--output", "a.gif"], "a.gif: the suffix must name the format"),
         (["", "--output", "a.html"], "the sentence is empty"),
         (["one", "--output", "a.png", "--heads", "0"], "--heads: expected numbers from 1 to 2; got 0"),
-        (
-            ["one", "--output", "a.png", "--layers", "1", "2"],
-            "--layers: expected numbers from 1 to 1; got 2",
-        ),
+        (["one", "--output", "a.png", "--layers", "1", "2"], "--layers: expected numbers from 1 to 1; got 2"),
         (["one", "--output", "a.png", "--kinds"], "--kinds: name at least one kind"),
         (["one", "--output", "a.png", "--least-weight", "20"], "--least-weight: weights are between 0 and 1; got 20"),
         (["one", "--no-end"], "--no-end: an option of pictures, but attention.html is a page"),

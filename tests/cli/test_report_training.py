@@ -60,11 +60,7 @@ def test_a_picture(trained: Trained, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_shown_is_reported_in_one_line(
-    words: list[str],
-    problem: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert as_command("report", ["training", *words], monkeypatch) == 1

@@ -28,9 +28,7 @@ def options(folder: Path, *rows: str, budget: int = 20) -> Table3Options:
         "vocabulary_size = 40\n[training]\nbatch_tokens = 200\nn_micro_batches = 1\n",
         encoding="utf-8",
     )
-    return Table3Options(
-        corpus=recipe, rows=rows, budget=budget, d_model=32, n_layers=3, directory=folder / "table3"
-    )  # fmt: skip
+    return Table3Options(corpus=recipe, rows=rows, budget=budget, d_model=32, n_layers=3, directory=folder / "table3")
 
 
 def test_rows_are_trained_and_printed_and_not_trained_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,9 +64,20 @@ def test_the_log_of_a_file_has_plain_lines(trained: Trained) -> None:
 
 def test_the_run_holds_all_that_is_needed_later(trained: Trained) -> None:
     assert names_in(trained.run) == [
-        "best", "checkpoints", "checksums.json", "data", "metrics.jsonl", "model.json", "model.safetensors",
-        "report.html", "results.json", "run.json", "tokenizer.checksums.json", "tokenizer.model", "translations.jsonl",
-    ]  # fmt: skip
+        "best",
+        "checkpoints",
+        "checksums.json",
+        "data",
+        "metrics.jsonl",
+        "model.json",
+        "model.safetensors",
+        "report.html",
+        "results.json",
+        "run.json",
+        "tokenizer.checksums.json",
+        "tokenizer.model",
+        "translations.jsonl",
+    ]
     assert names_in(trained.run / "checkpoints") == ["step-00000020", "step-00000040", "step-00000060"]
 
 
@@ -78,24 +89,58 @@ def test_metrics_are_json_lines_with_their_fields(trained: Trained) -> None:
     assert [record["step"] for record in of_kind["training"]] == [10, 20, 30, 40, 50, 60]
     assert [record["step"] for record in of_kind["validation"]] == [30, 60]
     assert of_kind["training"][0].keys() == {
-        "kind", "time", "peak_memory", "step", "epoch", "loss", "learning_rate", "gradient_norm",
-        "target_tokens_per_second", "seconds", "flops",
-    }  # fmt: skip
+        "kind",
+        "time",
+        "peak_memory",
+        "step",
+        "epoch",
+        "loss",
+        "learning_rate",
+        "gradient_norm",
+        "target_tokens_per_second",
+        "seconds",
+        "flops",
+    }
     assert of_kind["validation"][0].keys() == {
-        "kind", "time", "peak_memory", "step", "loss", "perplexity", "bleu", "signature", "best", "seconds", "samples",
-    }  # fmt: skip
+        "kind",
+        "time",
+        "peak_memory",
+        "step",
+        "loss",
+        "perplexity",
+        "bleu",
+        "signature",
+        "best",
+        "seconds",
+        "samples",
+    }
     assert of_kind["training"][-1]["loss"] < of_kind["training"][0]["loss"]
 
 
 def test_results_have_signature_code_and_configuration(trained: Trained) -> None:
     results = json.loads((trained.run / "results.json").read_text())
     assert results.keys() == {
-        "code", "configuration", "updates", "training_seconds", "parameters", "validation", "evaluation_seconds",
-        "flops", "flops_by_time", "device_seconds", "device_flops_per_second", "weights", "data",
-    }  # fmt: skip
+        "code",
+        "configuration",
+        "updates",
+        "training_seconds",
+        "parameters",
+        "validation",
+        "evaluation_seconds",
+        "flops",
+        "flops_by_time",
+        "device_seconds",
+        "device_flops_per_second",
+        "weights",
+        "data",
+    }
     assert results["data"] == {
-        "train_pairs": 200, "validation_pairs": 20, "dropped": {}, "source_words": 40, "target_words": 40,
-    }  # fmt: skip
+        "train_pairs": 200,
+        "validation_pairs": 20,
+        "dropped": {},
+        "source_words": 40,
+        "target_words": 40,
+    }
     assert results["updates"] == 60
     assert results["flops_by_time"] == results["device_seconds"] * results["device_flops_per_second"]
     assert "tok:13a" in results["validation"]["signature"]
@@ -169,9 +214,16 @@ def test_more_updates_go_on_from_where_the_run_ended(trained: Trained, tmp_path:
 
 def in_bfloat16(trained: Trained, run: Path) -> list[str]:
     return [
-        *trained.arguments, "--run", str(run), "--data.directory", str(trained.run / "data"),
-        "--training.precision", "bfloat16", "--training.max-updates", "30",
-    ]  # fmt: skip
+        *trained.arguments,
+        "--run",
+        str(run),
+        "--data.directory",
+        str(trained.run / "data"),
+        "--training.precision",
+        "bfloat16",
+        "--training.max-updates",
+        "30",
+    ]
 
 
 def test_a_run_in_bfloat16_learns_and_is_translated_with_in_float32(trained: Trained, tmp_path: Path) -> None:

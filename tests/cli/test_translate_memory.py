@@ -153,9 +153,13 @@ def test_the_sources_of_a_memory_are_lines(trained: Trained, tmp_path: Path) -> 
     ],
 )
 def test_what_does_not_go_together_is_refused_before_an_output_is_opened(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    options: list[str], error: type[Exception], message: str,
-) -> None:  # fmt: skip
+    trained: Trained,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    error: type[Exception],
+    message: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     written_memory(tmp_path / "in.tmx", ["one"])
     (tmp_path / "t").write_text("one\n")

@@ -26,8 +26,10 @@ SPLIT = ["--split-sentences", "en"]
 def test_a_paragraph_is_the_translations_of_its_sentences(trained: Trained) -> None:
     alone = translated(trained, b"one two.\nsix!\nthree four.\n").decode().splitlines()
     assert translated(trained, b"one two.  six!\n\n three four. \n", *SPLIT).decode().splitlines() == [
-        f"{alone[0]}  {alone[1]}", "", alone[2],
-    ]  # fmt: skip
+        f"{alone[0]}  {alone[1]}",
+        "",
+        alone[2],
+    ]
 
 
 def test_lines_of_one_sentence_are_translated_as_without(trained: Trained) -> None:
@@ -76,11 +78,7 @@ def test_files_are_resumed_with_the_same_splitting_only(trained: Trained, tmp_pa
 def test_a_line_is_translated_before_the_next_one_comes(trained: Trained) -> None:
     expected = translated(trained, b"one. two.\n", *SPLIT)
     (from_us, to_command), (from_command, to_us) = os.pipe(), os.pipe()
-    with (
-        os.fdopen(from_us, "rb") as source,
-        os.fdopen(to_us, "wb") as target,
-        os.fdopen(from_command, "rb") as answers,
-    ):
+    with os.fdopen(from_us, "rb") as source, os.fdopen(to_us, "wb") as target, os.fdopen(from_command, "rb") as answers:
         words = ["--run", str(trained.run), "--beam", "2", *SPLIT]
         command = threading.Thread(target=translate, args=(words, source, target))
         command.start()

@@ -75,9 +75,15 @@ def test_a_search_takes_the_models_exponent_unless_it_is_given_one(run: Path, te
     ],
 )
 def test_another_exponent_is_stored_only_if_it_is_better_than_the_models_own(
-    alphas: str, scores: list[float], stored: float, message: str, run: Path, text: list[str],
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    alphas: str,
+    scores: list[float],
+    stored: float,
+    message: str,
+    run: Path,
+    text: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def fixed_scores(*arguments: Any) -> Iterator[Tried]:
         for alpha, value in zip(arguments[-1], scores, strict=True):
             yield Tried(alpha, Score("BLEU", value, "signature", f"BLEU = {value}"))

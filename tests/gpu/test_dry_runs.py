@@ -42,9 +42,10 @@ def rows_of(results: Path) -> list[dict[str, Any]]:
 def items_of(results: Path) -> list[tuple[str, ...]]:
     """What has a result, in order."""
     return [
-        (row["stage"], row["what"], str(row.get("batch tokens")), str(row.get("peer"))) for row in rows_of(results)
+        (row["stage"], row["what"], str(row.get("batch tokens")), str(row.get("peer")))
+        for row in rows_of(results)
         if "what" in row and "begun" not in row
-    ]  # fmt: skip
+    ]
 
 
 @needs_torch
@@ -112,8 +113,20 @@ def test_what_is_killed_goes_on_with_what_has_no_result(tmp_path: Path, killed: 
 
 def test_the_tests_that_need_a_gpu_pass_on_its_stand_in() -> None:
     """But for products of the base model's size, which are work for a GPU."""
-    done = run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "gpu_stand_in", "-m", "gpu", "tests/gpu",
-                      "tests/autograd/cuda", "--deselect", "tests/gpu/test_gpu_products.py::test_products_of_the_model",
-                      )  # fmt: skip
+    done = run_python(
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "gpu_stand_in",
+        "-m",
+        "gpu",
+        "tests/gpu",
+        "tests/autograd/cuda",
+        "--deselect",
+        "tests/gpu/test_gpu_products.py::test_products_of_the_model",
+    )
     assert done.returncode == 0, done.stdout
     assert "skipped" not in done.stdout.splitlines()[-1]

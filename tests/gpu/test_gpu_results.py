@@ -130,8 +130,10 @@ def test_goals_are_ratios_to_pytorch(ratio: float, reached: bool, stretch: bool)
     assert goals[-1]["reached"]
 
 
-@pytest.mark.parametrize(("card", "ms", "reached"), [("NVIDIA H200", 20.5, True), ("NVIDIA H200", 20.6, False),
-                                                     ("NVIDIA H100 80GB HBM3", 20.0, None)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("card", "ms", "reached"),
+    [("NVIDIA H200", 20.5, True), ("NVIDIA H200", 20.6, False), ("NVIDIA H100 80GB HBM3", 20.0, None)],
+)
 def test_milliseconds_are_judged_on_an_h200_only(card: str, ms: float, reached: bool | None) -> None:
     goal = next(goal for goal in goals_of([contest(25_000, {}, ms)], card) if "20.5 ms" in goal["goal"])
     assert goal["reached"] is reached

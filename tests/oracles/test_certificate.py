@@ -21,8 +21,10 @@ PACKAGES = {
     "ctranslate2": ("ctranslate2",),
 }
 CHANGES: dict[str, dict[str, Any]] = {
-    "onnx": {}, "marian": {"attention_bias": True, "layer_norm_eps": 1e-5}, "ctranslate2": {},
-}  # fmt: skip
+    "onnx": {},
+    "marian": {"attention_bias": True, "layer_norm_eps": 1e-5},
+    "ctranslate2": {},
+}
 FORMATS = sorted(PACKAGES)
 LINES = sentences(12, seed=5)
 
@@ -107,9 +109,10 @@ def test_every_format_that_is_read_is_among_the_models() -> None:
 
 
 MODELS = [
-    name for format_name in ("ours", "marian-npz", "ctranslate2", "fairseq", "joeynmt") for name in
-    (format_name, f"{format_name}, words")
-] + ["marian"]  # fmt: skip
+    name
+    for format_name in ("ours", "marian-npz", "ctranslate2", "fairseq", "joeynmt")
+    for name in (format_name, f"{format_name}, words")
+] + ["marian"]
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -70,11 +70,17 @@ def their_translations(
     translator = ctranslate2.Translator(str(directory), compute_type="float32", intra_threads=1)
     return [
         translator.translate_batch(
-            [source], beam_size=beam, max_decoding_length=len(source) + most - 1, min_decoding_length=0,
-            length_penalty=alpha, disable_unk=True, suppress_sequences=[["<s>"]], patience=2,
+            [source],
+            beam_size=beam,
+            max_decoding_length=len(source) + most - 1,
+            min_decoding_length=0,
+            length_penalty=alpha,
+            disable_unk=True,
+            suppress_sequences=[["<s>"]],
+            patience=2,
         )[0].hypotheses[0]
         for source in sources
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("name", SHAPES)

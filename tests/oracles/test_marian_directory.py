@@ -14,14 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from against_torch import torch
-from marian_models import (
-    LINES,
-    TARGETS,
-    log_probabilities,
-    transformers,
-    translation,
-    write_directory,
-)
+from marian_models import LINES, TARGETS, log_probabilities, transformers, translation, write_directory
 from safetensors.numpy import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2
 
@@ -265,9 +258,13 @@ def test_the_written_directory_is_converted_by_ctranslate2(positions: Any, start
         search = SearchConfig(beam=1, max_extra_tokens=20)
         found = beam_search(ours, parts.tokenizer.encode_source([source]), search)[0][0]
         (translated,) = translator.translate_batch(
-            [pieces], beam_size=1, disable_unk=True, suppress_sequences=[["<s>"]] if start == "symbol" else [],
-            max_decoding_length=len(pieces) + 18, min_decoding_length=0,
-        )  # fmt: skip
+            [pieces],
+            beam_size=1,
+            disable_unk=True,
+            suppress_sequences=[["<s>"]] if start == "symbol" else [],
+            max_decoding_length=len(pieces) + 18,
+            min_decoding_length=0,
+        )
         assert translated.hypotheses[0] == [words[i] for i in found.ids]
 
 

@@ -180,9 +180,17 @@ def test_a_gradient_that_is_short_enough_is_left_alone_as_in_torch(dtype: str) -
 def torch_encoder_layer(layer: EncoderLayer, config: ModelConfig) -> Any:
     """PyTorch's encoder layer with our weights; attention biases that our layer has not are zero there."""
     twin = torch.nn.TransformerEncoderLayer(
-        config.d_model, config.n_heads, config.d_ff, dropout=0.0, activation="relu", batch_first=True, bias=True,
-        layer_norm_eps=config.layer_norm_eps, norm_first=config.norm == "pre", dtype=torch.float64,
-    )  # fmt: skip
+        config.d_model,
+        config.n_heads,
+        config.d_ff,
+        dropout=0.0,
+        activation="relu",
+        batch_first=True,
+        bias=True,
+        layer_norm_eps=config.layer_norm_eps,
+        norm_first=config.norm == "pre",
+        dtype=torch.float64,
+    )
     twin.load_state_dict({name: twin_of(value) for name, value in in_torchs_shape(layer, "value").items()})
     return twin
 

@@ -212,7 +212,7 @@ REFUSED = [
     ("fairseq", {"source_lang": "fr"}, r"dict.fr.txt: cannot be read as a file of the model \(No such"),
     ("joeynmt", {"model": {}}, "model.encoder.type = 'recurrent' is not supported; only 'transformer'"),
     ("joeynmt", {"data": {"special_symbols": {"bos_token": 3}}}, "special_symbols.bos_token, of type str; got 3"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("program", "changes", "message"), REFUSED)

@@ -18,10 +18,14 @@ def test_one_process_skips_and_counts_goes_back_and_at_last_gives_up(tmp_path: P
     seen = train_with_faults(SerialCommunicator(), corpus_in(tmp_path), "gradient nan")
     updates = [event.split(": parameters ") for event in seen["events"] if ": parameters " in event]
     assert [event for event in seen["events"] if ": parameters " not in event] == [
-        skipped(2, 1), skipped(5, 1), skipped(6, 2),
-        "going on from update 3, without 2 batches", "back to update 3",
-        skipped(9, 1), skipped(10, 2),
-    ]  # fmt: skip
+        skipped(2, 1),
+        skipped(5, 1),
+        skipped(6, 2),
+        "going on from update 3, without 2 batches",
+        "back to update 3",
+        skipped(9, 1),
+        skipped(10, 2),
+    ]
     assert [int(name.removeprefix("update ")) for name, _ in updates] == [1, 2, 3, 4, 5, 4, 5, 6, 7, 8, 9]
     values = [checksum for _, checksum in updates]
     unchanged = [updates[i][0] for i in range(1, len(values)) if values[i] == values[i - 1]]

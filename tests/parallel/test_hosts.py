@@ -143,6 +143,7 @@ def ranks_in(directory: Path) -> list[str]:
     lines = subprocess.run(["ps", "-ww", "-eo", "args"], check=True, capture_output=True, text=True).stdout.splitlines()
     launchers = ("mpirun", "prterun")
     return [
-        line for line in lines
+        line
+        for line in lines
         if str(directory) in line and str(PROGRAM) in line and not any(launcher in line for launcher in launchers)
-    ]  # fmt: skip
+    ]

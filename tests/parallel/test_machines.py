@@ -55,9 +55,10 @@ def test_no_ranks_wait_in_a_circle(nodes: list[list[int]]) -> None:
     left = {rank: list(send_receive_schedule(nodes, rank)) for rank in range(n_ranks_in(nodes))}
     while any(left.values()):
         met = [
-            rank for rank, of_rank in left.items()
+            rank
+            for rank, of_rank in left.items()
             if of_rank and left[of_rank[0].partner] and left[of_rank[0].partner][0].partner == rank
-        ]  # fmt: skip
+        ]
         assert met
         for rank in met:
             left[rank].pop(0)

@@ -17,16 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mpirun import (
-    IS_OPEN_MPI,
-    PROGRAM,
-    command_line,
-    environment,
-    needs_mpi,
-    run,
-    run_ranks,
-    start_ranks,
-)
+from mpirun import IS_OPEN_MPI, PROGRAM, command_line, environment, needs_mpi, run, run_ranks, start_ranks
 from summing_ranks import N_MICRO_BATCHES, N_SUMMED, NODE_GROUPS, summand
 from training_ranks import MODEL, TRAINING, corpus_in, parameters_of, train
 from waiting import TIME_LIMIT, wait_until
@@ -82,10 +73,15 @@ def test_a_rank_that_cannot_share_memory_makes_all_send_messages(reason: str, tm
 def test_every_rank_learns_the_same(tmp_path: Path) -> None:
     for rank, learnt in enumerate(run_ranks(3, "exchange_values", tmp_path)):
         assert learnt == {
-            "rank": rank, "size": 3, "local_size": 3, "sum": 4.5,
-            "any of one": True, "any of none": False, "broadcast": {"from": [0]},
+            "rank": rank,
+            "size": 3,
+            "local_size": 3,
+            "sum": 4.5,
+            "any of one": True,
+            "any of none": False,
+            "broadcast": {"from": [0]},
             "all": [[0], [1], [2]],
-        }  # fmt: skip
+        }
 
 
 @needs_mpi

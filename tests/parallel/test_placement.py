@@ -57,8 +57,11 @@ def test_a_line_a_machine_tells_its_ranks_and_gpus() -> None:
 
 def test_numbers_in_a_row_are_reported_by_their_ends() -> None:
     assert [numbered("rank", n) for n in ([4], [0, 1], [0, 1, 2], [0, 2, 3])] == [
-        "rank 4", "ranks 0, 1", "ranks 0 to 2", "ranks 0, 2, 3",
-    ]  # fmt: skip
+        "rank 4",
+        "ranks 0, 1",
+        "ranks 0 to 2",
+        "ranks 0, 2, 3",
+    ]
 
 
 class SecondOfThree(SerialCommunicator):

@@ -23,8 +23,8 @@ SIZES = st.integers(1, 70)
 POWERS_OF_TWO = st.integers(0, 6).map(lambda exponent: 2**exponent)
 
 CONFIG = ModelConfig(
-    vocabulary_size=17, n_layers=1, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=4, p_drop=0.2, p_drop_attention=0.1,
-)  # fmt: skip
+    vocabulary_size=17, n_layers=1, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=4, p_drop=0.2, p_drop_attention=0.1
+)
 
 
 @given(size=SIZES, n_micro_batches=POWERS_OF_TWO)
@@ -229,9 +229,4 @@ def test_an_error_in_one_micro_batch_is_raised_from_any_thread() -> None:
 def test_a_process_alone_is_the_first_and_only_one_and_has_the_machine_to_itself() -> None:
     world = SerialCommunicator()
     assert (world.rank, world.size, world.local_size) == (0, 1, 1)
-    assert (world.allreduce(2.5), world.any(True), world.any(False), world.bcast("x")) == (
-        2.5,
-        True,
-        False,
-        "x",
-    )
+    assert (world.allreduce(2.5), world.any(True), world.any(False), world.bcast("x")) == (2.5, True, False, "x")

@@ -42,9 +42,14 @@ def source_of(ufunc: Any, operation: Any) -> str:
     arguments = [kernel._ArgInfo(ARRAY, cupy.ndarray, dtype, 1, True, True) for dtype in dtypes]
     arguments.append(kernel._ArgInfo(INDEXER, object, None, 1, True, True))
     source = kernel._get_elementwise_kernel_code(
-        tuple(arguments), kernel._TypeMap(types), ufunc._params, "\n".join(body), f"cupy_{ufunc.name}",
-        ufunc._preamble, ufunc._loop_prep,
-    )  # fmt: skip
+        tuple(arguments),
+        kernel._TypeMap(types),
+        ufunc._params,
+        "\n".join(body),
+        f"cupy_{ufunc.name}",
+        ufunc._preamble,
+        ufunc._loop_prep,
+    )
     return re.sub(r"^\s*(const )?T &.*$", "", source, flags=re.MULTILINE)  # references of an ElementwiseKernel
 
 

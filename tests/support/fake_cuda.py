@@ -45,10 +45,13 @@ def _count() -> int:
 
 
 runtime = SimpleNamespace(
-    CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count, getDeviceProperties=lambda number: {"name": b"CPU"},
+    CUDARuntimeError=CUDARuntimeError,
+    getDeviceCount=_count,
+    getDeviceProperties=lambda number: {"name": b"CPU"},
     memGetInfo=lambda: (2 * 10**9, 8 * 10**9),
-    eventQuery=lambda pointer: 600 if pointer in NEVER_REACHED else 0, driverGetVersion=lambda: 13_000,
-)  # fmt: skip
+    eventQuery=lambda pointer: 600 if pointer in NEVER_REACHED else 0,
+    driverGetVersion=lambda: 13_000,
+)
 
 
 ALIGNMENT = 512  # bytes, of all that CuPy allocates

@@ -99,9 +99,7 @@ class NcclCommunicator:
         self._nccl.calls.append(("allReduce", count, kind, op, stream))
         assert address == to
         self._of_all(
-            ("allReduce", count, kind, op),
-            stream,
-            lambda: self.world.Allreduce(MPI.IN_PLACE, _at(to, count, kind)),
+            ("allReduce", count, kind, op), stream, lambda: self.world.Allreduce(MPI.IN_PLACE, _at(to, count, kind))
         )
 
     def _of_all(self, call: tuple[Any, ...], stream: int, move: Callable[[], None]) -> None:

@@ -69,9 +69,12 @@ def attention(q: Any, k: Any, v: Any, *, mask: AttentionMask, **no_dropout: Any)
 def fixed_order() -> Iterator[None]:
     """Within this context the model's products are computed by the functions above."""
     replaced: dict[Dispatch[Any], Any] = {
-        ops.linear: linear, ops.linear_relu: linear_relu, ops.linear_transposed: linear_transposed,
-        ops.attention: attention, ops.layer_norm: ops.layer_norm.reference,  # its kernel sums by products
-    }  # fmt: skip
+        ops.linear: linear,
+        ops.linear_relu: linear_relu,
+        ops.linear_transposed: linear_transposed,
+        ops.attention: attention,
+        ops.layer_norm: ops.layer_norm.reference,  # its kernel sums by products
+    }
     for operation, kernel in replaced.items():
         operation.kernel("cpu")(kernel)
     try:

@@ -48,7 +48,7 @@ MODELS: dict[str, tuple[Callable[[Path], object], str, list[str]]] = {
     "fairseq, words": (write_fairseq, "fairseq", [" ".join(WORDS), WORDS[1]]),
     "joeynmt": (lambda path: with_subwords(write_joeynmt, path), "joeynmt", LINES),
     "joeynmt, words": (write_joeynmt, "joeynmt", [" ".join(WORDS), WORDS[1]]),
-}  # fmt: skip
+}
 
 
 def write_model(name: str, directory: Path) -> tuple[str, list[str]]:

@@ -139,9 +139,13 @@ def read_tokenizer(directory: Path) -> None:
 
 def data_config(directory: Path) -> DataConfig:
     return DataConfig(
-        raw=directory, train_source=("t.en",), train_target=("t.de",), vocabulary_size=40, held_out=3,
+        raw=directory,
+        train_source=("t.en",),
+        train_target=("t.de",),
+        vocabulary_size=40,
+        held_out=3,
         directory=directory,
-    )  # fmt: skip
+    )
 
 
 def write_data(directory: Path) -> None:
@@ -234,10 +238,13 @@ def write_corpus(directory: Path) -> None:
 def read_corpus(directory: Path) -> None:
     corpus = FileCorpus.of(
         DataConfig(
-            raw=directory, train_source=("t.en",), train_target=("t.de.gz",), validation_source=("v.en.xz",),
+            raw=directory,
+            train_source=("t.en",),
+            train_target=("t.de.gz",),
+            validation_source=("v.en.xz",),
             validation_target=("v.de",),
         )
-    )  # fmt: skip
+    )
     assert len(list(corpus.train())) == corpus.surveys[directory / "t.en"].n_lines
     assert len(list(corpus.validation())) == corpus.surveys[directory / "v.de"].n_lines
 

@@ -33,9 +33,15 @@ from parallel.nccl import NcclTransport
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=1, d_k=32, d_v=32, p_drop=0.25)
 N_UPDATES = 5
 TRAINING = TrainingConfig(
-    max_updates=N_UPDATES, batch_tokens=96, n_micro_batches=8, clip_norm=2.0, warmup_steps=4, log_every=3,
-    checkpoint_every=100, precision="bfloat16",
-)  # fmt: skip
+    max_updates=N_UPDATES,
+    batch_tokens=96,
+    n_micro_batches=8,
+    clip_norm=2.0,
+    warmup_steps=4,
+    log_every=3,
+    checkpoint_every=100,
+    precision="bfloat16",
+)
 
 
 def pairs_in(directory: Path) -> Path:
@@ -108,9 +114,11 @@ def train_in_graphs(
     assert observer.step.n_graphs == 0, "graphs outlive the training"
     np.save(directory / f"parameters-{world.rank}.npy", to_host(model.parameters.values))
     return {
-        "losses": observer.losses, "graphs": observer.n_graphs, "launched": observer.n_launched,
+        "losses": observer.losses,
+        "graphs": observer.n_graphs,
+        "launched": observer.n_launched,
         "micro-batches": len(trainer.micro_batches),
-    }  # fmt: skip
+    }
 
 
 def sum_in_a_graph(world: Communicator, directory: Path, deviation: str) -> list[float]:

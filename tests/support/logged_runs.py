@@ -14,19 +14,34 @@ SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 
 def training_line(step: int, **changes: Any) -> dict[str, Any]:
     return {
-        "kind": "training", "time": 1.7e9 + step, "peak_memory": 5 * 10**8 + step, "step": step, "epoch": step // 20,
-        "loss": 10 / step, "learning_rate": step / 1_000, "gradient_norm": 1 + step / 7,
-        "target_tokens_per_second": 4_000.0 + step, "seconds": step / 4, "flops": step * 10**12,
-    } | changes  # fmt: skip
+        "kind": "training",
+        "time": 1.7e9 + step,
+        "peak_memory": 5 * 10**8 + step,
+        "step": step,
+        "epoch": step // 20,
+        "loss": 10 / step,
+        "learning_rate": step / 1_000,
+        "gradient_norm": 1 + step / 7,
+        "target_tokens_per_second": 4_000.0 + step,
+        "seconds": step / 4,
+        "flops": step * 10**12,
+    } | changes
 
 
 def validation_line(step: int, translations: Sequence[str] = (), **changes: Any) -> dict[str, Any]:
     pairs = zip(TEXT, translations, strict=False)
     return {
-        "kind": "validation", "time": 1.7e9 + step, "step": step, "loss": 8 / step, "perplexity": 3.25,
-        "bleu": step + 0.5, "signature": SIGNATURE, "best": True, "seconds": 0.5,
+        "kind": "validation",
+        "time": 1.7e9 + step,
+        "step": step,
+        "loss": 8 / step,
+        "perplexity": 3.25,
+        "bleu": step + 0.5,
+        "signature": SIGNATURE,
+        "best": True,
+        "seconds": 0.5,
         "samples": [{"source": s, "reference": r, "translation": t} for (s, r), t in pairs],
-    } | changes  # fmt: skip
+    } | changes
 
 
 LOG = [

@@ -36,9 +36,13 @@ def subwords(language: str, kind: str = "unigram") -> bytes:
     words = " ".join(LINES if language == "source" else TARGETS).split()
     text = [" ".join(draw.choice(words) + draw.choice(ENDINGS) for _ in range(6)) for _ in range(200)]
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(text), model_writer=model, model_type=kind, vocab_size=60, minloglevel=2,
+        sentence_iterator=iter(text),
+        model_writer=model,
+        model_type=kind,
+        vocab_size=60,
+        minloglevel=2,
         hard_vocab_limit=False,
-    )  # fmt: skip
+    )
     return model.getvalue()
 
 
@@ -64,7 +68,7 @@ def write_directory(
     """Write a MarianMT directory with random weights and return its model.
 
     ``lacking`` pieces of the subword models are left out of the vocabulary.
-    """  # fmt: skip
+    """
     models = [subwords(language, kind) for language in ("source", "target")]
     vocabularies = [ids_of(model) for model in models] if separate else [ids_of(*models, codes=codes)]
     for ids in vocabularies:
@@ -77,10 +81,15 @@ def write_directory(
             other = next(word for word, number in ids.items() if number == 2)
             ids["<pad>"], ids[other] = 2, ids["<pad>"]
     config = transformers.MarianConfig(
-        **SMALL | settings, vocab_size=len(vocabularies[0]), decoder_vocab_size=len(vocabularies[-1]),
-        pad_token_id=start, decoder_start_token_id=start, eos_token_id=0, forced_eos_token_id=0,
+        **SMALL | settings,
+        vocab_size=len(vocabularies[0]),
+        decoder_vocab_size=len(vocabularies[-1]),
+        pad_token_id=start,
+        decoder_start_token_id=start,
+        eos_token_id=0,
+        forced_eos_token_id=0,
         share_encoder_decoder_embeddings=not separate,
-    )  # fmt: skip
+    )
     torch.manual_seed(1)
     model = with_random_weights(transformers.MarianMTModel(config), start if zero_start else None)
     model.save_pretrained(path)
@@ -134,8 +143,14 @@ def translation(model: Any, source: list[int], *, beam: int, longest: int, never
     model.generation_config.forced_eos_token_id = None
     with torch.no_grad():
         ids = model.generate(
-            torch.tensor([[*source, 0]]), num_beams=beam, do_sample=False, max_new_tokens=longest, max_length=None,
-            early_stopping="never" if beam > 1 else False, length_penalty=1.0, bad_words_ids=[[i] for i in never],
+            torch.tensor([[*source, 0]]),
+            num_beams=beam,
+            do_sample=False,
+            max_new_tokens=longest,
+            max_length=None,
+            early_stopping="never" if beam > 1 else False,
+            length_penalty=1.0,
+            bad_words_ids=[[i] for i in never],
             logits_processor=[EndAtTheGreatestLength(longest)],
-        )[0].tolist()  # fmt: skip
+        )[0].tolist()
     return [i for i in ids[1:] if i != 0]

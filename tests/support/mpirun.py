@@ -23,9 +23,10 @@ SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SL
 
 # What Open MPI's mpirun must be told where tests run: as root perhaps, with more ranks than cores.
 OPEN_MPI = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-}  # fmt: skip
+}
 
 
 def find_mpirun() -> str | None:
@@ -53,9 +54,13 @@ def environment(**variables: str) -> dict[str, str]:
 def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
     """Run to the end; after TIME_LIMIT the whole process group is killed and the test fails."""
     process = subprocess.Popen(
-        command, env=environment(**variables), text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        command,
+        env=environment(**variables),
+        text=True,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     try:
         output, errors = process.communicate(timeout=TIME_LIMIT)
     except subprocess.TimeoutExpired:

@@ -33,15 +33,28 @@ def trained_parts(joint: bool = True, **changes: Any) -> Parts:
     lines = sentences(400, seed=1)
     pairs = [(line, translation(line)) for line in lines]
     tokenizer = Tokenizer.train(pairs, vocabulary_size=N_WORDS if joint else N_WORDS - 10, joint=joint)
-    config = ModelConfig.from_mapping({
-        "vocabulary_size": tokenizer.n_target_words, "source_vocabulary_size": tokenizer.n_source_words, "n_layers": 1,
-        "d_model": 32, "d_ff": 64, "n_heads": 2, "d_k": 16, "d_v": 16, "tied": "all" if joint else "target", **changes,
-    })  # fmt: skip
+    config = ModelConfig.from_mapping(
+        {
+            "vocabulary_size": tokenizer.n_target_words,
+            "source_vocabulary_size": tokenizer.n_source_words,
+            "n_layers": 1,
+            "d_model": 32,
+            "d_ff": 64,
+            "n_heads": 2,
+            "d_k": 16,
+            "d_v": 16,
+            "tied": "all" if joint else "target",
+            **changes,
+        }
+    )
     model = Transformer(config, seed=1)
     adam = Adam(model.parameters)
-    sources, targets = (encode(list(side)) for encode, side in zip(
-        (tokenizer.encode_source, tokenizer.encode_target), zip(*pairs, strict=True), strict=True
-    ))  # fmt: skip
+    sources, targets = (
+        encode(list(side))
+        for encode, side in zip(
+            (tokenizer.encode_source, tokenizer.encode_target), zip(*pairs, strict=True), strict=True
+        )
+    )
     with threadpool_limits(1, user_api="blas"):  # the arrays are too small to share out
         for step in range(1, N_UPDATES + 1):
             first = 40 * step % 400

@@ -45,8 +45,10 @@ def install(requirement: str) -> Path:
             complete = Path(name) / "complete"
             done = subprocess.run(
                 [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", complete, requirement],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             if done.returncode:
                 pytest.skip(f"{requirement} cannot be installed: {done.stderr.strip()[-300:]}")
             if not directory.exists():  # another worker may have been faster

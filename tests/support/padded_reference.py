@@ -68,9 +68,14 @@ class PaddedTransformer:
         self.config, self.weights = config, weights
         plain = ModelConfig()
         for option in (
-            "attention_bias", "softmax_bias", "layer_norm_eps", "first_position", "start", "activation",
+            "attention_bias",
+            "softmax_bias",
+            "layer_norm_eps",
+            "first_position",
+            "start",
+            "activation",
             "n_decoder_layers",
-        ):  # fmt: skip
+        ):
             assert getattr(config, option) == getattr(plain, option), f"{option} is none of the paper's"
 
     def log_probabilities(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], pad: int) -> Any:

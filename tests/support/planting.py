@@ -68,5 +68,7 @@ def planted(name: str, spoil: Spoil) -> Operation:
 
 def spoil_one(argument: int, spoil: Callable[[Any], Any]) -> Spoil:
     return lambda gradients, dy, *arguments: (
-        *gradients[:argument], spoil(gradients[argument]), *gradients[argument + 1 :]
-    )  # fmt: skip
+        *gradients[:argument],
+        spoil(gradients[argument]),
+        *gradients[argument + 1 :],
+    )

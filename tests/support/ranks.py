@@ -45,15 +45,39 @@ from parallel.launch import all_or_none, communicator
 PROGRAMS: dict[str, Callable[..., Any]] = {
     program.__name__: program
     for program in (
-        sum_summands, sum_rounded, round_what_is_not_float32, count_what_leaves, sum_by_the_library,
-        sum_in_fast_order, sum_on_gpus,
-        ask_whether_mpi_reads_gpus, sum_often, begin_with_values, share_no_memory, exchange_values, wait_at_barrier,
-        raise_on_one_rank, exit_on_one_rank, die_on_one_rank, freeze_one_rank, freeze_rank_0_at_work,
-        freeze_before_barrier, freeze_before_allocation, freeze_before_split,
-        wait_patiently, add_up_for_ever, disagree, return_nothing, train, train_and_report,
-        train_on_stand_in_for_gpu, train_with_faults, train_in_graphs, sum_in_a_graph,
+        sum_summands,
+        sum_rounded,
+        round_what_is_not_float32,
+        count_what_leaves,
+        sum_by_the_library,
+        sum_in_fast_order,
+        sum_on_gpus,
+        ask_whether_mpi_reads_gpus,
+        sum_often,
+        begin_with_values,
+        share_no_memory,
+        exchange_values,
+        wait_at_barrier,
+        raise_on_one_rank,
+        exit_on_one_rank,
+        die_on_one_rank,
+        freeze_one_rank,
+        freeze_rank_0_at_work,
+        freeze_before_barrier,
+        freeze_before_allocation,
+        freeze_before_split,
+        wait_patiently,
+        add_up_for_ever,
+        disagree,
+        return_nothing,
+        train,
+        train_and_report,
+        train_on_stand_in_for_gpu,
+        train_with_faults,
+        train_in_graphs,
+        sum_in_a_graph,
     )
-}  # fmt: skip
+}
 
 
 def run_as_rank(program: str, directory: str, *arguments: str) -> None:

@@ -166,10 +166,14 @@ class Fairseq(nn.Module):  # type: ignore[misc, name-defined]
     def settings(self) -> dict[str, Any]:
         shape = self.shape
         return {
-            "arch": "transformer_wmt_en_de", "encoder_attention_heads": shape.n_heads,
-            "decoder_attention_heads": shape.n_heads, "encoder_normalize_before": shape.pre,
-            "decoder_normalize_before": shape.pre, "activation_fn": shape.activation, "no_scale_embedding": False,
-        }  # fmt: skip
+            "arch": "transformer_wmt_en_de",
+            "encoder_attention_heads": shape.n_heads,
+            "decoder_attention_heads": shape.n_heads,
+            "encoder_normalize_before": shape.pre,
+            "decoder_normalize_before": shape.pre,
+            "activation_fn": shape.activation,
+            "no_scale_embedding": False,
+        }
 
 
 class Joey(nn.Module):  # type: ignore[misc, name-defined]

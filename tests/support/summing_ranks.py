@@ -157,10 +157,12 @@ def sum_on_gpus(
     array = sums.allreduce(cupy.asarray(summand(world.rank)))
     np.save(directory / f"{world.rank}.npy", array.get())
     return {
-        "gpu": placement.gpu, "said": chosen.description,
+        "gpu": placement.gpu,
+        "said": chosen.description,
         "calls": [call for call in fake_cuda.CALLS if call[0] not in COPIES],
-        "sum": hashlib.blake2b(array.get()).hexdigest(), "error": distance_of_sum(array.get(), world, order),
-    }  # fmt: skip
+        "sum": hashlib.blake2b(array.get()).hexdigest(),
+        "error": distance_of_sum(array.get(), world, order),
+    }
 
 
 def ranks_that_work(world: Communicator, order: SumOrder) -> range:

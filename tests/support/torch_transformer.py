@@ -157,9 +157,11 @@ class TorchTransformer:
 
     def feed_forward(self, name: str, x: Any) -> Any:
         activate = {
-            "relu": functional.relu, "swish": functional.silu, "gelu": functional.gelu,
+            "relu": functional.relu,
+            "swish": functional.silu,
+            "gelu": functional.gelu,
             "gelu_tanh": functools.partial(functional.gelu, approximate="tanh"),
-        }[self.config.activation]  # fmt: skip
+        }[self.config.activation]
         return self.linear(f"{name}.output", activate(self.linear(f"{name}.hidden", x)))
 
 

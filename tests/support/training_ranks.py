@@ -30,22 +30,34 @@ from parallel.agreement import checksum
 from parallel.communicator import Communicator, SentIn, SumOrder
 
 MODEL = ModelConfig(
-    vocabulary_size=23, n_layers=1, d_model=8, d_ff=16, n_heads=2, d_k=4, d_v=4, p_drop=0.1, p_drop_attention=0.1,
-)  # fmt: skip
+    vocabulary_size=23, n_layers=1, d_model=8, d_ff=16, n_heads=2, d_k=4, d_v=4, p_drop=0.1, p_drop_attention=0.1
+)
 TRAINING = TrainingConfig(
-    max_updates=6, batch_tokens=60, n_micro_batches=N_MICRO_BATCHES, warmup_steps=4, clip_norm=1.0,
-    log_every=2, checkpoint_every=3,
-)  # fmt: skip
+    max_updates=6,
+    batch_tokens=60,
+    n_micro_batches=N_MICRO_BATCHES,
+    warmup_steps=4,
+    clip_norm=1.0,
+    log_every=2,
+    checkpoint_every=3,
+)
 
 FAULTY_BATCHES = {(0, 1), (1, 0), (1, 1), (2, 2), (2, 3)}  # by epoch and place: one alone, two in a row, and two again
 SPOILT_PARAMETER = "decoder.layers.0.source_attention.value.weight"  # another rank adds it up
 
 
 def train(
-    world: Communicator, directory: Path, n_updates: str, n_threads: str,
-    device: Device = "cpu", way: str = "", deviant: str = "", order: SumOrder = "exact", precision: str = "float32",
+    world: Communicator,
+    directory: Path,
+    n_updates: str,
+    n_threads: str,
+    device: Device = "cpu",
+    way: str = "",
+    deviant: str = "",
+    order: SumOrder = "exact",
+    precision: str = "float32",
     sent_in: SentIn = "float32",
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Train up to an update, going on from the last checkpoint, and save every rank's own parameters.
 
     A ``deviant`` rank has another parameter than the others after every update; for that, each must have its own.

@@ -33,8 +33,19 @@ def adam_update_in_c(
     if not scale > 0:
         return
     _adam_step(
-        values, gradients, m, v, len(values), float(scale), float(scalars[1]), float(scalars[2]),
-        beta1, 1 - beta1, beta2, 1 - beta2, eps,
-    )  # fmt: skip
+        values,
+        gradients,
+        m,
+        v,
+        len(values),
+        float(scale),
+        float(scalars[1]),
+        float(scalars[2]),
+        beta1,
+        1 - beta1,
+        beta2,
+        1 - beta2,
+        eps,
+    )
     if low_precision is not None:
         low_precision[...] = values

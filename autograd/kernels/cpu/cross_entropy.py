@@ -44,9 +44,14 @@ def linear_cross_entropy_in_place(
     n_rows, n_classes = checked_shape(z, targets)
     share, target_mass = smoothed_masses(smoothing, over, impossible, n_classes)
     loss = _cross_entropy_rows(
-        z, np.ascontiguousarray(targets, np.int64), n_rows, n_classes, share, target_mass - share,
+        z,
+        np.ascontiguousarray(targets, np.int64),
+        n_rows,
+        n_classes,
+        share,
+        target_mass - share,
         -1 if impossible is None else impossible,
-    )  # fmt: skip
+    )
     dlogits = z
 
     def backward(dy: Array) -> tuple[Array | PendingGradient | None, ...]:

@@ -39,9 +39,18 @@ def normalised(
         dx, sums = np.empty_like(x_hat), np.zeros((4, width), np.float32)
         dy = dx if kept is None else np.empty_like(x_hat)
         _backward(
-            np.ascontiguousarray(dout, np.float32), x_hat, inverse_std, gain, kept, scale, dx,
-            None if kept is None else dy, sums, n_rows, width,
-        )  # fmt: skip
+            np.ascontiguousarray(dout, np.float32),
+            x_hat,
+            inverse_std,
+            gain,
+            kept,
+            scale,
+            dx,
+            None if kept is None else dy,
+            sums,
+            n_rows,
+            width,
+        )
         dgain, dbias = sums[:2]
         return (dx, dy, dgain, dbias) if has_y else (dx, dgain, dbias)
 

@@ -97,9 +97,18 @@ def _packed_product(x: Array, weight: PackedWeight, bias: Array | None, *, relu:
     (n_rows, n_terms), n_columns = x.shape, weight.shape[1]
     y = np.empty((n_rows, n_columns), np.float32)
     _linear_packed(
-        np.ascontiguousarray(x, np.float32), weight.panels, weight.words, weight.scales, bias, y,
-        n_rows, n_terms, n_columns, relu, n_product_threads(),
-    )  # fmt: skip
+        np.ascontiguousarray(x, np.float32),
+        weight.panels,
+        weight.words,
+        weight.scales,
+        bias,
+        y,
+        n_rows,
+        n_terms,
+        n_columns,
+        relu,
+        n_product_threads(),
+    )
     return y
 
 

@@ -31,8 +31,24 @@ def linear_top_k_in_c(
     greatest, total = np.empty((2, -(-n_columns // CHUNK), n_rows), np.float32)
     log_p, columns = np.empty((n_rows, n)), np.empty((n_rows, n), np.int64)
     _linear_top_k(
-        np.ascontiguousarray(x, np.float32), weight.panels, weight.words, weight.scales, bias,
-        mask, n_columns if len(mask) > 1 else 0, values, part_columns, greatest, total, log_p, columns,
-        n_rows, n_terms, n_columns, n, n_parts, n_threads,
-    )  # fmt: skip
+        np.ascontiguousarray(x, np.float32),
+        weight.panels,
+        weight.words,
+        weight.scales,
+        bias,
+        mask,
+        n_columns if len(mask) > 1 else 0,
+        values,
+        part_columns,
+        greatest,
+        total,
+        log_p,
+        columns,
+        n_rows,
+        n_terms,
+        n_columns,
+        n,
+        n_parts,
+        n_threads,
+    )
     return log_p, columns

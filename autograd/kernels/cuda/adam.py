@@ -15,9 +15,15 @@ ELEMENTS_OF_A_THREAD = 4
 
 
 def _is_supported(
-    values: Array, gradients: Array, m: Array, v: Array, low_precision: Array | None, scalars: Array, scale: Array,
+    values: Array,
+    gradients: Array,
+    m: Array,
+    v: Array,
+    low_precision: Array | None,
+    scalars: Array,
+    scale: Array,
     **static: float,
-) -> bool:  # fmt: skip
+) -> bool:
     are_float32 = all(x.dtype == np.float32 for x in (values, gradients, m, v))
     return (
         are_float32
@@ -45,6 +51,17 @@ def adam_update_in_one_pass(
     constants = (np.float32(x) for x in (beta1, beta2, 1 - beta1, 1 - beta2, eps))
     if n:
         launch(
-            SOURCE, KERNEL, -(-n // (THREADS * ELEMENTS_OF_A_THREAD)), THREADS,
-            values, gradients, m, v, low_precision, np.int64(n), scalars, scale, *constants,
-        )  # fmt: skip
+            SOURCE,
+            KERNEL,
+            -(-n // (THREADS * ELEMENTS_OF_A_THREAD)),
+            THREADS,
+            values,
+            gradients,
+            m,
+            v,
+            low_precision,
+            np.int64(n),
+            scalars,
+            scale,
+            *constants,
+        )

@@ -56,9 +56,12 @@ def _dropout_arguments(tiles: Tiles, rate: float, stream_id: StreamId | None) ->
     """Return the last arguments of every kernel, which a kernel without dropout ignores."""
     threshold, scale = threshold_and_scale(rate)
     return (
-        *numbers_of(stream_id or StreamId(0, 0)), tiles.weight_rows, tiles.weights_of_head, np.int32(threshold),
+        *numbers_of(stream_id or StreamId(0, 0)),
+        tiles.weight_rows,
+        tiles.weights_of_head,
+        np.int32(threshold),
         np.float32(scale),
-    )  # fmt: skip
+    )
 
 
 @attention.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
@@ -80,9 +83,15 @@ def attention_in_tiles(
     def run(pass_name: str, blocks: Array, *arrays: Array) -> None:
         if len(blocks):
             launch(
-                SOURCE, kernel_name(pass_name, width, drops), len(blocks) * n_heads, THREADS, *arrays,
-                np.int32(n_heads), np.float32(1 / math.sqrt(width)), *dropout,
-            )  # fmt: skip
+                SOURCE,
+                kernel_name(pass_name, width, drops),
+                len(blocks) * n_heads,
+                THREADS,
+                *arrays,
+                np.int32(n_heads),
+                np.float32(1 / math.sqrt(width)),
+                *dropout,
+            )
 
     for blocks in (tiles.short, tiles.long_queries):
         run("forward", blocks, q, k, v, blocks, tiles.ranges, y, log_normalisers)

@@ -54,10 +54,18 @@ def linear_cross_entropy_in_place(
     losses = xp.empty(n_rows, np.float32)
     if n_rows:
         launch(
-            SOURCE, kernel_name(x.dtype), n_rows, THREADS, logits, xp.ascontiguousarray(targets), losses,
-            np.int64(n_words), np.float32(share), np.float32(target_mass - share),
+            SOURCE,
+            kernel_name(x.dtype),
+            n_rows,
+            THREADS,
+            logits,
+            xp.ascontiguousarray(targets),
+            losses,
+            np.int64(n_words),
+            np.float32(share),
+            np.float32(target_mass - share),
             np.int32(-1 if impossible is None else impossible),
-        )  # fmt: skip
+        )
 
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
         dx, dweight = _scaled(multiplied(logits, weight), dy), PendingProduct(logits.T, _scaled(x, dy))

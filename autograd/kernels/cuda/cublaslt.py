@@ -94,9 +94,12 @@ class Heuristic(ctypes.Structure):
     """An algorithm that the library proposes, with the workspace that it needs."""
 
     _fields_ = (
-        ("algorithm", Algorithm), ("workspace", c_size_t), ("status", ctypes.c_int), ("waves", c_float),
+        ("algorithm", Algorithm),
+        ("workspace", c_size_t),
+        ("status", ctypes.c_int),
+        ("waves", c_float),
         ("reserved", ctypes.c_int * 4),
-    )  # fmt: skip
+    )
 
 
 class Operands(NamedTuple):
@@ -202,9 +205,15 @@ class Product:
         with self._lock:
             self._point_to(operands)
             self._run(
-                "MatmulAlgoGetHeuristic", self.handle, self._operation, *self._layouts, preference, count, found,
+                "MatmulAlgoGetHeuristic",
+                self.handle,
+                self._operation,
+                *self._layouts,
+                preference,
+                count,
+                found,
                 byref(n_found),
-            )  # fmt: skip
+            )
         return [proposal.algorithm for proposal in found[: n_found.value] if not proposal.status]
 
     def accepts(self, algorithm: Algorithm, operands: Operands) -> bool:
@@ -228,10 +237,24 @@ class Product:
         with self._lock:
             self._point_to(operands)
             self._run(
-                "Matmul", self.handle, self._operation, byref(one), operands.right, self._a, operands.left, self._b,
-                byref(beta), operands.out, self._d, operands.out if out is None else out, self._d, byref(algorithm),
-                workspace, WORKSPACE, stream,
-            )  # fmt: skip
+                "Matmul",
+                self.handle,
+                self._operation,
+                byref(one),
+                operands.right,
+                self._a,
+                operands.left,
+                self._b,
+                byref(beta),
+                operands.out,
+                self._d,
+                operands.out if out is None else out,
+                self._d,
+                byref(algorithm),
+                workspace,
+                WORKSPACE,
+                stream,
+            )
 
     @property
     def _layouts(self) -> tuple[c_void_p, ...]:

@@ -45,9 +45,14 @@ def random_words_by_blocks(like: Array, *, stream_id: StreamId, count: int) -> A
     words = namespace(like).empty(count, np.uint64)
     if count:
         launch(
-            SOURCE, WORDS, -(-count // (THREADS * WORDS_OF_A_THREAD)), THREADS,
-            words, np.int64(count), *numbers_of(stream_id),
-        )  # fmt: skip
+            SOURCE,
+            WORDS,
+            -(-count // (THREADS * WORDS_OF_A_THREAD)),
+            THREADS,
+            words,
+            np.int64(count),
+            *numbers_of(stream_id),
+        )
     return words
 
 
@@ -70,9 +75,17 @@ def dropout_in_one_pass(x: Array, *, rate: float, stream_id: StreamId) -> tuple[
         out = namespace(mask).empty_like(values)
         if n_blocks:
             launch(
-                SOURCE, kernel_name(direction, dtype), n_blocks, THREADS,
-                values, out, mask, np.int64(values.size), np.float32(scale), *drawing,
-            )  # fmt: skip
+                SOURCE,
+                kernel_name(direction, dtype),
+                n_blocks,
+                THREADS,
+                values,
+                out,
+                mask,
+                np.int64(values.size),
+                np.float32(scale),
+                *drawing,
+            )
         return out
 
     y = masked("forward", x, *numbers_of(stream_id), np.int32(threshold))

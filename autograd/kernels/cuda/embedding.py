@@ -70,10 +70,23 @@ def embedding_with_positions_in_one_pass(
         kept = xp.empty((n_warps, ELEMENTS_OF_A_WARP // 8), np.uint8)
     if n_warps:
         launch(
-            SOURCE, kernel_name("embed", table.dtype), -(-n_warps // WARPS), THREADS,
-            table, ids, encodings, positions, y, kept, np.int64(y.size), np.int32(table.shape[1]), np.float32(scale),
-            *numbers_of(stream_id or StreamId(0, 0)), np.int32(threshold), np.float32(scale_of_kept),
-        )  # fmt: skip
+            SOURCE,
+            kernel_name("embed", table.dtype),
+            -(-n_warps // WARPS),
+            THREADS,
+            table,
+            ids,
+            encodings,
+            positions,
+            y,
+            kept,
+            np.int64(y.size),
+            np.int32(table.shape[1]),
+            np.float32(scale),
+            *numbers_of(stream_id or StreamId(0, 0)),
+            np.int32(threshold),
+            np.float32(scale_of_kept),
+        )
 
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
         dtable = RowsToAdd(table, ids, order, dy, kept, scale * scale_of_kept)
@@ -106,11 +119,30 @@ class RowsToAdd(PendingGradient):
         sums = xp.empty((-(-n // PIECE), 2, width), np.float32)
         if n:
             launch(
-                SOURCE, kernel_name("add_rows", self.rows.dtype), -(-n // WARPS), THREADS,
-                self.rows, self.kept, self.ids, order, out, sums, np.int32(n), np.int32(width), np.float32(self.scale),
-            )  # fmt: skip
+                SOURCE,
+                kernel_name("add_rows", self.rows.dtype),
+                -(-n // WARPS),
+                THREADS,
+                self.rows,
+                self.kept,
+                self.ids,
+                order,
+                out,
+                sums,
+                np.int32(n),
+                np.int32(width),
+                np.float32(self.scale),
+            )
         if n > PIECE:
             launch(
-                SOURCE, SUMS, -(-n // (WARPS * PIECE)), THREADS,
-                sums, self.ids, order, out, np.int32(n), np.int32(width),
-            )  # fmt: skip
+                SOURCE,
+                SUMS,
+                -(-n // (WARPS * PIECE)),
+                THREADS,
+                sums,
+                self.ids,
+                order,
+                out,
+                np.int32(n),
+                np.int32(width),
+            )

@@ -113,9 +113,20 @@ def _normalised(
     y, statistics = xp.empty(shape, dtype), xp.empty((n_rows, 2), np.float32)
     if n_rows:
         launch(
-            SOURCE, forward_kernel, n_blocks, THREADS,
-            *terms, gain, bias, y, statistics, np.int64(n_rows), np.float32(eps), *mask_arguments, *drawing,
-        )  # fmt: skip
+            SOURCE,
+            forward_kernel,
+            n_blocks,
+            THREADS,
+            *terms,
+            gain,
+            bias,
+            y,
+            statistics,
+            np.int64(n_rows),
+            np.float32(eps),
+            *mask_arguments,
+            *drawing,
+        )
 
     def backward(dy: Array) -> tuple[Array, ...]:
         dy = xp.ascontiguousarray(dy, dtype=dtype)
@@ -123,9 +134,19 @@ def _normalised(
         parameter_sums = xp.empty((n_sums, 2, width), np.float32)
         if n_rows:
             launch(
-                SOURCE, backward_kernel, n_sums, THREADS,
-                dy, *terms, gain, statistics, *gradients, parameter_sums, np.int64(n_rows), *mask_arguments,
-            )  # fmt: skip
+                SOURCE,
+                backward_kernel,
+                n_sums,
+                THREADS,
+                dy,
+                *terms,
+                gain,
+                statistics,
+                *gradients,
+                parameter_sums,
+                np.int64(n_rows),
+                *mask_arguments,
+            )
         dgain, dbias = sum_of_rows(parameter_sums.reshape(n_sums, 2 * width)).reshape(2, width)
         return *gradients, dgain, dbias
 

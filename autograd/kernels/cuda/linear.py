@@ -120,7 +120,15 @@ def _launch(pass_name: str, rows: Array, *others: Array, chunk: int = CHUNK) -> 
     n_blocks = len(sums) * -(-width // COLUMNS)
     if n_blocks:
         launch(
-            SOURCE, kernel_name(pass_name, rows.dtype), n_blocks, THREADS, rows, *others, sums,
-            np.int64(n_rows), np.int32(width), np.int32(chunk),
-        )  # fmt: skip
+            SOURCE,
+            kernel_name(pass_name, rows.dtype),
+            n_blocks,
+            THREADS,
+            rows,
+            *others,
+            sums,
+            np.int64(n_rows),
+            np.int32(width),
+            np.int32(chunk),
+        )
     return sums

@@ -60,12 +60,15 @@ def compile_source(name: str, architecture: str) -> Program:
     options = [option.encode() for option in (f"--gpu-architecture={architecture}", *_OPTIONS)]
     _check(
         nvrtc.nvrtcCreateProgram(
-            ctypes.byref(program), (SOURCES / name).read_bytes(), name.encode(), len(_HEADERS),
+            ctypes.byref(program),
+            (SOURCES / name).read_bytes(),
+            name.encode(),
+            len(_HEADERS),
             (ctypes.c_char_p * len(_HEADERS))(*contents),
             (ctypes.c_char_p * len(_HEADERS))(*(header.encode() for header in _HEADERS)),
         ),
         name,
-    )  # fmt: skip
+    )
     try:
         code = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         log = _bytes_of(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).rstrip(b"\0").decode()

@@ -67,9 +67,13 @@ def product(
     matrices = matrix_of(left), matrix_of(right), matrix_of(out)
     bias_step = bias.shape[-1] if bias is not None and bias.ndim == 2 else 0
     problem = Problem(
-        *matrices, epilogue, add, alignment(operands.bias | bias_step * out.itemsize), bias_step,
+        *matrices,
+        epilogue,
+        add,
+        alignment(operands.bias | bias_step * out.itemsize),
+        bias_step,
         n_products=len(out) if out.ndim == 3 else 1,
-    )  # fmt: skip
+    )
     prepared = _prepared(problem, device)
     workspace = _workspace(device, stream.ptr).data.ptr
     if prepared.algorithm is None:

@@ -25,7 +25,5 @@ def top_in_one_block(x: Array, *, n: int) -> tuple[Array, Array]:
     values, columns = xp.empty((n_rows, n), x.dtype), xp.empty((n_rows, n), np.int64)
     if n_rows and n:
         n_threads = min(MOST_THREADS, -(-width // 32) * 32)
-        launch(
-            SOURCE, KERNELS[str(x.dtype)], n_rows, n_threads, x, values, columns, np.int64(width), np.int32(n)
-        )  # fmt: skip
+        launch(SOURCE, KERNELS[str(x.dtype)], n_rows, n_threads, x, values, columns, np.int64(width), np.int32(n))
     return values, columns

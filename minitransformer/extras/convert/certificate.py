@@ -241,12 +241,17 @@ class MarianSide:
         """Implement ``OtherSide``."""
         input_ids, ids = self._inputs(tokens), self._target.foreign_ids
         found = self._model.generate(
-            input_ids=input_ids, attention_mask=input_ids.new_ones(input_ids.shape), do_sample=False,
-            num_beams=config.beam, length_penalty=config.alpha if config.beam > 1 else None,
+            input_ids=input_ids,
+            attention_mask=input_ids.new_ones(input_ids.shape),
+            do_sample=False,
+            num_beams=config.beam,
+            length_penalty=config.alpha if config.beam > 1 else None,
             early_stopping="never" if config.beam > 1 else None,
-            max_new_tokens=len(tokens) + config.max_extra_tokens, max_length=None, renormalize_logits=False,
+            max_new_tokens=len(tokens) + config.max_extra_tokens,
+            max_length=None,
+            renormalize_logits=False,
             bad_words_ids=[[i] for i in {ids[UNKNOWN], ids[START], self._model.config.pad_token_id}],
-        )  # fmt: skip
+        )
         ours = self._target.ids_of_foreign
         return _before_end([ours.get(i, UNKNOWN) for i in found[0, 1:].tolist()])
 

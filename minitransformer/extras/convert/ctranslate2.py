@@ -101,9 +101,7 @@ def read_ctranslate2(directory: Path, source_spm: Path | None = None, target_spm
     weights = embeddings(source, target, _tables(variables, config.d_model, source, target), bias)
     start: Start = "end" if settings.symbols.first == settings.symbols.end else "symbol"
     config = replace(
-        config,
-        **vocabulary_settings(source, target, weights),
-        start="zero" if settings.starts_from_zero else start,
+        config, **vocabulary_settings(source, target, weights), start="zero" if settings.starts_from_zero else start
     )
     config, weights = _read_positions(file, variables, config, weights | read_layers(variables, config))
     variables.require_none_left()
@@ -137,7 +135,11 @@ def _layers_config(path: Path, file: ModelFile, variables: Variables, settings: 
     return ModelConfig(
         n_layers=n_layers,
         n_decoder_layers=n_decoder_layers if n_decoder_layers != n_layers else None,
-        d_model=d_model, d_ff=d_ff, n_heads=n_heads, d_k=d_head, d_v=d_head,
+        d_model=d_model,
+        d_ff=d_ff,
+        n_heads=n_heads,
+        d_k=d_head,
+        d_v=d_head,
         activation=looked_up(str(path), "activation", activation, ACTIVATIONS),
         norm=norm,
         layer_norm_eps=settings.layer_norm_eps,
@@ -145,7 +147,7 @@ def _layers_config(path: Path, file: ModelFile, variables: Variables, settings: 
         source_end=settings.source_end,
         normalisation="length",
         alpha=1.0,
-    )  # fmt: skip
+    )
 
 
 def _depth(path: Path, variables: Variables, stack: str) -> int:

@@ -62,8 +62,10 @@ def _sinusoids(config: ModelConfig, weights: Mapping[str, Array]) -> StoredTable
 
 
 STORED_TABLES: dict[str, Callable[[ModelConfig, Mapping[str, Array]], StoredTables]] = {  # for each layout of positions
-    "interleaved": _sinusoids, "halves": _sinusoids, "learned": _learned_tables,
-}  # fmt: skip
+    "interleaved": _sinusoids,
+    "halves": _sinusoids,
+    "learned": _learned_tables,
+}
 
 
 _CHOICES: Mapping[str, Mapping[Any, Any]] = {

@@ -25,9 +25,11 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "swish": "swish", "gelu": "gelu", "gelu_accurate": "gelu_tanh", "gelu_fast": "gelu_tanh",
 }  # fmt: skip
 _ALLOWED = {  # settings that the weights do not show, and the values with which fairseq computes what we do
-    "no_token_positional_embeddings": False, "no_scale_embedding": False, "cross_self_attention": False,
+    "no_token_positional_embeddings": False,
+    "no_scale_embedding": False,
+    "cross_self_attention": False,
     "lang_tok_replacing_bos_eos": False,
-}  # fmt: skip
+}
 _IGNORED = r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))"  # no trained values
 _STACKS = (("source", "encoder"), ("target", "decoder"))
 _OLD_NORM = re.compile(r"((encoder|decoder)\.layers\.\d+)\.layer_norms\.(\d)\.(weight|bias)")

@@ -82,16 +82,10 @@ FORMATS: dict[str, Format] = {
         read_marian_npz,
     ),
     "fairseq": Format(
-        "model.safetensors, args.json and dict.txt or dict.LANGUAGE.txt",
-        is_fairseq,
-        read_fairseq,
-        has_tokenizer=False,
+        "model.safetensors, args.json and dict.txt or dict.LANGUAGE.txt", is_fairseq, read_fairseq, has_tokenizer=False
     ),
     "joeynmt": Format(
-        "model.safetensors, config.json, src_vocab.txt and trg_vocab.txt",
-        is_joeynmt,
-        read_joeynmt,
-        has_tokenizer=False,
+        "model.safetensors, config.json, src_vocab.txt and trg_vocab.txt", is_joeynmt, read_joeynmt, has_tokenizer=False
     ),
     "onnx": Format(
         "encoder.onnx and decoder_step.onnx", lambda path: (path / "encoder.onnx").exists(), write=_write_onnx

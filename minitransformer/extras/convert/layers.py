@@ -91,8 +91,10 @@ def recognise_sinusoids(table: Array, stored_type: str) -> Sinusoids | None:
     if d_model % 2:
         return None
     candidates: tuple[tuple[PositionLayout, bool], ...] = (
-        ("interleaved", False), ("halves", False), ("interleaved", True),
-    )  # fmt: skip
+        ("interleaved", False),
+        ("halves", False),
+        ("interleaved", True),
+    )
     for layout, is_sorted in candidates:
         expected = sinusoids(n + _MOST_FIRST_POSITIONS, d_model, layout)
         if is_sorted:

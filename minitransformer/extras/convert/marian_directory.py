@@ -60,8 +60,11 @@ PREFIX = "model."  # of the names of all arrays in the layers
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 UNKNOWN_WORD, START_WORD = "<unk>", "<s>"
 EMBEDDINGS = (  # older versions store all of them, though they are one matrix
-    "model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight",
-)  # fmt: skip
+    "model.shared.weight",
+    "model.encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+    "lm_head.weight",
+)
 _COPIES = "|".join(EMBEDDINGS)
 EPSILON = 1e-5  # of layer norm, PyTorch's default
 FLOAT16_ERROR = 1e-3  # of a sine that is stored in float16
@@ -405,9 +408,7 @@ def _settings(config: ModelConfig, choices: dict[str, Any], storage: str, paddin
 
 def _symbols(padding: int) -> dict[str, int]:
     """Return the ids of the symbols in MarianMT."""
-    return {
-        "eos_token_id": 0, "forced_eos_token_id": 0, "pad_token_id": padding, "decoder_start_token_id": padding,
-    }  # fmt: skip
+    return {"eos_token_id": 0, "forced_eos_token_id": 0, "pad_token_id": padding, "decoder_start_token_id": padding}
 
 
 def _generation(config: ModelConfig, padding: int, start: int) -> dict[str, Any]:

@@ -243,10 +243,16 @@ def _configuration(settings: SettingsFile, decoder: SettingsFile, depths: tuple[
         settings.of(name, int) for name in ("dim-emb", "transformer-dim-ffn", "transformer-heads")
     )
     return {
-        **layer_sizes(settings.path, d_model, d_ff, n_heads, depths), "activation": activation, "norm": norm,
-        "positions": "halves", "start": "zero", "attention_bias": True, "label_smoothing_over": "V",
-        "normalisation": "length", "alpha": decoder.of("normalize", float, 0.0),
-    }  # fmt: skip
+        **layer_sizes(settings.path, d_model, d_ff, n_heads, depths),
+        "activation": activation,
+        "norm": norm,
+        "positions": "halves",
+        "start": "zero",
+        "attention_bias": True,
+        "label_smoothing_over": "V",
+        "normalisation": "length",
+        "alpha": decoder.of("normalize", float, 0.0),
+    }
 
 
 def _layers(arrays: WeightsFile, depths: tuple[int, int], norm: str, is_gelu: bool) -> Iterator[tuple[str, Array]]:

@@ -160,8 +160,10 @@ def _learned_positions(g: GraphBuilder, config: ModelConfig, side: str) -> Value
 
 
 _POSITION_TABLES: dict[str, Callable[[GraphBuilder, ModelConfig, str], Value]] = {  # row i encodes the i-th token
-    "interleaved": _sinusoids, "halves": _sinusoids, "learned": _learned_positions,
-}  # fmt: skip
+    "interleaved": _sinusoids,
+    "halves": _sinusoids,
+    "learned": _learned_positions,
+}
 
 
 def linear(g: GraphBuilder, name: str, x: Value) -> Value:

@@ -41,10 +41,13 @@ class ConversionError(UserError):
 
 _TRAINING_ONLY = ("label_smoothing_over",)  # choices that change no output of a trained model
 OUR_CHOICES = {  # model.json has the word of each choice
-    "positions": ("interleaved", "halves", "learned"), "norm": ("post", "pre"), "tied": ("all", "target", "none"),
-    "start": ("symbol", "zero", "end"), "normalisation": ("gnmt", "length"),
+    "positions": ("interleaved", "halves", "learned"),
+    "norm": ("post", "pre"),
+    "tied": ("all", "target", "none"),
+    "start": ("symbol", "zero", "end"),
+    "normalisation": ("gnmt", "length"),
     "activation": ("relu", "swish", "gelu", "gelu_tanh"),
-}  # fmt: skip
+}
 SEARCH_ONLY: dict[str, Mapping[Any, Any]] = {
     "normalisation": dict.fromkeys(OUR_CHOICES["normalisation"])
 }  # formats without this setting lack nothing

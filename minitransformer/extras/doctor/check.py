@@ -29,12 +29,7 @@ from minitransformer.model.files import WEIGHTS_FILE
 from minitransformer.model.symbols import START
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
-from minitransformer.system.files import (
-    CheckpointError,
-    make_directory,
-    read_arrays,
-    read_json,
-)
+from minitransformer.system.files import CheckpointError, make_directory, read_arrays, read_json
 from minitransformer.system.records import read_record
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import OPTIMIZER_FILE, checkpoint_path

@@ -195,7 +195,12 @@ class _Run:
         for file in self.files[1:]:
             alignments = {"n_bytes": file.n_bytes, "checksum": file.checksum}
         progress = Progress(
-            self.n_lines, self.output.n_bytes, alignments, self.read.hexdigest(), self.output.checksum,
-            self._made_with(self.n_lines), self.done,
-        )  # fmt: skip
+            self.n_lines,
+            self.output.n_bytes,
+            alignments,
+            self.read.hexdigest(),
+            self.output.checksum,
+            self._made_with(self.n_lines),
+            self.done,
+        )
         write_text(progress_file(self.path), json.dumps(asdict(progress), indent=2) + "\n")

@@ -103,13 +103,11 @@ def _claim(text: str, *rows: str) -> Claim:
 CLAIMS = (
     _claim("(A) with 1 or 32 heads models are worse than with 8", "A-h1", "A-h32"),
     _claim("(B) smaller d_k is worse", "B-dk16", "B-dk32"),
-    Claim(
-        "(C) bigger models are better", ("C-n2", "C-n4", "C-n8", "C-d256", "C-d1024", "C-ff1024", "C-ff4096"), ()
-    ),
+    Claim("(C) bigger models are better", ("C-n2", "C-n4", "C-n8", "C-d256", "C-d1024", "C-ff1024", "C-ff4096"), ()),
     _claim("(D) dropout helps", "D-drop0"),
     Claim("(D) label smoothing hurts perplexity and improves BLEU", ("D-ls0", "D-ls2"), ("D-ls0",)),
     _claim("(E) learned positions do nearly the same as sinusoids", "E"),
-)  # fmt: skip
+)
 
 
 def printed_difference(row: str, measure: str) -> float:

@@ -171,16 +171,23 @@ class Experiment:
         updates = self.budget * (BIG_UPDATES if row == "big" else 1)
         training = dataclasses.replace(
             self.template.training,
-            seed=seed, schedule="paper", max_updates=updates,
+            seed=seed,
+            schedule="paper",
+            max_updates=updates,
             warmup_steps=min(self.template.training.warmup_steps, updates // 3),
-            validate_every=updates, checkpoint_every=updates // (4 * AVERAGED),
-            keep_checkpoints=AVERAGED, average_checkpoints=AVERAGED,
-        )  # fmt: skip
+            validate_every=updates,
+            checkpoint_every=updates // (4 * AVERAGED),
+            keep_checkpoints=AVERAGED,
+            average_checkpoints=AVERAGED,
+        )
         data_directory = self.template.data.directory or self.directory / "data"
         return dataclasses.replace(
-            self.template, run=self.directory / f"{row}-seed-{seed}", model=self.scale.of(row), training=training,
+            self.template,
+            run=self.directory / f"{row}-seed-{seed}",
+            model=self.scale.of(row),
+            training=training,
             data=dataclasses.replace(self.template.data, directory=data_directory),
-        )  # fmt: skip
+        )
 
     def result(self, row: str, seed: int) -> Result | None:
         """Return the result of a cell whose training is finished; None for other cells.

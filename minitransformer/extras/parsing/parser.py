@@ -40,9 +40,13 @@ class Parser:
         return parser
 
     def parse(
-        self, sentences: Sequence[Sequence[str]], config: SearchConfig = PARSING, *, n_threads: int | None = None,
+        self,
+        sentences: Sequence[Sequence[str]],
+        config: SearchConfig = PARSING,
+        *,
+        n_threads: int | None = None,
         advance: Advance = lambda n: None,
-    ) -> list[Tree]:  # fmt: skip
+    ) -> list[Tree]:
         """Return for each sentence a tree over exactly its words; an empty sentence has an empty tree.
 
         Differs: the search considers only sequences that are trees over the words of the sentence.  A

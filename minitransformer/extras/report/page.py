@@ -40,9 +40,7 @@ def _kinds(pair: AttendedPair) -> dict[str, Any]:
     kinds = {}
     for kind in get_args(Kind):
         queries, keys, weights = pair.of_kind(kind)
-        kinds[kind] = {
-            "layers": len(weights), "queries": queries, "keys": keys, "weights": packed_weights(weights),
-        }  # fmt: skip
+        kinds[kind] = {"layers": len(weights), "queries": queries, "keys": keys, "weights": packed_weights(weights)}
     return kinds
 
 

@@ -41,8 +41,12 @@ def run_page_data(runs: Sequence[RunRecord]) -> dict[str, Any]:
         ],
         "panels": [
             {
-                "title": panel.title, "unit": panel.unit, "scale": panel.scale, "note": panel.note,
-                "fromZero": panel.from_zero, "names": [series.kind for series in panel.series],
+                "title": panel.title,
+                "unit": panel.unit,
+                "scale": panel.scale,
+                "note": panel.note,
+                "fromZero": panel.from_zero,
+                "names": [series.kind for series in panel.series],
                 "curves": [[curve._asdict() for curve in run_curves] for run_curves in curves],
             }
             for panel, curves in shown_panels(runs)
@@ -53,7 +57,7 @@ def run_page_data(runs: Sequence[RunRecord]) -> dict[str, Any]:
         "settings": [{"name": row.name, "values": row.values, "differs": row.differs} for row in settings(runs)],
         "paired": paired_tests(runs),
         "samples": list(itertools.islice(samples(runs), MOST_SAMPLES)),
-    }  # fmt: skip
+    }
 
 
 def paired_tests(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
@@ -70,10 +74,18 @@ def paired_tests(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
         systems = [(each.name, [line["translation"] for line in each.translations]) for each in (scored[0], run)]
         (bleu,) = compare_systems(systems, references, metrics=["BLEU"])
         baseline, other = bleu.scores
-        found.append({
-            "baseline": scored[0].name, "run": run.name, "baselineBleu": baseline.value, "bleu": other.value,
-            "interval": other.interval, "p": other.p_value, "signature": bleu.signature, "sentences": len(references),
-        })  # fmt: skip
+        found.append(
+            {
+                "baseline": scored[0].name,
+                "run": run.name,
+                "baselineBleu": baseline.value,
+                "bleu": other.value,
+                "interval": other.interval,
+                "p": other.p_value,
+                "signature": bleu.signature,
+                "sentences": len(references),
+            }
+        )
     return found
 
 

@@ -33,9 +33,15 @@ def run_picture(runs: Sequence[RunRecord]) -> Figure:
                 label = f"{run.name}, {series.kind}" if len(panel.series) > 1 else run.name
                 marker = "o" if series.kind == "validation" else None
                 axes.plot(
-                    points.steps, points.values, STYLES[series.kind], marker=marker, markersize=3, color=colour,
-                    linewidth=1.2, label=label,
-                )  # fmt: skip
+                    points.steps,
+                    points.values,
+                    STYLES[series.kind],
+                    marker=marker,
+                    markersize=3,
+                    color=colour,
+                    linewidth=1.2,
+                    label=label,
+                )
         values = [value for run_curves in curves for points in run_curves for value in points.values]
         if panel.scale == "log" and min(values) > 0:
             axes.set_yscale("log")

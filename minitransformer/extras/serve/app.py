@@ -107,11 +107,7 @@ class _Endpoints:
             "/ready": self.ready,
             "/metrics": self.exposition,
         }
-        post: dict[str, Endpoint] = {
-            "/translate": self.translate,
-            "/attention": self.attention,
-            "/detect": self.detect,
-        }
+        post: dict[str, Endpoint] = {"/translate": self.translate, "/attention": self.attention, "/detect": self.detect}
         return [
             *(Route(path, endpoint, methods=["GET"]) for path, endpoint in get.items()),
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in post.items()),
@@ -168,10 +164,16 @@ class _Endpoints:
         }
         return JSONResponse(
             {
-                "apiKeys": False, "keyRequired": False, "charLimit": self.limits.characters, "frontendTimeout": 500,
-                "suggestions": False, "filesTranslation": False, "supportedFilesFormat": [], "language": language,
+                "apiKeys": False,
+                "keyRequired": False,
+                "charLimit": self.limits.characters,
+                "frontendTimeout": 500,
+                "suggestions": False,
+                "filesTranslation": False,
+                "supportedFilesFormat": [],
+                "language": language,
             }
-        )  # fmt: skip
+        )
 
     async def health(self, request: Request) -> Response:
         """Return "ok" until the server stops."""

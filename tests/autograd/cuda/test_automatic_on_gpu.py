@@ -108,9 +108,13 @@ def no_ml_dtypes(name: str) -> Any:
     ],
 )
 def test_where_bfloat16_is_not_available_a_run_has_float32_and_says_once_why(
-    obstacle: str, reason: str, config: RunConfig, request: pytest.FixtureRequest, logged: list[str],
+    obstacle: str,
+    reason: str,
+    config: RunConfig,
+    request: pytest.FixtureRequest,
+    logged: list[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     request.getfixturevalue("cupy" if obstacle == "no kernels" else "kernels")
     if obstacle == "references":
         config = dataclasses.replace(config, kernels="reference")

@@ -94,14 +94,39 @@ def test_every_number_of_the_results_is_written(dtype: str, launch: Callable[...
         array.flags.writeable = False
     of_mask = np.zeros(11 * layer_norm.mask_bytes(128), np.uint8), np.float32(scale)
     launch(
-        layer_norm.SOURCE, forward, 2, layer_norm.THREADS, x, y, gain, bias, result, statistics,
-        np.int64(11), np.float32(1e-6), *of_mask, *numbers_of(STREAM_ID), np.int32(threshold),
-    )  # fmt: skip
+        layer_norm.SOURCE,
+        forward,
+        2,
+        layer_norm.THREADS,
+        x,
+        y,
+        gain,
+        bias,
+        result,
+        statistics,
+        np.int64(11),
+        np.float32(1e-6),
+        *of_mask,
+        *numbers_of(STREAM_ID),
+        np.int32(threshold),
+    )
     of_mask[0].flags.writeable = False
     launch(
-        layer_norm.SOURCE, backward, 2, layer_norm.THREADS,
-        dy, x, y, gain, statistics, dx, of_y, sums, np.int64(11), *of_mask,
-    )  # fmt: skip
+        layer_norm.SOURCE,
+        backward,
+        2,
+        layer_norm.THREADS,
+        dy,
+        x,
+        y,
+        gain,
+        statistics,
+        dx,
+        of_y,
+        sums,
+        np.int64(11),
+        *of_mask,
+    )
     for array in (result, statistics, dx, of_y, sums):
         assert np.isfinite(upcast(array)).all()
 
@@ -113,10 +138,23 @@ def test_the_saved_mask_holds_the_elements_of_the_references_draws(width: int, l
     mask = np.zeros(5 * layer_norm.mask_bytes(width), np.uint8)
     threshold, scale = threshold_and_scale(0.3)
     launch(
-        layer_norm.SOURCE, layer_norm.kernel_name("add_norm", "forward", "float32", width), 1, layer_norm.THREADS,
-        x, y, gain, bias, np.empty_like(x), np.empty((5, 2), np.float32), np.int64(5), np.float32(1e-6),
-        mask, np.float32(scale), *numbers_of(STREAM_ID), np.int32(threshold),
-    )  # fmt: skip
+        layer_norm.SOURCE,
+        layer_norm.kernel_name("add_norm", "forward", "float32", width),
+        1,
+        layer_norm.THREADS,
+        x,
+        y,
+        gain,
+        bias,
+        np.empty_like(x),
+        np.empty((5, 2), np.float32),
+        np.int64(5),
+        np.float32(1e-6),
+        mask,
+        np.float32(scale),
+        *numbers_of(STREAM_ID),
+        np.int32(threshold),
+    )
     bits = np.unpackbits(mask.reshape(5, 32, -1), axis=2, bitorder="little")[:, :, : width // 32]
     kept = bits.reshape(5, 32, width // 128, 4).swapaxes(1, 2).reshape(5, width)
     np.testing.assert_array_equal(kept, dropout_mask(x, 0.3, STREAM_ID) > 0)

@@ -154,8 +154,10 @@ def test_cards_and_processes_leave_each_others_choices_alone(tmp_path: Path) -> 
     again = Choices(path, "one")
     found = {key: again.get(key) for key in "abcd"}
     assert {key: list(words.data)[::7] for key, words in found.items() if words} == {
-        "a": [1, 2**64 - 1], "b": [3, 2**64 - 1], "c": [4, 2**64 - 1],
-    }  # fmt: skip
+        "a": [1, 2**64 - 1],
+        "b": [3, 2**64 - 1],
+        "c": [4, 2**64 - 1],
+    }
     assert Choices(path, "another").get("a").data[0] == 2  # type: ignore[union-attr]
 
 

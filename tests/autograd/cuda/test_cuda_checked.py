@@ -65,8 +65,11 @@ def stand_in(products_on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def start_parent(faults: dict[str, str], choice: str = "compiled") -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(SUPPORT / "checking_parent.py"), json.dumps(faults), choice],
-        env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def registered_by(parent: subprocess.Popen[str]) -> tuple[list[str], str]:

@@ -14,10 +14,7 @@ from autograd.kernels.cuda import clip
 
 pytestmark = pytest.mark.usefixtures("launch")
 SCALARS = np.array([1 / 37, 0.01, 0.1])
-BOTH = (
-    (clip.sum_squares_by_blocks, clip.clip_in_one_block),
-    (optim.sum_squares.reference, optim.clip.reference),
-)
+BOTH = ((clip.sum_squares_by_blocks, clip.clip_in_one_block), (optim.sum_squares.reference, optim.clip.reference))
 
 
 def outcome_of(run: Any, gradients: Any, loss: float, max_norm: float) -> Any:

@@ -52,11 +52,17 @@ def test_another_layout_type_epilogue_or_alignment_is_another_problem(products_o
     x, out, bias, wide = floats(4, 4), floats(4, 4), floats(8), floats(5, 9)
     with_bias, elsewhere = {"epilogue": "bias", "bias": bias[:4]}, {"epilogue": "bias", "bias": bias[1:5]}
     for arguments, how in (
-        ((x, x, out), {}), ((x.T, x, out), {}), ((x, x.T, out), {}), ((x[:3], x, out[:3]), {}),
-        ((wide[:4, :4], x, out), {}), ((wide[1:, 5:], x, out), {}),
-        ((x, x, out), {"add": True}), ((x, x, out), with_bias), ((x, x, out), elsewhere),
+        ((x, x, out), {}),
+        ((x.T, x, out), {}),
+        ((x, x.T, out), {}),
+        ((x[:3], x, out[:3]), {}),
+        ((wide[:4, :4], x, out), {}),
+        ((wide[1:, 5:], x, out), {}),
+        ((x, x, out), {"add": True}),
+        ((x, x, out), with_bias),
+        ((x, x, out), elsewhere),
         ((x, x, out), {**with_bias, "epilogue": "relu_bias"}),
-    ):  # fmt: skip
+    ):
         before = _prepared.cache_info().misses
         product(*arguments, **how)
         assert _prepared.cache_info().misses == before + 1, (arguments, how)
@@ -80,8 +86,11 @@ def test_sums_are_never_split_into_parts_of_sixteen_bits(products_on_cpu: Record
     masks = []
     for out in (to_device(np.ones((4, 4), np.dtype("bfloat16")), "cuda"), floats(4, 4)):
         product(x, x, out)
-        values = [ctypes.cast(value, ctypes.POINTER(ctypes.c_uint32)) for _, attribute, value, _ in
-                  products_on_cpu.of("MatmulPreferenceSetAttribute") if attribute == cublaslt.REDUCTIONS]  # fmt: skip
+        values = [
+            ctypes.cast(value, ctypes.POINTER(ctypes.c_uint32))
+            for _, attribute, value, _ in products_on_cpu.of("MatmulPreferenceSetAttribute")
+            if attribute == cublaslt.REDUCTIONS
+        ]
         masks.append(values[-1].contents.value)
     assert masks == [2, 3]  # in the workspace, as float32; also in the output, if that is float32
 
@@ -127,8 +136,10 @@ def test_of_several_wheels_the_newest_library_comes_first(monkeypatch: pytest.Mo
     wheels = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
     monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: wheels)
     assert [Path(path).name for path in library.paths_of("nvrtc")][:3] == [
-        "libnvrtc.so.13", "libnvrtc.so.11.2", "libnvrtc.so.9",
-    ]  # fmt: skip
+        "libnvrtc.so.13",
+        "libnvrtc.so.11.2",
+        "libnvrtc.so.9",
+    ]
 
 
 def test_what_to_install_is_reported_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,16 +186,24 @@ def test_numbers_are_those_of_the_librarys_header() -> None:
         "TRANSA", "TRANSB", "EPILOGUE", "BIAS_POINTER", "BIAS_BATCH_STRIDE", "EPILOGUE_AUX_POINTER", "EPILOGUE_AUX_LD",
     )  # fmt: skip
     assert [numbers[f"MATMUL_DESC_{name}"] for name in of_product] == [
-        cublaslt.TRANSPOSE_A, cublaslt.TRANSPOSE_B, cublaslt.EPILOGUE, cublaslt.BIAS, cublaslt.BIAS_STEP,
-        cublaslt.MASK, cublaslt.MASK_STRIDE,
-    ]  # fmt: skip
+        cublaslt.TRANSPOSE_A,
+        cublaslt.TRANSPOSE_B,
+        cublaslt.EPILOGUE,
+        cublaslt.BIAS,
+        cublaslt.BIAS_STEP,
+        cublaslt.MASK,
+        cublaslt.MASK_STRIDE,
+    ]
     of_layout = [numbers[f"MATRIX_LAYOUT_{name}"] for name in ("BATCH_COUNT", "STRIDED_BATCH_OFFSET")]
     assert of_layout == [cublaslt.COUNT, cublaslt.STEP]
     of_search = ("MAX_WORKSPACE_BYTES", "REDUCTION_SCHEME_MASK", *(f"MIN_ALIGNMENT_{x}_BYTES" for x in "ABCD"))
     assert [numbers[f"MATMUL_PREF_{name}"] for name in of_search] == [
-        cublaslt.MOST_WORKSPACE, cublaslt.REDUCTIONS, *cublaslt.ALIGNMENTS,
-    ]  # fmt: skip
+        cublaslt.MOST_WORKSPACE,
+        cublaslt.REDUCTIONS,
+        *cublaslt.ALIGNMENTS,
+    ]
     assert (numbers["REDUCTION_SCHEME_INPLACE"], numbers["REDUCTION_SCHEME_COMPUTE_TYPE"]) == (
-        cublaslt.IN_PLACE, cublaslt.IN_FLOAT32,
-    )  # fmt: skip
+        cublaslt.IN_PLACE,
+        cublaslt.IN_FLOAT32,
+    )
     assert (numbers["EPILOGUE_BIAS"], numbers["EPILOGUE_RELU"]) == (cublaslt.EPILOGUES["bias"], 2)

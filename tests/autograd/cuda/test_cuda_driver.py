@@ -65,15 +65,17 @@ def test_a_launch_is_a_grid_a_block_and_the_arguments(recorder: RecordingDriver)
     assert null.dtype == np.uintp
 
 
-def test_a_source_is_compiled_and_loaded_once_on_every_device(
-    recorder: RecordingDriver,
-) -> None:
+def test_a_source_is_compiled_and_loaded_once_on_every_device(recorder: RecordingDriver) -> None:
     for device, kernel in ((0, "f"), (0, "g"), (0, "f"), (1, "f"), (2, "f"), (2, "f")):
         recorder.current = device
         driver.launch("a.cu", kernel, 1, 32)
     assert recorder.compiled == [("a.cu", "sm_90"), ("a.cu", "sm_80"), ("a.cu", "sm_90")]
     assert recorder.n_loaded == 3
     assert [(code, name) for code, name, *_ in recorder.launches] == [
-        (b"a.cu for sm_90", "f"), (b"a.cu for sm_90", "g"), (b"a.cu for sm_90", "f"), (b"a.cu for sm_80", "f"),
-        (b"a.cu for sm_90", "f"), (b"a.cu for sm_90", "f"),
-    ]  # fmt: skip
+        (b"a.cu for sm_90", "f"),
+        (b"a.cu for sm_90", "g"),
+        (b"a.cu for sm_90", "f"),
+        (b"a.cu for sm_80", "f"),
+        (b"a.cu for sm_90", "f"),
+        (b"a.cu for sm_90", "f"),
+    ]

@@ -40,9 +40,12 @@ def draw(*shape: int, dtype: str = "bfloat16") -> Any:
 def of_feed_forward(n_rows: int = 9) -> list[Any]:
     """Compute y and the gradients, in float64 of the host."""
     arguments = (
-        draw(n_rows, WIDTH), draw(WIDTH, INNER), draw(INNER, dtype="float32"), draw(INNER, WIDTH),
+        draw(n_rows, WIDTH),
+        draw(WIDTH, INNER),
+        draw(INNER, dtype="float32"),
+        draw(INNER, WIDTH),
         draw(WIDTH, dtype="float32"),
-    )  # fmt: skip
+    )
     (y,), backward = feed_forward_with_epilogues(*arguments)
     return [to_host(gradient_array(x)).astype(float) for x in (y, *backward([draw(n_rows, WIDTH)]))]  # type: ignore[arg-type]
 

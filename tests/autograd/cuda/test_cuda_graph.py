@@ -290,8 +290,11 @@ def test_what_fills_a_batch_up_changes_nothing(launched: list[str], monkeypatch:
 
     def fill_otherwise(arrays: Any, batch: Batch, neighbourhood: int | None) -> Any:
         masks = fill(arrays, batch, neighbourhood)
-        for name, n, value in (("source_ids", batch.n_source_tokens, 17), ("decoder_ids", batch.n_target_tokens, 18),
-                               ("source_positions", batch.n_source_tokens, 5)):  # fmt: skip
+        for name, n, value in (
+            ("source_ids", batch.n_source_tokens, 17),
+            ("decoder_ids", batch.n_target_tokens, 18),
+            ("source_positions", batch.n_source_tokens, 5),
+        ):
             assert n < len(arrays[name])
             arrays[name][n:] = value
         return masks
@@ -431,9 +434,14 @@ def store(tmp_path: Path) -> Path:
 def train(folder: Path, run: str, n_updates: int) -> tuple[Trainer, list[float]]:
     """Train; return also the reported losses."""
     config = TrainingConfig(
-        max_updates=n_updates, batch_tokens=32, n_micro_batches=1, warmup_steps=4, log_every=2, checkpoint_every=3,
+        max_updates=n_updates,
+        batch_tokens=32,
+        n_micro_batches=1,
+        warmup_steps=4,
+        log_every=2,
+        checkpoint_every=3,
         precision="bfloat16",
-    )  # fmt: skip
+    )
     losses: list[float] = []
 
     class Listening(Callback):

@@ -49,8 +49,21 @@ def test_adam_leaves_a_copy_in_sixteen_bits(size: int, offset: int, launch: Call
     copy, expected = np.zeros(size + offset, np.uint16)[offset:], double(values, gradients, m, v)
     adam_update.reference(*expected, None, SCALARS, SCALE, **STATIC)
     n_blocks = -(-size // (adam.THREADS * adam.ELEMENTS_OF_A_THREAD))
-    launch(adam.SOURCE, adam.KERNEL, n_blocks, adam.THREADS, values, gradients, m, v, copy, np.int64(size),
-           SCALARS, SCALE, *CONSTANTS)  # fmt: skip
+    launch(
+        adam.SOURCE,
+        adam.KERNEL,
+        n_blocks,
+        adam.THREADS,
+        values,
+        gradients,
+        m,
+        v,
+        copy,
+        np.int64(size),
+        SCALARS,
+        SCALE,
+        *CONSTANTS,
+    )
     near(values, expected[0], 1e-6)
     np.testing.assert_array_equal(copy, to_bf16(values))
 
@@ -61,8 +74,7 @@ def test_low_precision_weights_are_rounded_as_by_ml_dtypes(launch: Callable[...,
     nans = [0x7F800001, 0xFFFFFFFF, 0x7FC00000]
     values = np.array([*bits, *nans] + [0x80000000] * 3, np.uint32).view(np.float32)
     zeros, copy = np.zeros((3, 15), np.float32), np.zeros(15, np.uint16)
-    launch(adam.SOURCE, adam.KERNEL, 1, adam.THREADS, values, *zeros, copy, np.int64(15), SCALARS, SCALE,
-           *CONSTANTS)  # fmt: skip
+    launch(adam.SOURCE, adam.KERNEL, 1, adam.THREADS, values, *zeros, copy, np.int64(15), SCALARS, SCALE, *CONSTANTS)
     with np.errstate(invalid="ignore"):
         expected = rounded(values)
     is_nan = np.isnan(values)
@@ -175,9 +187,18 @@ def test_cross_entropy_in_sixteen_bits(n_words: int, launch: Callable[..., None]
     targets, losses, x = np.arange(9) % n_words, np.zeros(9, np.float32), from_bf16(logits).astype(float)
     share, of_target = 0.1 / n_words, 0.9 + 0.1 / n_words
     launch(
-        "cross_entropy.cu", cross_entropy.kernel_name("bfloat16"), 9, 64, logits, targets, losses,
-        np.int64(n_words), np.float32(share), np.float32(of_target - share), np.int32(-1),
-    )  # fmt: skip
+        "cross_entropy.cu",
+        cross_entropy.kernel_name("bfloat16"),
+        9,
+        64,
+        logits,
+        targets,
+        losses,
+        np.int64(n_words),
+        np.float32(share),
+        np.float32(of_target - share),
+        np.int32(-1),
+    )
     p = np.exp(x) / np.exp(x).sum(1, keepdims=True)
     q = np.full((9, n_words), share)
     q[np.arange(9), targets] = of_target
@@ -191,9 +212,18 @@ def test_a_logit_that_is_not_finite_spoils_its_row_only(word: int, wrong: float,
     logits, losses = np.random.default_rng(1).standard_normal((3, 1025)).astype(np.float32), np.zeros(3, np.float32)
     logits[1, word] = wrong
     launch(
-        "cross_entropy.cu", cross_entropy.kernel_name("float32"), 3, 64, logits, np.array([3, 3, 3]), losses,
-        np.int64(1025), np.float32(0), np.float32(1), np.int32(-1),
-    )  # fmt: skip
+        "cross_entropy.cu",
+        cross_entropy.kernel_name("float32"),
+        3,
+        64,
+        logits,
+        np.array([3, 3, 3]),
+        losses,
+        np.int64(1025),
+        np.float32(0),
+        np.float32(1),
+        np.int32(-1),
+    )
     assert np.isnan(losses).tolist() == [False, True, False]
     assert np.isnan(logits).all(1).tolist() == [False, True, False]
 
@@ -224,8 +254,21 @@ def test_rows_without_a_target_become_nothing_whatever_is_in_them(static: dict[s
 def test_numbers_are_rounded_to_sixteen_bits_to_the_nearest_and_ties_to_even(x: float, launch: Any) -> None:
     """1.00390625 and 1.01171875 are halfway between two numbers of bfloat16."""
     values, zero, copy = np.float32([x]), np.zeros(1, np.float32), np.zeros(1, np.uint16)
-    launch(adam.SOURCE, adam.KERNEL, 1, 32, values, zero, zero.copy(), zero.copy(), copy, np.int64(1),
-           np.array([1.0, 0, 1]), np.array(1.0), *map(np.float32, (0.9, 0.98, 0.1, 0.02, 1)))  # fmt: skip
+    launch(
+        adam.SOURCE,
+        adam.KERNEL,
+        1,
+        32,
+        values,
+        zero,
+        zero.copy(),
+        zero.copy(),
+        copy,
+        np.int64(1),
+        np.array([1.0, 0, 1]),
+        np.array(1.0),
+        *map(np.float32, (0.9, 0.98, 0.1, 0.02, 1)),
+    )
     assert copy[0] == to_bf16(values)[0]
     middle = {1.00390625: 1.0, 1.01171875: 1.015625}
     assert from_bf16(copy)[0] == middle.get(x, from_bf16(to_bf16(x)))
@@ -235,5 +278,16 @@ def test_numbers_are_rounded_to_sixteen_bits_to_the_nearest_and_ties_to_even(x: 
 def test_a_write_outside_of_an_array_is_noticed() -> None:
     short = np.zeros(9, np.float32)
     with pytest.raises(AssertionError, match="behind the end"):
-        cuda_on_cpu.launch(adam.SOURCE, adam.KERNEL, 1, 32, short, *np.ones((3, 10), np.float32), None, np.int64(10),
-                           SCALARS, SCALE, *CONSTANTS)  # fmt: skip
+        cuda_on_cpu.launch(
+            adam.SOURCE,
+            adam.KERNEL,
+            1,
+            32,
+            short,
+            *np.ones((3, 10), np.float32),
+            None,
+            np.int64(10),
+            SCALARS,
+            SCALE,
+            *CONSTANTS,
+        )

@@ -116,9 +116,17 @@ def test_an_update_is_that_of_the_cpu(launched: list[str]) -> None:
     values = here.parameters.values, to_host(there.parameters.values)
     np.testing.assert_allclose(values[1][large], values[0][large], rtol=1e-4, atol=1e-6)
     assert set(launched) == {
-        "embed_float", "add_rows_float", "adam_update_bf16", "clip", "sum_squares", "cross_entropy_float",
-        "add_norm_forward_float_128", "add_norm_backward_float_128", "relu_backward_float", "sum_of_rows_float",
-    }  # fmt: skip
+        "embed_float",
+        "add_rows_float",
+        "adam_update_bf16",
+        "clip",
+        "sum_squares",
+        "cross_entropy_float",
+        "add_norm_forward_float_128",
+        "add_norm_backward_float_128",
+        "relu_backward_float",
+        "sum_of_rows_float",
+    }
 
 
 @pytest.mark.parametrize("changes", [{"start": "end", "positions": "learned"}, {"start": "zero"}], ids=str)
@@ -198,10 +206,19 @@ def test_an_update_in_bfloat16_is_that_of_the_cpu_but_for_rounding(launched: lis
     large = np.abs(gradients[2]) > 0.05 * np.abs(gradients[2]).max()
     np.testing.assert_allclose(values[large], here.parameters.values[large], atol=1e-5)
     assert set(launched) == {
-        "embed_bf16", "add_rows_bf16", "adam_update_bf16", "clip", "sum_squares", "cross_entropy_bf16",
-        "attention_forward_32", "attention_backward_32",
-        "add_norm_forward_bf16_128", "add_norm_backward_bf16_128", "sum_of_rows_bf16", "sum_of_rows_float",
-    }  # fmt: skip
+        "embed_bf16",
+        "add_rows_bf16",
+        "adam_update_bf16",
+        "clip",
+        "sum_squares",
+        "cross_entropy_bf16",
+        "attention_forward_32",
+        "attention_backward_32",
+        "add_norm_forward_bf16_128",
+        "add_norm_backward_bf16_128",
+        "sum_of_rows_bf16",
+        "sum_of_rows_float",
+    }
 
 
 @pytest.mark.parametrize(("rate", "passes"), [(0.0, 0), (0.1, 2)])

@@ -108,10 +108,15 @@ def test_arguments_that_do_not_fit_are_refused_with_their_shapes() -> None:
     x, y, out, bias = floats(2, 3), floats(3, 4), floats(2, 4), floats(4)
     mask = floats(2, 16, dtype="uint8")
     for arguments in (
-        (y, x, out), (x, y, floats(3, 4)), (x, y, floats(2, 4, dtype="float64")),
-        (x, floats(3, 4, dtype="float64"), out), (x, y, out, floats(3)), (x, y, out, floats(8)[::2]),
-        (x, y, out, bias, mask[:1]), (x, y, out, bias, mask[:, ::2]),
-    ):  # fmt: skip
+        (y, x, out),
+        (x, y, floats(3, 4)),
+        (x, y, floats(2, 4, dtype="float64")),
+        (x, floats(3, 4, dtype="float64"), out),
+        (x, y, out, floats(3)),
+        (x, y, out, floats(8)[::2]),
+        (x, y, out, bias, mask[:1]),
+        (x, y, out, bias, mask[:, ::2]),
+    ):
         names = dict(zip(("bias", "mask"), arguments[3:], strict=False))
         with pytest.raises(ShapeError, match=r"product: expected left \(M, K\).* got left \("):
             product(*arguments[:3], **names)

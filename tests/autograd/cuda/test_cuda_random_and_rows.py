@@ -100,9 +100,18 @@ def test_the_saved_mask_has_one_bit_per_element(launch: Callable[..., None]) -> 
     """Bits are in the order of elements, the lowest first; those behind the end are drawn, too."""
     x, mask = np.ones(900, np.float32), np.zeros(256, np.uint16)
     launch(
-        dropout.SOURCE, dropout.kernel_name("forward", "float32"), 1, dropout.THREADS, x, np.empty_like(x), mask,
-        np.int64(900), np.float32(2), *dropout.numbers_of(STREAM_IDS[1]), np.int32(2**15),
-    )  # fmt: skip
+        dropout.SOURCE,
+        dropout.kernel_name("forward", "float32"),
+        1,
+        dropout.THREADS,
+        x,
+        np.empty_like(x),
+        mask,
+        np.int64(900),
+        np.float32(2),
+        *dropout.numbers_of(STREAM_IDS[1]),
+        np.int32(2**15),
+    )
     bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
     np.testing.assert_array_equal(bits[:900], dropout_mask(x, 0.5, STREAM_IDS[1]) > 0)
 
@@ -225,17 +234,41 @@ def test_embeddings_in_sixteen_bits(width: int, launch: Callable[..., None]) -> 
     y, kept = np.zeros_like(dy), np.zeros(-(-dy.size // 512) * 64, np.uint8)
     n, of_width, half = np.int32(70), np.int32(width), np.int32(2**15)
     launch(
-        embedding.SOURCE, embedding.kernel_name("embed", "bfloat16"), 1, embedding.THREADS, table, ids, encodings,
-        positions, y, kept, np.int64(dy.size), of_width, np.float32(3), *dropout.numbers_of(stream_id), half,
+        embedding.SOURCE,
+        embedding.kernel_name("embed", "bfloat16"),
+        1,
+        embedding.THREADS,
+        table,
+        ids,
+        encodings,
+        positions,
+        y,
+        kept,
+        np.int64(dy.size),
+        of_width,
+        np.float32(3),
+        *dropout.numbers_of(stream_id),
+        half,
         np.float32(2),
-    )  # fmt: skip
+    )
     mask = dropout_mask(rows, 0.5, stream_id)
     near(from_bf16(y), mask * (3 * from_bf16(table)[ids] + from_bf16(encodings)[positions]), 4e-3)
     gradient, sums = np.zeros((5, width), np.float32), np.zeros((3, 2, width), np.float32)
     launch(
-        embedding.SOURCE, embedding.kernel_name("add_rows", "bfloat16"), 9, embedding.THREADS, dy, kept, ids, order,
-        gradient, sums, n, of_width, np.float32(6),
-    )  # fmt: skip
+        embedding.SOURCE,
+        embedding.kernel_name("add_rows", "bfloat16"),
+        9,
+        embedding.THREADS,
+        dy,
+        kept,
+        ids,
+        order,
+        gradient,
+        sums,
+        n,
+        of_width,
+        np.float32(6),
+    )
     launch(embedding.SOURCE, embedding.SUMS, 1, embedding.THREADS, sums, ids, order, gradient, n, of_width)
     expected = np.zeros((5, width))
     np.add.at(expected, ids, 3 * mask * from_bf16(dy).astype(float))

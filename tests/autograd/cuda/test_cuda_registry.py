@@ -28,9 +28,16 @@ def array(*shape: int, dtype: str = "float32", contiguous: bool = True, base: ob
     size, item = int(np.prod(shape)), of.itemsize
     strides = [item * (1 if contiguous else 2) * int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     return SimpleNamespace(
-        shape=shape, ndim=len(shape), dtype=of, flags=flags, size=size, itemsize=item, strides=tuple(strides),
-        base=base, data=SimpleNamespace(ptr=at),
-    )  # fmt: skip
+        shape=shape,
+        ndim=len(shape),
+        dtype=of,
+        flags=flags,
+        size=size,
+        itemsize=item,
+        strides=tuple(strides),
+        base=base,
+        data=SimpleNamespace(ptr=at),
+    )
 
 
 def bf16(*shape: int, **more: Any) -> Any:

@@ -158,10 +158,13 @@ def test_stacks_that_do_not_fit_are_refused() -> None:
         return to_device(np.ones(shape, np.float32), "cuda")
 
     for arguments in (
-        (ones(2, 4, 5), ones(3, 5, 6), ones(3, 4, 6)), (ones(3, 4, 5), ones(2, 5, 6), ones(3, 4, 6)),
-        (ones(3, 4, 5), ones(3, 5, 6), ones(4, 6)), (ones(1, 3, 4, 5), ones(5, 6), ones(1, 3, 4, 6)),
-        (ones(4, 5), ones(5, 6), ones(3, 4, 6), ones(2, 6)), (ones(4, 5), ones(5, 6), ones(4, 6), ones(3, 6)),
-    ):  # fmt: skip
+        (ones(2, 4, 5), ones(3, 5, 6), ones(3, 4, 6)),
+        (ones(3, 4, 5), ones(2, 5, 6), ones(3, 4, 6)),
+        (ones(3, 4, 5), ones(3, 5, 6), ones(4, 6)),
+        (ones(1, 3, 4, 5), ones(5, 6), ones(1, 3, 4, 6)),
+        (ones(4, 5), ones(5, 6), ones(3, 4, 6), ones(2, 6)),
+        (ones(4, 5), ones(5, 6), ones(4, 6), ones(3, 6)),
+    ):
         how = {"epilogue": "bias", "bias": arguments[3]} if len(arguments) > 3 else {}
         with pytest.raises(ShapeError, match=r"product: expected left \(M, K\)"):
             product(*arguments[:3], **how)  # type: ignore[arg-type]

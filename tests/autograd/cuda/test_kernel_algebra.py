@@ -94,9 +94,12 @@ def attention_cases(draw: Any) -> Case:
 
 
 def by_tiles(
-    case: Case, tiles: Tiles, dropout: attention.Dropout | attention.NoDropout = attention.NO_DROPOUT,
-    *, short_in_one_pass: bool = True,
-) -> list[Any]:  # fmt: skip
+    case: Case,
+    tiles: Tiles,
+    dropout: attention.Dropout | attention.NoDropout = attention.NO_DROPOUT,
+    *,
+    short_in_one_pass: bool = True,
+) -> list[Any]:
     """Compute value and gradients by the model, in the order of the kernels' launches."""
     *qkv, dy = case.arrays
     of = attention.Arguments(*qkv, tiles, 1 / math.sqrt(WIDTH), dropout)
@@ -190,8 +193,9 @@ def test_every_pair_is_met_once_from_either_side(mask: KeyRanges) -> None:
     tiles, matrix = tiles_on_host(mask), mask.matrix()
     fixed, moving = (lambda numbers: [attention.slots_of(numbers)]), attention.moving_slots
     for blocks, slots_of_queries, slots_of_keys in (
-        (tiles.long_queries, fixed, moving), (tiles.long_keys, moving, fixed),
-    ):  # fmt: skip
+        (tiles.long_queries, fixed, moving),
+        (tiles.long_keys, moving, fixed),
+    ):
         times_met = np.zeros(matrix.shape, int)
         for of_queries, of_keys in attention.not_empty(tiles.short, blocks):
             for queries, keys in itertools.product(slots_of_queries(of_queries), slots_of_keys(of_keys)):

@@ -25,8 +25,14 @@ def refused(work: Any, cupy: Any, *, allocator: Any = None) -> None:
 
 def test_the_stand_in_captures_what_cupy_captures_and_refuses_what_it_refuses(cupy: Any) -> None:
     x, y, pool = cupy.ones(3), cupy.zeros(3), cupy.cuda.MemoryPool()
-    for work in (lambda: float(x[0]), x.get, lambda: bool(x[0]), lambda: cupy.asarray(np.ones(2)),
-                 lambda: x.set(np.ones(3)), lambda: cupy.cuda.Event().synchronize()):  # fmt: skip
+    for work in (
+        lambda: float(x[0]),
+        x.get,
+        lambda: bool(x[0]),
+        lambda: cupy.asarray(np.ones(2)),
+        lambda: x.set(np.ones(3)),
+        lambda: cupy.cuda.Event().synchronize(),
+    ):
         refused(work, cupy, allocator=pool.malloc)
     refused(lambda: x + y, cupy)
     refused(lambda: cupy.empty(2), cupy)

@@ -99,10 +99,18 @@ def test_a_word_with_unknown_characters_stays_as_it_is(tmp_path: Path, tokenizer
 def test_bytes_of_a_character_stay_as_they_are(tmp_path: Path) -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([side for line in LINES for side in line]), model_writer=model, model_type="bpe",
-        vocab_size=300, hard_vocab_limit=False, byte_fallback=True, unk_id=0, bos_id=1, eos_id=2, pad_id=-1,
+        sentence_iterator=iter([side for line in LINES for side in line]),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=300,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        unk_id=0,
+        bos_id=1,
+        eos_id=2,
+        pad_id=-1,
         minloglevel=2,
-    )  # fmt: skip
+    )
     tokenizer = Tokenizer(model.getvalue())
     store = store_of(tmp_path, tokenizer, [("lowest Ω newest", "slowest")] * 50 + LINES)
     omega = tokenizer.source.encode("Ω")[-2:]

@@ -110,9 +110,10 @@ def test_invalid_utf8_names_file_line_byte_and_remedy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [b"gr\xfcn", b"\xed\xa0\x80", b"\xed\xb0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80", b"\xe2\x80"],
+    "broken",
+    [b"gr\xfcn", b"\xed\xa0\x80", b"\xed\xb0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80", b"\xe2\x80"],
     ids=["Latin-1", "high surrogate", "low surrogate", "overlong NUL", "beyond Unicode", "cut off"],
-)  # fmt: skip
+)
 def test_all_broken_lines_of_a_mixed_file_are_counted_and_the_first_ones_named(tmp_path: Path, broken: bytes) -> None:
     lines = [broken if i % 3 == 0 else "grün".encode() for i in range(1, 31)]
     with pytest.raises(CorpusError) as caught:

@@ -71,11 +71,12 @@ MARKED = {
     "UTF-16 without a mark": (LINES.encode("utf-16-le"), "UTF-16 or binary", "iconv -f utf-16le -t utf-8"),
     "Russian UTF-16 without a mark": (
         "Где живёт твоя сестра?\r\nСобака спит на полу, а кошка на диване.\r\n".encode("utf-16-le"),
-        "UTF-16 or binary", "iconv -f utf-16le",
+        "UTF-16 or binary",
+        "iconv -f utf-16le",
     ),
     "UTF-32": (LINES.encode("utf-32"), "UTF-32", "iconv -f utf-32 -t utf-8"),
     "a picture": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0\0\0\1\0\b\6\0\0\0", "UTF-16 or binary", "NUL bytes"),
-}  # fmt: skip
+}
 ENDINGS = {
     "a.xlf": "an XLIFF file", "a.xliff": "an XLIFF file", "a.sdlxliff": "an XLIFF file", "a.PO": "a file of gettext",
     "a.pot": "a file of gettext", "a.po.gz": "a file of gettext", "a.tsv": "cut -f 1", "a.tsv.xz": "cut -f 1",
@@ -90,10 +91,10 @@ READERS: dict[str, Callable[[Path], object]] = {
     "survey": survey,
     "groups": lambda path: list(groups_of_file(path, 9).__enter__()),
     "prefixes": read_prefixes,
-    "treebank": lambda path: TreebankCorpus.of(DataConfig(
-        train_trees=(str(path),), validation_trees=(str(path),), joint_vocabulary=False)
+    "treebank": lambda path: TreebankCorpus.of(
+        DataConfig(train_trees=(str(path),), validation_trees=(str(path),), joint_vocabulary=False)
     ),
-}  # fmt: skip
+}
 
 
 def written(path: Path, content: bytes) -> Path:

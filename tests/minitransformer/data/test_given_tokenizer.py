@@ -46,9 +46,15 @@ def model_of(lines: list[str], **options: Any) -> bytes:
     """Train a model of sentencepiece with options that ``Tokenizer.train`` does not set for small vocabularies."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=model, minloglevel=2,
-        unk_id=UNKNOWN, bos_id=START, eos_id=END, pad_id=-1, **options,
-    )  # fmt: skip
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        minloglevel=2,
+        unk_id=UNKNOWN,
+        bos_id=START,
+        eos_id=END,
+        pad_id=-1,
+        **options,
+    )
     return model.getvalue()
 
 
@@ -112,8 +118,10 @@ def test_a_tokenizer_of_whole_words_is_not_extended() -> None:
 def test_trees_are_not_extended(tmp_path: Path) -> None:
     given = GivenTokenizer(Tokenizer.train(OLD, vocabulary_size=34, joint=False), extends=True)
     trees = DataConfig(
-        train_trees=("a",), validation_trees=("b",), joint_vocabulary=False,
+        train_trees=("a",),
+        validation_trees=("b",),
+        joint_vocabulary=False,
         vocabulary_size=given.tokenizer.n_source_words,
-    )  # fmt: skip
+    )
     with pytest.raises(ConfigError, match="init_extend_vocabulary is for text: set it to false for a treebank"):
         given.check(trees, tmp_path)

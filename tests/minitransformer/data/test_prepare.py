@@ -26,15 +26,7 @@ from minitransformer.training.open_run import open_or_prepare
 # Words of one letter become one token each: a vocabulary of the alphabet and the reserved symbols allows no merges.
 LETTERS = "abcdefgh"
 GOOD = [(" ".join(LETTERS), " ".join(reversed(LETTERS)))] * 20
-ODD = [
-    ("", "a"),
-    ("a", ""),
-    ("", ""),
-    ("a " * 81, "a " * 81),
-    ("a " * 30, "a"),
-    ("a", "b " * 30),
-    ("a", "b " * 8),
-]
+ODD = [("", "a"), ("a", ""), ("", ""), ("a " * 81, "a " * 81), ("a " * 30, "a"), ("a", "b " * 30), ("a", "b " * 8)]
 
 
 def config_of(folder: Path, pairs: list[tuple[str, str]], **fields: Any) -> DataConfig:
@@ -137,8 +129,10 @@ def test_held_out_pairs_of_the_training_text_are_dropped_for_the_same_reasons(tm
     data = prepared(config_of(tmp_path, pairs, validation_source=(), validation_target=()))  # 5, 15, 25, 35 held out
     assert data.manifest["dropped"] == {"empty": 2, "too long": 1, "too unequal": 1}
     assert data.manifest["first_dropped"] == {
-        "empty": ["en:6", "en:27"], "too long": ["en:16"], "too unequal": ["en:26"],
-    }  # fmt: skip
+        "empty": ["en:6", "en:27"],
+        "too long": ["en:16"],
+        "too unequal": ["en:26"],
+    }
     assert data.text("validation") == [pairs[35]]
     assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (35, 1)
 

@@ -79,8 +79,13 @@ def test_frequent_words_stand_for_themselves_however_long_they_are() -> None:
 def test_rare_words_stand_for_their_class_or_for_the_wider_one() -> None:
     assert pieces("phosphorylated unfolded") == ["<rare:lower:ed>"] * 2
     assert pieces("immunohistochemistry 2004 GFP Mus p53 ±") == [
-        "<rare:lower>", "<rare:number>", "<rare:capitals>", "<rare:capital>", "<rare:digits>", "<rare:signs>"
-    ]  # fmt: skip
+        "<rare:lower>",
+        "<rare:number>",
+        "<rare:capitals>",
+        "<rare:capital>",
+        "<rare:digits>",
+        "<rare:signs>",
+    ]
 
 
 @given(st.lists(st.text(min_size=1).filter(lambda word: " " not in word)))

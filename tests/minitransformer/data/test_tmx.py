@@ -255,7 +255,7 @@ def test_a_corpus_mixes_memories_and_aligned_files(tmp_path: Path) -> None:
     written(tmp_path, memory({"en": "held", "de": "Gehalten"}), "v.tmx")
     config = DataConfig(
         raw=tmp_path, train_source=("x.tmx", "a.en"), train_target=("a.de",), validation_source=("v.tmx",)
-    )  # fmt: skip
+    )
     corpus = FileCorpus.of(config)
     assert list(corpus.train()) == [(f"m {i}", f"M {i}") for i in range(8)] + [("a 1", "A 1"), ("a 2", "A 2")]
     assert list(corpus.validation()) == [("held", "Gehalten")]

@@ -15,8 +15,11 @@ LINES = ["the mice ate cheese", "the cats ate mice", "the Owls slept", "an A sle
 COUNTS = {"the": 1600, "mice": 800, "ate": 800, "cheese": 400, "cats": 400, "Owls": 400, "slept": 800, "an": 400}
 TOKENIZER = Tokenizer.train(
     [*((line, "( XX )") for line in LINES), ("zzzz yy bitten", "( XX )")],  # its words are rare and make classes
-    vocabulary_size=26, kind="word", joint=False, symbols=True,
-)  # fmt: skip
+    vocabulary_size=26,
+    kind="word",
+    joint=False,
+    symbols=True,
+)
 
 
 def store_of(folder: Path, lines: list[str]) -> TokenStore:

@@ -23,9 +23,16 @@ def looking(order: dict[int, list[int]], n_layers: int = 1, sharpness: float = 3
     All weights are zero, so a token is its position, one of N unit vectors, through all layers.
     """
     config = ModelConfig(
-        vocabulary_size=30, n_layers=n_layers, d_model=N, d_ff=4, n_heads=1, d_k=N, d_v=N, positions="learned",
+        vocabulary_size=30,
+        n_layers=n_layers,
+        d_model=N,
+        d_ff=4,
+        n_heads=1,
+        d_k=N,
+        d_v=N,
+        positions="learned",
         max_positions=N,
-    )  # fmt: skip
+    )
     model = Transformer(config, seed=None, dtype="float64")
     weights = model.weights()
     for name in weights:
@@ -121,14 +128,7 @@ def pieces_of_words(texts: list[str], numbers: Any) -> list[str]:
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "a dog sees 12 red houses",
-        "  dogs   see\u00a0reds ",
-        "a\u3000do\u200bg see",
-        "dog",
-        "it\u00b4s a do",
-        "½ a dog",
-    ],
+    ["a dog sees 12 red houses", "  dogs   see\u00a0reds ", "a\u3000do\u200bg see", "dog", "it\u00b4s a do", "½ a dog"],
 )
 def test_pieces_of_a_source_line_belong_to_its_words_as_blanks_separate_them(translator: Translator, line: str) -> None:
     """Also where the tokenizer's normalisation adds blanks (U+200B, U+00B4) or writes other signs (½)."""

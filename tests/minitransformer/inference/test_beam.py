@@ -48,9 +48,14 @@ def test_no_beam_finds_more_than_exhaustive_search(seed: int, alpha: float, beam
 
 @pytest.mark.parametrize("variant", range(len(VARIANTS)))
 @given(
-    seed=SEEDS, beam=st.integers(1, 4), n_best=st.integers(1, 4), alpha=ALPHAS, normalisation=NORMALISATIONS,
-    sources=SOURCES, extra=st.integers(1, 5),
-)  # fmt: skip
+    seed=SEEDS,
+    beam=st.integers(1, 4),
+    n_best=st.integers(1, 4),
+    alpha=ALPHAS,
+    normalisation=NORMALISATIONS,
+    sources=SOURCES,
+    extra=st.integers(1, 5),
+)
 @settings(max_examples=12)
 @example(seed=1, beam=4, n_best=4, alpha=0.6, normalisation="gnmt", sources=[[3], [3, 4, 5, 3]], extra=1)
 def test_cache_batch_and_stop_rule_lose_nothing_of_the_same_beam(

@@ -60,9 +60,17 @@ def test_ranks_draw_at_stream_ids_of_their_own_which_together_are_those_of_a_sin
 
 
 MODEL = ModelConfig(
-    vocabulary_size=11, n_layers=2, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=4,
-    p_drop=0.3, p_drop_attention=0.2, p_drop_relu=0.25,
-)  # fmt: skip
+    vocabulary_size=11,
+    n_layers=2,
+    d_model=8,
+    d_ff=12,
+    n_heads=2,
+    d_k=4,
+    d_v=4,
+    p_drop=0.3,
+    p_drop_attention=0.2,
+    p_drop_relu=0.25,
+)
 MICRO_BATCHES = [
     Batch.from_token_ids([[3, 4, 5], [6]], [[7, 8], [9, 10, 3]]),
     Batch.from_token_ids([[8, 9, 3, 4, 4, 5]], [[5, 6, 7]]),

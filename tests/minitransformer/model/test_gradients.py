@@ -59,9 +59,12 @@ def configurations(draw: st.DrawFn) -> ModelConfig:
     fields |= {name: draw(st.sampled_from(values)) for name, values in choices.items()}
     fields |= {name: draw(RATES) for name in ("p_drop", "p_drop_attention", "p_drop_relu")}
     return ModelConfig(
-        vocabulary_size=W, source_vocabulary_size=None if fields["tied"] == "all" else SOURCE_W,
-        d_model=2 * draw(st.integers(1, 4)), max_positions=LONGEST + 1, **fields,
-    )  # fmt: skip
+        vocabulary_size=W,
+        source_vocabulary_size=None if fields["tied"] == "all" else SOURCE_W,
+        d_model=2 * draw(st.integers(1, 4)),
+        max_positions=LONGEST + 1,
+        **fields,
+    )
 
 
 def scatter(parameters: ParameterBuffer, scale: float, seed: int) -> dict[str, Any]:
@@ -204,9 +207,21 @@ PARTS = [
 ]  # fmt: skip
 FRAMED = [residual, encoder_layer, decoder_layer, encoder, decoder]  # by norms, before or behind the sublayers
 LARGE = ModelConfig(
-    vocabulary_size=W, n_layers=1, d_model=8, d_ff=9, n_heads=3, d_k=2, d_v=4, positions="learned",
-    max_positions=LONGEST + 1, first_position=1, neighbourhood=1, p_drop=0.3, p_drop_attention=0.3, p_drop_relu=0.3,
-)  # fmt: skip
+    vocabulary_size=W,
+    n_layers=1,
+    d_model=8,
+    d_ff=9,
+    n_heads=3,
+    d_k=2,
+    d_v=4,
+    positions="learned",
+    max_positions=LONGEST + 1,
+    first_position=1,
+    neighbourhood=1,
+    p_drop=0.3,
+    p_drop_attention=0.3,
+    p_drop_relu=0.3,
+)
 SMALL = ModelConfig(vocabulary_size=W, n_layers=1, d_model=4, d_ff=3, n_heads=2, d_k=1, d_v=2)
 drawn = given(config=configurations(), pairs=PAIRS, scale=SCALES, seed=SEEDS)
 unequal = example(config=LARGE, pairs=UNEQUAL, scale=1.0, seed=1)
@@ -220,9 +235,8 @@ def check_layer(build: Any, config: ModelConfig, pairs: Any, scale: float, seed:
     random = np.random.default_rng(seed)
     inputs = [scale * random.standard_normal((b.n_tokens, config.d_model)) for b in segments]
     check_gradients(
-        away_from_the_kink(function), *inputs, leaves=leaves, name=build.__name__, max_coordinates=12,
-        seed=seed,
-    )  # fmt: skip
+        away_from_the_kink(function), *inputs, leaves=leaves, name=build.__name__, max_coordinates=12, seed=seed
+    )
 
 
 @pytest.mark.parametrize("build", PARTS)
@@ -249,8 +263,9 @@ def test_gradients_of_stacks(build: Any, norm: Any, config: ModelConfig, pairs: 
 
 VARIANTS = [
     {"norm": norm, "tied": tied, "source_vocabulary_size": None if tied == "all" else SOURCE_W}
-    for norm in ("post", "pre") for tied in ("all", "target", "none")
-]  # fmt: skip
+    for norm in ("post", "pre")
+    for tied in ("all", "target", "none")
+]
 all_variants = pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "{norm} {tied}".format(**variant))
 
 
@@ -262,9 +277,12 @@ def check_model(config: ModelConfig, pairs: Any, scale: float = 1, seed: int = 1
         [random.integers(END + 1, W, n) for _, n in pairs],
     )
     check_gradients(
-        away_from_the_kink(lambda: model.loss(batch, RandomStream(seed))), leaves=leaves, name="loss",
-        max_coordinates=max_coordinates, seed=seed,
-    )  # fmt: skip
+        away_from_the_kink(lambda: model.loss(batch, RandomStream(seed))),
+        leaves=leaves,
+        name="loss",
+        max_coordinates=max_coordinates,
+        seed=seed,
+    )
 
 
 @all_variants

@@ -86,9 +86,13 @@ def test_encoder_decoder_mask_is_the_padding_mask_of_the_source(pairs: Any) -> N
 
 
 @given(
-    n=st.integers(1, 4), k=st.integers(1, 3), length=st.integers(1, 6), r=NEIGHBOURHOODS, gap=st.integers(0, 3),
+    n=st.integers(1, 4),
+    k=st.integers(1, 3),
+    length=st.integers(1, 6),
+    r=NEIGHBOURHOODS,
+    gap=st.integers(0, 3),
     seed=st.integers(0, 99),
-)  # fmt: skip
+)
 def test_cached_sets_are_the_last_row_of_the_look_ahead_mask_over_what_ancestors_wrote(
     n: int, k: int, length: int, r: int | None, gap: int, seed: int
 ) -> None:
@@ -173,10 +177,7 @@ def case_of(kind: str, config: ModelConfig, pairs: Any, seed: int) -> Case:
         path = same(own_source, own_source) & (np.abs(behind(source, source)) <= reach)
         return Case(lambda x: model.encoder(x, self_attention_mask(source, r)), [memory], [own_source], [path])
     behind_it = behind(target, target)
-    paths = [
-        same(own_target, own_target) & (behind_it >= 0) & (behind_it <= reach),
-        same(own_target, own_source),
-    ]
+    paths = [same(own_target, own_target) & (behind_it >= 0) & (behind_it <= reach), same(own_target, own_source)]
     function = decoder_of(model, source, target) if kind == "decoder" else model_of_embedded(model, source, target)
     return Case(function, [x, memory], [own_target, own_source], paths)
 
@@ -298,9 +299,16 @@ def test_a_sentence_of_nan_spoils_no_other(
 def test_where_every_token_sees_itself_alone_queries_and_keys_have_no_gradient_at_all(positions: Any) -> None:
     """Adam would follow one of rounding at the full rate."""
     config = ModelConfig(
-        vocabulary_size=40, n_layers=2, d_model=32, d_ff=64, n_heads=4, d_k=8, d_v=8, neighbourhood=0,
+        vocabulary_size=40,
+        n_layers=2,
+        d_model=32,
+        d_ff=64,
+        n_heads=4,
+        d_k=8,
+        d_v=8,
+        neighbourhood=0,
         positions=positions,
-    )  # fmt: skip
+    )
     model, random = Transformer(config, seed=1, dtype="float32"), np.random.default_rng(1)
     sides = [[random.integers(3, 40, n).tolist() for n in lengths] for lengths in ([9, 4, 1, 7], [5, 8, 1, 6])]
     backward(model.loss(Batch.from_token_ids(*sides)))

@@ -19,9 +19,19 @@ from minitransformer.model.storage import Storage, StorageError, restored, store
 from minitransformer.system.files import CorruptFileError
 
 CONFIG = ModelConfig(
-    vocabulary_size=50, n_layers=2, n_decoder_layers=1, d_model=32, d_ff=64, n_heads=2, d_k=16, d_v=16,
-    positions="learned", max_positions=20, softmax_bias=True, tied="none",
-)  # fmt: skip
+    vocabulary_size=50,
+    n_layers=2,
+    n_decoder_layers=1,
+    d_model=32,
+    d_ff=64,
+    n_heads=2,
+    d_k=16,
+    d_v=16,
+    positions="learned",
+    max_positions=20,
+    softmax_bias=True,
+    tied="none",
+)
 HERE = Path("model.safetensors")
 LINEAR, TABLE = "encoder.layers.0.feed_forward.hidden.weight", "source_embedding.weight"
 
@@ -90,8 +100,7 @@ def test_weights_packed_as_int8_are_the_same_from_int8_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("storage", "value"),
-    [("float16", 7e4), ("float16", np.nan), ("int8", np.inf), ("int8", np.nan)],
+    ("storage", "value"), [("float16", 7e4), ("float16", np.nan), ("int8", np.inf), ("int8", np.nan)]
 )
 def test_weights_that_cannot_be_stored_are_named(storage: Storage, value: float) -> None:
     with pytest.raises(StorageError, match=f"^{TABLE}: has a weight that is not finite in {storage}; store .* float32"):

@@ -67,8 +67,10 @@ def test_the_first_version_of_control_groups_is_read_too(machine: Machine) -> No
     machine.member_of("12:cpu,cpuacct:/elsewhere", f"4:memory:/{INNER}", "0::/")
     machine.write(
         Path("memory") / INNER,
-        limit_in_bytes=f"{3 * GB}", usage_in_bytes=f"{GB}", stat=f"inactive_file 1\ntotal_inactive_file {GB // 4}",
-    )  # fmt: skip
+        limit_in_bytes=f"{3 * GB}",
+        usage_in_bytes=f"{GB}",
+        stat=f"inactive_file 1\ntotal_inactive_file {GB // 4}",
+    )
     machine.write(Path("memory"), limit_in_bytes=f"{2**63 - 4096}", usage_in_bytes="0", stat="total_inactive_file 0")
     assert free_memory(1) == 2.25 * GB
 

@@ -42,8 +42,12 @@ def printed_by(program: str, *words: str) -> int:
     root = Path(__file__).parents[2]
     run = subprocess.run(
         [sys.executable, "-c", program, *words],
-        cwd=root, check=True, capture_output=True, text=True, timeout=TIME_LIMIT,
-    )  # fmt: skip
+        cwd=root,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT,
+    )
     return int(run.stdout)
 
 

@@ -403,11 +403,23 @@ def test_a_corrupt_checkpoint_is_not_averaged(tmp_path: Path) -> None:
 def test_state_is_written_as_plain_json(tmp_path: Path) -> None:
     state = json.loads((saved(tmp_path) / "state.json").read_text())
     assert state == {
-        "step": 20, "epoch": 3, "next_batch": 7, "best_loss": 1 / 3, "seconds": 12.25, "unlogged_loss": 61.5,
-        "unlogged_tokens": 30, "unlogged_seconds": 0.5, "avoided": [],
-        "flops": 0, "device_seconds": 0.0, "between_intervals": False, "validation_is_due": False,
-        "n_without_progress": 0, "best_score": None, "earlier_updates": 0,
-    }  # fmt: skip
+        "step": 20,
+        "epoch": 3,
+        "next_batch": 7,
+        "best_loss": 1 / 3,
+        "seconds": 12.25,
+        "unlogged_loss": 61.5,
+        "unlogged_tokens": 30,
+        "unlogged_seconds": 0.5,
+        "avoided": [],
+        "flops": 0,
+        "device_seconds": 0.0,
+        "between_intervals": False,
+        "validation_is_due": False,
+        "n_without_progress": 0,
+        "best_score": None,
+        "earlier_updates": 0,
+    }
 
 
 def test_the_state_of_a_checkpoint_from_before_there_was_fine_tuning_is_read(tmp_path: Path) -> None:

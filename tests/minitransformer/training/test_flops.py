@@ -31,11 +31,7 @@ def update(model: Transformer, batch: Batch) -> None:
 
 @pytest.mark.parametrize(
     "sizes",
-    [
-        {},
-        {"d_k": 5, "d_v": 11, "n_heads": 2, "d_ff": 13, "n_layers": 1},
-        {"n_decoder_layers": 1, "activation": "gelu"},
-    ],
+    [{}, {"d_k": 5, "d_v": 11, "n_heads": 2, "d_ff": 13, "n_layers": 1}, {"n_decoder_layers": 1, "activation": "gelu"}],
 )
 def test_matrix_products_are_those_of_the_paper_and_twice_as_many_backward(meter: Meter, sizes: dict[str, Any]) -> None:
     """So nothing is computed twice, or for nothing."""

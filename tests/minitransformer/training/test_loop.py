@@ -229,9 +229,13 @@ def test_without_progress_for_too_long_the_training_ends(
     ],
 )
 def test_a_watched_score_that_does_not_move_is_no_progress_and_is_reported_once(
-    scores: list[float], changes: dict[str, Any], n_without_progress: int, n_warnings: int, tmp_path: Path,
+    scores: list[float],
+    changes: dict[str, Any],
+    n_without_progress: int,
+    n_warnings: int,
+    tmp_path: Path,
     logged: list[str],
-) -> None:  # fmt: skip
+) -> None:
     validation = FixedLosses(4.0, 3.0, 2.0, 1.0, scores=scores)
     trainer = trainer_of(tmp_path, validation=validation, validate_every=2, **changes)
     assert trainer.train(Callback())

@@ -41,15 +41,23 @@ def run_of(folder: Path, **training: Any) -> RunConfig:
         (folder / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
     return RunConfig(
         run=folder / "run",
-        data=DataConfig(
-            raw=folder, train_source=("t.en",), train_target=("t.de",), vocabulary_size=50, held_out=10
-        ),
+        data=DataConfig(raw=folder, train_source=("t.en",), train_target=("t.de",), vocabulary_size=50, held_out=10),
         model=ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8),
         training=TrainingConfig(
-            **{"max_updates": 20, "batch_tokens": 150, "n_micro_batches": 2, "warmup_steps": 10, "log_every": 5,
-               "validate_every": 10, "checkpoint_every": 4, "keep_checkpoints": 3, "average_checkpoints": 3} | training
+            **{
+                "max_updates": 20,
+                "batch_tokens": 150,
+                "n_micro_batches": 2,
+                "warmup_steps": 10,
+                "log_every": 5,
+                "validate_every": 10,
+                "checkpoint_every": 4,
+                "keep_checkpoints": 3,
+                "average_checkpoints": 3,
+            }
+            | training
         ),
-    )  # fmt: skip
+    )
 
 
 def job_of(config: RunConfig) -> OpenRun:
@@ -296,10 +304,7 @@ def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tm
     config = run_of(tmp_path)
     model = dataclasses.replace(config.model, positions="learned", max_positions=15, first_position=5)
     short = dataclasses.replace(config, model=model)
-    with pytest.raises(
-        ConfigError,
-        match=r"max_positions is 15 and leaves room for 10 tokens, .* has 16 tokens",
-    ):
+    with pytest.raises(ConfigError, match=r"max_positions is 15 and leaves room for 10 tokens, .* has 16 tokens"):
         job_of(short)
 
 

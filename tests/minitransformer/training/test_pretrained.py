@@ -28,9 +28,16 @@ WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": 
 NEW_WORDS = WORDS | {"three": "drü", "five": "foif €", "six": "sächs ☃"}
 MODEL = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
 TRAINING = TrainingConfig(
-    max_updates=8, batch_tokens=150, n_micro_batches=2, warmup_steps=4, log_every=5,
-    validate_every=8, checkpoint_every=4, keep_checkpoints=3, average_checkpoints=2,
-)  # fmt: skip
+    max_updates=8,
+    batch_tokens=150,
+    n_micro_batches=2,
+    warmup_steps=4,
+    log_every=5,
+    validate_every=8,
+    checkpoint_every=4,
+    keep_checkpoints=3,
+    average_checkpoints=2,
+)
 
 
 def write_text(folder: Path, words: dict[str, str]) -> DataConfig:

@@ -40,9 +40,7 @@ def test_the_page_is_written_after_a_validation_with_its_figures_and_not_after_e
     data = data_in(run)
     assert data["panels"][0]["curves"][0][0]["values"][-1] == 0.125
     assert data["panels"][0]["curves"][0][1]["values"][-1] == 0.0625
-    assert data["samples"][-1] == {
-        "source": "one", "reference": "eins", "final": [None], "history": [[[50, "zwei"]]],
-    }  # fmt: skip
+    assert data["samples"][-1] == {"source": "one", "reference": "eins", "final": [None], "history": [[[50, "zwei"]]]}
 
 
 def test_at_the_end_the_page_has_the_final_scores(tmp_path: Path) -> None:

@@ -20,9 +20,15 @@ GRADIENT_IS_INFINITE = "decoder.layers.0.feed_forward.hidden.weight"
 SMALL = ModelConfig(vocabulary_size=12, n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4, p_drop=0.3)
 PAIRS = [(np.array(source), np.array(target)) for source, target in (([3, 4, 5], [6]), ([8], []), ([], [7, 9, 3, 3]))]
 FACTS = UpdateFacts(
-    step=17, epoch=1, batch_index=4, pairs=[5, 0, 2], seed=3, n_micro_batches=2, learning_rate=1e-3,
+    step=17,
+    epoch=1,
+    batch_index=4,
+    pairs=[5, 0, 2],
+    seed=3,
+    n_micro_batches=2,
+    learning_rate=1e-3,
     what="the loss is nan",
-)  # fmt: skip
+)
 
 
 def bundle(folder: Path, spoil: Any = lambda model: None) -> Path:
@@ -95,14 +101,8 @@ def test_everything_that_is_known_of_the_update_stands_in_the_file(tmp_path: Pat
     ("changes", "message"),
     [
         ({"step": "many"}, "step must be a whole number; got 'many'; the repro bundle is corrupt"),
-        (
-            {"step": 2**64},
-            f"step must be at least 1 and less than .*; got {2**64}; the repro bundle is corrupt",
-        ),
-        (
-            {"n_micro_batches": 0},
-            "n_micro_batches must be at least 1 and less than 65,537; got 0; the repro",
-        ),
+        ({"step": 2**64}, f"step must be at least 1 and less than .*; got {2**64}; the repro bundle is corrupt"),
+        ({"n_micro_batches": 0}, "n_micro_batches must be at least 1 and less than 65,537; got 0; the repro"),
         ({"seed": -1}, "seed must be at least 0 and less than .*; got -1; the repro bundle is corrupt"),
     ],
 )

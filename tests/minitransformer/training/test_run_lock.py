@@ -70,8 +70,5 @@ def test_an_error_removes_a_directory_that_is_new_and_empty(tmp_path: Path, *, w
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc, where no directory can be made")
 def test_a_directory_that_cannot_be_made_is_reported() -> None:
     world = SerialCommunicator()
-    with (
-        pytest.raises(CheckpointError, match=r"/proc/x/run: cannot be written"),
-        run_lock(Path("/proc/x/run"), world),
-    ):
+    with pytest.raises(CheckpointError, match=r"/proc/x/run: cannot be written"), run_lock(Path("/proc/x/run"), world):
         pass

@@ -33,7 +33,7 @@ from tests.support.training import TINY, copy_store
 
 STATE = TrainingState(
     step=4, epoch=2, unlogged_loss=6.0, unlogged_tokens=3, unlogged_seconds=0.5, seconds=9.0, flops=70
-)  # fmt: skip
+)
 
 
 def sound(norm: float) -> Update:

@@ -49,9 +49,11 @@ def test_events_hold_the_figures_of_reports_by_name_and_update(event_type: Any, 
     *_, training, validation = events_in(tmp_path, event_type)
     assert (training.step, validation.step) == (5, 5)
     assert figures_of(training) == {
-        "training/loss": 1.5, "training/learning_rate": 0.25, "training/gradient_norm": 0.75,
+        "training/loss": 1.5,
+        "training/learning_rate": 0.25,
+        "training/gradient_norm": 0.75,
         "training/target_tokens_per_second": 4_096.0,
-    }  # fmt: skip
+    }
     assert figures_of(validation) == {"validation/loss": 1.25, "validation/perplexity": 3.5, "validation/bleu": 17.5}
 
 

@@ -9,13 +9,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from minitransformer import ModelConfig, presets
-from minitransformer.training.flops import (
-    P100_FLOPS,
-    Cost,
-    flops_by_time,
-    sustained_flops_per_second,
-    training_flops,
-)
+from minitransformer.training.flops import P100_FLOPS, Cost, flops_by_time, sustained_flops_per_second, training_flops
 
 BASE = presets.base(37_000)
 

@@ -190,9 +190,14 @@ def attention_backward_of_queries(
 
 
 def attention_backward_of_keys(
-    of: Arguments, blocks: Iterable[Floats], dy: Floats, log_normalisers: Floats, of_outputs: Floats,
-    dk: Floats, dv: Floats,
-) -> None:  # fmt: skip
+    of: Arguments,
+    blocks: Iterable[Floats],
+    dy: Floats,
+    log_normalisers: Floats,
+    of_outputs: Floats,
+    dk: Floats,
+    dv: Floats,
+) -> None:
     """dv = (p ⊙ f)ᵀ dy and dk = scale · dsᵀ q: the same with keys as rows, which meet the queries that may see them.
 
     Writes dk and dv (S, K), 0 of keys that nobody sees.

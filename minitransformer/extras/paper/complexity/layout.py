@@ -52,9 +52,13 @@ def _row_as_json(row: Row) -> dict[str, Any]:
     ]
     claims = {"complexity": row.type.complexity, "sequential": row.type.sequential, "path": row.type.path}
     return {
-        "layer_type": row.type.name, "claims": claims, "growths": growths,
-        "longest_chain": row.chains, "path_length": row.paths, "path_width": row.type.path_width,
-    }  # fmt: skip
+        "layer_type": row.type.name,
+        "claims": claims,
+        "growths": growths,
+        "longest_chain": row.chains,
+        "path_length": row.paths,
+        "path_width": row.type.path_width,
+    }
 
 
 def _powers(order: Mapping[str, int], growths: Sequence[Growth], name: str) -> str:

@@ -26,10 +26,11 @@ def complexity_picture(rows: Sequence[Row]) -> Figure:
         _draw_counts(axes[1, 0], row.chains, style)
         _draw_counts(axes[1, 1], row.paths, style)
     for panel, title, variable in (
-        (axes[0, 0], "CPU seconds of a forward pass", "n"), (axes[0, 1], "CPU seconds of a forward pass", "d"),
+        (axes[0, 0], "CPU seconds of a forward pass", "n"),
+        (axes[0, 1], "CPU seconds of a forward pass", "d"),
         (axes[1, 0], "sequential operations", "n"),
         (axes[1, 1], "steps from the first position to the last", "n"),
-    ):  # fmt: skip
+    ):
         _finish(panel, title, variable)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
     return figure

@@ -160,9 +160,7 @@ def _sweeps(sentences: int, fixed: tuple[int, int, int], **sizes: tuple[int, ...
     return tuple(Sweep(name, values, Sizes(sentences, *fixed)) for name, values in sizes.items())  # type: ignore[arg-type]
 
 
-_CONVOLUTIONAL = _sweeps(
-    1, (512, 512, 3), n=(512, 1024, 2048, 4096), d=(256, 512, 1024, 2048), k=(3, 6, 12, 24)
-)  # fmt: skip
+_CONVOLUTIONAL = _sweeps(1, (512, 512, 3), n=(512, 1024, 2048, 4096), d=(256, 512, 1024, 2048), k=(3, 6, 12, 24))
 _QUICK_CONVOLUTIONAL = _sweeps(1, (16, 8, 3), n=(16, 32), d=(8, 16), k=(3, 6))
 
 LAYER_TYPES = (

@@ -100,9 +100,7 @@ def test_of_the_same_model_everything_is_equal() -> None:
 def test_differences_are_measured() -> None:
     certificate = certify(trained_parts(), Different(), LINES)
     assert certificate.largest_difference_in_nats == pytest.approx(0.25, abs=1e-5)
-    assert (certificate.equal_sources, certificate.equal_greedy, certificate.equal_beam_4) == (
-        10 / 11, 10 / 11, 8 / 11,
-    )  # fmt: skip
+    assert (certificate.equal_sources, certificate.equal_greedy, certificate.equal_beam_4) == (10 / 11, 10 / 11, 8 / 11)
     for part in ("0.25 nats", "greedy 90.9%", "beam 4 72.7%", "source tokens 90.9%"):
         assert part in certificate.description
 

@@ -65,16 +65,27 @@ def test_a_directory_has_the_files_that_ctranslate2_and_its_users_read(tmp_path:
     ctranslate2_directory(tmp_path / "joint", with_subwords({"source_end": False, "start": "end"}))
     assert files_of(tmp_path / "joint") == ["config.json", "model.bin", "shared_vocabulary.json", "tokenizer.model"]
     assert json.loads((tmp_path / "joint" / "config.json").read_text()) == {
-        "add_source_bos": False, "add_source_eos": False, "bos_token": "<s>", "decoder_start_token": "</s>",
-        "eos_token": "</s>", "layer_norm_epsilon": 1e-6, "multi_query_attention": False, "unk_token": "<unk>",
-    }  # fmt: skip
+        "add_source_bos": False,
+        "add_source_eos": False,
+        "bos_token": "<s>",
+        "decoder_start_token": "</s>",
+        "eos_token": "</s>",
+        "layer_norm_epsilon": 1e-6,
+        "multi_query_attention": False,
+        "unk_token": "<unk>",
+    }
     words = json.loads((tmp_path / "joint" / "shared_vocabulary.json").read_text())
     tokenizer = SentencePieceProcessor(model_file=str(tmp_path / "joint" / "tokenizer.model"))
     assert words == [tokenizer.id_to_piece(i) for i in range(16)]
     ctranslate2_directory(tmp_path / "separate", with_subwords({"tied": "target"}, joint=False))
     assert files_of(tmp_path / "separate") == [
-        "config.json", "model.bin", "source.spm", "source_vocabulary.json", "target.spm", "target_vocabulary.json",
-    ]  # fmt: skip
+        "config.json",
+        "model.bin",
+        "source.spm",
+        "source_vocabulary.json",
+        "target.spm",
+        "target_vocabulary.json",
+    ]
 
 
 def test_words_between_blanks_are_written_as_they_are_without_a_model(tmp_path: Path) -> None:

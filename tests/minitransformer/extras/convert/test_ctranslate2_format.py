@@ -155,7 +155,7 @@ def test_a_file_that_ends_anywhere_is_truncated(length: int, tmp_path: Path) -> 
         (model(2, variable("w", (2**32 - 1,), 4, 2**32 - 1, b"")), "w needs 17,179,869,180 bytes, but 0 are left"),
         (GOOD.replace(b"weight", b"we\xffght"), "a variable's name is not UTF-8"),
     ],
-)  # fmt: skip
+)
 def test_counts_are_not_trusted(content: bytes, problem: str, tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=f"at byte .*{problem}"):
         read_model_file(written(tmp_path, content))
@@ -170,9 +170,11 @@ def test_version_6_is_written(tmp_path: Path) -> None:
     variables = {"weight": np.zeros((2, 2), np.float32), "b": np.array(1, np.int8)}
     write_model_file(tmp_path / "model.bin", ModelFile("TransformerSpec", 7, variables), {"x": "b"})
     in_order = model(
-        6, variable("b", (), 1, 1, b"\1"), variable("weight", (2, 2), 0, 16, bytes(16)),
+        6,
+        variable("b", (), 1, 1, b"\1"),
+        variable("weight", (2, 2), 0, 16, bytes(16)),
         aliases=b"\1\0\0\0" + string("x") + string("b"),
-    )  # fmt: skip
+    )
     assert (tmp_path / "model.bin").read_bytes() == in_order
 
 
@@ -184,12 +186,16 @@ def test_weights_are_stored_in_the_types_that_ctranslate2_gives_them() -> None:
     assert stored_as(weights, "float32") == weights
     half = stored_as(weights | {"n": np.array(8, np.int16)}, "float16")
     assert {name: array.dtype.name for name, array in half.items()} == {
-        "a/weight": "float16", "a/bias": "float16", "n": "int16",
-    }  # fmt: skip
+        "a/weight": "float16",
+        "a/bias": "float16",
+        "n": "int16",
+    }
     eighth = stored_as(weights, "int8")
     assert {name: array.dtype.name for name, array in eighth.items()} == {
-        "a/weight": "int8", "a/weight_scale": "float32", "a/bias": "float32",
-    }  # fmt: skip
+        "a/weight": "int8",
+        "a/weight_scale": "float32",
+        "a/bias": "float32",
+    }
     assert eighth["a/weight"].tolist() == [[64, -127], [0, 0], [1, 0]]
     assert eighth["a/weight_scale"].tolist()[:2] == [127, 1]
     assert np.isfinite(eighth["a/weight_scale"]).all()

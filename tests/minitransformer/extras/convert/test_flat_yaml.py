@@ -23,9 +23,15 @@ def test_settings_have_types_and_lists() -> None:
         "dims:\n  - 5\n  - 6\nvocabs: [a.yml, b.yml]\nnone: []\n"
     )
     assert read_settings(text) == {
-        "type": "transformer", "dim-emb": 512, "learn-rate": 3e-4, "ulr": False, "pre": "", "dims": [5, 6],
-        "vocabs": ["a.yml", "b.yml"], "none": [],
-    }  # fmt: skip
+        "type": "transformer",
+        "dim-emb": 512,
+        "learn-rate": 3e-4,
+        "ulr": False,
+        "pre": "",
+        "dims": [5, 6],
+        "vocabs": ["a.yml", "b.yml"],
+        "none": [],
+    }
 
 
 def test_other_text_is_refused() -> None:

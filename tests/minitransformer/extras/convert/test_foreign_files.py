@@ -82,9 +82,11 @@ WRITERS: dict[str, Callable[[Path], object]] = {  # by format
 }
 TABLE = "encoder/embeddings_0/weight"
 OPTIONAL = {  # files that a format may have
-    "fairseq": ["tokenizer.model", "dict.txt"], "joeynmt": ["tokenizer.model"],
-    "marian-npz": ["decoder.yml", "source.spm"], "ctranslate2": ["tokenizer.model", "config.json"],
-}  # fmt: skip
+    "fairseq": ["tokenizer.model", "dict.txt"],
+    "joeynmt": ["tokenizer.model"],
+    "marian-npz": ["decoder.yml", "source.spm"],
+    "ctranslate2": ["tokenizer.model", "config.json"],
+}
 
 
 def refused(directory: Path, name: str) -> str:
@@ -227,7 +229,7 @@ def npy(header: str, data: bytes) -> bytes:
         (npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", bytes(8)), "but is of shape .* dtype object"),
     ],
     ids=["text", "empty", "version", "header", "too little", "65 axes", "objects"],
-)  # fmt: skip
+)
 def test_members_of_an_npz_file_that_are_no_arrays_are_refused(tmp_path: Path, content: bytes, problem: str) -> None:
     WRITERS["marian-npz"](tmp_path)
     with zipfile.ZipFile(tmp_path / "model.npz", "a") as archive:

@@ -121,11 +121,7 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
         ("config.json", {"normalize_before": True}, "normalize_before = True is not supported"),
         ("config.json", {"decoder_layers": 2**62}, r"model\.decoder\.layers\.1\.self_attn\.q_proj\.weight"),
         ("config.json", {"static_position_embeddings": False}, "static_position_embeddings = False is not supported"),
-        (
-            "config.json",
-            {"decoder_ffn_dim": 99},
-            "encoder_ffn_dim and decoder_ffn_dim must be equal in our models",
-        ),
+        ("config.json", {"decoder_ffn_dim": 99}, "encoder_ffn_dim and decoder_ffn_dim must be equal in our models"),
         ("config.json", {"decoder_attention_heads": 4}, "decoder_attention_heads must be equal .* got .2, 4"),
         ("config.json", {"activation_function": "tanh"}, "activation_function = 'tanh' is not supported; only 'relu'"),
         ("config.json", {"d_model": "absent"}, "the setting d_model, of type int; got None"),

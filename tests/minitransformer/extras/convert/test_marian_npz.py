@@ -17,8 +17,11 @@ def test_a_file_is_read_with_the_vocabularies_beside_it(tmp_path: Path) -> None:
     arrays = write_marian(tmp_path)
     parts = read_parts(tmp_path / "model.npz")
     assert (parts.config.norm, parts.config.start, parts.config.positions, parts.config.layer_norm_eps) == (
-        "post", "zero", "halves", 1e-6,
-    )  # fmt: skip
+        "post",
+        "zero",
+        "halves",
+        1e-6,
+    )
     assert (parts.config.n_layers, parts.config.decoder_depth, parts.config.alpha) == (2, 1, 0)
     assert parts.tokenizer.encode_source(["Hund der Katze ein"]) == [[4, 3, 0, 6]]
     embedding = parts.weights["source_embedding.weight"]

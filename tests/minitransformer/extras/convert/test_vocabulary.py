@@ -36,9 +36,15 @@ def lines(n: int, seed: int, alphabet: str = "aeinrst") -> list[str]:
 def trained(kind: str, seed: int = 1, alphabet: str = "aeinrst", *, bytes_too: bool = False, **options: Any) -> bytes:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines(300, seed, alphabet)), model_writer=model, model_type=kind,
-        vocab_size=50 + 256 * bytes_too, byte_fallback=bytes_too, minloglevel=2, hard_vocab_limit=False, **options,
-    )  # fmt: skip
+        sentence_iterator=iter(lines(300, seed, alphabet)),
+        model_writer=model,
+        model_type=kind,
+        vocab_size=50 + 256 * bytes_too,
+        byte_fallback=bytes_too,
+        minloglevel=2,
+        hard_vocab_limit=False,
+        **options,
+    )
     return model.getvalue()
 
 

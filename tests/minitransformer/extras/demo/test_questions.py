@@ -102,16 +102,9 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
         "how old are you?",
         "wie alt bist du?",
     ),
-    (
-        ask(Clause(one("your", "sister"), verb("wohnen"), complement=Text("where", "wo")), "complement"),
-        *SHOWCASE[1],
-    ),
+    (ask(Clause(one("your", "sister"), verb("wohnen"), complement=Text("where", "wo")), "complement"), *SHOWCASE[1]),
     (ask(Clause(PRONOUNS["you"], verb("helfen"), object=PRONOUNS["I"], modal=MODALS["can"])), *SHOWCASE[5]),
-    (
-        ask(replace(MAN_BUYS, subject=PRONOUNS["who"]), "subject"),
-        "who buys a red car?",
-        "wer kauft ein rotes Auto?",
-    ),
+    (ask(replace(MAN_BUYS, subject=PRONOUNS["who"]), "subject"), "who buys a red car?", "wer kauft ein rotes Auto?"),
     (
         ask(Clause(named("Paul"), verb("helfen"), object=PRONOUNS["who"]), "object"),
         "whom does Paul help?",

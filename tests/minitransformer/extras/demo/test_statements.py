@@ -80,11 +80,7 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
     ),
     (say(replace(ANNA_GETS_UP, tense="perfect")), "Anna has gotten up", "Anna ist aufgestanden"),
     (say(replace(ANNA_GETS_UP, modal=MODALS["can"])), "Anna can get up", "Anna kann aufstehen"),
-    (
-        say(Clause(PRONOUNS["we"], verb("abholen"), object=PRONOUNS["he"])),
-        "we pick him up",
-        "wir holen ihn ab",
-    ),
+    (say(Clause(PRONOUNS["we"], verb("abholen"), object=PRONOUNS["he"])), "we pick him up", "wir holen ihn ab"),
     (
         say(Clause(PRONOUNS["we"], verb("abholen"), object=one("our", "uncle"))),
         "we pick up our uncle",
@@ -156,13 +152,7 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
         "gestern war ich müde",
     ),
     (
-        say(
-            Clause(
-                one("the", "dog"),
-                BE,
-                complement=than(adjective("big"), one("my", "cat")),
-            )
-        ),
+        say(Clause(one("the", "dog"), BE, complement=than(adjective("big"), one("my", "cat")))),
         "the dog is bigger than my cat",
         "der Hund ist größer als meine Katze",
     ),
@@ -197,9 +187,7 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
         "der Mann und sein Sohn singen",
     ),
     (
-        say(
-            Clause(one("the", "city"), HAVE, object=many(cardinal(312_405), "inhabitant")),
-        ),
+        say(Clause(one("the", "city"), HAVE, object=many(cardinal(312_405), "inhabitant"))),
         "the city has three hundred and twelve thousand four hundred and five inhabitants",
         "die Stadt hat dreihundertzwölftausendvierhundertfünf Einwohner",
     ),

@@ -82,9 +82,7 @@ def test_what_is_no_code_of_a_language_is_refused(code: str) -> None:
 
 def test_each_sentence_has_the_language_code_of_its_text() -> None:
     parts = SplitTexts.of([">>fra<< One.  Two. Three.", "Four. Five.", ">>deu<< Six. "], SentenceSplitter("en"))
-    assert parts.sentences == [
-        ">>fra<< One.", ">>fra<< Two.", ">>fra<< Three.", "Four.", "Five.", ">>deu<< Six.",
-    ]  # fmt: skip
+    assert parts.sentences == [">>fra<< One.", ">>fra<< Two.", ">>fra<< Three.", "Four.", "Five.", ">>deu<< Six."]
     assert parts.joined(["Un.", "Deux.", "Trois.", "4.", "5.", "Sechs."]) == ["Un.  Deux. Trois.", "4. 5.", "Sechs. "]
 
 

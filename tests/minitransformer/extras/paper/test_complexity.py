@@ -159,9 +159,7 @@ def rows() -> list[Row]:
 
 
 def test_counted_powers_are_the_claimed_ones(rows: list[Row]) -> None:
-    assert [row.type.complexity for row in rows] == [
-        "n² · d", "n · d²", "k · n · d²", "k · n · d²", "r · n · d",
-    ]  # fmt: skip
+    assert [row.type.complexity for row in rows] == ["n² · d", "n · d²", "k · n · d²", "k · n · d²", "r · n · d"]
     for row in rows:
         counted = {growth.variable: growth.count_exponent for growth in row.growths}
         assert counted == pytest.approx(row.type.powers, abs=0.02)

@@ -24,9 +24,18 @@ RESULTS = Path(__file__).parents[4] / "docs" / "lab" / "table3.md"
 
 def result(perplexity: float, bleu: float) -> Result:
     return Result(
-        perplexity, bleu, parameters=1_234_567, updates=1_000, seconds=9.0, code="abc", flops=12_345_678,
-        weights="average", configuration="0123456789", signature="tok:13a", text="fedc",
-    )  # fmt: skip
+        perplexity,
+        bleu,
+        parameters=1_234_567,
+        updates=1_000,
+        seconds=9.0,
+        code="abc",
+        flops=12_345_678,
+        weights="average",
+        configuration="0123456789",
+        signature="tok:13a",
+        text="fedc",
+    )
 
 
 @pytest.mark.parametrize(

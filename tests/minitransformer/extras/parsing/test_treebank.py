@@ -24,9 +24,12 @@ TREES = """\
 
 def config_of(folder: Path, **fields: Any) -> DataConfig:
     values: dict[str, Any] = {
-        "raw": folder, "train_trees": ("t.mrg",), "validation_trees": ("v.mrg",), "vocabulary_size": 60,
+        "raw": folder,
+        "train_trees": ("t.mrg",),
+        "validation_trees": ("v.mrg",),
+        "vocabulary_size": 60,
         "joint_vocabulary": False,
-    }  # fmt: skip
+    }
     return DataConfig(**(values | fields))
 
 
@@ -42,9 +45,7 @@ def test_pairs_are_words_and_symbols(tmp_path: Path) -> None:
     with pytest.raises(IndexError):
         both.location(4)
     tagged = ParsingTask().corpus(config_of(tmp_path, leaf_symbols="tags", train_trees=("t.mrg", "v.mrg")))
-    assert [target for _, target in tagged.train()] == [
-        "(S (NP NNP NNP )NP (VP VBZ )VP . )S", "(NP NN -LRB- )NP",
-    ] * 2  # fmt: skip
+    assert [target for _, target in tagged.train()] == ["(S (NP NNP NNP )NP (VP VBZ )VP . )S", "(NP NN -LRB- )NP"] * 2
 
 
 def test_every_symbol_is_a_token_of_its_own_and_words_are_subwords(tmp_path: Path) -> None:

@@ -70,8 +70,10 @@ def test_a_given_target_is_read_and_the_weights_are_those_of_its_tokens(translat
     source, target = (translator.tokenizer.source.encode(text) for text in ("one two", "TWO ONE"))
     expected = attention_weights(translator.model, source, target)
     for kind, weights in (
-        ("encoder", expected.encoder), ("decoder", expected.decoder), ("encoder-decoder", expected.encoder_decoder),
-    ):  # fmt: skip
+        ("encoder", expected.encoder),
+        ("decoder", expected.decoder),
+        ("encoder-decoder", expected.encoder_decoder),
+    ):
         queries, keys, got = pair.of_kind(kind)  # type: ignore[arg-type]
         np.testing.assert_array_equal(got, weights)
         assert got.shape[2:] == (len(queries), len(keys))
@@ -84,8 +86,14 @@ def test_unknown_characters_are_shown_as_they_were_written(translator: Translato
 
 def test_pieces_are_shown_as_words_and_what_continues_them() -> None:
     assert shown_pieces(["▁h", "ous", "es", "▁", ",", "▁▁", "▁<script>"]) == [
-        "h", "·ous", "·es", "▁", "·,", "▁", "<script>",
-    ]  # fmt: skip
+        "h",
+        "·ous",
+        "·es",
+        "▁",
+        "·,",
+        "▁",
+        "<script>",
+    ]
 
 
 def test_the_words_of_a_pair_begin_where_the_text_has_blanks(translator: Translator) -> None:

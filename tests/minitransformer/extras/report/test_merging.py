@@ -24,11 +24,13 @@ def test_attended_pieces_are_added_and_attending_pieces_averaged() -> None:
     merged, of_pieces = merge_words(PAIR).weights, PAIR.weights
     cross = of_pieces.encoder_decoder[1, 2]  # H, ·äuser, ",", ·a, <EOS>; the, h, ·ous, ·es, <EOS>
     expected = [
-        [(cross[q, 0] + cross[q + 1, 0]) / 2,
-         (cross[q, 1] + cross[q, 2] + cross[q, 3] + cross[q + 1, 1] + cross[q + 1, 2] + cross[q + 1, 3]) / 2,
-         (cross[q, 4] + cross[q + 1, 4]) / 2]
+        [
+            (cross[q, 0] + cross[q + 1, 0]) / 2,
+            (cross[q, 1] + cross[q, 2] + cross[q, 3] + cross[q + 1, 1] + cross[q + 1, 2] + cross[q + 1, 3]) / 2,
+            (cross[q, 4] + cross[q + 1, 4]) / 2,
+        ]
         for q in (0, 2)
-    ]  # fmt: skip
+    ]
     expected.append([cross[4, 0], cross[4, 1] + cross[4, 2] + cross[4, 3], cross[4, 4]])
     np.testing.assert_allclose(merged.encoder_decoder[1, 2], expected)
     decoder = of_pieces.decoder[0, 1]  # <BOS>, H, ·äuser, ",", ·a on both sides
@@ -41,8 +43,10 @@ def test_attended_pieces_are_added_and_attending_pieces_averaged() -> None:
 def test_every_row_still_sums_to_1() -> None:
     weights = merge_words(PAIR).weights
     for of_kind, shape in (
-        (weights.encoder, (2, 3, 3, 3)), (weights.decoder, (2, 3, 3, 3)), (weights.encoder_decoder, (2, 3, 3, 3)),
-    ):  # fmt: skip
+        (weights.encoder, (2, 3, 3, 3)),
+        (weights.decoder, (2, 3, 3, 3)),
+        (weights.encoder_decoder, (2, 3, 3, 3)),
+    ):
         assert of_kind.shape == shape
         np.testing.assert_allclose(of_kind.sum(-1), 1)
 

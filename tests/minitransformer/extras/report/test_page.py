@@ -76,8 +76,10 @@ def test_the_words_of_several_pieces_are_there_merged_and_unmerged() -> None:
 def test_every_kind_has_the_layers_of_its_stack() -> None:
     kinds = page_data(pair_of(["a"], ["b"], n_layers=3, n_decoder_layers=1))["pieces"]
     assert {kind: of_kind["layers"] for kind, of_kind in kinds.items()} == {
-        "encoder": 3, "decoder": 1, "encoder-decoder": 1,
-    }  # fmt: skip
+        "encoder": 3,
+        "decoder": 1,
+        "encoder-decoder": 1,
+    }
 
 
 def assert_holds(kinds: dict[str, Any], pair: AttendedPair) -> None:

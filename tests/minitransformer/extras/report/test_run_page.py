@@ -52,10 +52,13 @@ def test_curves_are_the_figures_of_the_log(run: Path) -> None:
         ]
     ]
     expected = {
-        "Perplexity": [3.25, 3.25], "BLEU": [20.5, 40.5], "Learning rate": [0.01, 0.02, 0.03, 0.04],
-        "Norm of the gradient": [2.42857, 3.85714, 5.28571, 6.71429], "Speed": [4010, 4020, 4030, 4040],
+        "Perplexity": [3.25, 3.25],
+        "BLEU": [20.5, 40.5],
+        "Learning rate": [0.01, 0.02, 0.03, 0.04],
+        "Norm of the gradient": [2.42857, 3.85714, 5.28571, 6.71429],
+        "Speed": [4010, 4020, 4030, 4040],
         "Peak memory": [0.5, 0.5, 0.5, 0.5],
-    }  # fmt: skip
+    }
     assert {panel["title"]: panel["curves"][0][0]["values"] for panel in data["panels"][1:]} == expected
 
 
@@ -105,9 +108,11 @@ def test_the_scores_of_a_run_that_goes_on_say_after_which_update(run: Path) -> N
 def test_translations_are_the_final_ones_and_those_of_every_validation(run: Path) -> None:
     first, second, third, _ = data_of(finish(run, GOOD))["samples"]
     assert first == {
-        "source": "one two", "reference": "eins zwei", "final": ["eins zwei"],
+        "source": "one two",
+        "reference": "eins zwei",
+        "final": ["eins zwei"],
         "history": [[[20, "eins eins"], [40, "eins zwei"]]],
-    }  # fmt: skip
+    }
     assert second["history"] == [[[20, "drei"], [40, "drei"]]]
     assert third == {"source": ODD, "reference": ODD, "final": [ODD], "history": [[]]}
 

@@ -64,8 +64,12 @@ def test_the_pointer_reads_the_nearest_values_of_all_curves(opened: Any) -> None
         document.querySelector('.panel svg').getBoundingClientRect())""")
     browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
     assert texts(browser, READING) == [
-        "update 40", "one, training 0.25", "one, validation 0.2", "other, training 0.25", "other, validation 0.2",
-    ]  # fmt: skip
+        "update 40",
+        "one, training 0.25",
+        "one, validation 0.2",
+        "other, training 0.25",
+        "other, validation 0.2",
+    ]
     browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
     assert texts(browser, READING) == []
 

@@ -19,17 +19,25 @@ def test_a_picture_has_a_panel_for_each_figure_and_the_points_of_the_log(tmp_pat
     runs = [write_logged_run(tmp_path / name) for name in ("a", "b")]
     panels = {axes.get_title(loc="left"): axes for axes in run_picture(read_runs(runs)).axes}
     assert list(panels) == [
-        "Loss", "Perplexity", "BLEU", "Learning rate", "Norm of the gradient", "Speed", "Peak memory",
-    ]  # fmt: skip
+        "Loss",
+        "Perplexity",
+        "BLEU",
+        "Learning rate",
+        "Norm of the gradient",
+        "Speed",
+        "Peak memory",
+    ]
     loss = panels["Loss"].get_lines()
     assert [line.get_xydata().tolist() for line in loss[:2]] == [  # type: ignore[union-attr]
-        [[10, 1], [20, 0.5], [30, 0.333333], [40, 0.25]], [[20, 0.4], [40, 0.2]],
-    ]  # fmt: skip
+        [[10, 1], [20, 0.5], [30, 0.333333], [40, 0.25]],
+        [[20, 0.4], [40, 0.2]],
+    ]
     assert [line.get_label() for line in loss] == [f"{n}, {k}" for n in "ab" for k in ("training", "validation")]
     assert [to_hex(str(line.get_color())) for line in loss[::2]] == head_colours(2)
     assert {title: axes.get_yscale() for title, axes in panels.items() if axes.get_yscale() != "linear"} == {
-        "Perplexity": "log", "Norm of the gradient": "log",
-    }  # fmt: skip
+        "Perplexity": "log",
+        "Norm of the gradient": "log",
+    }
     assert (panels["Loss"].get_ylabel(), panels["Speed"].get_xlabel()) == ("nats per target token", "updates")
 
 

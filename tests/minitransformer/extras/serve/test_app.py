@@ -215,8 +215,9 @@ def test_a_text_of_more_tokens_than_a_minute_has_is_refused_for_ever() -> None:
     with client_of(ScriptedTranslator(), tokens_per_minute=13) as client:
         answer = client.post("/translate", json=form("one"))
     assert (answer.status_code, answer.json()["error"]) == (
-        413, "Invalid request: it may cost 14 tokens; send less text at once",
-    )  # fmt: skip
+        413,
+        "Invalid request: it may cost 14 tokens; send less text at once",
+    )
 
 
 def fill(queue: TranslationQueue) -> Event:
@@ -237,10 +238,7 @@ def fill(queue: TranslationQueue) -> Event:
 def test_a_full_queue_is_status_503() -> None:
     with client_of(small_translator()) as client:
         may_go_on = fill(client.queue)
-        for path, fields in (
-            ("/translate", form("one")),
-            ("/attention", {"q": "one", "translation": "eins"}),
-        ):
+        for path, fields in (("/translate", form("one")), ("/attention", {"q": "one", "translation": "eins"})):
             answer = client.post(path, json=fields)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert (client.get("/ready").status_code, client.get("/health").status_code) == (503, 200)

@@ -96,12 +96,16 @@ def test_an_answer_has_the_shape_of_its_request() -> None:
     assert answer_of(TranslationRequest(("a",), False), [[[BEST]]]) == {"translatedText": "A"}
     assert answer_of(TranslationRequest(("a", "b"), True), [[[BEST]], [[SECOND]]]) == {"translatedText": ["A", "B"]}
     assert answer_of(TranslationRequest(("a",), False, 2), [[[BEST, SECOND, THIRD]]]) == {
-        "translatedText": "A", "alternatives": ["B", "C"], "scores": [-0.5, -1.5, -2.5],
-    }  # fmt: skip
+        "translatedText": "A",
+        "alternatives": ["B", "C"],
+        "scores": [-0.5, -1.5, -2.5],
+    }
 
 
 def test_an_alternative_of_several_lines_is_the_next_best_of_each() -> None:
     found = [[BEST, SECOND], [], [THIRD]]
     assert answer_of(TranslationRequest(("a\n\nc",), False, 1), [found]) == {
-        "translatedText": "A\n\nC", "alternatives": ["B\n\nC"], "scores": [-3.0, -4.0],
-    }  # fmt: skip
+        "translatedText": "A\n\nC",
+        "alternatives": ["B\n\nC"],
+        "scores": [-3.0, -4.0],
+    }
