@@ -14,11 +14,12 @@ from minitransformer.config import ConfigError, RunConfig
 from minitransformer.data.corpus import check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.extras.paper.audit import Language, audit
-from minitransformer.extras.parsing.evalb import COLLINS, compare, with_tags_of
+from minitransformer.extras.parsing.evalb import COLLINS, Status, compare, with_tags_of
 from minitransformer.extras.parsing.evalb_report import read_parameters, report
 from minitransformer.extras.parsing.linear import WORD
 from minitransformer.extras.parsing.parser import require_translator
-from minitransformer.extras.parsing.penn import read_gold_trees, read_tree_lines
+from minitransformer.extras.parsing.penn import read_candidates, read_gold_trees
+from minitransformer.extras.parsing.tree import Tree
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.bleu import bleu, chrf
 from minitransformer.inference.length_penalty import (
@@ -237,7 +238,7 @@ def score_with_model(options: PairsOptions) -> int:
 def score_trees(options: TreesOptions) -> int:
     """Print EVALB's report: a line for each sentence, and summaries."""
     parameters = COLLINS if options.parameters is None else read_parameters(options.parameters)
-    gold, candidates = list(read_gold_trees(options.gold)), list(read_tree_lines(options.candidate))
+    gold, candidates = list(read_gold_trees(options.gold)), _trees_of_parser(options.candidate)
     whole = [tree for tree in gold if tree.walk]
     if len(gold) != len(candidates) == len(whole):  # minitransformer-parse --treebank ignores empty lines
         gold = whole
@@ -249,9 +250,25 @@ def score_trees(options: TreesOptions) -> int:
     if not gold:
         raise CorpusError(f"{options.gold}: is empty")
     if options.gold_tags:
-        candidates = [with_tags_of(right, tree) for right, tree in zip(gold, candidates, strict=True)]
-    elif any(leaf.tag == WORD for tree in candidates for leaf in tree.leaves):
+        candidates = [
+            None if tree is None else with_tags_of(right, tree) for right, tree in zip(gold, candidates, strict=True)
+        ]
+    elif any(leaf.tag == WORD for tree in candidates if tree for leaf in tree.leaves):
         say(f"warning: {options.candidate}: has tags {WORD}; --gold-tags takes the tags from the gold trees")
     compared = [compare(right, tree, parameters) for right, tree in zip(gold, candidates, strict=True)]
     print("\n".join(report(compared, parameters.cutoff_length)))
     return 0
+
+
+def _trees_of_parser(path: Path) -> list[Tree | None]:
+    """Read a parser's trees; warn of each line that is no tree, for which None stands.
+
+    Raises: CorpusError if no line is a tree.
+    """
+    found = list(read_candidates(path))
+    errors = [tree for tree in found if isinstance(tree, CorpusError)]
+    if errors and len(errors) == len(found):
+        raise errors[0]
+    for error in errors:
+        say(f"warning: {error}; the sentence has status {Status.ERROR:d}")
+    return [None if isinstance(tree, CorpusError) else tree for tree in found]

@@ -204,6 +204,15 @@ def test_empty_lines_of_gold_trees_count_only_beside_empty_candidates(
         assert (figures["Number of sentence"], figures["Bracketing FMeasure"]) == (n, 100)
 
 
+def test_a_line_without_a_parse_concerns_its_own_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gold = written(tmp_path / "gold", "(S (NN a))\n" * 3)
+    candidate = written(tmp_path / "candidate", "(())\n(S (NN a)\n(S (NN a))\n")
+    assert score(["trees", gold, candidate]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[:3] for line in out.splitlines()[3:6]] == [["1", "1", "2"], ["2", "1", "1"], ["3", "1", "0"]]
+    assert "candidate, line 2: brackets that are not closed: 1" in err
+
+
 def test_parameters_of_evalb_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gold, candidate = written(tmp_path / "gold", "(S (NP (NN a)))\n"), written(tmp_path / "c", "(S (NX (NN a)))\n")
     parameters = written(tmp_path / "my.prm", "EQ_LABEL NP NX\n")

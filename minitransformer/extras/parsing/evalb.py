@@ -57,7 +57,7 @@ class Status(IntEnum):
     """The status of a sentence: only valid sentences count in the scores."""
 
     VALID = 0
-    ERROR = 1  # the trees differ in the words that count
+    ERROR = 1  # the candidate is no tree, or the trees differ in the words that count
     SKIPPED = 2  # no word of the candidate counts
 
 
@@ -75,13 +75,16 @@ class SentenceCounts:
     correct_tags: int = 0
 
 
-def compare(gold: Tree, candidate: Tree, parameters: Parameters = COLLINS) -> SentenceCounts:
+def compare(gold: Tree, candidate: Tree | None, parameters: Parameters = COLLINS) -> SentenceCounts:
     """Count the brackets of ``candidate`` that match one of ``gold``, and those that cross one of ``gold``.
 
     Punctuation and traces, as each tree's own tags mark them, are removed before words and spans are compared.  Trees
-    whose remaining words differ have the status ERROR, unless they differ only in quotes (``quote_labels``).
+    whose remaining words differ have the status ERROR, unless they differ only in quotes (``quote_labels``).  None
+    stands for a candidate that is no tree, and has that status, too.
     """
     length = sum(category(leaf.tag) not in parameters.deleted_for_length for leaf in gold.leaves)
+    if candidate is None:
+        return SentenceCounts(length, Status.ERROR)
     kept = _counting(gold, parameters), _counting(candidate, parameters)
     if not any(kept[1]):
         return SentenceCounts(length, Status.SKIPPED)

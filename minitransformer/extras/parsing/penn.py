@@ -54,12 +54,25 @@ def _over_lines(path: Path, lines_of_file: Iterable[str]) -> Iterator[Tree]:
         )
 
 
-def read_tree_lines(path: Path) -> Iterator[Tree]:
-    """Yield one tree for every line of a file, an empty tree for an empty line.  A line may hold several trees.
+def read_candidates(path: Path) -> Iterator[Tree | CorpusError]:
+    """Yield one tree for every line of a parser's output; a line may hold several trees.
 
-    Raises: CorpusError naming file and line.
+    An empty line, or one of brackets without any word, such as the (()) of a parser that found no tree, is an empty
+    tree.  A line that is no tree gives its error, which names file and line: the other lines still count.
     """
-    return _in_lines(path, read_lines(path))
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            yield Tree(()) if _has_only_brackets(line) else read_tree(line)
+        except ValueError as error:
+            yield _error_in_line(path, number, error)
+
+
+def _has_only_brackets(line: str) -> bool:
+    return not line.strip("()" + _STRIPPED) and line.count("(") == line.count(")")
+
+
+def _error_in_line(path: Path, number: int, error: ValueError) -> CorpusError:
+    return CorpusError(f"{path}, line {number}: {error}; expected complete trees in one line")
 
 
 def _in_lines(path: Path, lines: Iterable[str]) -> Iterator[Tree]:
@@ -67,14 +80,15 @@ def _in_lines(path: Path, lines: Iterable[str]) -> Iterator[Tree]:
         try:
             yield read_tree(line)
         except ValueError as error:
-            raise CorpusError(f"{path}, line {number}: {error}; expected complete trees in one line") from error
+            raise _error_in_line(path, number, error) from error
 
 
 def read_gold_trees(path: Path) -> Iterator[Tree]:
     """Return the gold trees of a file, to compare with the lines of a file of candidates.
 
-    If every line holds complete trees, read them with ``read_tree_lines``; else, as in the Penn Treebank's own files,
-    with ``read_trees``, which ignores empty lines.  The file is read once, so that it may be a pipe.
+    If every line holds complete trees, each line is one tree, an empty line an empty one; else, as in the Penn
+    Treebank's own files, trees extend over several lines, and empty lines are ignored.  The file is read once, so
+    that it may be a pipe.
     Raises: CorpusError naming file and line.
     """
     lines = list(read_lines(path))

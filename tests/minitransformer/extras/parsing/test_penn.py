@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from tree_draws import trees, trees_of_treebanks
 
 from minitransformer.data.survey import CorpusError
-from minitransformer.extras.parsing.penn import read_gold_trees, read_tree, read_tree_lines, read_trees, write_tree
+from minitransformer.extras.parsing.penn import read_candidates, read_gold_trees, read_tree, read_trees, write_tree
 from minitransformer.extras.parsing.tree import Closing, Constituent, Leaf, Opening, Tree
 
 BARKS = "(S (NP (DT the) (NN dog)) (VP (VBZ barks)))"
@@ -91,12 +92,27 @@ def test_what_is_no_tree_is_named_with_file_and_line(tmp_path: Path, text: str, 
 
 
 def test_line_by_line_an_empty_line_is_an_empty_tree_and_a_line_may_hold_a_row(tmp_path: Path) -> None:
-    path = written(tmp_path / "lines", "(S (NN a))\n\n(NN b) (NN c)\n")
-    assert [tree.words for tree in read_tree_lines(path)] == [["a"], [], ["b", "c"]]
-    with pytest.raises(
-        CorpusError, match=r"lines, line 2: brackets that are not closed: 1; expected complete trees in one line"
-    ):
-        list(read_tree_lines(written(path, "(S (NN a))\n(S (NN a)\n)\n")))
+    path = written(tmp_path / "lines", "(S (NN a))\n\n(NN b) (NN c)\n(())\n()\n")
+    trees = [tree for tree in read_candidates(path) if isinstance(tree, Tree)]
+    assert [tree.words for tree in trees] == [["a"], [], ["b", "c"], [], []]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("(S (NN a)", "brackets that are not closed: 1"),
+        ("(S (NN :)) (NN b))", r"'\)' without '\('"),
+        ("(S (NP) (NN a))", r"\(NP\): a bracket without a word"),
+    ],
+)
+def test_a_line_of_a_parser_that_is_no_tree_is_an_error_of_its_sentence(
+    tmp_path: Path, line: str, message: str
+) -> None:
+    first, error, last = read_candidates(written(tmp_path / "lines", f"(S (NN a))\n{line}\n(S (NN c))\n"))
+    assert isinstance(first, Tree)
+    assert isinstance(last, Tree)
+    assert isinstance(error, CorpusError)
+    assert re.fullmatch(f".*lines, line 2: {message}; expected complete trees in one line", str(error))
 
 
 def test_gold_trees_stand_in_lines_or_over_several(tmp_path: Path) -> None:
