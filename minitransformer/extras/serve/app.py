@@ -14,6 +14,7 @@ from string import Template
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
+from starlette.datastructures import ImmutableMultiDict
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
@@ -228,15 +229,18 @@ def _part(name: str, media_type: str, values: Mapping[str, str] | None = None) -
 
 
 async def _fields(request: Request) -> Mapping[str, Any]:
-    """Return the fields of a JSON object or a form; a field that a form has several times becomes a list.
+    """Return the fields of a JSON object, or of a form and the address; a field that comes several times is a list.
 
+    Some clients of LibreTranslate send all fields in the address (``/translate?q=...``), with an empty body.
     Raises: RequestError.
     """
+    in_address = _listed(request.query_params)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
         async with request.form(max_files=0, max_fields=20) as form:
-            values = {name: form.getlist(name) for name in form}
-            return {name: found if len(found) > 1 else found[0] for name, found in values.items()}
+            return in_address | _listed(form)
+    if not kind and in_address:
+        return in_address
     if kind != "application/json":
         raise RequestError(415, "Invalid request: send application/json or a form")
     try:
@@ -246,6 +250,11 @@ async def _fields(request: Request) -> Mapping[str, Any]:
     if not isinstance(fields, dict):
         raise RequestError(400, "Invalid JSON format")
     return fields
+
+
+def _listed(values: ImmutableMultiDict[str, Any]) -> dict[str, Any]:
+    found = {name: values.getlist(name) for name in values}
+    return {name: several if len(several) > 1 else several[0] for name, several in found.items()}
 
 
 async def _results(work: Sequence[Future[Result]], request: Request) -> list[Result]:

@@ -49,8 +49,11 @@ class TranslationRequest:
 
     @property
     def lines(self) -> list[list[str]]:
-        """The lines of each text; each is translated as a sentence of its own."""
-        return [[line.strip() for line in text.splitlines()] for text in self.texts]
+        """The lines of each text, between line feeds; each is translated as a sentence of its own.
+
+        The translation has as many: clients that join segments by line feeds count on it.
+        """
+        return [[line.strip() for line in text.split("\n")] for text in self.texts]
 
 
 def request_of(fields: Mapping[str, Any], languages: Languages, limits: Limits) -> TranslationRequest:

@@ -39,8 +39,8 @@ def test_a_model_translates(real: Any) -> None:
     assert answer["scores"] == pytest.approx([t.score for t in expected], abs=1e-3)
 
 
-@pytest.mark.parametrize("how", ["json", "data", "files"])
-def test_json_and_both_kinds_of_form(client: Any, how: str) -> None:
+@pytest.mark.parametrize("how", ["json", "data", "files", "params"])
+def test_json_both_kinds_of_form_and_fields_in_the_address(client: Any, how: str) -> None:
     fields = form("one\n\ntwo")
     given = {name: (None, value) for name, value in fields.items()} if how == "files" else fields
     answer = client.post("/translate", **{how: given})

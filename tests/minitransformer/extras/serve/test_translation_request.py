@@ -30,8 +30,11 @@ def test_a_text_and_a_list_of_texts() -> None:
     assert request_of({"q": "one", "source": "EN", "target": "De"}, LANGUAGES, LIMITS).texts == ("one",)
 
 
-def test_lines_are_those_of_every_kind_of_line_end() -> None:
-    assert TranslationRequest((" one\r\n\r\ntwo\u2028three\n", ""), True).lines == [["one", "", "two", "three"], []]
+def test_only_line_feeds_end_lines() -> None:
+    assert TranslationRequest((" one\r\n\r\ntwo\u2028three\n", ""), True).lines == [
+        ["one", "", "two\u2028three", ""],
+        [""],
+    ]
 
 
 @pytest.mark.parametrize(
