@@ -16,7 +16,9 @@ from hypothesis import Phase, settings
 
 from autograd.kernel_registry import at_first_use, kernels_for
 from cli.command import log_shown
+from minitransformer.training.flops import SQUARE
 
+SQUARE["cpu"] = 64  # the device is measured after each training; at its size that takes longer than most trainings here
 at_first_use("cuda", lambda: None)  # tests register CUDA kernels themselves, without the check in a child process
 
 settings.register_profile("here", deadline=None, derandomize=True)

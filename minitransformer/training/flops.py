@@ -78,7 +78,7 @@ def flops_by_time(seconds: float, n_devices: int, flops_per_second: float) -> fl
     return seconds * n_devices * flops_per_second
 
 
-def sustained_flops_per_second(device: Device, n_threads: int, size: int | None = None, repeats: int = 10) -> float:
+def sustained_flops_per_second(device: Device, n_threads: int, repeats: int, size: int | None = None) -> float:
     """Measure the FLOP/s of this process in products of two square float32 matrices; return the best of ``repeats``.
 
     The matrices are large enough to keep the device busy, and small enough to take a fraction of a second.

@@ -171,7 +171,8 @@ def finish(run: OpenRun, callback: Callback, *, always_average: bool = False) ->
 
 def _cost(run: OpenRun) -> Cost:
     state = run.trainer.state
-    rate = sustained_flops_per_second(run.config.device, run.trainer.gradient.n_threads)
+    repeats = min(10, 1 + int(state.seconds))  # a short training does not wait for a long measurement
+    rate = sustained_flops_per_second(run.config.device, run.trainer.gradient.n_threads, repeats=repeats)
     return Cost(state.flops, state.device_seconds, run.world.allreduce(rate) / run.world.size)
 
 

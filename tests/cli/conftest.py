@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     write_parallel_text(folder, "valid", 20, seed=2)
     arguments = ["--run", str(folder / "run"), "--data.raw", str(folder), *SMALL_MODEL.split()]
     return Trained(folder / "run", arguments, output_of(lambda: train(arguments)))
+
+
+@pytest.fixture
+def run_copy(trained: Trained, tmp_path: Path) -> Path:
+    """A copy of the trained run, which a test may change."""
+    shutil.copytree(trained.run, tmp_path / "run")
+    return tmp_path / "run"
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from minitransformer.system.files import CheckpointError
 
 
 def test_a_run_is_copied_as_a_model_that_translates_the_same(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()  # an empty directory may be there
     output = output_of(lambda: convert([str(trained.run), "--output", str(tmp_path / "copy")]))
     assert output == f"wrote {tmp_path / 'copy'} (minitransformer: model.json and model.safetensors)\n"
     copied, kept = contents(tmp_path / "copy"), contents(trained.run)
@@ -35,23 +36,32 @@ def test_the_installed_command_reports_an_error_in_a_line(
     assert not (tmp_path / "new").exists()
 
 
-def test_of_an_unknown_directory_all_known_files_are_named(tmp_path: Path) -> None:
-    (tmp_path / "old").mkdir()
-    with pytest.raises(ConversionError, match=r"old: no known format; .*minitransformer: model.json and model.safe"):
-        convert([str(tmp_path / "old"), "--output", str(tmp_path / "new")])
-
-
-def test_what_is_only_written_is_not_mistaken_for_nothing(tmp_path: Path) -> None:
-    (tmp_path / "encoder.onnx").touch()
-    with pytest.raises(ConversionError, match="ONNX graphs are written, not read; give the model from which"):
-        convert([str(tmp_path), "--output", str(tmp_path / "new")])
-
-
-def test_a_directory_that_is_not_empty_is_left_alone(trained: Trained, tmp_path: Path) -> None:
-    (tmp_path / "notes").write_text("mine")
-    with pytest.raises(ConversionError, match=f"{tmp_path}: exists and is not an empty directory; choose another"):
-        convert([str(trained.run), "--output", str(tmp_path)])
-    assert contents(tmp_path) == {"notes": b"mine"}
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{tmp}/old", "--output", "{tmp}/new"], "old: no known format; .*minitransformer: model.json and model.safe"),
+        (["{tmp}/onnx", "--output", "{tmp}/new"], "ONNX graphs are written, not read; give the model from which"),
+        (["{run}/model.safetensors", "--output", "{tmp}/new"], "model.safetensors: is a file; give the directory of a"),
+        (["{run}", "--output", "{tmp}/mine"], "mine: exists and is not an empty directory; choose another"),
+        (["{run}", "--output", "{tmp}/mine/notes/new"], r"new: cannot be written \(.*\); .* choose another directory$"),
+        (["{run}", "--output", "."], r"^\.: is the current directory or a mount point.*; choose a directory in"),
+        (["nowhere", "--output", "{tmp}/new", "--storage", "int8"], r"no int8 weights; possible: .* \(float32\)"),
+        (["{run}", "--output", "{tmp}/new", "--licence", "CC0"], "--licence: .* records no licence; use --to bundle"),
+    ],
+    ids=lambda words: words[-1] if isinstance(words, list) else "",
+)
+def test_what_cannot_be_converted_or_written_is_refused_and_nothing_changed(
+    words: list[str], message: str, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("old", "onnx", "mine", "here"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "onnx" / "encoder.onnx").touch()
+    (tmp_path / "mine" / "notes").write_text("mine")
+    monkeypatch.chdir(tmp_path / "here")
+    before = contents(tmp_path)
+    with pytest.raises((ConversionError, CheckpointError), match=message):
+        convert([word.format(tmp=tmp_path, run=trained.run) for word in words])
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize("error", [ConversionError("too large"), KeyboardInterrupt()], ids=["refused", "interrupted"])
@@ -109,39 +119,6 @@ def test_a_failed_certificate_leaves_no_output(
     assert list(contents(tmp_path)) == ["text"]
 
 
-def test_the_current_directory_is_not_replaced(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        ConversionError, match=r"^\.: is the current directory or a mount point.*; choose a directory in"
-    ):
-        convert([str(trained.run), "--output", "."])
-
-
-def test_a_directory_that_cannot_be_made_is_named(trained: Trained, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(CheckpointError, match=r"file/new: cannot be written \(.*\); .* choose another directory$"):
-        convert([str(trained.run), "--output", str(tmp_path / "file" / "new")])
-
-
-def test_a_file_in_place_of_a_directory_is_refused(trained: Trained, tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match=r"model.safetensors: is a file; give the directory of a model"):
-        convert([str(trained.run / "model.safetensors"), "--output", str(tmp_path / "new")])
-
-
-def test_an_empty_directory_is_written(trained: Trained, tmp_path: Path) -> None:
-    output_of(lambda: convert([str(trained.run), "--output", str(tmp_path)]))
-    assert "model.safetensors" in contents(tmp_path)
-
-
-def test_a_storage_that_a_format_lacks_is_refused_before_reading(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConversionError, match=r"minitransformer has no int8 weights; possible: minitransformer \(float32\)"
-    ):
-        convert(["nowhere", "--output", str(tmp_path), "--storage", "int8"])
-
-
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "x$(touch hacked) 'y'.bin"])
 def test_a_pickle_is_refused_with_the_command_that_converts_it(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\x80\x04cposix\nsystem\n.")
@@ -193,9 +170,3 @@ def test_a_bundle_of_a_trained_model_translates_like_it(trained: Trained, tmp_pa
     assert contents(tmp_path / "bundle")["results.json"] == contents(trained.run)["results.json"]
     lines = b"one two\nsix\nthree four five\n"
     assert translated(Trained(tmp_path / "bundle", [], ""), lines) == translated(trained, lines)
-
-
-def test_only_a_bundle_records_a_licence(trained: Trained, tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match="--licence: minitransformer records no licence; use --to bundle"):
-        convert([str(trained.run), "--output", str(tmp_path / "new"), "--licence", "CC0"])
-    assert not (tmp_path / "new").exists()

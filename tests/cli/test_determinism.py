@@ -15,16 +15,15 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from small_run import write_parallel_text
 from waiting import TIME_LIMIT
 
 ROOT = Path(__file__).parents[2]
-NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
 TO_TRANSLATE = b"one two\nsix\n\nfive five four three\ntwo\n"
 
 TEXT = ["--data.train-source", "train.en", "--data.train-target", "train.de", "--data.vocabulary-size", "40"]
@@ -64,53 +63,37 @@ class Circumstances:
 
 
 CIRCUMSTANCES = {
-    "again": Circumstances(),
-    "hash seed 1": Circumstances(hash_seed="1"),
-    "hash seed 12345": Circumstances(hash_seed="12345"),
-    "random hash seed": Circumstances(hash_seed="random"),
-    "1 thread": Circumstances(n_threads=1),
-    "3 threads": Circumstances(n_threads=3),
-    "3 threads of BLAS": Circumstances(environment={"OPENBLAS_NUM_THREADS": "3", "OMP_NUM_THREADS": "3"}),
+    "1 thread, hash seed 12345": Circumstances(1, "12345"),
+    "3 threads, also of BLAS, random hash seed": Circumstances(
+        3, "random", {"OPENBLAS_NUM_THREADS": "3", "OMP_NUM_THREADS": "3"}
+    ),
 }
 FIRST = Circumstances()
 
 
-def start(program: str, *arguments: object, under: Circumstances = FIRST) -> subprocess.CompletedProcess[str]:
-    """One of PROGRAMS in a process of its own."""
+def start(*arguments: object, under: Circumstances = FIRST) -> str:
+    """Prepare, train and translate in a process of its own; return what it says on stderr."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
     environment = os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": under.hash_seed} | under.environment
-    done = subprocess.run(
-        [sys.executable, "-W", "error", __file__, program, str(under.n_threads), *map(str, arguments)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIME_LIMIT,
-    )
+    command = [sys.executable, "-W", "error", __file__, str(under.n_threads), *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=TIME_LIMIT)
     assert done.returncode == 0, done.stderr
-    return done
-
-
-def write_text(folder: Path) -> Path:
-    words = random.Random(1)
-    lines = [words.choices(list(NUMBERS), k=words.randint(1, 5)) for _ in range(200)]
-    for language, translated in (("en", lines), ("de", [[NUMBERS[word] for word in line] for line in lines])):
-        text = "".join(f"{' '.join(line)}\n" for line in translated)
-        (folder / f"train.{language}").write_text(text, encoding="utf-8")
-    return folder
+    return done.stderr
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the training text."""
-    return write_text(tmp_path_factory.mktemp("text"))
+    folder = tmp_path_factory.mktemp("text")
+    write_parallel_text(folder, "train", 200, seed=1)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def first(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run that others are compared with."""
     run = tmp_path_factory.mktemp("first") / "run"
-    start("prepare_train_and_translate", run, text)
+    start(run, text)
     return run
 
 
@@ -135,8 +118,8 @@ def _struck_out(path: Path) -> bytes:
 
 def differing(one: Path, other: Path) -> list[str]:
     """The names of files that are not the same in both, or only in one."""
-    of_one, of_other = contents(one), contents(other)
-    return sorted(name for name in of_one.keys() | of_other.keys() if of_one.get(name) != of_other.get(name))
+    ours, theirs = contents(one), contents(other)
+    return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 
 def metrics_of(run: Path, kind: str) -> list[dict[str, Any]]:
@@ -144,16 +127,12 @@ def metrics_of(run: Path, kind: str) -> list[dict[str, Any]]:
     return [record for record in records if record["kind"] == kind]
 
 
-# One seed, one result
-
-
 @pytest.mark.parametrize("name", CIRCUMSTANCES)
-def test_data_losses_checkpoints_and_translations_are_the_same_to_the_bit(
+def test_data_losses_checkpoints_translations_and_tokenizers_are_the_same_to_the_bit(
     name: str, first: Path, text: Path, tmp_path: Path
 ) -> None:
-    circumstances = CIRCUMSTANCES[name]
-    done = start("prepare_train_and_translate", tmp_path / "other name", text, under=circumstances)
-    assert f"threads each {circumstances.n_threads}" in done.stderr
+    said = start(tmp_path / "other name", text, under=CIRCUMSTANCES[name])
+    assert f"threads each {CIRCUMSTANCES[name].n_threads}" in said
     assert differing(first, tmp_path / "other name") == []
 
 
@@ -165,9 +144,9 @@ def test_what_is_compared_are_all_files_of_data_training_and_translation(first: 
     tokens = {f"{s}-00000.{p}.npy" for s in ("train", "validation") for p in ("source", "target", "lengths")}
     tokenizer = {"tokenizer.model", "tokenizer.checksums.json"}
     checkpoint = model | {"optimizer.safetensors", "state.json"}
-    of_run = {"metrics.jsonl", "report.html", "results.json", "run.json", "translations.jsonl"}
+    files = {"metrics.jsonl", "report.html", "results.json", "run.json", "translations.jsonl"}
     assert folders == {
-        ".": model | of_run | tokenizer | {"translations", "scores"},
+        ".": model | files | tokenizer | {"translations", "scores", "digests.json"},
         "best": model,
         "data": tokens | tokenizer | {"manifest.json", "validation.json", "test.json"},
         **{f"checkpoints/step-{step:08d}": checkpoint for step in (12, 18, 24)},
@@ -193,13 +172,10 @@ def test_the_run_that_is_compared_does_something(first: Path) -> None:
     assert len({score for _, score in json.loads((first / "scores").read_text())}) > 4
 
 
-# Another seed, another result
-
-
 def test_another_seed_prepares_the_same_data_but_changes_every_loss_and_the_model(
     first: Path, text: Path, tmp_path: Path
 ) -> None:
-    start("prepare_train_and_translate", tmp_path, text, "--training.seed", 2)
+    start(tmp_path, text, "--training.seed", 2)
     assert differing(first / "data", tmp_path / "data") == []
     for kind in ("training", "validation"):
         pairs = zip(metrics_of(first, kind), metrics_of(tmp_path, kind), strict=True)
@@ -209,35 +185,11 @@ def test_another_seed_prepares_the_same_data_but_changes_every_loss_and_the_mode
     assert {"scores", "translations"} <= set(changed)
 
 
-# Tokenizers and the demonstration's text
-
-
-@pytest.fixture(scope="module")
-def digests() -> list[dict[str, str]]:
-    """What two processes make of the same text, under two seeds of Python's hashes."""
-    return [json.loads(start("print_digests", under=CIRCUMSTANCES[n]).stdout) for n in ("again", "random hash seed")]
-
-
-@pytest.mark.parametrize("name", ["bpe, joint", "bpe, separate", "unigram, joint", "unigram, separate", "demo"])
-def test_tokenizers_and_the_demonstrations_text_are_the_same_in_every_process(
-    name: str, digests: list[dict[str, str]]
-) -> None:
-    one, other = digests
-    assert one[name] == other[name]
-
-
-def test_the_tokenizer_of_a_sample_of_a_large_corpus_is_the_same_in_every_process(
-    digests: list[dict[str, str]],
-) -> None:
-    one, other = digests
-    assert one["bpe, sampled"] == other["bpe, sampled"]
-
-
 # What runs in the processes
 
 
 def prepare_train_and_translate(run: str, text: str, *options: str) -> None:
-    """The three commands, one after the other; then the scores again, to the last bit."""
+    """Run the three commands, one after the other; then write the scores to the last bit, and digests."""
     from cli.prepare import prepare_data
     from cli.train import train
     from cli.translate import translate
@@ -253,24 +205,31 @@ def prepare_train_and_translate(run: str, text: str, *options: str) -> None:
     found = Translator.load(run).n_best(lines, SearchConfig(beam=4, n_best=3))
     scores = [(t.text, t.score.hex()) for translations in found for t in translations]
     (Path(run) / "scores").write_text(json.dumps(scores), encoding="utf-8")
+    (Path(run) / "digests.json").write_text(json.dumps(digests()), encoding="utf-8")
 
 
-def print_digests() -> None:
-    """Digests of tokenizers of 3,000 pairs of made-up words, and of a short demonstration's text."""
+def digests() -> dict[str, str]:
+    """Return digests of tokenizers of 1,000 pairs of made-up words, and of a short demonstration's text."""
     from minitransformer.data import tokenizer
     from minitransformer.extras.demo import demo_corpus
 
-    def digest(**options: Any) -> str:
-        made = tokenizer.Tokenizer.train(pairs, vocabulary_size=150, **options)
-        return _digest(made.source.serialized_model_proto() + made.target.serialized_model_proto())
+    def digest(content: bytes) -> str:
+        return hashlib.sha256(content).hexdigest()
 
-    pairs = made_up_pairs(3_000)
-    found = {f"{k}, {j}": digest(kind=k, joint=j == "joint") for k in ("bpe", "unigram") for j in ("joint", "separate")}
+    def digest_of_tokenizer(**options: Any) -> str:
+        made = tokenizer.Tokenizer.train(pairs, vocabulary_size=150, **options)
+        return digest(made.source.serialized_model_proto() + made.target.serialized_model_proto())
+
+    pairs = made_up_pairs(1_000)
+    found = {
+        f"{kind}, {joint}": digest_of_tokenizer(kind=kind, joint=joint)
+        for kind in ("bpe", "unigram")
+        for joint in (True, False)
+    }
     tokenizer.MAX_TRAINING_SENTENCES = 300
-    found["bpe, sampled"] = digest()
+    found["bpe, sampled"] = digest_of_tokenizer()
     corpus = demo_corpus(n_train=2_000, n_validation=100, n_test=100)
-    found["demo"] = _digest(repr((corpus.train, corpus.validation, corpus.test)).encode())
-    print(json.dumps(found))
+    return found | {"demo": digest(repr((corpus.train, corpus.validation, corpus.test)).encode())}
 
 
 def made_up_pairs(n: int) -> list[tuple[str, str]]:
@@ -280,20 +239,7 @@ def made_up_pairs(n: int) -> list[tuple[str, str]]:
     return [(" ".join(draw.choices(words, k=6)), " ".join(draw.choices(words, k=5))) for _ in range(n)]
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-PROGRAMS: dict[str, Callable[..., None]] = {
-    program.__name__: program for program in (prepare_train_and_translate, print_digests)
-}
-
-
-def run_here(program: str, n_threads: str, *arguments: str) -> None:
-    """A program, on as many threads as if the machine had that many cores for this process."""
-    os.sched_getaffinity = lambda process: set(range(int(n_threads)))
-    PROGRAMS[program](*arguments)
-
-
 if __name__ == "__main__":
-    run_here(*sys.argv[1:])
+    n_threads, *arguments = sys.argv[1:]
+    os.sched_getaffinity = lambda process: set(range(int(n_threads)))  # as if there were that many cores
+    prepare_train_and_translate(*arguments)

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from mpirun import MPIRUN, SIZE_VARIABLES, needs_mpi, run
 from rich.console import Console
-from small_run import Trained, plain, write_parallel_text
+from small_run import Trained, write_parallel_text
 
 from autograd.kernels.cpu.library import Library
 from autograd.kernels.cuda.checked import CheckError, CheckResults
@@ -199,7 +199,9 @@ def test_the_check_of_every_cuda_kernel_is_reported(
     assert "→ NVRTC is not installed" in output
 
 
-def test_without_mpi4py_one_process_is_reported_what_several_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_for_several_processes_and_an_unknown_blas_are_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -207,6 +209,8 @@ def test_without_mpi4py_one_process_is_reported_what_several_need(monkeypatch: p
     assert machine.mpi(SerialCommunicator()) == Finding(
         "MPI", 'none: several processes need pip install -e ".[mpi]" in the directory of the clone'
     )
+    monkeypatch.setattr(provenance, "threadpool_info", lambda: [{"user_api": "openmp"}])
+    assert machine.blas()[0].found.startswith("none that threadpoolctl recognises")
 
 
 def test_processes_that_cannot_speak_are_reported_of_by_the_first_alone(
@@ -221,11 +225,6 @@ def test_processes_that_cannot_speak_are_reported_of_by_the_first_alone(
     assert '→ install it with pip install -e ".[mpi]" in the directory of the clone' in output
     monkeypatch.setenv("PMI_RANK", "1")
     assert output_and_status(capsys, "--run", str(tmp_path)) == (1, "")
-
-
-def test_an_unknown_blas_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provenance, "threadpool_info", lambda: [{"user_api": "openmp"}])
-    assert machine.blas()[0].found.startswith("none that threadpoolctl recognises")
 
 
 def test_more_processes_than_cores_are_wrong_on_the_cpu() -> None:
@@ -365,9 +364,6 @@ def test_under_mpirun_the_first_speaks_for_all(tmp_path: Path) -> None:
     assert f"ok processes 2 processes {socket.gethostname()}: ranks 0, 1" in output
     assert "travel through shared memory; added in one fixed order" in output
     assert re.search(r"ok sum 17 MB in [\d.]+ ms, [\d.]+ GB/s; checksum \w{8}, as expected", output)
-    done = run(command(DOCTOR, "--run", str(tmp_path), "--training.n-micro-batches", "1"))
-    assert done.returncode != 0
-    assert "1 of 2 processes will stand idle" in in_one_line(done.stdout)
 
 
 @needs_mpi
@@ -387,27 +383,25 @@ def test_ranks_that_differ_are_named(tmp_path: Path) -> None:
 
 def test_the_largest_batch_is_tried_only_if_asked(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(trained.run.rglob("*"))
-    assert doctor(trained.arguments) == 0
-    assert "largest batch" not in capsys.readouterr().out
-    assert doctor([*trained.arguments, "--try-largest-batch"]) == 0
-    assert re.search(r"largest batch the largest batch takes [\d.]+ MB; .* free", plain(capsys.readouterr().out))
+    status, output = output_and_status(capsys, *trained.arguments)
+    assert (status, "largest batch" in output) == (0, False)
+    status, output = output_and_status(capsys, *trained.arguments, "--try-largest-batch")
+    assert status == 0
+    assert re.search(r"largest batch the largest batch takes [\d.]+ MB; .* free", output)
     assert sorted(trained.run.rglob("*")) == before
 
 
-def test_a_trial_needs_prepared_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor(["--run", str(tmp_path), "--try-largest-batch"]) == 1
-    assert "→ prepare the data first, with the same settings" in plain(capsys.readouterr().out)
-
-
-def test_a_batch_that_does_not_fit_is_wrong(
-    trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_trial_that_cannot_be_made_or_does_not_fit_is_wrong(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def lacking(trainer: object) -> None:
         raise OutOfMemoryError("out of memory: what fits")
 
+    status, output = output_and_status(capsys, "--run", str(tmp_path), "--try-largest-batch")
+    assert (status, "→ prepare the data first, with the same settings" in output) == (1, True)
     monkeypatch.setattr("minitransformer.extras.doctor.plan.try_largest_batch", lacking)
-    assert doctor([*trained.arguments, "--try-largest-batch"]) == 1
-    assert "largest batch does not fit → out of memory: what fits" in plain(capsys.readouterr().out)
+    status, output = output_and_status(capsys, *trained.arguments, "--try-largest-batch")
+    assert (status, "largest batch does not fit → out of memory: what fits" in output) == (1, True)
 
 
 @needs_mpi

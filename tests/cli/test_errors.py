@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,16 +24,22 @@ from parallel.communicator import SerialCommunicator
 ROOT = Path(__file__).parents[2]
 
 
-def process(module: str, *words: str, lines_at_once: int = 1) -> subprocess.Popen[bytes]:
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+ENVIRONMENT["PYTHONPATH"] = str(ROOT)
+
+
+def program(module: str, *words: str, before: str = "pass") -> list[str]:
+    """Return a command in a process of its own; ``before`` is code that it runs first."""
+    code = f"import sys, cli.{module}; {before}; sys.exit(cli.{module}.main())"
+    return [sys.executable, "-W", "error", "-c", code, *words]
+
+
+def translating(trained: Trained, lines_at_once: int) -> subprocess.Popen[bytes]:
     """The command as a process, which translates so many lines together."""
-    code = (
-        f"import sys, cli.translate, cli.{module}; cli.translate.LINES_AT_ONCE = {lines_at_once};"
-        f" sys.exit(cli.{module}.main())"
-    )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    words = ["--run", str(trained.run), "--beam", "1"]
+    command = program("translate", *words, before=f"cli.translate.LINES_AT_ONCE = {lines_at_once}")
     pipe = subprocess.PIPE
-    command = [sys.executable, "-W", "error", "-c", code, *words]
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT)
 
 
 @pytest.mark.parametrize(
@@ -49,37 +56,59 @@ def test_a_missing_run_is_one_line_with_the_remedy_and_status_1(
     assert re.fullmatch(r"error: nowhere: [^\n]+\n", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("module", ["translate", "parse"])
-@pytest.mark.parametrize(("closed", "name"), [("<&-", "input"), (">&-", "output")])
-def test_a_closed_standard_stream_is_one_line(module: str, closed: str, name: str) -> None:
-    code = f"import sys, cli.{module}; sys.exit(cli.{module}.main())"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    words = ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, code]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment, check=False)
+@pytest.mark.parametrize(
+    ("words", "closed", "name"),
+    [
+        (["translate"], "<&-", "input"),
+        (["parse"], ">&-", "output"),
+        (["score", "bleu", "text", "text"], ">&-", "output"),
+        (["score", "bleu", "--help"], ">&-", "output"),
+    ],
+)
+def test_a_closed_standard_stream_is_one_line(words: list[str], closed: str, name: str, tmp_path: Path) -> None:
+    written(tmp_path / "text", "eins zwei drei vier\n")
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *program(*words)]
+    done = subprocess.run(
+        shell, stdin=subprocess.DEVNULL, capture_output=True, env=ENVIRONMENT, cwd=tmp_path, check=False
+    )
     assert done.returncode == 1
     assert re.fullmatch(rf"error: standard {name} is closed: [^\n]*/dev/null[^\n]*\n", done.stderr.decode())
 
 
+def test_a_process_that_fails_writes_one_line_and_no_traceback(tmp_path: Path) -> None:
+    command = program("translate", "--run", str(tmp_path / "nowhere"))
+    done = subprocess.run(command, input=b"one\n", capture_output=True, env=ENVIRONMENT, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert re.fullmatch(r"error: [^\n]*the directory of a trained model[^\n]*\n", done.stderr.decode())
+
+
 @pytest.mark.parametrize(
-    ("module", "remedy"), [("translate", "the directory of a trained model"), ("prepare", "data.raw")]
+    ("error", "status", "said"),
+    [
+        (CorpusError("text: is empty"), 1, "error: text: is empty"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (MemoryError(), 1, r"error: out of memory \(no details\); use less: a smaller model[^\n]*"),
+        (MemoryError("3 TiB"), 1, r"error: out of memory \(3 TiB\); use less: a smaller model[^\n]*"),
+    ],
 )
-def test_a_process_that_fails_writes_one_line_and_no_traceback(module: str, remedy: str, tmp_path: Path) -> None:
-    words = {
-        "translate": ["--run", str(tmp_path / "nowhere")],
-        "prepare": ["--run", str(tmp_path), "--data.train-source", "absent.en", "--data.train-target", "absent.de"],
-    }
-    with process(module, *words[module]) as running:
-        out, error = running.communicate(b"one\n", timeout=TIME_LIMIT)
-    assert (running.returncode, out) == (1, b"")
-    assert re.fullmatch(rf"(reading the text\n)?error: [^\n]*{remedy}[^\n]*\n", error.decode())
+def test_expected_errors_become_one_line_and_a_status(
+    error: BaseException, status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(failing(error)) == status
+    assert re.fullmatch(f"{said}\n", capsys.readouterr().err)
 
 
-def test_expected_errors_become_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError(), PermissionError(errno.EACCES, "Permission denied")])
+def test_errors_that_no_user_can_mend_keep_their_traceback(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        run_command(failing(error))
+
+
+def failing(error: BaseException) -> Callable[[], int]:
     def fail() -> int:
-        raise CorpusError("text: is empty")
+        raise error
 
-    assert run_command(fail) == 1
-    assert capsys.readouterr().err == "error: text: is empty\n"
+    return fail
 
 
 def test_debug_shows_where_an_error_arose_and_what_caused_it(
@@ -95,35 +124,9 @@ def test_debug_shows_where_an_error_arose_and_what_caused_it(
     assert shown.splitlines()[-1] == without.rstrip()
 
 
-@pytest.mark.parametrize("words", [["bleu", "text", "text"], ["bleu", "--help"]], ids=["a result", "help"])
-def test_what_is_printed_on_a_closed_output_is_an_error(words: list[str], tmp_path: Path) -> None:
-    written(tmp_path / "text", "eins zwei drei vier\n")
-    shell = ["sh", "-c", 'exec "$0" -c "import sys, cli.score; sys.exit(cli.score.main())" "$@" >&-', sys.executable]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*shell, *words], cwd=tmp_path, capture_output=True, env=environment, check=False)
-    assert done.returncode == 1
-    assert re.fullmatch(rb"error: standard output is closed: [^\n]*/dev/null[^\n]*\n", done.stderr)
-
-
 def test_a_command_that_prints_nothing_does_not_miss_a_closed_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     assert run_command(lambda: 3) == 3
-
-
-def test_an_interrupt_is_one_line_and_status_130(capsys: pytest.CaptureFixture[str]) -> None:
-    def fail() -> int:
-        raise KeyboardInterrupt
-
-    assert run_command(fail) == 130
-    assert capsys.readouterr().err == "interrupted\n"
-
-
-def test_errors_that_no_user_can_mend_keep_their_traceback() -> None:
-    def fail() -> int:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        run_command(fail)
 
 
 @pytest.mark.parametrize(("returned", "status"), [(None, 0), (0, 0), (130, 130)])
@@ -132,7 +135,7 @@ def test_the_status_is_what_the_command_returns(returned: int | None, status: in
 
 
 def test_a_reader_that_leaves_early_ends_the_command_without_a_word(trained: Trained) -> None:
-    with process("translate", "--run", str(trained.run), "--beam", "1") as running:
+    with translating(trained, 1) as running:
         assert running.stdin is not None
         assert running.stdout is not None
         assert running.stderr is not None
@@ -148,13 +151,8 @@ def test_a_reader_that_leaves_early_ends_the_command_without_a_word(trained: Tra
 def scoring(tmp_path: Path, output: int) -> subprocess.CompletedProcess[bytes]:
     """A command with little to say, which stays in a buffer to its end."""
     text = written(tmp_path / "text", "eins zwei drei vier\n")
-    code = "import sys, cli.score; sys.exit(cli.score.main())"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    environment.pop("PYTHONUNBUFFERED", None)
-    command = [sys.executable, "-c", code, "bleu", text, text]
-    return subprocess.run(
-        command, stdout=output, stderr=subprocess.PIPE, env=environment, timeout=TIME_LIMIT, check=False
-    )
+    command = program("score", "bleu", text, text)
+    return subprocess.run(command, stdout=output, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
 
 
 def test_a_reader_that_left_before_the_last_words_is_no_error(tmp_path: Path) -> None:
@@ -182,30 +180,15 @@ def test_results_that_cannot_be_written_change_nothing_of_an_error(tmp_path: Pat
         "def fail():\n    print('half a result')\n    raise UserError('on purpose')\n"
         "sys.exit(run_command(fail))"
     )
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            timeout=TIME_LIMIT,
-            check=False,
-            env=environment | {"PYTHONPATH": str(ROOT)},
-        )
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
     assert (done.returncode, done.stderr) == (1, b"error: on purpose\n")
-
-
-def test_other_errors_of_the_system_keep_their_traceback() -> None:
-    def fail() -> int:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    with pytest.raises(PermissionError):
-        run_command(fail)
 
 
 def test_a_line_is_translated_before_the_next_is_written(trained: Trained) -> None:
     """Through a pipe that stays open, as from a program that waits for each answer."""
-    with process("translate", "--run", str(trained.run), "--beam", "1", lines_at_once=2_048) as running:
+    with translating(trained, 2_048) as running:
         assert running.stdin is not None
         assert running.stdout is not None
         answers = []
@@ -233,18 +216,6 @@ def test_a_resume_check_of_a_run_below_a_file_is_one_line(
     file = written(tmp_path / "file", "")
     assert as_command("train", ["--run", f"{file}/run", "--verify-resume", "2"], monkeypatch) == 1
     assert re.fullmatch(rf"error: {file}: File exists; choose another path, .*\n", capsys.readouterr().err)
-
-
-@pytest.mark.parametrize("error", [MemoryError(), MemoryError("Unable to allocate 3 TiB")])
-def test_a_lack_of_memory_is_one_line_with_the_remedy(error: MemoryError, capsys: pytest.CaptureFixture[str]) -> None:
-    def fail() -> int:
-        raise error
-
-    assert run_command(fail) == 1
-    message = str(error) or "no details"
-    assert re.fullmatch(
-        rf"error: out of memory \({message}\); use less: a smaller model[^\n]*\n", capsys.readouterr().err
-    )
 
 
 def test_what_a_terminal_has_no_character_for_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from minitransformer import ModelConfig, presets
+from minitransformer import ModelConfig, RunConfig, presets
+from minitransformer.training import run
 from minitransformer.training.flops import P100_FLOPS, Cost, flops_by_time, sustained_flops_per_second, training_flops
+from minitransformer.training.state import TrainingState
+from parallel.communicator import SerialCommunicator
 
 BASE = presets.base(37_000)
 
@@ -89,5 +94,17 @@ def test_the_rate_is_that_of_the_threads_that_trained(n_threads: int, monkeypatc
 
     monkeypatch.setattr("minitransformer.training.flops.time.perf_counter", noted)
     with threadpool_limits(3 - n_threads, user_api="blas"):
-        sustained_flops_per_second("cpu", n_threads, size=8)
+        sustained_flops_per_second("cpu", n_threads, repeats=2, size=8)
     assert set(used) == {n_threads}
+
+
+@pytest.mark.parametrize(("seconds", "repeats"), [(0.5, 1), (3.2, 4), (1e5, 10)])
+def test_a_short_training_does_not_wait_for_a_long_measurement(
+    seconds: float, repeats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(run, "sustained_flops_per_second", lambda *_, repeats: asked.append(repeats) or 1e9)
+    trainer = SimpleNamespace(state=TrainingState(seconds=seconds), gradient=SimpleNamespace(n_threads=1))
+    opened: Any = SimpleNamespace(trainer=trainer, config=RunConfig(), world=SerialCommunicator())
+    assert run._cost(opened).flops_per_second == 1e9
+    assert asked == [repeats]
