@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,47 +45,63 @@ def log_p(model: Transformer, source: Sequence[int], target: Sequence[int]) -> f
     return float(log_p_of_tokens(model, source, target).sum())
 
 
-def hypothesis_of(model: Transformer, source: Sequence[int], ids: Sequence[int], config: SearchConfig) -> Hypothesis:
-    value = log_p(model, source, ids)
+def next_log_p(model: Transformer, source: Sequence[int], prefixes: Sequence[Sequence[int]]) -> Any:
+    """log p of every word after each prefix.  Shapes: returns (prefixes, W)."""
+    batch = Batch.from_token_ids([source] * len(prefixes), prefixes)
+    return model.log_probabilities(batch)[[*(batch.target.starts[1:] - 1), -1]]
+
+
+def hypothesis_of(value: float, ids: Sequence[int], config: SearchConfig) -> Hypothesis:
     return Hypothesis(value / config.length_penalty(len(ids) + 1), value, tuple(ids))
 
 
-def exhaustive(model: Transformer, source: list[int], max_length: int, config: SearchConfig) -> list[Hypothesis]:
-    """Every sentence of at most ``max_length`` tokens, its end counted, best first."""
-    sentences = itertools.chain.from_iterable(itertools.product(WORDS, repeat=length) for length in range(max_length))
-    hypotheses = [hypothesis_of(model, source, ids, config) for ids in sentences]
+def ids_of(hypotheses: Sequence[Hypothesis]) -> list[tuple[int, ...]]:
+    return [hypothesis.ids for hypothesis in hypotheses]
+
+
+def ranked(models: Any, source: list[int], sentences: list[Any], config: SearchConfig) -> list[Hypothesis]:
+    """The sentences, best first, by the models' mean probability of each token."""
+    batch = Batch.from_token_ids([source] * len(sentences), sentences)
+    tokens = np.arange(len(batch.labels)), batch.labels
+    means = np.log(np.mean([np.exp(model.log_probabilities(batch)[tokens]) for model in models], axis=0))
+    values = np.add.reduceat(means, batch.target.starts)
+    hypotheses = [hypothesis_of(float(value), ids, config) for value, ids in zip(values, sentences, strict=True)]
     return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
 
-def plain_beam(model: Transformer, source: list[int], config: SearchConfig) -> list[Hypothesis]:
+def exhaustive(models: Any, source: list[int], max_length: int, config: SearchConfig) -> list[Hypothesis]:
+    """Every sentence of at most ``max_length`` tokens, its end counted, best first."""
+    sentences = [ids for length in range(max_length) for ids in itertools.product(WORDS, repeat=length)]
+    return ranked(models, source, sentences, config)
+
+
+Live = list[tuple[tuple[int, ...], float]]
+
+
+def plain_steps(model: Transformer, source: list[int], config: SearchConfig) -> Iterator[tuple[Live, list[Hypothesis]]]:
     """The same beam without cache, batch and stop rule: to the greatest length, whatever has been found.
 
     Each step scores all continuations of the live prefixes, and looks at the best 2k of them (greedy search at the
     best one): those that end are finished, the best k others live on.
     """
     max_length = len(source) + config.max_extra_tokens
-    live, finished = [((), 0.0)], []
+    live: Live = [((), 0.0)]
     for length in range(1, max_length + 1):
         allowed = [END] if length == max_length else [END, *WORDS]
-        continuations = [
-            ((*ids, word), value + float(next_log_p(model, source, ids)[word]))
-            for ids, value in live
+        rows = next_log_p(model, source, [ids for ids, _ in live]) if live else []
+        grown = [
+            ((*ids, word), value + float(row[word]))
+            for (ids, value), row in zip(live, rows, strict=True)
             for word in allowed
         ]
-        continuations.sort(key=lambda continuation: -continuation[1])
-        looked_at = continuations[: 2 * config.beam if config.beam > 1 else 1]
-        finished += [
-            Hypothesis(value / config.length_penalty(length), value, ids[:-1])
-            for ids, value in looked_at
-            if ids[-1] == END
-        ]
+        looked_at = sorted(grown, key=lambda item: -item[1])[: 2 * config.beam if config.beam > 1 else 1]
         live = [(ids, value) for ids, value in looked_at if ids[-1] != END][: config.beam]
+        yield live, [hypothesis_of(value, ids[:-1], config) for ids, value in looked_at if ids[-1] == END]
+
+
+def plain_beam(model: Transformer, source: list[int], config: SearchConfig) -> list[Hypothesis]:
+    finished = [hypothesis for _, ended in plain_steps(model, source, config) for hypothesis in ended]
     return sorted(finished, key=lambda hypothesis: -hypothesis.score)[: config.n_best]
-
-
-def next_log_p(model: Transformer, source: Sequence[int], prefix: Sequence[int]) -> Any:
-    """log p of every word after a prefix.  Shapes: returns (W,)."""
-    return model.log_probabilities(Batch.from_token_ids([source], [prefix]))[-1]
 
 
 class SearchWithoutCache(_Search):
@@ -93,18 +109,18 @@ class SearchWithoutCache(_Search):
 
     def _decode(self, length: int) -> Any:
         (state,), k = self.predictor.states, self.log_p.shape[1]
-        of_source = state.memory.mask(k)
+        source_mask = state.memory.mask(k)
         start = np.full((len(self.sentences) * k, 1), START)
         ids = np.concatenate([start, self.ids[:, :, : length - 1].reshape(len(start), -1)], axis=1)
         segments = Segments.of_lengths(np.full(len(start), length))
         queries = Segments.of_lengths(np.full(len(self.sentences), k * length))
-        first, last = (np.repeat(ends[::k], k * length) for ends in (of_source.first, of_source.last))
+        first, last = (np.repeat(ends[::k], k * length) for ends in (source_mask.first, source_mask.last))
         decoded = state.model.decode(
             ids.reshape(-1),
             segments.position_in_segment,
             state.memory.keys_values,
             causal_mask(segments, state.model.config.neighbourhood),
-            KeyRanges(first, last, queries, of_source.keys),
+            KeyRanges(first, last, queries, source_mask.keys),
         )
         return [Tensor(decoded.value[length - 1 :: length].copy())]
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import ModelConfig, Transformer, Translator, presets
-from minitransformer.data.tokenizer import Tokenizer
+from minitransformer import ModelConfig, Transformer, Translator
 from minitransformer.inference.alignment import pharaoh, word_links, words_of_source, words_of_target
 from minitransformer.inference.attention import attention_weights, source_attention_weights
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.prefix import NO_PREFIX
+from minitransformer.inference.words import weights_of_words, word_starts
 
 N = 8  # positions, and features: one for each position
 
@@ -110,15 +110,6 @@ def test_the_format_is_pharaohs() -> None:
     assert pharaoh(()) == ""
 
 
-PAIRS = [(f"a dog sees {i} red houses", f"ein Hund sieht {i} rote Häuser") for i in range(60)]
-
-
-@pytest.fixture(scope="module")
-def translator() -> Translator:
-    tokenizer = Tokenizer.train(PAIRS, vocabulary_size=70)
-    return Translator(Transformer(presets.tiny(tokenizer.n_target_words)), tokenizer)
-
-
 def pieces_of_words(texts: list[str], numbers: Any) -> list[str]:
     words = [""] * (1 + max(numbers, default=-1))
     for text, number in zip(texts, numbers, strict=True):
@@ -177,3 +168,16 @@ def test_alignments_come_with_translations_if_they_are_asked_for(translator: Tra
         for translation in best:
             assert [target for _, target in translation.alignment] == list(range(len(translation.text.split())))
             assert all(source < len(line.split()) for source, _ in translation.alignment)
+
+
+def test_words_begin_at_blanks() -> None:
+    assert word_starts(["▁h", "ous", "es", "▁", ",", "▁▁", "▁a"]) == [0, 3, 5, 6]
+    assert word_starts(["no", "mark", "▁a"]) == [0, 2]
+    assert word_starts(["▁a", "▁", "▁b", "c"]) == [0, 1]
+    assert word_starts([]) == []
+
+
+def test_weights_are_added_over_attended_pieces_and_averaged_over_attending_ones() -> None:
+    weights = np.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2], [0.0, 0.4, 0.6]])
+    expected = [[(0.3 + 0.8) / 2, (0.7 + 0.2) / 2], [0.4, 0.6]]
+    np.testing.assert_allclose(weights_of_words(weights, [0, 2], [0, 2]), expected)

@@ -1,17 +1,18 @@
-"""Several models as one: exhaustive search with the mean of their probabilities, written out here."""
+"""Several models as one: exhaustive search with the mean of their probabilities."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searching import SEEDS, SOURCES, VARIANTS, WORDS, log_p_of_tokens, random_model
+from searching import SEEDS, SOURCES, VARIANTS, exhaustive, ids_of, random_model
+from small_sentences import LINES, small_tokenizer
 
 from minitransformer import Transformer, Translator, presets
 from minitransformer.data.tokenizer import Tokenizer
@@ -20,22 +21,8 @@ from minitransformer.inference.predictor import mean_probability
 from minitransformer.system.files import CheckpointError
 
 
-def log_p_of_ensemble(models: Any, source: list[int], ids: Any) -> float:
-    of_models = [log_p_of_tokens(model, source, ids) for model in models]
-    return sum(math.log(sum(math.exp(p) for p in of_token) / len(models)) for of_token in zip(*of_models, strict=True))
-
-
-def exhaustive(models: Any, source: list[int], max_length: int, config: SearchConfig) -> list[Hypothesis]:
-    sentences = itertools.chain.from_iterable(itertools.product(WORDS, repeat=length) for length in range(max_length))
-    found = []
-    for ids in sentences:
-        value = log_p_of_ensemble(models, source, ids)
-        found.append(Hypothesis(value / config.length_penalty(len(ids) + 1), value, ids))
-    return sorted(found, key=lambda hypothesis: -hypothesis.score)
-
-
 def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    assert [[h.ids for h in best] for best in found] == [[h.ids for h in best] for best in expected]
+    assert [ids_of(best) for best in found] == [ids_of(best) for best in expected]
     for some, others in zip(found, expected, strict=True):
         np.testing.assert_allclose([h.score for h in some], [h.score for h in others], rtol=1e-10)
 
@@ -78,30 +65,20 @@ def test_means_of_probabilities_neither_overflow_nor_vanish() -> None:
     np.testing.assert_allclose(mean_probability(log_p), [-1_000, -math.log(2), -np.inf], rtol=1e-14)
 
 
-PAIRS = [(f"a dog sees {i} red houses", f"ein Hund sieht {i} rote Häuser") for i in range(60)]
-LINES = [source for source, _ in PAIRS[:4]]
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return Tokenizer.train(PAIRS, vocabulary_size=70)
-
-
-def saved(directory: Any, tokenizer: Tokenizer, seed: int, **changes: Any) -> Any:
-    config = dataclasses.replace(presets.tiny(tokenizer.n_target_words), **changes)
-    Transformer(config, seed=seed).save(directory)
-    tokenizer.save(directory)
+def saved(directory: Path, seed: int, *, tokenizer: Tokenizer | None = None, **changes: Any) -> Path:
+    Transformer(dataclasses.replace(presets.tiny(70), **changes), seed=seed).save(directory)
+    (tokenizer or small_tokenizer()).save(directory)
     return directory
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
-def test_directories_are_loaded_as_one_translator(tokenizer: Tokenizer, tmp_path: Any, weights: Any) -> None:
-    runs = [saved(tmp_path / f"{seed}", tokenizer, seed) for seed in (1, 2)]
+def test_directories_are_loaded_as_one_translator(tmp_path: Path, weights: Any) -> None:
+    runs = [saved(tmp_path / f"{seed}", seed) for seed in (1, 2)]
     both, twice = Translator.load(*runs, weights=weights), Translator.load(runs[0], runs[0], weights=weights)
     one = Translator.load(runs[0], weights=weights)
     search = SearchConfig(beam=2, n_best=2)
-    assert [[t.text for t in best] for best in twice.n_best(LINES, search)] == [
-        [t.text for t in best] for best in one.n_best(LINES, search)
+    assert [[t.text for t in best] for best in twice.n_best(LINES[:4], search)] == [
+        [t.text for t in best] for best in one.n_best(LINES[:4], search)
     ]
     scores = [translator.n_best(LINES[:1], search)[0][0].score for translator in (one, twice, both)]
     assert scores[0] == pytest.approx(scores[1], rel=1e-5)
@@ -109,15 +86,15 @@ def test_directories_are_loaded_as_one_translator(tokenizer: Tokenizer, tmp_path
     assert len({translator.fingerprint() for translator in (one, twice, both)}) == 3
 
 
-def test_models_with_another_tokenizer_are_refused_by_name(tokenizer: Tokenizer, tmp_path: Any) -> None:
-    first = saved(tmp_path / "first", tokenizer, 1)
-    other = saved(tmp_path / "other", Tokenizer.train(PAIRS[:40], vocabulary_size=70), 1)
+def test_models_with_another_tokenizer_are_refused_by_name(tmp_path: Path) -> None:
+    first = saved(tmp_path / "first", 1)
+    other = saved(tmp_path / "other", 1, tokenizer=small_tokenizer(n_pairs=40))
     message = "other: its tokenizer is not that of .*first, so their models cannot be an ensemble; train the models on"
     with pytest.raises(CheckpointError, match=message):
         Translator.load(first, other)
 
 
-def test_a_line_is_cut_to_the_shortest_table_of_positions(tokenizer: Tokenizer, tmp_path: Any) -> None:
-    first = saved(tmp_path / "first", tokenizer, 1)
-    other = saved(tmp_path / "other", tokenizer, 1, positions="learned", max_positions=20)
+def test_a_line_is_cut_to_the_shortest_table_of_positions(tmp_path: Path) -> None:
+    first = saved(tmp_path / "first", 1)
+    other = saved(tmp_path / "other", 1, positions="learned", max_positions=20)
     assert Translator.load(first, other).longest_source == 19

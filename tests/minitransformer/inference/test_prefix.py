@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searching import SEEDS, SOURCES, VARIANTS, exhaustive, plain_beam, random_model
+from searching import SEEDS, SOURCES, VARIANTS, exhaustive, ids_of, plain_beam, random_model
+from small_sentences import LINES, small_tokenizer
 
 from minitransformer import Transformer, Translator, presets
-from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint, Prefixer, PrefixError, Prefixes
 
@@ -27,20 +27,16 @@ def found_with(
     return beam_search(model, sources, config, constraint, n_given=[prefix.n_tokens for prefix in prefixes])
 
 
-def ids_of(hypotheses: list[Hypothesis]) -> list[tuple[int, ...]]:
-    return [hypothesis.ids for hypothesis in hypotheses]
-
-
 @pytest.mark.parametrize("variant", range(len(VARIANTS)))
 @given(seed=SEEDS, alpha=st.sampled_from([0.0, 0.6]), source=SOURCES, prefix=PREFIXES)
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_a_wide_beam_finds_the_best_of_all_translations_that_begin_with_the_given_tokens(
     variant: int, seed: int, alpha: float, source: Any, prefix: Prefix
 ) -> None:
     model, source = random_model(seed, **VARIANTS[variant]), source[0][:2]
     n_longest = max(len(source), len(prefix.ids))
     config = SearchConfig(27, alpha, 3, 4 - n_longest)
-    best = [h for h in exhaustive(model, source, 4, config) if h.ids[: len(prefix.ids)] == prefix.ids][:3]
+    best = [h for h in exhaustive([model], source, 4, config) if h.ids[: len(prefix.ids)] == prefix.ids][:3]
     (found,) = found_with(model, [source], [prefix], config)
     assert ids_of(found) == ids_of(best)
     np.testing.assert_allclose([h.log_probability for h in found], [h.log_probability for h in best], rtol=1e-10)
@@ -56,7 +52,7 @@ def test_and_of_all_whose_next_tokens_spell_the_rest_or_more(
     """A rest "▁" says that a word is complete: the translation ends, or a word follows."""
     model, source, prefix = random_model(seed), source[0][:2], Prefix("", "", ids, rest)
     config = SearchConfig(81, 0.6, 4, max_extra_tokens=5 - len(source))
-    every = exhaustive(model, source, 5, config)
+    every = exhaustive([model], source, 5, config)
     texts = {h.ids: "".join(PIECES[i] for i in h.ids[len(ids) :]) for h in every if h.ids[: len(ids)] == ids}
     if rest == "▁":
         texts = {ids: text or rest for ids, text in texts.items()}
@@ -96,15 +92,6 @@ def test_a_rest_that_no_token_spells_is_given_up() -> None:
     assert found.ids == plain_beam(random_model(1), [3], config)[0].ids
 
 
-PAIRS = [(f"a dog sees {i} red houses", f"ein Hund sieht {i} rote Häuser") for i in range(60)]
-
-
-@pytest.fixture(scope="module")
-def translator() -> Translator:
-    tokenizer = Tokenizer.train(PAIRS, vocabulary_size=70)
-    return Translator(Transformer(presets.tiny(tokenizer.n_target_words)), tokenizer)
-
-
 def spelt(prefixer: Prefixer, prefix: Prefix) -> str:
     """The text of the given tokens, and after "|" the rest."""
     return f"{''.join(prefixer.pieces[i] for i in prefix.ids)}|{prefix.rest}"
@@ -133,10 +120,9 @@ def test_the_last_word_is_left_to_the_model_unless_a_blank_follows(
 
 def test_bytes_of_a_character_are_given_as_they_are() -> None:
     """A byte has no text of its own that could be compared."""
-    tokenizer = Tokenizer.train(PAIRS, vocabulary_size=70)
-    of_bytes, ids = Prefixer(tokenizer, 100), tokenizer.encode_target(["ein 7"])[0]
-    of_bytes.pieces[ids[-1]] = ""  # as if it were a byte
-    assert of_bytes("ein 7") == Prefix("ein 7", "ein 7", ids)
+    prefixer, ids = Prefixer(small_tokenizer(), 100), small_tokenizer().encode_target(["ein 7"])[0]
+    prefixer.pieces[ids[-1]] = ""  # as if it were a byte
+    assert prefixer("ein 7") == Prefix("ein 7", "ein 7", ids)
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -153,7 +139,7 @@ def test_a_translation_begins_with_the_text_that_is_given(translator: Translator
 
 def test_the_beginning_of_the_best_translation_changes_nothing(translator: Translator) -> None:
     """In greedy search; a wider beam has room for others if it need not keep other beginnings."""
-    lines = [source for source, _ in PAIRS[:5]]
+    lines = LINES[:5]
     free = translator.translate(lines, beam=1)
     assert translator.translate(lines, beam=1, prefixes=[text[:3] for text in free]) == free
     assert translator.translate(lines, prefixes=[""] * 5) == translator.translate(lines)

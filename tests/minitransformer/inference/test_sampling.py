@@ -12,10 +12,10 @@ from fixed_order import fixed_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from searching import SEEDS, SOURCES, WORDS, log_p, next_log_p, random_model
+from small_sentences import LINES
 
-from minitransformer import Transformer, Translator, presets
+from minitransformer import Transformer, Translator
 from minitransformer.config import ConfigError
-from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import Hypothesis, SearchConfig, SearchError, beam_search
 from minitransformer.inference.prefix import Prefix, PrefixConstraint
 from minitransformer.inference.sampling import Sampling, draw, sample
@@ -54,8 +54,8 @@ def probability(models: Any, source: list[int], ids: tuple[int, ...], longest: i
     """Of a sentence of at most ``longest`` tokens, its end included."""
     p = 1.0
     for step, token in enumerate((*ids, END), 1):
-        of_models = [np.exp(next_log_p(model, source, ids[: step - 1])) for model in models]
-        of_next = distribution(np.log(np.mean(of_models, axis=0)), sampling)
+        per_model = [np.exp(next_log_p(model, source, [ids[: step - 1]])[0]) for model in models]
+        of_next = distribution(np.log(np.mean(per_model, axis=0)), sampling)
         p *= of_next.get(token, 0.0) if step < longest else float(token == END)
     return p
 
@@ -180,11 +180,8 @@ def test_settings_that_make_no_sense_are_refused(fields: Any, message: str) -> N
         Sampling(**fields)
 
 
-def test_threads_and_groups_of_lines_change_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = [(f"a dog sees {i} red houses", f"ein Hund sieht {i} rote Häuser") for i in range(60)]
-    tokenizer = Tokenizer.train(pairs, vocabulary_size=70)
-    translator = Translator(Transformer(presets.tiny(tokenizer.n_target_words)), tokenizer)
-    lines, search = [source for source, _ in pairs[:12]], SearchConfig(beam=1, n_best=1, max_extra_tokens=5)
+def test_threads_and_groups_of_lines_change_no_sample(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, search = LINES[:12], SearchConfig(beam=1, n_best=1, max_extra_tokens=5)
     whole = translator.n_best(lines, search, sampling=Sampling(3), n_threads=1)
     monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", 3)
     again = translator.n_best(lines, search, sampling=Sampling(3), n_threads=3)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searching import SEEDS, hypothesis_of
+from searching import SEEDS, ranked
 from tree_draws import trees
 
 from minitransformer import ModelConfig, Transformer, Translator, presets
@@ -52,10 +52,10 @@ def test_a_wide_beam_finds_the_best_tree_of_all(seed: int, words: list[str]) -> 
     config = SearchConfig(beam=150, alpha=0.3, n_best=3, max_extra_tokens=6 - len(source))
     found = beam_search(model, [source], config, BracketConstraint(VOCABULARY, [words]))[0]
     sequences = itertools.chain.from_iterable(itertools.product(range(3, 9), repeat=n) for n in range(6))
-    of_trees = [ids for ids in sequences if is_tree(tuple(SYMBOLS[i] for i in ids), words)]
+    tree_ids = [ids for ids in sequences if is_tree(tuple(SYMBOLS[i] for i in ids), words)]
     # what the greatest length cuts off is a hypothesis too, though no tree
-    best = sorted((hypothesis_of(model, source, ids, config) for ids in of_trees), key=lambda h: -h.score)
-    whole = [h for h in found if h.ids in set(of_trees)]
+    best = ranked([model], source, tree_ids, config)
+    whole = [h for h in found if h.ids in set(tree_ids)]
     assert [h.ids for h in whole] == [h.ids for h in best[: len(whole)]]
     assert all(len(h.ids) == 5 for h in found if h not in whole)
 
@@ -137,7 +137,7 @@ def test_the_trees_of_treebanks_are_within_reach(name: str) -> None:
         (["dog"], False),
     ],
 )
-def test_a_vocabulary_of_trees_has_labelled_brackets_that_close(symbols: list[str], makes_trees: bool) -> None:
+def test_a_vocabulary_tree_ids_has_labelled_brackets_that_close(symbols: list[str], makes_trees: bool) -> None:
     """A translation's may have brackets, too, but sentencepiece joins none of them with letters."""
     assert BracketVocabulary.makes_trees([*SYMBOLS[:3], *symbols]) == makes_trees
 

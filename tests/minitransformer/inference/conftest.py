@@ -1,0 +1,13 @@
+"""An untrained translator that all tests of this folder share."""
+
+from __future__ import annotations
+
+import pytest
+from small_sentences import small_tokenizer
+
+from minitransformer import Transformer, Translator, presets
+
+
+@pytest.fixture(scope="session")
+def translator() -> Translator:
+    return Translator(Transformer(presets.tiny(70)), small_tokenizer())
