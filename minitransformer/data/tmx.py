@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
@@ -23,6 +24,7 @@ from minitransformer.system.provenance import code_version
 
 CODES = ("bpt", "ept", "it", "ph", "ut")  # inline elements that hold codes of another format, not text
 INCOMPLETE = "unit without text in both languages (left out)"
+ILLEGAL = "unit with control characters, which XML does not allow (left out; remove them)"
 CLOSING = b"</body>\n</tmx>\n"
 _log = logging.getLogger(__name__)
 _BYTES_AT_ONCE = 1 << 20  # large: expat before 2.6 reads an incomplete token again with every piece
@@ -32,6 +34,19 @@ _MOST_LANGUAGES, _LARGEST_UNIT = 1_000, 10 * LONGEST_LINE  # of a unit: language
 _LONGEST_CODE = 100  # characters of a language's code
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 excludes
 _REPLACEMENT = "\ufffd"
+# Expat ends at the first character that XML excludes; so each is replaced by this one, which Unicode reserves.
+_MARK = "\ufdd0"
+_ILLEGAL_BYTES = re.compile(
+    rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|&#(?:0*(?:[0-8]|1[124-9]|2\d|3[01])|x0*(?:[0-8bcef]|1[\da-f]|d[89a-f]..|fff[ef]));",
+    re.IGNORECASE,
+)
+_LONGEST_REFERENCE = 16  # bytes of a reference to a character, &#x1F;
+_BREAK_TYPES = {"lb", "pb", "cb", "tab"}  # types of codes: breaks of lines, pages and columns, and tabs
+_BREAK_CODE = re.compile(
+    r"\s*(?:<\s*(?:br|tab|/?(?:p|div|li|t[dhr]|h\d)|w:(?:br|cr|tab|p))\b|\\(?:line|par|tab|[nrt])\b|[\n\r\t])",
+    re.IGNORECASE,
+)  # the same, in HTML, office documents, RTF and programs
+_TRADITIONAL = {"tw", "hk", "mo"}  # regions that write Chinese in the traditional script
 _REMEDY = "the file may be cut off, or not be in the encoding that its first line names (UTF-8 if it names none)"
 
 
@@ -41,6 +56,8 @@ class Unit:
 
     line: int
     texts: Mapping[str, str]
+    is_illegal: bool = False
+    """Whether it has characters that XML excludes; then ``texts`` is empty."""
 
     def text(self, language: str) -> str | None:
         """Return the text in a language, None if there is none."""
@@ -48,15 +65,30 @@ class Unit:
         return None if code is None else self.texts[code]
 
     def code(self, language: str) -> str | None:
-        """Return the unit's code for a language, which may name a region: "en" also finds "en-US"."""
+        """Return the unit's code for a language: the same one, else one of its regions, else of another region.
+
+        So "en" also finds "en-US", and "de-AT" also "de" and "de-DE".  Scripts stay apart: "zh-TW" never finds "zh-CN".
+        """
         wanted = _normalised(language)
-        same = [code for code in self.texts if _normalised(code) == wanted]
-        regional = [code for code in self.texts if _normalised(code).startswith(f"{wanted}-")]
-        return next(iter(same + regional), None)
+        parts, script = wanted.split("-"), _script(wanted)
+        found = [code for code in self.texts if _normalised(code).partition("-")[0] == parts[0]]
+        same = [code for code in found if _normalised(code) == wanted]
+        regional = [code for code in found if _normalised(code).startswith(f"{wanted}-")]
+        others = [code for code in found if len(parts) > 1 and _script(_normalised(code)) == script]
+        return next(iter(same + regional + others), None)
 
 
 def _normalised(language: str) -> str:
     return language.lower().replace("_", "-")
+
+
+def _script(code: str) -> str | None:
+    """Return the script that a code of a language names, or that Chinese has in its region; None for the usual one."""
+    language, *parts = code.split("-")
+    if language == "zh" and (_TRADITIONAL & set(parts)):
+        return "hant"
+    named = next((part for part in parts if len(part) == 4 and part.isalpha()), None)
+    return None if (language, named) == ("zh", "hans") else named
 
 
 def without_region(language: str) -> str:
@@ -77,6 +109,8 @@ class _Collector:
         self._text: list[str] | None = None  # of the current segment
         self._size, self._unit_size = 0, 0  # characters of the current segment, and of the unit
         self._depth, self._code_depth = 0, 0
+        self._code, self._is_break = "", False  # the beginning of the current code, and whether its type is a break
+        self._is_illegal = False  # the current unit
         self.parser.buffer_text = True
         self.parser.specified_attributes = True  # none that a DTD declares: their defaults could be of any size
         self.parser.StartElementHandler = self._start
@@ -104,11 +138,12 @@ class _Collector:
             if name != "tmx":
                 self.refuse(f"the root element is <{name}>; expected <tmx>: is this a TMX file?")
         elif self._text is not None:
-            self._code_depth += name in CODES or self._code_depth > 0
+            self._start_within_text(name, attributes)
         elif name == "header":
             self.source_language = self._language_code(attributes.get("srclang"))
         elif name == "tu":
             self._line, self._texts, self._unit_size = self.parser.CurrentLineNumber, {}, 0
+            self._is_illegal = False
         elif name == "tuv":
             code = attributes.get("xml:lang") or attributes.get("lang")  # "lang": before TMX 1.4
             self._language = self._language_code(code)
@@ -117,6 +152,11 @@ class _Collector:
         elif name == "seg":
             self._text, self._size = [], 0
 
+    def _start_within_text(self, name: str, attributes: dict[str, str]) -> None:
+        if not self._code_depth:
+            self._code, self._is_break = "", attributes.get("type", "").removeprefix("x-") in _BREAK_TYPES
+        self._code_depth += name in CODES or self._code_depth > 0
+
     def _language_code(self, code: str | None) -> str | None:
         """Return the code of a language; refuse one that is too long."""
         if code is not None and len(code) > _LONGEST_CODE:
@@ -124,8 +164,12 @@ class _Collector:
         return code
 
     def _characters(self, text: str) -> None:
-        if self._text is None or self._code_depth:
+        if self._text is None:
             return
+        if self._code_depth:
+            self._code += text[: _LONGEST_CODE - len(self._code)]
+            return
+        self._is_illegal |= _MARK in text
         self._size += len(text)
         if self._size > LONGEST_LINE:
             self.refuse(f"a segment has more than {LONGEST_LINE:,} characters; expected a sentence or a paragraph")
@@ -138,6 +182,8 @@ class _Collector:
         self._depth -= 1
         if self._code_depth:
             self._code_depth -= 1
+            if not self._code_depth and self._text is not None and (self._is_break or _BREAK_CODE.match(self._code)):
+                self._text.append("\n")
         elif name == "seg" and self._text is not None:
             if self._language is not None:
                 self._texts.setdefault(self._language, _one_line("".join(self._text)))
@@ -147,24 +193,42 @@ class _Collector:
         elif name == "tuv":
             self._language = None
         elif name == "tu":
-            self.units.append(Unit(self._line, self._texts))
+            texts = {} if self._is_illegal else self._texts
+            self.units.append(Unit(self._line, texts, self._is_illegal))
             self._texts = {}
 
 
 def _one_line(text: str) -> str:
-    return " ".join(line.strip() for line in text.splitlines()).strip()
+    return " ".join(filter(None, map(str.strip, text.splitlines())))
+
+
+def _marked(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of an XML file with ``_MARK`` in place of each character that XML excludes.
+
+    UTF-16 is left as it is: there, such bytes are parts of characters.
+    """
+    rest = stream.read(4)
+    pattern = None if b"\0" in rest or rest[:2] in (b"\xff\xfe", b"\xfe\xff") else _ILLEGAL_BYTES
+    mark = f"&#x{ord(_MARK):x};".encode()
+    while data := stream.read(_BYTES_AT_ONCE):
+        data = rest + data
+        cut = data.rfind(b"&", -_LONGEST_REFERENCE)
+        cut = len(data) if cut < 0 or b";" in data[cut:] else cut
+        yield pattern.sub(mark, data[:cut]) if pattern else data[:cut]
+        rest = data[cut:]
+    yield pattern.sub(mark, rest) if pattern else rest
 
 
 def read_units(path: Path) -> Iterator[tuple[str | None, Unit]]:
     """Yield the header's source language with each unit of a TMX file, plain, .gz or .xz.
 
-    Inline codes are left out; highlighted text stays; a segment is one line.
+    Inline codes are left out, or become a blank if they break a line; highlighted text stays; a segment is one line.
     Raises: CorpusError naming file and line, if it is not XML, not TMX, incomplete, or declares entities.
     """
     collector, n_bytes = _Collector(path), 0
     try:
         with open_bytes(path) as stream:
-            while data := stream.read(_BYTES_AT_ONCE):
+            for data in _marked(stream):
                 n_bytes += len(data)
                 collector.parser.Parse(data, False)
                 if n_bytes - collector.parser.CurrentByteIndex > _LONGEST_TOKEN:
@@ -228,15 +292,18 @@ def read_segments(path: Path, language: str) -> Iterator[str]:
 
     Raises: CorpusError as ``read_units`` does, and if no unit has any.
     """
-    n_found, n_left_out, codes = 0, 0, dict[str, None]()
+    n_found, n_left_out, codes, illegal, chosen = 0, 0, dict[str, None](), Found(), Counter[str]()
     for _, unit in read_units(path):
-        text = unit.text(language)
-        if text is None:
+        code = unit.code(language)
+        if unit.is_illegal:
+            illegal.add(unit.line)
+        elif code is None:
             n_left_out += 1
             codes |= dict.fromkeys(unit.texts) if len(codes) <= N_NAMED else {}
         else:
             n_found += 1
-            yield text
+            chosen[code] += 1
+            yield unit.texts[code]
     if not n_found:
         raise CorpusError(
             f"{path}: no unit has text in {language}; its languages are {_listed(codes) or 'missing'}: set languages,"
@@ -244,6 +311,17 @@ def read_segments(path: Path, language: str) -> Iterator[str]:
         )
     if n_left_out:
         _log.warning(f"{path}: {n_left_out:,} units have no text in {language}, and are left out")
+    if illegal.count:
+        _log.warning(f"{path}: {illegal.count:,} {ILLEGAL}: line {illegal.locations}")
+    _log_other_regions(path, language, chosen)
+
+
+def _log_other_regions(path: Path, language: str, chosen: Mapping[str, int]) -> None:
+    """Log the codes of other regions whose text is read as that of a language."""
+    others = {code: n for code, n in chosen.items() if not _normalised(code).startswith(_normalised(language))}
+    if others:
+        listed = _listed(f"{code} ({n:,} units)" for code, n in others.items())
+        _log.info(f"{path}: {listed} is read as {language}; to have one region alone, remove the other units")
 
 
 def survey_memory(path: Path, languages: Sequence[str] = ()) -> Survey:
@@ -255,19 +333,28 @@ def survey_memory(path: Path, languages: Sequence[str] = ()) -> Survey:
     """
     source, target = languages or languages_of(path)
     _log.info(f"{path}: {source} → {target}")
-    n_pairs, incomplete, codes = 0, Found(), dict[str, None]()
+    n_pairs, incomplete, illegal, codes = 0, Found(), Found(), dict[str, None]()
+    chosen = {source: Counter[str](), target: Counter[str]()}
     for _, unit in read_units(path):
         codes |= dict.fromkeys(unit.texts) if len(codes) <= N_NAMED else {}
-        if unit.text(source) is None or unit.text(target) is None:
+        source_code, target_code = unit.code(source), unit.code(target)
+        if unit.is_illegal:
+            illegal.add(unit.line)
+        elif source_code is None or target_code is None:
             incomplete.add(unit.line)
         else:
             n_pairs += 1
+            chosen[source][source_code] += 1
+            chosen[target][target_code] += 1
+    for language, counts in chosen.items():
+        _log_other_regions(path, language, counts)
     if not n_pairs:
         raise CorpusError(
             f"{path}: no unit has text in both {source} and {target}; its languages are {_listed(codes) or 'missing'};"
             " to choose two of them, set data.languages"
         )
-    return Survey(n_pairs, {INCOMPLETE: incomplete} if incomplete.count else {}, (source, target))
+    left_out = {INCOMPLETE: incomplete, ILLEGAL: illegal}
+    return Survey(n_pairs, {name: found for name, found in left_out.items() if found.count}, (source, target))
 
 
 def opening(source_language: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import logging
 import lzma
 import tracemalloc
 from collections.abc import Callable
@@ -15,9 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError, DataConfig
+from minitransformer.data import tmx
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.data.tmx import CLOSING, languages_of, opening, read_memory, read_segments, survey_memory, unit_of
+from minitransformer.data.tmx import (
+    CLOSING,
+    Unit,
+    languages_of,
+    opening,
+    read_memory,
+    read_segments,
+    survey_memory,
+    unit_of,
+)
 
 LINES = [
     '<?xml version="1.0" encoding="UTF-8"?>',
@@ -73,6 +84,65 @@ def test_languages_are_found_by_language_and_region(tmp_path: Path, languages: t
     assert list(read_memory(written(tmp_path, TMX), languages)) == [(target, source) for source, target in PAIRS]
 
 
+@pytest.mark.parametrize(
+    ("codes", "wanted", "found"),
+    [
+        (["de-DE"], "de-AT", "de-DE"),
+        (["de"], "de-AT", "de"),
+        (["de-DE", "de-AT"], "de-at", "de-AT"),
+        (["zh-CN"], "zh-TW", None),
+        (["zh-Hant", "zh-CN"], "zh-TW", "zh-Hant"),
+        (["zh-Hans"], "zh-CN", "zh-Hans"),
+        (["sr-Cyrl"], "sr-Latn", None),
+        (["nl-BE"], "de-BE", None),
+    ],
+)
+def test_another_region_of_the_language_is_read_in_the_same_script(
+    codes: list[str], wanted: str, found: str | None
+) -> None:
+    assert Unit(1, dict.fromkeys(codes, "text")).code(wanted) == found
+
+
+def test_the_log_names_regions_that_are_read_as_another_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path, memory({"en-US": "a", "de-AT": "b"}, *[{"en-US": "c", "de-DE": "d"}] * 2))
+    with caplog.at_level(logging.INFO):
+        assert survey_memory(path, ("en-US", "de-AT")).n_lines == len(list(read_segments(path, "de-AT"))) == 3
+    assert [message.split(": ")[1] for message in caplog.messages if "is read as" in message] == [
+        "de-DE (2 units) is read as de-AT; to have one region alone, remove the other units"
+    ] * 2
+
+
+@pytest.mark.parametrize("character", ["\x0b", "&#31;", "&#x1F;", "&#x0B;", "&#xD800;"])
+@pytest.mark.parametrize("chunk", [1, 1 << 20])
+def test_a_unit_with_characters_that_xml_excludes_is_left_out_and_named(
+    tmp_path: Path, character: str, chunk: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tmx, "_BYTES_AT_ONCE", chunk)
+    path = written(tmp_path, memory({"en": "a", "de": "b&#10;b"}, {"en": f"c{character}d", "de": "e"}))
+    assert list(read_memory(path, ("en", "de"))) == [("a", "b b")]
+    (name, found), *others = survey_memory(path, ("en", "de")).odd.items()
+    assert (name, found.first, others) == (tmx.ILLEGAL, [4], [])
+    assert list(read_segments(path, "en")) == ["a"]
+    assert f"1 {tmx.ILLEGAL}: line 4" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("segment", "text"),
+    [
+        ('First line<ph x="1">&lt;br/&gt;</ph>second line', "First line second line"),
+        ('First line <ph x="1">&lt;br/&gt;</ph> second line', "First line second line"),
+        ('Name<ph type="tab"/>Price', "Name Price"),
+        ('Line<it pos="begin">&lt;p&gt;</it>Two', "Line Two"),
+        ("One<ut>\\par </ut>two<ph>\\tab</ph><ph>&lt;w:tab/&gt;</ph>three<ph>&lt;br&gt;</ph>", "One two three"),
+        ('<bpt i="1">&lt;b&gt;</bpt>No<ept i="1">&lt;/b&gt;</ept>te: <hi type="x">Enter</hi>.', "Note: Enter."),
+        ("Text<ph>footnote <sub>A note inside.</sub></ph> goes<ph>&lt;brand&gt;</ph> on", "Text goes on"),
+    ],
+)
+def test_codes_that_break_a_line_become_blanks(tmp_path: Path, segment: str, text: str) -> None:
+    path = written(tmp_path, memory({"en": segment, "de": segment}))
+    assert list(read_memory(path, ("en", "de"))) == [(text, text)]
+
+
 def test_a_language_without_a_region_is_preferred_to_one_of_a_region(tmp_path: Path) -> None:
     path = written(tmp_path, memory({"en-GB": "colour", "en": "color", "de": "Farbe"}))
     assert list(read_memory(path, ("en", "de"))) == [("color", "Farbe")]
@@ -107,7 +177,7 @@ DOCTYPE = LINES[1]
         ("</seg></tuv></tu>\n</body>", "</seg></tuv>\n</body>", ", line 11: cannot be read as XML: mismatched tag at"),
         ("UTF-8", "UTF-7", ", line 1: cannot be read as XML: multi-byte encodings are not supported; save the file as"),
         ("UTF-8", "nonsense", ", line 1: cannot be read as XML: unknown encoding: nonsense; save the file as UTF-8"),
-        ("One", "\x01", ", line 5: cannot be read as XML: not well-formed"),
+        ("<tu>", "<\x01tu>", ", line 7: cannot be read as XML: not well-formed"),
     ],
 )
 def test_hostile_and_broken_files_are_refused_by_line(tmp_path: Path, old: str, new: str, message: str) -> None:
