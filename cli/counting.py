@@ -12,8 +12,7 @@ def counting(items: str, total: int | None, *, shown: bool) -> Iterator[Callable
     if not shown:  # rich, which shows it, is not loaded then: a single sentence is answered sooner
         yield lambda n: None
         return
-    from cli.console import log_console  # noqa: PLC0415
-    from minitransformer.system.progress import Counter  # noqa: PLC0415
+    from cli.console import Counter, log_console  # noqa: PLC0415
 
     with Counter(log_console(quiet=False), items, total) as counter:
         yield counter.advance

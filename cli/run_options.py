@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from cli.command import say
 from cli.options import parse_known, parse_options
-from minitransformer.config import ConfigError, RunConfig, presets
+from minitransformer.config import ConfigError, ModelConfig, RunConfig, presets
 from minitransformer.config.checks import with_changes
-from minitransformer.config.presets import head_size_advice
 from minitransformer.extras.paper.compatibility import CONVENTIONS, compatible
 from minitransformer.training.pretrained import fine_tuning
 from parallel.launch import rank_launched
@@ -28,6 +27,7 @@ else:
 Options = TypeVar("Options")
 
 STARTS: Sequence[str] = ("preset", "compat")
+_HEAD_SIZES = ("d_model", "n_heads", "d_k")
 FILE_REMEDY = 'to read options from a file, give "--config {file}"'
 
 
@@ -129,3 +129,27 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not found; expected a TOML file, such as recipes/multi30k-en-de.toml") from error
     except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not TOML, too long a number
         raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
+
+
+def head_size_advice(model: ModelConfig, preset: str) -> str | None:
+    """Return advice if d_model, n_heads or d_k differ from the preset, but not all of them, and no longer fit together.
+
+    Return None if n_heads · d_k = d_model, as in the paper's base and big models, or if the sizes are the preset's.
+    """
+    sizes, preset_sizes = ({name: getattr(x, name) for name in _HEAD_SIZES} for x in (model, presets.named(preset)))
+    kept = [f"model.{name}" for name in _HEAD_SIZES if sizes[name] == preset_sizes[name]]
+    if len(kept) in (0, len(_HEAD_SIZES)) or model.n_heads * model.d_k == model.d_model:
+        return None
+    d_k, rest = divmod(model.d_model, model.n_heads)
+    remedy = (
+        f"set model.n_heads to a divisor of {model.d_model}"
+        if rest
+        else f"set model.d_k and model.d_v to {d_k}"
+        if "model.d_k" in kept
+        else f"set model.d_model to {model.n_heads * model.d_k}"
+    )
+    return (
+        f"{' and '.join(kept)} {'stays' if len(kept) == 1 else 'stay'} as in the preset {preset}: model.n_heads ·"
+        f" model.d_k = {model.n_heads} · {model.d_k} = {model.n_heads * model.d_k}, but model.d_model is"
+        f" {model.d_model}. If you want them to be equal, as in the paper, {remedy}"
+    )

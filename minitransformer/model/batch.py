@@ -35,46 +35,38 @@ NO_ORDERS = Orders()
 
 
 class ModelInput(Protocol):
-    """The arrays of a batch that the model reads, on the host or on a device."""
+    """The arrays of a batch that the model reads, on the host or on a device; ``Batch`` describes them."""
 
     @property
-    def source_ids(self) -> Array:
-        """(S,) tokens of all source sentences."""
+    def source_ids(self) -> Array: ...
 
     @property
-    def source_positions(self) -> Array:
-        """(S,) the position of each source token in its sentence."""
+    def source_positions(self) -> Array: ...
 
     @property
-    def source_orders(self) -> Orders:
-        """The orders of ``source_ids`` and ``source_positions``."""
+    def source_orders(self) -> Orders: ...
 
     @property
-    def decoder_ids(self) -> Array:
-        """(T,) the decoder's input tokens."""
+    def decoder_ids(self) -> Array: ...
 
     @property
-    def target_positions(self) -> Array:
-        """(T,) the position of each decoder input in its sentence."""
+    def target_positions(self) -> Array: ...
 
     @property
-    def target_orders(self) -> Orders:
-        """The orders of ``decoder_ids`` and ``target_positions``."""
+    def target_orders(self) -> Orders: ...
 
     @property
-    def labels(self) -> Array:
-        """(T,) the tokens to predict; −1 for positions without a label."""
+    def labels(self) -> Array: ...
 
-    def masks(self, neighbourhood: int | None) -> BatchMasks:
-        """Return the attention masks of the batch."""
+    def masks(self, neighbourhood: int | None) -> BatchMasks: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Packed sentences.  Sources end with END (``source_end``); decoder inputs begin with START, labels end with END.
 
-    Shapes: source_ids (S,), decoder_ids and labels (T,), integers; ``source`` and ``target`` hold the
-    lengths and offsets of B sentences each.
+    Shapes: source_ids (S,), decoder_ids and labels (T,), integers, with a label of −1 where no token is to be
+    predicted; ``source`` and ``target`` hold the lengths and offsets of B sentences each.
     """
 
     source_ids: IntArray

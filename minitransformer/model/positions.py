@@ -55,7 +55,7 @@ class LearnedPositions(PositionalEncoding):
         self.weight = Parameter((config.max_positions, config.d_model), scaled_normal)
 
     def table_and_rows(self, positions: Array | SamePosition, dtype: Any, device: Device) -> tuple[Tensor, Array]:
-        """Implement ``PositionalEncoding``.
+        """Return the table and the rows.
 
         Positions on a GPU are not checked, because reading them would wait: a training run checks all its sentences
         before the first update, and a search limits the length of its translations.
@@ -81,7 +81,6 @@ class SinusoidalPositions(PositionalEncoding):
         self.d_model, self.layout, self.first_position = config.d_model, config.positions, config.first_position
 
     def table_and_rows(self, positions: Array | SamePosition, dtype: Any, device: Device) -> tuple[Array, Array]:
-        """Implement ``PositionalEncoding``."""
         if isinstance(positions, SamePosition):
             rows, farthest = positions.rows(self.first_position, device), positions.position
         else:

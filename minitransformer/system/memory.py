@@ -1,17 +1,113 @@
-"""Settings of the C library's allocator, and the memory that this process has taken.
+"""The memory of this process: what it has taken, what it may still allocate, and what it keeps for the next update.
 
-Updates reuse the memory that was freed.
+What it may allocate is limited by the system, by control groups and by the process itself.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
 
 # The parameters of mallopt(3) and their numbers in glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _GREATEST = 2**31 - 1
+_PROC, _CONTROL_GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+class _Accounts(NamedTuple):
+    """The names of the memory files of one version of Linux's control groups."""
+
+    mount: str
+    limit: str
+    usage: str
+    cached_files: str  # a field of memory.stat: counted as used, but released on demand
+
+
+_UNIFIED = _Accounts("", "memory.max", "memory.current", "inactive_file")
+_FIRST_VERSION = _Accounts("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def free_memory(n_processes: int) -> float:
+    """Return the bytes that a process may still allocate; ∞ if unknown.
+
+    The limits are the process' limit of address space and its share of the free memory, which ``n_processes`` share
+    evenly.  Free memory is limited by the system and by control groups (of a container or a batch job).
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    taken, available = 0.0, math.inf
+    with suppress(OSError):  # no Linux
+        taken = float((_PROC / "self/statm").read_text().split()[0]) * resource.getpagesize()
+        available = float(_fields(_PROC / "meminfo")["MemAvailable"] * 1024)
+    with suppress(OSError):  # a system without control groups
+        available = min(available, *_left_in_control_groups(), math.inf)
+    share = available / n_processes
+    return share if limit == resource.RLIM_INFINITY else min(share, limit - taken)
+
+
+def describe_free_memory(n_processes: int) -> str | None:
+    """Describe the memory that a process may still allocate, such as "2.00 GB for each of 4 processes"."""
+    free = free_memory(n_processes)
+    share = f" for each of {n_processes} processes" if n_processes > 1 else ""
+    return f"{format_bytes(free)}{share}" if math.isfinite(free) else None
+
+
+@contextmanager
+def limited_memory(n_bytes: float) -> Iterator[None]:
+    """Let this process allocate at most ``n_bytes`` more within this context; beyond, NumPy raises MemoryError.
+
+    Without a limit Linux grants more than it has, and ends the process when it uses it.  Elsewhere nothing is limited.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = soft
+    with suppress(OSError, OverflowError):  # no Linux; or the free memory is not known, so ∞
+        taken = int((_PROC / "self/statm").read_text().split()[5]) * resource.getpagesize()  # proc(5): data and stack
+        limit = taken + int(n_bytes)
+        limit = limit if soft == resource.RLIM_INFINITY else min(limit, soft)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def format_bytes(n_bytes: float) -> str:
+    """Format a number of bytes in GB or MB."""
+    return f"{n_bytes / 1e9:,.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:,.1f} MB"
+
+
+def _left_in_control_groups() -> Iterator[float]:
+    """Yield the free memory of each control group of the process, from the innermost outwards."""
+    for line in (_PROC / "self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers or "memory" in controllers.split(","):
+            accounts = _FIRST_VERSION if controllers else _UNIFIED
+            mount = _CONTROL_GROUPS / accounts.mount
+            group = mount / path.lstrip("/")
+            for directory in (group, *group.parents):
+                if directory.is_relative_to(mount):
+                    yield _left_in(directory, accounts)
+
+
+def _left_in(group: Path, accounts: _Accounts) -> float:
+    try:
+        limit = (group / accounts.limit).read_text().strip()
+        if limit == "max":
+            return math.inf
+        cached = _fields(group / "memory.stat")[accounts.cached_files]
+        return int(limit) - int((group / accounts.usage).read_text()) + cached
+    except OSError:  # the root has no limit, and groups outside a container cannot be read
+        return math.inf
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """Return the numbers in a file with lines such as "MemFree:  123 kB" or "inactive_file 123"."""
+    return {line.split()[0].rstrip(":"): int(line.split()[1]) for line in path.read_text().splitlines()}
 
 
 def keep_freed_memory() -> bool:

@@ -27,6 +27,8 @@ from minitransformer.system.records import as_object
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class TrainingReport:
@@ -140,21 +142,17 @@ class ProgressBar(Callback):
         self._logged = time.monotonic()  # when the last line was printed
 
     def begin(self, state: TrainingState, max_updates: int) -> None:
-        """Show the bar."""
         self._max_updates, self._first = max_updates, state
         self._progress.reset(self._task, total=max_updates, completed=state.step)
         self._progress.start()
 
     def end(self) -> None:
-        """Leave the bar as it is."""
         self._progress.stop()
 
     def after_step(self, result: StepResult, state: TrainingState) -> None:
-        """Move the bar."""
         self._progress.update(self._task, completed=state.step)
 
     def go_back(self, state: TrainingState) -> None:
-        """Move the bar back."""
         self._progress.update(self._task, completed=state.step)
 
     def validating(self, n_done: int, n_sentences: int) -> None:
@@ -201,9 +199,6 @@ class ProgressBar(Callback):
         return per_update * (self._max_updates - report.step)
 
 
-_log = logging.getLogger(__name__)
-
-
 class MetricsFile(Callback):
     """The file ``metrics.jsonl`` in the run's directory.
 
@@ -237,7 +232,6 @@ class MetricsFile(Callback):
             write_text(self._path, kept)
 
     def report(self, report: TrainingReport | ValidationReport) -> None:
-        """Append a line."""
         kind = "training" if isinstance(report, TrainingReport) else "validation"
         process_figures = {"time": time.time(), "peak_memory": peak_memory()}
         self._waiting += json.dumps({"kind": kind} | process_figures | _figures_of(report)) + "\n"
@@ -303,9 +297,6 @@ def _free_name(run: Path) -> Path:
     return next(path for path in names if not path.exists())
 
 
-_log = logging.getLogger(__name__)
-
-
 class TensorBoard(Callback):
     """Events in the folder ``tensorboard`` of the run's directory, in a new file for each start of the run.
 
@@ -337,7 +328,6 @@ class TensorBoard(Callback):
         self._write(step=report.step, summary=self._summaries.Summary(value=values))
 
     def end(self) -> None:
-        """Close the file."""
         if self._writer is not None:
             with suppress(OSError):  # of a full disk, which the last event has reported
                 self._writer.close()

@@ -307,9 +307,6 @@ def _remove(doomed: Iterable[Path], directory: Path) -> None:
     sync(directory)
 
 
-_log = logging.getLogger(__name__)
-
-
 class LostDirectoryError(CheckpointError):
     """An error: the run's directory was moved or removed during training; ``kept_in`` holds the last state."""
 

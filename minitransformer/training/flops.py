@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from minitransformer.config import ModelConfig
 
 BACKWARD = 2  # products in the backward pass for each forward product: one for each factor's gradient
 SQUARE: dict[Device, int] = {"cpu": 1024, "cuda": 4096}  # rows of the matrices with which a device is measured
-P100_FLOPS = 9.5e12  # single-precision FLOP/s that the paper assumed of the GPU it trained on (footnote 5)
 
 
 @dataclass(frozen=True)
@@ -25,17 +24,21 @@ class Cost:
 
     flops: int
     device_seconds: float
-    flops_per_second: float
+    device_flops_per_second: float
 
     @property
     def flops_by_time(self) -> float:
-        """The estimate of Table 2: time × devices × sustained FLOP/s of a device."""
-        return flops_by_time(self.device_seconds, 1, self.flops_per_second)
+        """The estimate of Table 2 of the paper: time × devices × sustained FLOP/s of a device (section 6.1)."""
+        return self.device_seconds * self.device_flops_per_second
+
+    def figures(self) -> dict[str, float]:
+        """Return the fields of ``results.json``."""
+        return {**asdict(self), "flops_by_time": self.flops_by_time}
 
     def __str__(self) -> str:
         return (
             f"{self.flops:.3g} FLOPs counted; as the paper estimates them {self.flops_by_time:.3g}:"
-            f" {self.device_seconds:,.0f} s of a device at {self.flops_per_second:.3g} FLOP/s"
+            f" {self.device_seconds:,.0f} s of a device at {self.device_flops_per_second:.3g} FLOP/s"
             " (the paper's base model 3.3e+18, big 2.3e+19)"
         )
 
@@ -71,11 +74,6 @@ def flops_of_pairs(config: ModelConfig, lengths: IntArray) -> IntArray:
     softmax = target * config.d_model * config.vocabulary_size
     flops: IntArray = (1 + BACKWARD) * 2 * (config.n_layers * encoder + config.decoder_depth * decoder + softmax)
     return flops
-
-
-def flops_by_time(seconds: float, n_devices: int, flops_per_second: float) -> float:
-    """Estimate FLOPs as the paper does: time × devices × sustained FLOP/s of a device (section 6.1, Table 2)."""
-    return seconds * n_devices * flops_per_second
 
 
 def sustained_flops_per_second(device: Device, n_threads: int, repeats: int, size: int | None = None) -> float:

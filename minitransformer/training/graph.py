@@ -117,11 +117,6 @@ class CapturedStep:
         self._buffers.clear()
 
     @property
-    def n_capacities(self) -> int:
-        """Number of capacities whose buffers are kept."""
-        return len(self._buffers)
-
-    @property
     def n_graphs(self) -> int:
         """Number of capacities whose graph is kept."""
         return sum(buffers.graph is not None for buffers in self._buffers.values())

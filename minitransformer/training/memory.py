@@ -15,7 +15,7 @@ from minitransformer.config import MAX_MICRO_BATCHES
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.batching import cut_into_micro_batches, read_batch
 from minitransformer.system.errors import UserError
-from minitransformer.system.free_memory import describe_free_memory, format_bytes, free_memory, limited_memory
+from minitransformer.system.memory import describe_free_memory, format_bytes, free_memory, limited_memory
 from minitransformer.training.flops import flops_of_pairs
 from minitransformer.training.loop import Trainer
 from parallel.communicator import micro_batches_of_rank

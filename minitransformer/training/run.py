@@ -40,6 +40,8 @@ from minitransformer.training.validation import BEST, Validation
 from parallel.communicator import Communicator, SerialCommunicator
 from parallel.rank_log import collected_warnings
 
+COUNTS = ("train_pairs", "validation_pairs", "dropped", "source_words", "target_words")  # of the prepared data
+
 _log = logging.getLogger(__name__)
 
 
@@ -98,7 +100,7 @@ def train(
                 f" raise {to_go_on})"
             )
             if world.rank == 0:
-                load_final_model(run)
+                run.trainer.model.set_weights(load_model_files(config.run)[1])
         else:
             callback.begin(run.trainer.state, config.training.max_updates)
             try:
@@ -136,20 +138,10 @@ def run_lock(directory: Path, world: Communicator) -> Iterator[None]:
         yield
 
 
-COUNTS = ("train_pairs", "validation_pairs", "dropped", "source_words", "target_words")  # of the prepared data
-
-_log = logging.getLogger(__name__)
-
-
 def is_finished(run: OpenRun) -> bool:
     """Return whether an earlier call has completed this run; all ranks must call this."""
     results = read_object(run.config.run / RESULTS_FILE) if run.trainer.is_complete else {}
     return run.world.bcast(results.get("updates") == run.trainer.state.step)
-
-
-def load_final_model(run: OpenRun) -> None:
-    """Set the model to the final weights in the run's directory."""
-    run.trainer.model.set_weights(load_model_files(run.config.run)[1])
 
 
 def finish(run: OpenRun, callback: Callback, *, always_average: bool = False) -> None:
@@ -182,7 +174,7 @@ def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Co
     weights, perplexity = _choose_weights(run, validation, always_average)
     pretrained = pretrained_of(run.config.run)
     results = (
-        _provenance(run) | ({PRETRAINED: pretrained} if pretrained else {}) | {"weights": weights} | _figures_of(cost)
+        _provenance(run) | ({PRETRAINED: pretrained} if pretrained else {}) | {"weights": weights} | cost.figures()
     )
     lines: list[str] = []
     _log.info(f"training cost: {cost}")
@@ -258,14 +250,4 @@ def _provenance(run: OpenRun) -> dict[str, Any]:
         "training_seconds": run.trainer.state.seconds,
         "parameters": run.trainer.model.n_parameters,
         "data": {name: run.data.manifest[name] for name in COUNTS},
-    }
-
-
-def _figures_of(cost: Cost) -> dict[str, float]:
-    """Return the fields of a cost, with their names in ``results.json``."""
-    return {
-        "flops": cost.flops,
-        "flops_by_time": cost.flops_by_time,
-        "device_seconds": cost.device_seconds,
-        "device_flops_per_second": cost.flops_per_second,
     }

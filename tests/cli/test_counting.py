@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,9 @@ from rich.console import Console
 from small_run import Trained, translated
 
 from cli import console as console_module
+from cli.console import Counter
 from cli.counting import counting
 from cli.translate import translate
-from minitransformer.system import progress
-from minitransformer.system.progress import Counter
 from minitransformer.training.callbacks import ProgressBar
 
 LINE = re.compile(r"^\d\d:\d\d:\d\d (\d+)(?: of (\d+))? lines(?:, \d+ (?:s|min) left)?$", re.MULTILINE)
@@ -24,7 +24,7 @@ TEXT = b"one two.\nsix!\n\nthree four. one.\nfive\n"
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr(progress.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
 
 class Terminal(io.BytesIO):
@@ -34,7 +34,7 @@ class Terminal(io.BytesIO):
 
 @pytest.fixture
 def shown_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LOG_INTERVAL", 0)
+    monkeypatch.setattr(console_module, "LOG_INTERVAL", 0)
 
 
 def counts(text: str) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from minitransformer.extras.convert.parts import Array, ConversionError, looked_
 from minitransformer.extras.convert.vocabulary import SubwordModels
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_arrays, read_json, read_regular, require_regular
-from minitransformer.system.free_memory import free_memory
+from minitransformer.system.memory import free_memory
 
 SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"  # sentencepiece models, if each language has its own
 _LARGEST_EXACT = 2**53  # whole numbers up to it are floats without rounding

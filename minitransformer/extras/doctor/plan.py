@@ -12,7 +12,7 @@ from minitransformer.data.sources import text_files
 from minitransformer.extras.doctor.finding import Finding
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
-from minitransformer.system.free_memory import describe_free_memory
+from minitransformer.system.memory import describe_free_memory
 from minitransformer.system.provenance import short_hash
 from minitransformer.training.memory import OutOfMemoryError, try_largest_batch
 from minitransformer.training.open_run import check_data_of_run, check_prepared, given_tokenizer, new_trainer, sized

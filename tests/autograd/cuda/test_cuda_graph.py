@@ -122,7 +122,7 @@ def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
     assert bits(graphed) == bits(again) == bits(one_by_one)
     assert [name for name, *_ in fake_cuda.CALLS].count("graph") == 2 * 3
     assert len({loss for loss, _ in expected}) == len(batches)
-    assert graphed.n_graphs == graphed.n_capacities == 2
+    assert graphed.n_graphs == len(graphed._buffers) == 2
 
 
 def test_a_second_stream_leaves_the_bits_of_one(
@@ -323,7 +323,7 @@ def test_an_update_that_is_not_finite_changes_nothing(value: float, launched: li
 def test_a_batch_larger_than_all_before_has_a_capacity_of_its_own(launched: list[str]) -> None:
     updates = step_of(model_on_gpu())
     run(updates, [SMALL[0], LARGE, SMALL[1]])
-    assert updates.n_graphs == updates.n_capacities == 2
+    assert updates.n_graphs == len(updates._buffers) == 2
     large, small = updates._buffers  # the one that was used last comes last
     assert small.source < large.source
     assert large.source % updates._capacity_step == 0

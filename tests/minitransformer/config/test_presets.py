@@ -80,8 +80,6 @@ def test_parameter_counts_against_table_3(name: str, count: Any) -> None:
     with_more = dataclasses.replace(PRESETS[name], vocabulary_size=EXPLAINING_VOCABULARY)
     assert round(count(with_more) / 1e6, 1) == explained
     assert (round(count(with_more) / 1e6) == printed) == (name != "big")
-    variation = presets.TABLE3.get(name)
-    assert variation is None or variation.printed_millions == printed
 
 
 def test_the_vocabularies_that_explain_table_3_are_those_of_the_documentation(count: Any) -> None:
@@ -97,19 +95,16 @@ def test_the_vocabularies_that_explain_table_3_are_those_of_the_documentation(co
     assert [agrees("big", w) for w in (35_367, 35_368, 36_344, 36_345)] == [False, True, True, False]
 
 
-def test_rows_by_name_and_by_what_they_vary() -> None:
-    assert presets.table3("A", n_heads=4) == presets.named("table3-A-h4", 37_000)
-    assert presets.table3("A", n_heads=4).d_k == 128
-    assert presets.table3("B", d_k=16).d_v == 64
-    assert presets.table3("C", d_model=1024).d_v == 128
-    assert presets.table3("D", p_drop=0.0).p_drop == 0
-    assert presets.table3("E").positions == "learned"
-    assert presets.base(5).vocabulary_size == 5
+def test_rows_that_change_the_number_of_heads_or_the_width_keep_the_computation_of_a_head() -> None:
+    changes = {"n_heads": 4, "d_k": 128, "d_v": 128}
+    assert presets.named("table3-A-h4", 37_000) == dataclasses.replace(presets.base(37_000), **changes)
+    for name in presets.TABLE3:
+        model = presets.named(name)
+        if name.startswith(("table3-A", "table3-C-d")):
+            assert model.n_heads * model.d_k == model.n_heads * model.d_v == model.d_model
 
 
-def test_rows_that_the_table_does_not_have() -> None:
-    with pytest.raises(ConfigError, match=r"row 'A' has the variations .*\{'n_heads': 1\}.*got \{'n_heads': 3\}"):
-        presets.table3("A", n_heads=3)
+def test_a_preset_that_does_not_exist() -> None:
     with pytest.raises(ConfigError, match="preset: expected one of tiny, small, base.*got 'huge'"):
         presets.named("huge")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from minitransformer.system import free_memory as module
-from minitransformer.system.free_memory import free_memory
+from minitransformer.system import memory as module
+from minitransformer.system.memory import free_memory
 
 GB = 10**9
 INNER = Path("slurm/job_7/step_0")

@@ -102,7 +102,7 @@ def test_processes_of_one_machine_share_what_is_free(
     class OneOfFour(SerialCommunicator):
         local_size = 4
 
-    monkeypatch.setattr("minitransformer.system.free_memory.free_memory", lambda n_processes: 8e9 / n_processes)
+    monkeypatch.setattr("minitransformer.system.memory.free_memory", lambda n_processes: 8e9 / n_processes)
     trainer = trainer_of(tmp_path)
     trainer.world = OneOfFour()
     try_largest_batch(trainer)
@@ -156,7 +156,7 @@ def test_a_model_for_which_no_batch_is_small_enough_is_too_large(
 
 WITHIN_A_LIMIT = """
 import numpy as np
-from minitransformer.system.free_memory import limited_memory
+from minitransformer.system.memory import limited_memory
 with limited_memory(100e6):
     np.zeros(10_000_000, np.int8)
     try:

@@ -12,11 +12,12 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from minitransformer import ModelConfig, RunConfig, presets
 from minitransformer.training import run
-from minitransformer.training.flops import P100_FLOPS, Cost, flops_by_time, sustained_flops_per_second, training_flops
+from minitransformer.training.flops import Cost, sustained_flops_per_second, training_flops
 from minitransformer.training.state import TrainingState
 from parallel.communicator import SerialCommunicator
 
 BASE = presets.base(37_000)
+P100_FLOPS = 9.5e12  # single-precision FLOP/s that the paper assumed of the GPU it trained on (footnote 5)
 
 
 def flops(config: ModelConfig = BASE, source: tuple[int, ...] = (7, 20), target: tuple[int, ...] = (9, 14)) -> int:
@@ -25,8 +26,8 @@ def flops(config: ModelConfig = BASE, source: tuple[int, ...] = (7, 20), target:
 
 def test_the_papers_figures_are_its_time_devices_and_rate() -> None:
     """Table 2: 12 hours and 3.5 days on 8 P100 are 3.3·10^18 and 2.3·10^19."""
-    assert flops_by_time(12 * 3600, 8, P100_FLOPS) == pytest.approx(3.3e18, rel=0.01)
-    assert flops_by_time(3.5 * 86_400, 8, P100_FLOPS) == pytest.approx(2.3e19, rel=0.01)
+    assert Cost(0, 8 * 12 * 3600, P100_FLOPS).flops_by_time == pytest.approx(3.3e18, rel=0.01)
+    assert Cost(0, 8 * 3.5 * 86_400, P100_FLOPS).flops_by_time == pytest.approx(2.3e19, rel=0.01)
 
 
 def test_the_count_is_close_to_6_flops_for_each_weight_and_token() -> None:
@@ -50,7 +51,6 @@ def test_an_update_of_the_papers_size_and_its_hundred_thousand() -> None:
 
 def test_a_cost_says_both_counts_and_the_papers() -> None:
     cost = Cost(9 * 10**17, 8 * 12 * 3600, P100_FLOPS)
-    assert cost.flops_by_time == flops_by_time(12 * 3600, 8, P100_FLOPS)
     assert str(cost) == (
         "9e+17 FLOPs counted; as the paper estimates them 3.28e+18: 345,600 s of a device at 9.5e+12 FLOP/s"
         " (the paper's base model 3.3e+18, big 2.3e+19)"
