@@ -106,5 +106,5 @@ def test_a_short_training_does_not_wait_for_a_long_measurement(
     monkeypatch.setattr(run, "sustained_flops_per_second", lambda *_, repeats: asked.append(repeats) or 1e9)
     trainer = SimpleNamespace(state=TrainingState(seconds=seconds), gradient=SimpleNamespace(n_threads=1))
     opened: Any = SimpleNamespace(trainer=trainer, config=RunConfig(), world=SerialCommunicator())
-    assert run._cost(opened).flops_per_second == 1e9
+    assert run._cost(opened).device_flops_per_second == 1e9
     assert asked == [repeats]
