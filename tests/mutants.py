@@ -90,7 +90,7 @@ TESTS = {  # the nearest first: it kills most
     "minitransformer/training/update.py": (
         f"{RUN}/test_schedule.py {TREE} {TRAINER} {DIVERGENCE} {RANKS_TRAIN} {ON_GPU}"
     ),
-    "minitransformer/data/batching.py": "tests/minitransformer/data/test_batch_order.py",
+    "minitransformer/data/batching.py": "tests/minitransformer/data/test_batching.py",
     "minitransformer/training/state.py": f"{RUN}/test_checkpoint.py {ACCOUNT} {STAGES} {DIVERGENCE} {TRAINER}",
     "minitransformer/training/loop.py": (
         f"{TRAINER} {DIVERGENCE} {LOOP} {ACCOUNT} {MPI}::test_training_resumed_in_another_number_of_processes"

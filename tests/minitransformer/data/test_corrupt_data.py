@@ -17,11 +17,9 @@ from minitransformer.system.files import CheckpointError, CorruptFileError, lock
 
 SHARD = "train-00000.target.npy"
 FILES = [
-    "tokenizer.model",
-    "validation.json",
-    "test.json",
+    "tokenizer.model", "validation.json", "test.json",
     *(f"{split}-00000.{part}.npy" for split in ("train", "validation") for part in ("source", "target", "lengths")),
-]
+]  # fmt: skip
 
 
 def prepared(folder: Path, *, n_letters: int = 8) -> PreparedData:

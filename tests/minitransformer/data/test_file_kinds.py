@@ -87,14 +87,12 @@ ENDINGS = {
     "a.tmx": "a translation memory",
 }  # fmt: skip
 READERS: dict[str, Callable[[Path], object]] = {
-    "lines": lambda path: list(read_lines(path)),
-    "survey": survey,
+    "lines": lambda path: list(read_lines(path)), "survey": survey,
     "groups": lambda path: list(groups_of_file(path, 9).__enter__()),
     "prefixes": read_prefixes,
-    "treebank": lambda path: TreebankCorpus.of(
-        DataConfig(train_trees=(str(path),), validation_trees=(str(path),), joint_vocabulary=False)
-    ),
-}
+    "treebank": lambda path: TreebankCorpus.of(DataConfig(train_trees=(str(path),), validation_trees=(str(path),),
+        joint_vocabulary=False)),
+}  # fmt: skip
 
 
 def written(path: Path, content: bytes) -> Path:

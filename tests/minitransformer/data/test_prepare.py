@@ -75,23 +75,11 @@ def without_manifest(directory: Path) -> bool:
     return not (directory / "manifest.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("n_source", "n_target", "reason"),
-    [
-        (0, 5, "empty"),
-        (5, 0, "empty"),
-        (0, 0, "empty"),
-        (0, 300, "empty"),
-        (80, 80, None),
-        (81, 80, "too long"),
-        (80, 81, "too long"),
-        (1, 20, None),
-        (1, 21, "too unequal"),
-        (21, 1, "too unequal"),
-        (20, 60, None),
-        (20, 61, "too unequal"),
-    ],
-)
+@pytest.mark.parametrize(("n_source", "n_target", "reason"), [
+    (0, 5, "empty"), (5, 0, "empty"), (0, 0, "empty"), (0, 300, "empty"), (80, 80, None), (81, 80, "too long"),
+    (80, 81, "too long"), (1, 20, None), (1, 21, "too unequal"), (21, 1, "too unequal"), (20, 60, None),
+    (20, 61, "too unequal"),
+])  # fmt: skip
 def test_reasons_to_drop_a_pair(n_source: int, n_target: int, reason: str | None) -> None:
     dropped: dict[str, Found] = {}
     config = DataConfig(max_length=80, max_ratio=3.0)

@@ -36,21 +36,14 @@ def pieces(line: str) -> list[str]:
     return [WORDS.source.id_to_piece(i).removeprefix("▁") for i in WORDS.encode_source([line])[0]]
 
 
-@pytest.mark.parametrize(
-    ("word", "classes"),
-    [
-        ("phosphorylated", ("<rare:lower:ed>", "<rare:lower>")),
-        ("Zellig", ("<rare:capital:ig>", "<rare:capital>")),
-        ("Ångström", ("<rare:capital:öm>", "<rare:capital>")),
-        ("BRCA", ("<rare:capitals>", "<rare:capitals>")),
-        ("A", ("<rare:capital:a>", "<rare:capital>")),
-        ("12.5", ("<rare:number>", "<rare:number>")),
-        ("C57BL/6J", ("<rare:digits>", "<rare:digits>")),
-        ("±", ("<rare:signs>", "<rare:signs>")),
-        ("self-made", ("<rare:lower:de>", "<rare:lower>")),
-        ("-sided", ("<rare:lower:ed>", "<rare:lower>")),
-    ],
-)
+@pytest.mark.parametrize(("word", "classes"), [
+    ("phosphorylated", ("<rare:lower:ed>", "<rare:lower>")),
+    ("Zellig", ("<rare:capital:ig>", "<rare:capital>")), ("Ångström", ("<rare:capital:öm>", "<rare:capital>")),
+    ("BRCA", ("<rare:capitals>", "<rare:capitals>")), ("A", ("<rare:capital:a>", "<rare:capital>")),
+    ("12.5", ("<rare:number>", "<rare:number>")), ("C57BL/6J", ("<rare:digits>", "<rare:digits>")),
+    ("±", ("<rare:signs>", "<rare:signs>")), ("self-made", ("<rare:lower:de>", "<rare:lower>")),
+    ("-sided", ("<rare:lower:ed>", "<rare:lower>")),
+])  # fmt: skip
 def test_classes_of_rare_words(word: str, classes: tuple[str, str]) -> None:
     assert rare_word_classes(word) == classes
 

@@ -84,19 +84,11 @@ def test_languages_are_found_by_language_and_region(tmp_path: Path, languages: t
     assert list(read_memory(written(tmp_path, TMX), languages)) == [(target, source) for source, target in PAIRS]
 
 
-@pytest.mark.parametrize(
-    ("codes", "wanted", "found"),
-    [
-        (["de-DE"], "de-AT", "de-DE"),
-        (["de"], "de-AT", "de"),
-        (["de-DE", "de-AT"], "de-at", "de-AT"),
-        (["zh-CN"], "zh-TW", None),
-        (["zh-Hant", "zh-CN"], "zh-TW", "zh-Hant"),
-        (["zh-Hans"], "zh-CN", "zh-Hans"),
-        (["sr-Cyrl"], "sr-Latn", None),
-        (["nl-BE"], "de-BE", None),
-    ],
-)
+@pytest.mark.parametrize(("codes", "wanted", "found"), [
+    (["de-DE"], "de-AT", "de-DE"), (["de"], "de-AT", "de"), (["de-DE", "de-AT"], "de-at", "de-AT"),
+    (["zh-CN"], "zh-TW", None), (["zh-Hant", "zh-CN"], "zh-TW", "zh-Hant"), (["zh-Hans"], "zh-CN", "zh-Hans"),
+    (["sr-Cyrl"], "sr-Latn", None), (["nl-BE"], "de-BE", None),
+])  # fmt: skip
 def test_another_region_of_the_language_is_read_in_the_same_script(
     codes: list[str], wanted: str, found: str | None
 ) -> None:
@@ -126,18 +118,14 @@ def test_a_unit_with_characters_that_xml_excludes_is_left_out_and_named(
     assert f"1 {tmx.ILLEGAL}: line 4" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("segment", "text"),
-    [
-        ('First line<ph x="1">&lt;br/&gt;</ph>second line', "First line second line"),
-        ('First line <ph x="1">&lt;br/&gt;</ph> second line', "First line second line"),
-        ('Name<ph type="tab"/>Price', "Name Price"),
-        ('Line<it pos="begin">&lt;p&gt;</it>Two', "Line Two"),
-        ("One<ut>\\par </ut>two<ph>\\tab</ph><ph>&lt;w:tab/&gt;</ph>three<ph>&lt;br&gt;</ph>", "One two three"),
-        ('<bpt i="1">&lt;b&gt;</bpt>No<ept i="1">&lt;/b&gt;</ept>te: <hi type="x">Enter</hi>.', "Note: Enter."),
-        ("Text<ph>footnote <sub>A note inside.</sub></ph> goes<ph>&lt;brand&gt;</ph> on", "Text goes on"),
-    ],
-)
+@pytest.mark.parametrize(("segment", "text"), [
+    ('First line<ph x="1">&lt;br/&gt;</ph>second line', "First line second line"),
+    ('First line <ph x="1">&lt;br/&gt;</ph> second line', "First line second line"),
+    ('Name<ph type="tab"/>Price', "Name Price"), ('Line<it pos="begin">&lt;p&gt;</it>Two', "Line Two"),
+    ("One<ut>\\par </ut>two<ph>\\tab</ph><ph>&lt;w:tab/&gt;</ph>three<ph>&lt;br&gt;</ph>", "One two three"),
+    ('<bpt i="1">&lt;b&gt;</bpt>No<ept i="1">&lt;/b&gt;</ept>te: <hi type="x">Enter</hi>.', "Note: Enter."),
+    ("Text<ph>footnote <sub>A note inside.</sub></ph> goes<ph>&lt;brand&gt;</ph> on", "Text goes on"),
+])  # fmt: skip
 def test_codes_that_break_a_line_become_blanks(tmp_path: Path, segment: str, text: str) -> None:
     path = written(tmp_path, memory({"en": segment, "de": segment}))
     assert list(read_memory(path, ("en", "de"))) == [(text, text)]
@@ -165,21 +153,18 @@ PARAMETER = '<!DOCTYPE tmx [<!ENTITY % a SYSTEM "http://localhost/x.dtd"> %a;]>'
 DOCTYPE = LINES[1]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (DOCTYPE, BOMB, ", line 2: declares the entity 'a'; entities are not read"),
-        (DOCTYPE, EXTERNAL, ", line 2: declares the entity 'a'; entities are not read"),
-        (DOCTYPE, PARAMETER, ", line 2: declares the entity 'a'; entities are not read"),
-        ("One", "&nbsp;One", ", line 5: the entity &nbsp; is not declared; write the character itself"),
-        ("tmx version", "xliff version", ", line 3: the root element is <xliff>; expected <tmx>"),
-        ('tuv xml:lang="de-DE"><prop', "tuv><prop", ", line 6: a <tuv> has no language; expected"),
-        ("</seg></tuv></tu>\n</body>", "</seg></tuv>\n</body>", ", line 11: cannot be read as XML: mismatched tag at"),
-        ("UTF-8", "UTF-7", ", line 1: cannot be read as XML: multi-byte encodings are not supported; save the file as"),
-        ("UTF-8", "nonsense", ", line 1: cannot be read as XML: unknown encoding: nonsense; save the file as UTF-8"),
-        ("<tu>", "<\x01tu>", ", line 7: cannot be read as XML: not well-formed"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "message"), [
+    (DOCTYPE, BOMB, ", line 2: declares the entity 'a'; entities are not read"),
+    (DOCTYPE, EXTERNAL, ", line 2: declares the entity 'a'; entities are not read"),
+    (DOCTYPE, PARAMETER, ", line 2: declares the entity 'a'; entities are not read"),
+    ("One", "&nbsp;One", ", line 5: the entity &nbsp; is not declared; write the character itself"),
+    ("tmx version", "xliff version", ", line 3: the root element is <xliff>; expected <tmx>"),
+    ('tuv xml:lang="de-DE"><prop', "tuv><prop", ", line 6: a <tuv> has no language; expected"),
+    ("</seg></tuv></tu>\n</body>", "</seg></tuv>\n</body>", ", line 11: cannot be read as XML: mismatched tag at"),
+    ("UTF-8", "UTF-7", ", line 1: cannot be read as XML: multi-byte encodings are not supported; save the file as"),
+    ("UTF-8", "nonsense", ", line 1: cannot be read as XML: unknown encoding: nonsense; save the file as UTF-8"),
+    ("<tu>", "<\x01tu>", ", line 7: cannot be read as XML: not well-formed"),
+])  # fmt: skip
 def test_hostile_and_broken_files_are_refused_by_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert TMX.count(old) >= 1
     assert refused(written(tmp_path, TMX.replace(old, new, 1))).startswith(message)
@@ -230,27 +215,12 @@ def refused_with_memory(path: Path, message: str) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        (
-            "x.tmx",
-            TMX.replace("</body>", "<a>" * 300_000),
-            ", line 11: <a> is within 100 other elements; expected text",
-        ),
-        (
-            "x.tmx.gz",
-            gzip.compress(memory({f"x{i}": "a" * 900_000 for i in range(14)}).encode(), 1),
-            ", line 3: a unit has more than 10,000,000 characters; expected a sentence in each language",
-        ),
-        (
-            "x.tmx",
-            memory({f"x{i}": "a" for i in range(9_000)}),
-            ", line 3: a unit has more than 1,000 languages; expected",
-        ),
-    ],
-    ids=["deep", "large", "many languages"],
-)
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("x.tmx", TMX.replace("</body>", "<a>" * 300_000), ", line 11: <a> is within 100 other elements; expected text"),
+    ("x.tmx.gz", gzip.compress(memory({f"x{i}": "a" * 900_000 for i in range(14)}).encode(), 1),
+        ", line 3: a unit has more than 10,000,000 characters; expected a sentence in each language"),
+    ("x.tmx", memory({f"x{i}": "a" for i in range(9_000)}), ", line 3: a unit has more than 1,000 languages; expected"),
+], ids=["deep", "large", "many languages"])  # fmt: skip
 def test_units_and_depth_are_bounded_and_so_is_memory(
     tmp_path: Path, name: str, content: str | bytes, message: str
 ) -> None:
@@ -269,15 +239,12 @@ def test_text_in_codes_within_codes_is_left_out(tmp_path: Path) -> None:
     assert list(read_memory(written(tmp_path, TMX.replace("Hello, ", f"Hello, {nested}")))) == PAIRS
 
 
-@pytest.mark.parametrize(
-    ("units", "message"),
-    [
-        ([], ": no unit has text in two languages; set languages, for example en de (in training: set data.languages)"),
-        ([{"en": "a"}], ": no unit has text in two languages; set languages"),
-        ([{"en": "a"}, {"en": "a", "de": "b", "fr": "c"}], ", line 4: a unit has more than two languages, en, de, fr;"),
-        ([{"de": "a", "fr": "b"}], ", line 3: a unit has de, fr, but the header's source language is en; set"),
-    ],
-)
+@pytest.mark.parametrize(("units", "message"), [
+    ([], ": no unit has text in two languages; set languages, for example en de (in training: set data.languages)"),
+    ([{"en": "a"}], ": no unit has text in two languages; set languages"),
+    ([{"en": "a"}, {"en": "a", "de": "b", "fr": "c"}], ", line 4: a unit has more than two languages, en, de, fr;"),
+    ([{"de": "a", "fr": "b"}], ", line 3: a unit has de, fr, but the header's source language is en; set"),
+])  # fmt: skip
 def test_languages_that_the_file_does_not_determine_must_be_named(
     tmp_path: Path, units: list[dict[str, str]], message: str
 ) -> None:
@@ -359,17 +326,11 @@ def test_a_corpus_may_read_a_memory_backwards(tmp_path: Path) -> None:
     assert list(corpus.validation()) == [("M 5", "m 5"), ("M 15", "m 15")]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        (
-            {"train_source": ("x.tmx",), "train_target": ("x.tmx",)},
-            "x.tmx has both sides; name it in data.train_source",
-        ),
-        ({"train_source": ("x.tmx.GZ",), "train_target": ("a.de",)}, "as many files in data.train_target"),
-        ({"train_source": ("x.tmx",), "languages": ("en",)}, "data.languages must be the codes of source and target"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"train_source": ("x.tmx",), "train_target": ("x.tmx",)}, "x.tmx has both sides; name it in data.train_source"),
+    ({"train_source": ("x.tmx.GZ",), "train_target": ("a.de",)}, "as many files in data.train_target"),
+    ({"train_source": ("x.tmx",), "languages": ("en",)}, "data.languages must be the codes of source and target"),
+])  # fmt: skip
 def test_settings_that_do_not_fit_a_memory_are_refused(fields: dict[str, tuple[str, ...]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         DataConfig(**fields)  # type: ignore[arg-type]

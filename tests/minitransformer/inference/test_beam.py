@@ -154,15 +154,10 @@ def test_a_beam_of_one_is_greedy_search(variant: int, seed: int, sources: Any, a
     assert [list(h[0].ids) for h in found] == [greedy(model, s, len(s) + 6) for s in sources]
 
 
-@pytest.mark.parametrize(
-    ("source", "limit", "greatest"),
-    [
-        ([3, 4], {"max_extra_tokens": 5}, 7),
-        ([3], {"max_factor": 3}, 13),
-        ([3] * 20, {"max_factor": 3}, 70),
-        ([3] * 21, {"max_factor": 3}, 71),
-    ],
-)
+@pytest.mark.parametrize(("source", "limit", "greatest"), [
+    ([3, 4], {"max_extra_tokens": 5}, 7), ([3], {"max_factor": 3}, 13), ([3] * 20, {"max_factor": 3}, 70),
+    ([3] * 21, {"max_factor": 3}, 71),
+])  # fmt: skip
 def test_a_translation_has_at_most_the_allowed_tokens_and_an_end(
     source: list[int], limit: dict[str, int], greatest: int
 ) -> None:
@@ -244,21 +239,17 @@ def test_the_defaults_are_the_papers() -> None:
     assert SearchConfig().for_model(ModelConfig()) == SearchConfig(4, 0.6, 1, 50, "gnmt")
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"beam": 0}, "beam ≥ n_best ≥ 1; got beam 0"),
-        ({"beam": 10**20}, "1,000 ≥ beam ≥ n_best ≥ 1; got beam 100000000000000000000"),
-        ({"beam": 2, "n_best": 3}, "got beam 2, n_best 3"),
-        ({"n_best": 0}, "got beam 4, n_best 0"),
-        ({"alpha": -0.1}, "expected 0 ≤ alpha ≤ 50 .* got alpha -0.1"),
-        ({"alpha": float("nan")}, "0 ≤ alpha ≤ 50 .* got alpha nan"),
-        ({"alpha": 50.1}, "0 ≤ alpha ≤ 50 .* got alpha 50.1"),
-        ({"max_extra_tokens": 0}, "max_extra_tokens ≥ 1; got alpha None, max_extra_tokens 0"),
-        ({"max_factor": 0}, "max_factor ≥ 1; got 0"),
-        ({"normalisation": "none"}, r"normalisation must be one of \('gnmt', 'length'\); got 'none'"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"beam": 0}, "beam ≥ n_best ≥ 1; got beam 0"),
+    ({"beam": 10**20}, "1,000 ≥ beam ≥ n_best ≥ 1; got beam 100000000000000000000"),
+    ({"beam": 2, "n_best": 3}, "got beam 2, n_best 3"), ({"n_best": 0}, "got beam 4, n_best 0"),
+    ({"alpha": -0.1}, "expected 0 ≤ alpha ≤ 50 .* got alpha -0.1"),
+    ({"alpha": float("nan")}, "0 ≤ alpha ≤ 50 .* got alpha nan"),
+    ({"alpha": 50.1}, "0 ≤ alpha ≤ 50 .* got alpha 50.1"),
+    ({"max_extra_tokens": 0}, "max_extra_tokens ≥ 1; got alpha None, max_extra_tokens 0"),
+    ({"max_factor": 0}, "max_factor ≥ 1; got 0"),
+    ({"normalisation": "none"}, r"normalisation must be one of \('gnmt', 'length'\); got 'none'"),
+])  # fmt: skip
 def test_searches_that_are_none(fields: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SearchConfig(**fields)

@@ -81,15 +81,11 @@ def test_bleu_worked_out_by_hand() -> None:
     assert bleu([CAT], [[MAT]]).value == pytest.approx(by_hand, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("hypothesis", "reference", "options", "value"),
-    [
-        (CAT, CAT, {}, 100),
-        ("a b c d e", "v w x y z", {}, 0),
-        (CAT.upper(), CAT, {}, 100 * (1 / 7 * 1 / 12 * 1 / 20 * 1 / 32) ** 0.25),  # case counts: only "." is shared
-        (CAT.upper(), CAT, {"lowercase": True}, 100),
-    ],
-)
+@pytest.mark.parametrize(("hypothesis", "reference", "options", "value"), [
+    (CAT, CAT, {}, 100), ("a b c d e", "v w x y z", {}, 0),
+    (CAT.upper(), CAT, {}, 100 * (1 / 7 * 1 / 12 * 1 / 20 * 1 / 32) ** 0.25),  # case counts: only "." is shared
+    (CAT.upper(), CAT, {"lowercase": True}, 100),
+])  # fmt: skip
 def test_simple_scores(hypothesis: str, reference: str, options: dict[str, bool], value: float) -> None:
     assert bleu([hypothesis], [[reference]], **options).value == pytest.approx(value, abs=0.01)
     if not options and value in (0, 100):
@@ -107,31 +103,20 @@ def test_a_score_carries_name_signature_and_details() -> None:
 
 
 @pytest.mark.parametrize("score", [bleu, chrf])
-@pytest.mark.parametrize(
-    ("hypotheses", "references", "message"),
-    [
-        ([CAT, MAT], [[CAT, MAT], [CAT]], "reference set 2 has 1 lines, but there are 2 hypotheses"),
-        ([], [[]], "there are no hypotheses to score"),
-        ([CAT], [], "there are no references to score against"),
-    ],
-)
+@pytest.mark.parametrize(("hypotheses", "references", "message"), [
+    ([CAT, MAT], [[CAT, MAT], [CAT]], "reference set 2 has 1 lines, but there are 2 hypotheses"),
+    ([], [[]], "there are no hypotheses to score"),
+    ([CAT], [], "there are no references to score against"),
+])  # fmt: skip
 def test_what_cannot_be_scored_is_named(score: Any, hypotheses: list[str], references: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         score(hypotheses, references)
 
 
-@pytest.mark.parametrize(
-    ("figure", "kept", "is_greater", "is_lower"),
-    [
-        (2.0, 1.0, True, False),
-        (1.0, 2.0, False, True),
-        (1.0, 1.0, False, False),
-        (0.0, -0.0, False, False),
-        (math.nan, 1.0, False, False),
-        (1.0, None, True, True),
-        (math.nan, None, False, False),
-    ],
-)
+@pytest.mark.parametrize(("figure", "kept", "is_greater", "is_lower"), [
+    (2.0, 1.0, True, False), (1.0, 2.0, False, True), (1.0, 1.0, False, False), (0.0, -0.0, False, False),
+    (math.nan, 1.0, False, False), (1.0, None, True, True), (math.nan, None, False, False),
+])  # fmt: skip
 def test_only_what_is_strictly_better_replaces_what_is_kept(
     figure: float, kept: float | None, is_greater: bool, is_lower: bool
 ) -> None:

@@ -97,21 +97,12 @@ def spelt(prefixer: Prefixer, prefix: Prefix) -> str:
     return f"{''.join(prefixer.pieces[i] for i in prefix.ids)}|{prefix.rest}"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", "|"),
-        ("  \t", "|"),
-        ("ein Hun", "▁ein|▁Hun"),
-        ("  ein   Hun", "▁ein|▁Hun"),
-        ("ein Hund ", "▁ein▁Hund|▁"),
-        ("ein Hund\t", "▁ein▁Hund|▁"),
-        ("Hä", "|▁Hä"),
-        ("漢字 ein Hü", "▁▁ein|▁H"),  # neither sign is in the text from which the pieces were learnt, nor is "ü"
-        ("ein 漢", "▁ein▁|▁"),
-        ("漢", "▁|▁"),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("", "|"), ("  \t", "|"), ("ein Hun", "▁ein|▁Hun"), ("  ein   Hun", "▁ein|▁Hun"), ("ein Hund ", "▁ein▁Hund|▁"),
+    ("ein Hund\t", "▁ein▁Hund|▁"), ("Hä", "|▁Hä"),
+    ("漢字 ein Hü", "▁▁ein|▁H"),  # neither sign is in the text from which the pieces were learnt, nor is "ü"
+    ("ein 漢", "▁ein▁|▁"), ("漢", "▁|▁"),
+])  # fmt: skip
 def test_the_last_word_is_left_to_the_model_unless_a_blank_follows(
     translator: Translator, text: str, expected: str
 ) -> None:

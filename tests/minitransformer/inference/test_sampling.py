@@ -60,16 +60,10 @@ def probability(models: Any, source: list[int], ids: tuple[int, ...], longest: i
     return p
 
 
-@pytest.mark.parametrize(
-    ("sampling", "n_models"),
-    [
-        (Sampling(seed=3), 1),
-        (Sampling(seed=4, temperature=0.6), 1),
-        (Sampling(seed=5, temperature=2.0), 1),
-        (Sampling(seed=6, top_p=0.8), 1),
-        (Sampling(seed=7, temperature=1.7, top_p=0.7), 2),
-    ],
-)
+@pytest.mark.parametrize(("sampling", "n_models"), [
+    (Sampling(seed=3), 1), (Sampling(seed=4, temperature=0.6), 1), (Sampling(seed=5, temperature=2.0), 1),
+    (Sampling(seed=6, top_p=0.8), 1), (Sampling(seed=7, temperature=1.7, top_p=0.7), 2),
+])  # fmt: skip
 def test_frequencies_are_the_models_probabilities(sampling: Sampling, n_models: int) -> None:
     """Pearson's χ² of 1,500 samples: its mean is the degrees of freedom, its variance twice as much."""
     models, source = [even_model(seed) for seed in range(11, 11 + n_models)], [3, 4]
@@ -164,17 +158,13 @@ def test_a_model_that_is_not_finite_is_no_model() -> None:
         samples(model, [[3]], Sampling())
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"seed": -1}, "sampling.seed: expected .* got -1"),
-        ({"seed": 2**64}, "sampling.seed"),
-        ({"temperature": 0.0}, "sampling.temperature: expected a number from 0.01 to 100; got 0.0"),
-        ({"temperature": float("nan")}, "sampling.temperature"),
-        ({"top_p": 0.0}, "sampling.top_p: expected a number above 0 and at most 1; got 0.0"),
-        ({"top_p": 1.1}, "sampling.top_p"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"seed": -1}, "sampling.seed: expected .* got -1"), ({"seed": 2**64}, "sampling.seed"),
+    ({"temperature": 0.0}, "sampling.temperature: expected a number from 0.01 to 100; got 0.0"),
+    ({"temperature": float("nan")}, "sampling.temperature"),
+    ({"top_p": 0.0}, "sampling.top_p: expected a number above 0 and at most 1; got 0.0"),
+    ({"top_p": 1.1}, "sampling.top_p"),
+])  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(fields: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Sampling(**fields)

@@ -152,15 +152,12 @@ def test_a_file_without_sentences_is_refused(tmp_path: Path, content: bytes | No
         read_sentences(tmp_path / "lines")
 
 
-@pytest.mark.parametrize(
-    ("name", "missing", "message"),
-    [
-        ("marian", "torch", "torch is not installed: pip install transformers torch"),
-        ("ctranslate2", "ctranslate2", "ctranslate2 is not installed: pip install ctranslate2"),
-        ("onnx", "onnxruntime", "onnxruntime is not installed: pip install onnxruntime"),
-        ("fairseq", "", "fairseq models are not run by another program; possible: marian, ctranslate2, onnx"),
-    ],
-)
+@pytest.mark.parametrize(("name", "missing", "message"), [
+    ("marian", "torch", "torch is not installed: pip install transformers torch"),
+    ("ctranslate2", "ctranslate2", "ctranslate2 is not installed: pip install ctranslate2"),
+    ("onnx", "onnxruntime", "onnxruntime is not installed: pip install onnxruntime"),
+    ("fairseq", "", "fairseq models are not run by another program; possible: marian, ctranslate2, onnx"),
+])  # fmt: skip
 def test_a_program_that_is_missing_is_named(
     name: str, missing: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,13 +89,11 @@ READ: dict[str, tuple[Callable[[Path], object], str]] = {
     "activation of ctranslate2": (ctranslate2_with(activation=9), "activation = 9 is not supported; only 0, 1, 2, 3$"),
     "norms of ctranslate2": (ctranslate2_with(pre_norm=2), "pre_norm = 2 is not supported; only 0, 1$"),
     "marian": (marian, "activation_function = 'added' is not supported; only 'relu"),
-    "marian-npz": (
-        lambda directory: write_marian_npz(directory, **{"transformer-ffn-activation": "added"}),
-        "transformer-ffn-activation = 'added' is not supported; only 'relu', 'swish', 'gelu'$",
-    ),
+    "marian-npz": (lambda directory: write_marian_npz(directory, **{"transformer-ffn-activation": "added"}),
+        "transformer-ffn-activation = 'added' is not supported; only 'relu', 'swish', 'gelu'$"),
     "fairseq": (fairseq, "activation_fn = 'added' is not supported; only 'relu"),
     "joeynmt": (joeynmt, "model.decoder.layer_norm = 'added' is not supported; only 'pre"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", READ)

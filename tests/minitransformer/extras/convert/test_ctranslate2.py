@@ -179,18 +179,15 @@ def change_settings(directory: Path, **changes: Any) -> None:
     (directory / "config.json").write_text(json.dumps(settings))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"decoder_start_token": None}, "decoder_start_token is null: users give the first symbol"),
-        ({"add_source_bos": True}, "sources begin with a start symbol"),
-        ({"layer_norm_epsilon": "small"}, "the setting layer_norm_epsilon, of type float; got 'small'"),
-        ({"eos_token": 2}, "expected the setting eos_token, of type str; got 2"),
-        ({"eos_token": "<eos>"}, "the vocabulary lacks the symbol '<eos>'"),
-        ({"decoder_start_token": "<go>"}, "the vocabulary lacks the symbol '<go>'"),
-        ({"unk_token": "</s>"}, "'</s>' is the unknown word and another symbol"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"decoder_start_token": None}, "decoder_start_token is null: users give the first symbol"),
+    ({"add_source_bos": True}, "sources begin with a start symbol"),
+    ({"layer_norm_epsilon": "small"}, "the setting layer_norm_epsilon, of type float; got 'small'"),
+    ({"eos_token": 2}, "expected the setting eos_token, of type str; got 2"),
+    ({"eos_token": "<eos>"}, "the vocabulary lacks the symbol '<eos>'"),
+    ({"decoder_start_token": "<go>"}, "the vocabulary lacks the symbol '<go>'"),
+    ({"unk_token": "</s>"}, "'</s>' is the unknown word and another symbol"),
+])  # fmt: skip
 def test_settings_that_ours_has_not_are_refused(changes: Any, message: str, tmp_path: Path) -> None:
     change_settings(ctranslate2_directory(tmp_path / "ct2", random_parts({})), **changes)
     with pytest.raises(ConversionError, match=message):
@@ -246,15 +243,10 @@ def test_only_line_feeds_and_returns_before_all_of_them_end_a_word(tmp_path: Pat
         (directory / "shared_vocabulary.txt").unlink()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"[1, 2]", "expected a list of words"),
-        (b'{"a": 1}', "expected a list of words"),
-        (b'["a"', "shared_vocabulary.json: cannot be read"),
-        (b'["a", "b", "a"]', "the word 'a' occurs twice"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (b"[1, 2]", "expected a list of words"), (b'{"a": 1}', "expected a list of words"),
+    (b'["a"', "shared_vocabulary.json: cannot be read"), (b'["a", "b", "a"]', "the word 'a' occurs twice"),
+])  # fmt: skip
 def test_vocabularies_that_are_none_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
     directory = ctranslate2_directory(tmp_path / "ct2", random_parts({}))
     (directory / "shared_vocabulary.json").write_bytes(content)
@@ -295,14 +287,11 @@ def sinusoid_table(first: int, n: int, *, sines_first: bool, half: float) -> np.
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize(
-    ("table", "layout", "first"),
-    [
-        (sinusoid_table(0, 3_000, sines_first=False, half=6), "interleaved", 0),  # OpenNMT-py
-        (sinusoid_table(2, 1_024, sines_first=True, half=5), "halves", 2),  # fairseq
-        (sinusoid_table(1, 20, sines_first=True, half=5), "halves", 1),
-    ],
-)
+@pytest.mark.parametrize(("table", "layout", "first"), [
+    (sinusoid_table(0, 3_000, sines_first=False, half=6), "interleaved", 0),  # OpenNMT-py
+    (sinusoid_table(2, 1_024, sines_first=True, half=5), "halves", 2),  # fairseq
+    (sinusoid_table(1, 20, sines_first=True, half=5), "halves", 1),
+])  # fmt: skip
 def test_stored_sinusoids_are_recognised(
     table: np.ndarray, layout: str, first: int, dtype: Any, tmp_path: Path
 ) -> None:

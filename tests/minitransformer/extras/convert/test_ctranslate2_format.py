@@ -94,16 +94,9 @@ def test_int16_has_one_scale_and_without_it_1000(tmp_path: Path) -> None:
     assert {name: array.tolist() for name, array in scaled.items()} == {"w": [[2, -1], [np.float32(0.004), 0]]}
 
 
-@pytest.mark.parametrize(
-    "scale",
-    [
-        None,
-        np.array([1, 0], np.float32),
-        np.array([1, np.nan], np.float32),
-        np.ones(3, np.float32),
-        np.ones(2, np.int8),
-    ],
-)
+@pytest.mark.parametrize("scale", [
+    None, np.array([1, 0], np.float32), np.array([1, np.nan], np.float32), np.ones(3, np.float32), np.ones(2, np.int8),
+])  # fmt: skip
 def test_int8_needs_a_positive_scale_for_each_row(scale: np.ndarray | None, tmp_path: Path) -> None:
     variables = {"w": np.ones((2, 2), np.int8)} | ({} if scale is None else {"w_scale": scale})
     with pytest.raises(ConversionError, match=r"w is quantised \(int8\): expected positive scales, .* its 2 rows"):
@@ -144,18 +137,15 @@ def test_a_file_that_ends_anywhere_is_truncated(length: int, tmp_path: Path) -> 
         read_model_file(written(tmp_path, GOOD[:length]))
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (GOOD + b"\0", "1 bytes are left over"),
-        (model(6, variable("w", (2, 2), 0, 12, bytes(12))), r"w has shape \(2, 2\) of float32, but 12 bytes"),
-        (model(6, variable("w", (2**31, 2**31), 0, 16, bytes(16))), "w has shape .* but 16 bytes"),
-        (model(6, variable("w", (0, 7), 0, 0, b"")), "w has shape .* but 0 bytes"),
-        (model(6, variable("w", (2**30,), 1, 2**30, b"")), "w needs 1,073,741,824 bytes, but 4 are left"),
-        (model(2, variable("w", (2**32 - 1,), 4, 2**32 - 1, b"")), "w needs 17,179,869,180 bytes, but 0 are left"),
-        (GOOD.replace(b"weight", b"we\xffght"), "a variable's name is not UTF-8"),
-    ],
-)
+@pytest.mark.parametrize(("content", "problem"), [
+    (GOOD + b"\0", "1 bytes are left over"),
+    (model(6, variable("w", (2, 2), 0, 12, bytes(12))), r"w has shape \(2, 2\) of float32, but 12 bytes"),
+    (model(6, variable("w", (2**31, 2**31), 0, 16, bytes(16))), "w has shape .* but 16 bytes"),
+    (model(6, variable("w", (0, 7), 0, 0, b"")), "w has shape .* but 0 bytes"),
+    (model(6, variable("w", (2**30,), 1, 2**30, b"")), "w needs 1,073,741,824 bytes, but 4 are left"),
+    (model(2, variable("w", (2**32 - 1,), 4, 2**32 - 1, b"")), "w needs 17,179,869,180 bytes, but 0 are left"),
+    (GOOD.replace(b"weight", b"we\xffght"), "a variable's name is not UTF-8"),
+])  # fmt: skip
 def test_counts_are_not_trusted(content: bytes, problem: str, tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=f"at byte .*{problem}"):
         read_model_file(written(tmp_path, content))

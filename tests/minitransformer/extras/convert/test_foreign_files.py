@@ -33,34 +33,26 @@ def models(folder: Path, there: str, source: str | None, target: str | None) -> 
     return sentencepiece_models(folder, *(None if name is None else folder / name for name in (source, target)))
 
 
-@pytest.mark.parametrize(
-    ("there", "source", "target", "expected"),
-    [
-        ("", "a", "b", (b"a", b"b")),
-        ("", "a", None, (b"a", b"a")),
-        ("tokenizer.model", None, None, (b"tokenizer.model", b"tokenizer.model")),
-        ("tokenizer.model", "a", None, (b"a", b"a")),
-        ("tokenizer.model", None, "b", (b"tokenizer.model", b"b")),
-        ("source.spm target.spm", None, None, (b"source.spm", b"target.spm")),
-        ("source.spm target.spm", "a", None, (b"a", b"target.spm")),
-        ("source.spm target.spm", None, "b", (b"source.spm", b"b")),
-        ("", None, None, (None, None)),
-    ],
-)
+@pytest.mark.parametrize(("there", "source", "target", "expected"), [
+    ("", "a", "b", (b"a", b"b")), ("", "a", None, (b"a", b"a")),
+    ("tokenizer.model", None, None, (b"tokenizer.model", b"tokenizer.model")),
+    ("tokenizer.model", "a", None, (b"a", b"a")),
+    ("tokenizer.model", None, "b", (b"tokenizer.model", b"b")),
+    ("source.spm target.spm", None, None, (b"source.spm", b"target.spm")),
+    ("source.spm target.spm", "a", None, (b"a", b"target.spm")),
+    ("source.spm target.spm", None, "b", (b"source.spm", b"b")),
+    ("", None, None, (None, None)),
+])  # fmt: skip
 def test_each_language_has_its_own_model_or_the_one_for_both(
     tmp_path: Path, there: str, source: str | None, target: str | None, expected: tuple[bytes | None, bytes | None]
 ) -> None:
     assert models(tmp_path, there, source, target) == expected
 
 
-@pytest.mark.parametrize(
-    ("there", "target", "found", "lacking"),
-    [
-        ("", "b", "b", "source"),
-        ("target.spm", None, "target.spm", "source"),
-        ("source.spm", None, "source.spm", "target"),
-    ],
-)
+@pytest.mark.parametrize(("there", "target", "found", "lacking"), [
+    ("", "b", "b", "source"), ("target.spm", None, "target.spm", "source"),
+    ("source.spm", None, "source.spm", "target"),
+])  # fmt: skip
 def test_a_model_of_one_language_only_is_refused(
     tmp_path: Path, there: str, target: str | None, found: str, lacking: str
 ) -> None:
@@ -217,19 +209,15 @@ def npy(header: str, data: bytes) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"no array at all", "ValueError: w.npy is no .npy file: the magic string is not correct"),
-        (b"", "ValueError: w.npy is no .npy file: EOF"),
-        (b"\x93NUMPY\x09\x00", r"ValueError: w.npy is no .npy file: \(9, 0\)"),
-        (npy("{'descr': '<f4', 'fortran_order'", b""), "ValueError: w.npy is no .npy file: "),
-        (npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,)}", bytes(4)), "w.npy has 4 bytes"),
-        (npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {(1,) * 65}}}", bytes(4)), "maximum supported dim"),
-        (npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", bytes(8)), "but is of shape .* dtype object"),
-    ],
-    ids=["text", "empty", "version", "header", "too little", "65 axes", "objects"],
-)
+@pytest.mark.parametrize(("content", "problem"), [
+    (b"no array at all", "ValueError: w.npy is no .npy file: the magic string is not correct"),
+    (b"", "ValueError: w.npy is no .npy file: EOF"),
+    (b"\x93NUMPY\x09\x00", r"ValueError: w.npy is no .npy file: \(9, 0\)"),
+    (npy("{'descr': '<f4', 'fortran_order'", b""), "ValueError: w.npy is no .npy file: "),
+    (npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,)}", bytes(4)), "w.npy has 4 bytes"),
+    (npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {(1,) * 65}}}", bytes(4)), "maximum supported dim"),
+    (npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", bytes(8)), "but is of shape .* dtype object"),
+], ids=["text", "empty", "version", "header", "too little", "65 axes", "objects"])  # fmt: skip
 def test_members_of_an_npz_file_that_are_no_arrays_are_refused(tmp_path: Path, content: bytes, problem: str) -> None:
     WRITERS["marian-npz"](tmp_path)
     with zipfile.ZipFile(tmp_path / "model.npz", "a") as archive:
@@ -238,14 +226,11 @@ def test_members_of_an_npz_file_that_are_no_arrays_are_refused(tmp_path: Path, c
     assert re.match(rf"{tmp_path}/model.npz: cannot be read as a model of Marian \(.*{problem}", message), message
 
 
-@pytest.mark.parametrize(
-    ("kind", "declared", "problem"),
-    [
-        (zipfile.ZIP_DEFLATED, None, r"[\d,]+ bytes inflate to 100,\d\d\d,\d\d\d; expected at most"),
-        (zipfile.ZIP_DEFLATED, 1, r"cannot be read .*Bad CRC-32"),
-        (zipfile.ZIP_BZIP2, 1, r"cannot be read .*w.npy is compressed in a way that NumPy does not write"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "declared", "problem"), [
+    (zipfile.ZIP_DEFLATED, None, r"[\d,]+ bytes inflate to 100,\d\d\d,\d\d\d; expected at most"),
+    (zipfile.ZIP_DEFLATED, 1, r"cannot be read .*Bad CRC-32"),
+    (zipfile.ZIP_BZIP2, 1, r"cannot be read .*w.npy is compressed in a way that NumPy does not write"),
+])  # fmt: skip
 def test_no_more_of_an_npz_file_is_inflated_than_may_be(
     tmp_path: Path, kind: int, declared: int | None, problem: str
 ) -> None:

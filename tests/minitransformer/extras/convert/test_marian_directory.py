@@ -64,30 +64,21 @@ def test_weights_in_sixteen_bits_are_read(tmp_path: Path) -> None:
     assert {array.dtype for array in weights.values()} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"first_position": 1}, "first_position is 1, must be 0"),
-        ({"neighbourhood": 3}, "neighbourhood is 3, must be None"),
-        ({"d_k": 3}, "n_heads · d_k is 6, must be 8"),
-        ({"d_v": 6}, "n_heads · d_v is 12, must be 8"),
-        ({"layer_norm_eps": 1e-3}, "layer_norm_eps is 0.001, must be 1e-05"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"first_position": 1}, "first_position is 1, must be 0"),
+    ({"neighbourhood": 3}, "neighbourhood is 3, must be None"),
+    ({"d_k": 3}, "n_heads · d_k is 6, must be 8"), ({"d_v": 6}, "n_heads · d_v is 12, must be 8"),
+    ({"layer_norm_eps": 1e-3}, "layer_norm_eps is 0.001, must be 1e-05"),
+], ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")  # fmt: skip
 def test_what_marian_lacks_is_refused_by_name(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=f"MarianMT has no such model: {message}$"):
         write_parts(parts_of(**settings), tmp_path / "marian", "marian")
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "possible"),
-    [
-        ("norm", "pre", "'post'"),
-        ("positions", "learned", "'interleaved', 'halves'"),
-        ("start", "end", "'symbol', 'zero'"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "possible"), [
+    ("norm", "pre", "'post'"), ("positions", "learned", "'interleaved', 'halves'"),
+    ("start", "end", "'symbol', 'zero'"),
+])  # fmt: skip
 def test_a_choice_that_marian_lacks_is_refused_with_what_it_has(
     name: str, value: str, possible: str, tmp_path: Path
 ) -> None:
@@ -115,23 +106,20 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
     assert logged == []
 
 
-@pytest.mark.parametrize(
-    ("file", "fields", "message"),
-    [
-        ("config.json", {"normalize_before": True}, "normalize_before = True is not supported"),
-        ("config.json", {"decoder_layers": 2**62}, r"model\.decoder\.layers\.1\.self_attn\.q_proj\.weight"),
-        ("config.json", {"static_position_embeddings": False}, "static_position_embeddings = False is not supported"),
-        ("config.json", {"decoder_ffn_dim": 99}, "encoder_ffn_dim and decoder_ffn_dim must be equal in our models"),
-        ("config.json", {"decoder_attention_heads": 4}, "decoder_attention_heads must be equal .* got .2, 4"),
-        ("config.json", {"activation_function": "tanh"}, "activation_function = 'tanh' is not supported; only 'relu'"),
-        ("config.json", {"d_model": "absent"}, "the setting d_model, of type int; got None"),
-        ("config.json", {"dropout": "much"}, "the setting dropout, of type float; got 'much'"),
-        ("config.json", {"decoder_start_token_id": 99}, "decoder_start_token_id and eos_token_id must be ids of two"),
-        ("vocab.json", {"<unk>": "absent"}, "vocabulary: expected the ids 0 to 38, one for each of 39 words"),
-        ("vocab.json", {"more": 40}, "it has 41 words, but the model 40"),
-        ("vocab.json", {"more": "x"}, "expected a JSON object with the id of each word"),
-    ],
-)
+@pytest.mark.parametrize(("file", "fields", "message"), [
+    ("config.json", {"normalize_before": True}, "normalize_before = True is not supported"),
+    ("config.json", {"decoder_layers": 2**62}, r"model\.decoder\.layers\.1\.self_attn\.q_proj\.weight"),
+    ("config.json", {"static_position_embeddings": False}, "static_position_embeddings = False is not supported"),
+    ("config.json", {"decoder_ffn_dim": 99}, "encoder_ffn_dim and decoder_ffn_dim must be equal in our models"),
+    ("config.json", {"decoder_attention_heads": 4}, "decoder_attention_heads must be equal .* got .2, 4"),
+    ("config.json", {"activation_function": "tanh"}, "activation_function = 'tanh' is not supported; only 'relu'"),
+    ("config.json", {"d_model": "absent"}, "the setting d_model, of type int; got None"),
+    ("config.json", {"dropout": "much"}, "the setting dropout, of type float; got 'much'"),
+    ("config.json", {"decoder_start_token_id": 99}, "decoder_start_token_id and eos_token_id must be ids of two"),
+    ("vocab.json", {"<unk>": "absent"}, "vocabulary: expected the ids 0 to 38, one for each of 39 words"),
+    ("vocab.json", {"more": 40}, "it has 41 words, but the model 40"),
+    ("vocab.json", {"more": "x"}, "expected a JSON object with the id of each word"),
+])  # fmt: skip
 def test_a_directory_that_is_not_ours_to_read_is_refused(
     directory: Path, file: str, fields: dict[str, Any], message: str
 ) -> None:

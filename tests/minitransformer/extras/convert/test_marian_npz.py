@@ -30,19 +30,11 @@ def test_a_file_is_read_with_the_vocabularies_beside_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(parts.weights["softmax_bias"][[0, 1, 2, 3]], [bias[1], -1e4, bias[0], bias[2]])
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("type", "s2s"),
-        ("transformer-decoder-autoreg", "average-attention"),
-        ("transformer-decoder-autoreg", "rnn"),
-        ("transformer-ffn-depth", 3),
-        ("transformer-postprocess-emb", "nd"),
-        ("transformer-train-positions", True),
-        ("transformer-tied-layers", [1, 1]),
-        ("right-left", True),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), [
+    ("type", "s2s"), ("transformer-decoder-autoreg", "average-attention"), ("transformer-decoder-autoreg", "rnn"),
+    ("transformer-ffn-depth", 3), ("transformer-postprocess-emb", "nd"), ("transformer-train-positions", True),
+    ("transformer-tied-layers", [1, 1]), ("right-left", True),
+])  # fmt: skip
 def test_a_setting_that_ours_lack_is_refused_by_name(name: str, value: Any, tmp_path: Path) -> None:
     write_marian(tmp_path, **{name: value})
     with pytest.raises(ConversionError, match=f"{name} = .* is not supported; only"):

@@ -15,91 +15,38 @@ def forms(singular: NounPhrase, plural: NounPhrase) -> str:
     return "\n".join(", ".join(german_phrase(phrase, case) for phrase in (singular, plural)) for case in CASES)
 
 
-@pytest.mark.parametrize(
-    ("singular", "plural", "declension"),
-    [
-        (
-            one("the", "dog", "small"),
-            many("the", "dog", "small"),
-            "der kleine Hund, die kleinen Hunde\n"
-            "den kleinen Hund, die kleinen Hunde\n"
-            "dem kleinen Hund, den kleinen Hunden\n"
-            "des kleinen Hundes, der kleinen Hunde",
-        ),
-        (
-            one("the", "woman", "young"),
-            many("this", "woman", "young"),
-            "die junge Frau, diese jungen Frauen\n"
-            "die junge Frau, diese jungen Frauen\n"
-            "der jungen Frau, diesen jungen Frauen\n"
-            "der jungen Frau, dieser jungen Frauen",
-        ),
-        (
-            one("the", "house", "expensive"),
-            many("all", "house", "dark"),
-            "das teure Haus, alle dunklen Häuser\n"
-            "das teure Haus, alle dunklen Häuser\n"
-            "dem teuren Haus, allen dunklen Häusern\n"
-            "des teuren Hauses, aller dunklen Häuser",
-        ),
-        (
-            one("a", "man", "old"),
-            many("no", "man", "old"),
-            "ein alter Mann, keine alten Männer\n"
-            "einen alten Mann, keine alten Männer\n"
-            "einem alten Mann, keinen alten Männern\n"
-            "eines alten Mannes, keiner alten Männer",
-        ),
-        (
-            one("a", "cow", "black"),
-            many("our", "cow", "black"),
-            "eine schwarze Kuh, unsere schwarzen Kühe\n"
-            "eine schwarze Kuh, unsere schwarzen Kühe\n"
-            "einer schwarzen Kuh, unseren schwarzen Kühen\n"
-            "einer schwarzen Kuh, unserer schwarzen Kühe",
-        ),
-        (
-            one("my", "car", "new"),
-            many("many", "car", "new"),
-            "mein neues Auto, viele neue Autos\n"
-            "mein neues Auto, viele neue Autos\n"
-            "meinem neuen Auto, vielen neuen Autos\n"
-            "meines neuen Autos, vieler neuer Autos",
-        ),
-        (
-            one("", "wine", "cold"),
-            many("", "apple", "fresh"),
-            "kalter Wein, frische Äpfel\n"
-            "kalten Wein, frische Äpfel\n"
-            "kaltem Wein, frischen Äpfeln\n"
-            "kalten Weins, frischer Äpfel",
-        ),
-        (
-            one("", "milk", "warm"),
-            many(cardinal(3), "garden", "big"),
-            "warme Milch, drei große Gärten\n"
-            "warme Milch, drei große Gärten\n"
-            "warmer Milch, drei großen Gärten\n"
-            "warmer Milch, drei großer Gärten",
-        ),
-        (
-            one(ANNAS, "horse", "white"),
-            many(ANNAS, "horse", "white"),
-            "Annas weißes Pferd, Annas weiße Pferde\n"
-            "Annas weißes Pferd, Annas weiße Pferde\n"
-            "Annas weißem Pferd, Annas weißen Pferden\n"
-            "Annas weißen Pferdes, Annas weißer Pferde",
-        ),
-        (
-            one("which", "boy"),
-            many("how many", "boy"),
-            "welcher Junge, wie viele Jungen\n"
-            "welchen Jungen, wie viele Jungen\n"
-            "welchem Jungen, wie vielen Jungen\n"
-            "welches Jungen, wie vieler Jungen",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("singular", "plural", "declension"), [
+    (one("the", "dog", "small"), many("the", "dog", "small"),
+        "der kleine Hund, die kleinen Hunde\n" "den kleinen Hund, die kleinen Hunde\n"
+        "dem kleinen Hund, den kleinen Hunden\n" "des kleinen Hundes, der kleinen Hunde"),
+    (one("the", "woman", "young"), many("this", "woman", "young"),
+        "die junge Frau, diese jungen Frauen\n" "die junge Frau, diese jungen Frauen\n"
+        "der jungen Frau, diesen jungen Frauen\n" "der jungen Frau, dieser jungen Frauen"),
+    (one("the", "house", "expensive"), many("all", "house", "dark"),
+        "das teure Haus, alle dunklen Häuser\n" "das teure Haus, alle dunklen Häuser\n"
+        "dem teuren Haus, allen dunklen Häusern\n" "des teuren Hauses, aller dunklen Häuser"),
+    (one("a", "man", "old"), many("no", "man", "old"),
+        "ein alter Mann, keine alten Männer\n" "einen alten Mann, keine alten Männer\n"
+        "einem alten Mann, keinen alten Männern\n" "eines alten Mannes, keiner alten Männer"),
+    (one("a", "cow", "black"), many("our", "cow", "black"),
+        "eine schwarze Kuh, unsere schwarzen Kühe\n" "eine schwarze Kuh, unsere schwarzen Kühe\n"
+        "einer schwarzen Kuh, unseren schwarzen Kühen\n" "einer schwarzen Kuh, unserer schwarzen Kühe"),
+    (one("my", "car", "new"), many("many", "car", "new"),
+        "mein neues Auto, viele neue Autos\n" "mein neues Auto, viele neue Autos\n"
+        "meinem neuen Auto, vielen neuen Autos\n" "meines neuen Autos, vieler neuer Autos"),
+    (one("", "wine", "cold"), many("", "apple", "fresh"),
+        "kalter Wein, frische Äpfel\n" "kalten Wein, frische Äpfel\n" "kaltem Wein, frischen Äpfeln\n"
+        "kalten Weins, frischer Äpfel"),
+    (one("", "milk", "warm"), many(cardinal(3), "garden", "big"),
+        "warme Milch, drei große Gärten\n" "warme Milch, drei große Gärten\n" "warmer Milch, drei großen Gärten\n"
+        "warmer Milch, drei großer Gärten"),
+    (one(ANNAS, "horse", "white"), many(ANNAS, "horse", "white"),
+        "Annas weißes Pferd, Annas weiße Pferde\n" "Annas weißes Pferd, Annas weiße Pferde\n"
+        "Annas weißem Pferd, Annas weißen Pferden\n" "Annas weißen Pferdes, Annas weißer Pferde"),
+    (one("which", "boy"), many("how many", "boy"),
+        "welcher Junge, wie viele Jungen\n" "welchen Jungen, wie viele Jungen\n" "welchem Jungen, wie vielen Jungen\n"
+        "welches Jungen, wie vieler Jungen"),
+])  # fmt: skip
 def test_declension(singular: NounPhrase, plural: NounPhrase, declension: str) -> None:
     assert forms(singular, plural) == declension
 

@@ -9,16 +9,13 @@ from minitransformer.extras.demo.writing import FORMS, Form, line, shortened, wr
 STATEMENT, QUESTION = "the dog sleeps", "does it rain?"
 
 
-@pytest.mark.parametrize(
-    ("capital", "mark", "statement", "question", "both"),
-    [
-        (True, ".", "The dog sleeps.", "Does it rain?", "Does it rain? The dog sleeps."),
-        (True, "!", "The dog sleeps!", "Does it rain?", "Does it rain? The dog sleeps!"),
-        (True, "", "The dog sleeps", "Does it rain", "Does it rain? The dog sleeps"),
-        (False, ".", "the dog sleeps.", "does it rain?", "does it rain? the dog sleeps."),
-        (False, "", "the dog sleeps", "does it rain", "does it rain? the dog sleeps"),
-    ],
-)
+@pytest.mark.parametrize(("capital", "mark", "statement", "question", "both"), [
+    (True, ".", "The dog sleeps.", "Does it rain?", "Does it rain? The dog sleeps."),
+    (True, "!", "The dog sleeps!", "Does it rain?", "Does it rain? The dog sleeps!"),
+    (True, "", "The dog sleeps", "Does it rain", "Does it rain? The dog sleeps"),
+    (False, ".", "the dog sleeps.", "does it rain?", "does it rain? the dog sleeps."),
+    (False, "", "the dog sleeps", "does it rain", "does it rain? the dog sleeps"),
+])  # fmt: skip
 def test_forms(capital: bool, mark: str, statement: str, question: str, both: str) -> None:
     form = Form(capital, mark)
     assert form in FORMS
@@ -35,22 +32,13 @@ def test_an_umlaut_becomes_a_capital() -> None:
     assert write_sentences(["über"], Form(capital=True, mark=".")) == "Über."
 
 
-@pytest.mark.parametrize(
-    ("long", "short"),
-    [
-        ("the dog does not sleep", "the dog doesn't sleep"),
-        ("we have not seen it", "we haven't seen it"),
-        ("the king will not sing", "the king won't sing"),
-        ("Anna cannot swim", "Anna can't swim"),
-        ("I am tired", "I'm tired"),
-        ("she is not sad", "she isn't sad"),
-        ("it is five o'clock", "it's five o'clock"),
-        ("you are old", "you're old"),
-        ("they will come", "they'll come"),
-        ("who is tired?", "who is tired?"),
-        ("the man whom she is with", "the man whom she is with"),
-    ],
-)
+@pytest.mark.parametrize(("long", "short"), [
+    ("the dog does not sleep", "the dog doesn't sleep"), ("we have not seen it", "we haven't seen it"),
+    ("the king will not sing", "the king won't sing"), ("Anna cannot swim", "Anna can't swim"),
+    ("I am tired", "I'm tired"), ("she is not sad", "she isn't sad"), ("it is five o'clock", "it's five o'clock"),
+    ("you are old", "you're old"), ("they will come", "they'll come"), ("who is tired?", "who is tired?"),
+    ("the man whom she is with", "the man whom she is with"),
+])  # fmt: skip
 def test_short_forms(long: str, short: str) -> None:
     assert shortened(long) == short
 

@@ -151,11 +151,9 @@ def test_a_refused_connection_is_named_with_the_remedy(tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"{address}/text.en: cannot be fetched")
 
 
-@pytest.mark.parametrize(
-    "entry",
-    ["text.en", DIGEST, f":{DIGEST}", f"text.en:{DIGEST[:-1]}", f"text.en:{'g' * 64}", ""],
-    ids=["no checksum", "no name", "empty name", "63 digits", "no hexadecimal digits", "nothing"],
-)
+@pytest.mark.parametrize("entry", [
+    "text.en", DIGEST, f":{DIGEST}", f"text.en:{DIGEST[:-1]}", f"text.en:{'g' * 64}", "",
+], ids=["no checksum", "no name", "empty name", "63 digits", "no hexadecimal digits", "nothing"])  # fmt: skip
 def test_a_malformed_entry_is_quoted_with_the_form_it_should_have(tmp_path: Path, address: str, entry: str) -> None:
     with pytest.raises(DownloadError, match=r'data\.sha256: expected "file name:64 hexadecimal digits"') as caught:
         download(config_of(tmp_path, address, entry))
@@ -192,11 +190,8 @@ def test_a_file_name_may_not_lead_out_of_the_folder(tmp_path: Path, address: str
 
 
 MEMBERS = {
-    "training/a.en": b"one\n",
-    "./a.de": b"eins\n",
-    "training/unwanted.en": b"two\n",
-    "../outside.en": b"three\n",
-}
+    "training/a.en": b"one\n", "./a.de": b"eins\n", "training/unwanted.en": b"two\n", "../outside.en": b"three\n",
+}  # fmt: skip
 
 
 def archive(path: Path) -> str:

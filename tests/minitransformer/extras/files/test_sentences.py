@@ -48,18 +48,11 @@ def test_the_pieces_of_sentencex_are_the_text(text: str) -> None:
         assert "".join(SentenceSplitter(language)(text)) == text
 
 
-@pytest.mark.parametrize(
-    ("language", "text", "sentences"),
-    [
-        (
-            "en",
-            "Dr. Smith came at 3.30 p.m. yesterday.  He left!",
-            ["Dr. Smith came at 3.30 p.m. yesterday.", "He left!"],
-        ),
-        ("de", "Am 3. Oktober kam z. B. Dr. Maier. Er ging.", ["Am 3. Oktober kam z. B. Dr. Maier.", "Er ging."]),
-        ("ja", "犬が寝る。猫も寝る。", ["犬が寝る。", "猫も寝る。"]),
-    ],
-)
+@pytest.mark.parametrize(("language", "text", "sentences"), [
+    ("en", "Dr. Smith came at 3.30 p.m. yesterday.  He left!", ["Dr. Smith came at 3.30 p.m. yesterday.", "He left!"]),
+    ("de", "Am 3. Oktober kam z. B. Dr. Maier. Er ging.", ["Am 3. Oktober kam z. B. Dr. Maier.", "Er ging."]),
+    ("ja", "犬が寝る。猫も寝る。", ["犬が寝る。", "猫も寝る。"]),
+])  # fmt: skip
 def test_abbreviations_and_numbers_end_no_sentence(language: str, text: str, sentences: list[str]) -> None:
     assert SplitTexts.of([text], SentenceSplitter(language)).sentences == sentences
 

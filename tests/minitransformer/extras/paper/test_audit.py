@@ -25,20 +25,15 @@ def values(hypotheses: list[str], *references: list[str]) -> dict[str, float]:
     return {name: round(one.score.value, 6) for name, one in audited(hypotheses, *references).items()}
 
 
-@pytest.mark.parametrize(
-    ("text", "split"),
-    [
-        ("3-Zimmer-Haus", "3 ##AT##-##AT## Zimmer ##AT##-##AT## Haus"),
-        ("a-b", "a ##AT##-##AT## b"),
-        ("a-b-c", "a ##AT##-##AT## b-c"),  # the second match would begin with the b that the first has taken
-        ("A-ä-b", "A ##AT##-##AT## ä ##AT##-##AT## b"),  # which has taken but the first of two bytes
-        ("ä-b-ü", "ä ##AT##-##AT## b-ü"),
-        ("a-\N{NO-BREAK SPACE}-b", "a ##AT##-##AT## \N{NO-BREAK SPACE} ##AT##-##AT## b"),  # a blank, not a blank byte
-        ("ab -c d- e - f", "ab -c d- e - f"),
-        ("a--b", "a ##AT##-##AT## -b"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "split"), [
+    ("3-Zimmer-Haus", "3 ##AT##-##AT## Zimmer ##AT##-##AT## Haus"),
+    ("a-b", "a ##AT##-##AT## b"),
+    ("a-b-c", "a ##AT##-##AT## b-c"),  # the second match would begin with the b that the first has taken
+    ("A-ä-b", "A ##AT##-##AT## ä ##AT##-##AT## b"),  # which has taken but the first of two bytes
+    ("ä-b-ü", "ä ##AT##-##AT## b-ü"),
+    ("a-\N{NO-BREAK SPACE}-b", "a ##AT##-##AT## \N{NO-BREAK SPACE} ##AT##-##AT## b"),  # a blank, not a blank byte
+    ("ab -c d- e - f", "ab -c d- e - f"), ("a--b", "a ##AT##-##AT## -b"), ("", ""),
+])  # fmt: skip
 def test_hyphens_are_split_as_perl_would(text: str, split: str) -> None:
     assert split_hyphens(text) == split
 
@@ -87,20 +82,12 @@ STRAIGHT, GERMAN, ENGLISH = 'er sagte " ja " zu ihr', "er sagte „ ja “ zu ih
 SPLIT, KEPT = "tokenised, compounds split", "the same, references' quotation marks kept"
 
 
-@pytest.mark.parametrize(
-    ("hypothesis", "reference", "equal"),
-    [
-        (STRAIGHT, STRAIGHT, {SPLIT, KEPT}),
-        (STRAIGHT, GERMAN, {SPLIT}),
-        (STRAIGHT, ENGLISH, {SPLIT}),
-        (ENGLISH, GERMAN, {SPLIT}),
-        (ENGLISH, ENGLISH, {SPLIT}),
-        (ENGLISH, STRAIGHT, {SPLIT, KEPT}),
-        (GERMAN, GERMAN, set()),  # „ is straight in the references only, “ in the translations of the second
-        (GERMAN, STRAIGHT, set()),
-        (GERMAN, ENGLISH, set()),
-    ],
-)
+@pytest.mark.parametrize(("hypothesis", "reference", "equal"), [
+    (STRAIGHT, STRAIGHT, {SPLIT, KEPT}), (STRAIGHT, GERMAN, {SPLIT}), (STRAIGHT, ENGLISH, {SPLIT}),
+    (ENGLISH, GERMAN, {SPLIT}), (ENGLISH, ENGLISH, {SPLIT}), (ENGLISH, STRAIGHT, {SPLIT, KEPT}),
+    (GERMAN, GERMAN, set()),  # „ is straight in the references only, “ in the translations of the second
+    (GERMAN, STRAIGHT, set()), (GERMAN, ENGLISH, set()),
+])  # fmt: skip
 def test_quotation_marks_are_straight_where_the_script_and_its_references_have_them_straight(
     hypothesis: str, reference: str, equal: set[str]
 ) -> None:
@@ -119,15 +106,12 @@ def test_escaped_characters_are_escaped_once_on_both_sides() -> None:
     assert set(values(text, text).values()) == {100.0}
 
 
-@pytest.mark.parametrize(
-    ("language", "hypothesis", "reference", "shared"),
-    [
-        ("de", "am 5 . Mai", "am 5. Mai war er da", False),  # an ordinal number keeps its dot
-        ("en", "am 5 . Mai", "am 5. Mai war er da", True),
-        ("fr", "eau de mer du", "l'eau de mer du port", True),  # the apostrophe belongs to what is before it
-        ("en", "eau de mer du", "l'eau de mer du port", False),
-    ],
-)
+@pytest.mark.parametrize(("language", "hypothesis", "reference", "shared"), [
+    ("de", "am 5 . Mai", "am 5. Mai war er da", False),  # an ordinal number keeps its dot
+    ("en", "am 5 . Mai", "am 5. Mai war er da", True),
+    ("fr", "eau de mer du", "l'eau de mer du port", True),  # the apostrophe belongs to what is before it
+    ("en", "eau de mer du", "l'eau de mer du port", False),
+])  # fmt: skip
 def test_text_is_tokenised_by_the_rules_of_its_language(
     language: str, hypothesis: str, reference: str, shared: bool
 ) -> None:

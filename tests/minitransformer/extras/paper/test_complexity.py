@@ -92,12 +92,10 @@ def test_attention_in_windows_is_masked_attention(n: int) -> None:
 
 
 LAYERS = {
-    "recurrent": lambda: made(Recurrent(2)),
-    "convolutional": lambda: made(Convolutional(2, 3)),
-    "dilated": lambda: made(Convolutional(2, 2, growth=2)),
-    "restricted": lambda: RestrictedSelfAttention(2),
+    "recurrent": lambda: made(Recurrent(2)), "convolutional": lambda: made(Convolutional(2, 3)),
+    "dilated": lambda: made(Convolutional(2, 2, growth=2)), "restricted": lambda: RestrictedSelfAttention(2),
     "self-attention": SelfAttention,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LAYERS)

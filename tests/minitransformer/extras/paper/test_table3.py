@@ -96,13 +96,10 @@ def test_budgets_and_seeds_that_make_no_table_are_refused(tmp_path: Path) -> Non
             experiment(tmp_path, seeds=seeds)
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (DataConfig(train_trees=("a",), validation_trees=("b",), joint_vocabulary=False), "the corpus is a treebank"),
-        (DataConfig(joint_vocabulary=False), "the corpus has joint_vocabulary = false"),
-    ],
-)
+@pytest.mark.parametrize(("data", "message"), [
+    (DataConfig(train_trees=("a",), validation_trees=("b",), joint_vocabulary=False), "the corpus is a treebank"),
+    (DataConfig(joint_vocabulary=False), "the corpus has joint_vocabulary = false"),
+])  # fmt: skip
 def test_a_corpus_that_its_models_cannot_be_trained_on_is_refused(
     tmp_path: Path, data: DataConfig, message: str
 ) -> None:
@@ -192,14 +189,11 @@ def test_figures_without_the_settings_of_their_training_are_refused(tmp_path: Pa
     assert dataclasses.asdict(found) == CELL
 
 
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        (json.dumps(CELL | {"flops": "8"}), "flops must be a whole number; got '8'; .*: remove it$"),
-        (json.dumps(CELL | {"more": 1}), r"expected an object with perplexity, .*: \['more'\]; .*: remove it$"),
-        ("{", "cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("written", "message"), [
+    (json.dumps(CELL | {"flops": "8"}), "flops must be a whole number; got '8'; .*: remove it$"),
+    (json.dumps(CELL | {"more": 1}), r"expected an object with perplexity, .*: \['more'\]; .*: remove it$"),
+    ("{", "cannot be read"),
+])  # fmt: skip
 def test_figures_that_are_corrupt_are_named_with_the_remedy(tmp_path: Path, written: str, message: str) -> None:
     e = experiment(tmp_path)
     file = e.cell("base", 1).run / "cell.json"

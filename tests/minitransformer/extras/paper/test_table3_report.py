@@ -38,19 +38,11 @@ def result(perplexity: float, bleu: float) -> Result:
     )
 
 
-@pytest.mark.parametrize(
-    ("measured", "outcome"),
-    [
-        ([-0.5], "same sign"),
-        ([0.5], "other sign"),
-        ([0.0], "no difference"),
-        ([0.004], "no difference"),
-        ([-0.5, -0.6, -0.5], "holds"),
-        ([0.5, 0.6, 0.5], "does not hold"),
-        ([-0.5, 0.6, -0.5], "undecided"),
-        ([0.0, 0.0], "undecided"),
-    ],
-)
+@pytest.mark.parametrize(("measured", "outcome"), [
+    ([-0.5], "same sign"), ([0.5], "other sign"), ([0.0], "no difference"), ([0.004], "no difference"),
+    ([-0.5, -0.6, -0.5], "holds"), ([0.5, 0.6, 0.5], "does not hold"), ([-0.5, 0.6, -0.5], "undecided"),
+    ([0.0, 0.0], "undecided"),
+])  # fmt: skip
 def test_a_sign_holds_when_it_is_the_papers_and_no_accident(measured: list[float], outcome: str) -> None:
     comparison = Comparison("table3-A-h1", "bleu", -0.9, Estimate.of(measured))
     assert comparison.outcome == outcome
@@ -58,20 +50,13 @@ def test_a_sign_holds_when_it_is_the_papers_and_no_accident(measured: list[float
 
 
 @pytest.mark.parametrize(("row", "printed"), [("table3-E", -0.1), ("table3-A-h16", 0.0), ("table3-D-ls2", -0.1)])
-@pytest.mark.parametrize(
-    ("measured", "outcome"),
-    [
-        ([0.0], "nearly identical"),
-        ([0.39], "nearly identical"),
-        ([-0.4], "further apart"),
-        ([0.05, -0.05, 0.0], "holds"),
-        ([-5.0, -5.1, -4.9], "does not hold"),
-        ([5.0, 5.1, 4.9], "does not hold"),
-        ([0.05, 0.06, 0.05], "holds"),  # a difference that is no accident, but a small one
-        ([0.7, -0.7, 0.1], "undecided"),  # none is seen, but neither could one be that the paper calls worse
-        ([0.3, 0.7, 0.5], "undecided"),
-    ],
-)
+@pytest.mark.parametrize(("measured", "outcome"), [
+    ([0.0], "nearly identical"), ([0.39], "nearly identical"), ([-0.4], "further apart"), ([0.05, -0.05, 0.0], "holds"),
+    ([-5.0, -5.1, -4.9], "does not hold"), ([5.0, 5.1, 4.9], "does not hold"),
+    ([0.05, 0.06, 0.05], "holds"),  # a difference that is no accident, but a small one
+    ([0.7, -0.7, 0.1], "undecided"),  # none is seen, but neither could one be that the paper calls worse
+    ([0.3, 0.7, 0.5], "undecided"),
+])  # fmt: skip
 def test_an_equality_holds_when_a_difference_that_matters_can_be_ruled_out(
     row: str, printed: float, measured: list[float], outcome: str
 ) -> None:

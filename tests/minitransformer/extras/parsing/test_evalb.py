@@ -47,18 +47,15 @@ def test_worked_out_by_hand() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("gold", "candidate", "matched"),
-    [
-        ("(ADVP (RB up))", "(PRT (RB up))", 1),  # count as the same
-        ("(NP-SBJ-1 (NN a))", "(NP=2 (NN a))", 1),
-        ("( (NP (NN a)))", "(TOP (NP (NN a)))", 1),  # an outermost bracket does not count, whatever it is called
-        ("(NP (NP (NP (NN a))))", "(NP (NP (NN a)))", 2),  # equal brackets pair off one by one
-        ("(S (NP (-NONE- *)) (VP (VB go)))", "(S (VP (VB go)))", 2),  # nor does a bracket around a trace
-        ("(S (NN a) (PRN (, ,) (, ,)) (NN b))", "(S (NN a) (, ,) (, ,) (NN b))", 1),  # or around punctuation
-        ("(S (NP (NN a) (, ,)) (NN b))", "(S (NP (NN a)) (, ,) (NN b))", 2),  # where it hangs does not matter
-    ],
-)
+@pytest.mark.parametrize(("gold", "candidate", "matched"), [
+    ("(ADVP (RB up))", "(PRT (RB up))", 1),  # count as the same
+    ("(NP-SBJ-1 (NN a))", "(NP=2 (NN a))", 1),
+    ("( (NP (NN a)))", "(TOP (NP (NN a)))", 1),  # an outermost bracket does not count, whatever it is called
+    ("(NP (NP (NP (NN a))))", "(NP (NP (NN a)))", 2),  # equal brackets pair off one by one
+    ("(S (NP (-NONE- *)) (VP (VB go)))", "(S (VP (VB go)))", 2),  # nor does a bracket around a trace
+    ("(S (NN a) (PRN (, ,) (, ,)) (NN b))", "(S (NN a) (, ,) (, ,) (NN b))", 1),  # or around punctuation
+    ("(S (NP (NN a) (, ,)) (NN b))", "(S (NP (NN a)) (, ,) (NN b))", 2),  # where it hangs does not matter
+])  # fmt: skip
 def test_what_counts_as_a_bracket(gold: str, candidate: str, matched: int) -> None:
     found = compared(gold, candidate)
     assert (found.status, found.matched) == (Status.VALID, matched)
@@ -110,13 +107,10 @@ def test_where_as_many_words_count_no_quote_is_looked_at() -> None:
     assert compared("(S ('' ') (NN a) (POS '))", "(S (POS ') (NN a) ('' '))", WITH_QUOTES).status is Status.ERROR
 
 
-@pytest.mark.parametrize(
-    ("gold", "candidate", "status"),
-    [
-        ("(S ('' ') (POS ') (NN a))", "(S (POS ') (POS ') (NN a))", Status.VALID),
-        ("(S ('' ') (POS ') ('' ') (NN a))", "(S ('' ') (POS ') (POS ') (NN a))", Status.ERROR),
-    ],
-)
+@pytest.mark.parametrize(("gold", "candidate", "status"), [
+    ("(S ('' ') (POS ') (NN a))", "(S (POS ') (POS ') (NN a))", Status.VALID),
+    ("(S ('' ') (POS ') ('' ') (NN a))", "(S ('' ') (POS ') (POS ') (NN a))", Status.ERROR),
+])  # fmt: skip
 def test_of_quotes_side_by_side_none_is_inserted_twice(gold: str, candidate: str, status: Status) -> None:
     """EVALB has the other status in both cases."""
     assert compared(gold, candidate, WITH_QUOTES).status is status

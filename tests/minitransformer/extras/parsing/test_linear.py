@@ -61,27 +61,20 @@ def test_whatever_a_model_says_a_tree_over_the_words_comes_out(sequence: list[st
     assert read_tree(write_tree(tree)).words == words
 
 
-@pytest.mark.parametrize(
-    ("sequence", "words", "expected"),
-    [
-        ("(S (NP XX", "dog barks", "(S (NP (XX dog) (XX barks)))"),  # not closed; a word without a leaf
-        ("(S XX )S )S )NP XX", "dog barks", "(S (XX dog)) (XX barks)"),  # closed too often
-        ("(S (NP (VP XX )NP XX )S", "dog barks", "(S (NP (VP (XX dog))) (XX barks))"),  # closes what stands within
-        ("(S (NP )NP XX )S", "dog", "(S (XX dog))"),  # around nothing
-        ("(S (NP XX XX )NP XX )S", "dog", "(S (NP (XX dog)))"),  # surplus leaves
-        ("(S (NP XX )NP . )S", "the big dog .", "(S (NP (XX the) (XX big) (XX dog)) (. .))"),
-        ("(S (NP XX XX XX )NP , XX )S", "dog , cat", "(S (NP (XX dog)) (, ,) (XX cat))"),  # the comma stays a comma
-        ("(S XX )S", ", dog", "(S (, ,) (XX dog))"),
-        (
-            "(S (NP XX )NP (PP , )PP XX )S",
-            "a b c d",
-            "(S (NP (XX a)) (PP (, b)) (XX c) (XX d))",
-        ),  # better unlike than alone
-        ("(S (NP , )NP (VP NN )VP )S", "dog", "(S (VP (NN dog)))"),  # a tag stands for a word as XX does
-        ("", "dog .", "(XX dog) (. .)"),
-        ("(S XX )S", "", ""),
-    ],
-)
+@pytest.mark.parametrize(("sequence", "words", "expected"), [
+    ("(S (NP XX", "dog barks", "(S (NP (XX dog) (XX barks)))"),  # not closed; a word without a leaf
+    ("(S XX )S )S )NP XX", "dog barks", "(S (XX dog)) (XX barks)"),  # closed too often
+    ("(S (NP (VP XX )NP XX )S", "dog barks", "(S (NP (VP (XX dog))) (XX barks))"),  # closes what stands within
+    ("(S (NP )NP XX )S", "dog", "(S (XX dog))"),  # around nothing
+    ("(S (NP XX XX )NP XX )S", "dog", "(S (NP (XX dog)))"),  # surplus leaves
+    ("(S (NP XX )NP . )S", "the big dog .", "(S (NP (XX the) (XX big) (XX dog)) (. .))"),
+    ("(S (NP XX XX XX )NP , XX )S", "dog , cat", "(S (NP (XX dog)) (, ,) (XX cat))"),  # the comma stays a comma
+    ("(S XX )S", ", dog", "(S (, ,) (XX dog))"),
+    # better unlike than alone
+    ("(S (NP XX )NP (PP , )PP XX )S", "a b c d", "(S (NP (XX a)) (PP (, b)) (XX c) (XX d))"),
+    ("(S (NP , )NP (VP NN )VP )S", "dog", "(S (VP (NN dog)))"),  # a tag stands for a word as XX does
+    ("", "dog .", "(XX dog) (. .)"), ("(S XX )S", "", ""),
+])  # fmt: skip
 def test_sequences_that_tell_no_tree_are_mended(sequence: str, words: str, expected: str) -> None:
     assert tree_of(sequence.split(), words.split()) == read_tree(expected)
 

@@ -127,16 +127,10 @@ def test_the_trees_of_treebanks_are_within_reach(name: str) -> None:
     assert out_of_reach <= len(found) / 100
 
 
-@pytest.mark.parametrize(
-    ("symbols", "makes_trees"),
-    [
-        (["(S", ")S", "XX"], True),
-        (["(", ")", "dog"], False),
-        (["(S", ")NP"], False),
-        (['("', ')"'], False),
-        (["dog"], False),
-    ],
-)
+@pytest.mark.parametrize(("symbols", "makes_trees"), [
+    (["(S", ")S", "XX"], True), (["(", ")", "dog"], False), (["(S", ")NP"], False), (['("', ')"'], False),
+    (["dog"], False),
+])  # fmt: skip
 def test_a_vocabulary_tree_ids_has_labelled_brackets_that_close(symbols: list[str], makes_trees: bool) -> None:
     """A translation's may have brackets, too, but sentencepiece joins none of them with letters."""
     assert BracketVocabulary.makes_trees([*SYMBOLS[:3], *symbols]) == makes_trees

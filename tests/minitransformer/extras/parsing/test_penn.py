@@ -70,22 +70,17 @@ def test_brackets_within_words_are_written_so_that_they_can_be_read() -> None:
     assert write_tree(Tree((Leaf("NN", "f(x)"),))) == "(TOP (NN f-LRB-x-RRB-))"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "(S (NN a))\n(S (NN b)\n(NP (NN c))\n",
-            r"bad, line 3: the file ends within the tree that begins in line 2; brackets that are not closed: 1",
-        ),
-        ("(S (NN a)))\n", r"bad, line 1: '\)' without '\('"),
-        ("(S (NN a))\n(S\nword\n(NN a))\n", r"bad, lines 2 to 4: 'word' is outside of a leaf's brackets"),
-        ("word\n", r"bad, line 1: 'word' is outside"),
-        ("(S (NN))\n", r"bad, line 1: \(NN\): a bracket without a word; expected Penn brackets"),
-        ("()\n", r"bad, line 1: \(\): a bracket without a word"),
-        ("(S (NN a (NN b)))\n", r"bad, line 1: 'a' is outside"),
-        (")(\n", r"bad, line 1: '\)' without '\('"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("(S (NN a))\n(S (NN b)\n(NP (NN c))\n",
+        r"bad, line 3: the file ends within the tree that begins in line 2; brackets that are not closed: 1"),
+    ("(S (NN a)))\n", r"bad, line 1: '\)' without '\('"),
+    ("(S (NN a))\n(S\nword\n(NN a))\n", r"bad, lines 2 to 4: 'word' is outside of a leaf's brackets"),
+    ("word\n", r"bad, line 1: 'word' is outside"),
+    ("(S (NN))\n", r"bad, line 1: \(NN\): a bracket without a word; expected Penn brackets"),
+    ("()\n", r"bad, line 1: \(\): a bracket without a word"),
+    ("(S (NN a (NN b)))\n", r"bad, line 1: 'a' is outside"),
+    (")(\n", r"bad, line 1: '\)' without '\('"),
+])  # fmt: skip
 def test_what_is_no_tree_is_named_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(CorpusError, match=message):
         list(read_trees(written(tmp_path / "bad", text)))
@@ -97,14 +92,10 @@ def test_line_by_line_an_empty_line_is_an_empty_tree_and_a_line_may_hold_a_row(t
     assert [tree.words for tree in trees] == [["a"], [], ["b", "c"], [], []]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("(S (NN a)", "brackets that are not closed: 1"),
-        ("(S (NN :)) (NN b))", r"'\)' without '\('"),
-        ("(S (NP) (NN a))", r"\(NP\): a bracket without a word"),
-    ],
-)
+@pytest.mark.parametrize(("line", "message"), [
+    ("(S (NN a)", "brackets that are not closed: 1"), ("(S (NN :)) (NN b))", r"'\)' without '\('"),
+    ("(S (NP) (NN a))", r"\(NP\): a bracket without a word"),
+])  # fmt: skip
 def test_a_line_of_a_parser_that_is_no_tree_is_an_error_of_its_sentence(
     tmp_path: Path, line: str, message: str
 ) -> None:

@@ -22,18 +22,15 @@ def test_functional_tags_go_and_brackets_stay(label: str, expected: str) -> None
     assert category(label) == expected
 
 
-@pytest.mark.parametrize(
-    ("treebank", "expected"),
-    [
-        ("( (S (NP-SBJ-1 (NN a)) (VP (VB b) (NP (-NONE- *-1)))))", "(S (NP (NN a)) (VP (VB b)))"),
-        ("(S (VP (VBD said) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .))", "(S (VP (VBD said)) (. .))"),
-        ("(TOP (S (-LRB- -LRB-) (NN x)))", "(S (-LRB- -LRB-) (NN x))"),
-        ("(ROOT (NP=2 (NN x)))", "(NP (NN x))"),
-        ("( (NP (NN x)) (. .))", "(NP (NN x)) (. .)"),  # a row of two, once the outermost bracket is gone
-        ("(TOP (NP (NN x))) (TOP (NP (NN y)))", "(TOP (NP (NN x))) (TOP (NP (NN y)))"),  # two trees, none around both
-        ("( (NP (-NONE- *)))", ""),
-    ],
-)
+@pytest.mark.parametrize(("treebank", "expected"), [
+    ("( (S (NP-SBJ-1 (NN a)) (VP (VB b) (NP (-NONE- *-1)))))", "(S (NP (NN a)) (VP (VB b)))"),
+    ("(S (VP (VBD said) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .))", "(S (VP (VBD said)) (. .))"),
+    ("(TOP (S (-LRB- -LRB-) (NN x)))", "(S (-LRB- -LRB-) (NN x))"),
+    ("(ROOT (NP=2 (NN x)))", "(NP (NN x))"),
+    ("( (NP (NN x)) (. .))", "(NP (NN x)) (. .)"),  # a row of two, once the outermost bracket is gone
+    ("(TOP (NP (NN x))) (TOP (NP (NN y)))", "(TOP (NP (NN x))) (TOP (NP (NN y)))"),  # two trees, none around both
+    ("( (NP (-NONE- *)))", ""),
+])  # fmt: skip
 def test_what_parsers_are_judged_on_is_left(treebank: str, expected: str) -> None:
     assert plain(read_tree(treebank)) == read_tree(expected)
 

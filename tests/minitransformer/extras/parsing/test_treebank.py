@@ -106,28 +106,21 @@ def test_held_out_trees_that_are_also_trained_on_are_counted(tmp_path: Path) -> 
     assert data.manifest["train_pairs"] == 300
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"validation_trees": ()}, "name both data.train_trees and data.validation_trees"),
-        ({"train_trees": ()}, "name both data.train_trees and data.validation_trees"),
-        ({"train_source": ("a",), "train_target": ("b",)}, "or text, not one of each"),
-        ({"joint_vocabulary": True}, "set data.joint_vocabulary = false"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"validation_trees": ()}, "name both data.train_trees and data.validation_trees"),
+    ({"train_trees": ()}, "name both data.train_trees and data.validation_trees"),
+    ({"train_source": ("a",), "train_target": ("b",)}, "or text, not one of each"),
+    ({"joint_vocabulary": True}, "set data.joint_vocabulary = false"),
+])  # fmt: skip
 def test_options_that_make_no_treebank_are_named(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config_of(tmp_path, **fields)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", r"v.mrg: holds no trees"),
-        ("( (NP (-NONE- *)) )\n", r"v.mrg: holds no trees"),
-        ("(S (NN a))\n(S\n", r"v.mrg, line 2: the file ends within the tree that begins in line 2"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("", r"v.mrg: holds no trees"), ("( (NP (-NONE- *)) )\n", r"v.mrg: holds no trees"),
+    ("(S (NN a))\n(S\n", r"v.mrg, line 2: the file ends within the tree that begins in line 2"),
+])  # fmt: skip
 def test_broken_files_are_named_before_any_work(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "t.mrg").write_text(TREES, encoding="utf-8")
     with pytest.raises(CorpusError, match="not found"):

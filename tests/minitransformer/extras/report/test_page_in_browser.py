@@ -281,26 +281,19 @@ def test_numbers_can_be_read_on_any_weight(opened: Any, theme: str) -> None:
     assert min(contrasts) >= 4.5
 
 
-@pytest.mark.parametrize(
-    ("fragment", "problems"),
-    [
-        ("kind=nonsense", ["kind is “nonsense”, but must be one of encoder, decoder, encoder-decoder, alignment"]),
-        ("kind=__proto__&layer=3", ["kind is “__proto__”, but", "layer is “3”, but must be a number from 1 to 2"]),
-        ("layer=x", ["layer is “x”, but must be"]),
-        ("layer=1.5", ["layer is “1.5”, but"]),
-        ("heads=0,7", ["heads is “0,7”, but must be numbers from 1 to 3 with commas"]),
-        ("word=q99", ["word is “q99”, but must be q1 to q6 or k1 to k5"]),
-        ("word=k5&end=off", ["word is “k5”, but must be q1 to q6 or k1 to k4"]),
-        ("word=", ["word is “”, but"]),
-        (
-            "end=no&merge=1&least=7",
-            ["end is “no”, but must be on or off", "merge is “1”, but", "least is “7”, but must"],
-        ),
-        ("lair=2", ["“lair” is not a known name"]),
-        ("%%&=&", ["“%%” is not a known name; “” is not a known name"]),
-        ("kind=<script>alert(1)</script>", ["kind is “<script>alert(1)</script>”, but"]),
-    ],
-)
+@pytest.mark.parametrize(("fragment", "problems"), [
+    ("kind=nonsense", ["kind is “nonsense”, but must be one of encoder, decoder, encoder-decoder, alignment"]),
+    ("kind=__proto__&layer=3", ["kind is “__proto__”, but", "layer is “3”, but must be a number from 1 to 2"]),
+    ("layer=x", ["layer is “x”, but must be"]), ("layer=1.5", ["layer is “1.5”, but"]),
+    ("heads=0,7", ["heads is “0,7”, but must be numbers from 1 to 3 with commas"]),
+    ("word=q99", ["word is “q99”, but must be q1 to q6 or k1 to k5"]),
+    ("word=k5&end=off", ["word is “k5”, but must be q1 to q6 or k1 to k4"]),
+    ("word=", ["word is “”, but"]),
+    ("end=no&merge=1&least=7", ["end is “no”, but must be on or off", "merge is “1”, but", "least is “7”, but must"]),
+    ("lair=2", ["“lair” is not a known name"]),
+    ("%%&=&", ["“%%” is not a known name; “” is not a known name"]),
+    ("kind=<script>alert(1)</script>", ["kind is “<script>alert(1)</script>”, but"]),
+])  # fmt: skip
 def test_what_is_wrong_in_an_address_is_said_until_something_is_chosen(
     opened: Any, fragment: str, problems: list[str]
 ) -> None:

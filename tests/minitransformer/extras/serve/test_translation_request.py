@@ -37,33 +37,24 @@ def test_only_line_feeds_end_lines() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("fields", "status", "message"),
-    [
-        ({}, 400, "missing source"),
-        ({"source": "en"}, 400, "missing target"),
-        ({"source": "en", "target": "de"}, 400, "missing q"),
-        (form(""), 400, "missing q"),
-        (form([]), 400, "missing q"),
-        (form(5), 400, "must be a string"),
-        (form(["one", None]), 400, "must be a string"),
-        (form({"a": 1}), 400, "must be a string"),
-        (form("x" * 21), 413, r"\(21\) exceeds text limit \(20\)"),
-        (form(["x" * 11, "y" * 10]), 413, r"\(21\) exceeds"),
-        (form("a\ud800"), 400, "surrogate"),
-        (form("one") | {"source": "auto"}, 400, "no language is detected here; send en"),
-        (form("one") | {"source": "fr"}, 400, "fr is not supported: the source language here is en"),
-        (form("one") | {"target": "auto"}, 400, "auto is not supported: the target language here is de"),
-        (form("one") | {"target": ["de"]}, 400, "is not supported"),
-        (form("one") | {"target": "\ud800" + "x" * 99}, 400, "^.x{19} is not supported"),
-        (form("one", format="html"), 400, "html format is not supported"),
-        (form("one", alternatives="many"), 400, "alternatives parameter is not a number"),
-        (form("one", alternatives=[1]), 400, "is not a number"),
-        (form("one", alternatives=float("inf")), 400, "is not a number"),
-        (form("one", alternatives=4), 400, "between 0 and 3"),
-        (form("one", alternatives=-1), 400, "between 0 and 3"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "status", "message"), [
+    ({}, 400, "missing source"), ({"source": "en"}, 400, "missing target"),
+    ({"source": "en", "target": "de"}, 400, "missing q"), (form(""), 400, "missing q"), (form([]), 400, "missing q"),
+    (form(5), 400, "must be a string"), (form(["one", None]), 400, "must be a string"),
+    (form({"a": 1}), 400, "must be a string"),
+    (form("x" * 21), 413, r"\(21\) exceeds text limit \(20\)"),
+    (form(["x" * 11, "y" * 10]), 413, r"\(21\) exceeds"), (form("a\ud800"), 400, "surrogate"),
+    (form("one") | {"source": "auto"}, 400, "no language is detected here; send en"),
+    (form("one") | {"source": "fr"}, 400, "fr is not supported: the source language here is en"),
+    (form("one") | {"target": "auto"}, 400, "auto is not supported: the target language here is de"),
+    (form("one") | {"target": ["de"]}, 400, "is not supported"),
+    (form("one") | {"target": "\ud800" + "x" * 99}, 400, "^.x{19} is not supported"),
+    (form("one", format="html"), 400, "html format is not supported"),
+    (form("one", alternatives="many"), 400, "alternatives parameter is not a number"),
+    (form("one", alternatives=[1]), 400, "is not a number"),
+    (form("one", alternatives=float("inf")), 400, "is not a number"),
+    (form("one", alternatives=4), 400, "between 0 and 3"), (form("one", alternatives=-1), 400, "between 0 and 3"),
+])  # fmt: skip
 def test_wrong_requests_are_refused_with_a_reason(fields: dict[str, Any], status: int, message: str) -> None:
     with pytest.raises(RequestError, match=message) as caught:
         request_of(fields, LANGUAGES, LIMITS)
