@@ -11,9 +11,18 @@ from cli.command import run_command, say
 from cli.options import Positional, parse_kind
 from cli.score_compare import CompareOptions, score_compare
 from minitransformer.config import ConfigError, RunConfig
+from minitransformer.config.data import common_ending
 from minitransformer.data.corpus import check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
-from minitransformer.extras.paper.audit import Language, audit
+from minitransformer.extras.length_penalty import (
+    ALPHAS,
+    Choice,
+    choose_alpha,
+    require_storable,
+    store_alpha,
+    try_alphas,
+)
+from minitransformer.extras.paper.audit import TOKENISED, audit
 from minitransformer.extras.parsing.evalb import COLLINS, Status, compare, with_tags_of
 from minitransformer.extras.parsing.evalb_report import read_parameters, report
 from minitransformer.extras.parsing.linear import WORD
@@ -22,14 +31,6 @@ from minitransformer.extras.parsing.penn import read_candidates, read_gold_trees
 from minitransformer.extras.parsing.tree import Tree
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.bleu import bleu, chrf
-from minitransformer.inference.length_penalty import (
-    ALPHAS,
-    Choice,
-    choose_alpha,
-    require_storable,
-    store_alpha,
-    try_alphas,
-)
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator, load_with_tokenizer
 from minitransformer.system.provenance import code_version
@@ -51,6 +52,8 @@ class BleuOptions:
     """One or more files of reference translations, aligned line by line."""
     lowercase: bool = False
     """Ignore case."""
+    language: str | None = None
+    """Language of the translations, such as zh, for BLEU's tokenizer; if not given, the ending of the references."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,8 @@ class AuditOptions:
     """File of translations, detokenised, a sentence a line."""
     references: Positional[tuple[Path, ...]]
     """One or more files of reference translations, aligned line by line, detokenised."""
-    language: Language = "de"
-    """Language of the translations."""
+    language: str | None = None
+    """Language of the translations; if not given, the ending of the references."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class TuneLengthOptions:
     """Hypotheses kept alive for each sentence."""
     alphas: tuple[float, ...] = ALPHAS
     """Exponents to try; the model's own one is always tried."""
+    language: str | None = None
+    """Language of the translations, such as zh, for BLEU's tokenizer; if not given, the ending of the references."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,8 @@ def score(arguments: Sequence[str]) -> int:
 def score_bleu(options: BleuOptions) -> int:
     """Print BLEU and chrF with their signatures."""
     hypotheses, references = _read(options)
-    print(bleu(hypotheses, references, lowercase=options.lowercase))
+    language = options.language or common_ending(options.references)
+    print(bleu(hypotheses, references, lowercase=options.lowercase, language=language))
     print(chrf(hypotheses, references, lowercase=options.lowercase))
     say(f"code {code_version()}")
     return 0
@@ -157,7 +163,10 @@ def score_bleu(options: BleuOptions) -> int:
 def score_audit(options: AuditOptions) -> int:
     """Print the score under every convention, with its interval, its signature, and comparable published figures."""
     hypotheses, references = _read(options)
-    for audited in audit(hypotheses, references, language=options.language):
+    language = options.language or common_ending(options.references)
+    if language not in TOKENISED:
+        say(f"conventions of tokenised text are left out; --language {' | '.join(TOKENISED)} adds them")
+    for audited in audit(hypotheses, references, language=language):
         score = audited.score
         interval = "±   ?" if score.interval is None else f"± {score.interval:.2f}"
         print(f"{score.value:6.2f} {interval}  {audited.convention}")
@@ -192,7 +201,11 @@ def tune_length(options: TuneLengthOptions) -> int:
     require_translator(options.run, translator)
     require_storable(options.run, options.alphas)
     own, tried = translator.model.config.alpha, []
-    for one in try_alphas(translator, sources, references, search, list(dict.fromkeys((*options.alphas, own)))):
+    alphas, language = (
+        list(dict.fromkeys((*options.alphas, own))),
+        options.language or common_ending([options.reference]),
+    )
+    for one in try_alphas(translator, sources, references, search, alphas, language=language):
         print(f"alpha {one.alpha:g}: {one.score}", flush=True)
         tried.append(one)
     choice = choose_alpha(tried, own)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cli.command import say
 from cli.options import Positional
+from minitransformer.config.data import common_ending
 from minitransformer.data.corpus import check_aligned
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.extras.report.comparison import PairedTestName, compare_systems, comparison_table
@@ -15,10 +16,15 @@ from minitransformer.system.provenance import code_version
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """Compare two or more systems with the first one: BLEU, chrF and TER with p-values, by sacrebleu's paired tests."""
+    """Compare two or more systems with the first one: BLEU, chrF and TER with p-values, by sacrebleu's paired tests.
+
+    TER is left out for languages without blanks between words.
+    """
 
     files: Positional[tuple[Path, ...]]
     """Files of translations, one for each system, then the file of references, all aligned line by line."""
+    language: str | None = None
+    """Language of the translations, such as zh, for BLEU's tokenizer; if not given, the ending of the references."""
     test: PairedTestName = "bootstrap"
     """Paired bootstrap with 1,000 resampled corpora, or paired approximate randomisation with 10,000 trials."""
 
@@ -35,7 +41,12 @@ def score_compare(options: CompareOptions) -> int:
     if not reference[1]:
         raise CorpusError(f"{reference[0]}: is empty")
     names = [str(path) for path, _ in systems]
-    compared = compare_systems([(str(path), lines) for path, lines in systems], reference[1], test=options.test)
+    compared = compare_systems(
+        [(str(path), lines) for path, lines in systems],
+        reference[1],
+        test=options.test,
+        language=options.language or common_ending([reference[0]]),
+    )
     print("\n".join(comparison_table(names, compared)))
     say(f"code {code_version()}")
     return 0

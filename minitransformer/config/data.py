@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,25 @@ def is_memory(name: str | Path) -> bool:
     return re.search(r"\.tmx(\.gz|\.xz)?$", str(name), re.IGNORECASE) is not None
 
 
+def target_language(data: Mapping[str, Any]) -> str | None:
+    """Return the code of the target language in the fields of a DataConfig, or in its JSON; None if nothing names it.
+
+    It is in ``languages``, or the ending of all target files.
+    """
+    languages, files = data.get("languages"), data.get("train_target")
+    if isinstance(languages, list | tuple) and len(languages) == 2:
+        return str(languages[1])
+    return common_ending(map(str, files)) if isinstance(files, list | tuple) else None
+
+
+def common_ending(names: Iterable[str | Path]) -> str | None:
+    """Return the ending that all names of files have, such as "de" of train.de.gz; None if they differ."""
+    endings = {
+        Path(re.sub(r"\.(gz|xz)$", "", str(name), flags=re.IGNORECASE)).suffix.removeprefix(".") for name in names
+    }
+    return endings.pop() or None if len(endings) == 1 else None
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """The text and its conversion to tokens.  Without training files, the text is the project's own demo corpus."""
@@ -47,8 +67,8 @@ class DataConfig:
     validation_target: tuple[str, ...] = ()
     """Held-out text, target side."""
     languages: tuple[str, ...] = ()
-    """Language codes of source and target in .tmx files, such as en de; if not given, the source language of the file's
-    header, and the other language."""
+    """Language codes of source and target, such as en de, in .tmx files and for BLEU; if not given, the source language
+    of the file's header and the other language, and for BLEU the ending of the target files."""
     train_trees: tuple[str, ...] = ()
     """For parsing, instead of text: treebank files in Penn bracket format; sources are the words of the trees."""
     validation_trees: tuple[str, ...] = ()

@@ -92,7 +92,8 @@ class TrainingConfig:
     """End the training early after so many validations in a row without a better ``patience_for``; never if not
     given."""
     patience_for: PatienceFor = "loss"
-    """The figure that ``patience`` watches: "loss", or "score" (BLEU, or F1 of trees)."""
+    """The figure that ``patience`` watches: "loss", or "score" (BLEU, or F1 of trees); the loss while all scores are
+    0."""
     checkpoint_every: int = 1_000
     """Updates between checkpoints."""
     keep_checkpoints: int = 5

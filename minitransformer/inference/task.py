@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from minitransformer.config import DataConfig
+from minitransformer.config.data import target_language
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.bleu import Score, bleu
@@ -49,7 +50,14 @@ class Task(Protocol):
 
 
 class TranslationTask:
-    """The task of translating lines of text, scored by BLEU."""
+    """The task of translating lines of text, scored by BLEU.
+
+    Args:
+        language: the code of the target language, if it is known.
+    """
+
+    def __init__(self, language: str | None) -> None:
+        self.language = language
 
     def corpus(self, config: DataConfig) -> Corpus:
         return FileCorpus.of(config)
@@ -63,7 +71,9 @@ class TranslationTask:
         sources, references = [source for source, _ in text], [target for _, target in text]
         found = translator.n_best(sources, search, n_threads=n_threads, advance=advance)
         translations = [best[0].text for best in found]
-        return Evaluation(bleu(translations, [references]), samples(sources, references, translations))
+        return Evaluation(
+            bleu(translations, [references], language=self.language), samples(sources, references, translations)
+        )
 
 
 def samples(*columns: Sequence[str]) -> tuple[Sample, ...]:
@@ -74,6 +84,6 @@ def samples(*columns: Sequence[str]) -> tuple[Sample, ...]:
 def task_of(config: DataConfig) -> Task:
     """Return the task of a configuration; that of an extra is imported here, by its name."""
     if config.task not in EXTRAS:
-        return TranslationTask()
+        return TranslationTask(target_language(vars(config)))
     task: Task = import_module(EXTRAS[config.task]).TASK
     return task

@@ -21,7 +21,7 @@ from minitransformer.training.graph import captured_step
 from minitransformer.training.interrupt import Interrupt
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult, TrainingStep
-from minitransformer.training.validation import Validation, keep_best, progress
+from minitransformer.training.validation import Validation, keep_best, progress, watched_figure
 from parallel import Communicator, GradientReducer, LocalReducer
 
 _log = logging.getLogger(__name__)
@@ -261,7 +261,7 @@ class Trainer:
         elif self.has_lost_patience:
             _log.info(
                 f"ended after update {state.step:,}: {state.n_without_progress} validations without a better"
-                f" {self.config.patience_for} (training.patience; raise it to go on)"
+                f" {watched_figure(state.best_score, self.config)} (training.patience; raise it to go on)"
             )
 
 

@@ -14,11 +14,12 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 from minitransformer.config import TrainingConfig
+from minitransformer.config.training import PatienceFor
 from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import Advance, SearchConfig, SearchError
-from minitransformer.inference.bleu import is_better
+from minitransformer.inference.bleu import SCORE_DIGITS, is_better
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.task import Evaluation, Task
 from minitransformer.inference.translator import Translator
@@ -148,24 +149,34 @@ def _divergence_error(what: str) -> TrainingDivergedError:
     )
 
 
+def watched_figure(best_score: float | None, config: TrainingConfig) -> PatienceFor:
+    """Return the figure that ``patience`` watches: the loss, too, as long as the best score is 0."""
+    return "score" if config.patience_for == "score" and round(best_score or 0.0, SCORE_DIGITS) else "loss"
+
+
 def progress(report: ValidationReport, state: TrainingState, config: TrainingConfig, *, kept: bool) -> dict[str, Any]:
     """Return the fields of the state that a validation changes; ``kept`` if its model was saved as the best.
 
-    Warn at the second validation if it has the score of the first one, and ``patience`` watches the score.
+    Warn at the second validation if its score is that of the first one, and ``patience`` is for the score.
     """
     score = report.score.value
-    watches_score = config.patience is not None and config.patience_for == "score"
-    if watches_score and score == state.best_score and state.step == 2 * config.validate_every:
-        _log.warning(
-            f"{report.score.name} is {score:.2f}, as in the first validation. A score that does not move is no"
-            f" progress: after {config.patience} validations without a better one the run ends (training.patience)."
-            ' To watch the loss, begin another run with training.patience_for = "loss"'
-        )
     has_best_score = is_better(score, state.best_score, greatest=True)
-    is_progress = report.best if config.patience_for == "loss" else has_best_score
+    best_score = score if has_best_score else state.best_score
+    watched = watched_figure(best_score, config)
+    is_second = config.patience is not None and state.step == 2 * config.validate_every
+    if is_second and config.patience_for == "score" and (watched == "loss" or score == state.best_score):
+        consequence = (
+            "As long as it is 0, patience is for the loss (training.patience_for)"
+            if watched == "loss"
+            else f"A score that does not move is no progress: after {config.patience} validations without a better one"
+            " the run ends (training.patience). To watch the loss, begin another run with"
+            ' training.patience_for = "loss"'
+        )
+        _log.warning(f"{report.score.name} is {score:.2f}, as in the first validation. {consequence}")
+    is_progress = report.best if watched == "loss" else has_best_score
     return {
         "best_loss": report.loss if kept else state.best_loss,
-        "best_score": score if has_best_score else state.best_score,
+        "best_score": best_score,
         "n_without_progress": 0 if is_progress else state.n_without_progress + 1,
         "validation_is_due": False,
     }

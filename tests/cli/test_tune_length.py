@@ -15,8 +15,8 @@ from cli.score import score
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
 from minitransformer.extras.convert.parts import Parts, write_bundle
+from minitransformer.extras.length_penalty import Tried, store_alpha
 from minitransformer.inference.bleu import Score
-from minitransformer.inference.length_penalty import Tried, store_alpha
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
 
@@ -65,7 +65,7 @@ def test_a_search_takes_the_models_exponent_unless_it_is_given_one(run: Path, te
             0.6,
             "kept alpha 0.6 of {run}: BLEU is the same with all 3 exponents, so this text",
         ),
-        ("0 0.3", [0, 0, 0], 0.6, "kept alpha 0.6 of {run}: BLEU is the same with all 3 exponents, so this text"),
+        ("0 0.3", [0, 0.004, 0], 0.6, "kept alpha 0.6 of {run}: BLEU is the same with all 3 exponents, so this text"),
         ("0.3 0.6 0.9", [50, 50, 40], 0.6, "kept alpha 0.6 of {run}: the best ones, 0.3, 0.6, have the same BLEU, so"),
         ("0.3 0.6 0.9", [40, 50, 40], 0.6, "kept alpha 0.6 of {run}: no other exponent is better"),
         ("0.3", [50, 50.5], 0.6, "kept alpha 0.6 of {run}: no other exponent is better"),
@@ -84,7 +84,7 @@ def test_another_exponent_is_stored_only_if_it_is_better_than_the_models_own(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fixed_scores(*arguments: Any) -> Iterator[Tried]:
+    def fixed_scores(*arguments: Any, language: str | None) -> Iterator[Tried]:
         for alpha, value in zip(arguments[-1], scores, strict=True):
             yield Tried(alpha, Score("BLEU", value, "signature", f"BLEU = {value}"))
 

@@ -48,4 +48,4 @@ class DemonstrationTask(TranslationTask):
         return GeneratedCorpus()
 
 
-TASK: Task = DemonstrationTask()
+TASK: Task = DemonstrationTask("de")

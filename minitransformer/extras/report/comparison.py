@@ -6,9 +6,9 @@ Source: Koehn 2004, "Statistical Significance Tests for Machine Translation Eval
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
@@ -16,11 +16,12 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
+from minitransformer.inference.bleu import WORDS, bleu_tokenizer
+
 PairedTestName = Literal["bootstrap", "randomisation"]
 MetricName = Literal["BLEU", "chrF", "TER"]
 System = tuple[str, Sequence[str]]  # its name and its translations
 
-METRICS: Mapping[MetricName, type[Metric]] = {"BLEU": BLEU, "chrF": CHRF, "TER": TER}
 SIGNIFICANT = 0.05
 _TESTS = {"bootstrap": "bs", "randomisation": "ar"}  # sacrebleu's names; 1,000 resampled corpora, and 10,000 trials
 
@@ -56,19 +57,29 @@ def compare_systems(
     systems: Sequence[System],
     references: Sequence[str],
     *,
-    metrics: Collection[MetricName] = METRICS.keys(),
+    metrics: Collection[MetricName] = get_args(MetricName),
     test: PairedTestName = "bootstrap",
+    language: str | None = None,
 ) -> list[ComparedMetric]:
     """Compute the metrics of every system, and p-values of the differences from the first system.
 
-    A p-value is the probability of so large a difference between two equally good systems, for these sentences.
+    A p-value is the probability of so large a difference between two equally good systems, for these sentences.  BLEU
+    has the tokenizer of the references' language; TER counts words, so it is computed only if blanks separate them.
     Raises: ValueError for fewer than two systems, no lines, or systems of unequal lengths.
     """
     if len(systems) < 2:
         raise ValueError(f"compare_systems: expected two systems or more; got {len(systems)}")
     if not references or any(len(lines) != len(references) for _, lines in systems):
         raise ValueError("compare_systems: expected as many translations of every system as references, and some")
-    computed: dict[str, Metric] = {name: METRICS[name]() for name in metrics}
+    tokenizer = bleu_tokenizer(language, [references])
+    computed: dict[str, Metric] = {}
+    for name in metrics:
+        if name == "BLEU":
+            computed[name] = BLEU(tokenize=tokenizer)
+        elif name == "chrF":
+            computed[name] = CHRF()
+        elif tokenizer == WORDS:
+            computed[name] = TER()
     named: list[System] = [(name, list(lines)) for name, lines in systems]
     signatures, scores = PairedTest(named, computed, [list(references)], test_type=_TESTS[test])()
     return [ComparedMetric(name, str(signature), _scores(scores[name])) for name, signature in signatures.items()]

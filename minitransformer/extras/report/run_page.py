@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from minitransformer.config.data import target_language
 from minitransformer.config.run import METRICS_FILE, RUN_FILE
 from minitransformer.extras.report.colours import head_colours
 from minitransformer.extras.report.comparison import compare_systems
@@ -17,6 +18,7 @@ from minitransformer.extras.report.run_record import RunRecord, is_sample, read_
 from minitransformer.extras.report.self_contained import self_contained_page
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import write_text
+from minitransformer.system.records import as_object
 from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
 
 REPORT_FILE = "report.html"
@@ -72,7 +74,8 @@ def paired_tests(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
             continue
         references = [reference for _, reference in run.pairs()]
         systems = [(each.name, [line["translation"] for line in each.translations]) for each in (scored[0], run)]
-        (bleu,) = compare_systems(systems, references, metrics=["BLEU"])
+        language = target_language(as_object(scored[0].settings.get("data")))
+        (bleu,) = compare_systems(systems, references, metrics=["BLEU"], language=language)
         baseline, other = bleu.scores
         found.append(
             {

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.config import ConfigError
+from minitransformer.config.data import common_ending
 from minitransformer.config.run import RUN_FILE
-from minitransformer.data.file_kinds import is_compressed
 from minitransformer.system.records import as_object, read_object
 
 # Source: ISO 639-1.  The language of a file is recognised by these codes only: "txt" is no language.
@@ -81,9 +81,5 @@ def _code_of(data: Mapping[str, Any], side: str) -> str | None:
     if isinstance(languages := data.get("languages"), list) and len(languages) == 2:
         return str(languages[side == "target"])
     files = data.get(f"train_{side}")
-    if not isinstance(files, list) or not files:
-        return None
-    paths = [Path(str(file)) for file in files]
-    found = {(path.with_suffix("") if is_compressed(path) else path).suffix.removeprefix(".") for path in paths}
-    code = found.pop()
-    return code if not found and code in NAMES else None
+    code = common_ending(map(str, files)) if isinstance(files, list) else None
+    return code if code in NAMES else None

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from minitransformer.inference.bleu import bleu, chrf, is_better
+from minitransformer.config import DataConfig
+from minitransformer.inference.bleu import bleu, bleu_tokenizer, chrf, is_better
+from minitransformer.inference.task import TranslationTask, task_of
 
 DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
 OUTPUTS, REFERENCES = DATA / "wmt-system-outputs", DATA / "wmt-newstest"
@@ -90,6 +92,65 @@ def test_simple_scores(hypothesis: str, reference: str, options: dict[str, bool]
     assert bleu([hypothesis], [[reference]], **options).value == pytest.approx(value, abs=0.01)
     if not options and value in (0, 100):
         assert chrf([hypothesis], [[reference]]).value == pytest.approx(value, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("language", "references", "tokenizer"),
+    [
+        ("zh", "", "zh"),
+        ("zh_Hant-TW", "", "zh"),
+        ("ja", "", "ja-mecab"),
+        ("kor", "", "ko-mecab"),
+        *((code, "", "char") for code in ("th", "lo", "km", "my", "bo")),
+        ("de", "Grüße aus 北京", "13a"),
+        (None, "", "13a"),
+        (None, "2 + 2 = 4", "13a"),
+        ("txt", "Ελληνικά και русский", "13a"),
+        (None, "请用 Kubernetes 部署。", "zh"),
+        (None, "東京へ行きます。", "ja-mecab"),
+        (
+            None,
+            "漫画《ワンピース》在中国也很受欢迎，读者很多，他们每周都等待新的一话，也讨论人物和故事的发展，网上有很多文章。",
+            "zh",
+        ),
+        (None, "서울에 갑니다.", "ko-mecab"),
+        (None, "ฉันไปกรุงเทพฯ", "char"),
+        (None, "ខ្ញុំទៅភ្នំពេញ", "char"),
+    ],
+)
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_the_tokenizer_is_that_of_the_language_or_of_the_script(
+    language: str | None, references: str, tokenizer: str, is_installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minitransformer.inference.bleu.find_spec", lambda module: is_installed or None)
+    expected = "char" if "mecab" in tokenizer and not is_installed else tokenizer
+    assert bleu_tokenizer(language, [[references], ["1"]]) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "language"),
+    [
+        ({"train_source": ["a.tmx"], "languages": ("en", "zh")}, "zh"),
+        ({"train_source": ["a.en", "b.en"], "train_target": ["a.th.gz", "b.th"]}, "th"),
+        ({"train_source": ["a.en", "b.en"], "train_target": ["a.th", "b"]}, None),
+        ({"train_source": ["a.tmx"]}, None),
+        ({}, "de"),
+    ],
+)
+def test_a_validation_scores_in_the_language_of_the_training_text(
+    settings: dict[str, Any], language: str | None
+) -> None:
+    task = task_of(DataConfig(**settings))
+    assert isinstance(task, TranslationTask)
+    assert task.language == language
+
+
+def test_words_without_blanks_have_ngrams() -> None:
+    """The reference has 5 of 6 characters, 4 of 5 pairs, 3 of 4 triples and 2 of 3 fours."""
+    score = bleu(["他今天来了。"], [["她今天来了。"]])
+    by_hand = 100 * (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** 0.25
+    assert score.value == pytest.approx(by_hand, rel=1e-12)
+    assert "|tok:zh|" in score.signature
 
 
 def test_a_score_carries_name_signature_and_details() -> None:

@@ -200,6 +200,8 @@ def test_an_interrupted_validation_is_repeated_and_the_run_ends_like_an_undistur
         ([3.0, 2.0, 1.0, 0.5], [5.0, 4.0, 3.0, 9.0], {"patience": 2, "patience_for": "score"}, 6),
         ([3.0, 4.0, 5.0, 6.0], [5.0, 6.0, 7.0, 8.0], {"patience": 1, "patience_for": "score"}, 8),
         ([3.0, 3.0, 3.0, 1.0], [5.0, 6.0, 7.0, 8.0], {"patience": 2}, 6),
+        ([3.0, 2.0, 1.0, 2.0], [0.0], {"patience": 2, "patience_for": "score"}, 8),
+        ([3.0, 4.0, 3.5, 1.0], [0.0, 0.004], {"patience": 2, "patience_for": "score"}, 6),
     ],
 )
 def test_without_progress_for_too_long_the_training_ends(
@@ -209,8 +211,10 @@ def test_without_progress_for_too_long_the_training_ends(
     trainer = trainer_of(tmp_path, validation=FixedLosses(*losses, scores=scores), **changes)
     assert trainer.train(Callback())
     assert (trainer.state.step, trainer.is_complete) == (last, True)
-    assert len(logged) == (last < 8)
-    assert all("validations without a better" in line for line in logged)
+    figure = "score" if max(scores) > 1 and "patience_for" in changes else "loss"
+    ends = [line for line in logged if "validations without a better" in line]
+    assert len(ends) == (last < 8)
+    assert all(f" better {figure} (" in line for line in ends)
     again = trainer_of(tmp_path, **changes)
     again.resume()
     assert (again.state.step, again.is_complete) == (last, True)
@@ -222,10 +226,11 @@ def test_without_progress_for_too_long_the_training_ends(
 @pytest.mark.parametrize(
     ("scores", "changes", "n_without_progress", "n_warnings"),
     [
-        ([0.0, 0.0, 0.0, 0.0], {"patience": 3, "patience_for": "score"}, 3, 1),
+        ([1.0, 1.0, 1.0, 1.0], {"patience": 3, "patience_for": "score"}, 3, 1),
+        ([0.0, 0.0, 0.0, 0.0], {"patience": 3, "patience_for": "score"}, 0, 1),
         ([0.0, 1.0, 1.0, 1.0], {"patience": 3, "patience_for": "score"}, 2, 0),
         ([0.0, 0.0, 0.0, 0.0], {"patience": 3, "patience_for": "loss"}, 0, 0),
-        ([0.0, 0.0, 0.0, 0.0], {"patience_for": "score"}, 3, 0),
+        ([1.0, 1.0, 1.0, 1.0], {"patience_for": "score"}, 3, 0),
     ],
 )
 def test_a_watched_score_that_does_not_move_is_no_progress_and_is_reported_once(
@@ -242,4 +247,5 @@ def test_a_watched_score_that_does_not_move_is_no_progress_and_is_reported_once(
     assert trainer.state.n_without_progress == n_without_progress
     warnings = [line for line in logged if "as in the first validation" in line]
     assert len(warnings) == n_warnings
-    assert all(line.startswith("warning: BLEU is 0.00") and "after 3 validations" in line for line in warnings)
+    consequence = "after 3 validations" if any(scores) else "patience is for the loss"
+    assert all(line.startswith(f"warning: BLEU is {scores[0]:.2f}") and consequence in line for line in warnings)

@@ -13,7 +13,7 @@ import pytest
 from minitransformer import ModelConfig, Transformer, Translator
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.parts import ConversionError, Parts, write_bundle
-from minitransformer.inference.length_penalty import store_alpha
+from minitransformer.extras.length_penalty import store_alpha
 from minitransformer.model.storage import Storage
 from minitransformer.system.files import CheckpointError, CorruptFileError
 

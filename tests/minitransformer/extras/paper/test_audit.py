@@ -193,10 +193,16 @@ def test_several_sets_of_references_are_all_used() -> None:
 
 
 def test_scores_come_one_by_one() -> None:
-    scores = audit(PLAIN, [PLAIN], n_bootstrap=2)
+    scores = audit(PLAIN, [PLAIN], language=None, n_bootstrap=2)
     assert [one.convention for one in itertools.islice(scores, 2)] == ["sacreBLEU, 13a", "sacreBLEU, 13a, lower-cased"]
 
 
-def test_an_unknown_language_is_refused() -> None:
-    with pytest.raises(ValueError, match="^audit: language must be one of de, fr, en; got 'xx'$"):
-        audited(PLAIN, PLAIN, language="xx")
+@pytest.mark.parametrize(
+    ("text", "conventions"),
+    [
+        (PLAIN, ["13a", "13a, lower-cased", "intl", "intl, lower-cased"]),
+        (["我们明天去北京。"] * 2, ["zh", "zh, lower-cased"]),
+    ],
+)
+def test_other_languages_have_only_sacrebleus_conventions(text: list[str], conventions: list[str]) -> None:
+    assert list(audited(text, text, language="xx")) == [*(f"sacreBLEU, {name}" for name in conventions), "chrF2"]

@@ -194,6 +194,14 @@ def test_runs_of_the_same_validation_set_are_compared_with_the_first(tmp_path: P
     assert (same["run"], same["p"], same["bleu"]) == ("the same", None, better["baselineBleu"])
 
 
+def test_the_tokenizer_of_compared_scores_is_that_of_the_runs_language(tmp_path: Path) -> None:
+    runs = [finish(write_logged_run(tmp_path / name), GOOD) for name in ("a", "b")]
+    settings = json.loads((runs[0] / "run.json").read_text())
+    settings["data"] = {"languages": ["en", "zh"]}
+    (runs[0] / "run.json").write_text(json.dumps(settings))
+    assert "|tok:zh|" in data_of(*runs)["paired"][0]["signature"]
+
+
 def test_another_validation_set_is_not_compared(tmp_path: Path) -> None:
     runs = [finish(write_logged_run(tmp_path / name), GOOD) for name in ("a", "b")]
     path = runs[1] / "translations.jsonl"

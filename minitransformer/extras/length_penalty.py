@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.inference.bleu import Score, bleu, is_better
+from minitransformer.inference.bleu import SCORE_DIGITS, Score, bleu, is_better
 from minitransformer.inference.translator import Translator
 from minitransformer.model.files import load_model_config, load_model_files, require_no_bundle, save_model_files
 
@@ -28,14 +28,16 @@ def try_alphas(
     references: Sequence[str],
     search: SearchConfig,
     alphas: Sequence[float] = ALPHAS,
+    *,
+    language: str | None = None,
 ) -> Iterator[Tried]:
-    """Translate the sources with each α, and yield BLEU.
+    """Translate the sources with each α, and yield BLEU for the language of the references, if it is known.
 
     A greater α prefers longer translations, so it mends translations that are too short (brevity penalty below 1).
     """
     for alpha in alphas:
         found = translator.n_best(sources, dataclasses.replace(search, alpha=alpha))
-        yield Tried(alpha, bleu([best[0].text for best in found], [references]))
+        yield Tried(alpha, bleu([best[0].text for best in found], [references], language=language))
 
 
 class Choice(NamedTuple):
@@ -46,8 +48,8 @@ class Choice(NamedTuple):
 
 
 def choose_alpha(tried: Sequence[Tried], own: float) -> Choice:
-    """Choose an exponent: ``own``, which the model has, unless others that were tried have a strictly greater BLEU."""
-    scores = {alpha: score.value for alpha, score in tried}
+    """Choose an exponent: ``own``, which the model has, unless others that were tried have a greater printed BLEU."""
+    scores = {alpha: round(score.value, SCORE_DIGITS) for alpha, score in tried}
     greatest = max(scores.values())
     best = tuple(sorted(alpha for alpha, score in scores.items() if score == greatest))
     if not is_better(greatest, scores[own], greatest=True):
