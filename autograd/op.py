@@ -20,7 +20,7 @@ from autograd.array import Array
 from autograd.kernel_registry import Implementation, Kernels
 from autograd.precision import in_float32, is_bfloat16
 from autograd.recording import is_recording
-from autograd.tensor import Backward, Gradient, Node, PendingGradient, Tensor
+from autograd.tensor import Backward, Gradient, Node, Tensor
 
 
 class ShapeError(ValueError):
@@ -133,38 +133,26 @@ class JointKernels(Kernels[Callable[..., tuple[list[Array], BackwardOfSeveral]]]
         values, backward = together(*arguments)
         if not is_recording():
             return list(map(Tensor, values))
-        return _results_of(Node(self.name, tuple(map(_origin, inputs)), backward), values)
+        return _results_of(self.name, inputs, backward, values)
 
 
-class _OneOfSeveral(PendingGradient):
-    """The gradient of one result of a joint kernel; the gradients of all results form a list."""
+def _results_of(name: str, inputs: Sequence[Any], backward: BackwardOfSeveral, values: Sequence[Array]) -> list[Tensor]:
+    """Return a tensor for each result; its node leaves its gradient to the node of the joint kernel.
 
-    def __init__(self, index: int, n_results: int, gradient: Array) -> None:
-        self.shape, self.like = gradient.shape, gradient
-        self.index, self.n_results = index, n_results
+    The gradient of that node is the number of results that have left theirs.
+    """
+    gradients = dict[int, Array]()
+    joint = Node(
+        name, tuple(map(_origin, inputs)), lambda _: backward([gradients.pop(i, None) for i in range(len(values))])
+    )
 
-    def add_to(self, out: list[Array | None]) -> None:
-        """Set this result's entry in the list.
-
-        The entry was None until now, because each result has one node, which is visited once.
-        """
-        out[self.index] = self.like
-
-    def to_array(self) -> list[Array | None]:
-        """Return the list with this gradient only; the others are None."""
-        alone: list[Array | None] = [None] * self.n_results
-        self.add_to(alone)
-        return alone
-
-
-def _results_of(node: Node, values: Sequence[Array]) -> list[Tensor]:
-    """Return a tensor for each result of ``node``, each with a node of its own that passes its gradient on."""
-
-    def result_backward(index: int) -> Backward:
-        return lambda dy: (_OneOfSeveral(index, len(values), dy),)
+    def leave(index: int, dy: Array) -> tuple[int]:
+        gradients[index] = dy
+        return (1,)
 
     return [
-        Tensor(value, Node(f"{node.name}[{i}]", (node,), result_backward(i), value)) for i, value in enumerate(values)
+        Tensor(value, Node(f"{name}[{i}]", (joint,), functools.partial(leave, i), value))
+        for i, value in enumerate(values)
     ]
 
 

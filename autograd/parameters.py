@@ -18,7 +18,7 @@ from autograd.array import Array, Device, namespace, namespace_of_device, to_dev
 from autograd.precision import dtype_named
 from autograd.random import StreamId, named_stream_id, normal, uniform
 from autograd.side_work import wait_for_side_work
-from autograd.tensor import Gradient, PendingGradient, Tensor
+from autograd.tensor import Gradient, PendingGradient, Tensor, put
 
 Initialiser: TypeAlias = Callable[[StreamId, tuple[int, ...]], Array]
 Allocate: TypeAlias = Callable[[int, Any], tuple[Array, Array]]
@@ -57,14 +57,11 @@ class Parameter(Tensor):
         if destination is None:
             self.grad = view
         if not first:
-            wait_for_side_work()  # the first gradient may have been written beside the backward pass
+            wait_for_side_work()  # the first gradient may be deferred
         if isinstance(gradient, PendingGradient):
-            store = gradient.write_beside if first else gradient.add_to
-            store(view)
-        elif first:
-            view[...] = gradient
+            gradient.into(view, not first)
         else:
-            view += gradient
+            put(gradient, view, not first)
 
     def __repr__(self) -> str:
         return f"Parameter(shape {self.declared_shape}, {self.dtype})"

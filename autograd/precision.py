@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from autograd.array import Array, DeviceError
-from autograd.tensor import Backward, Gradient, PendingGradient, gradient_array
+from autograd.tensor import Backward, Gradient, PendingGradient, gradient_array, put
 
 
 def dtype_named(name: Any) -> np.dtype[Any]:
@@ -56,38 +56,22 @@ def rounded(x: Array) -> Array:
     return x.astype(dtype_named("bfloat16"))
 
 
-class WideGradient(PendingGradient):
-    """The float32 gradient of a bfloat16 array; it is rounded unless its destination is float32.
-
-    (The gradients of parameters are float32.)
-    """
-
-    def __init__(self, gradient: Gradient, like: Array) -> None:
-        self.gradient, self.shape, self.like = gradient, gradient.shape, like
-
-    def write_to(self, out: Array) -> None:
-        """Implement ``PendingGradient``."""
-        if isinstance(self.gradient, PendingGradient) and not is_bfloat16(out):
-            self.gradient.write_to(out)
-        else:
-            out[...] = gradient_array(self.gradient).astype(out.dtype, copy=False)
-
-    def add_to(self, out: Array) -> None:
-        """Implement ``PendingGradient``."""
-        if isinstance(self.gradient, PendingGradient) and not is_bfloat16(out):
-            self.gradient.add_to(out)
-        else:
-            out += gradient_array(self.gradient).astype(out.dtype, copy=False)
-
-    def finish(self) -> None:
-        """Implement ``PendingGradient``."""
-        if isinstance(self.gradient, PendingGradient):
-            self.gradient.finish()
-
-
 def as_gradient_of(x: Array, gradient: Gradient) -> Gradient:
-    """Return a float32 gradient as the gradient of x: wrapped if x is bfloat16, else itself."""
-    return WideGradient(gradient, x) if is_bfloat16(x) else gradient
+    """Return a float32 gradient as the gradient of x.
+
+    If x is bfloat16, the gradient is rounded unless its destination is float32, as the gradients of parameters are.
+    """
+    if not is_bfloat16(x):
+        return gradient
+
+    def into(out: Array, add: bool) -> None:
+        if isinstance(gradient, PendingGradient) and not is_bfloat16(out):
+            gradient.into(out, add)
+        else:
+            put(gradient_array(gradient).astype(out.dtype, copy=False), out, add)
+
+    is_deferred = isinstance(gradient, PendingGradient) and gradient.is_deferred
+    return PendingGradient(gradient.shape, x, into, is_deferred=is_deferred)
 
 
 def in_float32(

@@ -8,6 +8,7 @@ threads record independently, and the tape is freed with the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,41 +17,21 @@ from autograd.array import Array, Device, device_of, namespace, to_host
 from autograd.side_work import wait_for_side_work
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class PendingGradient:
     """A gradient that is computed only when its destination is known, which saves a copy.
 
-    It is no abstract base class: ``isinstance`` is slow for these, and the backward pass asks for every gradient.
+    ``into(out, add)`` writes it to ``out``, a contiguous array of its shape, or adds it there.
     """
 
     shape: tuple[int, ...]
     like: Array
     """An array with the gradient's dtype, on the gradient's device."""
-
-    def write_to(self, out: Array) -> None:
-        """Put the gradient into ``out``, a contiguous array of its shape and dtype."""
-        out[...] = 0
-        self.add_to(out)
-
-    def write_beside(self, out: Array) -> None:
-        """Put the gradient into ``out`` as ``write_to`` does; nothing accesses it before ``wait_for_side_work``."""
-        self.write_to(out)
-
-    def add_to(self, out: Array) -> None:
-        """Add the gradient to ``out``, in place.  Subclasses define it."""
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        """Do the work that ``write_to`` and ``add_to`` deferred to compute several gradients of an operation together.
-
-        ``backward`` calls it after all gradients of the operation have been given their destinations.
-        """
-
-    def to_array(self) -> Array:
-        """Return the gradient as a new array."""
-        array = namespace(self.like).empty(self.shape, self.like.dtype)
-        self.write_to(array)
-        self.finish()
-        return array
+    into: Callable[[Array, bool], None]
+    is_deferred: bool = False
+    """Call ``wait_for_side_work`` after ``into``, before anything reads ``out``."""
+    is_new: bool = False
+    """``like`` is the gradient itself, and nothing else refers to this array: others may be added to it in place."""
 
 
 Gradient: TypeAlias = Array | PendingGradient
@@ -234,7 +215,6 @@ def _walk(nodes: list[Node], gradients: dict[Node, Array], into: Array | None) -
                 gradients[origin] = gradient_array(dx)
                 if gradients[origin] is not dx:
                     own.add(origin)
-        _finish(input_gradients)
         dx = None
         del input_gradients  # free these arrays before the next ones are computed
 
@@ -281,8 +261,28 @@ def _description(x: Any) -> str:
 
 
 def gradient_array(gradient: Gradient) -> Array:
-    """Return the gradient as an array."""
-    return gradient.to_array() if isinstance(gradient, PendingGradient) else gradient
+    """Return the gradient as an array; a pending gradient is computed."""
+    if not isinstance(gradient, PendingGradient):
+        return gradient
+    if gradient.is_new:
+        return gradient.like
+    array = namespace(gradient.like).empty(gradient.shape, gradient.like.dtype)
+    _complete(gradient, array, add=False)
+    return array
+
+
+def _complete(gradient: PendingGradient, out: Array, *, add: bool) -> None:
+    gradient.into(out, add)
+    if gradient.is_deferred:
+        wait_for_side_work()
+
+
+def put(array: Array, out: Array, add: bool) -> None:
+    """Write an array to ``out``, or add it there."""
+    if add:
+        out += array
+    else:
+        out[...] = array
 
 
 def _sum(one: Array, other: Gradient) -> Array:
@@ -293,16 +293,10 @@ def _sum(one: Array, other: Gradient) -> Array:
 def _added(total: Array, gradient: Gradient) -> Array:
     """Return the sum, added in place to ``total`` unless that is a NumPy scalar, which is immutable."""
     if isinstance(gradient, PendingGradient):
-        gradient.add_to(total)
+        _complete(gradient, total, add=True)
     else:
         total += gradient
     return total
-
-
-def _finish(gradients: Sequence[Gradient | None]) -> None:
-    for gradient in gradients:
-        if isinstance(gradient, PendingGradient):
-            gradient.finish()
 
 
 def _checked_seed(result: Tensor, gradient: Array | None) -> Array:

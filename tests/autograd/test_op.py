@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
-from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, no_tape, ops
+from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, no_tape, ops, side_work
 from autograd.op import Dispatch, JointKernels, Operation, observed, operations, unbroadcast
 from autograd.parameters import zeros
 from autograd.precision import dtype_named
-from autograd.tensor import PendingGradient, TapeError
+from autograd.tensor import PendingGradient, TapeError, put
 
 X = np.arange(3.0)
 
@@ -228,34 +229,31 @@ def test_numbers_of_sixteen_bits_go_to_kernels_that_take_them() -> None:
     assert joint.kernel_of((x,)) is taking
 
 
-def test_gradients_of_one_operation_are_finished_when_all_have_their_places() -> None:
-    """Gradients of leaves, and of results of operations, which are needed at once."""
-    events: list[Any] = []
+def test_a_deferred_gradient_is_waited_for_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parameter's is read after the backward pass, others at once."""
+    started: list[Any] = []
+    monkeypatch.setattr(side_work, "waits", [lambda: [started.pop(0)() for _ in started[:]]])
 
-    class Late(PendingGradient):
-        def __init__(self, name: str, dy: Any) -> None:
-            self.shape, self.like, self.name = dy.shape, dy, name
-            self.out: Any = None
+    def deferred(dy: Any) -> PendingGradient:
+        def into(out: Any, add: bool) -> None:
+            started.append(functools.partial(put, dy, out, add))
 
-        def add_to(self, out: Any) -> None:
-            events.append(self.name)
-            self.out = out
+        return PendingGradient(dy.shape, dy, into, is_deferred=True)
 
-        def finish(self) -> None:
-            if self.out is not None:
-                events.append(f"finish {self.name}")
-                self.out += self.like
-            self.out = None
-
-    late = Operation(lambda x, y: (x + y, lambda dy: (Late("x", dy), Late("y", dy))))
-    pair = Pair()
+    late = Operation(lambda x, y: (x + y, lambda dy: (deferred(dy), deferred(dy))))
+    observing = Operation(lambda x: (x + 0, lambda dy: (dy * len(started),)))
+    pair, dy = Pair(), np.ones(2, np.float32)
     buffer = ParameterBuffer(pair, seed=None)
-    backward(late(pair.x, pair.y), np.ones(2, np.float32))
-    assert events == ["x", "y", "finish x", "finish y"]
-    events.clear()
-    backward(late(pair.x, pair.y * 3.0), np.ones(2, np.float32))
-    assert events == ["x", "y", "finish y", "finish x"]
-    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[3, 3], [1, 1]]
+    backward(late(pair.x, observing(pair.y * 3.0)), dy)
+    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[0, 0], [1, 1]]
+    backward(late(observing(pair.x * 3.0), pair.y), dy)
+    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[1, 1], [3, 3]]
+    backward(late(pair.x, pair.x), dy)
+    backward(late(pair.y * 3.0, pair.y), dy)
+    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[4, 4], [2, 2]]
+    y = pair.y * 1.0
+    backward(late(y, y), dy)
+    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[2, 2], [2, 2]]
 
 
 class Pair(Layer):

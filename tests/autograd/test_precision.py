@@ -18,8 +18,8 @@ from autograd import DeviceError, Layer, Parameter, ParameterBuffer, Tensor, bac
 from autograd.op import Dispatch, Operation, operations
 from autograd.optim import Adam, adam_update
 from autograd.parameters import ALIGNMENT, glorot_uniform, ones, scaled_normal
-from autograd.precision import WideGradient, dtype_named, in_float32, is_bfloat16, rounded, upcast
-from autograd.tensor import PendingGradient, gradient_array
+from autograd.precision import as_gradient_of, dtype_named, in_float32, is_bfloat16, rounded, upcast
+from autograd.tensor import PendingGradient, gradient_array, put
 
 BF16 = dtype_named("bfloat16")
 RANDOM = np.random.default_rng(1)
@@ -129,39 +129,27 @@ def test_the_tape_keeps_arguments_as_they_are_stored() -> None:
     assert all(is_bfloat16(array) for array in saved_arrays(y).values() if array.size > 20)
 
 
-class Product(PendingGradient):
-    """A pending gradient that records its destination."""
+def test_a_gradient_of_bfloat16_is_rounded_only_where_its_destination_is() -> None:
+    like, out, outs = draw(3, 4), np.full((3, 4), 7, np.float32), list[Any]()
 
-    shape, like = (3, 4), np.empty(0, np.float32)
+    def into(out: Any, add: bool) -> None:
+        outs.append(out)
+        put(np.float32(1.00390625), out, add)
 
-    def __init__(self) -> None:
-        self.outs: list[Any] = []
-
-    def add_to(self, out: Any) -> None:
-        self.outs.append(out)
-        out += np.float32(1.00390625)
-
-    def finish(self) -> None:
-        self.outs.append("finished")
-
-
-def test_a_wide_gradient_is_written_where_it_is_wanted_and_rounded_only_there() -> None:
-    like, out, product = draw(3, 4), np.full((3, 4), 7, np.float32), Product()
-    gradient = WideGradient(product, like)
-    gradient.write_to(out)
-    gradient.add_to(out)
-    gradient.finish()
-    assert product.outs.pop() == "finished"
-    assert all(place is out for place in product.outs)
+    pending = PendingGradient((3, 4), np.empty(0, np.float32), into, is_deferred=True)
+    gradient = as_gradient_of(like, pending)
+    assert gradient.is_deferred
+    assert as_gradient_of(out, pending) is pending
+    gradient.into(out, False)
+    gradient.into(out, True)
+    assert all(place is out for place in outs)
     assert (out == 2 * 1.00390625).all()
     array = gradient_array(gradient)
     assert is_bfloat16(array)
     assert (upcast(array) == 1).all()
-    gradient.add_to(array)
+    gradient.into(array, True)
     assert (upcast(array) == 2).all()
-    of_array = WideGradient(np.full((3, 4), 1.00390625, np.float32), like)
-    of_array.add_to(out)
-    of_array.finish()
+    as_gradient_of(like, np.full((3, 4), 1.00390625, np.float32)).into(out, True)
     assert (out == 3 * 1.00390625).all()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import weakref
@@ -15,7 +16,7 @@ from autograd import BackwardError, TapeError, Tensor, backward, no_tape, ops
 from autograd.array import namespace
 from autograd.op import Operation
 from autograd.precision import dtype_named
-from autograd.tensor import PendingGradient
+from autograd.tensor import PendingGradient, put
 
 
 def test_gradient_of_a_leaf_used_twice_is_the_sum() -> None:
@@ -186,19 +187,14 @@ def test_a_pending_gradient_goes_where_others_go(
 def test_a_pending_gradient_is_added_in_place_to_what_nobody_else_holds() -> None:
     calls: list[str] = []
 
-    class Pending(PendingGradient):
-        def __init__(self, dy: Any) -> None:
-            self.shape, self.like, self.dy = dy.shape, dy, dy
+    def gradient(dy: Any) -> PendingGradient:
+        def into(out: Any, add: bool) -> None:
+            calls.append("add" if add else "write")
+            put(dy, out, add)
 
-        def write_to(self, out: Any) -> None:
-            calls.append("write")
-            out[...] = self.dy
+        return PendingGradient(dy.shape, dy, into)
 
-        def add_to(self, out: Any) -> None:
-            calls.append("add")
-            out += self.dy
-
-    pending = Operation(lambda x: (x + 0, lambda dy: (Pending(dy),)))
+    pending = Operation(lambda x: (x + 0, lambda dy: (gradient(dy),)))
     for function, expected in (
         (lambda x: pending(x) + pending(x) + pending(x), ["write", "add", "add"]),
         (lambda x: x + pending(x) + pending(x), ["write", "add"]),
@@ -249,14 +245,9 @@ def test_a_leaf_for_which_there_is_no_gradient_gets_none() -> None:
     assert leaf.grad is None
 
 
-class Twice(PendingGradient):
-    """Twice dy, of another shape than dy's if that is wrong."""
-
-    def __init__(self, dy: Any, shape: tuple[int, ...]) -> None:
-        self.shape, self.like, self.dy = shape, dy, dy
-
-    def add_to(self, out: Any) -> None:
-        out += 2 * self.dy
+def twice(dy: Any, shape: tuple[int, ...]) -> PendingGradient:
+    """Return twice dy, of another shape than dy's if that is wrong."""
+    return PendingGradient(shape, dy, functools.partial(put, 2 * dy))
 
 
 ARGUMENT = r"expected a gradient of argument 1 like the argument, an array of shape \(3, 2\), float32; got "
@@ -275,7 +266,7 @@ TUPLE = "expected a tuple of 2 gradients, one for each argument"
         (lambda dy: (dy, dy, None), f"{TUPLE}, or None for an argument without; got 3"),
         (lambda dy: (dy, dy.T), rf"{ARGUMENT}an array of shape \(2, 3\), float32"),
         (lambda dy: [None, dy.sum()], rf"{ARGUMENT}an array of shape \(\), float32"),
-        (lambda dy: (dy, Twice(dy, (2, 3))), rf"{ARGUMENT}an array of shape \(2, 3\), float32"),
+        (lambda dy: (dy, twice(dy, (2, 3))), rf"{ARGUMENT}an array of shape \(2, 3\), float32"),
         (lambda dy: (dy, dy.astype(np.complex64)), rf"{ARGUMENT}an array of shape \(3, 2\), complex64"),
         (lambda dy: (dy, dy > 0), rf"{ARGUMENT}an array of shape \(3, 2\), bool"),
         (lambda dy: (dy, 2.0), f"{ARGUMENT}float"),
@@ -306,7 +297,7 @@ def scale_with(wrong: Any) -> Any:
     return scale
 
 
-@pytest.mark.parametrize("right", [lambda dy: (dy.astype(int), dy), lambda dy: [Twice(dy, dy.shape), None]])
+@pytest.mark.parametrize("right", [lambda dy: (dy.astype(int), dy), lambda dy: [twice(dy, dy.shape), None]])
 def test_gradients_may_be_integers_pending_or_missing(right: Any) -> None:
     x, mask = Tensor(np.ones(2)), Tensor(np.array([True, False]))
     backward(ops.sum(Operation(lambda x, mask: (x * mask, right))(x, mask)))

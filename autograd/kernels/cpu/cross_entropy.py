@@ -7,7 +7,7 @@ import numpy as np
 from autograd.array import Array
 from autograd.blas import product
 from autograd.kernels.cpu.library import Function, is_for_c
-from autograd.kernels.cpu.linear import PendingMatmul
+from autograd.kernels.cpu.linear import pending_product
 from autograd.ops.cross_entropy import (
     SmoothedClasses,
     checked_shape,
@@ -15,7 +15,7 @@ from autograd.ops.cross_entropy import (
     linear_logits,
     smoothed_masses,
 )
-from autograd.tensor import Backward, PendingGradient
+from autograd.tensor import Backward, Gradient
 
 _cross_entropy_rows = Function("cross_entropy_rows")
 
@@ -54,8 +54,8 @@ def linear_cross_entropy_in_place(
     )
     dlogits = z
 
-    def backward(dy: Array) -> tuple[Array | PendingGradient | None, ...]:
+    def backward(dy: Array) -> tuple[Gradient | None, ...]:
         dbias = product(np.full(n_rows, dy, np.float32), dlogits) if bias is not None else None
-        return product(dlogits, weight) * dy, PendingMatmul(dlogits.T, x * dy), dbias, None
+        return product(dlogits, weight) * dy, pending_product(dlogits.T, x * dy), dbias, None
 
     return np.asarray(loss, np.float32), backward

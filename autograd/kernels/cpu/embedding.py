@@ -27,7 +27,7 @@ def embedding_with_pending_gradient(table: Array, ids: Array, *, order: Array | 
     Saves: what the reference saves.
     """
     shape = table.shape
-    return table[ids], lambda dy: (_Rows(shape, ids, dy), None)
+    return table[ids], lambda dy: (_pending_rows(shape, ids, dy), None)
 
 
 @embedding_with_positions.kernel(
@@ -60,22 +60,21 @@ def embedding_with_positions_in_c(
     shape, encodings_shape = table.shape, encodings.shape
 
     def backward(dy: Array) -> tuple[PendingGradient | None, ...]:
-        dtable = _Rows(shape, ids, dy, kept, scale * kept_scale)
-        return dtable, None, _Rows(encodings_shape, positions, dy, kept, kept_scale), None
+        dtable = _pending_rows(shape, ids, dy, kept, scale * kept_scale)
+        return dtable, None, _pending_rows(encodings_shape, positions, dy, kept, kept_scale), None
 
     return y, backward
 
 
-class _Rows(PendingGradient):
-    """A pending gradient: the sum over t of row t of scale · kept · rows, added to row ids[t] of a table of zeros."""
+def _pending_rows(
+    shape: tuple[int, ...], ids: Array, rows: Array, kept: Array | None = None, scale: float = 1.0
+) -> PendingGradient:
+    """Return the gradient of a table: for each t, scale · kept · row t of ``rows`` is added to row ids[t]."""
+    rows, ids = np.ascontiguousarray(rows, np.float32), np.ascontiguousarray(ids, np.int64)
 
-    def __init__(
-        self, shape: tuple[int, ...], ids: Array, rows: Array, kept: Array | None = None, scale: float = 1.0
-    ) -> None:
-        self.shape, self.kept, self.scale = shape, kept, scale
-        self.rows = self.like = np.ascontiguousarray(rows, np.float32)
-        self.ids = np.ascontiguousarray(ids, np.int64)
+    def into(out: Array, add: bool) -> None:
+        if not add:
+            out[...] = 0
+        _add_rows_to_table(out, ids, rows, kept, scale, ids.size, shape[1])
 
-    def add_to(self, out: Array) -> None:
-        """Add one row after the other."""
-        _add_rows_to_table(out, self.ids, self.rows, self.kept, self.scale, self.ids.size, self.shape[1])
+    return PendingGradient(shape, rows, into)

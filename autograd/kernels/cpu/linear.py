@@ -9,7 +9,7 @@ from autograd.blas import n_product_threads, product
 from autograd.kernels.cpu.library import Function, is_for_c
 from autograd.ops.linear import check_linear, linear, linear_relu, pack_weight
 from autograd.packed_weight import PackedWeight
-from autograd.tensor import Backward, PendingGradient
+from autograd.tensor import Backward, Gradient, PendingGradient
 
 PADDED, WIDTH = 32, 16  # as in packed.h
 
@@ -17,20 +17,17 @@ _add_bias, _add_bias_relu, _relu_backward = map(Function, ("add_bias", "add_bias
 _linear_packed, _pack_panels, _pack_words = Function("linear_packed"), Function("pack_panels"), Function("pack_words")
 
 
-class PendingMatmul(PendingGradient):
-    """The product of two matrices, which BLAS writes directly to its destination."""
+def pending_product(left: Array, right: Array) -> PendingGradient:
+    """Return the product of two matrices, which BLAS writes directly to its destination."""
 
-    def __init__(self, left: Array, right: Array) -> None:
-        self.shape, self.like = (left.shape[0], right.shape[1]), np.empty(0, np.result_type(left, right))
-        self.left, self.right = left, right
+    def into(out: Array, add: bool) -> None:
+        if add:
+            out += product(left, right)
+        else:
+            product(left, right, out=out)
 
-    def write_to(self, out: Array) -> None:
-        """Implement ``PendingGradient``."""
-        product(self.left, self.right, out=out)
-
-    def add_to(self, out: Array) -> None:
-        """Implement ``PendingGradient``."""
-        out += product(self.left, self.right)
+    like = np.empty(0, np.result_type(left, right))
+    return PendingGradient((left.shape[0], right.shape[1]), like, into)
 
 
 def _sum_of_rows(rows: Array) -> Array:
@@ -49,8 +46,8 @@ def linear_with_pending_gradient(x: Array, weight: Array, bias: Array | None) ->
     if bias is not None:
         _add_bias(y, bias, *y.shape)
 
-    def backward(dy: Array) -> tuple[Array | PendingGradient | None, ...]:
-        return product(dy, weight.T), PendingMatmul(x.T, dy), _sum_of_rows(dy) if bias is not None else None
+    def backward(dy: Array) -> tuple[Gradient | None, ...]:
+        return product(dy, weight.T), pending_product(x.T, dy), _sum_of_rows(dy) if bias is not None else None
 
     return y, backward
 
@@ -65,10 +62,10 @@ def linear_relu_with_pending_gradient(x: Array, weight: Array, bias: Array) -> t
     y = product(x, weight)
     _add_bias_relu(y, bias, *y.shape)
 
-    def backward(dy: Array) -> tuple[Array | PendingGradient, ...]:
+    def backward(dy: Array) -> tuple[Gradient, ...]:
         dz, dbias = np.empty_like(y), np.zeros_like(bias)
         _relu_backward(np.ascontiguousarray(dy, np.float32), y, dz, dbias, *y.shape)
-        return product(dz, weight.T), PendingMatmul(x.T, dz), dbias
+        return product(dz, weight.T), pending_product(x.T, dz), dbias
 
     return y, backward
 

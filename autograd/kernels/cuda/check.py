@@ -23,6 +23,7 @@ from autograd.kernels.cuda.cases import CASES, FULL, Case, CaseSizes, Draw
 from autograd.ops.linear import linear, linear_relu
 from autograd.optim import adam_update
 from autograd.precision import rounded, upcast
+from autograd.side_work import wait_for_side_work
 from autograd.tensor import gradient_array
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}  # of the Euclidean norm
@@ -121,9 +122,8 @@ def _linear_maps(run: Callable[..., Any], x: Array, weights: Array, biases: Arra
     def stacked(dys: Array) -> list[Any]:
         gradients, dweights = backward([dys[i] for i in order]), xp.empty(weights.shape, np.float32)
         for i, dweight in zip(order, gradients[1::2], strict=True):
-            dweight.write_to(dweights[i])
-        for dweight in gradients[1::2]:
-            dweight.finish()
+            dweight.into(dweights[i], False)
+        wait_for_side_work()
         return [gradients[0], dweights, xp.stack([gradients[2 + 2 * order.index(i)] for i in range(3)])]
 
     return xp.stack([ys[order.index(i)] for i in range(3)]), stacked

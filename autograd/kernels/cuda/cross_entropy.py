@@ -7,7 +7,7 @@ import numpy as np
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import STORAGE, launch
 from autograd.kernels.cuda.linear import affine, sum_of_rows
-from autograd.kernels.cuda.products import PendingProduct, is_matrix, multiplied
+from autograd.kernels.cuda.products import is_matrix, multiplied, weight_gradients
 from autograd.ops.cross_entropy import (
     SmoothedClasses,
     check_projection,
@@ -68,8 +68,8 @@ def linear_cross_entropy_in_place(
         )
 
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
-        dx, dweight = _scaled(multiplied(logits, weight), dy), PendingProduct(logits.T, _scaled(x, dy))
-        return dx, dweight, sum_of_rows(logits) * dy if bias is not None else None, None
+        dx, dweights = _scaled(multiplied(logits, weight), dy), weight_gradients(logits.T, _scaled(x, dy))
+        return dx, *dweights, sum_of_rows(logits) * dy if bias is not None else None, None
 
     return sum_of_rows(losses[:, None]).reshape(()), backward
 

@@ -35,7 +35,7 @@ def embedding_with_ordered_gradient(table: Array, ids: Array, *, order: Array | 
 
     Saves: what the reference saves.
     """
-    return table[ids], lambda dy: (as_gradient_of(table, RowsToAdd(table, ids.reshape(-1), order, dy)), None)
+    return table[ids], lambda dy: (as_gradient_of(table, rows_to_add(table, ids.reshape(-1), order, dy)), None)
 
 
 def _are_supported(table: Array, ids: Array, encodings: Array, positions: Array, **static: object) -> bool:
@@ -89,60 +89,54 @@ def embedding_with_positions_in_one_pass(
         )
 
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
-        dtable = RowsToAdd(table, ids, order, dy, kept, scale * scale_of_kept)
-        dencodings = RowsToAdd(encodings, positions, order_of_positions, dy, kept, scale_of_kept)
+        dtable = rows_to_add(table, ids, order, dy, kept, scale * scale_of_kept)
+        dencodings = rows_to_add(encodings, positions, order_of_positions, dy, kept, scale_of_kept)
         return as_gradient_of(table, dtable), None, as_gradient_of(encodings, dencodings), None
 
     return y, backward
 
 
-class RowsToAdd(PendingGradient):
-    """A pending float32 gradient of a table.
+def rows_to_add(
+    table: Array, ids: Array, order: Array | None, rows: Array, kept: Array | None = None, scale: float = 1.0
+) -> PendingGradient:
+    """Return the float32 gradient of a table: for each t, scale · kept · row t of ``rows`` is added to row ids[t].
 
-    It is zero, except that scale · kept · row t of ``rows`` (float32 or bfloat16) is added to row ids[t], for every t
-    of the order of the ids.  ``kept`` has a bit for every element of ``rows``; if it is None, all are kept.  Without an
-    order the ids are sorted on the device, which the host waits for.
+    The rows (float32 or bfloat16) are added in the order of the ids.  ``kept`` has a bit for every element of ``rows``;
+    if it is None, all are kept.  Without an order the ids are sorted on the device, which the host waits for.
     """
+    xp = namespace(table)
+    ids, rows = (
+        xp.ascontiguousarray(ids),
+        xp.ascontiguousarray(rows if str(rows.dtype) in STORAGE else rows.astype(np.float32)),
+    )
 
-    def __init__(
-        self, table: Array, ids: Array, order: Array | None, rows: Array, kept: Array | None = None, scale: float = 1.0
-    ) -> None:
-        xp = namespace(table)
-        self.shape, self.like, self.kept, self.scale = table.shape, xp.empty(0, np.float32), kept, scale
-        self.ids, self.order = xp.ascontiguousarray(ids), order
-        self.rows = xp.ascontiguousarray(rows if str(rows.dtype) in STORAGE else rows.astype(np.float32))
+    def into(out: Array, add: bool) -> None:
+        if not add:
+            out[...] = 0
+        _add_rows(out, ids, xp.argsort(ids) if order is None else order, rows, kept, scale)
 
-    def add_to(self, out: Array) -> None:
-        """Implement ``PendingGradient``."""
-        xp, n, width = namespace(out), len(self.ids), self.shape[1]
-        order = xp.asarray(xp.argsort(self.ids) if self.order is None else self.order, dtype=np.int32)
-        sums = xp.empty((-(-n // PIECE), 2, width), np.float32)
-        if n:
-            launch(
-                SOURCE,
-                kernel_name("add_rows", self.rows.dtype),
-                -(-n // WARPS),
-                THREADS,
-                self.rows,
-                self.kept,
-                self.ids,
-                order,
-                out,
-                sums,
-                np.int32(n),
-                np.int32(width),
-                np.float32(self.scale),
-            )
-        if n > PIECE:
-            launch(
-                SOURCE,
-                SUMS,
-                -(-n // (WARPS * PIECE)),
-                THREADS,
-                sums,
-                self.ids,
-                order,
-                out,
-                np.int32(n),
-                np.int32(width),
-            )
+    return PendingGradient(table.shape, xp.empty(0, np.float32), into)
+
+
+def _add_rows(out: Array, ids: Array, order: Array, rows: Array, kept: Array | None, scale: float) -> None:
+    xp, n, width = namespace(out), len(ids), out.shape[1]
+    order, sums = xp.asarray(order, dtype=np.int32), xp.empty((-(-n // PIECE), 2, width), np.float32)
+    if n:
+        launch(
+            SOURCE,
+            kernel_name("add_rows", rows.dtype),
+            -(-n // WARPS),
+            THREADS,
+            rows,
+            kept,
+            ids,
+            order,
+            out,
+            sums,
+            np.int32(n),
+            np.int32(width),
+            np.float32(scale),
+        )
+    if n > PIECE:
+        n_blocks = -(-n // (WARPS * PIECE))
+        launch(SOURCE, SUMS, n_blocks, THREADS, sums, ids, order, out, np.int32(n), np.int32(width))

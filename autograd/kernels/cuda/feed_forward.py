@@ -7,7 +7,7 @@ import numpy as np
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.epilogues import fused
 from autograd.kernels.cuda.linear import affine, relu_backward, sum_of_rows
-from autograd.kernels.cuda.products import PendingProduct, is_matrix, mask_shape, multiplied
+from autograd.kernels.cuda.products import is_matrix, mask_shape, multiplied, pending_sum, weight_gradients
 from autograd.op import BackwardOfSeveral
 from autograd.ops.feed_forward import joint_feed_forward
 from autograd.ops.linear import check_linear
@@ -44,8 +44,9 @@ def feed_forward_with_epilogues(
     def backward(dys: list[Array | None]) -> list[Gradient | None]:
         dy = xp.ascontiguousarray(dys[0], dtype=x.dtype)
         dz, dbias1 = _relu_backward(dy, weight2, hidden, mask)
-        first_gradients = PendingProduct(dz, weight1.T), PendingProduct(x.T, dz), dbias1
-        return [*first_gradients, PendingProduct(hidden.T, dy), sum_of_rows(dy) if bias2 is not None else None]
+        first_gradients = pending_sum((dz, weight1.T)), *weight_gradients(x.T, dz), dbias1
+        dbias2 = sum_of_rows(dy) if bias2 is not None else None
+        return [*first_gradients, *weight_gradients(hidden.T, dy), dbias2]
 
     return [affine(hidden, weight2, bias2, "bias")], backward
 

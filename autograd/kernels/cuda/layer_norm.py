@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,11 @@ from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import STORAGE, launch
 from autograd.kernels.cuda.dropout import numbers_of
 from autograd.kernels.cuda.linear import sum_of_rows
-from autograd.new_array import NewArray
 from autograd.ops.add_norm import add_norm
 from autograd.ops.dropout import threshold_and_scale
 from autograd.ops.layer_norm import layer_norm
 from autograd.random import StreamId
-from autograd.tensor import Backward, Gradient
+from autograd.tensor import Backward, Gradient, PendingGradient, put
 
 SOURCE = "layer_norm.cu"
 OPERATIONS, DIRECTIONS = ("layer_norm", "add_norm"), ("forward", "backward")
@@ -85,7 +85,7 @@ def add_norm_in_registers(
 
     def backward(dy: Array) -> tuple[Gradient, ...]:
         dx, *others = norm_backward(dy)
-        return NewArray(dx), *others
+        return PendingGradient(dx.shape, dx, functools.partial(put, dx), is_new=True), *others
 
     return normalised, backward
 
@@ -103,7 +103,7 @@ def _normalised(
     eps: float,
     mask_arguments: tuple[Any, ...] = (),
     drawing: tuple[Any, ...] = (),
-) -> tuple[Array, Backward]:
+) -> tuple[Array, Callable[[Array], tuple[Array, ...]]]:
     """Run an operation; ``mask_arguments`` go to both kernels, and ``drawing`` only to the forward kernel."""
     xp, dtype, shape = namespace(gain), terms[0].dtype, terms[0].shape
     width = shape[-1]

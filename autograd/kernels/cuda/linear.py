@@ -8,7 +8,7 @@ from autograd.array import Array, namespace
 from autograd.kernels.cuda.cublaslt import Epilogue
 from autograd.kernels.cuda.driver import STORAGE, launch
 from autograd.kernels.cuda.epilogues import fused
-from autograd.kernels.cuda.products import PendingProduct, is_matrix, multiplied
+from autograd.kernels.cuda.products import is_matrix, multiplied, pending_sum, weight_gradients
 from autograd.ops.linear import check_linear, check_linear_transposed, linear, linear_relu, linear_transposed
 from autograd.tensor import Backward, Gradient
 
@@ -40,7 +40,7 @@ def linear_with_epilogue(x: Array, weight: Array, bias: Array | None) -> tuple[A
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
         dy = namespace(x).ascontiguousarray(dy, dtype=x.dtype)
         dbias = sum_of_rows(dy) if bias is not None else None
-        return PendingProduct(dy, weight.T), PendingProduct(x.T, dy), dbias
+        return pending_sum((dy, weight.T)), *weight_gradients(x.T, dy), dbias
 
     return y, backward
 
@@ -56,7 +56,7 @@ def linear_relu_with_epilogue(x: Array, weight: Array, bias: Array) -> tuple[Arr
 
     def backward(dy: Array) -> tuple[Gradient, ...]:
         dz, dbias = relu_backward(namespace(x).ascontiguousarray(dy, dtype=x.dtype), y)
-        return PendingProduct(dz, weight.T), PendingProduct(x.T, dz), dbias
+        return pending_sum((dz, weight.T)), *weight_gradients(x.T, dz), dbias
 
     return y, backward
 
@@ -71,7 +71,7 @@ def linear_transposed_by_flags(x: Array, weight: Array) -> tuple[Array, Backward
 
     def backward(dy: Array) -> tuple[Gradient, ...]:
         dy = namespace(x).ascontiguousarray(dy, dtype=x.dtype)
-        return PendingProduct(dy, weight), PendingProduct(dy.T, x)
+        return pending_sum((dy, weight)), *weight_gradients(dy.T, x)
 
     return multiplied(x, weight.T), backward
 
@@ -88,8 +88,7 @@ def affine(x: Array, weight: Array, bias: Array | None, epilogue: Epilogue) -> A
 def _affine_by_steps(x: Array, weight: Array, bias: Array, epilogue: Epilogue) -> Array:
     """Compute ``affine`` without an epilogue, in float32, and round once as an epilogue does."""
     xp = namespace(x)
-    y = xp.empty((len(x), weight.shape[1]), np.float32)
-    PendingProduct(x, weight).write_to(y)
+    y = multiplied(x, weight, dtype=np.float32)
     y += bias.astype(np.float32)
     if epilogue == "relu_bias":
         xp.maximum(y, xp.zeros_like(y[:1]), out=y)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.epilogues import fused
 from autograd.kernels.cuda.linear import affine, is_supported, sum_of_rows
-from autograd.kernels.cuda.products import PendingProducts, PendingSum, address, distance, product, stack_of
+from autograd.kernels.cuda.products import address, distance, pending_sum, product, stack_of, weight_gradients
 from autograd.op import BackwardOfSeveral
 from autograd.ops.linear import check_linear
 from autograd.ops.linear_maps import joint_linear_maps
@@ -43,10 +43,10 @@ def linear_maps_as_a_stack(x: Array, *maps: Array) -> tuple[list[Array], Backwar
     def backward(dys: list[Array | None]) -> list[Gradient | None]:
         dys = [None if dy is None else xp.ascontiguousarray(dy, dtype=x.dtype) for dy in dys]
         factors = [(dy, weight.T) for dy, weight in zip(dys, weights, strict=True) if dy is not None]
-        weight_products = PendingProducts(x.T)
-        gradients: list[Gradient | None] = [PendingSum(factors[::-1])]
+        dweights = iter(weight_gradients(x.T, *(dy for dy in dys if dy is not None)))
+        gradients: list[Gradient | None] = [pending_sum(*factors[::-1])]
         for dy, bias in zip(dys, biases, strict=True):
-            gradients.append(None if dy is None else weight_products.by(dy))
+            gradients.append(None if dy is None else next(dweights))
             gradients.append(None if dy is None or bias is None else sum_of_rows(dy))
         return gradients
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from autograd.kernels.cuda.cublaslt import (
     mask_stride,
 )
 from autograd.op import ShapeError
+from autograd.side_work import waits
 from autograd.tensor import PendingGradient
 
 
@@ -81,116 +83,91 @@ def product(
     prepared.run(operands, prepared.algorithm, workspace, stream.ptr)
 
 
-def multiplied(left: Array, right: Array, **epilogue: Any) -> Array:
-    """Return left · right in a new array; its dtype is that of the factors."""
-    out = namespace(left).empty((left.shape[0], right.shape[1]), left.dtype)
-    product(left, right, out, **epilogue)
+def multiplied(left: Array, right: Array, *, dtype: Any = None) -> Array:
+    """Return left · right in a new array of this dtype, by default of that of the factors."""
+    out = namespace(left).empty((left.shape[0], right.shape[1]), left.dtype if dtype is None else dtype)
+    product(left, right, out)
     return out
 
 
-class PendingProduct(PendingGradient):
-    """A product that is written or added to its destination, in float32 even if its factors are bfloat16."""
+def pending_sum(*factors: tuple[Array, Array]) -> PendingGradient:
+    """Return Σᵢ leftᵢ · rightᵢ, added to its destination one product after the other."""
+    left, right = factors[0]
 
-    def __init__(self, left: Array, right: Array) -> None:
-        self.shape, self.like = (left.shape[0], right.shape[1]), left
-        self.left, self.right = left, right
+    def into(out: Array, add: bool) -> None:
+        for i, (left, right) in enumerate(factors):
+            product(left, right, out, add=add or i > 0)
 
-    def write_to(self, out: Array) -> None:
-        """Implement ``PendingGradient``."""
-        product(self.left, self.right, out)
-
-    def write_beside(self, out: Array) -> None:
-        """Implement ``PendingGradient`` on the second stream."""
-        side_stream.run(functools.partial(product, self.left, self.right, out))
-
-    def add_to(self, out: Array) -> None:
-        """Implement ``PendingGradient``."""
-        product(self.left, self.right, out, add=True)
+    return PendingGradient((left.shape[0], right.shape[1]), left, into)
 
 
-class PendingSum(PendingGradient):
-    """Σᵢ leftᵢ · rightᵢ, added to its destination one product after the other."""
+def weight_gradients(left: Array, *rights: Array) -> list[PendingGradient]:
+    """Return the gradients left · rightᵢ of weights, which are computed on the second stream.
 
-    def __init__(self, factors: Sequence[tuple[Array, Array]]) -> None:
-        left, right = factors[0]
-        self.shape, self.like = (left.shape[0], right.shape[1]), left
-        self.factors = factors
-
-    def write_to(self, out: Array) -> None:
-        """Implement ``PendingGradient``."""
-        for i, (left, right) in enumerate(self.factors):
-            product(left, right, out, add=i > 0)
-
-    def add_to(self, out: Array) -> None:
-        """Implement ``PendingGradient``."""
-        for left, right in self.factors:
-            product(left, right, out, add=True)
+    They are computed when all of them have a destination, by one call if the factors and the destinations form stacks.
+    In float32 they are not rounded to the dtype of the factors.
+    """
+    return [
+        PendingGradient(
+            (left.shape[0], right.shape[1]),
+            left,
+            functools.partial(_queue.put, len(rights), left, right),
+            is_deferred=True,
+        )
+        for right in rights
+    ]
 
 
-class _Placed(NamedTuple):
-    """The right factor of a pending product and its destination."""
+class _Task(NamedTuple):
+    """The factors of a product, and its destination."""
 
+    left: Array
     right: Array
     out: Array
     add: bool
-    beside: bool
 
 
-class PendingProducts:
-    """Products left · rightᵢ, computed by one call if the factors and the destinations form stacks."""
+class _Queue(threading.local):
+    """Products with the same left factor that wait until all of them have a destination."""
 
-    def __init__(self, left: Array) -> None:
-        self.left = left
-        self._placed: list[_Placed] = []
+    def __init__(self) -> None:
+        self._tasks: list[_Task] = []
 
-    def by(self, right: Array) -> PendingGradient:
-        """Return the pending product left · right."""
-        return _OneOfProducts(self, right)
+    def put(self, n: int, left: Array, right: Array, out: Array, add: bool) -> None:
+        """Add a product; start the n products of this left factor when all are there."""
+        if self._tasks and self._tasks[0].left is not left:
+            self._start()  # the others have no destination, because their weights are constants
+        self._tasks.append(_Task(left, right, out, add))
+        if len(self._tasks) == n:
+            self._start()
 
-    def place(self, right: Array, out: Array, *, add: bool = False, beside: bool = False) -> None:
-        """Record ``out`` as the destination of left · right; with ``beside`` as ``write_beside`` does."""
-        self._placed.append(_Placed(right, out, add, beside))
+    def _start(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        if tasks:
+            side_stream.run(functools.partial(_compute, tasks))
 
-    def finish(self) -> None:
-        """Compute all recorded products that are not computed yet.
-
-        They are computed on the second stream only if all may be: two of them may have one destination.
-        """
-        placed, self._placed = sorted(self._placed, key=lambda one: address(one.out)), []
-        if placed and all(one.beside for one in placed):
-            side_stream.run(functools.partial(self._compute, placed))
-        else:
-            self._compute(placed)
-
-    def _compute(self, placed: list[_Placed]) -> None:
-        rights, outs = stack_of([one.right for one in placed]), stack_of([one.out for one in placed])
-        if rights is None or outs is None or len({one.add for one in placed}) > 1:
-            for right, out, add, _ in placed:
-                product(self.left, right, out, add=add)
-        else:
-            product(self.left, rights, outs, add=placed[0].add)
+    def wait(self) -> None:
+        """Start what was not started, and let the main stream wait for the second one."""
+        try:
+            self._start()
+        finally:
+            side_stream.wait()
 
 
-class _OneOfProducts(PendingGradient):
-    def __init__(self, products: PendingProducts, right: Array) -> None:
-        self.shape, self.like = (products.left.shape[0], right.shape[1]), right
-        self._products, self._right = products, right
+_queue = _Queue()
+waits.append(_queue.wait)
 
-    def write_to(self, out: Array) -> None:
-        """Record the destination; ``finish`` computes the product."""
-        self._products.place(self._right, out)
 
-    def write_beside(self, out: Array) -> None:
-        """Record the destination; ``finish`` computes the product, on the second stream."""
-        self._products.place(self._right, out, beside=True)
-
-    def add_to(self, out: Array) -> None:
-        """Record the destination; ``finish`` computes the product."""
-        self._products.place(self._right, out, add=True)
-
-    def finish(self) -> None:
-        """Implement ``PendingGradient``."""
-        self._products.finish()
+def _compute(tasks: Sequence[_Task]) -> None:
+    if len(tasks) > 1:
+        left, add = tasks[0].left, tasks[0].add
+        tasks = sorted(tasks, key=lambda task: address(task.out))
+        rights, outs = stack_of([task.right for task in tasks]), stack_of([task.out for task in tasks])
+        if rights is not None and outs is not None and all(task.add == add for task in tasks):
+            product(left, rights, outs, add=add)
+            return
+    for task in tasks:
+        product(task.left, task.right, task.out, add=task.add)
 
 
 def address(x: Array) -> int:

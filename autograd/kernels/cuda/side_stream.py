@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from autograd.array import namespace_of_device
-from autograd.side_work import waits
 
 MOST_HELD = 4  # products whose arrays are held: more would keep more memory, fewer would stop the main stream earlier
 
@@ -59,5 +58,4 @@ class _SideStream(threading.local):
 
 
 thread_stream = _SideStream()
-run = thread_stream.run
-waits.append(thread_stream.wait)
+run, wait = thread_stream.run, thread_stream.wait

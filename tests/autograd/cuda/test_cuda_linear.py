@@ -64,9 +64,9 @@ def test_linear_maps(name: str, bias: bool, n_rows: int, dtype: str) -> None:
     assert gradient_array(dx).dtype == dtype
     assert isinstance(dweight, PendingGradient)
     gradient = np.full(of_weight.shape, np.nan, np.float32)
-    dweight.write_to(gradient)
+    dweight.into(gradient, False)
     near(gradient, of_weight, TOLERANCE["float32"] if name != "linear_relu" else TOLERANCE[dtype])
-    dweight.add_to(gradient)
+    dweight.into(gradient, True)
     near(gradient, 2 * of_weight, TOLERANCE["float32"] if name != "linear_relu" else TOLERANCE[dtype])
     for got, right in zip(dbias, of_bias, strict=True):
         assert (got is None) == (right is None)
@@ -87,9 +87,9 @@ def test_no_rows(name: str, bias: bool) -> None:
     dx, dweight, *dbias = backward(dy)
     assert dx.shape == (0, 33)
     gradient = np.ones(dweight.shape, np.float32)
-    dweight.add_to(gradient)
+    dweight.into(gradient, True)
     assert (gradient == 1).all()
-    dweight.write_to(gradient)
+    dweight.into(gradient, False)
     assert not gradient.any()
     assert all(of_bias is None or not of_bias.any() for of_bias in dbias)
 
@@ -147,7 +147,7 @@ def test_cross_entropy_behind_a_projection_of_sixteen_bits(bias: bool) -> None:
     dx, dweight, dbias, of_targets = backward(np.float32(2))
     assert of_targets is None
     gradient = np.zeros((40, 16), np.float32)
-    dweight.write_to(gradient)
+    dweight.into(gradient, False)
     for got, right in zip((dx.astype(float), gradient, dbias), exact[1](2.0)[:3], strict=True):
         assert (got is None) == (right is None)
         if got is not None:

@@ -20,6 +20,7 @@ from autograd.op import ShapeError
 from autograd.ops.linear_maps import joint_linear_maps
 from autograd.parameters import glorot_uniform, scaled_normal
 from autograd.precision import dtype_named
+from autograd.side_work import wait_for_side_work
 from autograd.tensor import PendingGradient, gradient_array
 
 WIDTH, OUT, N = 33, 40, 3
@@ -70,12 +71,12 @@ def gradients_of(maps: Maps, x: Any, dys: list[Any]) -> tuple[list[Any], Any, li
     maps.values.gradients[...] = np.nan
     for gradient, view in zip(of_maps[::2], views, strict=True):
         assert isinstance(gradient, PendingGradient)
-        gradient.write_to(view)
-    of_maps[0].finish()
+        gradient.into(view, False)
+    wait_for_side_work()
     once = [to_host(view) for view in views]
     for gradient, view in zip(of_maps[::2], views, strict=True):
-        gradient.add_to(view)
-    of_maps[0].finish()
+        gradient.into(view, True)
+    wait_for_side_work()
     for before, view in zip(once, views, strict=True):
         near(to_host(view).astype(float), 2 * before.astype(float), 2e-6)
     assert np.isnan(to_host(maps.before.view_of(maps.values.gradients))).all()

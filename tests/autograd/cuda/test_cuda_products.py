@@ -11,8 +11,9 @@ from placed import TOLERANCE, TYPES, Placed, draw, nothing
 
 from autograd import to_device, to_host
 from autograd.array import namespace
-from autograd.kernels.cuda.products import PendingProduct, mask_shape, multiplied, product
+from autograd.kernels.cuda.products import mask_shape, multiplied, product, weight_gradients
 from autograd.op import ShapeError
+from autograd.side_work import wait_for_side_work
 
 pytestmark = pytest.mark.usefixtures("device_products")
 
@@ -92,11 +93,13 @@ def test_products_of_nothing() -> None:
 def test_a_pending_product_of_sixteen_bits_is_added_up_in_float32() -> None:
     pytest.importorskip("ml_dtypes")
     x = to_device(np.full((1000, 1), 1.0078125).astype(np.dtype("bfloat16")), "cuda")
-    pending = PendingProduct(x.T, x)
+    (pending,) = weight_gradients(x.T, x)
     out = to_device(np.full((1, 1), np.nan, np.float32), "cuda")
-    pending.write_to(out)
+    pending.into(out, False)
+    wait_for_side_work()
     assert float(out[0, 0]) == pytest.approx(1000 * 1.0078125**2, rel=1e-6)
-    pending.add_to(out)
+    pending.into(out, True)
+    wait_for_side_work()
     assert float(out[0, 0]) == pytest.approx(2000 * 1.0078125**2, rel=1e-6)
 
 

@@ -141,10 +141,10 @@ def test_the_gradient_of_an_embedding(n: int, width: int, n_words: int, has_orde
     gradient, of_ids = backward(dy)
     assert of_ids is None
     written, right = np.full((n_words, width), np.nan, np.float32), expected_backward(dy.astype(float))[0]
-    gradient.write_to(written)
+    gradient.into(written, False)
     near(written, right, 1e-6)
     assert ((written == 0) == (right == 0)).all()
-    gradient.add_to(written)
+    gradient.into(written, True)
     near(written, 2 * right, 1e-6)
 
 
@@ -173,7 +173,7 @@ def test_a_row_that_the_order_leaves_out_is_not_read() -> None:
 def test_the_gradient_of_an_embedding_of_nothing() -> None:
     table, ids = np.ones((3, 2), np.float32), np.empty(0, np.int64)
     gradient, _ = embedding.embedding_with_ordered_gradient(table, ids)[1](np.empty((0, 2), np.float32))
-    gradient.write_to(table)
+    gradient.into(table, False)
     assert not table.any()
 
 

@@ -18,7 +18,7 @@ from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, ops, t
 from autograd.array import capture_graph
 from autograd.kernels.cuda import side_stream
 from autograd.kernels.cuda.cublaslt import ProductError
-from autograd.kernels.cuda.products import PendingProduct, PendingProducts
+from autograd.kernels.cuda.products import weight_gradients
 from autograd.op import Operation
 from autograd.parameters import glorot_uniform
 from autograd.side_work import wait_for_side_work
@@ -60,8 +60,13 @@ def choose_algorithms() -> None:
     """Run two products of ``matrices`` once, which measures times, and so waits."""
     xs, dys, out = matrices(2)
     for i in range(2):
-        PendingProduct(xs[i].T, dys[i]).write_beside(out[i])
+        start(xs[i].T, dys[i], out[i])
     wait_for_side_work()
+
+
+def start(left: Any, right: Any, out: Any) -> None:
+    (gradient,) = weight_gradients(left, right)
+    gradient.into(out, False)
 
 
 def reuse(like: Any, n: int) -> list[Any]:
@@ -109,7 +114,7 @@ def test_factors_are_held_until_the_first_stream_has_waited(products: Recorder) 
     choose_algorithms()
     xs, dys, out = matrices(2)
     for i in range(2):
-        PendingProduct(xs[i].T, dys[i]).write_beside(out[i])
+        start(xs[i].T, dys[i], out[i])
     like, n = xs[0], 4
     del xs, dys
     gc.collect()
@@ -124,12 +129,9 @@ def test_factors_are_held_until_the_first_stream_has_waited(products: Recorder) 
 def test_a_few_factors_are_held_and_no_more(products: Recorder) -> None:
     n = side_stream.MOST_HELD + 2
     xs, dys, out = matrices(n)
-    of_products = []
-    while xs:
-        pending = PendingProduct(xs.pop(0).T, dys.pop(0))
-        of_products.append(weakref.ref(pending.right))
-        pending.write_beside(out[len(of_products) - 1])
-        del pending
+    of_products = list(map(weakref.ref, dys))
+    for i in range(n):
+        start(xs.pop(0).T, dys.pop(0), out[i])
         reused = reuse(out[0, :N_ROWS], 2)
     gc.collect()
     assert [right() is not None for right in of_products] == [False] * 2 + [True] * side_stream.MOST_HELD
@@ -154,11 +156,8 @@ def test_a_gradient_is_added_after_the_one_that_was_written_beside(products: Rec
 
 def test_products_of_one_operation_with_one_destination_stay_in_order(products: Recorder) -> None:
     (x, _), dys, out = matrices(2)
-    together = PendingProducts(x.T)
-    of_weights = [together.by(dy) for dy in dys]
-    of_weights[0].write_beside(out[0])
-    of_weights[1].add_to(out[0])
-    of_weights[0].finish()
+    for gradient, add in zip(weight_gradients(x.T, *dys), (False, True), strict=True):
+        gradient.into(out[0], add)
     wait_for_side_work()
     near(to_host(out[0]), draw(1, N_ROWS, WIDTH).T @ (draw(2, N_ROWS, WIDTH) + draw(12, N_ROWS, WIDTH)), NEAR)
 
@@ -168,14 +167,12 @@ def test_a_stack_of_products_runs_beside(products: Recorder) -> None:
     dys = to_device(draw(5, 2, N_ROWS, WIDTH), "cuda")
     for _ in range(2):
         products.calls.clear()
-        together = PendingProducts(x.T)
-        of_weights = [together.by(dys[i]) for i in range(2)]
+        of_weights = weight_gradients(x.T, *dys)
         for i in range(2):
-            of_weights[i].write_beside(out[i])
-        of_weights[0].finish()
+            of_weights[i].into(out[i], False)
     (stream,) = streams_of(products)
     assert stream != fake_streams.get_current_stream().ptr
-    del together, of_weights, dys
+    del of_weights, dys
     reused = reuse(out, 1)
     wait_for_side_work()
     near(to_host(out), draw(1, N_ROWS, WIDTH).T @ draw(5, 2, N_ROWS, WIDTH), NEAR)
@@ -207,7 +204,7 @@ def test_a_product_that_fails_beside_does_not_leave_a_capture_open(products: Rec
 
     def work() -> None:
         try:
-            PendingProduct(x.T, x).write_beside(out)
+            start(x.T, x, out)
         finally:
             wait_for_side_work()
 
