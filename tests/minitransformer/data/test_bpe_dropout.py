@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
-import sentencepiece
+from small_sentences import sentencepiece_model
 
 from minitransformer.data.bpe_dropout import BpeDropout, segment
 from minitransformer.data.store import Pairs, TokenStore, write_store
@@ -50,6 +49,7 @@ def test_every_epoch_has_other_segmentations_of_the_same_text(store: TokenStore,
     n_same = sum(a == b for a, b in zip(first, second, strict=True))
     assert n_same < len(store) / 2
     assert len(dropout) == len(store)
+    assert dropout.of_epoch(0) is dropout.of_epoch(0)
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -69,22 +69,15 @@ def test_an_epoch_is_a_pure_function_of_seed_and_epoch(store: TokenStore, tokeni
     assert ids_of(third.of_epoch(5), len(store)) != later
 
 
-def test_an_epoch_is_segmented_once(store: TokenStore, tokenizer: Tokenizer) -> None:
-    dropout = BpeDropout(store, tokenizer, 0.2, seed=1)
-    assert dropout.of_epoch(0) is dropout.of_epoch(0)
-
-
-def test_lengths_are_those_of_the_segmentations(store: TokenStore, tokenizer: Tokenizer) -> None:
-    pairs = BpeDropout(store, tokenizer, 0.2, seed=1).of_epoch(0)
-    found = [[len(source), len(target)] for source, target in ids_of(pairs, len(store))]
-    assert pairs.lengths.tolist() == found
-    assert pairs.lengths.sum() > store.lengths.sum()
-
-
-def test_no_sentence_becomes_longer_than_the_longest(store: TokenStore, tokenizer: Tokenizer) -> None:
-    pairs = BpeDropout(store, tokenizer, 0.9, seed=1).of_epoch(0)
-    longest = store.lengths.max(axis=0)
-    assert (pairs.lengths.max(axis=0) <= longest).all()
+def test_lengths_are_those_of_the_segmentations_and_at_most_the_longest(
+    store: TokenStore, tokenizer: Tokenizer
+) -> None:
+    for rate in (0.2, 0.9):
+        pairs = BpeDropout(store, tokenizer, rate, seed=1).of_epoch(0)
+        assert pairs.lengths.tolist() == [list(map(len, pair)) for pair in ids_of(pairs, len(store))]
+        assert pairs.lengths.sum() > store.lengths.sum()
+        longest = store.lengths.max(axis=0)
+        assert (pairs.lengths.max(axis=0) <= longest).all()
     assert len("▁" + LINES[0][0].replace(" ", "▁")) > longest[0]  # in characters, so the limit has been at work
 
 
@@ -97,21 +90,11 @@ def test_a_word_with_unknown_characters_stays_as_it_is(tmp_path: Path, tokenizer
 
 
 def test_bytes_of_a_character_stay_as_they_are(tmp_path: Path) -> None:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([side for line in LINES for side in line]),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=300,
-        hard_vocab_limit=False,
-        byte_fallback=True,
-        unk_id=0,
-        bos_id=1,
-        eos_id=2,
-        pad_id=-1,
-        minloglevel=2,
+    tokenizer = Tokenizer(
+        sentencepiece_model(
+            [side for line in LINES for side in line], model_type="bpe", vocab_size=300, byte_fallback=True
+        )
     )
-    tokenizer = Tokenizer(model.getvalue())
     store = store_of(tmp_path, tokenizer, [("lowest Ω newest", "slowest")] * 50 + LINES)
     omega = tokenizer.source.encode("Ω")[-2:]
     assert all(map(tokenizer.source.is_byte, omega))

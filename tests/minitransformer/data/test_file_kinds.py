@@ -9,6 +9,7 @@ import lzma
 import os
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -100,18 +101,25 @@ def written(path: Path, content: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["text.en", "text"])
 @pytest.mark.parametrize("kind", MARKED)
-def test_a_file_under_another_name_is_refused_by_its_first_bytes(kind: str, name: str, tmp_path: Path) -> None:
+def test_a_file_under_another_name_and_standard_input_are_refused_by_their_first_bytes(
+    kind: str, tmp_path: Path
+) -> None:
     content, named, remedy = MARKED[kind]
-    for path in (
-        written(tmp_path / name, content),
-        written(tmp_path / f"{name}.gz", gzip.compress(content)),
-        written(tmp_path / f"{name}.xz", lzma.compress(content)),
-    ):
+    read: dict[str, Callable[[], object]] = {
+        str(path): partial(lambda path: list(read_lines(path)), path)
+        for name in ("text.en", "text")
+        for path in (
+            written(tmp_path / name, content),
+            written(tmp_path / f"{name}.gz", gzip.compress(content)),
+            written(tmp_path / f"{name}.xz", lzma.compress(content)),
+        )
+    }
+    read["standard input"] = lambda: list(groups_of_standard_input(io.BytesIO(content), 1))  # a mark may have lines
+    for name, reader in read.items():
         with pytest.raises(CorpusError) as caught:
-            list(read_lines(path))
-        assert str(caught.value).startswith(f"{path}: is {named}")
+            reader()
+        assert str(caught.value).startswith(f"{name}: is {named}")
         assert remedy in str(caught.value)
         assert "\n" not in str(caught.value)
 
@@ -135,15 +143,6 @@ def test_every_reader_of_text_refuses_both(reader: str, tmp_path: Path) -> None:
 def test_sentences_of_a_certificate_are_no_other_file(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="a.en: is UTF-16, not plain UTF-8 text; .*; give source sentences"):
         read_sentences(written(tmp_path / "a.en", LINES.encode("utf-16")))
-
-
-@pytest.mark.parametrize("kind", MARKED)
-def test_standard_input_is_refused_by_its_first_bytes(kind: str) -> None:
-    content, named, remedy = MARKED[kind]
-    with pytest.raises(CorpusError) as caught:
-        list(groups_of_standard_input(io.BytesIO(content), 1))  # one line at a time: the mark may have several
-    assert str(caught.value).startswith(f"standard input: is {named}")
-    assert remedy in str(caught.value)
 
 
 def test_a_pipe_without_an_ending_is_read(tmp_path: Path) -> None:

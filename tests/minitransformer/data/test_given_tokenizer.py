@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sentencepiece
+from small_sentences import sentencepiece_model
 
 from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data.corpus import Pair
 from minitransformer.data.given_tokenizer import GivenTokenizer, with_pieces
 from minitransformer.data.survey import CorpusError, Survey
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.model.symbols import END, START, UNKNOWN
+from minitransformer.model.symbols import UNKNOWN
 
 OLD = [("the red house", "das rote Haus"), ("the old tree", "der alte Baum"), ("a tree", "ein Baum")] * 20
 NEW = [("the café", "das Café"), ("a house №5", "ein Haus №5")] * 10
@@ -40,22 +39,6 @@ class ListCorpus:
 
     def location(self, i: int) -> str:
         return f"pair {i}"
-
-
-def model_of(lines: list[str], **options: Any) -> bytes:
-    """Train a model of sentencepiece with options that ``Tokenizer.train`` does not set for small vocabularies."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        minloglevel=2,
-        unk_id=UNKNOWN,
-        bos_id=START,
-        eos_id=END,
-        pad_id=-1,
-        **options,
-    )
-    return model.getvalue()
 
 
 @pytest.mark.parametrize(("kind", "size"), [("bpe", 34), ("unigram", 26)])
@@ -103,14 +86,16 @@ def test_without_new_characters_nothing_is_changed() -> None:
 
 
 def test_characters_are_spelt_in_bytes_by_a_tokenizer_that_has_them(caplog: pytest.LogCaptureFixture) -> None:
-    model = model_of([line for pair in OLD for line in pair], vocab_size=300, model_type="bpe", byte_fallback=True)
+    model = sentencepiece_model(
+        [line for pair in OLD for line in pair], vocab_size=300, model_type="bpe", byte_fallback=True
+    )
     with caplog.at_level(logging.WARNING):
         given = GivenTokenizer(Tokenizer(model)).for_text(ListCorpus(NEW))
     assert (given[0].models, given[1], caplog.messages) == ((model,), None, [])
 
 
 def test_a_tokenizer_of_whole_words_is_not_extended() -> None:
-    words = model_of([line for pair in OLD for line in pair], vocab_size=10, model_type="word")
+    words = sentencepiece_model([line for pair in OLD for line in pair], vocab_size=10, model_type="word")
     with pytest.raises(CorpusError, match=r"init_extend_vocabulary: .* whole words.*; set it to false"):
         GivenTokenizer(Tokenizer(words), extends=True).for_text(ListCorpus(NEW))
 

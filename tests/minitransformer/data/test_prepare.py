@@ -88,21 +88,19 @@ def test_reasons_to_drop_a_pair(n_source: int, n_target: int, reason: str | None
     assert dropped == ({} if reason is None else {reason: Found(1, ["0"])})
 
 
-def test_dropped_pairs_are_counted_by_reason_and_the_rest_is_stored(tmp_path: Path, logged: list[str]) -> None:
-    data = prepared(config_of(tmp_path, [*GOOD, *ODD]))
-    assert data.manifest["dropped"] == {"empty": 3, "too long": 1, "too unequal": 2}
-    assert data.manifest["train_pairs"] == len(data.store("train")) == 21
-    assert "21 training pairs (dropped: 3 empty, 1 too long, 2 too unequal), 3 validation pairs" in logged[-1]
-
-
-def test_what_was_dropped_is_named_by_file_and_line(tmp_path: Path, logged: list[str]) -> None:
+def test_dropped_pairs_are_counted_by_reason_and_named_and_the_rest_is_stored(
+    tmp_path: Path, logged: list[str]
+) -> None:
     data = prepared(config_of(tmp_path, [*GOOD, *ODD, *[("", "a")] * 4]))
+    assert data.manifest["dropped"] == {"empty": 7, "too long": 1, "too unequal": 2}
     assert data.manifest["first_dropped"] == {
         "empty": ["en:21", "en:22", "en:23", "en:28", "en:29"],
         "too long": ["en:24"],
         "too unequal": ["en:25", "en:26"],
     }
+    assert data.manifest["train_pairs"] == len(data.store("train")) == 21
     assert "pairs dropped as empty: 7 (en:21, en:22, en:23, en:28, en:29 …)" in logged
+    assert "21 training pairs (dropped: 7 empty, 1 too long, 2 too unequal), 3 validation pairs" in logged[-1]
 
 
 def test_what_was_dropped_is_named_where_every_tenth_pair_is_held_out(tmp_path: Path) -> None:
@@ -191,10 +189,22 @@ def test_pairs_of_validation_files_that_are_also_trained_on_are_counted(tmp_path
     assert prepared(config).manifest["validation_in_training"] == 0
 
 
-def test_if_no_held_out_pair_is_left_validation_files_are_asked_for(tmp_path: Path) -> None:
-    pairs = [*GOOD[:5], ("", "a")]
-    with pytest.raises(CorpusError, match=r"no held-out pair is left; dropped: 1 empty \(en:6\)\..* set data\.valid"):
-        prepared(config_of(tmp_path, pairs, validation_source=(), validation_target=()))
+@pytest.mark.parametrize(("pairs", "fields", "message"), [
+    ([*GOOD[:5], ("", "a")], HELD_OUT_OF_TEXT,
+        r"no held-out pair is left; dropped: 1 empty \(en:6\)\..* set data\.valid"),
+    (GOOD, {"max_length": 1}, r"dropped: 20 too long \(en:1, .* …\)\..*data\.max_length"),
+    (GOOD, {"validation_source": ("long",), "validation_target": ("long2",)},
+        "no validation pair is left: all 1 have more than 1,024 tokens on a side"),
+])  # fmt: skip
+def test_text_of_which_nothing_is_left_is_refused_and_says_what_was_dropped(
+    tmp_path: Path, pairs: list[tuple[str, str]], fields: dict[str, Any], message: str
+) -> None:
+    for name in ("long", "long2"):
+        (tmp_path / name).write_text("a " * 1_024 + "a\n")
+    config = config_of(tmp_path, pairs, **fields)
+    with pytest.raises(CorpusError, match=message):
+        prepared(config)
+    assert without_manifest(config.directory)
 
 
 def test_a_line_of_100_000_characters_is_dropped_and_teaches_the_tokenizer_nothing(tmp_path: Path) -> None:
@@ -278,106 +288,58 @@ def test_a_held_out_line_of_100_000_characters_is_translated_but_not_in_the_loss
     assert prepared(longer).manifest["validation_pairs"] == 3
 
 
-def test_held_out_text_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
+SETTINGS = {
+    "train_source": ["en"], "train_target": ["de"], "validation_source": ["v.en"], "validation_target": ["v.de"],
+    "languages": [], "train_trees": [], "validation_trees": [], "leaf_symbols": "normalised", "held_out": 1_000,
+    "tokenizer": "bpe", "vocabulary_size": 20, "joint_vocabulary": True, "max_length": 80, "max_ratio": 3.0,
+}  # fmt: skip
+
+
+def test_prepared_data_are_the_text_and_its_ids_with_a_manifest_and_the_same_bytes_again(tmp_path: Path) -> None:
     config = config_of(tmp_path, GOOD)
-    for name in ("v.en", "v.de"):
-        (tmp_path / name).write_text("a " * 1_024 + "a\n")
-    with pytest.raises(CorpusError, match="no validation pair is left: all 1 have more than 1,024 tokens on a side"):
-        prepared(config)
-    assert without_manifest(config.directory)
-
-
-def test_raw_validation_text_is_kept_to_the_letter(tmp_path: Path) -> None:
-    data = prepared(config_of(tmp_path, GOOD))
+    data = prepared(config)
     assert data.text("validation") == [("a b", "b a"), ("", "c"), ("d", "d\u2028d")]
-    assert data.text("test") == []
-    assert data.text("no such split") == []
-
-
-def test_stored_ids_are_those_of_the_tokenizer(tmp_path: Path) -> None:
-    data = prepared(config_of(tmp_path, GOOD))
+    assert data.text("test") == data.text("no such split") == []
     source, target = data.store("train").pair(0)
     assert source.tolist() == data.tokenizer.encode_source([GOOD[0][0]])[0]
     assert target.tolist() == data.tokenizer.encode_target([GOOD[0][1]])[0]
-
-
-def test_manifest_says_what_the_data_was_made_from(tmp_path: Path) -> None:
-    prepared(config_of(tmp_path, GOOD))
     manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
     assert manifest["source_words"] == manifest["target_words"] == 20
-    assert manifest["config"] == {
-        "train_source": ["en"],
-        "train_target": ["de"],
-        "validation_source": ["v.en"],
-        "validation_target": ["v.de"],
-        "languages": [],
-        "train_trees": [],
-        "validation_trees": [],
-        "leaf_symbols": "normalised",
-        "held_out": 1_000,
-        "tokenizer": "bpe",
-        "vocabulary_size": 20,
-        "joint_vocabulary": True,
-        "max_length": 80,
-        "max_ratio": 3.0,
-    }
-
-
-def test_preparing_twice_writes_the_same_bytes(tmp_path: Path) -> None:
-    config = config_of(tmp_path, GOOD)
-    prepared(config)
+    assert manifest["config"] == SETTINGS
     before = {path.name: path.read_bytes() for path in config.directory.iterdir()}
     prepared(config)
     assert {path.name: path.read_bytes() for path in config.directory.iterdir()} == before
-
-
-def test_text_of_which_nothing_is_left_is_refused_and_says_what_was_dropped(tmp_path: Path) -> None:
-    config = config_of(tmp_path, GOOD, max_length=1)
-    with pytest.raises(CorpusError, match=r"dropped: 20 too long \(en:1, .* …\)\..*data\.max_length"):
-        prepared(config)
-    assert without_manifest(config.directory)
-
-
-def test_separate_vocabularies_may_differ_in_content(tmp_path: Path) -> None:
-    data = prepared(config_of(tmp_path, [("a b c d", "v w x y")] * 20, joint_vocabulary=False, vocabulary_size=9))
-    assert not data.tokenizer.is_joint
-    assert 0 in data.tokenizer.encode_source(["v"])[0]
 
 
 def test_preparing_again_with_separate_vocabularies_replaces_the_joint_one(tmp_path: Path) -> None:
     prepared(config_of(tmp_path, GOOD))
     data = prepared(config_of(tmp_path, [("a b c d", "v w x y")] * 20, joint_vocabulary=False, vocabulary_size=9))
     assert not data.tokenizer.is_joint
+    assert 0 in data.tokenizer.encode_source(["v"])[0]
 
 
 def test_a_directory_is_not_prepared_until_everything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(tmp_path, GOOD)
-    write_store = prepare_module.write_store
+    """Also if it was prepared before; what a killed process left half written is removed."""
+    config, write_store = config_of(tmp_path, GOOD), prepare_module.write_store
 
     def interrupted_at_validation(directory: Path, split: str, *rest: Any) -> int:
         if split == "validation":
             raise KeyboardInterrupt
         return write_store(directory, split, *rest)
 
-    monkeypatch.setattr(prepare_module, "write_store", interrupted_at_validation)
-    with pytest.raises(KeyboardInterrupt):
-        prepared(config)
-    assert (config.directory / "train-00000.source.npy").exists()
-    with pytest.raises(CheckpointError, match=r"no prepared data here \(no manifest\.json\)"):
-        PreparedData.open(config.directory)
-
-
-def test_preparing_again_and_being_interrupted_leaves_no_manifest_of_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = config_of(tmp_path, GOOD)
-    prepared(config)
-    monkeypatch.setattr(prepare_module, "write_store", refuse)
-    with pytest.raises(OSError, match="No space left"):
-        prepared(dataclasses.replace(config, vocabulary_size=19))
-    assert without_manifest(config.directory)
+    for size in (20, 19):
+        with monkeypatch.context() as patch:
+            patch.setattr(prepare_module, "write_store", interrupted_at_validation)
+            with pytest.raises(KeyboardInterrupt):
+                prepared(dataclasses.replace(config, vocabulary_size=size))
+        assert (config.directory / "train-00000.source.npy").exists()
+        with pytest.raises(CheckpointError, match=r"no prepared data here \(no manifest\.json\)"):
+            PreparedData.open(config.directory)
+        (config.directory / ".train-00000.source.npy.123.tmp").write_bytes(b"half of a shard")
+        assert len(prepared(config).store("train")) == 20
+        assert not list(config.directory.glob(".*"))
 
 
 def test_a_directory_that_cannot_be_written_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -400,50 +362,35 @@ def test_a_directory_that_holds_a_run_or_a_model_keeps_its_tokenizer(tmp_path: P
     assert sorted(path.name for path in config.directory.iterdir()) == sorted([name, "tokenizer.model"])
 
 
-def test_after_an_interruption_preparing_again_completes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepared_data_that_are_missing_or_corrupt_are_named_and_not_replaced(tmp_path: Path) -> None:
     config = config_of(tmp_path, GOOD)
-    with monkeypatch.context() as patch:
-        patch.setattr(prepare_module, "write_store", refuse)
-        with pytest.raises(OSError, match="No space left"):
-            prepared(config)
-    assert len(prepared(config).store("train")) == 20
-
-
-def test_a_missing_directory_is_named_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="nowhere: no prepared data here .*; prepare the data first"):
-        PreparedData.open(tmp_path / "nowhere")
-
-
-def test_a_manifest_that_is_not_json_is_named(tmp_path: Path) -> None:
-    config = config_of(tmp_path, GOOD)
-    prepared(config)
-    (config.directory / "manifest.json").write_text('{"train_pairs": ')
-    with pytest.raises(CheckpointError, match=r"manifest\.json: cannot be read .*corrupt"):
+    with pytest.raises(CheckpointError, match="data: no prepared data here .*; prepare the data first"):
         PreparedData.open(config.directory)
+    for name, message in (
+        ("tokenizer.model", "no usable tokenizer here"),
+        ("manifest.json", r"manifest\.json: cannot be read .*corrupt"),
+    ):
+        prepared(config)
+        (config.directory / name).write_bytes(b'{"train_pairs": ')
+        with pytest.raises(CheckpointError, match=message):
+            open_or_prepare(RunConfig(data=config))
 
 
-@pytest.mark.parametrize(("owner", "function"), [(os, "fsync"), (Path, "replace"), (Path, "write_bytes")])
+@pytest.mark.parametrize(("owner", "function", "named", "left"), [
+    (os, "fsync", "", []), (Path, "replace", "", []), (Path, "write_bytes", "", []),
+    (np, "save", r"/train-00000\.[a-z]+\.npy", ["tokenizer.checksums.json", "tokenizer.model"]),
+])  # fmt: skip
 def test_a_full_disk_leaves_no_manifest_and_names_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, function: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, function: str, named: str, left: list[str]
 ) -> None:
     config = config_of(tmp_path, GOOD)
     monkeypatch.setattr(owner, function, refuse)
-    with pytest.raises(CheckpointError, match=r"data.*: cannot be written .*No space left.*free some space"):
+    with pytest.raises(CheckpointError, match=rf"data.*{named}: cannot be written .*No space left.*free some space"):
         prepared(config)
-    assert not list(config.directory.glob("*"))
+    assert sorted(path.name for path in config.directory.glob("*")) == left
 
 
-def test_a_disk_that_fills_up_at_the_tokens_names_the_token_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = config_of(tmp_path, GOOD)
-    monkeypatch.setattr("numpy.save", refuse)
-    with pytest.raises(CheckpointError, match=r"train-00000\.[a-z]+\.npy: cannot be written .*No space left"):
-        prepared(config)
-    assert sorted(path.name for path in config.directory.iterdir()) == ["tokenizer.checksums.json", "tokenizer.model"]
-
-
-def test_prepared_data_is_opened_rather_than_made_again(
+def test_prepared_data_is_opened_rather_than_made_again_also_when_moved_and_without_its_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     config = config_of(tmp_path, GOOD)
@@ -451,6 +398,9 @@ def test_prepared_data_is_opened_rather_than_made_again(
     monkeypatch.setattr("minitransformer.training.open_run.prepare", refuse)
     logged.clear()
     assert open_or_prepare(RunConfig(data=config)).manifest["train_pairs"] == 20
+    moved = dataclasses.replace(config, directory=tmp_path / "moved", raw=tmp_path / "gone")
+    config.directory.rename(moved.directory)
+    assert open_or_prepare(RunConfig(data=moved)).manifest["train_pairs"] == 20
     assert logged == []
 
 
@@ -466,22 +416,6 @@ def test_data_of_another_configuration_is_refused_and_the_message_says_what_to_d
     )
     shutil.rmtree(config.directory)  # one of the remedies
     assert open_or_prepare(RunConfig(data=other)).manifest["target_words"] == 19
-
-
-def test_prepared_data_may_be_moved_and_its_text_removed(tmp_path: Path) -> None:
-    config = config_of(tmp_path, GOOD)
-    prepared(config)
-    moved = dataclasses.replace(config, directory=tmp_path / "moved", raw=tmp_path / "gone")
-    config.directory.rename(moved.directory)
-    assert open_or_prepare(RunConfig(data=moved)).manifest["train_pairs"] == 20
-
-
-def test_a_corrupt_tokenizer_is_not_silently_replaced(tmp_path: Path) -> None:
-    config = config_of(tmp_path, GOOD)
-    prepared(config)
-    (config.directory / "tokenizer.model").write_bytes(b"corrupt")
-    with pytest.raises(CheckpointError, match="no usable tokenizer here"):
-        open_or_prepare(RunConfig(data=config))
 
 
 def test_python_holds_no_more_of_a_text_that_is_eight_times_as_long(
@@ -503,11 +437,3 @@ def test_python_holds_no_more_of_a_text_that_is_eight_times_as_long(
 
     peak(1)  # what is made once is made
     assert min(peak(8), peak(8)) < 1.1 * peak(1)  # in one of them Python may enlarge its table of interned strings
-
-
-def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> None:
-    config = config_of(tmp_path, GOOD)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / ".train-00000.source.npy.123.tmp").write_bytes(b"half of a shard")
-    prepared(config)
-    assert not list((tmp_path / "data").glob(".*"))

@@ -56,7 +56,7 @@ def written(folder: Path, content: str | bytes, name: str = "x.tmx") -> Path:
 def memory(*units: dict[str, str]) -> str:
     """A file of units, each a text per language."""
     variants = ("".join(f'<tuv xml:lang="{k}"><seg>{t}</seg></tuv>' for k, t in unit.items()) for unit in units)
-    body = "".join(f"<tu>{of_unit}</tu>\n" for of_unit in variants)
+    body = "".join(f"<tu>{variant}</tu>\n" for variant in variants)
     return f'<tmx version="1.4">\n<header srclang="en"/><body>\n{body}</body></tmx>'
 
 
@@ -177,15 +177,11 @@ def test_a_file_in_another_encoding_than_it_declares_is_refused_by_line(tmp_path
 
 
 @pytest.mark.parametrize("n_bytes", [0, 10, 500, len(TMX.encode()) - 8])
-def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, n_bytes: int) -> None:
+def test_a_file_that_is_cut_off_or_missing_is_refused(tmp_path: Path, n_bytes: int) -> None:
     message = refused(written(tmp_path, TMX.encode()[:n_bytes]), ("en", "de"))
     assert message.startswith(f", line {TMX[:n_bytes].count(chr(10)) + 1}: cannot be read as XML: ")
     assert "the file may be cut off" in message
-
-
-def test_a_compressed_file_that_is_cut_off_or_missing_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, gzip.compress(TMX.encode())[:-20], "x.tmx.gz")
-    assert "cannot be read after line" in refused(path)
+    assert "cannot be read after line" in refused(written(tmp_path, gzip.compress(TMX.encode())[:-20], "x.tmx.gz"))
     assert "No such file" in refused(tmp_path / "absent.tmx")
 
 
@@ -239,23 +235,19 @@ def test_text_in_codes_within_codes_is_left_out(tmp_path: Path) -> None:
     assert list(read_memory(written(tmp_path, TMX.replace("Hello, ", f"Hello, {nested}")))) == PAIRS
 
 
-@pytest.mark.parametrize(("units", "message"), [
-    ([], ": no unit has text in two languages; set languages, for example en de (in training: set data.languages)"),
-    ([{"en": "a"}], ": no unit has text in two languages; set languages"),
-    ([{"en": "a"}, {"en": "a", "de": "b", "fr": "c"}], ", line 4: a unit has more than two languages, en, de, fr;"),
-    ([{"de": "a", "fr": "b"}], ", line 3: a unit has de, fr, but the header's source language is en; set"),
+@pytest.mark.parametrize(("units", "wanted", "message"), [
+    ([], (), ": no unit has text in two languages; set languages, for example en de (in training: set data.languages)"),
+    ([{"en": "a"}], (), ": no unit has text in two languages; set languages"),
+    ([{"en": "a"}, {"en": "a", "de": "b", "fr": "c"}], (),
+        ", line 4: a unit has more than two languages, en, de, fr;"),
+    ([{"de": "a", "fr": "b"}], (), ", line 3: a unit has de, fr, but the header's source language is en; set"),
+    ([{"en": "a", "de": "b"}, {"fr": "c"}], ("en", "it"), ": no unit has text in both en and it; its languages are"
+        " en, de, fr; to choose two of them, set data.languages"),
 ])  # fmt: skip
-def test_languages_that_the_file_does_not_determine_must_be_named(
-    tmp_path: Path, units: list[dict[str, str]], message: str
+def test_languages_that_the_file_does_not_determine_or_lacks_are_named(
+    tmp_path: Path, units: list[dict[str, str]], wanted: tuple[str, ...], message: str
 ) -> None:
-    assert refused(written(tmp_path, memory(*units))).startswith(message)
-
-
-def test_a_language_that_the_file_lacks_is_named_with_those_it_has(tmp_path: Path) -> None:
-    path = written(tmp_path, memory({"en": "a", "de": "b"}, {"fr": "c"}))
-    assert refused(path, ("en", "it")) == (
-        ": no unit has text in both en and it; its languages are en, de, fr; to choose two of them, set data.languages"
-    )
+    assert refused(written(tmp_path, memory(*units)), wanted).startswith(message)
 
 
 LEGAL = st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp"], exclude_characters="\ufffe\uffff")

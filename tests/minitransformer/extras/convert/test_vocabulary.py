@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import random
 from functools import cache
-from typing import Any
 
 import pytest
 import sentencepiece
+from small_sentences import sentencepiece_model
 
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.parts import ConversionError
@@ -33,19 +32,9 @@ def lines(n: int, seed: int, alphabet: str = "aeinrst") -> list[str]:
 
 
 @cache
-def trained(kind: str, seed: int = 1, alphabet: str = "aeinrst", *, bytes_too: bool = False, **options: Any) -> bytes:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines(300, seed, alphabet)),
-        model_writer=model,
-        model_type=kind,
-        vocab_size=50 + 256 * bytes_too,
-        byte_fallback=bytes_too,
-        minloglevel=2,
-        hard_vocab_limit=False,
-        **options,
-    )
-    return model.getvalue()
+def trained(kind: str, seed: int = 1, alphabet: str = "aeinrst", *, bytes_too: bool = False) -> bytes:
+    sizes = {"vocab_size": 50 + 256 * bytes_too, "byte_fallback": bytes_too}
+    return sentencepiece_model(lines(300, seed, alphabet), model_type=kind, **sizes)
 
 
 def processor(model: bytes) -> sentencepiece.SentencePieceProcessor:

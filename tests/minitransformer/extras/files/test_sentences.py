@@ -44,7 +44,7 @@ def test_translations_stand_between_the_whitespace_of_the_source(sentences: list
 
 @given(text=st.text(st.characters(codec="utf-8") | st.sampled_from(list(".!?。 \t\"')0123-•")), max_size=40))
 def test_the_pieces_of_sentencex_are_the_text(text: str) -> None:
-    for language in ("en", "de", "fr", "ja", "ru", "zu"):
+    for language in ("en", "de", "ja", "zu"):
         assert "".join(SentenceSplitter(language)(text)) == text
 
 

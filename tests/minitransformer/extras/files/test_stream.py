@@ -17,11 +17,6 @@ from minitransformer.extras.files import stream
 from minitransformer.extras.files.stream import decoded, groups_of_file, groups_of_lines
 
 
-def expected_lines(text: bytes) -> list[bytes]:
-    lines = text.split(b"\n")
-    return lines if lines[-1] else lines[:-1]
-
-
 class Dripping(io.BytesIO):
     """A source that gives a few bytes at a time and has no descriptor."""
 
@@ -33,7 +28,7 @@ class Dripping(io.BytesIO):
         return super().read1(self.sizes.pop() if self.sizes else size)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     text=st.lists(st.sampled_from([b"\n", b"\r\n", b"a", b"\0", b"\xff", "\u2028".encode()]), max_size=40),
     sizes=st.lists(st.integers(1, 5), max_size=40),
@@ -41,7 +36,8 @@ class Dripping(io.BytesIO):
 )
 def test_all_lines_come_in_order_however_the_bytes_do(text: list[bytes], sizes: list[int], at_once: int) -> None:
     groups = list(groups_of_lines(Dripping(b"".join(text), sizes), at_once))
-    assert [line for group in groups for line in group] == expected_lines(b"".join(text))
+    lines = b"".join(text).split(b"\n")
+    assert [line for group in groups for line in group] == (lines if lines[-1] else lines[:-1])
     assert all(len(group) == at_once for group in groups[:-1])
     assert all(groups)
 
@@ -59,14 +55,6 @@ def test_what_has_come_is_given_when_a_pipe_pauses_and_the_rest_later() -> None:
         assert list(groups) == [[b"four"]]
 
 
-def test_a_pipe_that_does_not_pause_is_grouped_like_a_file() -> None:
-    end, start = os.pipe()
-    with os.fdopen(end, "rb") as source, os.fdopen(start, "wb", 0) as writer:
-        writer.write(b"x\n" * 10)
-        writer.close()
-        assert [len(group) for group in groups_of_lines(source, 4)] == [4, 4, 2]
-
-
 def test_a_line_without_end_costs_no_more_than_the_longest_that_is_read() -> None:
     text = b"x" * 3_000_000
     assert list(groups_of_lines(Dripping(text + b"\ny", [100] * 20_000), 5)) == [[text[: LONGEST_LINE + 1], b"y"]]
@@ -81,15 +69,19 @@ def test_of_a_line_that_is_too_long_the_rest_is_cut_off_with_a_warning(end: str,
     assert logged == ["warning: line 7 has over 1,000,000 bytes; the rest is cut off"]
 
 
-def test_files_have_no_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_and_full_pipes_have_no_pauses_and_a_truncated_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end, start = os.pipe()
+    with os.fdopen(end, "rb") as source, os.fdopen(start, "wb", 0) as writer:
+        writer.write(b"x\n" * 10)
+        writer.close()
+        assert [len(group) for group in groups_of_lines(source, 4)] == [4, 4, 2]
     monkeypatch.setattr(stream, "_BYTES_AT_ONCE", 3)
     for name, content in (("text", b"one\ntwo\nthree"), ("text.gz", gzip.compress(b"one\ntwo\nthree"))):
         (tmp_path / name).write_bytes(content)
         with groups_of_file(tmp_path / name, 2) as groups:
             assert list(groups) == [[b"one", b"two"], [b"three"]]
-
-
-def test_a_truncated_archive_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "text.gz").write_bytes(gzip.compress(os.urandom(3_000).hex().encode())[:2_000])
     with groups_of_file(tmp_path / "text.gz", 2) as groups, pytest.raises(CorpusError, match="text.gz: cannot be read"):
         list(groups)

@@ -27,13 +27,6 @@ def test_lines_are_counted_and_characters_named_once(tokenizer: Tokenizer, logge
     ]
 
 
-def test_known_text_gives_no_warning(tokenizer: Tokenizer, logged: list[str]) -> None:
-    seen = UnknownCharacters()
-    seen.add(tokenizer, ["abc dea", " ", ""])
-    seen.log()
-    assert logged == []
-
-
 def test_only_the_first_characters_are_named(tokenizer: Tokenizer, logged: list[str]) -> None:
     seen = UnknownCharacters()
     most = "".join(chr(0x4E00 + i) for i in range(unknown.N_NAMED))
@@ -46,9 +39,12 @@ def test_only_the_first_characters_are_named(tokenizer: Tokenizer, logged: list[
     assert ["…" in line for line in logged] == [False, True, False]
 
 
-def test_bytes_are_pieces_of_a_large_vocabulary(logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_text_and_bytes_of_a_large_vocabulary_give_no_warning(
+    tokenizer: Tokenizer, logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("minitransformer.data.tokenizer.LARGE_VOCABULARY", 270)
     seen = UnknownCharacters()
+    seen.add(tokenizer, ["abc dea", " ", ""])
     seen.add(Tokenizer.train(LETTERS, vocabulary_size=270), ["ж漢"])
     seen.log()
     assert logged == []
