@@ -23,8 +23,8 @@ def minitransformer(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 def test_the_commands_are_those_that_have_a_hyphen() -> None:
-    hyphenated = [name.removeprefix("minitransformer-") for name in PROJECT["scripts"] if name != "minitransformer"]
-    assert sorted(entry.COMMANDS) == sorted(hyphenated)
+    hyphenated = {f"minitransformer-{name}": f"cli.entry:{name}" for name in entry.COMMANDS}
+    assert PROJECT["scripts"] == {"minitransformer": "cli.entry:main"} | hyphenated
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
@@ -39,18 +39,13 @@ def test_alone_it_lists_the_commands(
 
 
 @pytest.mark.parametrize("command", entry.COMMANDS)
-def test_the_first_word_names_the_command_and_the_others_are_its_options(
+def test_a_command_is_started_by_the_first_word_or_its_own_entry_point(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[list[str]] = []
-
-    def main() -> int:
-        started.append(list(sys.argv))
-        return 7
-
-    monkeypatch.setattr(import_module(f"cli.{command}"), "main", main)
-    assert minitransformer(monkeypatch, command, "--run", "x") == 7
-    assert started == [[f"minitransformer {command}", "--run", "x"]]
+    monkeypatch.setattr(import_module(f"cli.{command}"), "main", lambda: started.append(list(sys.argv)) or 7)
+    assert minitransformer(monkeypatch, command, "--run", "x") == getattr(entry, command)() == 7
+    assert started[0] == [f"minitransformer {command}", "--run", "x"]
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import json
 import re
 import shlex
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from small_run import write_parallel_text
+from small_run import output_of, write_parallel_text
 
 from cli.prepare import prepare_data
 from cli.reproduce import reproduce
@@ -20,7 +23,7 @@ from minitransformer.data.survey import CorpusError
 from minitransformer.system.files import CheckpointError
 
 
-def options(folder: Path, *rows: str, budget: int = 20) -> Table3Options:
+def options(folder: Path, *rows: str) -> Table3Options:
     write_parallel_text(folder, "train", 200, seed=1)
     recipe = folder / "recipe.toml"
     recipe.write_text(
@@ -28,33 +31,61 @@ def options(folder: Path, *rows: str, budget: int = 20) -> Table3Options:
         "vocabulary_size = 40\n[training]\nbatch_tokens = 200\nn_micro_batches = 1\n",
         encoding="utf-8",
     )
-    return Table3Options(corpus=recipe, rows=rows, budget=budget, d_model=32, n_layers=3, directory=folder / "table3")
+    return Table3Options(corpus=recipe, rows=rows, budget=20, d_model=32, n_layers=3, directory=folder / "table3")
 
 
-def test_rows_are_trained_and_printed_and_not_trained_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert reproduce_table3(options(tmp_path, "E")) == 0
-    out, error = capsys.readouterr()
-    assert "[2 of 2] table3-E, seed 1" in error
-    table, outcomes, title, claims, counts, provenance = out.split("\n\n")
-    assert [line.split(" |")[0] for line in table.splitlines()[2:]] == ["| base", "| (E) learned positions"]
+@dataclass(frozen=True)
+class Table:
+    """The options of a table of two cells that have been trained, and what the command printed."""
+
+    options: Table3Options
+    output: str
+    log: str
+
+    def copied(self, folder: Path, recipe: str | None = None) -> Table3Options:
+        """Return the options of a copy, which a test may change; ``recipe`` is another text of the recipe."""
+        shutil.copytree(self.options.directory, folder / "table3")
+        assert self.options.corpus
+        (folder / "recipe.toml").write_text(recipe or self.options.corpus.read_text())
+        return dataclasses.replace(self.options, corpus=folder / "recipe.toml", directory=folder / "table3")
+
+    @property
+    def recipe(self) -> str:
+        assert self.options.corpus
+        return self.options.corpus.read_text()
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    asked, output = options(tmp_path_factory.mktemp("table"), "E"), io.StringIO()
+    with contextlib.redirect_stdout(output):
+        log = output_of(lambda: reproduce_table3(asked))
+    return Table(asked, output.getvalue(), log)
+
+
+def test_rows_are_trained_and_printed_and_not_trained_again(
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "[2 of 2] table3-E, seed 1" in table.log
+    rows, outcomes, title, claims, counts, provenance = table.output.split("\n\n")
+    assert [line.split(" |")[0] for line in rows.splitlines()[2:]] == ["| base", "| (E) learned positions"]
     assert len(outcomes.splitlines()) == 4
     assert title.startswith("What the paper concludes")
     assert claims.startswith("- (E) learned positions do nearly the same as sinusoids: perplexity ")
     assert counts.startswith("Of all comparisons ")
     assert re.match(r"Text: \S+recipe\.toml, [0-9a-f]{10}\. Seeds: 1\.", provenance)
-    assert (tmp_path / "table3" / "table3.md").read_text() == out
-    checkpoints = tmp_path / "table3" / "base-seed-1" / "checkpoints"
+    assert (table.options.directory / "table3.md").read_text() == table.output
+    asked = dataclasses.replace(table.copied(tmp_path), corpus=table.options.corpus)
+    checkpoints = asked.directory / "base-seed-1" / "checkpoints"
     assert not checkpoints.exists()
     checkpoints.mkdir()  # what is left if it is killed before it has removed them
-    assert reproduce_table3(options(tmp_path, "E")) == 0
-    again, output = capsys.readouterr()
-    assert again == out
-    assert output == ""
+    assert reproduce_table3(asked) == 0
+    assert tuple(capsys.readouterr()) == (table.output, "")
     assert not checkpoints.exists()
-    (tmp_path / "table3" / "table3.md").unlink()
-    (tmp_path / "table3" / "table3.md").mkdir()
+    (asked.directory / "table3.md").unlink()
+    (asked.directory / "table3.md").mkdir()
     with pytest.raises(CheckpointError, match=r"table3\.md: cannot be written"):
-        reproduce_table3(options(tmp_path, "E"))
+        reproduce_table3(asked)
 
 
 def test_table_3_is_a_subcommand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +96,7 @@ def test_table_3_is_a_subcommand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert asked == [Table3Options(rows=("A", "big"), seeds=(3, 5), budget=40, directory=tmp_path)]
 
 
-def test_a_corpus_without_text_of_its_own_is_the_demonstrations_and_a_missing_one_is_named(tmp_path: Path) -> None:
+def test_a_missing_corpus_and_an_unknown_row_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.toml: not found"):
         reproduce_table3(Table3Options(corpus=tmp_path / "nowhere.toml"))
     with pytest.raises(ConfigError, match="rows are A, B, C, D, E"):
@@ -76,7 +107,6 @@ def test_a_missing_text_is_reported_with_what_this_command_can_do_and_prepared_t
     folder = tmp_path / "my $(text)"
     folder.mkdir()
     asked = options(folder, "base")
-    assert asked.corpus is not None
     (folder / "train.en").rename(folder / "elsewhere")
     with pytest.raises(
         CorpusError, match=r"train\.en: not found; set raw in \[data\] .* --data\.raw FOLDER$"
@@ -89,36 +119,27 @@ def test_a_missing_text_is_reported_with_what_this_command_can_do_and_prepared_t
     assert reproduce_table3(asked) == 0
 
 
-def test_finished_cells_of_another_budget_scale_or_text_are_not_taken_for_these(tmp_path: Path) -> None:
-    first = options(tmp_path, "base")
-    assert reproduce_table3(first) == 0
-    assert first.corpus is not None
+def test_finished_cells_of_another_budget_scale_or_text_are_not_taken_for_these(table: Table, tmp_path: Path) -> None:
+    asked = table.options
     with pytest.raises(ConfigError, match="base-seed-1: was trained for 20 updates, not 24; set directory to another"):
-        reproduce_table3(dataclasses.replace(first, budget=24))
-    with pytest.raises(
-        ConfigError, match="trained with other settings than this table's: model.d_model is 32 there, 64 here"
-    ):
-        reproduce_table3(dataclasses.replace(first, d_model=64))
-    first.corpus.write_text(first.corpus.read_text().replace("vocabulary_size = 40", "vocabulary_size = 39"))
-    with pytest.raises(
-        ConfigError, match="other settings than this table's: data.vocabulary_size is 40 there, 39 here"
-    ):
-        reproduce_table3(first)
+        reproduce_table3(dataclasses.replace(asked, budget=24))
+    others = "trained with other settings than this table's: "
+    with pytest.raises(ConfigError, match=f"{others}model.d_model is 32 there, 64 here"):
+        reproduce_table3(dataclasses.replace(asked, d_model=64))
+    smaller = table.recipe.replace("vocabulary_size = 40", "vocabulary_size = 39")
+    with pytest.raises(ConfigError, match=f"{others}data.vocabulary_size is 40 there, 39 here"):
+        reproduce_table3(table.copied(tmp_path, smaller))
 
 
 @pytest.mark.parametrize("cell", ["finished", "half done"])
 def test_cells_of_other_settings_are_refused_before_anything_is_trained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: str
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: str
 ) -> None:
     """Also of settings with which a single run may go on."""
-    asked = options(tmp_path, "E")
-    assert asked.corpus is not None
-    assert reproduce_table3(asked) == 0
+    asked = table.copied(tmp_path, table.recipe + "learning_rate_factor = 0.9\nclip_norm = 1.0\n")
     shutil.rmtree(asked.directory / "base-seed-1")
     if cell == "half done":
         (asked.directory / "table3-E-seed-1" / "cell.json").unlink()
-    capsys.readouterr()
-    asked.corpus.write_text(asked.corpus.read_text() + "learning_rate_factor = 0.9\nclip_norm = 1.0\n")
     message = (
         r"table3-E-seed-1: was trained with other settings than this table's: training\.learning_rate_factor is 1\.0"
         r" there, 0\.9 here; training\.clip_norm is None there, 1\.0 here\. Set them back .*, set directory to another"
@@ -128,14 +149,13 @@ def test_cells_of_other_settings_are_refused_before_anything_is_trained(
     assert "[1 of 2]" not in capsys.readouterr().err
 
 
-def test_a_table_tells_where_its_figures_come_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = options(tmp_path, "E")
-    assert reproduce_table3(asked) == 0
-    base = json.loads((asked.directory / "base-seed-1" / "results.json").read_text())
-    text = json.loads((asked.directory / "base-seed-1" / "cell.json").read_text())["text"]
-    first, second = capsys.readouterr().out.splitlines()[-2:]
+def test_a_table_tells_where_its_figures_come_from(table: Table) -> None:
+    base = json.loads((table.options.directory / "base-seed-1" / "results.json").read_text())
+    text = json.loads((table.options.directory / "base-seed-1" / "cell.json").read_text())["text"]
+    first, second = table.output.splitlines()[-2:]
     assert first == (
-        f"Text: {asked.corpus}, {text}. Seeds: 1. Updates: 20. Configuration of base-seed-1: {base['configuration']}."
+        f"Text: {table.options.corpus}, {text}. Seeds: 1. Updates: 20. Configuration of base-seed-1:"
+        f" {base['configuration']}."
     )
     assert second.startswith(f"Code: {base['code']}")
     assert second.endswith(
@@ -143,9 +163,10 @@ def test_a_table_tells_where_its_figures_come_from(tmp_path: Path, capsys: pytes
     )
 
 
-def test_a_cell_trained_on_other_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = options(tmp_path, "E")
-    assert reproduce_table3(asked) == 0
+def test_a_cell_trained_on_other_text_is_named(
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = table.copied(tmp_path, table.recipe.replace('raw = "', f'raw = "{tmp_path}" #'))
     write_parallel_text(tmp_path, "train", 200, seed=2)  # under the same names
     for folder in ("data", "table3-E-seed-1"):
         shutil.rmtree(asked.directory / folder)
