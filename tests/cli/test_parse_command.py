@@ -73,19 +73,7 @@ def test_training_validates_by_f1(trained_parser: TrainedParser) -> None:
     losses = [record["loss"] for record in records if record["kind"] == "training"]
     validations = [record for record in records if record["kind"] == "validation"]
     assert losses[-1] < losses[0] / 2
-    assert validations[0].keys() == {
-        "kind",
-        "time",
-        "peak_memory",
-        "step",
-        "loss",
-        "perplexity",
-        "f1",
-        "signature",
-        "best",
-        "seconds",
-        "samples",
-    }
+    assert {"f1", "signature"} < validations[0].keys()
     assert all(read_tree(text) for sample in validations[-1]["samples"] for text in list(sample.values())[1:])
     assert validations[-1]["f1"] > 60
     assert f"greedy F1 {validations[-1]['f1']:.2f} [evalb:COLLINS|tags:gold]" in trained_parser.log
@@ -104,19 +92,14 @@ def test_each_sentence_becomes_a_tree_over_its_words(trained_parser: TrainedPars
     assert trees[0].startswith("(TOP (S (NP (")
     assert trees[1] == ""
     assert parsed(trained_parser, "a re-do.", "--words", "blanks") != parsed(trained_parser, "a re-do.")
+    assert parsed(trained_parser, "\ufeffthe dog sees a cat.\n") == trees[:1]  # a byte order mark is no word
 
 
 def test_references_parse_as_kernels_do(trained_parser: TrainedParser, kernels_run: list[object]) -> None:
-    source = "the dog sleeps\n"
-    by_references = parsed(trained_parser, source, "--kernels", "reference")
+    by_references = parsed(trained_parser, "the dog sleeps\n", "--kernels", "reference")
     assert not kernels_run
-    assert parsed(trained_parser, source) == by_references
+    assert parsed(trained_parser, "the dog sleeps\n") == by_references
     assert kernels_run
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_sentence(trained_parser: TrainedParser) -> None:
-    marked, unmarked = (parsed(trained_parser, f"{mark}the dog sees a cat.\na cat.\n") for mark in ("\ufeff", ""))
-    assert marked == unmarked
 
 
 def test_sentences_that_are_cut_are_named(
@@ -132,12 +115,9 @@ def test_sentences_that_are_cut_are_named(
     assert logged[1:] == ["warning: tree 2 has over 12 tokens; the rest is cut off"]
 
 
-def test_standard_input_of_another_kind_is_refused(trained_parser: TrainedParser) -> None:
+def test_standard_input_of_another_kind_and_a_treebank_without_trees_are_refused(trained_parser: TrainedParser) -> None:
     with pytest.raises(CorpusError, match="standard input: is UTF-16, not plain UTF-8 text"):
         parsed(trained_parser, "The dog sleeps.\n".encode("utf-16"))
-
-
-def test_a_treebank_without_trees_is_an_error_that_names_it(trained_parser: TrainedParser) -> None:
     empty = written(trained_parser.folder / "empty.mrg", "\n\n")
     with pytest.raises(CorpusError, match=r"empty\.mrg: contains no tree; expected Penn brackets"):
         parsed(trained_parser, "", "--treebank", empty)
@@ -155,27 +135,17 @@ def test_invalid_utf8_is_parsed_with_a_warning_that_names_the_line(
     ]
 
 
-def test_the_words_of_a_treebank_are_parsed_and_scored(
+def test_the_words_of_a_treebank_are_parsed_and_scored_as_by_the_validation(
     trained_parser: TrainedParser, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gold = trained_parser.folder / "v.mrg"
-    trees = parsed(trained_parser, "", "--treebank", str(gold))
+    trees = parsed(trained_parser, "", "--treebank", str(gold), "--beam", "4")
     assert [read_tree(tree).words for tree in trees] == [plain(tree).words for tree in read_trees(gold)]
     candidate = written(trained_parser.folder / "parsed", "".join(f"{tree}\n" for tree in trees))
     figures = summary_of([str(gold), candidate, "--gold-tags"], capsys)
     assert figures["Number of sentence"] == figures["Number of Valid sentence"] == 30
-    assert 60 < figures["Bracketing FMeasure"] <= 100
     assert figures["Tagging accuracy"] == 100
-
-
-def test_validation_and_command_give_the_same_figure(
-    trained_parser: TrainedParser, capsys: pytest.CaptureFixture[str]
-) -> None:
-    gold = str(trained_parser.folder / "v.mrg")
-    trees = parsed(trained_parser, "", "--treebank", gold, "--beam", "4")
-    candidate = written(trained_parser.folder / "parsed4", "".join(f"{tree}\n" for tree in trees))
     results = json.loads((trained_parser.run / "results.json").read_text())["validation"]
-    figures = summary_of([gold, candidate, "--gold-tags"], capsys)
     assert figures["Bracketing FMeasure"] == pytest.approx(results["f1"], abs=0.005)
 
 
@@ -226,14 +196,15 @@ def test_a_model_that_translates_is_no_parser(trained: Trained) -> None:
 
 
 def test_a_parser_is_no_translator(trained_parser: TrainedParser) -> None:
-    run = str(trained_parser.run)
+    run = ["--run", str(trained_parser.run)]
     text = [written(trained_parser.folder / name, "a\n") for name in ("text", "target")]
-    with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
-        translate(["--run", run], io.BytesIO(b"a\n"), io.BytesIO())
-    with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
-        score(["tune-length", *text, "--run", run])
-    with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
-        serve(["--run", run, "--port", "0"])
+    for command in (
+        lambda: translate(run, io.BytesIO(b"a\n"), io.BytesIO()),
+        lambda: score(["tune-length", *text, *run]),
+        lambda: serve([*run, "--port", "0"]),
+    ):
+        with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
+            command()
 
 
 def test_mistakes_are_named(

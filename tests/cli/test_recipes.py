@@ -34,45 +34,25 @@ def size_of(name: str) -> str:
     return "big" if name.endswith("big") else "base"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_model_is_the_papers(name: str) -> None:
-    expected = presets.named(size_of(name))
-    if name == "wmt14-en-fr-big":
-        expected = dataclasses.replace(expected, p_drop=0.1)  # section 6.1
-    assert recipe(name).model == expected
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_training_is_the_papers(name: str) -> None:
+@pytest.mark.parametrize(("name", "words"), list(zip(NAMES, [37_000, 37_000, 32_000, 32_000], strict=True)))
+def test_model_training_and_vocabulary_are_the_papers(name: str, words: int) -> None:
     """Sections 5.1 to 5.4 and 6.1: batches, updates, warm-up, Adam; checkpoints ten minutes apart, 5 or 20 averaged."""
-    training, size = recipe(name).training, size_of(name)
+    config, size = recipe(name), size_of(name)
+    model = presets.named(size)
+    assert config.model == (dataclasses.replace(model, p_drop=0.1) if name == "wmt14-en-fr-big" else model)
+    training, data = config.training, config.data
     assert (training.batch_tokens, training.warmup_steps) == (25_000, 4_000)
-    assert resolved(recipe(name), 1, None).training.n_micro_batches == 8
     assert training.max_updates == {"base": 100_000, "big": 300_000}[size]
     assert (training.beta1, training.beta2, training.eps) == (0.9, 0.98, 1e-9)
     assert (training.learning_rate_factor, training.clip_norm) == (1, None)
     assert training.average_checkpoints == {"base": 5, "big": 20}[size]
     assert training.checkpoint_every * STEP_SECONDS[size] == 600
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_on_gpus_every_process_has_one_micro_batch_in_bfloat16(name: str) -> None:
-    for n_gpus in (1, 8):
-        training = resolved(dataclasses.replace(recipe(name), device="cuda"), n_gpus, None).training
-        assert (training.n_micro_batches, training.precision) == (n_gpus, "bfloat16")
-
-
-@pytest.mark.parametrize(("name", "words"), list(zip(NAMES, [37_000, 37_000, 32_000, 32_000], strict=True)))
-def test_the_vocabulary_is_joint_and_of_the_papers_size(name: str, words: int) -> None:
-    data = recipe(name).data
     assert (data.vocabulary_size, data.joint_vocabulary, data.tokenizer) == (words, True, "bpe")
     assert data.validation_source == ("dev/newstest2013.en",)
-
-
-@pytest.mark.parametrize("pair", ["wmt14-en-de", "wmt14-en-fr"])
-def test_base_and_big_share_their_prepared_data(pair: str) -> None:
-    assert recipe(pair).data == recipe(f"{pair}-big").data
-    assert recipe(pair).run != recipe(f"{pair}-big").run
+    assert resolved(config, 1, None).training.n_micro_batches == 8
+    for n_gpus in (1, 8):
+        training = resolved(dataclasses.replace(config, device="cuda"), n_gpus, None).training
+        assert (training.n_micro_batches, training.precision) == (n_gpus, "bfloat16")
 
 
 def test_the_preset_small_is_the_model_and_the_training_that_were_measured_on_captions() -> None:
@@ -89,6 +69,8 @@ CORPORA = {
 
 @pytest.mark.parametrize("pair", CORPORA)
 def test_the_text_is_that_of_the_shared_task_of_2014_and_every_file_stands_beside_its_translation(pair: str) -> None:
+    assert recipe(pair).data == recipe(f"{pair}-big").data
+    assert recipe(pair).run != recipe(f"{pair}-big").run
     data, language = recipe(pair).data, pair[-2:]
     assert [[name for name in CORPORA[pair] if name in file] for file in data.train_source] == [
         [name] for name in CORPORA[pair]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from small_run import Trained, contents, output_of, plain, translated
@@ -25,10 +23,6 @@ from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError, CorruptFileError
 from minitransformer.training.run import run_lock
 from parallel.communicator import SerialCommunicator
-
-
-def names_in(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
 
 
 def test_training_says_what_it_does(trained: Trained) -> None:
@@ -63,92 +57,33 @@ def test_the_log_of_a_file_has_plain_lines(trained: Trained) -> None:
 
 
 def test_the_run_holds_all_that_is_needed_later(trained: Trained) -> None:
-    assert names_in(trained.run) == [
-        "best",
-        "checkpoints",
-        "checksums.json",
-        "data",
-        "metrics.jsonl",
-        "model.json",
-        "model.safetensors",
-        "report.html",
-        "results.json",
-        "run.json",
-        "tokenizer.checksums.json",
-        "tokenizer.model",
-        "translations.jsonl",
-    ]
-    assert names_in(trained.run / "checkpoints") == ["step-00000020", "step-00000040", "step-00000060"]
+    model = {"model.json", "model.safetensors", "checksums.json", "tokenizer.model", "tokenizer.checksums.json"}
+    logs = {"metrics.jsonl", "report.html", "results.json", "run.json", "translations.jsonl"}
+    assert {path.name for path in trained.run.iterdir()} == model | logs | {"best", "checkpoints", "data"}
+    steps = sorted(path.name for path in (trained.run / "checkpoints").iterdir())
+    assert steps == ["step-00000020", "step-00000040", "step-00000060"]
 
 
-def test_metrics_are_json_lines_with_their_fields(trained: Trained) -> None:
-    lines = (trained.run / "metrics.jsonl").read_text().splitlines()
-    of_kind: dict[str, list[dict[str, Any]]] = {"training": [], "validation": []}
-    for record in map(json.loads, lines):
-        of_kind[record["kind"]].append(record)
-    assert [record["step"] for record in of_kind["training"]] == [10, 20, 30, 40, 50, 60]
-    assert [record["step"] for record in of_kind["validation"]] == [30, 60]
-    assert of_kind["training"][0].keys() == {
-        "kind",
-        "time",
-        "peak_memory",
-        "step",
-        "epoch",
-        "loss",
-        "learning_rate",
-        "gradient_norm",
-        "target_tokens_per_second",
-        "seconds",
-        "flops",
-    }
-    assert of_kind["validation"][0].keys() == {
-        "kind",
-        "time",
-        "peak_memory",
-        "step",
-        "loss",
-        "perplexity",
-        "bleu",
-        "signature",
-        "best",
-        "seconds",
-        "samples",
-    }
-    assert of_kind["training"][-1]["loss"] < of_kind["training"][0]["loss"]
+def test_metrics_are_json_lines(trained: Trained) -> None:
+    records = [json.loads(line) for line in (trained.run / "metrics.jsonl").read_text().splitlines()]
+    training, validation = ([r for r in records if r["kind"] == kind] for kind in ("training", "validation"))
+    assert [record["step"] for record in training] == [10, 20, 30, 40, 50, 60]
+    assert [record["step"] for record in validation] == [30, 60]
+    assert training[-1]["loss"] < training[0]["loss"]
 
 
 def test_results_have_signature_code_and_configuration(trained: Trained) -> None:
     results = json.loads((trained.run / "results.json").read_text())
-    assert results.keys() == {
-        "code",
-        "configuration",
-        "updates",
-        "training_seconds",
-        "parameters",
-        "validation",
-        "evaluation_seconds",
-        "flops",
-        "flops_by_time",
-        "device_seconds",
-        "device_flops_per_second",
-        "weights",
-        "data",
-    }
     assert results["data"] == {
-        "train_pairs": 200,
-        "validation_pairs": 20,
-        "dropped": {},
-        "source_words": 40,
-        "target_words": 40,
-    }
+        "train_pairs": 200, "validation_pairs": 20, "dropped": {}, "source_words": 40, "target_words": 40
+    }  # fmt: skip
     assert results["updates"] == 60
     assert results["flops_by_time"] == results["device_seconds"] * results["device_flops_per_second"]
     assert "tok:13a" in results["validation"]["signature"]
     assert re.fullmatch(r"[0-9a-f]{10}", results["configuration"])
-    assert results["code"]
-    for noted in ("code", "configuration"):
-        assert results[noted] in trained.log
-    assert results["validation"]["signature"] in trained.log
+    for noted in (results["code"], results["configuration"], results["validation"]["signature"]):
+        assert noted
+        assert noted in trained.log
 
 
 def test_the_translations_behind_the_scores_are_kept(trained: Trained) -> None:
@@ -175,63 +110,48 @@ def test_a_finished_run_says_so_and_changes_nothing(trained: Trained) -> None:
     assert contents(trained.run) == before
 
 
-def test_patience_may_change_within_a_run(trained: Trained, tmp_path: Path) -> None:
-    shutil.copytree(trained.run, tmp_path / "run")
-    arguments = ["--run", str(tmp_path / "run"), *trained.arguments[2:], "--training.patience", "5"]
-    assert "finished after 60 updates" in plain(output_of(lambda: train(arguments)))
+def test_patience_may_change_within_a_run_and_more_updates_go_on_from_where_it_ended(
+    trained: Trained, run_copy: Path
+) -> None:
+    words = [*trained.arguments, "--run", str(run_copy), "--training.patience", "5"]
+    assert "finished after 60 updates" in plain(output_of(lambda: train(words)))
+    output = output_of(lambda: train([*words, "--training.max-updates", "70"]))
+    assert "going on from update 60 of 70" in output
+    assert json.loads((run_copy / "results.json").read_text())["updates"] == 70
 
 
-def test_another_normalisation_of_the_same_run_is_refused_by_the_field(trained: Trained) -> None:
-    with pytest.raises(ConfigError, match="holds another run: model.normalisation is 'gnmt' there, 'length' here"):
-        train([*trained.arguments, "--model.normalisation", "length"])
-
-
-def test_settings_of_which_one_is_missing_are_no_settings_of_a_run(trained: Trained, tmp_path: Path) -> None:
-    shutil.copytree(trained.run, tmp_path / "run")
-    of_run = json.loads((tmp_path / "run" / "run.json").read_text())
-    del of_run["model"]["normalisation"]
-    (tmp_path / "run" / "run.json").write_text(json.dumps(of_run))
-    with pytest.raises(CorruptFileError, match=r"run\.json: does not hold the settings of a run; remove it"):
-        train([*trained.arguments, "--run", str(tmp_path / "run")])
-
-
-def test_another_seed_in_the_same_run_is_refused_by_the_field(trained: Trained) -> None:
+def test_settings_of_another_run_are_refused_by_the_field(trained: Trained) -> None:
     before = contents(trained.run)
-    with pytest.raises(ConfigError, match="holds another run: training.seed is 1 there, 2 here. To go on with"):
-        train([*trained.arguments, "--training.seed", "2"])
+    for option, message in (
+        ("--training.seed=2", "training.seed is 1 there, 2 here. To go on with"),
+        ("--model.normalisation=length", "model.normalisation is 'gnmt' there, 'length' here"),
+    ):
+        with pytest.raises(ConfigError, match=f"holds another run: {message}"):
+            train([*trained.arguments, option])
     assert contents(trained.run) == before
 
 
-def test_more_updates_go_on_from_where_the_run_ended(trained: Trained, tmp_path: Path) -> None:
-    for path, content in contents(trained.run).items():
-        (tmp_path / "copy" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "copy" / path).write_bytes(content)
-    arguments = [*trained.arguments, "--run", str(tmp_path / "copy"), "--training.max-updates", "70"]
-    output = output_of(lambda: train(arguments))
-    assert "going on from update 60 of 70" in output
-    assert json.loads((tmp_path / "copy" / "results.json").read_text())["updates"] == 70
+def test_settings_of_which_one_is_missing_are_no_settings_of_a_run(trained: Trained, run_copy: Path) -> None:
+    settings = json.loads((run_copy / "run.json").read_text())
+    del settings["model"]["normalisation"]
+    (run_copy / "run.json").write_text(json.dumps(settings))
+    with pytest.raises(CorruptFileError, match=r"run\.json: does not hold the settings of a run; remove it"):
+        train([*trained.arguments, "--run", str(run_copy)])
 
 
 def in_bfloat16(trained: Trained, run: Path) -> list[str]:
-    return [
-        *trained.arguments,
-        "--run",
-        str(run),
-        "--data.directory",
-        str(trained.run / "data"),
-        "--training.precision",
-        "bfloat16",
-        "--training.max-updates",
-        "30",
-    ]
+    words = ["--run", str(run), "--data.directory", str(trained.run / "data"), "--training.max-updates", "30"]
+    return [*trained.arguments, *words, "--training.precision", "bfloat16"]
 
 
 def test_a_run_in_bfloat16_learns_and_is_translated_with_in_float32(trained: Trained, tmp_path: Path) -> None:
     log = output_of(lambda: train(in_bfloat16(trained, tmp_path / "run")))
-    losses = [float(loss) for loss in re.findall(r" step \d+ of \d+, epoch \d+: loss ([\d.]+)", log, re.M)]
-    of_float32 = [float(loss) for loss in re.findall(r" step \d+ of \d+, epoch \d+: loss ([\d.]+)", trained.log, re.M)]
-    assert losses != of_float32[:3]
-    assert losses == pytest.approx(of_float32[:3], rel=0.02)
+    losses, losses_in_float32 = (
+        [float(loss) for loss in re.findall(r" step \d+ of \d+, epoch \d+: loss ([\d.]+)", each)][:3]
+        for each in (log, trained.log)
+    )
+    assert losses != losses_in_float32
+    assert losses == pytest.approx(losses_in_float32, rel=0.02)
     result = json.loads((tmp_path / "run" / "results.json").read_text())
     assert result["updates"] == 30
     assert translated(Trained(tmp_path / "run", [], ""), b"one two\n").endswith(b"\n")
@@ -248,10 +168,8 @@ def test_bfloat16_without_ml_dtypes_is_refused_with_the_remedy(
 
 
 def test_prepared_data_is_what_training_would_have_made(trained: Trained, tmp_path: Path) -> None:
-    words = [word for word in trained.arguments if not word.startswith("--model")]
-    first = words.index("--data.raw")
-    data = words[first : words.index("--training.max-updates")]
-    data = [word for word in data if not re.fullmatch(r"\d+", word) or word == "40"]
+    pairs = zip(trained.arguments[::2], trained.arguments[1::2], strict=True)
+    data = [word for pair in pairs if pair[0].startswith("--data") for word in pair]
     output = output_of(lambda: prepare_data(["--run", str(tmp_path), *data]))
     assert "200 training pairs (dropped: none), 20 validation pairs" in output
     assert contents(tmp_path / "data") == contents(trained.run / "data")
