@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import time
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ from small_run import Trained, translated
 from translated_files import FILES, Uppercase, lines_of, run, uppercase
 
 from cli.translate import translate
-from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
 from minitransformer.extras.files.output_file import ResumeError
 from minitransformer.extras.files.resumable import translate_file
@@ -28,11 +27,10 @@ def test_lines_appended_to_the_input_are_translated(translator: Translator, half
 def test_a_complete_output_is_left_alone(tmp_path: Path, n_best: int | None, logged: list[str]) -> None:
     (tmp_path / "in").write_bytes(lines_of(5))
     uppercase(tmp_path, resume=False, n_best=n_best)
-    before = [(tmp_path / name).stat().st_mtime_ns for name in FILES]
-    time.sleep(0.05)  # longer than the clock of file systems takes for a step
-    files = tmp_path / "in", tmp_path / "out"
-    translate_file(Uppercase(n_best), *files, resume=True, lines_at_once=4)
-    assert [(tmp_path / name).stat().st_mtime_ns for name in FILES] == before
+    for name in FILES:
+        os.utime(tmp_path / name, (1, 1))
+    translate_file(Uppercase(n_best), tmp_path / "in", tmp_path / "out", resume=True, lines_at_once=4)
+    assert [(tmp_path / name).stat().st_mtime for name in FILES] == [1, 1]
     assert logged == [f"{tmp_path / 'out'}: complete; nothing is left to do"]
 
 
@@ -52,27 +50,14 @@ def test_compressed_input_is_read(trained: Trained, tmp_path: Path) -> None:
     assert translated(trained, b"", "--input", str(tmp_path / "in.gz")) == translated(trained, lines_of(5))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--output", "out"], "--output: needs --input"),
-        (["--input", "in", "--resume"], "--resume: needs"),
-        (
-            ["--input", "in", "--output", "out.gz"],
-            "--output out.gz: the output is plain text; choose a name without .gz",
-        ),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(trained: Trained, options: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        translated(trained, b"", *options)
-
-
-def test_a_missing_input_leaves_the_output_alone(translator: Translator, tmp_path: Path) -> None:
+def test_a_missing_input_or_one_that_is_the_output_leaves_it_alone(translator: Translator, tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(b"precious\n")
     with pytest.raises(CorpusError, match="in: cannot be read: .*No such file.*; the input must be"):
         run(translator, tmp_path, resume=False)
-    assert (tmp_path / "out").read_bytes() == b"precious\n"
+    (tmp_path / "in").write_bytes(b"precious\n")
+    with pytest.raises(ResumeError, match="in: is the input, too"):
+        run(translator, tmp_path, resume=False, name="in")
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "in").read_bytes() == b"precious\n"
 
 
 def test_files_of_another_kind_are_refused_and_the_output_left_alone(trained: Trained, tmp_path: Path) -> None:
@@ -86,10 +71,3 @@ def test_files_of_another_kind_are_refused_and_the_output_left_alone(trained: Tr
     with pytest.raises(CorpusError, match=f"standard input: {remedy}"):
         translated(trained, source.read_bytes())
     assert target.read_bytes() == b"precious\n"
-
-
-def test_the_input_is_never_its_own_output(translator: Translator, tmp_path: Path) -> None:
-    (tmp_path / "in").write_bytes(b"one\n")
-    with pytest.raises(ResumeError, match="in: is the input, too"):
-        run(translator, tmp_path, resume=False, name="in")
-    assert (tmp_path / "in").read_bytes() == b"one\n"

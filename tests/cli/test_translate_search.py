@@ -154,6 +154,12 @@ def test_alignments_have_a_line_for_each_line_of_the_output(trained: Trained, tm
         (["--alignments", "absent/al"], "--alignments absent/al: cannot be written .No such file"),
         (["--alignments", "x", "--prefix", "x"], "x: is the file of prefixes, too"),
         (["--input", "x", "--alignments", "./x"], "--alignments x: is the input, too"),
+        (["--output", "out"], "--output: needs --input"),
+        (["--input", "in", "--resume"], "--resume: needs"),
+        (
+            ["--input", "in", "--output", "out.gz"],
+            "--output out.gz: the output is plain text; choose a name without .gz",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(trained: Trained, options: list[str], message: str) -> None:
@@ -168,6 +174,9 @@ def test_options_that_do_not_go_together_are_refused(trained: Trained, options: 
         (["--beam", "0"], "search: expected 1,000 ≥ beam"),
         (["--sample", "--n-best", "0"], "search: expected 1,000 ≥ beam ≥ n_best ≥ 1; got beam 1, n_best 0"),
         (["--sample", "--temperature", "-1"], "sampling.temperature"),
+        (["--alpha", "-1"], "alpha"),
+        (["--threads", "-1"], "--threads must be at least 1"),
+        (["--threads", str(10**20)], "--threads must be at least 1"),
     ],
 )
 def test_a_search_that_makes_no_sense_is_refused_before_models_are_loaded(

@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,7 @@ def killed_at(size: int, words: list[str], output: Path) -> bool:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen([sys.executable, "-c", code, *words], env=environment, stderr=subprocess.PIPE) as process:
         while process.poll() is None and (not output.exists() or output.stat().st_size < size):
-            os.sched_yield()
+            time.sleep(0.001)
         process.send_signal(signal.SIGKILL)
         process.communicate()
     return process.returncode == -signal.SIGKILL
