@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cublaslt_on_cpu
 import cuda_on_cpu
 import numpy as np
 import pytest
@@ -14,27 +12,15 @@ from graph_ranks import N_UPDATES, pairs_in
 from mpirun import needs_mpi, run_ranks, start_ranks
 from training_ranks import parameters_of
 
-from autograd.kernels.cuda.nvrtc import SOURCES
-
-pytestmark = [needs_mpi, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Compile the kernels once for all ranks."""
-    if cuda_on_cpu.COMPILER is None:
-        pytest.skip("there is no C++ compiler (g++)")
-    folder = tmp_path_factory.mktemp("kernels")
-    for source in SOURCES.glob("*.cu"):
-        cuda_on_cpu.compile_into(folder, source.name)
-    cublaslt_on_cpu.compile_into(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(cuda_on_cpu.KEPT_IN, str(folder))
-        yield
+pytestmark = [
+    needs_mpi,
+    pytest.mark.slow,
+    pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler (g++)"),
+]
 
 
 @pytest.fixture(scope="module")
-def alone(kernels: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any]:
     """What one rank does, and the parameters that it ends with."""
     folder = tmp_path_factory.mktemp("alone")
     (result,) = run_ranks(1, "train_in_graphs", pairs_in(folder))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fake_streams
 import pytest
-from cuda_on_cpu import COMPILER, KEPT_IN
+from cuda_on_cpu import COMPILER, built
 
 from autograd.kernels.cuda import algorithms, cublaslt, epilogues, products, side_stream
 
@@ -24,21 +21,13 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 @functools.cache
 def library() -> ctypes.CDLL:
     """The stand-in, declared as the library itself."""
-    if kept := os.environ.get(KEPT_IN):
-        return cublaslt.declared(ctypes.CDLL(str(Path(kept) / "cublaslt.so")))
-    folder = Path(tempfile.mkdtemp(prefix="cublaslt-on-cpu-"))
-    loaded = cublaslt.declared(ctypes.CDLL(str(compile_into(folder))))
-    shutil.rmtree(folder)
-    return loaded
+    return cublaslt.declared(built("cublaslt", [SOURCE], _build))
 
 
-def compile_into(folder: Path) -> Path:
-    """Compile the stand-in to a library in the folder."""
+def _build(compiled: Path) -> None:
     assert COMPILER is not None
     flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
-    command = [COMPILER, *flags, str(SOURCE), "-o", str(folder / "cublaslt.so")]
-    subprocess.run(command, check=True, capture_output=True, text=True)
-    return folder / "cublaslt.so"
+    subprocess.run([COMPILER, *flags, str(SOURCE), "-o", str(compiled)], check=True, capture_output=True)
 
 
 class Recorder:

@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -49,10 +50,11 @@ struct Copy {  // of 16 bytes
     const void* from;  // nullptr: zeros
 };
 
-struct Fibre {
-    ucontext_t context;
+struct Fibre {  // runs its thread of one block after the other
+    ucontext_t beginning;
+    jmp_buf point;  // where it waits: jumps need no call of the kernel, as changes of contexts do
     std::vector<char> stack = std::vector<char>(kStack);
-    bool finished = false;
+    bool begun = false, finished = false;
     std::vector<Copy> copies;
 };
 
@@ -66,7 +68,7 @@ struct Warp {
 inline std::vector<Fibre> fibres;
 inline std::vector<Warp> warps;
 inline Barrier block_barrier;
-inline ucontext_t scheduler;
+inline jmp_buf scheduler;
 inline unsigned current, progress;
 inline void (*body)(void*);
 inline void* body_argument;
@@ -80,6 +82,10 @@ inline void check_alignment(const void* x) {
     if (reinterpret_cast<size_t>(x) % 16) fail("an address is no multiple of 16");
 }
 
+[[gnu::noinline]] inline void pause() {
+    if (!_setjmp(fibres[current].point)) _longjmp(scheduler, 1);
+}
+
 inline void wait(Barrier& barrier, unsigned size) {
     const unsigned generation = barrier.generation;
     ++progress;
@@ -88,7 +94,7 @@ inline void wait(Barrier& barrier, unsigned size) {
         ++barrier.generation;
         return;
     }
-    while (barrier.generation == generation) swapcontext(&fibres[current].context, &scheduler);
+    while (barrier.generation == generation) pause();
 }
 
 inline Warp& warp() { return warps[threadIdx.x / kWarp]; }
@@ -98,11 +104,25 @@ inline unsigned warp_size() {
     return rest < kWarp ? rest : kWarp;
 }
 
-inline void enter() {
-    body(body_argument);
-    if (!fibres[current].copies.empty()) fail("a thread has ended without waiting for its copies");
-    fibres[current].finished = true;
-    ++progress;
+inline void run_for_ever() {
+    for (;;) {
+        body(body_argument);
+        if (!fibres[current].copies.empty()) fail("a thread has ended without waiting for its copies");
+        fibres[current].finished = true;
+        ++progress;
+        pause();
+    }
+}
+
+[[gnu::noinline]] inline void resume(Fibre& fibre) {
+    if (_setjmp(scheduler)) return;
+    if (fibre.begun) _longjmp(fibre.point, 1);
+    fibre.begun = true;
+    getcontext(&fibre.beginning);
+    fibre.beginning.uc_stack.ss_sp = fibre.stack.data();
+    fibre.beginning.uc_stack.ss_size = kStack;
+    makecontext(&fibre.beginning, run_for_ever, 0);
+    setcontext(&fibre.beginning);
 }
 
 // Lets each thread of a warp run to its next barrier; returns whether some have not finished before.
@@ -114,20 +134,13 @@ inline bool run_threads(unsigned of_warp, bool backwards) {
         if (fibres[current].finished) continue;
         running = true;
         threadIdx.x = current;
-        swapcontext(&scheduler, &fibres[current].context);
+        resume(fibres[current]);
     }
     return running;
 }
 
 inline void run_block(bool backwards) {
-    for (Fibre& fibre : fibres) {
-        fibre.finished = false;
-        getcontext(&fibre.context);
-        fibre.context.uc_stack.ss_sp = fibre.stack.data();
-        fibre.context.uc_stack.ss_size = kStack;
-        fibre.context.uc_link = &scheduler;
-        makecontext(&fibre.context, enter, 0);
-    }
+    for (Fibre& fibre : fibres) fibre.finished = false;
     block_barrier = Barrier();
     warps.assign((blockDim.x + kWarp - 1) / kWarp, Warp());
     for (bool running = true; running;) {

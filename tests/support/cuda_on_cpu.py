@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
+import hashlib
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,39 +18,45 @@ import numpy as np
 from autograd.kernels.cuda.nvrtc import SOURCES
 
 COMPILER = shutil.which("g++")
+HEADER = Path(__file__).with_suffix(".h")
 GUARD = 64  # bytes before and behind every array, which no kernel may touch
 PATTERN = 0xA5
 
 
-KEPT_IN = "KERNELS_ON_CPU"  # environment variable: a folder with libraries that were compiled for several processes
+BUILT = Path(__file__).parents[2] / "build" / "compiled-for-tests"
+
+
+def built(name: str, sources: Iterable[Path], build: Callable[[Path], None]) -> ctypes.CDLL:
+    """Load the library that ``build`` writes; all processes share it while the sources are the same."""
+    texts = b"".join(source.read_bytes() for source in sorted(sources))
+    path = BUILT / f"{name}.{hashlib.blake2b(texts, digest_size=8).hexdigest()}.so"
+    if not path.exists():
+        BUILT.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=BUILT) as folder:
+            build(Path(folder) / "library.so")
+            (Path(folder) / "library.so").replace(path)
+    return ctypes.CDLL(str(path))
 
 
 @functools.cache
-def library(source: str) -> Any:
+def library(source: str) -> ctypes.CDLL:
     """All kernels of a source file, as functions of grid, block, order and pointers to arguments."""
-    if kept := os.environ.get(KEPT_IN):
-        return ctypes.CDLL(str(Path(kept) / f"{source}.so"))
-    folder = Path(tempfile.mkdtemp(prefix="cuda-on-cpu-"))
-    kernels = ctypes.CDLL(str(compile_into(folder, source)))
-    shutil.rmtree(folder)
-    return kernels
+    return built(source, [Path(__file__), HEADER, *SOURCES.glob("*.cu*")], functools.partial(_build, source))
 
 
-def compile_into(folder: Path, source: str) -> Path:
-    """Compile a source file to a library in the folder."""
-    shim, compiled = folder / f"{source}.cpp", folder / f"{source}.so"
-    shim.write_text(f'#include "cuda_on_cpu.h"\n#include "{source}"\n', encoding="utf-8")
+def _build(source: str, compiled: Path) -> None:
+    shim = compiled.with_suffix(".cpp")
+    shim.write_text(f'#include "{HEADER.name}"\n#include "{source}"\n', encoding="utf-8")
     names = re.findall(r'extern "C"\s+void\s+(\w+)\s*\(', _compile("-E", "-P", str(shim)))
     with shim.open("a", encoding="utf-8") as end:
         end.writelines(f"RUN_ON_CPU({name})\n" for name in names if not name.startswith("run_"))
     _compile("-O1", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas", "-Werror", str(shim), "-o", str(compiled))
-    return compiled
 
 
 def _compile(*options: str) -> str:
     """Run the compiler; return what it writes to its output."""
     assert COMPILER is not None
-    command = [COMPILER, "-std=c++17", f"-I{Path(__file__).parent}", f"-I{SOURCES}", *options]
+    command = [COMPILER, "-std=c++17", f"-I{HEADER.parent}", f"-I{SOURCES}", *options]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import cublaslt_on_cpu
 import cuda_on_cpu
+import fake_streams
 import numpy as np
 import pytest
-from cuda_kernels import GPU, MODULES
+from cuda_kernels import GPU, MODULES, registered
 
 from autograd import to_device, to_host
 from autograd.kernels.cuda import driver, products
@@ -40,6 +41,17 @@ def product_of_host_arrays(left: Any, right: Any, out: Any, *, bias: Any = None,
 PRODUCT = products.product
 
 
+def unwritten(allocate: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``numpy.empty`` with memory full of NaN, which shows results that a kernel does not write."""
+
+    def poisoned(*arguments: Any, **keywords: Any) -> Any:
+        array = allocate(*arguments, **keywords)
+        fake_streams.poison(array)
+        return array
+
+    return poisoned
+
+
 @pytest.fixture(params=["first thread first", "last thread first", pytest.param("on a GPU", marks=GPU)])
 def launch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return the function that launches kernels; on the CPU a missing barrier makes the thread order matter."""
@@ -49,6 +61,8 @@ def launch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> C
             pytest.skip("there is no C++ compiler (g++)")
         run = functools.partial(cuda_on_cpu.launch, backwards=request.param == "last thread first")
         request.getfixturevalue("products_on_cpu")
+        for name in ("empty", "empty_like"):
+            monkeypatch.setattr(np, name, unwritten(getattr(np, name)))
     for module in MODULES:
         monkeypatch.setattr(module, "launch", run)
     monkeypatch.setattr(products, "product", product_of_host_arrays)
@@ -62,9 +76,36 @@ def products_on_cpu(cupy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     cublaslt_on_cpu.forget()
 
 
+@pytest.fixture
+def emulated(cupy: Any, products_on_cpu: cublaslt_on_cpu.Recorder, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Launch kernels on the CPU, with arrays of the stand-in for CuPy; return a list that grows with their names."""
+    names: list[str] = []
+
+    def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
+        assert not any(isinstance(x, np.ndarray) for x in arguments), f"{kernel} was given an array of the host"
+        values = [x._values if isinstance(x, cupy.ndarray) else x for x in arguments]
+
+        def run() -> None:
+            names.append(kernel)
+            cuda_on_cpu.launch(source, kernel, n_blocks, n_threads, *values)
+
+        fake_streams.do(run)
+
+    for module in MODULES:
+        monkeypatch.setattr(module, "launch", launch)
+    return names
+
+
+@pytest.fixture
+def launched(emulated: list[str]) -> Iterator[list[str]]:
+    """Register all kernels; return a list that grows with the names of those that run."""
+    with registered():
+        yield emulated
+
+
 @pytest.fixture(params=["on the CPU", pytest.param("on a GPU", marks=GPU)])
 def device_products(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a test with products on the CPU stand-in, and on a GPU if there is one."""
+    """Run a test with products and kernels on the CPU stand-in, and on a GPU if there is one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if request.param == "on the CPU":
-        request.getfixturevalue("products_on_cpu")
+        request.getfixturevalue("emulated")

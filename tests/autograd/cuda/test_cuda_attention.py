@@ -1,19 +1,23 @@
-"""CUDA kernels without a GPU: attention, whose matrix instruction is emulated."""
+"""CUDA kernels without a GPU: attention, whose matrix instruction is emulated, and its work lists."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 from cuda_on_cpu import from_bf16, near, to_bf16
-from kernel_models import attention as model
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from autograd import KeyRanges, Segments
 from autograd.kernels.cuda import attention
 from autograd.ops.attention import attention as operation
+from autograd.ops.softmax import log_normaliser
 from autograd.random import StreamId
-from autograd.tiles import tiles_of
+from autograd.tiles import BLOCK_ROWS, ROWS, SLOTS, Tiles, count_blocks, tiles_of, tiles_on_host
 from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 
 pytestmark = pytest.mark.usefixtures("launch")
@@ -40,51 +44,83 @@ def draw(mask: KeyRanges, n_heads: int, width: int) -> list[Any]:
     return [to_bf16(random.standard_normal((n, n_heads, width))) for n in sizes]
 
 
-@pytest.mark.parametrize("width", attention.WIDTHS)
-@pytest.mark.parametrize("name", MASKS)
-def test_attention(name: str, width: int) -> None:
-    *qkv, dy = draw(MASKS[name], 3, width)
-    y, backward = attention.attention_in_tiles(*qkv, mask=MASKS[name])
-    exact, exact_backward = operation.reference(*(from_bf16(x).astype(float) for x in qkv), mask=MASKS[name])
-    near(from_bf16(y), exact, 6e-3)
-    for got, expected in zip(backward(dy), exact_backward(from_bf16(dy).astype(float)), strict=True):
-        near(from_bf16(got), expected, 1e-2)
-        assert not from_bf16(got)[~expected.any((1, 2))].any()
+def compare(arrays: list[Any], mask: KeyRanges, tolerances: tuple[float, float], **dropout: Any) -> list[Any]:
+    """Compare value and gradients with the reference in float64; return the gradients."""
+    *qkv, dy = arrays
+    y, backward = attention.attention_in_tiles(*qkv, mask=mask, **dropout)
+    exact, exact_backward = operation.reference(*(from_bf16(x).astype(float) for x in qkv), mask=mask, **dropout)
+    near(from_bf16(y), exact, tolerances[0])
+    gradients = [from_bf16(gradient) for gradient in backward(dy)]
+    for got, expected in zip(gradients, exact_backward(from_bf16(dy).astype(float)), strict=True):
+        near(got, expected, tolerances[1])
+        assert dropout or not got[~expected.any((1, 2))].any()
+    return gradients
 
 
-@pytest.mark.parametrize("name", MASKS)
-def test_what_kernels_leave_for_one_another_is_the_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logarithms of denominators and ⟨dy, y⟩ are float32: nearer to the model's than any result in 16 bits could be."""
+# The update is read from memory, as in a graph.  One weight of another mask would be an error of 1 in its row.
+DROPOUT = {"rate": 0.3, "stream_id": StreamId(2**64 - 1, 5, np.array(2**33, np.uint64), 3)}
+SOME = ("causal", "keys of no segment between", "long on one side")
+
+
+@pytest.mark.parametrize("dropout", [{}, DROPOUT], ids=["", "dropout"])
+@pytest.mark.parametrize(
+    ("name", "width"), [*((name, 16) for name in MASKS), *itertools.product(SOME, attention.WIDTHS[1:])]
+)
+def test_attention(name: str, width: int, dropout: dict[str, Any]) -> None:
+    compare(draw(MASKS[name], 2, width), MASKS[name], (6e-3, 1e-2), **dropout)
+
+
+@st.composite
+def masks(draw: Any) -> KeyRanges:
+    """Draw one to three sentences over segments of keys with gaps; key ranges grow, move, jump, or have one key."""
+    lengths = st.sampled_from([1, 2, 15, 16, 17, 63, 64, 65, 130])
+    drawn = draw(st.lists(st.tuples(lengths, lengths, st.integers(0, 3)), min_size=1, max_size=3))
+    n_queries, n_keys, gap = np.array(drawn).T
+    queries, keys = Segments.of_lengths(n_queries), Segments(np.cumsum(n_keys + gap) - n_keys, n_keys)
+    n = np.repeat(n_keys, n_queries)
+    here = queries.position_in_segment % n
+    first, last = draw(
+        st.sampled_from([
+            (0 * n, n - 1), (0 * n, here), (np.maximum(0, here - 20), np.minimum(n - 1, here + 3)), (here, here),
+            tuple(np.sort(np.random.default_rng(len(n)).integers(0, n, (2, len(n))), axis=0)),
+        ])
+    )  # fmt: skip
+    start = keys.starts[queries.segment_of_token]
+    return KeyRanges(start + first, start + last + 1, queries, keys)
+
+
+@given(mask=masks(), greatest_score=st.sampled_from([1e-3, 3.0]))
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_keys_that_nobody_sees_and_scores_of_lone_keys_have_no_gradient(mask: KeyRanges, greatest_score: float) -> None:
+    q, k, v, dy = draw(mask, 1, 16)
+    q = to_bf16(from_bf16(q) * greatest_score / 4)
+    dq, dk, dv = compare([q, k, v, dy], mask, (6e-3, 1.5e-2))
+    is_lone, allowed = mask.last - mask.first == 1, mask.matrix()
+    unseen, only_lone = np.ones((2, len(dk)), bool)
+    unseen[: mask.keys.end], only_lone[: mask.keys.end] = ~allowed.any(0), ~allowed[~is_lone].any(0)
+    assert not dq[is_lone].any()
+    assert not dk[only_lone].any()
+    assert not dv[unseen].any()
+
+
+@pytest.mark.parametrize("name", ["causal", "long", "keys of no segment between"])
+def test_what_the_passes_leave_for_one_another(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logarithms of denominators and ⟨dy, y⟩ are float32: nearer to the exact than any result in 16 bits could be."""
     monkeypatch.setattr(attention, "WIDEST_IN_ONE_PASS", 0)
-    run, launches, tiles = attention.launch, [], tiles_of(MASKS[name], np.empty(0))
+    run, launches, mask = attention.launch, [], MASKS[name]
     monkeypatch.setattr(attention, "launch", lambda *launched: (launches.append(launched), run(*launched)))
-    *qkv, dy = draw(MASKS[name], 2, 32)
-    y, backward = attention.attention_in_tiles(*qkv, mask=MASKS[name])
+    *qkv, dy = draw(mask, 2, 32)
+    y, backward = attention.attention_in_tiles(*qkv, mask=mask)
     backward(dy)
     log_normalisers = launches[0][10]
-    of_queries = [launched for launched in launches if launched[1] == "attention_backward_of_queries_32"]
     for head in range(2):
-        q, k, v, y_of_head, dy_of_head = (from_bf16(x[:, head]) for x in (*qkv, y, dy))
-        _, expected = model.attention_forward(model.Arguments(q, k, v, tiles, 32**-0.5))
-        near(log_normalisers[:, head], expected, 1e-6)
-        for blocks, along in ((launched[9], launched[13]) for launched in of_queries):
-            rows = [model.slots_of(of_queries) for of_queries, _ in model.not_empty(blocks)]
-            rows = np.concatenate([slots.rows[slots.exist] for slots in rows])
-            near(along[rows, head], (y_of_head * dy_of_head).sum(1)[rows], 1e-6)
-
-
-@pytest.mark.parametrize("width", attention.WIDTHS)
-@pytest.mark.parametrize("name", MASKS)
-def test_dropout_of_weights_is_the_references(name: str, width: int) -> None:
-    """The update is read from memory, as in a graph.  One weight of another mask would be an error of 1 in its row."""
-    stream_id = StreamId(2**64 - 1, 5, np.array(2**33, np.uint64), 3)
-    *qkv, dy = draw(MASKS[name], 3, width)
-    dropout = {"rate": 0.3, "stream_id": stream_id}
-    y, backward = attention.attention_in_tiles(*qkv, mask=MASKS[name], **dropout)
-    exact, exact_backward = operation.reference(*(from_bf16(x).astype(float) for x in qkv), mask=MASKS[name], **dropout)
-    near(from_bf16(y), exact, 6e-3)
-    for got, expected in zip(backward(dy), exact_backward(from_bf16(dy).astype(float)), strict=True):
-        near(from_bf16(got), expected, 1e-2)
+        q, k, y_of_head, dy_of_head = (from_bf16(x[:, head]).astype(float) for x in (*qkv[:2], y, dy))
+        scores = np.where(mask.matrix(), q @ k[: mask.keys.end].T * 32**-0.5, -np.inf)
+        near(log_normalisers[:, head] * math.log(2), np.add(*log_normaliser.reference(scores))[:, 0], 1e-6)
+        for launched in launches:
+            if launched[1] == "attention_backward_of_queries_32":
+                rows = np.concatenate([fixed_rows(block[: 2 * SLOTS])[0] for block in launched[9]])
+                near(launched[13][rows, head], (y_of_head * dy_of_head).sum(1)[rows], 1e-6)
 
 
 def test_large_scores_neither_overflow_nor_vanish() -> None:
@@ -98,6 +134,52 @@ def test_large_scores_neither_overflow_nor_vanish() -> None:
     near(dv, exact_backward(from_bf16(dy).astype(float))[2], 6e-3)
     assert np.isfinite(dq).all()
     assert np.isfinite(dk).all()
+
+
+def fixed_rows(numbers: Any, offset: int = 0) -> list[Any]:
+    """Return the rows that four slots of a block have."""
+    first, end = numbers.reshape(2, SLOTS, 1)
+    rows = first + offset + np.arange(ROWS)
+    return [rows[rows < end]]
+
+
+def moving_rows(numbers: Any) -> list[Any]:
+    """Return the rows of four slots, and of these slots moved by 64 rows, until all are behind their ends."""
+    first, end = numbers.reshape(2, SLOTS)
+    return [fixed_rows(numbers, offset)[0] for offset in range(0, int((end - first).max()), BLOCK_ROWS)]
+
+
+@given(masks())
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_work_lists_have_every_pair_once_from_either_side(mask: KeyRanges) -> None:
+    tiles, matrix = tiles_on_host(mask), mask.matrix()
+    for blocks, rows_of_queries, rows_of_keys in (
+        (tiles.long_queries, fixed_rows, moving_rows),
+        (tiles.long_keys, moving_rows, fixed_rows),
+    ):
+        n_met = np.zeros(matrix.shape, int)
+        for block in (*tiles.short, *blocks):
+            sides = rows_of_queries(block[: 2 * SLOTS]), rows_of_keys(block[2 * SLOTS :])
+            for queries, keys in itertools.product(*sides):
+                n_met[np.ix_(queries, keys)] += 1
+        assert (n_met[matrix] == 1).all()
+        assert (n_met <= 1).all()
+    n_short, n_long = count_blocks(mask.queries.lengths, mask.keys.lengths)
+    assert (n_short, n_long) == (len(tiles.short), max(len(tiles.long_queries), len(tiles.long_keys)))
+    assert tiles.short.any(1).all()
+    assert n_short <= (np.maximum(mask.queries.lengths, mask.keys.lengths) <= BLOCK_ROWS).sum()
+
+
+def test_empty_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They fill up an update of fixed capacity."""
+    arrays, mask = draw(MASKS["long"], 1, 16), MASKS["long"]
+    y, backward = attention.attention_in_tiles(*arrays[:3], mask=mask)
+    tiles, empty = tiles_on_host(mask), np.zeros((2, 16), np.int32)
+    filled = Tiles(*(np.concatenate([empty, blocks, empty]) for blocks in tiles[:3]), *tiles[3:])
+    monkeypatch.setattr(attention, "tiles_of", lambda mask, like: filled)
+    again, backward_again = attention.attention_in_tiles(*arrays[:3], mask=mask)
+    for got, expected in zip((again, *backward_again(arrays[3])), (y, *backward(arrays[3])), strict=True):
+        np.testing.assert_array_equal(got, expected)
 
 
 def test_short_segments_share_blocks_and_long_ones_have_blocks_of_64_rows() -> None:

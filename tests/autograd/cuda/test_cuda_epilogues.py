@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import cuda_on_cpu
 import numpy as np
 import pytest
 from cublaslt_on_cpu import Recorder, forget
 from cuda_on_cpu import near
 
 from autograd import to_device, to_host
-from autograd.kernels.cuda import epilogues, linear
+from autograd.kernels.cuda import epilogues
 from autograd.kernels.cuda.cublaslt import Epilogue, ProductError
 from autograd.kernels.cuda.feed_forward import feed_forward_with_epilogues
 from autograd.kernels.cuda.linear import linear_relu_with_epilogue, linear_with_epilogue
@@ -23,12 +22,7 @@ WIDTH, INNER = 24, 40
 ALL: tuple[Epilogue, ...] = ("relu_mask_bias", "relu_bias", "bias", "relu_bias_backward")
 
 
-@pytest.fixture(autouse=True)
-def kernels_on_cpu(products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
-        cuda_on_cpu.launch(source, kernel, n_blocks, n_threads, *(getattr(x, "_values", x) for x in arguments))
-
-    monkeypatch.setattr(linear, "launch", launch)
+pytestmark = pytest.mark.usefixtures("emulated")
 
 
 def draw(*shape: int, dtype: str = "bfloat16") -> Any:

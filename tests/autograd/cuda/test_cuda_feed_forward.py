@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import cuda_on_cpu
 import numpy as np
 import pytest
 from cuda_kernels import registered
@@ -18,19 +17,8 @@ from autograd.precision import dtype_named
 from autograd.side_work import wait_for_side_work
 from autograd.tensor import PendingGradient, gradient_array
 
-pytestmark = pytest.mark.usefixtures("device")
+pytestmark = pytest.mark.usefixtures("device_products")
 WIDTH, INNER = 24, 40  # a row of the mask has bits that belong to no column
-
-
-def launch_of_device_arrays(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
-    cuda_on_cpu.launch(source, kernel, n_blocks, n_threads, *(getattr(x, "_values", x) for x in arguments))
-
-
-@pytest.fixture
-def device(request: pytest.FixtureRequest, device_products: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run products and kernels on the CPU stand-in, and on a GPU if there is one."""
-    if "on the CPU" in request.node.name:
-        monkeypatch.setattr(linear, "launch", launch_of_device_arrays)
 
 
 def on_device(*arrays: Any) -> list[Any]:

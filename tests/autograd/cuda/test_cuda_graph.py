@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import gc
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import cuda_on_cpu
 import fake_cuda
 import fake_streams
 import numpy as np
 import pytest
 from cublaslt_on_cpu import Recorder
-from cuda_kernels import DISPATCHERS, MODULES, registered
+from cuda_kernels import DISPATCHERS
 
 from autograd import RandomStream, backward, to_host
 from autograd.array import persistent_pool
@@ -53,26 +52,6 @@ MICRO_BATCHES = [
 ]
 LARGE = [batch_of(9, 3, 12)]
 LARGEST = [batch_of(9, 8, 20)]
-
-
-@pytest.fixture
-def launched(cupy: Any, products_on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Record the names of the kernels that run."""
-    names: list[str] = []
-
-    def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
-        values = [x._values if isinstance(x, cupy.ndarray) else x for x in arguments]
-
-        def run() -> None:
-            names.append(kernel)
-            cuda_on_cpu.launch(source, kernel, n_blocks, n_threads, *values)
-
-        fake_streams.do(run)
-
-    for module in MODULES:
-        monkeypatch.setattr(module, "launch", launch)
-    with registered():
-        yield names
 
 
 class LaunchedStep(CapturedStep):

@@ -1,7 +1,8 @@
-"""CUDA kernels without a GPU: Adam, layer normalisation, cross-entropy; and the stand-in for the GPU itself."""
+"""CUDA kernels without a GPU: Adam, clipping, cross-entropy, the greatest numbers; and the stand-in for the GPU."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,9 @@ import numpy as np
 import pytest
 from cuda_on_cpu import double, from_bf16, near, to_bf16
 
-from autograd.kernels.cuda import adam, cross_entropy, layer_norm
+from autograd import optim
+from autograd.kernels.cuda import adam, clip, cross_entropy, top_k
 from autograd.ops.cross_entropy import linear_cross_entropy
-from autograd.ops.layer_norm import layer_norm as layer_norm_operation
 from autograd.optim import adam_update
 from autograd.precision import rounded
 from autograd.tensor import gradient_array
@@ -27,6 +28,13 @@ CONSTANTS = [np.float32(x) for x in (0.9, 0.999, 1 - 0.9, 1 - 0.999, 1e-9)]
 SCALARS, SCALE = np.array([1, 0.01, 0.1]), np.array(0.25)
 
 
+def launch_adam(launch: Callable[..., None], *arrays: Any) -> None:
+    """Launch with values, gradients, m, v and low-precision weights."""
+    size = len(arrays[0])
+    n_blocks = -(-size // (adam.THREADS * adam.ELEMENTS_OF_A_THREAD))
+    launch(adam.SOURCE, adam.KERNEL, n_blocks, adam.THREADS, *arrays, np.int64(size), SCALARS, SCALE, *CONSTANTS)
+
+
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 1000])
 def test_adam(size: int) -> None:
     random = np.random.default_rng(size)
@@ -36,36 +44,20 @@ def test_adam(size: int) -> None:
     adam_update.reference(*expected, None, SCALARS, SCALE, **STATIC)
     gradients.flags.writeable = False
     adam.adam_update_in_one_pass(values, gradients, m, v, None, SCALARS, SCALE, **STATIC)
-    for got, of_reference in zip((values, gradients, m, v), expected, strict=True):
-        near(got, of_reference, 1e-6)
+    for got, exact in zip((values, gradients, m, v), expected, strict=True):
+        near(got, exact, 1e-6)
 
 
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("size", [300, 1025])
 def test_adam_leaves_a_copy_in_sixteen_bits(size: int, offset: int, launch: Callable[..., None]) -> None:
     """Buffers may begin behind an aligned address, as the shard of a rank does."""
-    arrays = np.random.default_rng(1).random((4, size + offset)).astype(np.float32)
-    values, gradients, m, v = (array.copy()[offset:] for array in arrays)
-    copy, expected = np.zeros(size + offset, np.uint16)[offset:], double(values, gradients, m, v)
+    arrays = [array.copy()[offset:] for array in np.random.default_rng(1).random((4, size + offset), np.float32)]
+    copy, expected = np.zeros(size + offset, np.uint16)[offset:], double(*arrays)
     adam_update.reference(*expected, None, SCALARS, SCALE, **STATIC)
-    n_blocks = -(-size // (adam.THREADS * adam.ELEMENTS_OF_A_THREAD))
-    launch(
-        adam.SOURCE,
-        adam.KERNEL,
-        n_blocks,
-        adam.THREADS,
-        values,
-        gradients,
-        m,
-        v,
-        copy,
-        np.int64(size),
-        SCALARS,
-        SCALE,
-        *CONSTANTS,
-    )
-    near(values, expected[0], 1e-6)
-    np.testing.assert_array_equal(copy, to_bf16(values))
+    launch_adam(launch, *arrays, copy)
+    near(arrays[0], expected[0], 1e-6)
+    np.testing.assert_array_equal(copy, to_bf16(arrays[0]))
 
 
 def test_low_precision_weights_are_rounded_as_by_ml_dtypes(launch: Callable[..., None]) -> None:
@@ -73,101 +65,91 @@ def test_low_precision_weights_are_rounded_as_by_ml_dtypes(launch: Callable[...,
     bits = [0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 1, 0x80008001, 0x7F7FFFFF, 0x7F800000, 0xFF800000]
     nans = [0x7F800001, 0xFFFFFFFF, 0x7FC00000]
     values = np.array([*bits, *nans] + [0x80000000] * 3, np.uint32).view(np.float32)
-    zeros, copy = np.zeros((3, 15), np.float32), np.zeros(15, np.uint16)
-    launch(adam.SOURCE, adam.KERNEL, 1, adam.THREADS, values, *zeros, copy, np.int64(15), SCALARS, SCALE, *CONSTANTS)
+    copy, is_nan = np.zeros(15, np.uint16), np.isnan(values)
+    launch_adam(launch, values, *np.zeros((3, 15), np.float32), copy)
     with np.errstate(invalid="ignore"):
-        expected = rounded(values)
-    is_nan = np.isnan(values)
+        expected = rounded(values).view(np.uint16)
     assert is_nan.sum() == len(nans)
-    np.testing.assert_array_equal(copy[~is_nan], expected.view(np.uint16)[~is_nan])
+    np.testing.assert_array_equal(copy[~is_nan], expected[~is_nan])
+    np.testing.assert_array_equal(copy[~is_nan], to_bf16(values)[~is_nan])
     assert np.isnan(from_bf16(copy[is_nan])).all()
+    assert from_bf16(copy[:2]).tolist() == [1.0, 1.015625]  # halfway between two numbers of bfloat16
 
 
-# Layer normalisation.
+# Clipping.
+
+RUNS = ((clip.sum_squares_by_blocks, clip.clip_in_one_block), (optim.sum_squares.reference, optim.clip.reference))
+by_kernel_and_reference = pytest.mark.parametrize("run", RUNS, ids=["kernel", "reference"])
 
 
-def rows(n: int, width: int) -> Any:
-    random = np.random.default_rng(n)
-    return (3 + 2 * random.standard_normal((n, width))).astype(np.float32)
+def clipped(run: Any, gradients: Any, loss: float, max_norm: float) -> Any:
+    sum_squares, clip_by = run
+    return clip_by(sum_squares(gradients), np.array(loss), np.array([1 / 37, 0.01, 0.1]), max_norm=max_norm)
 
 
-@pytest.mark.parametrize("width", layer_norm.WIDTHS)
-@pytest.mark.parametrize("n", [1, 8, 21])
-def test_layer_norm(n: int, width: int) -> None:
-    arguments = rows(n, width), *np.random.default_rng(1).standard_normal((2, width)).astype(np.float32)
-    dy = rows(n + 1, width)[:n]
-    expected, expected_backward = layer_norm_operation.reference(*double(*arguments))
-    y, backward = layer_norm.layer_norm_in_registers(*arguments)
-    for got, of_reference in zip((y, *backward(dy)), (expected, *expected_backward(dy.astype(float))), strict=True):
-        near(got, of_reference, 2e-6)
+@by_kernel_and_reference
+@pytest.mark.parametrize("max_norm", [1e-3, 1e3, math.inf])
+@pytest.mark.parametrize("size", [0, 1, 255, 1000])
+def test_an_outcome_is_loss_norm_and_scale(size: int, max_norm: float, run: Any) -> None:
+    gradients = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    norm = np.linalg.norm(gradients.astype(float)) / 37
+    expected = [3.5, norm, min(1, max_norm / max(norm, 1e-30)) / 37]
+    np.testing.assert_allclose(clipped(run, gradients, 3.5, max_norm), expected, rtol=1e-6)
 
 
-def test_layer_norm_whose_blocks_have_several_rows_for_a_warp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_norm, "MOST_BLOCKS", 2)
-    test_layer_norm(45, 128)
+def test_a_norm_of_more_blocks_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clip, "MOST_BLOCKS", 3)
+    gradients = np.random.default_rng(1).standard_normal(2000).astype(np.float32)
+    near(clipped(RUNS[0], gradients, 0, 1.0), clipped(RUNS[1], gradients, 0, 1.0), 1e-6)
 
 
-def test_layer_norm_of_a_gradient_of_another_type() -> None:
-    x, gain = rows(3, 128), np.ones(128, np.float32)
-    y, backward = layer_norm.layer_norm_in_registers(x, gain, gain)
-    for got, of_same in zip(backward(y.astype(float)), backward(y), strict=True):
-        np.testing.assert_array_equal(got, of_same)
-
-
-def test_layer_norm_of_no_rows() -> None:
-    y, backward = layer_norm.layer_norm_in_registers(rows(0, 128), *np.ones((2, 128), np.float32))
-    dx, dgain, dbias = backward(y)
-    assert (y.shape, dx.shape) == ((0, 128), (0, 128))
-    assert not dgain.any()
-    assert not dbias.any()
-
-
-def test_layer_norm_in_sixteen_bits(launch: Callable[..., None]) -> None:
-    x, dy, gain = to_bf16(rows(5, 128)), to_bf16(rows(6, 128)[:5]), np.float32(np.linspace(-1, 2, 128))
-    y, dx, statistics, sums = (
-        np.zeros_like(x), np.zeros_like(x), np.zeros((5, 2), np.float32), np.zeros((1, 2, 128), np.float32),
-    )  # fmt: skip
-    n, eps = np.int64(5), np.float32(1e-6)
-    launch("layer_norm.cu", "layer_norm_forward_bf16_128", 1, 256, x, gain, gain, y, statistics, n, eps)
-    launch("layer_norm.cu", "layer_norm_backward_bf16_128", 1, 256, dy, x, gain, statistics, dx, sums, n)
-    expected, backward = layer_norm_operation.reference(*double(from_bf16(x), gain, gain))
-    expected_dx, dgain, dbias = backward(from_bf16(dy).astype(float))
-    near(from_bf16(y), expected, 4e-3)
-    near(from_bf16(dx), expected_dx, 4e-3)
-    near(sums[0], [dgain, dbias], 1e-6)
+@by_kernel_and_reference
+@pytest.mark.parametrize("loss", [1.0, math.nan, math.inf])
+@pytest.mark.parametrize("value", [1.0, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("max_norm", [0.5, math.inf])
+def test_numbers_that_are_not_finite_have_a_scale_of_zero(max_norm: float, value: float, loss: float, run: Any) -> None:
+    gradients = np.ones(300, np.float32)
+    gradients[170] = value
+    _, norm, scale = clipped(run, gradients, loss, max_norm)
+    assert (scale > 0) == math.isfinite(value + loss)
+    assert math.isfinite(norm) == math.isfinite(value)
 
 
 # Cross-entropy.
 
-SMOOTHINGS = [
-    {},
-    {"smoothing": 0.1},
-    {"smoothing": 0.1, "over": "V"},
-    {"smoothing": 0.1, "over": "V-2", "impossible": 0},
-]
+SMOOTHINGS = [{}, {"smoothing": 0.1}, {"smoothing": 0.1, "over": "V"},
+              {"smoothing": 0.1, "over": "V-2", "impossible": 0}]  # fmt: skip
+with_every_smoothing = pytest.mark.parametrize("static", SMOOTHINGS, ids=str)
 
 
-@pytest.mark.parametrize("static", SMOOTHINGS, ids=str)
-@pytest.mark.parametrize("n_words", [3, 1000, 1025, 8193])
-def test_cross_entropy(n_words: int, static: dict[str, Any]) -> None:
-    random = np.random.default_rng(n_words)
-    x, weight = (3 * random.standard_normal((n, 4)).astype(np.float32) for n in (3, n_words))
-    arguments = x, weight, random.standard_normal(n_words).astype(np.float32), np.array([1, n_words - 1, 2])
+def compare_cross_entropy(arguments: tuple[Any, ...], static: dict[str, Any]) -> None:
     expected, expected_backward = linear_cross_entropy.reference(*double(*arguments), **static)
     loss, backward = cross_entropy.linear_cross_entropy_in_place(*arguments, **static)
     near(loss, expected, 1e-6)
-    *gradients, of_targets = backward(np.float32(2))
-    *expected_gradients, _ = expected_backward(np.float64(2))
-    assert of_targets is None
-    for got, of_reference in zip(gradients, expected_gradients, strict=True):
-        near(gradient_array(got), of_reference, 3e-6)
+    for got, exact in zip(backward(np.float32(2)), expected_backward(np.float64(2)), strict=True):
+        assert (got is None) == (exact is None)
+        if got is not None:
+            near(gradient_array(got), exact, 3e-6)
 
 
-def test_cross_entropy_of_large_logits() -> None:
-    x, weight = np.float32([[1000.0], [-1000.0]]), np.float32([[1.0], [0.5], [-1.0]])
-    loss, backward = cross_entropy.linear_cross_entropy_in_place(x, weight, None, np.array([0, 0]))
-    assert loss == 2000
-    assert backward(np.float32(1))[0].tolist() == [[0], [-2]]
+@with_every_smoothing
+@pytest.mark.parametrize("n_words", [3, 1000, 1025, 4099])
+def test_cross_entropy(n_words: int, static: dict[str, Any]) -> None:
+    random = np.random.default_rng(n_words)
+    x, weight = (3 * random.standard_normal((n, 4)).astype(np.float32) for n in (3, n_words))
+    bias, targets = random.standard_normal(n_words).astype(np.float32), np.array([1, n_words - 1, 2])
+    compare_cross_entropy((x, weight, bias, targets), static)
+
+
+@with_every_smoothing
+@pytest.mark.parametrize("n_words", [31, 1025])
+def test_cross_entropy_of_large_logits(n_words: int, static: dict[str, Any]) -> None:
+    """They are ordered so that the running maximum changes always, never, or once; the first row's are all low."""
+    normal = np.random.default_rng(1).standard_normal(n_words)
+    one_high = np.where(np.arange(n_words) == n_words // 2, 1e4, normal)
+    rows = [normal - 1e4, np.where(normal > 0, 1e4, -1e4), np.sort(1e3 * normal), -np.sort(1e3 * normal), one_high]
+    targets = np.array([n_words - 1, 1, 2, n_words - 1, 3])
+    compare_cross_entropy((np.eye(5, dtype=np.float32), np.float32(rows).T.copy(), None, targets), static)
 
 
 @pytest.mark.parametrize("static", [{}, {"smoothing": 0.1, "over": "V-2", "impossible": 1}], ids=str)
@@ -180,27 +162,22 @@ def test_cross_entropy_of_a_class_without_any_probability(static: dict[str, Any]
     near(backward(np.float32(1))[0], expected_backward(np.float64(1))[0], 1e-6)
 
 
+def launch_cross_entropy(launch: Callable[..., None], dtype: str, logits: Any, targets: Any, *masses: float) -> Any:
+    """Return the losses; logits become gradients."""
+    losses = np.zeros(len(logits), np.float32)
+    numbers = np.int64(logits.shape[1]), *map(np.float32, masses), np.int32(-1)
+    launch("cross_entropy.cu", cross_entropy.kernel_name(dtype), len(logits), 64, logits, targets, losses, *numbers)
+    return losses
+
+
 @pytest.mark.parametrize("n_words", [3, 7, 50, 4999])
 def test_cross_entropy_in_sixteen_bits(n_words: int, launch: Callable[..., None]) -> None:
     """With an odd number of words the rows begin at all distances from 16 bytes."""
     logits = to_bf16(3 * np.random.default_rng(1).standard_normal((9, n_words)))
-    targets, losses, x = np.arange(9) % n_words, np.zeros(9, np.float32), from_bf16(logits).astype(float)
+    targets, x = np.arange(9) % n_words, from_bf16(logits).astype(float)
     share, of_target = 0.1 / n_words, 0.9 + 0.1 / n_words
-    launch(
-        "cross_entropy.cu",
-        cross_entropy.kernel_name("bfloat16"),
-        9,
-        64,
-        logits,
-        targets,
-        losses,
-        np.int64(n_words),
-        np.float32(share),
-        np.float32(of_target - share),
-        np.int32(-1),
-    )
-    p = np.exp(x) / np.exp(x).sum(1, keepdims=True)
-    q = np.full((9, n_words), share)
+    losses = launch_cross_entropy(launch, "bfloat16", logits, targets, share, of_target - share)
+    p, q = np.exp(x) / np.exp(x).sum(1, keepdims=True), np.full((9, n_words), share)
     q[np.arange(9), targets] = of_target
     near(from_bf16(logits), p - q, 4e-3)
     near(losses, -(q * np.log(p)).sum(1), 1e-6)
@@ -209,85 +186,68 @@ def test_cross_entropy_in_sixteen_bits(n_words: int, launch: Callable[..., None]
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 @pytest.mark.parametrize("word", [0, 5, 1023])  # of the vectors, of the single words
 def test_a_logit_that_is_not_finite_spoils_its_row_only(word: int, wrong: float, launch: Callable[..., None]) -> None:
-    logits, losses = np.random.default_rng(1).standard_normal((3, 1025)).astype(np.float32), np.zeros(3, np.float32)
+    logits = np.random.default_rng(1).standard_normal((3, 1025)).astype(np.float32)
     logits[1, word] = wrong
-    launch(
-        "cross_entropy.cu",
-        cross_entropy.kernel_name("float32"),
-        3,
-        64,
-        logits,
-        np.array([3, 3, 3]),
-        losses,
-        np.int64(1025),
-        np.float32(0),
-        np.float32(1),
-        np.int32(-1),
-    )
+    losses = launch_cross_entropy(launch, "float32", logits, np.array([3, 3, 3]), 0, 1)
     assert np.isnan(losses).tolist() == [False, True, False]
     assert np.isnan(logits).all(1).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize("static", SMOOTHINGS, ids=str)
+@with_every_smoothing
 def test_rows_without_a_target_become_nothing_whatever_is_in_them(static: dict[str, Any]) -> None:
     random = np.random.default_rng(1)
     x, weight = (random.standard_normal((n, 4)).astype(np.float32) for n in (5, 30))
     targets = np.array([3, -1, 29, -1, 7])
     has_target = targets >= 0
-    expected, expected_backward = linear_cross_entropy.reference(
-        *double(x[has_target], weight), None, targets[has_target], **static
-    )
-    expected_dx = expected_backward(np.float64(1))[0]
+    counted = x[has_target], weight, None, targets[has_target]
+    expected, expected_backward = linear_cross_entropy.reference(*double(*counted), **static)
     x[~has_target] = np.nan
     for run in (cross_entropy.linear_cross_entropy_in_place, linear_cross_entropy.reference):
         loss, backward = run(x, weight, None, targets, **static)
         near(loss, expected, 1e-6)
-        dx = backward(np.float32(1))[0]
-        near(gradient_array(dx)[has_target], expected_dx, 3e-6)
-        assert (gradient_array(dx)[~has_target] == 0).all()
+        dx = gradient_array(backward(np.float32(1))[0])
+        near(dx[has_target], expected_backward(np.float64(1))[0], 3e-6)
+        assert (dx[~has_target] == 0).all()
+
+
+# The greatest numbers of each row.
+
+
+@pytest.mark.parametrize("dtype", top_k.KERNELS)
+@pytest.mark.parametrize("n_values", [2, 10**6])
+@pytest.mark.parametrize(
+    ("n_rows", "width", "n"),
+    [(0, 5, 2), (1, 1, 1), (3, 7, 9), (4, 32, 8), (3, 33, 10), (2, 1_023, 5), (2, 1_025, 40), (1, 5_003, 3)],
+)
+def test_of_equal_numbers_the_first_are_taken(n_rows: int, width: int, n: int, n_values: int, dtype: str) -> None:
+    random = np.random.default_rng(width)
+    x = np.where(random.random((n_rows, width)) < 0.2, -np.inf, random.integers(0, n_values, (n_rows, width)))
+    x = x.astype(dtype)
+    values, columns = top_k.top_in_one_block(x, n=n)
+    order = np.argsort(-x, axis=1, kind="stable")[:, :n]
+    assert (values.dtype, columns.dtype) == (dtype, np.int64)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
+    finite = values > -np.inf
+    np.testing.assert_array_equal(columns[finite], order[finite])
+    assert ((columns >= 0) & (columns < width)).all()
+
+
+@pytest.mark.parametrize("dtype", top_k.KERNELS)
+@pytest.mark.parametrize("rest", [np.nan, -np.inf])
+def test_the_greatest_of_numbers_that_are_not_finite(rest: float, dtype: Any) -> None:
+    x = np.full((2, 70), rest, dtype)
+    x[0, 3], x[0, 68], x[1, 34] = 1, np.inf, -3
+    values, columns = top_k.top_in_one_block(x, n=4)
+    np.testing.assert_array_equal(values, [[np.inf, 1, -np.inf, -np.inf], [-3, -np.inf, -np.inf, -np.inf]])
+    assert (columns[0, :2].tolist(), columns[1, 0]) == ([68, 3], 34)
+    assert ((columns >= 0) & (columns < 70)).all()
 
 
 # The stand-in itself.
 
 
-@pytest.mark.parametrize("x", [0.0, -0.0, 1.0, 1.00390625, 1.01171875, -3.3e38, 1e-40, np.inf, -np.inf])
-def test_numbers_are_rounded_to_sixteen_bits_to_the_nearest_and_ties_to_even(x: float, launch: Any) -> None:
-    """1.00390625 and 1.01171875 are halfway between two numbers of bfloat16."""
-    values, zero, copy = np.float32([x]), np.zeros(1, np.float32), np.zeros(1, np.uint16)
-    launch(
-        adam.SOURCE,
-        adam.KERNEL,
-        1,
-        32,
-        values,
-        zero,
-        zero.copy(),
-        zero.copy(),
-        copy,
-        np.int64(1),
-        np.array([1.0, 0, 1]),
-        np.array(1.0),
-        *map(np.float32, (0.9, 0.98, 0.1, 0.02, 1)),
-    )
-    assert copy[0] == to_bf16(values)[0]
-    middle = {1.00390625: 1.0, 1.01171875: 1.015625}
-    assert from_bf16(copy)[0] == middle.get(x, from_bf16(to_bf16(x)))
-
-
 @pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler (g++)")
 def test_a_write_outside_of_an_array_is_noticed() -> None:
-    short = np.zeros(9, np.float32)
     with pytest.raises(AssertionError, match="behind the end"):
-        cuda_on_cpu.launch(
-            adam.SOURCE,
-            adam.KERNEL,
-            1,
-            32,
-            short,
-            *np.ones((3, 10), np.float32),
-            None,
-            np.int64(10),
-            SCALARS,
-            SCALE,
-            *CONSTANTS,
-        )
+        arrays = np.zeros(9, np.float32), *np.ones((3, 10), np.float32), None
+        cuda_on_cpu.launch(adam.SOURCE, adam.KERNEL, 1, 32, *arrays, np.int64(10), SCALARS, SCALE, *CONSTANTS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import cuda_on_cpu
 import numpy as np
 import pytest
 from cublaslt_on_cpu import Recorder
@@ -14,7 +13,6 @@ from cuda_on_cpu import near
 
 from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, no_tape, ops, to_device, to_host
 from autograd.array import Device
-from autograd.kernels.cuda import linear
 from autograd.kernels.cuda.linear_maps import linear_maps_as_a_stack
 from autograd.op import ShapeError
 from autograd.ops.linear_maps import joint_linear_maps
@@ -51,17 +49,6 @@ def draw(*shape: int, dtype: str) -> Any:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype_named(dtype))
 
 
-def launch_of_device_arrays(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
-    cuda_on_cpu.launch(source, kernel, n_blocks, n_threads, *(getattr(x, "_values", x) for x in arguments))
-
-
-@pytest.fixture
-def device(request: pytest.FixtureRequest, device_products: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run products and kernels on the CPU stand-in, and on a GPU if there is one."""
-    if "on the CPU" in request.node.name:
-        monkeypatch.setattr(linear, "launch", launch_of_device_arrays)
-
-
 def gradients_of(maps: Maps, x: Any, dys: list[Any]) -> tuple[list[Any], Any, list[Any], list[Any]]:
     """Return in float64 on the host: results, dx, weight gradients (written, then added) and bias gradients."""
     ys, of_several = linear_maps_as_a_stack(x, *(None if p is None else p.value for p in maps.arguments))
@@ -88,7 +75,7 @@ def in_double(x: Any) -> Any:
     return None if x is None else to_host(x).astype(float)
 
 
-@pytest.mark.usefixtures("device")
+@pytest.mark.usefixtures("device_products")
 @pytest.mark.parametrize("stacked", [True, False], ids=["gradients in one array", "gradients apart"])
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -113,7 +100,7 @@ def test_maps_are_those_one_after_the_other(n_rows: int, dtype: str, bias: bool,
     near(dx, expected_dx, N * TOLERANCE[dtype])
 
 
-@pytest.mark.usefixtures("device")
+@pytest.mark.usefixtures("device_products")
 @pytest.mark.parametrize("bias", [True, False])
 def test_no_rows(bias: bool) -> None:
     maps = Maps(N, bias=bias, device="cuda")
@@ -126,11 +113,9 @@ def test_no_rows(bias: bool) -> None:
 
 
 @pytest.fixture
-def products(products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch) -> Any:
+def products(launched: list[str], products_on_cpu: Recorder) -> Recorder:
     """Register all kernels and record the calls to cuBLASLt."""
-    monkeypatch.setattr(linear, "launch", launch_of_device_arrays)
-    with registered():
-        yield products_on_cpu
+    return products_on_cpu
 
 
 def counted(products: Recorder, maps: Maps, x: Tensor, used: list[int]) -> tuple[int, int]:

@@ -6,16 +6,13 @@ import dataclasses
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cuda_on_cpu
 import fake_streams
 import numpy as np
 import pytest
 from cublaslt_on_cpu import Recorder
-from cuda_kernels import MODULES, registered
 
 from autograd import RandomStream, Tensor, backward, ops, to_device, to_host
 from autograd.array import device_of
@@ -27,23 +24,6 @@ from minitransformer.inference.beam import SearchConfig, beam_search
 
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=2, d_k=4, d_v=4)
 BATCH = Batch.from_token_ids([[5, 6, 7, 8], [], [4]], [[7], [4, 5, 6], []])
-
-
-@pytest.fixture
-def launched(cupy: Any, products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Record the names of the kernels that run, and check that their arrays are on the device."""
-    names: list[str] = []
-
-    def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
-        names.append(kernel)
-        values = [x._values if isinstance(x, cupy.ndarray) else x for x in arguments]
-        assert not any(isinstance(x, np.ndarray) for x in arguments), f"{kernel} was given an array of the host"
-        fake_streams.do(lambda: cuda_on_cpu.launch(source, kernel, n_blocks, n_threads, *values))
-
-    for module in MODULES:
-        monkeypatch.setattr(module, "launch", launch)
-    with registered():
-        yield names
 
 
 def test_a_search_takes_the_greatest_numbers_with_the_kernel(launched: list[str]) -> None:
