@@ -12,8 +12,8 @@ from cli.command import all_end_together, log_shown
 from cli.console import log_console
 from cli.entry import INTERRUPTED
 from cli.run_options import start_of
+from minitransformer.data.corpus import text_files
 from minitransformer.data.prepare import PreparedData
-from minitransformer.data.sources import text_files
 from minitransformer.data.survey import CorpusError
 from minitransformer.extras.paper.claims import comparisons
 from minitransformer.extras.paper.table3 import Experiment, Result, Scale, rows_named

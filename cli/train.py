@@ -14,7 +14,8 @@ from cli.run_options import RunStart, parse_run_options
 from minitransformer.config import RunConfig
 from minitransformer.extras.doctor.check import verify_resume
 from minitransformer.extras.report.run_page import ReportPage
-from minitransformer.training.callbacks import Callback, ProgressBar, TensorBoard
+from minitransformer.extras.report.tensorboard import TensorBoard
+from minitransformer.training.callbacks import Callback, ProgressBar
 from minitransformer.training.run import train as train_run
 from parallel.communicator import Communicator
 from parallel.launch import communicator

@@ -25,6 +25,7 @@ from minitransformer.extras.files.stream import (
     LINES_AT_ONCE,
     LinesDone,
     LineTranslator,
+    Prefixes,
     Source,
     groups_of_file,
     groups_of_standard_input,
@@ -33,7 +34,6 @@ from minitransformer.extras.files.stream import (
 from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.inference.prefix import Prefixes
 from minitransformer.inference.sampling import Sampling
 from minitransformer.inference.translator import Translator, WeightsDtype
 

@@ -17,8 +17,8 @@ from threadpoolctl import threadpool_limits
 
 from autograd.op import op, operations
 from cli.train import read_options
+from minitransformer.data.corpus import text_files
 from minitransformer.data.prepare import prepare
-from minitransformer.data.sources import text_files
 from minitransformer.extras.files.download import ARCHIVES
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from minitransformer.config import DataConfig
 from minitransformer.config.data import is_memory
-from minitransformer.data.survey import CorpusError, Survey, read_lines, survey
+from minitransformer.data.survey import CorpusError, Survey, fingerprint_of_file, read_lines, survey
 from minitransformer.data.tmx import read_memory, survey_memory, without_region
 from minitransformer.system.files import is_same_file
 
@@ -44,6 +44,24 @@ class Corpus(Protocol):
 
     def held_out_location(self, i: int) -> str | None:
         """Return the location of the i-th held-out pair in the training text, None if it is in other text."""
+
+
+def text_files(config: DataConfig) -> dict[str, Path]:
+    """Return the paths of all files of raw text or trees, by their names in the configuration."""
+    names = (
+        *config.train_source, *config.train_target, *config.validation_source, *config.validation_target,
+        *config.train_trees, *config.validation_trees,
+    )  # fmt: skip
+    return {name: config.raw / name for name in names}
+
+
+def changed_files(config: DataConfig, fingerprints: Mapping[str, Mapping[str, Any]]) -> list[Path]:
+    """Return the text files whose fingerprints have changed; a file that was removed does not count as changed."""
+    return [
+        path
+        for name, path in text_files(config).items()
+        if path.exists() and name in fingerprints and fingerprint_of_file(path) != fingerprints[name]
+    ]
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[Pair]:

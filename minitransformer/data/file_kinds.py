@@ -7,18 +7,71 @@ beginning, such as JSON or a table, is refused by its ending alone.
 from __future__ import annotations
 
 import gzip
+import io
+import lzma
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minitransformer.data.xz import open_xz
-
-OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": open_xz}  # of compressed text, by ending
 N_FIRST_BYTES = 4_096  # that are compared with the marks below
 _N_NULS = 8  # among the first bytes: text has fewer, UTF-16 and nearly all binary files have more
 _XML = rb"(?:<\?xml\s+version(?s:.)*?)?"  # what may precede the root element
+
+_BYTES_AT_ONCE = 1 << 16  # of a compressed file
+
+
+class _XzStreams(io.RawIOBase):
+    """The concatenated content of an .xz file's streams; zeros may be between and after them.
+
+    ``lzma.open`` would treat a corrupt second stream as padding, and end early.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        self._decoder = lzma.LZMADecompressor()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with the next content.  Raises: EOFError or LZMAError if the file is incomplete or corrupt."""
+        view, content = memoryview(buffer), b""
+        while not content:
+            compressed = b""
+            if self._decoder.eof:
+                compressed = self._start_of_next()
+                if not compressed:
+                    return 0
+                self._decoder = lzma.LZMADecompressor()
+            elif self._decoder.needs_input:
+                compressed = self._file.read(_BYTES_AT_ONCE)
+                if not compressed:
+                    raise EOFError("the file ends within a compressed stream")
+            content = self._decoder.decompress(compressed, len(view))
+        view[: len(content)] = content
+        return len(content)
+
+    def _start_of_next(self) -> bytes:
+        """Return bytes from the start of the next stream, without the zeros before it; b"" at the end of the file."""
+        data = self._decoder.unused_data
+        while not (start := data.lstrip(b"\0")):
+            data = self._file.read(_BYTES_AT_ONCE)
+            if not data:
+                break
+        return start
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _open_xz(path: Path) -> io.BufferedReader:
+    return io.BufferedReader(_XzStreams(path))
+
+
+OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": _open_xz}  # of compressed text, by ending
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from minitransformer.config import DataConfig
 from minitransformer.config.run import RUN_FILE
-from minitransformer.data.corpus import Corpus, FileCorpus, Pair
+from minitransformer.data.corpus import Corpus, FileCorpus, Pair, changed_files, text_files
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.selection import (
     HeldOut,
@@ -22,7 +22,6 @@ from minitransformer.data.selection import (
     worth_scoring,
     worth_training_on,
 )
-from minitransformer.data.sources import changed_files, text_files
 from minitransformer.data.store import TokenStore, shard_files, write_store
 from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer

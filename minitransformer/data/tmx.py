@@ -1,4 +1,4 @@
-"""Translation memories: TMX files, read as a stream; and the parts of a file to write.
+"""Translation memories: TMX files, read as a stream.
 
 Expat reads the XML.  It never opens another file: the DTD that a document type names is not read.  Declarations of
 entities are refused, so that no text can expand.  Depth, units and codes of languages are bounded, so that memory is.
@@ -17,23 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 from xml.parsers import expat
-from xml.sax.saxutils import escape, quoteattr
 
 from minitransformer.data.survey import LONGEST_LINE, N_NAMED, READ_ERRORS, CorpusError, Found, Survey, open_bytes
-from minitransformer.system.provenance import code_version
 
 CODES = ("bpt", "ept", "it", "ph", "ut")  # inline elements that hold codes of another format, not text
 INCOMPLETE = "unit without text in both languages (left out)"
 ILLEGAL = "unit with control characters, which XML does not allow (left out; remove them)"
-CLOSING = b"</body>\n</tmx>\n"
 _log = logging.getLogger(__name__)
 _BYTES_AT_ONCE = 1 << 20  # large: expat before 2.6 reads an incomplete token again with every piece
 _LONGEST_TOKEN = 16 << 20  # bytes of a tag or a comment: no real file has such a long one
 _DEEPEST = 100  # elements within each other; text is at depth 6, in codes within codes a little deeper
 _MOST_LANGUAGES, _LARGEST_UNIT = 1_000, 10 * LONGEST_LINE  # of a unit: languages, and characters in all of them
 _LONGEST_CODE = 100  # characters of a language's code
-_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 excludes
-_REPLACEMENT = "\ufffd"
 # Expat ends at the first character that XML excludes; so each is replaced by this one, which Unicode reserves.
 _MARK = "\ufdd0"
 _ILLEGAL_BYTES = re.compile(
@@ -355,22 +350,3 @@ def survey_memory(path: Path, languages: Sequence[str] = ()) -> Survey:
         )
     left_out = {INCOMPLETE: incomplete, ILLEGAL: illegal}
     return Survey(n_pairs, {name: found for name, found in left_out.items() if found.count}, (source, target))
-
-
-def opening(source_language: str) -> bytes:
-    """Return the beginning of a TMX file of version 1.4, up to its first unit."""
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n'
-        f'<header creationtool="minitransformer" creationtoolversion={quoteattr(code_version())}'
-        ' segtype="block" o-tmf="minitransformer" adminlang="en"'
-        f' srclang={quoteattr(source_language)} datatype="plaintext"/>\n<body>\n'
-    ).encode()
-
-
-def unit_of(languages: tuple[str, str], texts: tuple[str, str]) -> bytes:
-    """Return a unit as XML; characters that XML excludes become U+FFFD."""
-    variants = (
-        f"<tuv xml:lang={quoteattr(language)}><seg>{escape(_ILLEGAL.sub(_REPLACEMENT, text))}</seg></tuv>"
-        for language, text in zip(languages, texts, strict=True)
-    )
-    return f"<tu>{''.join(variants)}</tu>\n".encode()

@@ -17,9 +17,8 @@ import numpy as np
 
 from autograd.array import FloatArray, IntArray
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.inference.attention import source_attention_weights
+from minitransformer.inference.attention import source_attention_weights, word_starts
 from minitransformer.inference.prefix import Prefix, Prefixer
-from minitransformer.inference.words import word_starts
 from minitransformer.model.batch import Ids
 from minitransformer.model.transformer import Transformer
 

@@ -7,13 +7,11 @@ never read them.  So the pieces of the last word are not given: all pieces are a
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
@@ -21,13 +19,8 @@ from autograd.array import BoolArray, IntArray
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.search import NEVER_GENERATED
 from minitransformer.model.symbols import BLANK, END
-from minitransformer.system.errors import UserError
 
 _NONE = -1  # no token is given at this step
-
-
-class PrefixError(UserError, ValueError):
-    """An error: the beginnings of translations do not belong to the lines of the input."""
 
 
 @dataclass(frozen=True)
@@ -57,38 +50,6 @@ class Prefix:
 
 
 NO_PREFIX = Prefix("", "", ())
-
-
-@dataclass(frozen=True)
-class Prefixes:
-    """The beginnings of the translations of an input: one for each line, or one for all lines.
-
-    ``path`` is the file with one for each line; None if there is one for all.
-    """
-
-    texts: Sequence[str]
-    path: Path | None = None
-
-    def of_lines(self, n_before: int, n_lines: int) -> list[str]:
-        """Return the beginnings for ``n_lines`` lines after ``n_before``.  Raises: PrefixError if there are fewer."""
-        if self.path is None:
-            return list(self.texts) * n_lines
-        self.require_lines(max(n_before + n_lines, len(self.texts)))
-        return list(self.texts[n_before : n_before + n_lines])
-
-    def require_lines(self, n_lines: int) -> None:
-        """Raise PrefixError if there is one beginning for each line, but the input has another number of lines."""
-        if self.path is not None and len(self.texts) != n_lines:
-            more_or_fewer = "more" if len(self.texts) > n_lines else "fewer"
-            raise PrefixError(
-                f"{self.path}: has {len(self.texts):,} lines, {more_or_fewer} than the input; give one line for each"
-                " line of the input, an empty one where nothing is given"
-            )
-
-    def checksum(self, n_lines: int) -> str:
-        """Return a checksum of the beginnings of the first ``n_lines`` lines."""
-        text = "\n".join(["all", *self.texts] if self.path is None else ["each", *self.texts[:n_lines]])
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class Prefixer:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -66,50 +65,6 @@ def atomic_write(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # the file may not exist: after a rename, or after an error that was reported
             temporary.unlink()
-
-
-@contextmanager
-def atomic_directory(directory: Path) -> Iterator[Path]:
-    """Yield an empty temporary directory beside ``directory``; on success rename it, on failure remove it.
-
-    ``directory`` must be absent or empty.  Temporary directories that killed processes left beside it are removed.  A
-    process that still writes one holds its lock, so it stays.
-    Raises: CheckpointError if the file system refuses.
-    """
-    path = directory.resolve()  # a link to an empty directory stays a link
-    new_parents = [parent for parent in path.parents if not parent.exists()]
-    temporary = temporary_path(path)
-    try:
-        make_directory(path.parent)
-        _remove_unfinished_beside(path)
-        with lock_directory(temporary, "writing"):
-            if path.exists():
-                shutil.copymode(path, temporary)
-            yield temporary
-            sync(temporary)
-            temporary.rename(path)
-        sync(path.parent)
-    except BaseException as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        with suppress(OSError):  # another process has written there
-            for parent in new_parents:
-                parent.rmdir()
-        if isinstance(error, OSError):
-            raise CheckpointError(
-                f"{directory}: cannot be written ({error}); free some space or choose another directory"
-            ) from error
-        raise
-
-
-def _remove_unfinished_beside(path: Path) -> None:
-    """Remove the temporary directories of ``path`` that no process writes."""
-    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]+\.tmp")
-    for unfinished in path.parent.iterdir():
-        if name.fullmatch(unfinished.name) and unfinished.is_dir() and not unfinished.is_symlink():
-            descriptor = os.open(unfinished, os.O_RDONLY)
-            if try_lock(descriptor):
-                shutil.rmtree(unfinished, ignore_errors=True)
-            os.close(descriptor)
 
 
 def remove_unfinished(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Callbacks of a training run: their interface, the progress bar, the file of metrics, events for TensorBoard."""
+"""Callbacks of a training run: their interface, the progress bar, the file of metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +18,6 @@ from rich.console import Console
 from minitransformer.config.run import METRICS_FILE
 from minitransformer.inference.bleu import Score
 from minitransformer.inference.task import Sample
-from minitransformer.system.errors import import_extra
 from minitransformer.system.files import atomic_write, write_text
 from minitransformer.system.memory import peak_memory
 from minitransformer.system.progress import LOG_INTERVAL, WorkBar, in_words
@@ -295,59 +293,3 @@ def _free_name(run: Path) -> Path:
     """Return a new path for a copy of a corrupt file; earlier copies are not overwritten."""
     names = (run / f"metrics.corrupt-{n}.jsonl" for n in itertools.count(1))
     return next(path for path in names if not path.exists())
-
-
-class TensorBoard(Callback):
-    """Events in the folder ``tensorboard`` of the run's directory, in a new file for each start of the run.
-
-    Events are written in the calling thread, because tensorboardX's own thread ends, and its queue then blocks, when
-    the disk is full.  A full disk does not end the training.
-    Raises: MissingExtraError.
-    """
-
-    def __init__(self, run: Path) -> None:
-        self._open = import_extra("tensorboard", "tensorboardX.event_file_writer").EventsWriter
-        self._events = import_extra("tensorboard", "tensorboardX.proto.event_pb2")
-        self._summaries = import_extra("tensorboard", "tensorboardX.proto.summary_pb2")
-        self._folder = run / "tensorboard"
-        self._writer: Any = None
-
-    def begin(self, state: TrainingState, max_updates: int) -> None:
-        """Begin a file of events; the display forgets events of updates after ``state``."""
-        self.go_back(state)
-
-    def go_back(self, state: TrainingState) -> None:
-        """Let the display forget events of updates after ``state``."""
-        start = self._events.SessionLog(status=self._events.SessionLog.START)
-        self._write(step=state.step + 1, session_log=start)
-
-    def report(self, report: TrainingReport | ValidationReport) -> None:
-        """Write the figures of a report, by names such as "training/loss"."""
-        figures = _training_figures(report) if isinstance(report, TrainingReport) else _validation_figures(report)
-        values = [self._summaries.Summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
-        self._write(step=report.step, summary=self._summaries.Summary(value=values))
-
-    def end(self) -> None:
-        if self._writer is not None:
-            with suppress(OSError):  # of a full disk, which the last event has reported
-                self._writer.close()
-
-    def _write(self, **event: Any) -> None:
-        try:
-            if self._writer is None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._writer = self._open(str(self._folder / f"events.{time.time_ns()}"))  # files are read by name
-            self._writer.write_event(self._events.Event(wall_time=time.time(), **event))
-            self._writer.flush()
-        except OSError as error:
-            _log.warning(f"{self._folder}: cannot be written ({error}); training goes on")
-
-
-def _training_figures(report: TrainingReport) -> dict[str, float]:
-    names = ("loss", "learning_rate", "gradient_norm", "target_tokens_per_second")
-    return {f"training/{name}": getattr(report, name) for name in names}
-
-
-def _validation_figures(report: ValidationReport) -> dict[str, float]:
-    named = {"loss": report.loss, "perplexity": report.perplexity, report.score.name.lower(): report.score.value}
-    return {f"validation/{name}": value for name, value in named.items()}

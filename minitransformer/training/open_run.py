@@ -16,13 +16,12 @@ from autograd.precision import dtype_named
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.config.automatic import initial_settings, resolved, with_values
 from minitransformer.config.run import RESULTS_FILE, RUN_FILE
-from minitransformer.data.bpe_dropout import BpeDropout
+from minitransformer.data.corpus import changed_files
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.prepare import ADDED, PreparedData, prepare
-from minitransformer.data.sources import changed_files
 from minitransformer.data.store import TrainingPairs
+from minitransformer.data.token_dropout import BpeDropout, WordDropout
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.data.word_dropout import WordDropout
 from minitransformer.inference.task import task_of
 from minitransformer.model.files import WEIGHTS_FILE, load_model_config
 from minitransformer.model.transformer import Transformer

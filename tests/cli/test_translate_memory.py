@@ -13,12 +13,12 @@ from translated_files import FileOperations, PowerCutError, Uppercase
 from cli.translate import translate
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.data.tmx import CLOSING, opening, read_memory, unit_of
-from minitransformer.extras.files.memories import MemoryTranslator
+from minitransformer.data.tmx import read_memory
+from minitransformer.extras.files.memories import CLOSING, MemoryTranslator, opening, unit_of
 from minitransformer.extras.files.output_file import ResumeError
 from minitransformer.extras.files.resumable import translate_file
 
-VERSION = "minitransformer.data.tmx.code_version"  # asks git, which takes longer than all else here
+VERSION = "minitransformer.extras.files.memories.code_version"  # asks git, which takes longer than all else here
 LINES = ["one two", "", "six & <five>", "two\x01"]
 PAIRS = [("one two", "ONE TWO"), ("six & <five>", "SIX & <FIVE>"), ("two\ufffd", "TWO\ufffd")]
 

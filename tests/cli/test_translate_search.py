@@ -19,7 +19,7 @@ from cli.translate import translate
 from minitransformer.config import ConfigError
 from minitransformer.extras.files.output_file import ResumeError
 from minitransformer.extras.files.resumable import progress_file, translate_file
-from minitransformer.inference.prefix import PrefixError
+from minitransformer.extras.files.stream import PrefixError
 from minitransformer.system.files import CheckpointError
 
 SOURCE = b"one two\n\nsix five four\nthree\n"

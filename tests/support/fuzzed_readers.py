@@ -26,12 +26,12 @@ from minitransformer.config import DataConfig, ModelConfig, RunConfig
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.prepare import prepare
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.data.tmx import CLOSING, opening, unit_of
 from minitransformer.data.tokenizer import TOKENIZER_CHECKSUMS, Tokenizer
 from minitransformer.extras.convert.formats import read_parts
 from minitransformer.extras.convert.marian_directory import write_marian as write_marian_mt
 from minitransformer.extras.convert.parts import Parts, write_bundle
 from minitransformer.extras.doctor.check import replay_repro_bundle
+from minitransformer.extras.files.memories import CLOSING, opening, unit_of
 from minitransformer.extras.files.resumable import translate_file
 from minitransformer.extras.parsing.penn import read_tree, read_trees, write_tree
 from minitransformer.extras.parsing.plain import plain

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -20,7 +23,7 @@ from minitransformer.extras.convert.parts import ConversionError, Parts, require
 from minitransformer.model.files import BUNDLE_FILE, CONFIG_FILE, WEIGHTS_FILE
 from minitransformer.model.storage import Storage
 from minitransformer.system.errors import import_extra
-from minitransformer.system.files import atomic_directory
+from minitransformer.system.files import CheckpointError, lock_directory, make_directory, sync, temporary_path, try_lock
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
@@ -126,6 +129,50 @@ def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "fl
     """Write a model in the format ``name``.  Raises: as ``output_directory``."""
     with output_directory(parts, directory, name, storage):
         pass
+
+
+@contextmanager
+def atomic_directory(directory: Path) -> Iterator[Path]:
+    """Yield an empty temporary directory beside ``directory``; on success rename it, on failure remove it.
+
+    ``directory`` must be absent or empty.  Temporary directories that killed processes left beside it are removed.  A
+    process that still writes one holds its lock, so it stays.
+    Raises: CheckpointError if the file system refuses.
+    """
+    path = directory.resolve()  # a link to an empty directory stays a link
+    new_parents = [parent for parent in path.parents if not parent.exists()]
+    temporary = temporary_path(path)
+    try:
+        make_directory(path.parent)
+        _remove_unfinished_beside(path)
+        with lock_directory(temporary, "writing"):
+            if path.exists():
+                shutil.copymode(path, temporary)
+            yield temporary
+            sync(temporary)
+            temporary.rename(path)
+        sync(path.parent)
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        with suppress(OSError):  # another process has written there
+            for parent in new_parents:
+                parent.rmdir()
+        if isinstance(error, OSError):
+            raise CheckpointError(
+                f"{directory}: cannot be written ({error}); free some space or choose another directory"
+            ) from error
+        raise
+
+
+def _remove_unfinished_beside(path: Path) -> None:
+    """Remove the temporary directories of ``path`` that no process writes."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]+\.tmp")
+    for unfinished in path.parent.iterdir():
+        if name.fullmatch(unfinished.name) and unfinished.is_dir() and not unfinished.is_symlink():
+            descriptor = os.open(unfinished, os.O_RDONLY)
+            if try_lock(descriptor):
+                shutil.rmtree(unfinished, ignore_errors=True)
+            os.close(descriptor)
 
 
 @contextmanager

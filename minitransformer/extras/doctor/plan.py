@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from minitransformer.config import ModelConfig, RunConfig
+from minitransformer.data.corpus import text_files
 from minitransformer.data.prepare import PreparedData, require_no_model
-from minitransformer.data.sources import text_files
 from minitransformer.extras.doctor.finding import Finding
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError

@@ -13,7 +13,7 @@ from pathlib import Path
 import pooch
 
 from minitransformer.config import DataConfig
-from minitransformer.data.sources import text_files
+from minitransformer.data.corpus import text_files
 from minitransformer.data.survey import READ_ERRORS
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import atomic_write, make_directory

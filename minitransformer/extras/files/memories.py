@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape, quoteattr
 
 from minitransformer.config import ConfigError
 from minitransformer.config.data import is_memory
-from minitransformer.data.tmx import CLOSING, languages_of, opening, read_segments, unit_of
-from minitransformer.extras.files.stream import LinesDone, LineTranslator, groups_of_file
-from minitransformer.inference.prefix import Prefixes
+from minitransformer.data.tmx import languages_of, read_segments
+from minitransformer.extras.files.stream import LinesDone, LineTranslator, Prefixes, groups_of_file
+from minitransformer.system.provenance import code_version
 
+CLOSING = b"</body>\n</tmx>\n"
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 excludes
+_REPLACEMENT = "\ufffd"
 Languages = tuple[str, str]
 
 
@@ -102,3 +107,22 @@ class MemoryTranslator:
     def facts(self) -> dict[str, Any]:
         """Return all settings, and the model's checksum, on which the output depends."""
         return {**self.translate.facts(), "languages": list(self.languages)}
+
+
+def opening(source_language: str) -> bytes:
+    """Return the beginning of a TMX file of version 1.4, up to its first unit."""
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n'
+        f'<header creationtool="minitransformer" creationtoolversion={quoteattr(code_version())}'
+        ' segtype="block" o-tmf="minitransformer" adminlang="en"'
+        f' srclang={quoteattr(source_language)} datatype="plaintext"/>\n<body>\n'
+    ).encode()
+
+
+def unit_of(languages: tuple[str, str], texts: tuple[str, str]) -> bytes:
+    """Return a unit as XML; characters that XML excludes become U+FFFD."""
+    variants = (
+        f"<tuv xml:lang={quoteattr(language)}><seg>{escape(_ILLEGAL.sub(_REPLACEMENT, text))}</seg></tuv>"
+        for language, text in zip(languages, texts, strict=True)
+    )
+    return f"<tu>{''.join(variants)}</tu>\n".encode()

@@ -22,8 +22,7 @@ from typing import Any
 
 from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input
 from minitransformer.extras.files.output_file import OutputFile, ResumeError, open_output
-from minitransformer.extras.files.stream import LinesDone, LineTranslator
-from minitransformer.inference.prefix import Prefixes
+from minitransformer.extras.files.stream import LinesDone, LineTranslator, Prefixes
 from minitransformer.system.files import is_same_file, write_text
 from minitransformer.system.records import read_record
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 import logging
 import re
@@ -19,9 +20,9 @@ from minitransformer.extras.files.sentences import SentenceSplitter, SplitTexts
 from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.inference.alignment import pharaoh
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.inference.prefix import Prefixes
 from minitransformer.inference.sampling import Sampling
 from minitransformer.inference.translator import Translation, Translator
+from minitransformer.system.errors import UserError
 
 LINES_AT_ONCE = 2_048  # batched together by length; their translations are written together
 PAUSE = 0.1  # seconds without input, after which the lines read so far are translated
@@ -104,6 +105,42 @@ def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
         raise CorpusError(f"{path}: cannot be read: {error}; {hint}") from error
     with stream:
         yield read(stream)
+
+
+class PrefixError(UserError, ValueError):
+    """An error: the beginnings of translations do not belong to the lines of the input."""
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """The beginnings of the translations of an input: one for each line, or one for all lines.
+
+    ``path`` is the file with one for each line; None if there is one for all.
+    """
+
+    texts: Sequence[str]
+    path: Path | None = None
+
+    def of_lines(self, n_before: int, n_lines: int) -> list[str]:
+        """Return the beginnings for ``n_lines`` lines after ``n_before``.  Raises: PrefixError if there are fewer."""
+        if self.path is None:
+            return list(self.texts) * n_lines
+        self.require_lines(max(n_before + n_lines, len(self.texts)))
+        return list(self.texts[n_before : n_before + n_lines])
+
+    def require_lines(self, n_lines: int) -> None:
+        """Raise PrefixError if there is one beginning for each line, but the input has another number of lines."""
+        if self.path is not None and len(self.texts) != n_lines:
+            more_or_fewer = "more" if len(self.texts) > n_lines else "fewer"
+            raise PrefixError(
+                f"{self.path}: has {len(self.texts):,} lines, {more_or_fewer} than the input; give one line for each"
+                " line of the input, an empty one where nothing is given"
+            )
+
+    def checksum(self, n_lines: int) -> str:
+        """Return a checksum of the beginnings of the first ``n_lines`` lines."""
+        text = "\n".join(["all", *self.texts] if self.path is None else ["each", *self.texts[:n_lines]])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def read_prefixes(path: Path) -> Prefixes:

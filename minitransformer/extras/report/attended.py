@@ -14,10 +14,9 @@ from minitransformer.data.rare_words import words_of
 from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.extras.parsing.parser import PARSING
 from minitransformer.extras.report.errors import ReportError
-from minitransformer.inference.attention import AttentionWeights, attention_weights
+from minitransformer.inference.attention import AttentionWeights, attention_weights, word_starts
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.inference.translator import Translator
-from minitransformer.inference.words import word_starts
 from minitransformer.model.symbols import BLANK
 from minitransformer.system.provenance import code_version
 

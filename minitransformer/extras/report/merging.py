@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from minitransformer.extras.report.attended import AttendedPair
-from minitransformer.inference.attention import AttentionWeights
-from minitransformer.inference.words import weights_of_words
+from minitransformer.inference.attention import AttentionWeights, weights_of_words
 from minitransformer.model.symbols import BLANK
 
 

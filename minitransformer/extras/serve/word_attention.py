@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from autograd.array import FloatArray
-from minitransformer.inference.attention import attention_weights, without_key
+from minitransformer.inference.attention import attention_weights, weights_of_words, without_key, word_starts
 from minitransformer.inference.translator import Translator
-from minitransformer.inference.words import weights_of_words, word_starts
 from minitransformer.model.symbols import BLANK
 
 MOST_TOKENS = 256  # of a side: the work grows with the product of both, and more cannot be read

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from small_sentences import sentencepiece_model
 
-from minitransformer.data.bpe_dropout import BpeDropout, segment
 from minitransformer.data.store import Pairs, TokenStore, write_store
+from minitransformer.data.token_dropout import BpeDropout, segment
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import UNKNOWN
 

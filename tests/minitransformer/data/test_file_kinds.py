@@ -16,9 +16,9 @@ import pytest
 
 from minitransformer.config import DataConfig
 from minitransformer.data.survey import CorpusError, read_lines, survey
-from minitransformer.data.tmx import CLOSING, opening, unit_of
 from minitransformer.extras.convert.certificate import read_sentences
 from minitransformer.extras.convert.parts import ConversionError
+from minitransformer.extras.files.memories import CLOSING, opening, unit_of
 from minitransformer.extras.files.stream import groups_of_file, groups_of_standard_input, read_prefixes
 from minitransformer.extras.parsing.treebank import TreebankCorpus
 

@@ -19,16 +19,8 @@ from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data import tmx
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.data.tmx import (
-    CLOSING,
-    Unit,
-    languages_of,
-    opening,
-    read_memory,
-    read_segments,
-    survey_memory,
-    unit_of,
-)
+from minitransformer.data.tmx import Unit, languages_of, read_memory, read_segments, survey_memory
+from minitransformer.extras.files.memories import CLOSING, opening, unit_of
 
 LINES = [
     '<?xml version="1.0" encoding="UTF-8"?>',

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from minitransformer.data.store import TokenStore, write_store
+from minitransformer.data.token_dropout import WordDropout
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.data.word_dropout import WordDropout
 
 LINES = ["the mice ate cheese", "the cats ate mice", "the Owls slept", "an A slept", "1984 % the"] * 400
 COUNTS = {"the": 1600, "mice": 800, "ate": 800, "cheese": 400, "cats": 400, "Owls": 400, "slept": 800, "an": 400}

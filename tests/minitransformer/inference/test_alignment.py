@@ -9,10 +9,14 @@ import pytest
 
 from minitransformer import ModelConfig, Transformer, Translator
 from minitransformer.inference.alignment import pharaoh, word_links, words_of_source, words_of_target
-from minitransformer.inference.attention import attention_weights, source_attention_weights
+from minitransformer.inference.attention import (
+    attention_weights,
+    source_attention_weights,
+    weights_of_words,
+    word_starts,
+)
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.prefix import NO_PREFIX
-from minitransformer.inference.words import weights_of_words, word_starts
 
 N = 8  # positions, and features: one for each position
 

@@ -13,8 +13,9 @@ from searching import SEEDS, SOURCES, VARIANTS, exhaustive, ids_of, plain_beam, 
 from small_sentences import LINES, small_tokenizer
 
 from minitransformer import Transformer, Translator, presets
+from minitransformer.extras.files.stream import PrefixError, Prefixes
 from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
-from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint, Prefixer, PrefixError, Prefixes
+from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint, Prefixer
 
 PIECES = ["", "", "", "▁a", "▁ab", "b"]  # of the six ids of the tiny models
 PREFIXES = st.lists(st.integers(3, 5), max_size=2).map(lambda ids: Prefix("", "", tuple(ids)))

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from minitransformer.extras.convert.formats import atomic_directory
 from minitransformer.system.checksums import compare_files
 from minitransformer.system.files import (
     CheckpointError,
     CorruptFileError,
     UnfitError,
-    atomic_directory,
     read_arrays,
     read_json,
     remove_unfinished,

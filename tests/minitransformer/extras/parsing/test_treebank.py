@@ -9,8 +9,8 @@ import pytest
 from toy_treebank import write_toy_treebank
 
 from minitransformer.config import ConfigError, DataConfig
+from minitransformer.data.corpus import text_files
 from minitransformer.data.prepare import prepare
-from minitransformer.data.sources import text_files
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.parsing.task import ParsingTask

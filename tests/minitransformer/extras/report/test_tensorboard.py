@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from minitransformer.extras.report.tensorboard import TensorBoard
 from minitransformer.inference.bleu import Score
 from minitransformer.system.errors import MissingExtraError
-from minitransformer.training.callbacks import TensorBoard, TrainingReport, ValidationReport
+from minitransformer.training.callbacks import TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 
 

@@ -1,21 +1,20 @@
-"""BPE-dropout: training text is segmented anew in every epoch, and some merges of byte pairs are left out.
-
-Source: Provilkov, Emelianenko & Voita 2020, "BPE-Dropout: Simple and Effective Subword Regularization", algorithm 1.
-sentencepiece can do it, too, but seeds its random numbers anew in every process.
-"""
+"""Training pairs whose tokens are drawn anew in every epoch: BPE-dropout, and word dropout."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Mapping
 from itertools import pairwise
 from random import Random
+from typing import TypeAlias
 
 import numpy as np
 import sentencepiece
 
 from autograd.array import IntArray
-from autograd.random import StreamId, random_words
+from autograd.random import StreamId, named_stream_id, random_words, uniform
+from minitransformer.data.rare_words import WordEncoder
 from minitransformer.data.store import SIDES, FlatPairs, Pairs, TokenStore
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import BLANK
@@ -23,6 +22,30 @@ from minitransformer.model.symbols import BLANK
 DRAWS = 32  # segmentations that are drawn of each word at most; an epoch chooses among them for each occurrence
 _LONGEST_WORD = 100  # characters: segmentation takes time with the square of the length
 _STREAMS = (0x6270652D736F, 0x6270652D7461)  # random stream ids of the choices in source and target; no model uses them
+
+
+Side: TypeAlias = tuple[np.ndarray, IntArray]  # the tokens of all sentences, and the length of each sentence
+
+
+class _TokenDropout(ABC):
+    """Training pairs with other tokens in every epoch: a pure function of seed, epoch and pair."""
+
+    def __init__(self, n_pairs: int) -> None:
+        self._n_pairs = n_pairs
+        self._latest: tuple[int, FlatPairs] | None = None  # the epoch that was drawn last, and its pairs
+
+    def __len__(self) -> int:
+        return self._n_pairs
+
+    def of_epoch(self, epoch: int) -> Pairs:
+        """Return the pairs of an epoch; the last epoch's stay in memory."""
+        if self._latest is None or self._latest[0] != epoch:
+            self._latest = epoch, FlatPairs(self._sides(epoch))
+        return self._latest[1]
+
+    @abstractmethod
+    def _sides(self, epoch: int) -> list[Side]:
+        """Return sources and targets of an epoch."""
 
 
 def segment(word: str, ranks: Mapping[str, float], rate: float, random: Random) -> list[str]:
@@ -44,8 +67,11 @@ def segment(word: str, ranks: Mapping[str, float], rate: float, random: Random) 
         pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
 
 
-class BpeDropout:
-    """The pairs of a token store, segmented anew in every epoch: a pure function of seed, epoch and pair.
+class BpeDropout(_TokenDropout):
+    """The pairs of a token store, segmented anew in every epoch, with some merges of byte pairs left out.
+
+    Source: Provilkov, Emelianenko & Voita 2020, "BPE-Dropout: Simple and Effective Subword Regularization", algorithm
+    1.  sentencepiece can do it, too, but seeds its random numbers anew in every process.
 
     A sentence keeps its segmentation if the new one would be longer than the longest sentence of the store.  So memory
     and learned positions that suffice for the store suffice for every epoch.
@@ -55,25 +81,18 @@ class BpeDropout:
     """
 
     def __init__(self, store: TokenStore, tokenizer: Tokenizer, rate: float, seed: int) -> None:
+        super().__init__(len(store))
         models = (tokenizer.source, tokenizer.target)
-        self._sides = [
-            _Side(store.tokens(side), store.lengths[:, side], models[side], rate, StreamId(seed, _STREAMS[side]))
+        self._text = [
+            _WordsOfSide(store.tokens(side), store.lengths[:, side], models[side], rate, StreamId(seed, _STREAMS[side]))
             for side in range(len(SIDES))
         ]
-        self._n_pairs = len(store)
-        self._latest: tuple[int, FlatPairs] | None = None  # the epoch that was segmented last, and its pairs
 
-    def __len__(self) -> int:
-        return self._n_pairs
-
-    def of_epoch(self, epoch: int) -> Pairs:
-        """Return the pairs of an epoch; the last epoch's stay in memory."""
-        if self._latest is None or self._latest[0] != epoch:
-            self._latest = epoch, FlatPairs([side.segmented(epoch) for side in self._sides])
-        return self._latest[1]
+    def _sides(self, epoch: int) -> list[Side]:
+        return [side.segmented(epoch) for side in self._text]
 
 
-class _Side:
+class _WordsOfSide:
     """One side of a token store as words, and the segmentations of each word that were needed so far.
 
     A word is a run of pieces of which only the first begins with sentencepiece's mark "▁".  Segmentation 0 of a word is
@@ -106,7 +125,7 @@ class _Side:
         for number, ids in enumerate(self._words):
             self._append(number, 0, ids)
 
-    def segmented(self, epoch: int) -> tuple[IntArray, IntArray]:
+    def segmented(self, epoch: int) -> Side:
         """Return the tokens of all sentences, and the length of each sentence."""
         id_, words = self._id, self._word_of_occurrence
         chosen = random_words(np.empty(0), stream_id=StreamId(id_.seed, id_.stream, epoch), count=len(words))
@@ -152,3 +171,35 @@ def _numbered(tokens: IntArray, starts: IntArray) -> tuple[list[tuple[int, ...]]
     bounds = pairwise([*starts.tolist(), len(flat)])
     occurrences = [numbers.setdefault(tuple(flat[a:b]), len(numbers)) for a, b in bounds]
     return list(numbers), np.asarray(occurrences, np.int64)
+
+
+class WordDropout(_TokenDropout):
+    """The pairs of a token store; sources have classes in place of some words, others in every epoch.
+
+    An occurrence of a word becomes its class with probability α / (α + n), where the word occurs n times in the
+    sources.  So the model learns what the classes of new words do from words that it also knows by themselves.
+
+    Source: Kiperwasser & Goldberg 2016, "Simple and Accurate Dependency Parsing Using Bidirectional LSTM Feature
+    Representations", section 5, after Iyyer et al. 2015.  **Differs**: a word becomes its class, not one unknown word.
+
+    Args:
+        strength: α.
+    """
+
+    def __init__(self, store: TokenStore, tokenizer: Tokenizer, strength: float, seed: int) -> None:
+        super().__init__(len(store))
+        self._store, self._seed = store, seed
+        self._sources = store.tokens(0)
+        self._class_of = np.asarray(WordEncoder(tokenizer.source).classes(), self._sources.dtype)
+        counts = np.bincount(self._sources, minlength=len(self._class_of))
+        self._probability = strength / (strength + counts)
+
+    def _sides(self, epoch: int) -> list[Side]:
+        lengths = self._store.lengths
+        return [(self._dropped(epoch), lengths[:, 0]), (self._store.tokens(1), lengths[:, 1])]
+
+    def _dropped(self, epoch: int) -> np.ndarray:
+        words = self._sources
+        stream = named_stream_id(self._seed, "word dropout").stream
+        drawn = uniform(StreamId(self._seed, stream, epoch), (len(words),))
+        return np.where(drawn < self._probability[words], self._class_of[words], words)

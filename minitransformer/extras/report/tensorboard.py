@@ -1,0 +1,71 @@
+"""Events for TensorBoard, as a callback of a training run."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from minitransformer.system.errors import import_extra
+from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
+from minitransformer.training.state import TrainingState
+
+_log = logging.getLogger(__name__)
+
+
+class TensorBoard(Callback):
+    """Events in the folder ``tensorboard`` of the run's directory, in a new file for each start of the run.
+
+    Events are written in the calling thread, because tensorboardX's own thread ends, and its queue then blocks, when
+    the disk is full.  A full disk does not end the training.
+    Raises: MissingExtraError.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._open = import_extra("tensorboard", "tensorboardX.event_file_writer").EventsWriter
+        self._events = import_extra("tensorboard", "tensorboardX.proto.event_pb2")
+        self._summaries = import_extra("tensorboard", "tensorboardX.proto.summary_pb2")
+        self._folder = run / "tensorboard"
+        self._writer: Any = None
+
+    def begin(self, state: TrainingState, max_updates: int) -> None:
+        """Begin a file of events; the display forgets events of updates after ``state``."""
+        self.go_back(state)
+
+    def go_back(self, state: TrainingState) -> None:
+        """Let the display forget events of updates after ``state``."""
+        start = self._events.SessionLog(status=self._events.SessionLog.START)
+        self._write(step=state.step + 1, session_log=start)
+
+    def report(self, report: TrainingReport | ValidationReport) -> None:
+        """Write the figures of a report, by names such as "training/loss"."""
+        figures = _training_figures(report) if isinstance(report, TrainingReport) else _validation_figures(report)
+        values = [self._summaries.Summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
+        self._write(step=report.step, summary=self._summaries.Summary(value=values))
+
+    def end(self) -> None:
+        if self._writer is not None:
+            with suppress(OSError):  # of a full disk, which the last event has reported
+                self._writer.close()
+
+    def _write(self, **event: Any) -> None:
+        try:
+            if self._writer is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._writer = self._open(str(self._folder / f"events.{time.time_ns()}"))  # files are read by name
+            self._writer.write_event(self._events.Event(wall_time=time.time(), **event))
+            self._writer.flush()
+        except OSError as error:
+            _log.warning(f"{self._folder}: cannot be written ({error}); training goes on")
+
+
+def _training_figures(report: TrainingReport) -> dict[str, float]:
+    names = ("loss", "learning_rate", "gradient_norm", "target_tokens_per_second")
+    return {f"training/{name}": getattr(report, name) for name in names}
+
+
+def _validation_figures(report: ValidationReport) -> dict[str, float]:
+    named = {"loss": report.loss, "perplexity": report.perplexity, report.score.name.lower(): report.score.value}
+    return {f"validation/{name}": value for name, value in named.items()}
