@@ -33,11 +33,11 @@ def columns(links: str) -> str:
 
 
 def source_of(path: str, name: str) -> str:
-    """Return the source of a function, class or method of a file.  Raises: LookupError if the file has none."""
+    """Return the source of a function, class, method or table of a file.  Raises: LookupError if the file has none."""
     text = (ROOT / path).read_text("utf-8")
     body: list[ast.stmt] = ast.parse(text).body
     for part in name.split("."):
-        found = [node for node in body if getattr(node, "name", None) == part]
+        found = [node for node in body if part in (getattr(node, "name", None), _assigned(node))]
         if not found:
             raise LookupError(f"{path} defines no {name}")
         body = getattr(found[0], "body", [])
@@ -45,3 +45,8 @@ def source_of(path: str, name: str) -> str:
     lines = text.splitlines()[first - 1 : found[0].end_lineno]
     indent = len(lines[0]) - len(lines[0].lstrip())
     return "\n".join(line[indent:] for line in lines)
+
+
+def _assigned(node: ast.stmt) -> str | None:
+    """Return the name to which a table is assigned; None if the statement is no such assignment."""
+    return node.target.id if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else None
