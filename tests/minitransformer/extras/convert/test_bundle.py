@@ -106,58 +106,47 @@ def test_a_model_without_a_run_has_no_provenance_and_no_licence(run: Path, tmp_p
     assert not (tmp_path / "bundle" / "results.json").exists()
 
 
-@pytest.mark.parametrize("name", ["model.json", "model.safetensors", "tokenizer.model", "results.json", "run.json"])
-def test_a_changed_file_is_refused_by_name(run: Path, tmp_path: Path, name: str) -> None:
-    bundle = bundled(run, tmp_path)
-    content = bytearray((bundle / name).read_bytes())
-    content[-2] ^= 1
-    (bundle / name).write_bytes(content)
-    with pytest.raises(CorruptFileError, match=rf"bundle/{name}: has changed since it was written \(its SHA-256"):
-        Translator.load(bundle)
-    (bundle / name).unlink()
-    with pytest.raises(CorruptFileError, match=rf"bundle/{name}: not found, though bundle.json lists it"):
-        Translator.load(bundle)
-
-
-def test_checksums_that_fit_a_changed_model_do_not_help(run: Path, tmp_path: Path) -> None:
-    """Only ``bundle.json`` counts, even if another list is put beside it."""
+def test_a_changed_or_missing_file_is_refused_by_name(run: Path, tmp_path: Path) -> None:
+    """Only ``bundle.json`` counts, even if another list that fits is put beside it."""
     bundle = bundled(run, tmp_path)
     Transformer(CONFIG, seed=9).save(tmp_path / "other")
+    for name in ["model.json", "model.safetensors", "tokenizer.model", "results.json", "run.json"]:
+        content = (bundle / name).read_bytes()
+        (bundle / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+        with pytest.raises(CorruptFileError, match=rf"bundle/{name}: has changed since it was written \(its SHA-256"):
+            Translator.load(bundle)
+        (bundle / name).unlink()
+        with pytest.raises(CorruptFileError, match=rf"bundle/{name}: not found, though bundle.json lists it"):
+            Translator.load(bundle)
+        (bundle / name).write_bytes(content)
     for name in ("model.json", "model.safetensors", "checksums.json"):
         (bundle / name).write_bytes((tmp_path / "other" / name).read_bytes())
     with pytest.raises(CorruptFileError, match="bundle/model.safetensors: has changed"):
         Translator.load(bundle)
 
 
-@pytest.mark.parametrize("name", ["../model.json", "/etc/passwd", "a\0b", "", ".."])
-def test_names_that_lead_out_of_the_bundle_are_refused(run: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["../model.json", "/etc/passwd", "a\0b", "", "..", None])
+def test_a_list_with_names_that_lead_out_of_the_bundle_or_without_the_model_is_refused(
+    run: Path, tmp_path: Path, name: str | None
+) -> None:
     bundle = bundled(run, tmp_path)
     about = json.loads((bundle / "bundle.json").read_text())
-    about["files"][name] = about["files"]["model.json"]
+    if name is None:
+        del about["files"]["model.safetensors"]
+    else:
+        about["files"][name] = about["files"]["model.json"]
     (bundle / "bundle.json").write_text(json.dumps(about, indent=2) + "\n")
-    with pytest.raises(CorruptFileError, match="bundle.json: lists .*, which is no file's name; it is corrupt"):
+    wrong = "does not list model.safetensors" if name is None else "lists .*, which is no file's name; it is corrupt"
+    with pytest.raises(CorruptFileError, match=f"bundle.json: {wrong}"):
         Translator.load(bundle)
 
 
-def test_a_list_without_the_model_is_refused(run: Path, tmp_path: Path) -> None:
-    bundle = bundled(run, tmp_path)
-    about = json.loads((bundle / "bundle.json").read_text())
-    del about["files"]["model.safetensors"]
-    (bundle / "bundle.json").write_text(json.dumps(about, indent=2) + "\n")
-    with pytest.raises(CorruptFileError, match="bundle.json: does not list model.safetensors"):
-        Translator.load(bundle)
-
-
-def test_a_bundle_never_changes_in_place(run: Path, tmp_path: Path) -> None:
+def test_a_bundle_never_changes_in_place_and_nothing_is_written_over(run: Path, tmp_path: Path) -> None:
     bundle = bundled(run, tmp_path)
     with pytest.raises(CheckpointError, match="bundle: is a bundle, whose files never change; choose"):
         store_alpha(bundle, 1.5)
     Translator.load(bundle)
-
-
-def test_nothing_is_written_over(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "bundle").mkdir()
-    (tmp_path / "bundle" / "precious").write_text("untouched")
+    before = {path.name for path in bundle.iterdir()}
     with pytest.raises(ConversionError, match="bundle: exists and is not an empty directory"):
         bundled(run, tmp_path)
-    assert [path.name for path in (tmp_path / "bundle").iterdir()] == ["precious"]
+    assert {path.name for path in bundle.iterdir()} == before

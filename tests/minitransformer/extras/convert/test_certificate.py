@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,17 +106,14 @@ def test_differences_are_measured() -> None:
         assert part in certificate.description
 
 
-def test_unknown_words_that_become_one_token_are_seen() -> None:
+def test_what_the_other_program_lacks_is_not_compared_and_merged_unknown_words_are_seen() -> None:
     """The given lines have no unknown word."""
-    assert certify(trained_parts(), MergesUnknown(), LINES).equal_sources == pytest.approx(9 / 11)
-
-
-def test_what_the_other_program_lacks_is_not_compared() -> None:
     other = WithoutBeam()
     certificate = certify(trained_parts(), other, LINES)
     assert certificate.equal_beam_4 is None
     assert {config.beam for config in other.searches} == {1}
     assert "beam" not in certificate.description
+    assert certify(trained_parts(), MergesUnknown(), LINES).equal_sources == pytest.approx(9 / 11)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +121,8 @@ def test_what_the_other_program_lacks_is_not_compared() -> None:
 )
 def test_both_searches_have_the_same_length_penalty(changes: dict[str, Any], alpha: float) -> None:
     other = Ourselves()
-    certificate = certify(trained_parts(**changes), other, LINES[:1])
+    parts = trained_parts()
+    certificate = certify(replace(parts, config=replace(parts.config, **changes)), other, LINES[:1])
     assert {(each.normalisation, each.alpha) for each in other.searches} == {("length", alpha)}
     assert (certificate.normalisation, certificate.alpha) == ("length", alpha)
 
@@ -139,13 +138,12 @@ def test_a_certificate_lies_beside_the_weights_with_their_checksums(tmp_path: Pa
     assert Certificate(**found) == certificate
 
 
-def test_sentences_are_the_lines_that_are_not_empty(tmp_path: Path) -> None:
-    (tmp_path / "lines").write_text("one two\n\n  six \r\nfünf", encoding="utf-8")
-    assert read_sentences(tmp_path / "lines") == ["one two", "six", "fünf"]
-
-
 @pytest.mark.parametrize("content", [None, b"", b"\n \n", b"\xff"])
-def test_a_file_without_sentences_is_refused(tmp_path: Path, content: bytes | None) -> None:
+def test_sentences_are_the_lines_that_are_not_empty_and_a_file_without_any_is_refused(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    (tmp_path / "some").write_text("one two\n\n  six \r\nfünf", encoding="utf-8")
+    assert read_sentences(tmp_path / "some") == ["one two", "six", "fünf"]
     if content is not None:
         (tmp_path / "lines").write_bytes(content)
     with pytest.raises(ConversionError, match=rf"{tmp_path}/lines[:,] .*; give source sentences, one a line"):

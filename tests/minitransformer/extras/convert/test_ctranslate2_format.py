@@ -103,38 +103,44 @@ def test_int8_needs_a_positive_scale_for_each_row(scale: np.ndarray | None, tmp_
         dequantised(tmp_path, variables)
 
 
-def test_bfloat16_four_bits_and_unknown_types_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match="w is of type bfloat16; expected one of float32, int8"):
-        read_model_file(written(tmp_path, model(6, variable("w", (1,), 5, 2, b"\0\0"))))
-    with pytest.raises(ConversionError, match="w is of type number 9"):
-        read_model_file(written(tmp_path, model(6, variable("w", (1,), 9, 2, b"\0\0"))))
-    with pytest.raises(ConversionError, match="w is of type of 3 bytes"):
-        read_model_file(written(tmp_path, model(2, variable("w", (1,), 3, 1, b"\0\0\0"))))
+@pytest.mark.parametrize(("version", "kind", "size", "message"), [
+    (6, 5, 2, "w is of type bfloat16; expected one of float32, int8"), (6, 9, 2, "w is of type number 9"),
+    (2, 3, 1, "w is of type of 3 bytes"),
+])  # fmt: skip
+def test_bfloat16_four_bits_and_unknown_types_are_refused_by_name(
+    version: int, kind: int, size: int, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConversionError, match=message):
+        read_model_file(
+            written(tmp_path, model(version, variable("w", (1,), kind, size, bytes(3 if version == 2 else 2))))
+        )
     packed = {"w": np.ones((1, 1), np.int32), "w_scale": np.ones(1, np.float32), "w_zero": np.ones(1, np.int32)}
     with pytest.raises(ConversionError, match="w has 4-bit values"):
         dequantised(tmp_path, packed)
 
 
-@pytest.mark.parametrize("version", [0, 1, 7, 2**32 - 1])
-def test_other_versions_are_refused(version: int, tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match=f"expected version 2 to 6 of CTranslate2's format, got {version};"):
-        read_model_file(written(tmp_path, model(version)))
+def test_other_versions_and_missing_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match=r"model.bin: cannot be read as .* \(No such file"):
+        read_model_file(tmp_path / "model.bin")
+    for version in (0, 1, 7, 2**32 - 1):
+        with pytest.raises(ConversionError, match=f"expected version 2 to 6 of CTranslate2's format, got {version};"):
+            read_model_file(written(tmp_path, model(version)))
 
 
 GOOD = model(
     6,
-    variable("weight", (2, 2), 0, 16, bytes(16)),
     variable("b", (), 1, 1, b"\1"),
+    variable("weight", (2, 2), 0, 16, bytes(16)),
     aliases=b"\1\0\0\0" + string("x") + string("b"),
 )
 
 
-@pytest.mark.parametrize("length", range(len(GOOD)))
-def test_a_file_that_ends_anywhere_is_truncated(length: int, tmp_path: Path) -> None:
-    with pytest.raises(
-        ConversionError, match=r"needs \d+ bytes, but \d+ are left of the file: .* truncated or corrupt"
-    ):
-        read_model_file(written(tmp_path, GOOD[:length]))
+def test_a_file_that_ends_anywhere_is_truncated(tmp_path: Path) -> None:
+    for length in range(len(GOOD)):
+        with pytest.raises(
+            ConversionError, match=r"needs \d+ bytes, but \d+ are left of the file: .* truncated or cor"
+        ):
+            read_model_file(written(tmp_path, GOOD[:length]))
 
 
 @pytest.mark.parametrize(("content", "problem"), [
@@ -151,21 +157,10 @@ def test_counts_are_not_trusted(content: bytes, problem: str, tmp_path: Path) ->
         read_model_file(written(tmp_path, content))
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match=r"model.bin: cannot be read as .* \(No such file"):
-        read_model_file(tmp_path / "model.bin")
-
-
 def test_version_6_is_written(tmp_path: Path) -> None:
     variables = {"weight": np.zeros((2, 2), np.float32), "b": np.array(1, np.int8)}
     write_model_file(tmp_path / "model.bin", ModelFile("TransformerSpec", 7, variables), {"x": "b"})
-    in_order = model(
-        6,
-        variable("b", (), 1, 1, b"\1"),
-        variable("weight", (2, 2), 0, 16, bytes(16)),
-        aliases=b"\1\0\0\0" + string("x") + string("b"),
-    )
-    assert (tmp_path / "model.bin").read_bytes() == in_order
+    assert (tmp_path / "model.bin").read_bytes() == GOOD
 
 
 def test_weights_are_stored_in_the_types_that_ctranslate2_gives_them() -> None:

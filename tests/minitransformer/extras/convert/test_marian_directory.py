@@ -65,27 +65,20 @@ def test_weights_in_sixteen_bits_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({"first_position": 1}, "first_position is 1, must be 0"),
-    ({"neighbourhood": 3}, "neighbourhood is 3, must be None"),
-    ({"d_k": 3}, "n_heads · d_k is 6, must be 8"), ({"d_v": 6}, "n_heads · d_v is 12, must be 8"),
-    ({"layer_norm_eps": 1e-3}, "layer_norm_eps is 0.001, must be 1e-05"),
+    ({"first_position": 1}, " has no such model: first_position is 1, must be 0"),
+    ({"neighbourhood": 3}, " has no such model: neighbourhood is 3, must be None"),
+    ({"d_k": 3}, " has no such model: n_heads · d_k is 6, must be 8"),
+    ({"d_v": 6}, " has no such model: n_heads · d_v is 12, must be 8"),
+    ({"layer_norm_eps": 1e-3}, " has no such model: layer_norm_eps is 0.001, must be 1e-05"),
+    ({"norm": "pre"}, ": model.norm = 'pre' is not supported; only 'post'"),
+    ({"positions": "learned"}, ": model.positions = 'learned' is not supported; only 'interleaved', 'halves'"),
+    ({"start": "end"}, ": model.start = 'end' is not supported; only 'symbol', 'zero'"),
 ], ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")  # fmt: skip
-def test_what_marian_lacks_is_refused_by_name(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match=f"MarianMT has no such model: {message}$"):
-        write_parts(parts_of(**settings), tmp_path / "marian", "marian")
-
-
-@pytest.mark.parametrize(("name", "value", "possible"), [
-    ("norm", "pre", "'post'"), ("positions", "learned", "'interleaved', 'halves'"),
-    ("start", "end", "'symbol', 'zero'"),
-])  # fmt: skip
-def test_a_choice_that_marian_lacks_is_refused_with_what_it_has(
-    name: str, value: str, possible: str, tmp_path: Path
+def test_what_marian_lacks_is_refused_by_name_with_what_it_has(
+    settings: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(
-        ConversionError, match=f"^MarianMT: model.{name} = '{value}' is not supported; only {possible}$"
-    ):
-        write_parts(parts_of(**{name: value}), tmp_path / "marian", "marian")
+    with pytest.raises(ConversionError, match=f"^MarianMT{message}$"):
+        write_parts(parts_of(**settings), tmp_path / "marian", "marian")
 
 
 def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logged: list[str]) -> None:
@@ -128,14 +121,7 @@ def test_a_directory_that_is_not_ours_to_read_is_refused(
         read_parts(directory)
 
 
-@pytest.mark.parametrize("name", ["source.spm", "vocab.json"])
-def test_a_missing_file_is_named(directory: Path, name: str) -> None:
-    (directory / name).unlink()
-    with pytest.raises((ConversionError, CorruptFileError), match=f"{name}: (cannot be read|not found)"):
-        read_parts(directory)
-
-
-def test_missing_and_unfit_weights_are_named(directory: Path) -> None:
+def test_missing_files_and_missing_and_unfit_weights_are_named(directory: Path) -> None:
     weights = load_file(directory / "model.safetensors")
     name = "model.decoder.layers.0.encoder_attn.q_proj.weight"
     save_file({**weights, name: np.zeros((8, 7), np.float32)}, directory / "model.safetensors")
@@ -145,3 +131,7 @@ def test_missing_and_unfit_weights_are_named(directory: Path) -> None:
     save_file(weights, directory / "model.safetensors")
     with pytest.raises(ConversionError, match=f"model.safetensors: it has no {name}"):
         read_parts(directory)
+    for missing in ("vocab.json", "source.spm"):
+        (directory / missing).unlink()
+        with pytest.raises((ConversionError, CorruptFileError), match=f"{missing}: (cannot be read|not found)"):
+            read_parts(directory)

@@ -10,6 +10,7 @@ import pytest
 from marian_npz_files import SETTINGS, TARGET, vocabulary_in_yaml, write_marian, write_npz
 
 from minitransformer.extras.convert.formats import read_parts
+from minitransformer.extras.convert.marian_npz import read_settings, read_vocabulary
 from minitransformer.extras.convert.parts import ConversionError
 
 
@@ -41,15 +42,11 @@ def test_a_setting_that_ours_lack_is_refused_by_name(name: str, value: Any, tmp_
         read_parts(tmp_path)
 
 
-def test_another_order_of_layer_norms_is_refused(tmp_path: Path) -> None:
+def test_another_order_of_layer_norms_and_parameters_that_ours_lack_are_named(tmp_path: Path) -> None:
     write_marian(tmp_path, **{"transformer-preprocess": "n"})
     with pytest.raises(ConversionError, match=r"postprocess-top\) = \('n', 'an', ''\) is not supported; only "):
         read_parts(tmp_path)
-
-
-def test_parameters_that_ours_lack_are_named(tmp_path: Path) -> None:
-    arrays = write_marian(tmp_path)
-    write_npz(tmp_path / "model.npz", SETTINGS, arrays | {"Wtype": np.zeros((2, 8), "f")})
+    write_npz(tmp_path / "model.npz", SETTINGS, write_marian(tmp_path) | {"Wtype": np.zeros((2, 8), "f")})
     with pytest.raises(ConversionError, match="1 arrays that this Transformer does not have: Wtype$"):
         read_parts(tmp_path)
 
@@ -91,3 +88,29 @@ def test_the_words_of_sentencepiece_need_its_model(tmp_path: Path) -> None:
         (tmp_path / f"model.{side}.vocab.yml").write_text(words, encoding="utf-8")
     with pytest.raises(ConversionError, match="put them beside the vocabulary as source.spm and target.spm"):
         read_parts(tmp_path)
+
+
+def test_words_are_read_with_their_quotes_and_escapes() -> None:
+    text = (
+        '"</s>": 0\n<unk>: 1\n\'it\'\'s\': 2\n"\\"": 3\n"\\\\": 4\n"\\x85": 5\n"\\u2028\\U0001F600": 6\n'
+        '":": 7\nnaïve: 8\n'
+        '"a: b": 9\n? "very long"\n: 10\n\ny: 11\r\n'
+    )
+    words = ["</s>", "<unk>", "it's", '"', "\\", "\x85", "\u2028😀", ":", "naïve", "a: b", "very long"]
+    assert read_vocabulary(text) == {w: i for i, w in enumerate([*words, "y"])}
+
+
+def test_settings_have_types_and_lists() -> None:
+    text = (
+        '# comment\ntype: transformer\ndim-emb: 512\nlearn-rate: 3e-4\nulr: false\npre: ""\n'
+        "dims:\n  - 5\n  - 6\nvocabs: [a.yml, b.yml]\nnone: []\n"
+    )
+    settings = {"type": "transformer", "dim-emb": 512, "learn-rate": 3e-4, "ulr": False, "pre": ""}
+    assert read_settings(text) == settings | {"dims": [5, 6], "vocabs": ["a.yml", "b.yml"], "none": []}
+
+
+def test_other_text_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a setting: 'nothing'"):
+        read_settings("nothing")
+    with pytest.raises(ValueError, match="invalid literal"):
+        read_vocabulary("the: x")

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,17 @@ def experiment(folder: Path, *rows: str, seeds: tuple[int, ...] = (1,), budget: 
     return Experiment(template, folder / "table3", SMALLEST, budget, rows_named(rows), seeds)
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
+    """An experiment whose base model is trained."""
+    e = experiment(tmp_path_factory.mktemp("trained"), "E")
+    assert e.result("base", 1) is None
+    assert train(e, "base")
+    return e
+
+
 def train(experiment: Experiment, row: str, seed: int = 1, callback: Callback | None = None) -> bool:
     return experiment.train(row, seed, SerialCommunicator(), [callback or Callback()])
-
-
-def test_every_row_of_the_paper_has_its_printed_figures() -> None:
-    assert list(PRINTED) == ["base", *presets.TABLE3, "big"]
 
 
 def test_letters_and_names_stand_for_rows_and_the_base_model_is_always_there() -> None:
@@ -61,11 +67,6 @@ def test_letters_and_names_stand_for_rows_and_the_base_model_is_always_there() -
             rows_named([word])
 
 
-@pytest.mark.parametrize("row", PRINTED)
-def test_at_the_papers_scale_rows_are_the_papers(row: str) -> None:
-    assert Scale().of(row) == presets.named(row)
-
-
 def test_a_smaller_scale_keeps_proportions_heads_and_rates() -> None:
     quarter = Scale(d_model=128, n_layers=3)
     assert quarter.of("base") == dataclasses.replace(presets.base(), n_layers=3, d_model=128, d_ff=512, d_k=16, d_v=16)
@@ -75,25 +76,25 @@ def test_a_smaller_scale_keeps_proportions_heads_and_rates() -> None:
     assert [quarter.of(f"table3-C-n{n}").n_layers for n in (2, 4, 8)] == [1, 2, 4]
 
 
-@pytest.mark.parametrize("row", PRINTED)
-def test_at_the_smallest_scale_keys_are_still_in_proportion(row: str) -> None:
-    assert Scale(d_model=32, n_layers=3).of(row).d_k * 16 == presets.named(row).d_k
+def test_rows_are_the_papers_at_its_scale_and_in_proportion_at_the_smallest() -> None:
+    assert list(PRINTED) == ["base", *presets.TABLE3, "big"]
+    for row in PRINTED:
+        assert Scale().of(row) == presets.named(row)
+        assert Scale(d_model=32, n_layers=3).of(row).d_k * 16 == presets.named(row).d_k
 
 
-@pytest.mark.parametrize(("sizes", "message"), [
-    ({"d_model": 48}, "d_model must be a multiple of 32"), ({"n_layers": 4}, "n_layers must be a multiple of 3"),
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda _: Scale(d_model=48), "d_model must be a multiple of 32"),
+    (lambda _: Scale(n_layers=4), "n_layers must be a multiple of 3"),
+    (lambda path: experiment(path, budget=19), "budget must be at least 20 updates; got 19"),
+    (lambda path: experiment(path, seeds=()), "expected one seed or more, all different"),
+    (lambda path: experiment(path, seeds=(1, 1)), "expected one seed or more, all different"),
 ])  # fmt: skip
-def test_scales_at_which_rows_have_no_whole_sizes_are_refused(sizes: dict[str, int], message: str) -> None:
+def test_scales_budgets_and_seeds_that_make_no_table_are_refused(
+    tmp_path: Path, make: Callable[[Path], object], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
-        Scale(**sizes)
-
-
-def test_budgets_and_seeds_that_make_no_table_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="budget must be at least 20 updates; got 19"):
-        experiment(tmp_path, budget=19)
-    for seeds in ((), (1, 1)):
-        with pytest.raises(ConfigError, match="expected one seed or more, all different"):
-            experiment(tmp_path, seeds=seeds)
+        make(tmp_path)
 
 
 @pytest.mark.parametrize(("data", "message"), [
@@ -108,11 +109,6 @@ def test_a_corpus_that_its_models_cannot_be_trained_on_is_refused(
         Experiment(RunConfig(data=data, model=model), tmp_path, SMALLEST, 20, ["base"], [1])
 
 
-def test_all_rows_are_trained_for_a_seed_before_the_next_begins(tmp_path: Path) -> None:
-    cells = list(experiment(tmp_path, "E", seeds=(3, 5)).cells())
-    assert cells == [("base", 3), ("table3-E", 3), ("base", 5), ("table3-E", 5)]
-
-
 def test_cells_differ_in_model_and_seed_alone_and_the_big_one_is_trained_longer(tmp_path: Path) -> None:
     e = experiment(tmp_path, seeds=(1, 2), budget=60)
     base, other, big = e.cell("base", 1), e.cell("table3-A-h1", 2), e.cell("big", 1)
@@ -120,31 +116,26 @@ def test_cells_differ_in_model_and_seed_alone_and_the_big_one_is_trained_longer(
     assert dataclasses.replace(other.training, seed=1) == base.training
     assert (base.training.max_updates, base.training.warmup_steps, big.training.max_updates) == (60, 20, 180)
     assert base.training.checkpoint_every == 3
+    training = dataclasses.replace(e.template.training, schedule="linear")  # a corpus's own, which no cell has
+    linear = dataclasses.replace(e, template=dataclasses.replace(e.template, training=training))
+    assert linear.cell("base", 1) == base
+    assert base.training.schedule == "paper"
+    cells = list(experiment(tmp_path, "E", seeds=(3, 5)).cells())
+    assert cells == [("base", 3), ("table3-E", 3), ("base", 5), ("table3-E", 5)]
 
 
-def test_cells_have_the_papers_schedule_whatever_the_corpus_is_trained_with(tmp_path: Path) -> None:
-    e = experiment(tmp_path)
-    training = dataclasses.replace(e.template.training, schedule="linear")
-    of_recipe = dataclasses.replace(e, template=dataclasses.replace(e.template, training=training))
-    assert of_recipe.cell("base", 1) == e.cell("base", 1)
-    assert e.cell("base", 1).training.schedule == "paper"
-
-
-def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(tmp_path: Path) -> None:
-    e = experiment(tmp_path, "E")
-    assert e.result("base", 1) is None
-    assert train(e, "base")
-    found, run = e.result("base", 1), e.cell("base", 1).run
+def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(trained: Experiment) -> None:
+    found, run = trained.result("base", 1), trained.cell("base", 1).run
     assert found is not None
     assert (found.updates, found.parameters) == (20, Transformer.load(run).n_parameters)
     assert math.isfinite(found.perplexity)
     assert found.flops > 0
     assert 0 <= found.bleu <= 100
     assert (run / "checkpoints").exists()
-    e.forget_checkpoints("base", 1)
+    trained.forget_checkpoints("base", 1)
     assert not (run / "checkpoints").exists()
-    assert e.result("base", 1) == found
-    assert e.result("table3-E", 1) is None
+    assert trained.result("base", 1) == found
+    assert trained.result("table3-E", 1) is None
 
 
 def test_a_cell_is_averaged_as_in_the_paper_even_if_a_single_model_is_better(
@@ -176,7 +167,7 @@ CELL = {
 }  # fmt: skip
 
 
-def test_figures_without_the_settings_of_their_training_are_refused(tmp_path: Path) -> None:
+def test_figures_without_the_settings_of_their_training_or_corrupt_are_refused(tmp_path: Path) -> None:
     e = experiment(tmp_path)
     file = e.cell("base", 1).run / "cell.json"
     file.parent.mkdir(parents=True)
@@ -187,52 +178,31 @@ def test_figures_without_the_settings_of_their_training_are_refused(tmp_path: Pa
     found = e.result("base", 1)
     assert found is not None
     assert dataclasses.asdict(found) == CELL
+    for written, message in (
+        (json.dumps(CELL | {"flops": "8"}), "flops must be a whole number; got '8'; .*: remove it$"),
+        (json.dumps(CELL | {"more": 1}), r"expected an object with perplexity, .*: \['more'\]; .*: remove it$"),
+        ("{", "cannot be read"),
+    ):
+        file.write_text(written)
+        with pytest.raises(CorruptFileError, match=rf"cell\.json: {message}"):
+            e.result("base", 1)
 
 
-@pytest.mark.parametrize(("written", "message"), [
-    (json.dumps(CELL | {"flops": "8"}), "flops must be a whole number; got '8'; .*: remove it$"),
-    (json.dumps(CELL | {"more": 1}), r"expected an object with perplexity, .*: \['more'\]; .*: remove it$"),
-    ("{", "cannot be read"),
-])  # fmt: skip
-def test_figures_that_are_corrupt_are_named_with_the_remedy(tmp_path: Path, written: str, message: str) -> None:
-    e = experiment(tmp_path)
-    file = e.cell("base", 1).run / "cell.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(written)
-    with pytest.raises(CorruptFileError, match=rf"cell\.json: {message}"):
-        e.result("base", 1)
-
-
-def test_an_interrupted_cell_goes_on_and_ends_with_the_same_figures(tmp_path: Path) -> None:
-    for name in ("straight", "stopped"):
-        (tmp_path / name).mkdir()
-    straight, stopped = experiment(tmp_path / "straight"), experiment(tmp_path / "stopped")
-    assert train(straight, "base")
+def test_a_cell_interrupted_and_killed_before_its_figures_were_written_ends_with_the_same_ones(
+    trained: Experiment, tmp_path: Path
+) -> None:
+    stopped = experiment(tmp_path)
     assert not train(stopped, "base", callback=StoppingMonitor(7))
     assert stopped.result("base", 1) is None
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("minitransformer.training.run.write_text", interrupt)  # of results.json
+        train(stopped, "base")
+    assert stopped.result("base", 1) is None
     assert train(stopped, "base")
-    one, other = (e.result("base", 1) for e in (straight, stopped))
+    one, other = trained.result("base", 1), stopped.result("base", 1)
     assert one is not None
     assert other is not None
     assert (one.perplexity, one.bleu) == (other.perplexity, other.bleu)
-
-
-def test_a_cell_killed_before_its_figures_were_written_is_finished_again(tmp_path: Path) -> None:
-    e = experiment(tmp_path)
-    assert train(e, "base")
-    first, file = e.result("base", 1), e.cell("base", 1).run / "cell.json"
-    assert json.loads(file.read_text())["updates"] == 20
-    (tmp_path / "again").mkdir()
-    other = experiment(tmp_path / "again")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("minitransformer.training.run.write_text", interrupt)  # of results.json
-        train(other, "base")
-    assert other.result("base", 1) is None
-    assert train(other, "base")
-    again = other.result("base", 1)
-    assert first is not None
-    assert again is not None
-    assert again.perplexity == first.perplexity
 
 
 def interrupt(*arguments: Any) -> None:
