@@ -217,7 +217,11 @@ def translate_input(
     if options.output:
         with counting("lines", n_lines, shown=shown) as advance:
             translate_file(
-                MemoryTranslator(translation, languages) if languages and is_memory(options.output) else translation,
+                (
+                    MemoryTranslator(translation, languages, whole_units=is_memory(path))
+                    if languages and is_memory(options.output)
+                    else translation
+                ),
                 path,
                 options.output,
                 resume=options.resume,

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NoReturn
+from xml.etree import ElementTree
 from xml.parsers import expat
 
 from minitransformer.data.survey import LONGEST_LINE, N_NAMED, READ_ERRORS, CorpusError, Found, Survey, open_bytes
@@ -36,12 +37,13 @@ _ILLEGAL_BYTES = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_REFERENCE = 16  # bytes of a reference to a character, &#x1F;
-_BREAK_TYPES = {"lb", "pb", "cb", "tab"}  # types of codes: breaks of lines, pages and columns, and tabs
+_BREAK_TYPES = {"lb", "pb", "cb", "tab", "br"}  # types of codes: breaks of lines, pages and columns, and tabs
 _BREAK_CODE = re.compile(
     r"\s*(?:<\s*(?:br|tab|/?(?:p|div|li|t[dhr]|h\d)|w:(?:br|cr|tab|p))\b|\\(?:line|par|tab|[nrt])\b|[\n\r\t])",
     re.IGNORECASE,
 )  # the same, in HTML, office documents, RTF and programs
 _TRADITIONAL = {"tw", "hk", "mo"}  # regions that write Chinese in the traditional script
+_XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"  # xml:lang, of a parser that knows namespaces
 _REMEDY = "the file may be cut off, or not be in the encoding that its first line names (UTF-8 if it names none)"
 
 
@@ -53,6 +55,8 @@ class Unit:
     texts: Mapping[str, str]
     is_illegal: bool = False
     """Whether it has characters that XML excludes; then ``texts`` is empty."""
+    element: ElementTree.Element | None = None
+    """The whole unit, if it was asked for."""
 
     def text(self, language: str) -> str | None:
         """Return the text in a language, None if there is none."""
@@ -94,8 +98,10 @@ def without_region(language: str) -> str:
 class _Collector:
     """The handlers of an XML parser, which collect units."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, with_elements: bool = False) -> None:
         self.path, self.parser = path, expat.ParserCreate()
+        self._with_elements = with_elements
+        self._builder: ElementTree.TreeBuilder | None = None  # of the current unit
         self.units: list[Unit] = []
         self.source_language: str | None = None
         self._root: str | None = None
@@ -129,9 +135,7 @@ class _Collector:
         if self._depth > _DEEPEST:
             self.refuse(f"<{name:.80}> is within {_DEEPEST} other elements; expected text in <tmx><body><tu><tuv><seg>")
         if self._root is None:
-            self._root = name
-            if name != "tmx":
-                self.refuse(f"the root element is <{name}>; expected <tmx>: is this a TMX file?")
+            self._start_root(name)
         elif self._text is not None:
             self._start_within_text(name, attributes)
         elif name == "header":
@@ -139,17 +143,31 @@ class _Collector:
         elif name == "tu":
             self._line, self._texts, self._unit_size = self.parser.CurrentLineNumber, {}, 0
             self._is_illegal = False
+            self._builder = ElementTree.TreeBuilder() if self._with_elements else None
         elif name == "tuv":
-            code = attributes.get("xml:lang") or attributes.get("lang")  # "lang": before TMX 1.4
-            self._language = self._language_code(code)
+            self._language = self._language_code(language_of_variant(attributes))
             if not self._language:
                 self.refuse('a <tuv> has no language; expected, for example, <tuv xml:lang="en">')
         elif name == "seg":
             self._text, self._size = [], 0
+        if self._builder:
+            self._count(len(name) + sum(len(key) + len(value) for key, value in attributes.items()))
+            self._builder.start(name, attributes)
+
+    def _start_root(self, name: str) -> None:
+        self._root = name
+        if name != "tmx":
+            self.refuse(f"the root element is <{name}>; expected <tmx>: is this a TMX file?")
+
+    def _count(self, n_characters: int) -> None:
+        """Add to the size of the current unit; refuse one that is too large."""
+        self._unit_size += n_characters
+        if self._unit_size > _LARGEST_UNIT:
+            self.refuse(f"a unit has more than {_LARGEST_UNIT:,} characters; expected a sentence in each language")
 
     def _start_within_text(self, name: str, attributes: dict[str, str]) -> None:
         if not self._code_depth:
-            self._code, self._is_break = "", attributes.get("type", "").removeprefix("x-") in _BREAK_TYPES
+            self._code, self._is_break = "", is_break("", attributes.get("type"))
         self._code_depth += name in CODES or self._code_depth > 0
 
     def _language_code(self, code: str | None) -> str | None:
@@ -159,6 +177,9 @@ class _Collector:
         return code
 
     def _characters(self, text: str) -> None:
+        if self._builder:
+            self._count(len(text))
+            self._builder.data(text.replace(_MARK, "\ufffd"))
         if self._text is None:
             return
         if self._code_depth:
@@ -168,16 +189,16 @@ class _Collector:
         self._size += len(text)
         if self._size > LONGEST_LINE:
             self.refuse(f"a segment has more than {LONGEST_LINE:,} characters; expected a sentence or a paragraph")
-        self._unit_size += len(text)
-        if self._unit_size > _LARGEST_UNIT:
-            self.refuse(f"a unit has more than {_LARGEST_UNIT:,} characters; expected a sentence in each language")
+        self._count(len(text))
         self._text.append(text)
 
     def _end(self, name: str) -> None:
         self._depth -= 1
+        if self._builder:
+            self._builder.end(name)
         if self._code_depth:
             self._code_depth -= 1
-            if not self._code_depth and self._text is not None and (self._is_break or _BREAK_CODE.match(self._code)):
+            if not self._code_depth and self._text is not None and (self._is_break or is_break(self._code)):
                 self._text.append("\n")
         elif name == "seg" and self._text is not None:
             if self._language is not None:
@@ -189,8 +210,14 @@ class _Collector:
             self._language = None
         elif name == "tu":
             texts = {} if self._is_illegal else self._texts
-            self.units.append(Unit(self._line, texts, self._is_illegal))
-            self._texts = {}
+            element = self._builder.close() if self._builder else None
+            self.units.append(Unit(self._line, texts, self._is_illegal, element))
+            self._texts, self._builder = {}, None
+
+
+def is_break(code: str, kind: str | None = None) -> bool:
+    """Return whether a code of this content and type stands for a break of a line, or for a tab."""
+    return (kind or "").removeprefix("x-") in _BREAK_TYPES or _BREAK_CODE.match(code) is not None
 
 
 def _one_line(text: str) -> str:
@@ -214,13 +241,13 @@ def _marked(stream: BinaryIO) -> Iterator[bytes]:
     yield pattern.sub(mark, rest) if pattern else rest
 
 
-def read_units(path: Path) -> Iterator[tuple[str | None, Unit]]:
-    """Yield the header's source language with each unit of a TMX file, plain, .gz or .xz.
+def read_units(path: Path, *, with_elements: bool = False) -> Iterator[tuple[str | None, Unit]]:
+    """Yield the header's source language with each unit of a TMX file, plain, .gz or .xz; if asked, whole as XML.
 
     Inline codes are left out, or become a blank if they break a line; highlighted text stays; a segment is one line.
     Raises: CorpusError naming file and line, if it is not XML, not TMX, incomplete, or declares entities.
     """
-    collector, n_bytes = _Collector(path), 0
+    collector, n_bytes = _Collector(path, with_elements=with_elements), 0
     try:
         with open_bytes(path) as stream:
             for data in _marked(stream):
@@ -283,12 +310,17 @@ def read_memory(path: Path, languages: Sequence[str] = ()) -> Iterator[tuple[str
 
 
 def read_segments(path: Path, language: str) -> Iterator[str]:
-    """Yield the text of each unit in one language; the log counts units that have none.
+    """Yield the text of each unit in one language.  Log and errors: see ``units_with_text``."""
+    return (unit.texts[code] for unit, code in units_with_text(path, language))
+
+
+def units_with_text(path: Path, language: str, *, with_elements: bool = False) -> Iterator[tuple[Unit, str]]:
+    """Yield the units that have text in one language, each with its code of the language; the log counts the others.
 
     Raises: CorpusError as ``read_units`` does, and if no unit has any.
     """
     n_found, n_left_out, codes, illegal, chosen = 0, 0, dict[str, None](), Found(), Counter[str]()
-    for _, unit in read_units(path):
+    for _, unit in read_units(path, with_elements=with_elements):
         code = unit.code(language)
         if unit.is_illegal:
             illegal.add(unit.line)
@@ -298,7 +330,7 @@ def read_segments(path: Path, language: str) -> Iterator[str]:
         else:
             n_found += 1
             chosen[code] += 1
-            yield unit.texts[code]
+            yield unit, code
     if not n_found:
         raise CorpusError(
             f"{path}: no unit has text in {language}; its languages are {_listed(codes) or 'missing'}: set languages,"
@@ -350,3 +382,8 @@ def survey_memory(path: Path, languages: Sequence[str] = ()) -> Survey:
         )
     left_out = {INCOMPLETE: incomplete, ILLEGAL: illegal}
     return Survey(n_pairs, {name: found for name, found in left_out.items() if found.count}, (source, target))
+
+
+def language_of_variant(attributes: Mapping[str, str]) -> str | None:
+    """Return the code of a variant's language, None if it has none; "lang" is that of versions before TMX 1.4."""
+    return attributes.get("xml:lang") or attributes.get(_XML_LANGUAGE) or attributes.get("lang")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from small_run import Trained, contents, translated
@@ -126,6 +127,27 @@ def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Pat
     assert len(aligned) == 2
     for line, target in zip(aligned, targets, strict=True):
         assert all(int(pair.partition("-")[2]) < len(target.split()) for pair in line.split())
+
+
+def test_units_keep_what_they_have_and_codes_are_carried_over(trained: Trained, tmp_path: Path) -> None:
+    unit = (
+        '<tu tuid="7"><note>n</note><prop type="p">v</prop><tuv xml:lang="en-US" creationid="me"><seg>'
+        'one <bpt i="1">[</bpt>two<ept i="1">]</ept> {0}<ph x="2">br</ph></seg></tuv>'
+        '<tuv xml:lang="de-AT"><note>m</note><seg>alt</seg></tuv></tu>'
+    )
+    memory, output = tmp_path / "in.tmx", tmp_path / "out.tmx"
+    memory.write_bytes(opening("en-US") + unit.encode() + CLOSING)
+    translated(trained, b"", "--input", str(memory), "--output", str(output), "--languages", "en", "de")
+    (read,) = ElementTree.parse(output).findall("body/tu")
+    source, target = read.findall("tuv")
+    assert (read.attrib, read.findtext("note"), read.findtext("prop")) == ({"tuid": "7"}, "n", "v")
+    assert ElementTree.tostring(source).decode() in unit
+    assert (target.findtext("note"), source.get("creationid")) == ("m", "me")
+    (segment,) = target.findall("seg")
+    assert [code.tag for code in segment if code.tag != "ph"] == ["bpt", "ept"]
+    assert [code.text for code in segment.iter("ph")] == ["br"]
+    assert "".join(segment.itertext()).count("{0}") == 1
+    assert "alt" not in "".join(segment.itertext())
 
 
 def prefixes(folder: Path, lines: list[str]) -> Path:

@@ -9,12 +9,15 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
 from minitransformer.config import ConfigError
 from minitransformer.config.data import is_memory
-from minitransformer.data.tmx import languages_of, read_segments
+from minitransformer.data.tmx import Unit, language_of_variant, languages_of, units_with_text
+from minitransformer.extras.files.codes import UNCERTAIN, TranslatedSegment, parts_of, write_parts
 from minitransformer.extras.files.stream import LinesDone, LineTranslator, Prefixes, groups_of_file
+from minitransformer.inference.alignment import pharaoh
 from minitransformer.system.provenance import code_version
 
 CLOSING = b"</body>\n</tmx>\n"
@@ -39,27 +42,29 @@ def languages_between(source: Path, output: Path | None, named: Languages | None
 
 
 def groups_of_input(
-    path: Path, size: int, languages: Languages | None
+    path: Path, size: int, languages: Languages | None, *, whole_units: bool = False
 ) -> AbstractContextManager[Iterator[list[bytes]]]:
     """Open a text file, or the source segments of a translation memory, as groups of ``size`` lines.
 
+    With ``whole_units``, a line of a memory is a unit with text in the source language, as XML.
     Raises: CorpusError if it cannot be read.
     """
     if languages is not None and is_memory(path):
-        return _groups_of_memory(path, size, languages[0])
+        units = units_with_text(path, languages[0], with_elements=whole_units)
+        lines = (_xml(unit.element) if unit.element is not None else unit.texts[code].encode() for unit, code in units)
+        return _groups_of(lines, size)
     return groups_of_file(path, size)
 
 
 @contextmanager
-def _groups_of_memory(path: Path, size: int, language: str) -> Iterator[Iterator[list[bytes]]]:
-    segments = (text.encode() for text in read_segments(path, language))
-    first = list(itertools.islice(segments, size))  # errors come before an output is opened
+def _groups_of(lines: Iterator[bytes], size: int) -> Iterator[Iterator[list[bytes]]]:
+    first = list(itertools.islice(lines, size))  # errors come before an output is opened
 
     def groups() -> Iterator[list[bytes]]:
         group = first
         while group:
             yield group
-            group = list(itertools.islice(segments, size))
+            group = list(itertools.islice(lines, size))
 
     yield groups()
 
@@ -68,11 +73,14 @@ def _groups_of_memory(path: Path, size: int, language: str) -> Iterator[Iterator
 class MemoryTranslator:
     """A translation of groups of lines into units of a translation memory, each a line with its translation.
 
-    The output begins with ``opening`` and ends with ``closing``.
+    With ``whole_units``, lines are units of a memory as XML: a unit stays as it was, with its codes, notes and
+    properties, and its translation in the target language is added, or replaces the one that it has.  Codes of the
+    source are carried over (see ``codes``).  The output begins with ``opening`` and ends with ``closing``.
     """
 
     translate: LineTranslator
     languages: Languages
+    whole_units: bool = False
     closing: bytes = CLOSING
 
     def __post_init__(self) -> None:
@@ -99,10 +107,25 @@ class MemoryTranslator:
 
         Returns the units and, if there is a file for them, the alignments of all lines.
         """
+        if self.whole_units:
+            return self._units(lines, n_before, advance)
         texts = self.translate.texts_of(lines, n_before)
         translated, *alignments = self.translate.outputs_of(texts, n_before, advance)
         pairs = zip(texts, translated.decode().split("\n"), strict=False)  # the last one ends with a line feed, too
         return [b"".join(unit_of(self.languages, pair) for pair in pairs if pair[0]), *alignments]
+
+    def _units(self, lines: Sequence[bytes], n_before: int, advance: LinesDone) -> list[bytes]:
+        units = [ElementTree.fromstring(line) for line in lines]
+        sources = [_variant(unit, self.languages[0]) for unit in units]
+        segments = [[] if source is None else parts_of(_segment(source)) for source in sources]
+        found = self.translate.segments(segments, n_before, advance)
+        for unit, segment in zip(units, found, strict=True):
+            if segment.translation.text:
+                _add_target(unit, self.languages[1], segment)
+        outputs = [b"".join(_xml(unit) for unit in units)]
+        if self.alignments is not None:
+            outputs.append("".join(f"{pharaoh(each.translation.alignment)}\n" for each in found).encode())
+        return outputs
 
     def facts(self) -> dict[str, Any]:
         """Return all settings, and the model's checksum, on which the output depends."""
@@ -126,3 +149,32 @@ def unit_of(languages: tuple[str, str], texts: tuple[str, str]) -> bytes:
         for language, text in zip(languages, texts, strict=True)
     )
     return f"<tu>{''.join(variants)}</tu>\n".encode()
+
+
+def _variant(unit: ElementTree.Element, language: str) -> ElementTree.Element | None:
+    """Return the variant of a unit in a language, None if it has none."""
+    variants = {language_of_variant(each.attrib) or "": each for each in reversed(unit.findall("tuv"))}
+    code = Unit(0, dict.fromkeys(variants, "")).code(language)
+    return None if code is None else variants[code]
+
+
+def _segment(variant: ElementTree.Element) -> ElementTree.Element:
+    segment = variant.find("seg")
+    return ElementTree.SubElement(variant, "seg") if segment is None else segment
+
+
+def _add_target(unit: ElementTree.Element, language: str, segment: TranslatedSegment) -> None:
+    variant = _variant(unit, language)
+    if variant is None:
+        variant = ElementTree.SubElement(unit, "tuv", {"xml:lang": language})
+    if segment.is_uncertain:
+        mark = ElementTree.Element("prop", {"type": "x-minitransformer"})
+        mark.text = UNCERTAIN
+        variant.insert(0, mark)
+    write_parts(segment.parts, _segment(variant))
+
+
+def _xml(unit: ElementTree.Element) -> bytes:
+    unit.tail = None
+    text: str = ElementTree.tostring(unit, encoding="unicode")
+    return text.encode() + b"\n"

@@ -75,7 +75,12 @@ def translate_file(
             if is_same_file(path, other):
                 name = "the input" if other is source else "the output"
                 raise ResumeError(f"{path}: is {name}, too; choose another file")
-    with groups_of_input(source, lines_at_once, languages) as groups, ExitStack() as stack:
+    with (
+        groups_of_input(
+            source, lines_at_once, languages, whole_units=isinstance(translate, MemoryTranslator)
+        ) as groups,
+        ExitStack() as stack,
+    ):
         lines = itertools.chain.from_iterable(groups)
         files = [OutputFile(stack.enter_context(open_output(path)), path) for path in paths]
         files[0].opening, files[0].closing = translate.opening, translate.closing

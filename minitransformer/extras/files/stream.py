@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from minitransformer.data.file_kinds import N_FIRST_BYTES, refusal_by_first_bytes
 from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_text, require_text
+from minitransformer.extras.files.codes import Code, Parts, TranslatedSegment, translate_segments
 from minitransformer.extras.files.sentences import SentenceSplitter, SplitTexts
 from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.inference.alignment import pharaoh
@@ -230,14 +231,17 @@ class LineTranslator:
         self.unknown.add(self.translator.tokenizer, texts)  # last: an interrupted group is translated again
         return [output.encode() for output in outputs]
 
-    def _by_lines(self, texts: Sequence[str], n_before: int, advance: LinesDone) -> list[str]:
+    def n_best_of(
+        self, texts: Sequence[str], n_before: int, advance: LinesDone, *, aligned: bool
+    ) -> list[list[Translation]]:
+        """Translate decoded lines; the log names those that are cut."""
         for i in self.translator.cut(texts):
             warn_of_cut(f"line {n_before + 1 + i}", self.translator)
         prefixes = None if self.prefixes is None else self.prefixes.of_lines(n_before, len(texts))
         for i, prefix in enumerate(prefixes or ()):
             if self.translator.prefixer.is_cut(prefix):
                 warn_of_cut(f"the beginning of the translation of line {n_before + 1 + i}", self.translator)
-        found = self.translator.n_best(
+        return self.translator.n_best(
             texts,
             self.search,
             n_threads=self.n_threads,
@@ -245,13 +249,40 @@ class LineTranslator:
             prefixes=prefixes,
             sampling=self.sampling,
             n_before=n_before,
-            aligned=self.alignments is not None,
+            aligned=aligned,
         )
+
+    def _by_lines(self, texts: Sequence[str], n_before: int, advance: LinesDone) -> list[str]:
+        found = self.n_best_of(texts, n_before, advance, aligned=self.alignments is not None)
         outputs = ["".join(self._formatted(translations, n) for n, translations in enumerate(found, n_before + 1))]
         if self.alignments is not None:
             shown = [translations if self.n_best else translations[:1] for translations in found]
             outputs.append("".join(f"{pharaoh(each.alignment)}\n" for translations in shown for each in translations))
         return outputs
+
+    def segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[TranslatedSegment]:
+        """Translate segments that may have codes, and carry these over.
+
+        With ``splitter``, only segments without codes are translated sentence by sentence.
+        """
+        remaining = iter((advance,))  # the others are translated once more, without their placeholders
+
+        def translate(texts: Sequence[str]) -> list[Translation]:
+            aligned = self.alignments is not None or any(isinstance(part, Code) for parts in whole for part in parts)
+            found = self.n_best_of(texts, n_before, next(remaining, lambda n: None), aligned=aligned)
+            return [best[0] for best in found]
+
+        if self.splitter is None:
+            whole = segments
+            return translate_segments(whole, translate)
+        whole = [parts if any(isinstance(part, Code) for part in parts) else [] for parts in segments]
+        plain = ["" if coded else "".join(map(str, parts)) for coded, parts in zip(whole, segments, strict=True)]
+        lines = self._by_sentences(SplitTexts.of(plain, self.splitter), n_before, lambda n: None).split("\n")
+        found = translate_segments(whole, translate)
+        return [
+            segment if coded else TranslatedSegment([line], False, Translation(line, 0.0, 0.0))
+            for coded, segment, line in zip(whole, found, lines, strict=False)
+        ]
 
     def _by_sentences(self, parts: SplitTexts, n_before: int, advance: LinesDone) -> str:
         for i in self.translator.cut(parts.sentences):

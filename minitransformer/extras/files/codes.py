@@ -1,0 +1,348 @@
+"""Codes and placeholders within segments: taken out before translation, put back where the word alignment says.
+
+Codes of formatting (<b>, XML elements) are always taken out.  Placeholders ({0}, %s, &amp;, addresses) stay in the text
+at first, because they stand for words.  If the translation does not have the same ones, they are taken out, too.
+Every code of a source is then in its translation, as often, and pairs are nested.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
+
+from minitransformer.data.tmx import is_break
+from minitransformer.inference.alignment import Links
+from minitransformer.inference.translator import Translation
+
+UNCERTAIN = "codes were placed without a word to which they belong: check them"
+
+_TAG = re.compile(r"<(?P<close>/)?(?P<name>[A-Za-z][\w:.-]*)(?:\s[^<>]*?)?(?P<alone>/)?>")
+_PLACEHOLDER = re.compile(
+    r"""(?:https?://|www\.)[^\s<>"']*[^\s<>"'.,;:!?)\]]"""  # addresses
+    r"|&(?:\w+|\#\d+|\#x[\da-fA-F]+);"  # entities
+    r"|[$%\#]?\{[\w.,:|/ -]*\}|\{\{[^{}]*\}\}"  # {0}, {name}, ${name}, %{name}, {{name}}
+    r"|%%|%\(\w+\)[-+\#0]*\d*(?:\.\d+)?[a-zA-Z]|%(?:\d+\$)?[-+\#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z)?[diouxXeEfgGcs@]\b"
+    r"|\\[nrt](?![a-z])"
+)
+_LINE_END = re.compile(r"\s*\n\s*")  # XML may break lines anywhere
+_WORD = re.compile(r"\S+")
+_CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # of a word: without punctuation around it
+
+Kind: TypeAlias = Literal["begin", "end", "alone"]
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """A code of a segment.
+
+    ``content`` is what is written for it: text, or an XML element.  The begin and the end of a pair have the same
+    ``name``.  ``is_break`` is true if it stands for a blank, such as <br/>.
+    """
+
+    content: Any
+    kind: Kind = "alone"
+    name: str = ""
+    is_break: bool = False
+    is_placeholder: bool = False
+
+
+Part: TypeAlias = str | Code
+Parts: TypeAlias = list[Part]
+Translate: TypeAlias = Callable[[Sequence[str]], Sequence[Translation]]
+"""Translates texts, each with its alignment; the translation of an empty text is empty."""
+
+
+@dataclass(frozen=True)
+class TranslatedSegment:
+    """The parts of a translation, and whether a code was placed without a word to which it belongs."""
+
+    parts: Parts
+    is_uncertain: bool
+    translation: Translation
+
+
+def with_textual_codes(parts: Sequence[Part]) -> Parts:
+    """Return parts in which codes that are written as text, such as <b> and {0}, are codes, too."""
+    found: Parts = []
+    for part in parts:
+        found.extend([part] if isinstance(part, Code) else _textual_codes(part))
+    return found
+
+
+def _textual_codes(text: str) -> Iterator[Part]:
+    end = 0
+    matches = sorted((*_TAG.finditer(text), *_PLACEHOLDER.finditer(text)), key=lambda match: match.start())
+    for match in matches:
+        if match.start() < end:  # a placeholder within a tag is a part of it
+            continue
+        if match.start() > end:
+            yield text[end : match.start()]
+        end = match.end()
+        if match.re is _TAG:
+            kind: Kind = "alone" if match["alone"] else "end" if match["close"] else "begin"
+            yield Code(match[0], kind, match["name"], is_break=is_break(match[0]))
+        else:
+            yield Code(match[0], is_placeholder=True)
+    if end < len(text):
+        yield text[end:]
+
+
+def translate_segments(segments: Sequence[Parts], translate: Translate) -> list[TranslatedSegment]:
+    """Translate segments that have codes or none; blanks at both ends stay."""
+    flat = [_without_codes(parts, keep_placeholders=True) for parts in segments]
+    found = translate([one.text.strip() for one in flat])
+    kept = list(map(_has_placeholders, segments, found))
+    if all(kept):
+        return list(map(_with_codes, flat, found))
+    again = [_without_codes(parts, keep_placeholders=False) for parts in segments]
+    found_again = translate(["" if keeps else one.text.strip() for keeps, one in zip(kept, again, strict=True)])
+    return [
+        _with_codes(flat[i], found[i]) if keeps else _with_codes(again[i], found_again[i])
+        for i, keeps in enumerate(kept)
+    ]
+
+
+def _has_placeholders(parts: Parts, translation: Translation) -> bool:
+    """Return whether a translation has the placeholders of its source, each as often."""
+    wanted = Counter(part.content for part in parts if isinstance(part, Code) and part.is_placeholder)
+    found = Counter(
+        part.content for part in _textual_codes(translation.text) if isinstance(part, Code) and part.is_placeholder
+    )
+    return found == wanted
+
+
+@dataclass(frozen=True)
+class _Flat:
+    """A text without codes, and each code with its offset in it."""
+
+    text: str
+    codes: list[tuple[Code, int]]
+
+    def around(self, translation: str) -> str:
+        """Return a translation with the blanks that the text has at its ends."""
+        n_leading, core = len(self.text) - len(self.text.lstrip()), self.text.strip()
+        return self.text[:n_leading] + translation + self.text[n_leading + len(core) :] if core else self.text
+
+
+def _without_codes(parts: Parts, *, keep_placeholders: bool) -> _Flat:
+    text, codes = "", list[tuple[Code, int]]()
+    words_follow = [any(isinstance(part, str) and part.strip() for part in parts[i:]) for i in range(len(parts))]
+    for part, follows in zip(parts, words_follow, strict=True):
+        if isinstance(part, str):
+            text += part
+        elif part.is_placeholder and keep_placeholders:
+            text += part.content
+        else:
+            codes.append((part, len(text)))
+            text += " " * (part.is_break and follows and text.strip() != "")
+    return _Flat(text, codes)
+
+
+def _with_codes(source: _Flat, translation: Translation) -> TranslatedSegment:
+    text = source.around(translation.text)
+    placement = _Placement(source.text, text, translation.alignment)
+    placed = list[tuple[int, _Node, bool]]()
+    placement.place(_tree(source), 0, len(text), placed)
+    parts: Parts = []
+    end = 0
+    for offset, node, is_end in placed:
+        parts.append(text[end:offset])
+        end = offset
+        code = node.end if is_end and node.end else node.begin
+        before, after = placement.blanks(node, offset) if node.end is None else ("", "")
+        parts += [before, code, after]
+        if code.is_break and not source.text[: node.start][-1:].isspace() and text[end : end + 1].isspace():
+            end += 1  # the blank stands for the break
+    parts.append(text[end:])
+    return TranslatedSegment([part for part in parts if part != ""], placement.is_uncertain, translation)
+
+
+@dataclass(frozen=True, eq=False)
+class _Node:
+    """A code, or a pair with the codes within it, and offsets in the source."""
+
+    begin: Code
+    start: int
+    end: Code | None
+    stop: int
+    children: list[_Node]
+
+
+def _tree(source: _Flat) -> list[_Node]:
+    """Return the pairs and single codes of a source; a begin or an end without the other is a single code."""
+    partner: dict[int, int] = {}
+    open_codes: list[int] = []
+    for i, (code, _) in enumerate(source.codes):
+        if code.kind == "begin":
+            open_codes.append(i)
+        elif code.kind == "end":
+            same = [j for j in open_codes if source.codes[j][0].name == code.name]
+            if same:
+                partner[same[-1]] = i
+                del open_codes[open_codes.index(same[-1]) :]  # those within it have no end
+
+    def nodes(first: int, last: int) -> list[_Node]:
+        found, i = list[_Node](), first
+        while i < last:
+            code, offset = source.codes[i]
+            if i in partner:
+                end, stop = source.codes[partner[i]]
+                found.append(_Node(code, offset, end, stop, nodes(i + 1, partner[i])))
+                i = partner[i]
+            else:
+                found.append(_Node(code, offset, None, offset, []))
+            i += 1
+        return found
+
+    return nodes(0, len(source.codes))
+
+
+class _Placement:
+    """Where the codes of one source belong in its translation."""
+
+    def __init__(self, source: str, target: str, links: Links) -> None:
+        self.source, self.target = source, target
+        self.source_words, self.target_words = _words(source), _words(target)
+        self.linked: dict[int, list[int]] = {}
+        for i, j in links:
+            self.linked.setdefault(i, []).append(j)
+        self.is_uncertain = False
+
+    def place(self, nodes: Sequence[_Node], first: int, last: int, placed: list[tuple[int, _Node, bool]]) -> None:
+        """Add the codes to ``placed``, with their offsets in the target, which are within [first, last]."""
+        spans = sorted(((*self._span(node), i) for i, node in enumerate(nodes)), key=lambda span: (span[0], span[2]))
+        self.is_uncertain |= any(a[1] > b[0] for a, b in pairwise(spans)) or any(
+            span[0] < first or span[1] > last for span in spans
+        )
+        for wanted_start, wanted_stop, i in spans:
+            start = min(max(wanted_start, first), last)
+            stop = min(max(wanted_stop, start), last)
+            placed.append((start, nodes[i], False))
+            if nodes[i].end:
+                self.place(nodes[i].children, start, stop, placed)
+                placed.append((stop, nodes[i], True))
+            first = stop
+
+    def blanks(self, node: _Node, offset: int) -> tuple[str, str]:
+        """Return the blanks that a single code needs before and after it, as in the source."""
+        before = self.source[node.start - 1 : node.start].isspace() and not self.target[:offset][-1:].isspace()
+        after = self.source[node.start : node.start + 1].isspace() and self.target[offset : offset + 1].isalnum()
+        return " " * (before and offset > 0), " " * after
+
+    def _span(self, node: _Node) -> tuple[int, int]:
+        """Return the offsets in the target between which a pair belongs, or twice that of a single code."""
+        words = [i for i, word in enumerate(self.source_words) if word.last > node.start and word.first < node.stop]
+        if node.end is None or not words:
+            return self._offset(node.start), self._offset(node.stop)
+        cut = self.source_words[words[0]].first < node.start or self.source_words[words[-1]].last > node.stop
+        self.is_uncertain |= cut  # a pair around a part of a word
+        targets = [j for i in words for j in self.linked.get(i, ())]
+        if not targets:
+            self.is_uncertain = True
+            offset = self._offset(node.start)
+            return offset, offset
+        first, last = self.target_words[min(targets)], self.target_words[max(targets)]
+        whole = node.start <= self.source_words[words[0]].start, node.stop >= self.source_words[words[-1]].stop
+        return first.start if whole[0] else first.first, last.stop if whole[1] else last.last
+
+    def _offset(self, offset: int) -> int:
+        """Return the offset in the target of a code at ``offset`` of the source."""
+        left = [i for i, word in enumerate(self.source_words) if word.first < offset]
+        right = [i for i, word in enumerate(self.source_words) if word.first >= offset]
+        if not left and (not right or offset <= self.source_words[right[0]].start):
+            return min(offset, len(self.target))  # both begin with the same blanks
+        if not right and offset >= self.source_words[left[-1]].stop:
+            return max(0, len(self.target) - (len(self.source) - offset))  # both end with the same blanks
+        self.is_uncertain |= bool(left) and self.source_words[left[-1]].last > offset  # within a word
+        is_next = (
+            bool(right) and not self.source[offset - 1 : offset].strip() and self.source[offset : offset + 1].strip()
+        )
+        if right and (is_next or not left):
+            found = [j for i in right[:1] for j in self.linked.get(i, ())]
+            if found:
+                return self.target_words[min(found)].first
+        for i in reversed(left):
+            if found := self.linked.get(i, []):
+                self.is_uncertain |= i != left[-1]
+                return self.target_words[max(found)].last
+        self.is_uncertain = True
+        return len(self.target)
+
+
+@dataclass(frozen=True)
+class _Word:
+    """The offsets of a word in a text, with and without the punctuation around it."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+
+def _words(text: str) -> list[_Word]:
+    words = []
+    for match in _WORD.finditer(text):
+        core = _CORE.search(match[0])
+        first, last = core.span() if core else (0, len(match[0]))
+        words.append(_Word(match.start(), match.end(), match.start() + first, match.start() + last))
+    return words
+
+
+_PAIR_ELEMENTS = {"hi", "g", "mrk", "pc"}  # elements of TMX and XLIFF with text between their tags
+_BEGIN_ELEMENTS, _END_ELEMENTS = {"bpt", "bx", "sc", "sm"}, {"ept", "ex", "ec", "em"}
+_PARTNER_ATTRIBUTES = ("i", "rid", "startRef", "id")  # each names the pair of an element
+
+
+def parts_of(element: Any) -> Parts:
+    """Return the parts of a segment in TMX or XLIFF: its text, and its elements as codes."""
+    parts: Parts = [_LINE_END.sub(" ", element.text or "")]
+    for child in element:
+        name = _local_name(child)
+        if name in _PAIR_ELEMENTS:
+            pair = f"{name} {id(child)}"
+            parts += [Code(child, "begin", pair), *parts_of(child), Code(child, "end", pair)]
+        else:
+            kind: Kind = "begin" if name in _BEGIN_ELEMENTS else "end" if name in _END_ELEMENTS else "alone"
+            partner = next((child.get(key) for key in _PARTNER_ATTRIBUTES if child.get(key)), "")
+            breaks = is_break("".join(child.itertext()), child.get("type") or child.get("ctype"))
+            parts.append(Code(child, kind, f"code {partner}", is_break=breaks))
+        parts.append(_LINE_END.sub(" ", child.tail or ""))
+    return with_textual_codes([part for part in parts if part != ""])
+
+
+def write_parts(parts: Sequence[Part], element: Any) -> None:
+    """Replace the content of a segment's element by parts; elements are copied."""
+    for child in list(element):
+        element.remove(child)
+    element.text, within = None, [element]
+    for part in parts:
+        code = part if isinstance(part, Code) else Code(part)
+        if isinstance(code.content, str):
+            _add_text(within[-1], code.content)
+        elif _local_name(code.content) in _PAIR_ELEMENTS and code.kind == "end":
+            within.pop()
+        elif _local_name(code.content) in _PAIR_ELEMENTS:
+            child = element.makeelement(code.content.tag, dict(code.content.attrib))
+            within[-1].append(child)
+            within.append(child)
+        else:
+            child = copy.deepcopy(code.content)
+            child.tail = None
+            within[-1].append(child)
+
+
+def _local_name(element: Any) -> str:
+    """Return the name of an element without its namespace; "" for a comment or an instruction."""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+
+
+def _add_text(element: Any, text: str) -> None:
+    if len(element):
+        element[-1].tail = (element[-1].tail or "") + text
+    else:
+        element.text = (element.text or "") + text

@@ -1,0 +1,142 @@
+"""Codes and placeholders: each code of a source is once in its translation, in a legal order, at its word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minitransformer.extras.files.codes import (
+    Code,
+    Parts,
+    parts_of,
+    translate_segments,
+    with_textual_codes,
+    write_parts,
+)
+from minitransformer.inference.alignment import Links
+from minitransformer.inference.translator import Translation
+
+Dictionary = dict[str, tuple[str, Links]]
+
+
+def translator_of(dictionary: Dictionary) -> Callable[[Sequence[str]], list[Translation]]:
+    """A translator that knows some texts with their links; it copies others word by word."""
+
+    def translate(texts: Sequence[str]) -> list[Translation]:
+        words = [" ".join(text.split()) for text in texts]
+        copied = [(text, tuple((i, i) for i in range(len(text.split())))) for text in words]
+        found = [dictionary.get(text, copy) for text, copy in zip(words, copied, strict=True)]
+        return [Translation(text, 0.0, 0.0, links) for text, links in found]
+
+    return translate
+
+
+def translated(text: str, dictionary: Dictionary) -> tuple[str, bool]:
+    (found,) = translate_segments([with_textual_codes([text])], translator_of(dictionary))
+    return "".join(part if isinstance(part, str) else part.content for part in found.parts), found.is_uncertain
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "target", "links", "expected"),
+    [
+        ("Press <b>Enter</b>.", "Press Enter.", "Drücken Sie Enter.", "0-0 0-1 1-2", "Drücken Sie <b>Enter</b>."),
+        ("Now <b>press</b> it", "Now press it", "Jetzt drück es", "0-0 1-1 2-2", "Jetzt <b>drück</b> es"),
+        (
+            "<p>One <i>red</i> <b>house</b></p>", "One red house", "Una casa roja", "0-0 2-1 1-2",
+            "<p>Una <b>casa</b> <i>roja</i></p>",
+        ),
+        ("Hello {0}, see %d files.", "Hello , see files.", "Hallo, siehe Dateien.", "0-0 2-1 3-2",
+            "Hallo {0}, siehe %d Dateien."),
+        ("First line<br/>second", "First line second", "Erste Zeile zweite", "0-0 1-1 2-2", "Erste Zeile<br/>zweite"),
+        ("<img src='a b'/> A {x}", "A", "Ein", "0-0", "<img src='a b'/> Ein {x}"),
+        ("“<i>Yes</i>”", "“Yes”", "„Ja“", "0-0", "„<i>Ja</i>“"),
+    ],
+)  # fmt: skip
+def test_codes_stand_at_the_words_to_which_they_belong(
+    source: str, words: str, target: str, links: str, expected: str
+) -> None:
+    pairs = tuple((int(a), int(b)) for a, b in (link.split("-") for link in links.split()))
+    kept = " ".join(source.split())
+    dictionary = {words: (target, pairs), kept: ("", ())}  # a model that does not write placeholders
+    if "{" in source:
+        dictionary |= {text: ("?", ()) for text in ("Hello {0}, see %d files.", "A {x}")}
+    assert translated(source, dictionary) == (expected, False)
+
+
+@pytest.mark.parametrize(
+    "text", ["Open {0} of {n}: %s, %(name)s 5%% &amp; https://a.example/b?c=1.", "100% of us", "  a  "]
+)
+def test_a_model_that_copies_placeholders_keeps_its_own_order(text: str) -> None:
+    assert translated(text, {}) == (text, False)
+
+
+@pytest.mark.parametrize("text", ["<b>a <i>b</b> c</i>", "</b>a", "a <br> b <hr/>", "<p>", "{0}", "", "<b> </b>"])
+def test_codes_without_partners_and_texts_without_words_keep_all_codes(text: str) -> None:
+    assert translated(text, {})[0] == text
+
+
+def test_a_code_without_a_word_is_marked() -> None:
+    assert translated("a <b>b</b> c", {"a b c": ("x y", ((0, 0), (2, 1)))}) == ("x<b></b> y", True)
+    assert translated("a<hr/>b", {"ab": ("xy", ((0, 0),))}) == ("xy<hr/>", True)
+
+
+@st.composite
+def segments(draw: st.DrawFn, depth: int = 2) -> Parts:
+    parts: Parts = []
+    for _ in range(draw(st.integers(0, 3))):
+        kind = draw(st.sampled_from(["text", "alone", "break", "pair"] if depth else ["text"]))
+        if kind == "text":
+            parts.append(draw(st.text("ab .", min_size=1, max_size=6)))
+        elif kind == "pair":
+            name = str(draw(st.integers()))
+            parts += [Code("<", "begin", name), *draw(segments(depth - 1)), Code(">", "end", name)]
+        else:
+            parts.append(Code("x", is_break=kind == "break"))
+    return parts
+
+
+@given(segments(), st.text("cd .", max_size=20), st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=9))
+def test_whatever_the_alignment_every_code_is_there_once_and_pairs_are_nested(
+    parts: Parts, target: str, links: list[tuple[int, int]]
+) -> None:
+    target = " ".join(target.split())
+
+    def translate(texts: Sequence[str]) -> list[Translation]:
+        (text,) = texts
+        n_words = len(text.split()), len(target.split())
+        fitting = tuple((i, j) for i, j in links if i < n_words[0] and j < n_words[1])
+        return [Translation(target, 0.0, 0.0, fitting)] if text else [Translation("", 0.0, 0.0)]
+
+    (found,) = translate_segments([parts], translate)
+    codes = [part for part in found.parts if isinstance(part, Code)]
+    assert sorted(map(id, codes)) == sorted(id(part) for part in parts if isinstance(part, Code))
+    open_names = list[str]()
+    for code in codes:
+        if code.kind == "begin":
+            open_names.append(code.name)
+        elif code.kind == "end":
+            assert open_names.pop() == code.name
+    written = "".join(part for part in found.parts if isinstance(part, str))
+    assert "".join(written.split()) == "".join(found.translation.text.split())
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        '<seg>a <bpt i="1">&lt;b&gt;</bpt>b<ept i="1">&lt;/b&gt;</ept> c<ph x="1">{<sub>d</sub>}</ph></seg>',
+        '<s xmlns="urn:x"><g id="1">a <x id="2" /><g id="3">b</g></g> c <mrk mtype="seg">d</mrk></s>',
+        "<seg>a <hi>b <hi>c</hi></hi> {0} &lt;b&gt;d&lt;/b&gt;</seg>",
+    ],
+)
+def test_elements_of_segments_are_written_as_they_were_read(xml: str) -> None:
+    element, target = ElementTree.fromstring(xml), ElementTree.fromstring("<old>text<x /></old>")
+    (found,) = translate_segments([parts_of(element)], translator_of({}))
+    write_parts(found.parts, target)
+    target.tag = element.tag
+    assert ElementTree.canonicalize(ElementTree.tostring(target)) == ElementTree.canonicalize(
+        ElementTree.tostring(element)
+    )
