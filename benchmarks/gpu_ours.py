@@ -17,7 +17,7 @@ from workload import IdPairs
 
 from autograd.array import namespace_of_device, to_device, to_host
 from autograd.kernels.cuda import cublaslt, driver, nvrtc
-from autograd.kernels.cuda.checked import CHILD, check_results
+from autograd.kernels.cuda.check import CHILD, check_results
 from autograd.kernels.cuda.linear import sum_of_rows
 from autograd.kernels.cuda.products import mask_shape, product
 from autograd.precision import dtype_named, rounded, upcast

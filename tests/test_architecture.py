@@ -189,8 +189,8 @@ OPERATIONS = {path.stem for path in (ROOT / "autograd/ops").glob("*.py")} - {"__
 HELPERS = {  # files that kernels share
     "cpu": {"common", "library", "packed", "parallel", "philox"},
     "cuda": {
-        "algorithms", "attention_long", "cases", "check", "checked", "common", "cublaslt", "driver", "epilogues",
-        "library", "mma", "nvrtc", "philox", "products", "side_stream",
+        "algorithms", "attention_long", "check", "check_child", "common", "cublaslt", "driver", "epilogues", "library",
+        "mma", "nvrtc", "philox", "products", "side_stream",
     },
 }  # fmt: skip
 

@@ -5,6 +5,6 @@ Without this package the reference implementations run.  They give the same resu
 
 import autograd.kernels.cpu  # noqa: F401  (importing registers)
 from autograd.kernel_registry import at_first_use
-from autograd.kernels.cuda.checked import register_checked
+from autograd.kernels.cuda.check import register_checked
 
 at_first_use("cuda", register_checked)

@@ -23,7 +23,7 @@ from rich.console import Console
 from small_run import Trained, write_parallel_text
 
 from autograd.kernels.cpu.library import Library
-from autograd.kernels.cuda.checked import CheckError, CheckResults
+from autograd.kernels.cuda.check import CheckError, CheckResults
 from cli.doctor import doctor, shown, summary
 from cli.train import read_options
 from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig

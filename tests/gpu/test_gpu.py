@@ -17,7 +17,7 @@ from op_cases import OpCase
 
 from autograd import RandomStream, Segments, Tensor, backward, to_device, to_host
 from autograd.array import Device, device_of, namespace_of_device
-from autograd.kernels.cuda.checked import CHILD, check_results
+from autograd.kernels.cuda.check import CHILD, check_results
 from autograd.op import operations
 from autograd.optim import Adam
 from autograd.precision import rounded, upcast

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import signal
 import sys
 import time
 from typing import Any
@@ -21,11 +22,10 @@ import gpu_stand_in
 gpu_stand_in.install()
 
 from autograd.kernel_registry import kernels_for  # noqa: E402
-from autograd.kernels.cuda import check, register_all  # noqa: E402
-from autograd.kernels.cuda.cases import CaseSizes  # noqa: E402
+from autograd.kernels.cuda import check_child, register_all  # noqa: E402
 from autograd.precision import in_float32, is_bfloat16  # noqa: E402
 
-SIZES = CaseSizes(lengths=(1, 17), vocabularies=(61,), wave=256)
+check_child.LENGTHS, check_child.WAVE, check_child.WORDS[:] = (1, 17), 256, [(61,)]
 
 
 def unusable(*arguments: Any) -> None:
@@ -42,6 +42,11 @@ def run(reference: Any, fault: str, *arguments: Any, **static: Any) -> Any:
         unusable()
     if fault == "is slow":
         time.sleep(1)
+    if fault == "hangs":
+        seconds_left = signal.alarm(0)
+        assert seconds_left > 100, "the child has no time limit"
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        time.sleep(1_000)
     compute = functools.partial(in_float32, lambda *_: reference) if any(map(is_bfloat16, arguments)) else reference
     y, backward = compute(*arguments, **static)
     if fault == "is wrong":
@@ -60,11 +65,11 @@ def plant(faults: dict[str, str]) -> None:
     for name, operation in kernels_for("cuda").items():
         operation.remove_kernels("cuda")
         if name in faults:
-            operation.kernel("cuda")(functools.partial(run, operation.reference, faults[name]))
+            operation.kernel("cuda", takes_bfloat16=True)(functools.partial(run, operation.reference, faults[name]))
 
 
 if __name__ == "__main__":
     faults = json.loads(sys.argv[1])
     if faults:
         plant(faults)
-    check.main(sys.argv[2:], SIZES)
+    check_child.main(sys.argv[2:])

@@ -19,7 +19,7 @@ import gpu_stand_in
 gpu_stand_in.install()
 
 from autograd.kernel_registry import at_first_use, kernels_for, references_only  # noqa: E402
-from autograd.kernels.cuda.checked import register_checked  # noqa: E402
+from autograd.kernels.cuda.check import register_checked  # noqa: E402
 from minitransformer import ModelConfig, Transformer  # noqa: E402
 
 CHILD = Path(__file__).with_name("checking_child.py")

@@ -16,7 +16,7 @@ from autograd import DeviceError
 from autograd.array import Device, count_gpus, gpu_module
 from autograd.kernel_registry import KernelChoice
 from autograd.kernels.cpu.library import library
-from autograd.kernels.cuda.checked import CheckError, check_results
+from autograd.kernels.cuda.check import CheckError, check_results
 from minitransformer.extras.doctor.finding import SAME_EVERYWHERE, Finding
 from minitransformer.system.provenance import blas_libraries, code_version
 from minitransformer.system.ranks import SAME_KERNELS

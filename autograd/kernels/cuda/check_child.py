@@ -1,0 +1,272 @@
+"""The child process that checks CUDA kernels, forward and backward, against the references in float64 on the CPU.
+
+``python -m autograd.kernels.cuda.check_child GPU [KERNEL …]`` checks all kernels but those that are named.  It reports
+on stdout as JSON lists: a name before each kernel; after it the name, the fault or null, and the errors by dtype.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from autograd.array import Array, Device, namespace, namespace_of_device, to_device, to_host, use_gpu
+from autograd.kernel_registry import kernels_for
+from autograd.kernels.cuda import attention, layer_norm, register_all
+from autograd.kernels.cuda.check import SECONDS
+from autograd.masks import KeyRanges, Segments
+from autograd.op import JointKernels, Operation
+from autograd.ops.feed_forward import feed_forward
+from autograd.ops.linear_maps import linear_maps
+from autograd.optim import sum_squares
+from autograd.parameters import Layer, Parameter, ParameterBuffer, zeros
+from autograd.precision import is_bfloat16, rounded, upcast
+from autograd.random import StreamId
+from autograd.tensor import Node, Tensor, backward
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "bfloat16": 1e-2}  # of the Euclidean norm
+GUARD = 512  # bytes before and behind an array
+LENGTHS = (1, 63, 64, 65, 250)  # of sentences, and numbers of rows
+WAVE = 160 * 2_048  # more threads than a GPU runs at once
+DROPOUT: dict[str, Any] = {"rate": 0.3, "stream_id": StreamId(2**64 - 1, 5, 2**33, 3)}
+Case: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a kernel, on the host
+Cases: TypeAlias = Callable[["Draw"], Iterator[Case]]
+
+
+class Draw:
+    """Random arrays on the host: normal numbers in ``dtype``, or as a method says."""
+
+    def __init__(self, dtype: str, seed: int = 1) -> None:
+        self.random = np.random.default_rng(seed)
+        self.stored = rounded if dtype == "bfloat16" else functools.partial(np.asarray, dtype=dtype)
+
+    def __call__(self, *shape: int) -> Any:
+        return self.stored(self.float32(*shape))
+
+    def float32(self, *shape: int) -> Any:
+        return self.random.standard_normal(shape).astype(np.float32)
+
+    def whole(self, *shape: int) -> Any:
+        """Return whole numbers, whose products and sums are exact; plus ½ no rounding changes the sign of a sum."""
+        return self.stored(self.ids(5, *shape).astype(np.float32) - 2)
+
+    def ids(self, below: int, *shape: int) -> Any:
+        return self.random.integers(0, below, shape)
+
+
+def _rows(
+    arguments: Callable[..., tuple[Any, ...]],
+    threads: float,
+    widths: Sequence[tuple[int, ...]] = ((),),
+    last: tuple[int, ...] = (),
+    **static: Any,
+) -> Cases:
+    """Make cases of all lengths and widths, and one of more rows than a GPU has ``threads`` each for at once."""
+
+    def cases(draw: Draw) -> Iterator[Case]:
+        many = int(WAVE / threads) + 1, last or widths[0]
+        for n, width in [*itertools.product(LENGTHS, widths), many]:
+            yield arguments(draw, n, *width), static
+
+    return cases
+
+
+def _attention(draw: Draw) -> Iterator[Case]:
+    here, there = Segments.of_lengths(LENGTHS), Segments.of_lengths([n + 1 for n in LENGTHS[::-1]])
+    many = Segments.of_lengths([17] * (WAVE // 512 + 1))  # each has two tiles; a warp computes a tile of a head
+    kinds = itertools.product([(here, there)], attention.WIDTHS, ({}, DROPOUT))
+    for (queries, keys), width, static in [*kinds, ((many, many), attention.WIDTHS[0], {})]:
+        segment = queries.segment_of_token
+        for mask in (
+            KeyRanges(keys.starts[segment], keys.starts[segment] + keys.lengths[segment], queries, keys),  # all keys
+            KeyRanges(queries.starts[segment], queries.tokens + 1, queries, queries),  # causal
+        ):
+            heads = [draw(side.n_tokens, 3, width) for side in (mask.queries, mask.keys, mask.keys)]
+            yield tuple(heads), {"mask": mask, **static}
+
+
+NORMS, WORDS = [(width,) for width in layer_norm.WIDTHS], [(33,), (5_003,), (37_000,)]
+SHAPES, MANY = [(64, 128), (33, 65)], (64, 2_048)  # of matrices; MANY: many blocks, each of 256 rows of 128 columns
+BOTH, FLOAT32, BFLOAT16 = ("float32", "bfloat16"), ("float32",), ("bfloat16",)
+SCALARS = np.array([0.01, 1e-3, 0.5])  # of an update
+CASES: dict[str, tuple[tuple[str, ...], Cases]] = {  # the dtypes in which a kernel is checked, and its cases
+    "adam_update": (FLOAT32, _rows(
+        lambda x, n: (x(n), x(n), x(n), np.square(x(n)), rounded(x(n)), SCALARS, np.array(0.3)), 0.25,
+        beta1=0.9, beta2=0.98, eps=1e-9)),
+    "add": (BFLOAT16, _rows(lambda x, n, d: (x(n, d), x(n, d)), 32, [(63,)])),
+    "add_norm": (BOTH, _rows(
+        lambda x, n, d: (x(n, d), x(n, d), x.float32(d), x.float32(d)), 32, NORMS, **DROPOUT)),
+    "attention": (BFLOAT16, _attention),
+    "clip": (FLOAT32, _rows(
+        lambda x, n: (np.square(x(n).astype(float)), np.array(7.0), SCALARS), 0.25, max_norm=0.01)),
+    "dropout": (BOTH, _rows(lambda x, n, d: (x(n, d),), 63 / 16, [(63,)], **DROPOUT)),
+    "embedding": (BOTH, _rows(lambda x, n, d: (x(37, d), x.ids(37, n)), 32, [(64,), (65,)])),
+    "embedding_with_positions": (BOTH, _rows(
+        lambda x, n, d: (x(37, d), x.ids(37, n), x(41, d), x.ids(41, n)), 64 / 16, [(64,), (65,)],
+        scale=8.0, **DROPOUT)),
+    "feed_forward": (BFLOAT16, _rows(
+        lambda x, n, d, f: (x.whole(n, d), x.whole(d, f), x.whole(f) + np.float32(0.5), x(f, d), x.float32(d)),
+        64, [(64, 128)], last=MANY)),
+    "layer_norm": (BOTH, _rows(lambda x, n, d: (x(n, d), x.float32(d), x.float32(d)), 32, NORMS)),
+    "linear": (BOTH, _rows(lambda x, n, i, o: (x(n, i), x(i, o), x.float32(o)), 64, SHAPES, last=MANY)),
+    "linear_cross_entropy": (BOTH, _rows(
+        lambda x, n, words: (x(n, 64), x.stored(x.float32(words, 64) / 8), None, x.ids(words, n)), 512, WORDS,
+        smoothing=0.1)),
+    "linear_maps": (BOTH, _rows(
+        lambda x, n, i, o: (x(n, i), *(array for _ in range(3) for array in (x(i, o), x.float32(o)))), 512,
+        [(64, 128)])),
+    "linear_relu": (BOTH, _rows(
+        lambda x, n, i, o: (x.whole(n, i), x.whole(i, o), x.whole(o) + np.float32(0.5)), 64, SHAPES, last=MANY)),
+    "linear_transposed": (BOTH, _rows(lambda x, n, i, o: (x(n, i), x(o, i)), 64, SHAPES, last=MANY)),
+    "random_words": (FLOAT32, lambda x: (((x(0),), {"stream_id": DROPOUT["stream_id"], "count": n})
+                                         for n in (*LENGTHS, WAVE * 4 + 1))),
+    "sum_squares": (FLOAT32, _rows(lambda x, n: (x(n),), 0.25)),
+    "top": (("float32", "float64"), _rows(lambda x, n, d: (x.whole(n, d),), 1_024, WORDS, n=8)),  # many equal
+}  # fmt: skip
+
+
+class WrongResultError(RuntimeError):
+    """An error: a kernel computes a wrong result, or writes outside its arrays."""
+
+
+class GuardedMemory:
+    """An allocator of CuPy arrays between guards; every byte is 0xFF: NaN as a floating-point number."""
+
+    def __init__(self) -> None:
+        self._pool = namespace_of_device("cuda").cuda.MemoryPool()
+        self.allocated: list[tuple[Any, int]] = []
+
+    def allocate(self, size: int) -> Any:
+        """Allocate memory; ``cupy.cuda.set_allocator`` takes this method."""
+        memory = self._pool.malloc(size + 2 * GUARD)
+        memory.memset_async(0xFF, size + 2 * GUARD, namespace_of_device("cuda").cuda.get_current_stream())
+        self.allocated.append((memory, size))
+        return memory + GUARD
+
+    def check(self) -> None:
+        """Compare the guards of all allocated memory.  Raises: WrongResultError if one has changed."""
+        guard = np.empty(GUARD, np.uint8)
+        for memory, size in self.allocated:
+            for start, where in ((0, "before"), (GUARD + size, "behind")):
+                (memory + start).copy_to_host(guard.ctypes.data, GUARD)
+                if (guard != 0xFF).any():
+                    raise WrongResultError(f"it writes {where} an array of {size} bytes")
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {  # those that are not called as their kernels are
+    "feed_forward": feed_forward,
+    "linear_maps": linear_maps,
+    "sum_squares": lambda gradients: sum_squares(gradients).sum(),
+}
+
+
+class _Weights(Layer):
+    """A layer whose parameters have these values, so that gradients are written as in training."""
+
+    def __init__(self, arrays: Iterable[Array], dtype: str, device: Device) -> None:
+        self.parameters = [Parameter(x.shape, zeros) for x in arrays]
+        buffer = ParameterBuffer(self, seed=None, dtype=dtype, device=device)
+        for values, x in zip(buffer.named_values().values(), arrays, strict=True):
+            values[...] = to_device(upcast(x), device)
+        buffer.refresh_low_precision()
+
+
+def computed(name: str, case: Case, dtype: str, device: Device) -> list[Any]:
+    """Return results and gradients: of the kernel on a GPU, of the reference in float64 on the CPU.
+
+    Raises: WrongResultError if there is no kernel for these arguments.
+    """
+    (arguments, static), operation = case, kernels_for("cuda")[name]
+    inputs: list[Any] = [_on(device, x) for x in arguments]
+    is_on_tape = isinstance(operation, Operation | JointKernels)
+    leaves: list[Tensor] = []
+    if is_on_tape:  # the first argument is a tensor, the others are parameters
+        weights = {i: x for i, x in enumerate(arguments) if i and x is not None and x.dtype.kind != "i"}
+        layer = _Weights(weights.values(), dtype if device == "cuda" else "float64", device)
+        leaves = [Tensor(inputs[0]), *layer.parameters]
+        for i, leaf in zip([0, *weights], leaves, strict=True):
+            inputs[i] = leaf
+    values = tuple(x.value if isinstance(x, Tensor) else x for x in inputs)
+    narrow = is_on_tape and any(map(is_bfloat16, values))
+    if device == "cuda" and operation.first_that_supports(values, static, takes_bfloat16=narrow) is None:
+        raise WrongResultError("it does not support these arguments")
+    result = FUNCTIONS.get(name, operation)(*inputs, **static)  # type: ignore[operator]
+    results = inputs if result is None else list(result) if isinstance(result, tuple | list) else [result]
+    if is_on_tape:
+        dys = Draw(dtype, seed=2)(len(results), *results[0].shape)
+        dys = _on(device, dys if is_bfloat16(results[0].value) or device == "cpu" else upcast(dys))
+        sink = Node("check", tuple(y.origin for y in results), lambda _: [dys[-1 - i] for i in range(len(dys))])
+        backward(Tensor(namespace(dys).zeros(()), sink))
+        results = [*(y.value for y in results), *(leaf.grad for leaf in leaves)]
+    return results
+
+
+def _on(device: Device, x: Any) -> Any:
+    """Return an argument on the device, on the CPU in float64."""
+    if x is None or device == "cuda":
+        return None if x is None else to_device(x, "cuda")
+    return x if x.dtype.kind == "i" else upcast(x).astype(np.float64)
+
+
+def _difference(got: Array, exact: Array) -> float:
+    """Return ‖got − exact‖ / ‖exact‖; integers must be equal.  Raises: WrongResultError if a number is not finite."""
+    computed, expected = upcast(to_host(got)), np.asarray(exact)
+    if computed.shape != expected.shape:
+        raise WrongResultError(f"a result has shape {computed.shape}; expected {expected.shape}")
+    if expected.dtype.kind in "iu":
+        return float((computed != expected).any())
+    if not np.isfinite(computed).all():
+        raise WrongResultError("an element of a result is not finite, or not written")
+    return float(np.linalg.norm(computed - expected) / max(float(np.linalg.norm(expected)), 1e-30))
+
+
+def largest_errors(name: str, memory: GuardedMemory) -> dict[str, float]:
+    """Return a kernel's largest relative error by dtype.  Raises: WrongResultError if one is too large."""
+    errors = dict[str, float]()
+    dtypes, cases = CASES[name]
+    for dtype in dtypes:
+        for case in cases(Draw(dtype)):
+            memory.allocated.clear()
+            got, expected = computed(name, case, dtype, "cuda"), computed(name, case, dtype, "cpu")
+            found = [
+                ("bfloat16" if is_bfloat16(one) else dtype, _difference(one, exact))
+                for one, exact in zip(got, expected, strict=True)
+            ]
+            memory.check()
+            for stored, error in found:
+                if error > TOLERANCE[stored]:
+                    shapes = ", ".join(" × ".join(map(str, x.shape)) for x in case[0] if x is not None)
+                    raise WrongResultError(f"relative error {error:.2g} in {stored}, arguments {shapes}")
+                errors[stored] = max(error, errors.get(stored, 0.0))
+    return errors
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Check the kernels that the arguments do not name, and report on stdout."""
+    gpu, *done = arguments
+    use_gpu(int(gpu))
+    register_all()
+    cuda, memory = namespace_of_device("cuda").cuda, GuardedMemory()
+    cuda.set_allocator(memory.allocate)
+    for name in sorted(kernels_for("cuda").keys() - set(done)):
+        signal.alarm(SECONDS)  # ends this process, even while a library or the GPU does not answer
+        print(json.dumps([name]), flush=True)
+        try:
+            errors, fault = largest_errors(name, memory), None
+        except MemoryError:  # of the host or of CuPy: other programs may need the memory now, so the child ends
+            raise
+        except Exception as error:  # of any library: the next kernel may be right
+            errors, fault = {}, " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        print(json.dumps([name, fault, errors]), flush=True)
+        if fault:
+            cuda.get_current_stream().synchronize()  # raises if the fault has made CUDA unusable
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
