@@ -16,7 +16,7 @@ from pathlib import Path
 from minitransformer.data.prepare import PreparedData
 from minitransformer.extras.parsing.penn import read_trees
 from minitransformer.extras.parsing.plain import plain
-from minitransformer.inference.scoring import CorpusScore, score_pairs
+from minitransformer.inference.scoring import TargetScore, score_pairs
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import available_cores
 
@@ -28,7 +28,7 @@ def print_losses(model: Transformer, data: PreparedData) -> None:
         pairs = [store.pair(i) for i in range(0, len(store), step)]
         sources = list(itertools.chain.from_iterable(source for source, _ in pairs))
         n_rare = sum("<rare:" in data.tokenizer.source.id_to_piece(int(i)) for i in sources)
-        loss = CorpusScore.of(score_pairs(model, pairs, n_threads=available_cores())).loss
+        loss = TargetScore.sum(score_pairs(model, pairs, n_threads=available_cores())).loss
         print(f"{split}: {len(pairs):,} trees, loss {loss:.4f}, rare words {n_rare / len(sources):.2%}", flush=True)
 
 

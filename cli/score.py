@@ -31,7 +31,7 @@ from minitransformer.extras.parsing.penn import read_candidates, read_gold_trees
 from minitransformer.extras.parsing.tree import Tree
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.bleu import bleu, chrf
-from minitransformer.inference.scoring import CorpusScore, score_pairs
+from minitransformer.inference.scoring import TargetScore, score_pairs
 from minitransformer.inference.translator import Translator, load_with_tokenizer
 from minitransformer.system.provenance import code_version
 from minitransformer.system.threads import available_cores
@@ -240,7 +240,7 @@ def score_with_model(options: PairsOptions) -> int:
     scores = score_pairs(model, list(zip(sources, targets, strict=True)), n_threads=available_cores())
     for pair_score in scores:
         print(f"{pair_score.log_probability:.4f}\t{pair_score.n_tokens}")
-    total = CorpusScore.of(scores)
+    total = TargetScore.sum(scores)
     say(
         f"{len(scores):,} pairs, {total.n_tokens:,} target tokens: log-probability {total.log_probability:.4f},"
         f" {total.loss:.4f} nats per token, perplexity {total.perplexity:.3f}"

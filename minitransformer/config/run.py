@@ -1,4 +1,4 @@
-"""The configuration of a training run: its model, data, training and directories."""
+"""The configuration of a training run: its model, data, training and directories; values of automatic settings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 from autograd.array import Device
 from autograd.kernel_registry import KernelChoice
 from minitransformer.config import presets
-from minitransformer.config.checks import ConfigError
+from minitransformer.config.checks import ConfigError, with_changes
 from minitransformer.config.data import DataConfig
 from minitransformer.config.model import ModelConfig
-from minitransformer.config.training import TrainingConfig
+from minitransformer.config.training import MAX_MICRO_BATCHES, TrainingConfig
 from minitransformer.system.files import CorruptFileError, write_text
 from minitransformer.system.records import as_object, read_object
+from parallel.communicator import working_ranks
 
 # Files in a run's directory: its settings, its log, its final scores, and its translations of held-out text.
 RUN_FILE, METRICS_FILE, RESULTS_FILE = "run.json", "metrics.jsonl", "results.json"
@@ -30,6 +31,9 @@ FREE = (
     "max_updates", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "average_checkpoints",
     "learning_rate_factor", "clip_norm", "patience", "sum", "gradients_sent_in",
 )  # fmt: skip
+# The automatic settings of training, with the value that stands for "automatic".
+AUTOMATIC = {"n_micro_batches": 0, "precision": "automatic"}
+SMALL_BATCH = 4_000  # tokens; in more than 2 micro-batches of a smaller batch, a thread's operations are short
 
 
 def demo_training() -> TrainingConfig:
@@ -199,3 +203,37 @@ def require_other_directory(run: Path, init_from: Path | None) -> None:
             f"run and init_from are both {run}: the training would overwrite the model from which it begins; set run to"
             " another directory"
         )
+
+
+def initial_settings(run: Path) -> dict[str, Any]:
+    """Return the values of these settings with which the run in a directory began.
+
+    Return an empty dict if there is no run, or if its file is corrupt, which ``RunConfig.differences`` reports.
+    """
+    try:
+        training = as_object(read_object(run / RUN_FILE).get("training"))
+    except CorruptFileError:
+        return {}
+    return {name: training[name] for name in AUTOMATIC if name in training}
+
+
+def with_values(config: RunConfig, values: dict[str, Any]) -> RunConfig:
+    """Return the configuration with these values where it is automatic.  Raises: ConfigError for an invalid value."""
+    chosen = {name: x for name, x in values.items() if getattr(config.training, name) == AUTOMATIC[name]}
+    return dataclasses.replace(config, training=with_changes(config.training, chosen, "training."))
+
+
+def resolved(config: RunConfig, n_ranks: int, why_no_bfloat16: str | None) -> RunConfig:
+    """Return the configuration with the values that suit its device, where it is automatic.
+
+    In the exact order only a power of two of ranks computes.  More micro-batches than that many would be computed in
+    turn on a GPU: so there is one for each rank that computes.
+
+    Args:
+        n_ranks: number of processes.
+        why_no_bfloat16: why the device cannot compute fast in bfloat16; None if it can.
+    """
+    on_cpu = 2 if config.training.batch_tokens < SMALL_BATCH else 8
+    n_micro_batches = on_cpu if config.device == "cpu" else working_ranks(n_ranks, MAX_MICRO_BATCHES)
+    precision = "float32" if config.device == "cpu" or why_no_bfloat16 else "bfloat16"
+    return with_values(config, {"n_micro_batches": n_micro_batches, "precision": precision})

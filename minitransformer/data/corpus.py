@@ -135,13 +135,11 @@ class FileCorpus:
         return corpus
 
     def train(self) -> Iterator[Pair]:
-        """Yield the training pairs."""
         for i, pair in enumerate(self._read_all(self.train_files)):
             if not self._is_held_out(i):
                 yield pair
 
     def validation(self) -> Iterator[Pair]:
-        """Yield the held-out pairs."""
         if self.validation_files:
             yield from self._read_all(self.validation_files)
         else:

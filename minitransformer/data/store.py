@@ -153,7 +153,6 @@ class FlatPairs:
         self._ends = np.cumsum(self.lengths, axis=0)
 
     def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the ids of pair i."""
         starts, ends = self._ends[i] - self.lengths[i], self._ends[i]
         source, target = (tokens[a:b] for tokens, a, b in zip(self._tokens, starts, ends, strict=True))
         return source, target

@@ -94,8 +94,3 @@ def _words_of_ids(word_ids: Sequence[Sequence[int]], ids: Sequence[int]) -> IntA
     if [i for word in word_ids for i in word] != list(ids):
         return None
     return np.repeat(np.arange(len(word_ids)), np.array([len(word) for word in word_ids], np.int64))
-
-
-def pharaoh(links: Links) -> str:
-    """Return links in the format of Pharaoh and Moses: "0-0 2-1", source before target."""
-    return " ".join(f"{source}-{target}" for source, target in links)

@@ -69,36 +69,6 @@ def source_attention_weights(model: Transformer, source: Ids, target: Ids, layer
     return weights
 
 
-def without_key(weights: FloatArray, key: int) -> FloatArray:
-    """Remove one key from ``weights`` (…, T, S) → (…, T, S − 1), and divide each row by its new sum.
-
-    Heads often put most of their weight on the end symbol; without it, differences among the words become visible.
-    A row that is 0 for all other keys stays 0.
-    """
-    others: FloatArray = np.delete(weights, key, axis=-1)
-    total = others.sum(-1, keepdims=True)
-    np.divide(others, total, out=others, where=total > 0)
-    return others
-
-
-def weights_of_words(weights: FloatArray, queries: Sequence[int], keys: Sequence[int]) -> FloatArray:
-    """Merge attention weights (…, T, S) between pieces into weights between words.
-
-    For words Q and K: weight(Q, K) = Σ_{k in K} mean_{q in Q} weight(q, k).  Attention to a word is the sum over its
-    pieces, and attention of a word is the mean over its pieces, so each row still sums to 1.
-
-    Source: Clark, Khandelwal, Levy and Manning 2019, "What Does BERT Look At? An Analysis of BERT's Attention",
-    section 4.1.
-
-    Args:
-        queries, keys: the index of each word's first query, and of its first key.
-    """
-    n_pieces = np.diff([*queries, weights.shape[-2]])
-    sums = np.add.reduceat(np.add.reduceat(weights, keys, axis=-1), queries, axis=-2)
-    word_scores: FloatArray = sums / n_pieces[:, None]
-    return word_scores
-
-
 def word_starts(pieces: Sequence[str]) -> list[int]:
     """Return the index of each word's first piece; a mark of its own belongs to the word after it."""
     marked = [piece.startswith(BLANK) and (i == 0 or pieces[i - 1] != BLANK) for i, piece in enumerate(pieces)]

@@ -141,7 +141,6 @@ class PrefixConstraint:
         return forbidden
 
     def follow(self, rows: IntArray, tokens: IntArray) -> None:
-        """Select these rows, and append to each its token."""
         self.select(rows)
         given = self._given_now()
         for row, rest in enumerate(self.rest):
@@ -151,7 +150,6 @@ class PrefixConstraint:
         self.step += 1
 
     def select(self, rows: IntArray) -> None:
-        """Select these rows."""
         self.given, self.rest = self.given[rows], [self.rest[row] for row in rows]
 
     def _given_now(self) -> IntArray:

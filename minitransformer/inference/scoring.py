@@ -19,16 +19,8 @@ TOKENS_AT_ONCE = 2_000
 
 
 @dataclass(frozen=True)
-class PairScore:
-    """log p(target | source) in nats, and the number of target tokens, end symbol included."""
-
-    log_probability: float
-    n_tokens: int
-
-
-@dataclass(frozen=True)
-class CorpusScore:
-    """The sums of all pairs' scores in a corpus."""
+class TargetScore:
+    """log p(target | source) in nats, and the number of target tokens, end symbols included; of one pair or several."""
 
     log_probability: float
     n_tokens: int
@@ -44,12 +36,12 @@ class CorpusScore:
         return math.exp(min(self.loss, 700))
 
     @classmethod
-    def of(cls, scores: Sequence[PairScore]) -> CorpusScore:
+    def sum(cls, scores: Sequence[TargetScore]) -> TargetScore:
         """Add up the scores of pairs."""
         return cls(math.fsum(score.log_probability for score in scores), sum(score.n_tokens for score in scores))
 
 
-def score_pairs(model: Transformer, pairs: Sequence[IdPair], *, n_threads: int = 1) -> list[PairScore]:
+def score_pairs(model: Transformer, pairs: Sequence[IdPair], *, n_threads: int = 1) -> list[TargetScore]:
     """Score pairs of ids without start and end symbols; return the scores in the order of the pairs.
 
     Pairs of similar length are computed together in batches, on threads.  Each batch has one BLAS thread, even if there
@@ -58,7 +50,7 @@ def score_pairs(model: Transformer, pairs: Sequence[IdPair], *, n_threads: int =
     model = model.in_float32()
     lengths = np.array([(len(target), len(source)) for source, target in pairs], np.int64).reshape(-1, 2) + 1
     batches = cut_by_tokens(np.lexsort(lengths.T[::-1]), lengths, TOKENS_AT_ONCE)
-    scores: list[PairScore] = [PairScore(0.0, 0)] * len(pairs)
+    scores: list[TargetScore] = [TargetScore(0.0, 0)] * len(pairs)
     results = map_in_threads(
         lambda batch: _score_batch(model, [pairs[i] for i in batch]), batches, min(n_threads, max(1, len(batches)))
     )
@@ -68,7 +60,7 @@ def score_pairs(model: Transformer, pairs: Sequence[IdPair], *, n_threads: int =
     return scores
 
 
-def _score_batch(model: Transformer, pairs: Sequence[IdPair]) -> list[PairScore]:
+def _score_batch(model: Transformer, pairs: Sequence[IdPair]) -> list[TargetScore]:
     require_wanted()
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     batch = Batch.from_token_ids(sources, targets, source_end=model.config.source_end)
@@ -77,4 +69,4 @@ def _score_batch(model: Transformer, pairs: Sequence[IdPair]) -> list[PairScore]
     rows = namespace(log_p).arange(len(log_p))
     label_log_p = to_host(log_p[rows, to_device(batch.labels, model.device)]).astype(np.float64)
     sums = np.add.reduceat(label_log_p, batch.target.starts)
-    return [PairScore(float(s), int(n)) for s, n in zip(sums, batch.target.lengths, strict=True)]
+    return [TargetScore(float(s), int(n)) for s, n in zip(sums, batch.target.lengths, strict=True)]

@@ -245,7 +245,6 @@ def require_same_words(directory: Path, config: ModelConfig, tokenizer: Tokenize
 
 
 def _select(wanted: Wanted, batch: IntArray) -> list[bool]:
-    """Return the flags of the lines of a batch."""
     flags = wanted()
     return [flags[i] for i in batch]
 

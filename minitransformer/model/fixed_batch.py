@@ -7,7 +7,7 @@ filler tokens have no label, so every gradient in their rows is 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -193,8 +193,7 @@ class BufferLayout:
 
     def views(self, buffer: Array) -> dict[str, Array]:
         """Return the arrays by name, as views of a flat array of bytes on the host or on a device."""
-        return dict(self._views(buffer))
-
-    def _views(self, buffer: Array) -> Iterator[tuple[str, Array]]:
-        for name, (start, shape, dtype) in self._offsets.items():
-            yield name, buffer[start : start + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+        return {
+            name: buffer[start : start + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+            for name, (start, shape, dtype) in self._offsets.items()
+        }

@@ -90,15 +90,17 @@ def checkpoints_of_updates(run: Path) -> list[Path]:
     """
     found: dict[int, Path] = {}
     for step, _, path in _numbered_checkpoints(run):
-        if step not in found or _has_complete_model(path):
+        if step not in found or has_complete_model(path):
             found[step] = path
     return list(found.values())
 
 
-def _has_complete_model(path: Path) -> bool:
+def has_complete_model(directory: Path) -> bool:
+    """Return whether the model in a directory is complete and not corrupt; if not, log that it is left out."""
     try:
-        load_model_files(path)
-    except CorruptFileError:
+        load_model_files(directory)
+    except CorruptFileError as error:
+        _log.warning(f"{error}; the final model is made without {directory.name}")
         return False
     return True
 

@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from autograd.array import Device, DeviceError, gpu_module, namespace_of_device
 from autograd.kernel_registry import KernelChoice, kernels_for, register_kernels
 from autograd.precision import dtype_named
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
-from minitransformer.config.automatic import initial_settings, resolved, with_values
-from minitransformer.config.run import RESULTS_FILE, RUN_FILE
+from minitransformer.config.run import RESULTS_FILE, RUN_FILE, initial_settings, resolved, with_values
 from minitransformer.data.corpus import changed_files
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.prepare import ADDED, PreparedData, prepare
@@ -317,23 +316,16 @@ def sized(config: ModelConfig, data: PreparedData) -> ModelConfig:
 LEAST_CAPABILITY = 80  # compute capability 8.0: the first with tensor cores for bfloat16
 
 
-class Resolved(NamedTuple):
-    """A configuration without automatic settings, and why a GPU cannot compute fast in bfloat16."""
-
-    config: RunConfig
-    why_no_bfloat16: str | None
-    """The reason of the first rank that has one; None on a CPU, or if all can."""
-
-
-def resolve(config: RunConfig, world: Communicator) -> Resolved:
+def resolve(config: RunConfig, world: Communicator) -> tuple[RunConfig, str | None]:
     """Replace the automatic settings of training; all ranks must call this, each after it has chosen its GPU.
 
-    Rank 0 reads what the run began with.  If one rank's GPU cannot compute fast in bfloat16, none uses it.
+    Rank 0 reads what the run began with.  If one rank's GPU cannot compute fast in bfloat16, none uses it.  Return the
+    first such rank's reason, too; None on a CPU, or if all can.
     Raises: ConfigError if the file of the run has an invalid value.
     """
     begun = with_values(config, world.bcast(initial_settings(config.run) if world.rank == 0 else {}))
     obstacle = next(filter(None, world.allgather(why_no_bfloat16(config.device, config.kernels))), None)
-    return Resolved(resolved(begun, world.size, obstacle), obstacle)
+    return resolved(begun, world.size, obstacle), obstacle
 
 
 def why_no_bfloat16(device: Device, kernels: KernelChoice) -> str | None:

@@ -22,7 +22,7 @@ from minitransformer.config.run import RESULTS_FILE, RUN_FILE, TRANSLATIONS_FILE
 from minitransformer.inference.bleu import is_better
 from minitransformer.model.files import load_model_files
 from minitransformer.model.transformer import Transformer
-from minitransformer.system.files import CheckpointError, CorruptFileError, lock_directory, read_json, write_text
+from minitransformer.system.files import CheckpointError, lock_directory, read_json, write_text
 from minitransformer.system.provenance import code_version, short_hash
 from minitransformer.system.records import read_object
 from minitransformer.training.callbacks import Callback, Callbacks, MetricsFile, ProgressBar
@@ -30,6 +30,7 @@ from minitransformer.training.checkpoint import (
     LostDirectoryError,
     average_weights,
     checkpoints_of_updates,
+    has_complete_model,
     stale_checkpoints,
 )
 from minitransformer.training.flops import Cost, sustained_flops_per_second
@@ -203,10 +204,10 @@ def _choose_weights(run: OpenRun, validation: Validation, always_average: bool) 
     model, state, directory = run.trainer.model, run.trainer.state, run.config.run
     _require_directory(directory)
     last = checkpoints_of_updates(directory)[-run.config.training.average_checkpoints :]
-    last = [path for path in last if _is_complete(path)]
+    last = [path for path in last if has_complete_model(path)]
     if stale := stale_checkpoints(last, state.step, run.config.training):
         _log.warning(stale)
-    has_best = not always_average and _is_complete(directory / BEST)
+    has_best = not always_average and has_complete_model(directory / BEST)
     model.set_weights(average_weights(last))
     average = validation.loss(model)
     loss, perplexity = average.loss, average.perplexity
@@ -230,16 +231,6 @@ def _require_directory(directory: Path) -> None:
             f"{directory}: was moved or removed after its last update ({RUN_FILE} is no longer there). If you have"
             " moved it, set run to its new place and start the run again, which finishes it"
         )
-
-
-def _is_complete(directory: Path) -> bool:
-    """Return whether the files of a model are complete and not corrupt; if not, log that it is left out."""
-    try:
-        load_model_files(directory)
-    except CorruptFileError as error:
-        _log.warning(f"{error}; the final model is made without {directory.name}")
-        return False
-    return True
 
 
 def _provenance(run: OpenRun) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from minitransformer.data.prepare import PreparedData
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import Advance, SearchConfig, SearchError
 from minitransformer.inference.bleu import SCORE_DIGITS, is_better
-from minitransformer.inference.scoring import CorpusScore, score_pairs
+from minitransformer.inference.scoring import TargetScore, score_pairs
 from minitransformer.inference.task import Evaluation, Task
 from minitransformer.inference.translator import Translator
 from minitransformer.model.batch import IdPair
@@ -61,14 +61,14 @@ class Validation:
         pairs = [store.pair(i) for i in range(len(store))]
         return cls(pairs, data.text("validation")[:n_translated], data.tokenizer, task, n_threads)
 
-    def loss(self, model: Transformer) -> CorpusScore:
+    def loss(self, model: Transformer) -> TargetScore:
         """Return loss and perplexity, without label smoothing and dropout.
 
         Raises: TrainingDivergedError if they are not finite, which happens with
         finite parameters, too; ValidationMemoryError.
         """
         with self._memory_advice():
-            score = CorpusScore.of(score_pairs(model, self.pairs, n_threads=self.n_threads))
+            score = TargetScore.sum(score_pairs(model, self.pairs, n_threads=self.n_threads))
         if not math.isfinite(score.loss):
             raise _divergence_error(f"the loss is {score.loss}")
         return score

@@ -17,7 +17,7 @@ from toy_treebank import toy_tree
 from cli.prepare import prepare_data
 from cli.train import read_options, train
 from minitransformer.config import DataConfig, RunConfig, presets
-from minitransformer.config.automatic import resolved
+from minitransformer.config.run import resolved
 from minitransformer.extras.parsing.parser import PARSING
 from minitransformer.inference.beam import SearchConfig
 

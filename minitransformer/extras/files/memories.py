@@ -16,8 +16,7 @@ from minitransformer.config import ConfigError
 from minitransformer.config.data import is_memory
 from minitransformer.data.tmx import Unit, language_of_variant, languages_of, units_with_text
 from minitransformer.extras.files.codes import UNCERTAIN, TranslatedSegment, parts_of, write_parts
-from minitransformer.extras.files.stream import LinesDone, LineTranslator, Prefixes, groups_of_file
-from minitransformer.inference.alignment import pharaoh
+from minitransformer.extras.files.stream import LinesDone, LineTranslator, Prefixes, groups_of_file, pharaoh
 from minitransformer.system.provenance import code_version
 
 CLOSING = b"</body>\n</tmx>\n"

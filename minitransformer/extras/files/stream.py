@@ -19,7 +19,7 @@ from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, 
 from minitransformer.extras.files.codes import Code, Parts, TranslatedSegment, translate_segments
 from minitransformer.extras.files.sentences import SentenceSplitter, SplitTexts
 from minitransformer.extras.files.unknown import UnknownCharacters
-from minitransformer.inference.alignment import pharaoh
+from minitransformer.inference.alignment import Links
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.sampling import Sampling
 from minitransformer.inference.translator import Translation, Translator
@@ -306,3 +306,8 @@ class LineTranslator:
         if self.n_best is None:
             return translations[0].text + "\n"
         return "".join(f"{number}\t{t.score:.4f}\t{t.log_probability:.4f}\t{t.text}\n" for t in translations)
+
+
+def pharaoh(links: Links) -> str:
+    """Return links in the format of Pharaoh and Moses: "0-0 2-1", source before target."""
+    return " ".join(f"{source}-{target}" for source, target in links)

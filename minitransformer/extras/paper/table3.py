@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minitransformer.config import ConfigError, ModelConfig, presets
-from minitransformer.config.automatic import initial_settings, with_values
-from minitransformer.config.run import RUN_FILE, RunConfig
+from minitransformer.config.run import RUN_FILE, RunConfig, initial_settings, with_values
 from minitransformer.data.prepare import PreparedData
 from minitransformer.system.files import CorruptFileError, write_text
 from minitransformer.system.provenance import code_version, short_hash

@@ -19,8 +19,8 @@ from matplotlib.textpath import text_to_path
 from autograd.array import FloatArray
 from minitransformer.extras.report.attended import AttendedPair, PictureKind
 from minitransformer.extras.report.colours import FAINT, head_colours
+from minitransformer.extras.report.merging import without_key
 from minitransformer.extras.report.saving import boxes_for_missing_letters
-from minitransformer.inference.attention import without_key
 
 ROW, MARGIN, GAP, TITLE = 0.21, 0.35, 0.35, 0.45  # inches: a word's height, and space
 HEADS, HEAD = 0.45, 0.25  # inches: before the heads' numbers, and for each number

@@ -150,8 +150,8 @@ class OneOfTwo(SerialCommunicator):
 def test_ranks_have_the_values_of_rank_0s_run_and_bfloat16_only_if_all_have_it(
     config: RunConfig, kernels: None
 ) -> None:
-    assert values(resolve(config, OneOfTwo(0)).config) == (2, "float32")
-    assert values(resolve(config, OneOfTwo(1)).config) == (16, "float32")
+    assert values(resolve(config, OneOfTwo(0))[0]) == (2, "float32")
+    assert values(resolve(config, OneOfTwo(1))[0]) == (16, "float32")
 
 
 def test_the_doctor_names_the_precision_and_why_it_is_not_bfloat16(config: RunConfig, kernels: None) -> None:

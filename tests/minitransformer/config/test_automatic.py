@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from minitransformer.config import ConfigError, RunConfig, TrainingConfig
-from minitransformer.config.automatic import initial_settings, resolved, with_values
+from minitransformer.config.run import initial_settings, resolved, with_values
 
 
 def values(config: RunConfig) -> tuple[int, str]:

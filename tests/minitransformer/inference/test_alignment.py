@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 
 from minitransformer import ModelConfig, Transformer, Translator
-from minitransformer.inference.alignment import pharaoh, word_links, words_of_source, words_of_target
-from minitransformer.inference.attention import (
-    attention_weights,
-    source_attention_weights,
-    weights_of_words,
-    word_starts,
-)
+from minitransformer.extras.files.stream import pharaoh
+from minitransformer.extras.report.merging import weights_of_words
+from minitransformer.inference.alignment import word_links, words_of_source, words_of_target
+from minitransformer.inference.attention import attention_weights, source_attention_weights, word_starts
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.prefix import NO_PREFIX
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from searching import SEEDS, SOURCES, log_p, random_model
 
 from minitransformer.config import ModelConfig
-from minitransformer.inference.scoring import CorpusScore, score_pairs
+from minitransformer.inference.scoring import TargetScore, score_pairs
 from minitransformer.model.transformer import Transformer
 
 
@@ -26,7 +26,7 @@ def test_scores_of_pairs_come_in_order(seed: int, sources: Any, n_threads: int) 
     expected = [log_p(model, source, target) for source, target in pairs]
     np.testing.assert_allclose([score.log_probability for score in scores], expected, rtol=1e-10)
     assert [score.n_tokens for score in scores] == [len(target) + 1 for _, target in pairs]
-    total = CorpusScore.of(scores)
+    total = TargetScore.sum(scores)
     assert total.loss == pytest.approx(-sum(expected) / total.n_tokens)
     assert total.perplexity == pytest.approx(np.exp(total.loss))
 
@@ -43,8 +43,8 @@ def test_scores_do_not_depend_on_the_number_of_threads() -> None:
 
 def test_of_nothing_the_loss_is_zero() -> None:
     assert score_pairs(random_model(1), []) == []
-    assert (CorpusScore.of([]).loss, CorpusScore.of([]).perplexity) == (0, 1)
+    assert (TargetScore.sum([]).loss, TargetScore.sum([]).perplexity) == (0, 1)
 
 
 def test_a_hopeless_model_has_a_perplexity_that_can_be_printed() -> None:
-    assert np.isfinite(CorpusScore(-1e6, 10).perplexity)
+    assert np.isfinite(TargetScore(-1e6, 10).perplexity)

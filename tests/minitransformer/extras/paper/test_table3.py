@@ -15,7 +15,7 @@ import pytest
 
 from minitransformer import Transformer, presets
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
-from minitransformer.config.automatic import resolved
+from minitransformer.config.run import resolved
 from minitransformer.extras.paper.statistics import Estimate
 from minitransformer.extras.paper.table3 import PRINTED, Experiment, Scale, rows_named
 from minitransformer.system.files import CorruptFileError

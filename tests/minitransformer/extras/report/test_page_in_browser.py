@@ -13,8 +13,8 @@ from browser import Browser
 from matplotlib.image import imread
 
 from minitransformer.extras.report.colours import head_colours
+from minitransformer.extras.report.merging import without_key
 from minitransformer.extras.report.page import attention_page
-from minitransformer.inference.attention import without_key
 
 PAIR = pair_of(["the", "small", "dog", "sees"], ["der", "kleine", "Hund", "sieht", "ihn"])
 PIECES = pair_of(["the", "h", "·ous", "·es"], ["die", "H", "·äuser", "·<script>"], n_layers=3)

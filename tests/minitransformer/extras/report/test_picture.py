@@ -17,9 +17,9 @@ from matplotlib.image import imread
 
 from minitransformer.extras.report.colours import head_colours
 from minitransformer.extras.report.errors import ReportError
+from minitransformer.extras.report.merging import without_key
 from minitransformer.extras.report.picture import INVISIBLE, attention_picture
 from minitransformer.extras.report.saving import boxes_for_missing_letters, save_picture
-from minitransformer.inference.attention import without_key
 from minitransformer.system.files import CheckpointError
 
 PAIR = pair_of(["the", "small", "dog"], ["der", "kleine", "Hund"])
