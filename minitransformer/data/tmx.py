@@ -283,16 +283,17 @@ def languages_of(path: Path) -> tuple[str, str]:
         code = None if source is None else unit.code(source)
         if source is None or code is None:
             raise CorpusError(
-                f"{here}: a unit has {_listed(unit.texts)}, but the header's source language is {source}; {remedy}"
+                f"{here}: a unit has {listed(unit.texts)}, but the header's source language is {source}; {remedy}"
             )
         others = [other for other in unit.texts if other != code]
         if len(others) > 1:
-            raise CorpusError(f"{here}: a unit has more than two languages, {_listed(unit.texts)}; {remedy}")
+            raise CorpusError(f"{here}: a unit has more than two languages, {listed(unit.texts)}; {remedy}")
         return source, others[0]
     raise CorpusError(f"{path}: no unit has text in two languages; {remedy}")
 
 
-def _listed(codes: Iterable[str]) -> str:
+def listed(codes: Iterable[str]) -> str:
+    """Return the first codes as text for messages."""
     first = list(itertools.islice(codes, N_NAMED + 1))
     return ", ".join(first[:N_NAMED]) + (" …" if len(first) > N_NAMED else "")
 
@@ -309,45 +310,11 @@ def read_memory(path: Path, languages: Sequence[str] = ()) -> Iterator[tuple[str
             yield texts[0], texts[1]
 
 
-def read_segments(path: Path, language: str) -> Iterator[str]:
-    """Yield the text of each unit in one language.  Log and errors: see ``units_with_text``."""
-    return (unit.texts[code] for unit, code in units_with_text(path, language))
-
-
-def units_with_text(path: Path, language: str, *, with_elements: bool = False) -> Iterator[tuple[Unit, str]]:
-    """Yield the units that have text in one language, each with its code of the language; the log counts the others.
-
-    Raises: CorpusError as ``read_units`` does, and if no unit has any.
-    """
-    n_found, n_left_out, codes, illegal, chosen = 0, 0, dict[str, None](), Found(), Counter[str]()
-    for _, unit in read_units(path, with_elements=with_elements):
-        code = unit.code(language)
-        if unit.is_illegal:
-            illegal.add(unit.line)
-        elif code is None:
-            n_left_out += 1
-            codes |= dict.fromkeys(unit.texts) if len(codes) <= N_NAMED else {}
-        else:
-            n_found += 1
-            chosen[code] += 1
-            yield unit, code
-    if not n_found:
-        raise CorpusError(
-            f"{path}: no unit has text in {language}; its languages are {_listed(codes) or 'missing'}: set languages,"
-            " first the source's, then the target's"
-        )
-    if n_left_out:
-        _log.warning(f"{path}: {n_left_out:,} units have no text in {language}, and are left out")
-    if illegal.count:
-        _log.warning(f"{path}: {illegal.count:,} {ILLEGAL}: line {illegal.locations}")
-    _log_other_regions(path, language, chosen)
-
-
-def _log_other_regions(path: Path, language: str, chosen: Mapping[str, int]) -> None:
+def log_other_regions(path: Path, language: str, chosen: Mapping[str, int]) -> None:
     """Log the codes of other regions whose text is read as that of a language."""
     others = {code: n for code, n in chosen.items() if not _normalised(code).startswith(_normalised(language))}
     if others:
-        listed = _listed(f"{code} ({n:,} units)" for code, n in others.items())
+        listed = listed(f"{code} ({n:,} units)" for code, n in others.items())
         _log.info(f"{path}: {listed} is read as {language}; to have one region alone, remove the other units")
 
 
@@ -374,10 +341,10 @@ def survey_memory(path: Path, languages: Sequence[str] = ()) -> Survey:
             chosen[source][source_code] += 1
             chosen[target][target_code] += 1
     for language, counts in chosen.items():
-        _log_other_regions(path, language, counts)
+        log_other_regions(path, language, counts)
     if not n_pairs:
         raise CorpusError(
-            f"{path}: no unit has text in both {source} and {target}; its languages are {_listed(codes) or 'missing'};"
+            f"{path}: no unit has text in both {source} and {target}; its languages are {listed(codes) or 'missing'};"
             " to choose two of them, set data.languages"
         )
     left_out = {INCOMPLETE: incomplete, ILLEGAL: illegal}

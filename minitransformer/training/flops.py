@@ -43,16 +43,8 @@ class Cost:
         )
 
 
-def training_flops(config: ModelConfig, lengths: IntArray) -> int:
-    """Count the multiplications and additions of all matrix products in one forward and backward pass of a batch.
-
-    Shapes: lengths (B, 2), source and target tokens of every pair, end symbols included.
-    """
-    return int(flops_of_pairs(config, lengths).sum())
-
-
 def flops_of_pairs(config: ModelConfig, lengths: IntArray) -> IntArray:
-    """Count the FLOPs of a forward and backward pass for each pair.
+    """Count the FLOPs of the matrix products in a forward and backward pass, for each pair of a batch.
 
     In the forward pass, a linear map from i to o features costs 2·i·o for every token; attention costs 2·(h·d_k +
     h·d_v) for every pair of a query and a key of one sentence.  Pairs that the decoder masks are counted, padding is

@@ -17,7 +17,7 @@ from minitransformer.config import TrainingConfig
 from minitransformer.model.batch import ModelInput
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import ThreadPool, even_slices
-from minitransformer.training.flops import training_flops
+from minitransformer.training.flops import flops_of_pairs
 from parallel.communicator import Communicator, micro_batches_of_rank
 from parallel.reducer import GradientReducer
 
@@ -222,7 +222,7 @@ class TrainingStep:
 
     def flops(self, lengths: Sequence[IntArray]) -> int:
         """Return the FLOPs of the matrix products of a batch, of all ranks; ``lengths`` as in ``__call__``."""
-        return training_flops(self.gradient.model.config, np.concatenate(lengths))
+        return int(flops_of_pairs(self.gradient.model.config, np.concatenate(lengths)).sum())
 
     def run(self, micro_batches: Sequence[ModelInput | None], step: int | Array, scalars: Array) -> Array:
         """Compute an update without reading from the device; return (loss, norm, scale), see ``clip``."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -14,7 +16,16 @@ from xml.sax.saxutils import escape, quoteattr
 
 from minitransformer.config import ConfigError
 from minitransformer.config.data import is_memory
-from minitransformer.data.tmx import Unit, language_of_variant, languages_of, units_with_text
+from minitransformer.data.survey import N_NAMED, CorpusError, Found
+from minitransformer.data.tmx import (
+    ILLEGAL,
+    Unit,
+    language_of_variant,
+    languages_of,
+    listed,
+    log_other_regions,
+    read_units,
+)
 from minitransformer.extras.files.codes import UNCERTAIN, TranslatedSegment, parts_of, write_parts
 from minitransformer.extras.files.stream import LinesDone, LineTranslator, Prefixes, groups_of_file, pharaoh
 from minitransformer.system.provenance import code_version
@@ -23,6 +34,7 @@ CLOSING = b"</body>\n</tmx>\n"
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 excludes
 _REPLACEMENT = "\ufffd"
 Languages = tuple[str, str]
+_log = logging.getLogger(__name__)
 
 
 def languages_between(source: Path, output: Path | None, named: Languages | None) -> Languages | None:
@@ -53,6 +65,35 @@ def groups_of_input(
         lines = (_xml(unit.element) if unit.element is not None else unit.texts[code].encode() for unit, code in units)
         return _groups_of(lines, size)
     return groups_of_file(path, size)
+
+
+def units_with_text(path: Path, language: str, *, with_elements: bool = False) -> Iterator[tuple[Unit, str]]:
+    """Yield the units that have text in one language, each with its code of the language; the log counts the others.
+
+    Raises: CorpusError as ``read_units`` does, and if no unit has any.
+    """
+    n_found, n_left_out, codes, illegal, chosen = 0, 0, dict[str, None](), Found(), Counter[str]()
+    for _, unit in read_units(path, with_elements=with_elements):
+        code = unit.code(language)
+        if unit.is_illegal:
+            illegal.add(unit.line)
+        elif code is None:
+            n_left_out += 1
+            codes |= dict.fromkeys(unit.texts) if len(codes) <= N_NAMED else {}
+        else:
+            n_found += 1
+            chosen[code] += 1
+            yield unit, code
+    if not n_found:
+        raise CorpusError(
+            f"{path}: no unit has text in {language}; its languages are {listed(codes) or 'missing'}: set languages,"
+            " first the source's, then the target's"
+        )
+    if n_left_out:
+        _log.warning(f"{path}: {n_left_out:,} units have no text in {language}, and are left out")
+    if illegal.count:
+        _log.warning(f"{path}: {illegal.count:,} {ILLEGAL}: line {illegal.locations}")
+    log_other_regions(path, language, chosen)
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data import tmx
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.data.tmx import Unit, languages_of, read_memory, read_segments, survey_memory
-from minitransformer.extras.files.memories import CLOSING, opening, unit_of
+from minitransformer.data.tmx import Unit, languages_of, read_memory, survey_memory
+from minitransformer.extras.files.memories import CLOSING, opening, unit_of, units_with_text
 
 LINES = [
     '<?xml version="1.0" encoding="UTF-8"?>',
@@ -38,6 +38,10 @@ LINES = [
 TMX = "\n".join(LINES) + "\n"
 PAIRS = [("One & two.", "Eins & zwei."), ("Hello, world! End", "Hallo, Welt! Ende")]
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".tmx": bytes, ".tmx.gz": gzip.compress, ".tmx.xz": lzma.compress}
+
+
+def segments(path: Path, language: str) -> list[str]:
+    return [unit.texts[code] for unit, code in units_with_text(path, language)]
 
 
 def written(folder: Path, content: str | bytes, name: str = "x.tmx") -> Path:
@@ -62,7 +66,7 @@ def test_text_is_read_without_codes_in_the_files_languages(tmp_path: Path, suffi
 @pytest.mark.parametrize("encoding", ["utf-16", "iso-8859-1", "windows-1252"])
 def test_the_encoding_is_the_one_that_the_file_declares(tmp_path: Path, encoding: str) -> None:
     path = written(tmp_path, TMX.replace("UTF-8", encoding).replace("Rot", "Grün").encode(encoding))
-    assert list(read_segments(path, "de"))[1] == "Grün"
+    assert segments(path, "de")[1] == "Grün"
 
 
 def test_units_without_both_languages_are_left_out_and_named_by_their_lines(tmp_path: Path) -> None:
@@ -90,7 +94,7 @@ def test_another_region_of_the_language_is_read_in_the_same_script(
 def test_the_log_names_regions_that_are_read_as_another_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = written(tmp_path, memory({"en-US": "a", "de-AT": "b"}, *[{"en-US": "c", "de-DE": "d"}] * 2))
     with caplog.at_level(logging.INFO):
-        assert survey_memory(path, ("en-US", "de-AT")).n_lines == len(list(read_segments(path, "de-AT"))) == 3
+        assert survey_memory(path, ("en-US", "de-AT")).n_lines == len(segments(path, "de-AT")) == 3
     assert [message.split(": ")[1] for message in caplog.messages if "is read as" in message] == [
         "de-DE (2 units) is read as de-AT; to have one region alone, remove the other units"
     ] * 2
@@ -106,7 +110,7 @@ def test_a_unit_with_characters_that_xml_excludes_is_left_out_and_named(
     assert list(read_memory(path, ("en", "de"))) == [("a", "b b")]
     (name, found), *others = survey_memory(path, ("en", "de")).odd.items()
     assert (name, found.first, others) == (tmx.ILLEGAL, [4], [])
-    assert list(read_segments(path, "en")) == ["a"]
+    assert segments(path, "en") == ["a"]
     assert f"1 {tmx.ILLEGAL}: line 4" in caplog.text
 
 

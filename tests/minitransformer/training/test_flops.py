@@ -12,7 +12,7 @@ from metered import Meter, flops, watched
 
 from autograd import RandomStream, backward, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.training.flops import training_flops
+from minitransformer.training.flops import flops_of_pairs
 
 CONFIG = ModelConfig(vocabulary_size=50, n_layers=2, d_model=24, d_ff=40, n_heads=3, d_k=8, d_v=8)
 SOURCE, TARGET, N_PAIRS = 14, 18, 5  # tokens of every sentence, with its end: no padding
@@ -36,7 +36,7 @@ def update(model: Transformer, batch: Batch) -> None:
 def test_matrix_products_are_those_of_the_paper_and_twice_as_many_backward(meter: Meter, sizes: dict[str, Any]) -> None:
     """So nothing is computed twice, or for nothing."""
     model, batch = metered(config := dataclasses.replace(CONFIG, **sizes))
-    counted = training_flops(config, np.stack([batch.source.lengths, batch.target.lengths], axis=1))
+    counted = flops_of_pairs(config, np.stack([batch.source.lengths, batch.target.lengths], axis=1)).sum()
     loss = model.loss(batch, RandomStream(1))
     assert 3 * flops(meter) == counted
     backward(loss)
@@ -45,8 +45,8 @@ def test_matrix_products_are_those_of_the_paper_and_twice_as_many_backward(meter
 
 def test_a_batch_costs_what_its_sentences_cost() -> None:
     lengths = np.random.default_rng(1).integers(1, 30, (7, 2))
-    of_each = [training_flops(CONFIG, lengths[i : i + 1]) for i in range(7)]
-    assert training_flops(CONFIG, lengths) == sum(of_each)
+    of_each = [flops_of_pairs(CONFIG, lengths[i : i + 1]).item() for i in range(7)]
+    assert flops_of_pairs(CONFIG, lengths).tolist() == of_each
 
 
 def test_the_number_of_products_depends_on_layers_alone(meter: Meter) -> None:

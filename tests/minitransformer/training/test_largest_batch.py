@@ -20,7 +20,7 @@ from minitransformer.data.batching import cut_into_micro_batches
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training import open_run as opening
 from minitransformer.training.callbacks import Callback
-from minitransformer.training.flops import training_flops
+from minitransformer.training.flops import flops_of_pairs
 from minitransformer.training.loop import Trainer
 from minitransformer.training.memory import OutOfMemoryError, memory_advice, try_largest_batch
 from minitransformer.training.open_run import OpenRun, open_run
@@ -81,7 +81,7 @@ def test_the_largest_micro_batch_of_every_thread_is_computed_and_no_other(
     of_batches = []
     for batch in trainer.batches.epoch(0):
         cut = cut_into_micro_batches(batch, trainer.store.lengths, 4)
-        costs = [training_flops(MODEL, trainer.store.lengths[micro_batch] + 1) for micro_batch in cut]
+        costs = [flops_of_pairs(MODEL, trainer.store.lengths[micro_batch] + 1).sum() for micro_batch in cut]
         of_batches.append(sorted([max(costs[:2]), max(costs[2:])]))
     assert sorted(map(flops_of, computed)) == max(of_batches, key=sum)
 
@@ -110,7 +110,7 @@ def test_processes_of_one_machine_share_what_is_free(
 
 
 def flops_of(batch: Batch) -> int:
-    return training_flops(MODEL, np.stack([batch.source.lengths, batch.target.lengths], axis=1))
+    return int(flops_of_pairs(MODEL, np.stack([batch.source.lengths, batch.target.lengths], axis=1)).sum())
 
 
 def lacking_above(flops: int, trainer: Trainer, error: type[MemoryError], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from minitransformer import ModelConfig, RunConfig, presets
 from minitransformer.training import run
-from minitransformer.training.flops import Cost, sustained_flops_per_second, training_flops
+from minitransformer.training.flops import Cost, flops_of_pairs, sustained_flops_per_second
 from minitransformer.training.state import TrainingState
 from parallel.communicator import SerialCommunicator
 
@@ -21,7 +21,7 @@ P100_FLOPS = 9.5e12  # single-precision FLOP/s that the paper assumed of the GPU
 
 
 def flops(config: ModelConfig = BASE, source: tuple[int, ...] = (7, 20), target: tuple[int, ...] = (9, 14)) -> int:
-    return training_flops(config, np.stack([source, target], axis=1))
+    return int(flops_of_pairs(config, np.stack([source, target], axis=1)).sum())
 
 
 def test_the_papers_figures_are_its_time_devices_and_rate() -> None:
