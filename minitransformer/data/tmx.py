@@ -283,16 +283,16 @@ def languages_of(path: Path) -> tuple[str, str]:
         code = None if source is None else unit.code(source)
         if source is None or code is None:
             raise CorpusError(
-                f"{here}: a unit has {listed(unit.texts)}, but the header's source language is {source}; {remedy}"
+                f"{here}: a unit has {listing(unit.texts)}, but the header's source language is {source}; {remedy}"
             )
         others = [other for other in unit.texts if other != code]
         if len(others) > 1:
-            raise CorpusError(f"{here}: a unit has more than two languages, {listed(unit.texts)}; {remedy}")
+            raise CorpusError(f"{here}: a unit has more than two languages, {listing(unit.texts)}; {remedy}")
         return source, others[0]
     raise CorpusError(f"{path}: no unit has text in two languages; {remedy}")
 
 
-def listed(codes: Iterable[str]) -> str:
+def listing(codes: Iterable[str]) -> str:
     """Return the first codes as text for messages."""
     first = list(itertools.islice(codes, N_NAMED + 1))
     return ", ".join(first[:N_NAMED]) + (" …" if len(first) > N_NAMED else "")
@@ -314,7 +314,7 @@ def log_other_regions(path: Path, language: str, chosen: Mapping[str, int]) -> N
     """Log the codes of other regions whose text is read as that of a language."""
     others = {code: n for code, n in chosen.items() if not _normalised(code).startswith(_normalised(language))}
     if others:
-        listed = listed(f"{code} ({n:,} units)" for code, n in others.items())
+        listed = listing(f"{code} ({n:,} units)" for code, n in others.items())
         _log.info(f"{path}: {listed} is read as {language}; to have one region alone, remove the other units")
 
 
@@ -344,7 +344,7 @@ def survey_memory(path: Path, languages: Sequence[str] = ()) -> Survey:
         log_other_regions(path, language, counts)
     if not n_pairs:
         raise CorpusError(
-            f"{path}: no unit has text in both {source} and {target}; its languages are {listed(codes) or 'missing'};"
+            f"{path}: no unit has text in both {source} and {target}; its languages are {listing(codes) or 'missing'};"
             " to choose two of them, set data.languages"
         )
     left_out = {INCOMPLETE: incomplete, ILLEGAL: illegal}

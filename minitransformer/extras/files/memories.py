@@ -22,7 +22,7 @@ from minitransformer.data.tmx import (
     Unit,
     language_of_variant,
     languages_of,
-    listed,
+    listing,
     log_other_regions,
     read_units,
 )
@@ -86,7 +86,7 @@ def units_with_text(path: Path, language: str, *, with_elements: bool = False) -
             yield unit, code
     if not n_found:
         raise CorpusError(
-            f"{path}: no unit has text in {language}; its languages are {listed(codes) or 'missing'}: set languages,"
+            f"{path}: no unit has text in {language}; its languages are {listing(codes) or 'missing'}: set languages,"
             " first the source's, then the target's"
         )
     if n_left_out:
