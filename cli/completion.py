@@ -64,7 +64,7 @@ def options_of_commands() -> dict[str, type]:
 
 
 def _named_options(kind: type) -> dict[str, Option | None]:
-    """Return the options by their names; None for those that every command has."""
+    """Return the options by their names; None for options that every command has."""
     return {name: option for option in options_in(kind) for name in option.names} | {"--debug": None, "--help": None}
 
 

@@ -90,7 +90,7 @@ def convert(arguments: Sequence[str]) -> int:
 
 
 def _other_model(options: ConvertOptions, parts: Parts, name: str, directory: Path) -> OtherModel:
-    """Return the model to compare ours with, as its reader reads it."""
+    """Return the other program's model, to which ours is compared."""
     if directory == options.source:
         return OtherModel(directory, parts, options.source_spm, options.target_spm)
     return OtherModel(directory, read_parts(directory, name) if name in READABLE else parts)

@@ -1,4 +1,4 @@
-"""The count of what a command has finished, on stderr."""
+"""The count of lines or sentences that a command has finished, on stderr."""
 
 from __future__ import annotations
 

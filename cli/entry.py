@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def usage() -> str:
-    """Return the help text of the command without a name of one."""
+    """Return the help text of ``minitransformer``, which lists the commands."""
     lines = [f"  {name:10} {purpose}" for name, purpose in COMMANDS.items()]
     return "\n".join(
         [

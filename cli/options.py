@@ -64,7 +64,7 @@ class Option:
         return get_args(self.types[0]) if get_origin(self.types[0]) is Literal else ()
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
-        """Let a parser read this option; what is not given is not in the parser's result."""
+        """Let a parser read this option; the parser's result has only options that are given."""
         settings: dict[str, Any] = {"default": argparse.SUPPRESS, "help": self._help.replace("%", "%%")}
         if self.types == (bool,):
             parser.add_argument(*self.names, dest=self.path, action=_Switch, nargs=0, const=self.names[1], **settings)

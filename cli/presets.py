@@ -48,7 +48,7 @@ def list_presets(arguments: Sequence[str]) -> int:
 
 
 def sizes_of(preset: str, vocabulary_size: int | None) -> list[str]:
-    """Return what the table says of a preset.  Raises: ConfigError for an invalid size of the vocabulary."""
+    """Return the table's row for a preset.  Raises: ConfigError for an invalid size of the vocabulary."""
     config = RunConfig.of_preset(preset)
     size = config.data.vocabulary_size if vocabulary_size is None else vocabulary_size
     require(size > END, "--vocabulary-size", f"more than {END}, the last of the reserved ids", size)

@@ -107,7 +107,7 @@ def check_page_options(options: AttentionOptions) -> None:
 
 
 def check_picture_options(options: AttentionOptions) -> None:
-    """Raise ReportError for what no model's picture can have, or if matplotlib is missing."""
+    """Raise ReportError for options that no model's picture can have, or if matplotlib is missing."""
     import_extra("report", "matplotlib")
     if not options.kinds:
         raise ReportError("--kinds: name at least one kind of attention")

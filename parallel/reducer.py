@@ -57,9 +57,9 @@ class GradientReducer(Protocol):
         """Return the sum of one number from each rank; with one rank the number stays on its device."""
 
     def wait(self, end: Any) -> None:
-        """Wait until the GPU has reached the event ``end``, which lies behind sums.
+        """Wait until the GPU has reached the event ``end``, which was recorded after sums over ranks.
 
-        If they need other ranks, the time is limited.
+        If the sums need other ranks, raise an error after a time limit.
         """
 
     def all_gather(self) -> None:

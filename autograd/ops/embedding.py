@@ -19,8 +19,8 @@ from autograd.tensor import Backward, Gradient, gradient_array
 def embedding(table: Array, ids: Array, *, order: Array | None = None) -> tuple[Array, Backward]:
     """Return rows of the table, y_t = E[ids_t]; the gradient is the scatter-add of dy over ids.
 
-    ``order`` (see ``order_of``) saves a kernel that adds the rows of equal ids together from sorting them.  The result
-    does not depend on it.  Where the order leaves a token out, dy must be 0.
+    ``order`` (see ``order_of``) makes a kernel faster that adds the rows of equal ids together: it need not sort the
+    ids.  The result does not depend on it.  Where the order leaves a token out, dy must be 0.
     Shapes: table (W, D), ids (T,) integers, order (T,).  Returns (T, D).
     Saves: the ids and the shape of the table.
     """

@@ -1,7 +1,8 @@
 """Translation memories: TMX files, read as a stream.
 
 Expat reads the XML.  It never opens another file: the DTD that a document type names is not read.  Declarations of
-entities are refused, so that no text can expand.  Depth, units and codes of languages are bounded, so that memory is.
+entities are refused, so that no text can expand.  Depth, units and codes of languages are bounded, and so is the memory
+that they take.
 
 Source: TMX 1.4b Specification, Localisation Industry Standards Association, 2005.
 """

@@ -100,7 +100,7 @@ class Tokenizer:
 
     @property
     def kind(self) -> TokenizerType:
-        """Kind of the source model: whole words; or unigram, for which alone sentencepiece has n-best lists; or BPE."""
+        """Kind of the source model: whole words, unigram, or BPE; only for unigram has sentencepiece n-best lists."""
         if is_of_words(self.source):
             return "word"
         try:

@@ -111,7 +111,7 @@ def on_a_thread(work: Callable[[], Result]) -> Result:
 
 
 def is_still_computing() -> bool:
-    """Return whether a thread still computes what nobody has waited for since Ctrl-C."""
+    """Return whether a thread still computes after Ctrl-C has ended the wait for its result."""
     return not all(result.done() for result in _left_alone)
 
 

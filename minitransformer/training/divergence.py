@@ -49,7 +49,7 @@ class Update:
 
 
 class Results(NamedTuple):
-    """The sum of the results of updates: FLOPs of all of them; loss and tokens of those that were not skipped."""
+    """The sum of the results of updates: FLOPs of all updates, loss and tokens without skipped updates."""
 
     flops: int
     loss: float

@@ -47,7 +47,7 @@ class Interrupt:
 
     @contextmanager
     def raise_on_signal(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt within this context if a signal comes, or has come before; so long work ends."""
+        """Raise KeyboardInterrupt in this context at a signal, or at once if one has come before, to end long work."""
         self._raises = True
         try:
             if self._received:

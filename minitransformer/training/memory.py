@@ -1,4 +1,4 @@
-"""A trial of the largest batch before the first update: if memory does not suffice, it finds out what would fit."""
+"""A trial of the largest batch before the first update; if memory does not suffice, smaller pieces are tried."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _traced_memory() -> Iterator[Callable[[], int]]:
 
 
 def _free_of_gpu() -> int:
-    """Return the bytes of the current GPU that nobody has taken, and those that CuPy's pool keeps unused."""
+    """Return the free bytes of the current GPU, unused bytes in CuPy's pool included."""
     cupy = gpu_module("cuda")
     assert cupy is not None
     free: int = cupy.cuda.runtime.memGetInfo()[0]

@@ -56,8 +56,8 @@ class OpenRun:
 def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     """Prepare the data if it is missing, build the model, resume from the last checkpoint, try the largest batch.
 
-    First the automatic settings are replaced by their values, which all that follows reads, checks and saves.  The
-    caller chooses the kernels for the opening and for the training that follows (``references_only``).
+    First replace the automatic settings by their values; the rest reads, checks and saves these values.  The caller
+    chooses the kernels for the opening and for the training that follows (``references_only``).
     Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
     DeviceError; DisagreementError before ranks share memory for a model.
     """

@@ -139,7 +139,7 @@ def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) 
 
 
 def pretrained_of(run: Path) -> dict[str, Any]:
-    """Return what ``begin_from_pretrained`` returned when the run in a directory began; empty if it did not."""
+    """Return the facts about the model from which a run began (``begin_from_pretrained``); empty if there was none."""
     return as_object(read_object(run / RUN_FILE).get(PRETRAINED))
 
 

@@ -205,7 +205,7 @@ def _run(command: list[str], description: str, directory: Path) -> None:
 
 
 def _processor() -> str:
-    """Return what identifies the processor's instruction set."""
+    """Return a text that differs between processors with different instruction sets."""
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
             return next((line for line in file if line.startswith(("flags", "Features"))), platform.machine())

@@ -67,7 +67,10 @@ def _rows(
     last: tuple[int, ...] = (),
     **static: Any,
 ) -> Cases:
-    """Make cases of all lengths and widths, and one of more rows than a GPU has ``threads`` each for at once."""
+    """Make cases of all lengths and widths, and one of so many rows that a GPU computes them in several waves.
+
+    A row has ``threads`` threads.
+    """
 
     def cases(draw: Draw) -> Iterator[Case]:
         many = int(WAVE / threads) + 1, last or widths[0]

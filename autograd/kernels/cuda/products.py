@@ -134,7 +134,7 @@ class _Queue(threading.local):
         self._tasks: list[_Task] = []
 
     def put(self, n: int, left: Array, right: Array, out: Array, add: bool) -> None:
-        """Add a product; start the n products of this left factor when all are there."""
+        """Add one of the n products of this left factor; start them all with the last one."""
         if self._tasks and self._tasks[0].left is not left:
             self._start()  # the others have no destination, because their weights are constants
         self._tasks.append(_Task(left, right, out, add))

@@ -187,7 +187,7 @@ def _share_of_equal(ours: Sequence[Sentence], theirs: Sequence[Sentence]) -> flo
 
 @dataclass(frozen=True)
 class OtherModel:
-    """A model of another program: its directory, what its reader made of it, and the source's sentencepiece model.
+    """A model of another program: its directory, our parts of it, and the source's sentencepiece model.
 
     A model of ONNX, which is never read, has the parts from which it was written.
     """
@@ -219,16 +219,13 @@ class MarianSide:
         self._source, self._target = model.vocabularies
 
     def tokens(self, line: str) -> Sequence[int]:
-        """Implement ``OtherSide``."""
         ids: list[int] = self._tokenizer(line, add_special_tokens=False)["input_ids"]
         return ids
 
     def are_same(self, tokens: Sequence[int], source: Sentence) -> bool:
-        """Implement ``OtherSide``."""
         return list(tokens) == [self._source.foreign_ids[i] for i in source]
 
     def log_probabilities(self, tokens: Sequence[int], target: Sentence) -> list[float]:
-        """Implement ``OtherSide``."""
         torch = import_module("torch")
 
         labels = [self._target.foreign_ids[i] for i in (*target, END)]
@@ -238,7 +235,6 @@ class MarianSide:
         return [row[i].item() for row, i in zip(logits.double().log_softmax(-1), labels, strict=True)]
 
     def translate(self, tokens: Sequence[int], config: SearchConfig) -> list[int]:
-        """Implement ``OtherSide``."""
         input_ids, ids = self._inputs(tokens), self._target.foreign_ids
         found = self._model.generate(
             input_ids=input_ids,
@@ -282,25 +278,22 @@ class CTranslate2Side:
         self._end = [self._source.words[END]] if is_marian and not appends_end else []
 
     def tokens(self, line: str) -> Sequence[str]:
-        """Implement ``OtherSide``: pieces of the sentencepiece model, or words between blanks."""
+        """Return pieces of the sentencepiece model, or words between blanks."""
         if self._subwords is None:
             return [word for word in line.split(" ") if word]
         pieces: list[str] = self._subwords.encode(line, out_type=str)
         return pieces
 
     def are_same(self, tokens: Sequence[str], source: Sentence) -> bool:
-        """Implement ``OtherSide``."""
         ids = self._source.foreign_ids
         return [self._source_ids.get(token, ids[UNKNOWN]) for token in tokens] == [ids[i] for i in source]
 
     def log_probabilities(self, tokens: Sequence[str], target: Sentence) -> list[float]:
-        """Implement ``OtherSide``."""
         words = [self._target.foreign_words[i] for i in target]
         (scored,) = self._translator.score_batch([[*tokens, *self._end]], [words], max_input_length=0)
         return list(scored.log_probs)
 
     def translate(self, tokens: Sequence[str], config: SearchConfig) -> list[int]:
-        """Implement ``OtherSide``."""
         has_start = self._target.rows[START] is not None
         (result,) = self._translator.translate_batch(
             [[*tokens, *self._end]],
@@ -334,20 +327,17 @@ class OnnxSide:
         self._tokenizer = Tokenizer.load(model.directory)
 
     def tokens(self, line: str) -> Sequence[int]:
-        """Implement ``OtherSide``: the ids of the sentencepiece model beside the graphs, or of words between blanks."""
+        """Return ids of the sentencepiece model beside the graphs, or of words between blanks."""
         return self._tokenizer.encode_source([line])[0]
 
     def are_same(self, tokens: Sequence[int], source: Sentence) -> bool:
-        """Implement ``OtherSide``."""
         return list(tokens) == list(source)
 
     def log_probabilities(self, tokens: Sequence[int], target: Sentence) -> list[float]:
-        """Implement ``OtherSide``."""
         log_p = self._step(self._inputs(tokens), [START, *target])
         return [float(row[i]) for row, i in zip(log_p, (*target, END), strict=True)]
 
     def translate(self, tokens: Sequence[int], config: SearchConfig) -> list[int]:
-        """Implement ``OtherSide`` for greedy search."""
         inputs, ids = self._inputs(tokens), [START]
         longest = int(self._decoder.get_modelmeta().custom_metadata_map["longest_sentence"])
         while len(ids) < min(len(tokens) + config.max_extra_tokens, longest) and ids[-1] != END:

@@ -183,7 +183,7 @@ def _tables(variables: Variables, d_model: int, source: Vocabulary, target: Voca
 
 
 def _embedding(variables: Variables, stack: str, name: str, shape: tuple[int, int]) -> Array:
-    """Return an embedding, multiplied by what its factor is of ours, √D."""
+    """Return an embedding in our scale: multiplied by its own factor, and divided by ours, √D."""
     matrix = variables.array(f"{name}/weight", shape)
     factor = variables.scalar(f"{stack}/scale_embeddings", f"{name}/multiply_by_sqrt_depth")
     if factor is None or (factor.dtype == np.int8 and factor):

@@ -144,7 +144,7 @@ def _attributes(config: ModelConfig, choices: dict[str, Any]) -> dict[str, Array
 def _add_embeddings(
     variables: dict[str, Array], parts: Parts, is_source_tied: bool, is_softmax_tied: bool
 ) -> dict[str, str]:
-    """Add embeddings, projection and its bias; return the names of those that are the target's embeddings."""
+    """Add embeddings, projection and its bias; return aliases: each tied matrix by the name of the one stored."""
     weights, aliases = parts.weights, {}
     if is_source_tied:
         variables[_EMBEDDINGS["decoder"]] = weights["source_embedding.weight"]

@@ -94,7 +94,7 @@ class SettingsFile:
         return values[0]
 
     def choice(self, choices: Mapping[str, Any], *names: str, default: str) -> Any:
-        """Return what a word in the file stands for; several settings must have the same word.
+        """Return the meaning of a word in the file, from a table; several settings must have the same word.
 
         Raises: ConversionError if it is none of the choices.
         """

@@ -47,8 +47,9 @@ def with_features(
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Return weights that compute the same, but for position encodings, with the features in another order.
 
-    Feature i of the new residual stream is feature ``order[i]`` of the old one.  What reads the residual stream gets
-    its rows in this order, what writes to it its columns, and layer norm its gains and biases: no number changes.
+    Feature i of the new residual stream is feature ``order[i]`` of the old one.  Reorder the rows
+    of matrices that read the residual stream, the columns of those that write to it, and gains and biases of layer
+    norm.  No number changes.
     """
     return {
         name: array[..., order]
@@ -200,9 +201,9 @@ def read_layers(
 
 
 class LinearMap(NamedTuple):
-    """One of CTranslate2's linear maps, and those of ours whose outputs it concatenates.
+    """A linear map of CTranslate2, and the maps of ours whose outputs it concatenates.
 
-    ``sizes`` are the numbers of outputs of ours.
+    ``sizes`` are the numbers of outputs of our maps.
     """
 
     theirs: str

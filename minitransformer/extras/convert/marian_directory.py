@@ -282,7 +282,7 @@ def require_expressible(parts: Parts) -> None:
 
 
 def _warnings(parts: Parts, storage: str) -> list[str]:
-    """Return what is not the same in all programs that read the directory."""
+    """Return warnings of settings that programs which read the directory understand differently."""
     config, warnings = parts.config, list[str]()
     if config.layer_norm_eps != EPSILON:
         warnings.append(
@@ -333,7 +333,7 @@ def _arrays(parts: Parts, orders: Sequence[Sequence[int]], choices: dict[str, An
     """Return the weights under MarianMT's names.
 
     A decoder that starts with a zero vector has it as the embedding of the padding symbol.  If this is also a row of
-    the softmax, the symbol gets no probability.  It was never generated, so the others share what it had.
+    the softmax, the symbol gets no probability.  It was never generated, so the other words share its probability.
 
     CTranslate2's converter always starts the decoder with a zero vector, and leaves the padding symbol out.  So a model
     of one vocabulary, which is all that it can read, gets a padding symbol of its own, which is a zero vector without

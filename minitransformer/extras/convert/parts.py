@@ -54,7 +54,7 @@ SEARCH_ONLY: dict[str, Mapping[Any, Any]] = {
 
 
 def looked_up(place: str, setting: str, value: Any, table: Mapping[Any, T]) -> T:
-    """Return what a table has for the value of a setting.
+    """Return the entry of a table for the value of a setting.
 
     Raises: ConversionError if it has none; the message names ``place``, a file or a format.
     """
@@ -64,7 +64,7 @@ def looked_up(place: str, setting: str, value: Any, table: Mapping[Any, T]) -> T
 
 
 def expressed(place: str, config: ModelConfig, tables: Mapping[str, Mapping[Any, Any]]) -> dict[str, Any]:
-    """Return what a format has for each choice of a configuration, from one table for each setting.
+    """Return a format's word for each choice of a configuration, from one table for each setting.
 
     Raises: ConversionError if a setting has no table, or if its table lacks the value.
     """
@@ -198,7 +198,7 @@ class Parts:
         self.tokenizer.save(directory)
 
     def require_known_choices(self) -> None:
-        """Raise ConversionError if a choice of the configuration is none of those that our format has."""
+        """Raise ConversionError if our format lacks a choice of the configuration."""
         expressed("our format", self.config, {name: dict.fromkeys(words) for name, words in OUR_CHOICES.items()})
 
     def require_fitting(self) -> Parts:

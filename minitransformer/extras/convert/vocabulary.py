@@ -56,7 +56,7 @@ def tokens_of(model: bytes) -> list[str]:
 
 
 def warning_of_words(models: Sequence[bytes]) -> str | None:
-    """Return the warning that sentencepiece reads these models otherwise than we do; None if it does not."""
+    """Return a warning if sentencepiece splits lines otherwise than we do with these models; else None."""
     if not any(map(splits_at_blanks, models)):
         return None
     return (

@@ -59,7 +59,7 @@ class RateLimit:
 
 
 class Guard:
-    """An application around another one, which refuses what is too much and answers when the other fails."""
+    """An application around another one: it refuses excessive requests, and answers when the other one fails."""
 
     def __init__(
         self,

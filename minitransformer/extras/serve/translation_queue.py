@@ -104,7 +104,7 @@ class TranslationQueue:
             return len(self._drop_cancelled())
 
     def cost(self, n_tokens: int) -> int:
-        """Return the cost of a sentence with so many source tokens."""
+        """Return the cost of a sentence, from its number of source tokens."""
         return n_tokens + int(self.search.greatest_lengths(np.array(n_tokens)))
 
     def can_wait(self, costs: Sequence[int], waiting: int = 0) -> bool:
@@ -141,7 +141,7 @@ class TranslationQueue:
         return call.future
 
     def close(self, seconds: float) -> bool:
-        """Refuse new work and what waits; return whether the thread has ended within so many seconds."""
+        """Refuse new and waiting work; return whether the thread has ended within ``seconds``."""
         with self._changed:
             self.is_closed = True
             waiting, self._waiting = self._waiting, []
