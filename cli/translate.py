@@ -18,6 +18,7 @@ from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import is_memory
 from minitransformer.data.file_kinds import is_compressed
+from minitransformer.extras.files.documents import is_document, read_document, translate_document
 from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input, languages_between
 from minitransformer.extras.files.resumable import translate_file
 from minitransformer.extras.files.sentences import SentenceSplitter
@@ -36,6 +37,7 @@ from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.sampling import Sampling
 from minitransformer.inference.translator import Translator, WeightsDtype
+from minitransformer.system.files import is_same_file
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
 With --n-best N: up to N lines for each, as "line number <TAB> score <TAB> log-probability <TAB> translation".
@@ -72,12 +74,14 @@ class TranslateOptions:
     """Language code of the source, such as en or de: split lines into sentences, by the rules of this language, and
     translate these one by one."""
     input: Path | None = None
-    """File to translate: UTF-8 or a translation memory (.tmx), plain, .gz or .xz; standard input if not given."""
+    """File to translate: UTF-8 or a translation memory (.tmx), plain, .gz or .xz, or a document (.xlf, .po); standard
+    input if not given."""
     output: Path | None = None
-    """File to write (--input must be given too), a translation memory if its name ends in .tmx; standard output if not
-    given."""
+    """File to write (--input must be given too), a translation memory if its name ends in .tmx; for a document, one
+    with the same ending; standard output if not given."""
     languages: tuple[str, str] | None = None
-    """Language codes of source and target in .tmx files, such as en de; if not given, those of the input."""
+    """Language codes of source and target in .tmx, .xlf and .po files, such as en de; if not given, those of the
+    input."""
     resume: bool = False
     """Continue an interrupted output file, or start a new one; no line is lost or repeated."""
     alignments: Path | None = None
@@ -108,10 +112,13 @@ class TranslateOptions:
                 f"--output {self.output}: the output is plain text; choose a name without {self.output.suffix}, and"
                 " compress the file afterwards"
             )
+        if self.input and is_document(self.input):
+            self.check_document(self.input)
         if self.resume and not self.output:
             raise ConfigError("--resume: needs --input FILE and --output FILE")
-        if self.languages and not any(path and is_memory(path) for path in (self.input, self.output)):
-            raise ConfigError("--languages: are those of a .tmx file; name one with --input or --output")
+        files = [path for path in (self.input, self.output) if path]
+        if self.languages and not any(is_memory(path) or is_document(path) for path in files):
+            raise ConfigError("--languages: are those of a .tmx, .xlf or .po file; name one with --input or --output")
         line_options = {
             "--n-best": self.n_best,
             "--prefix": self.prefix,
@@ -123,6 +130,15 @@ class TranslateOptions:
             if self.split_sentences is not None and value is not None:
                 raise ConfigError(f"{name}: does not go with --split-sentences; it is for lines that are one sentence")
         self.check_search()
+
+    def check_document(self, document: Path) -> None:
+        """Raise ConfigError for an output of another kind than the document that is translated, and for --resume."""
+        if not self.output or self.output.suffix.lower() != document.suffix.lower():
+            raise ConfigError(f"{document}: give --output FILE with the same ending, for a translated copy")
+        if self.resume:
+            raise ConfigError(f"--resume: {self.output} is written as a whole; leave the option out")
+        if is_same_file(self.output, document):
+            raise ConfigError(f"--output {self.output}: is the input, too; choose another file")
 
     def check_search(self) -> None:
         """Raise ConfigError for options of n-best lists, prefixes, samples and alignments that cannot be combined."""
@@ -212,6 +228,11 @@ def translate_input(
     translation: LineTranslator, path: Path, options: TranslateOptions, languages: Languages | None, target: BinaryIO
 ) -> None:
     """Translate the file ``path`` to the output that the options name, or else to ``target``."""
+    if options.output and is_document(path):
+        document = read_document(path, options.languages)
+        with counting("segments", len(document.segments), shown=True) as advance:
+            translate_document(translation, document, options.output, advance)
+        return
     shown = options.output is not None or not target.isatty()  # a terminal shows the translations themselves
     n_lines = lines_of(path) if shown else None
     if options.output:

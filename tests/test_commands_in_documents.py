@@ -168,6 +168,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("old", "new", "other"):
         shutil.copy(folder / "test.de", folder / f"{name}.de")
     write_memory(folder / "memory.tmx")
+    (folder / "messages.po").write_text('msgid "one"\nmsgstr ""\n')
+    unit = '<trans-unit id="1"><source>one <g id="1">two</g></source></trans-unit>'
+    (folder / "site.xlf").write_text(f'<xliff version="1.2"><file><body>{unit}</body></file></xliff>')
     shutil.copytree(ROOT / "recipes", folder / "recipes")
     entry = "import sys; sys.argv[0] = 'train'; import cli.entry; sys.exit(cli.entry.train())"
     shell(

@@ -111,11 +111,12 @@ _REFUSED = (
         _XML + rb"<tmx\s+version=",
     ),
     _kind(
-        "an XLIFF file", "export it as a translation memory (.tmx), or as plain text, a segment a line",
+        "an XLIFF file", "it is translated under the name .xlf; to train on it, export a translation memory (.tmx)",
         ".xlf .xliff .sdlxliff .mqxliff .mxliff", _XML + rb"<xliff\s[^>]*version=",
     ),
     _kind(
-        "a file of gettext", "convert it, for example with po2tmx or po2txt of the Translate Toolkit", ".po .pot",
+        "a file of gettext", "it is translated under the name .po; to train on it, convert it, for example with po2tmx",
+        ".po .pot",
         rb'(?:(?:#|msgctxt ")[^\n]*\n|\r?\n)*msgid "[^\n]*\n(?:"[^\n]*\n)*msgstr "',
     ),
     _kind(

@@ -167,10 +167,18 @@ def test_the_sources_of_a_memory_are_lines(trained: Trained, tmp_path: Path) -> 
     ("options", "error", "message"),
     [
         (["--input", "t", "--output", "o.tmx"], ConfigError, "names its languages; set languages, for example en"),
-        (["--languages", "en", "de"], ConfigError, "--languages: are those of a .tmx file; name one with --input"),
+        (["--languages", "en", "de"], ConfigError, "--languages: are those of a .tmx, .xlf or .po file; name one"),
         (["--input", "in.tmx", "--languages", "de", "en"], CorpusError, "no unit has text in de; its languages are"),
         (["--input", "in.tmx", "--output", "o.tmx", "--n-best", "2"], ConfigError, "segment; do not set n_best"),
         (["--input", "t", "--output", "o.tmx.gz"], ConfigError, "the output is plain text; choose a name without .gz"),
+        (["--input", "a.xlf"], ConfigError, "a.xlf: give --output FILE with the same ending"),
+        (
+            ["--input", "a.po", "--output", "b.po", "--resume"],
+            ConfigError,
+            "b.po is written as a whole; leave the option",
+        ),
+        (["--input", "a.po", "--output", "a.po"], ConfigError, "a.po: is the input, too"),
+        (["--input", "a.po", "--output", "b.po"], CorpusError, "a.po: cannot be read"),
         (["--input", "absent.tmx"], CorpusError, "absent.tmx: cannot be read after line 1: .*No such file"),
     ],
 )

@@ -286,10 +286,14 @@ class _Word:
 
 def _words(text: str) -> list[_Word]:
     words = []
+    placeholders = [match.span() for match in _PLACEHOLDER.finditer(text)]
     for match in _WORD.finditer(text):
-        core = _CORE.search(match[0])
-        first, last = core.span() if core else (0, len(match[0]))
-        words.append(_Word(match.start(), match.end(), match.start() + first, match.start() + last))
+        start, stop = match.span()
+        core = _CORE.search(text, start, stop)
+        cores = [span for span in placeholders if start <= span[0] and span[1] <= stop]
+        cores += [core.span()] if core else []
+        first, last = min((span[0] for span in cores), default=start), max((span[1] for span in cores), default=stop)
+        words.append(_Word(start, stop, first, last))
     return words
 
 

@@ -50,10 +50,10 @@ def zipped(text: str) -> bytes:
 
 # First bytes, the name of the kind, a part of the remedy.
 MARKED = {
-    "XLIFF": (XLIFF.encode(), "an XLIFF file", "export it as a translation memory (.tmx)"),
-    "XLIFF after a mark": (b"\xef\xbb\xbf" + XLIFF.encode(), "an XLIFF file", "a segment a line"),
-    "gettext": (PO.encode(), "a file of gettext", "po2tmx or po2txt"),
-    "gettext with a context": (b'msgctxt "menu"\nmsgid "One"\nmsgstr "Eins"\n', "a file of gettext", "po2txt"),
+    "XLIFF": (XLIFF.encode(), "an XLIFF file", "it is translated under the name .xlf"),
+    "XLIFF after a mark": (b"\xef\xbb\xbf" + XLIFF.encode(), "an XLIFF file", "export a translation memory (.tmx)"),
+    "gettext": (PO.encode(), "a file of gettext", "it is translated under the name .po"),
+    "gettext with a context": (b'msgctxt "menu"\nmsgid "One"\nmsgstr "Eins"\n', "a file of gettext", "po2tmx"),
     "TMX": (MEMORY, "a translation memory", "name it .tmx"),
     "XML": (b'<?xml version="1.0"?>\n<doc><p>One.</p></doc>\n', "an XML file", "take out its text"),
     "HTML": (PAGE.encode(), "a web page", "take out its text"),

@@ -1,0 +1,222 @@
+"""Documents of translators, XLIFF and gettext: the units without a translation get one; all else stays as it was.
+
+A document is read as a whole and written as a whole.  Translations are marked as those of a machine: "fuzzy" in
+gettext, with the state "needs-review-translation" in XLIFF 1 and "translated" in XLIFF 2.
+
+Source: XLIFF 1.2, OASIS 2008, and 2.1, OASIS 2018; GNU gettext's manual, "The Format of PO Files".
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from minitransformer.config import ConfigError
+from minitransformer.data.survey import READ_ERRORS, CorpusError
+from minitransformer.extras.files.codes import (
+    UNCERTAIN,
+    Parts,
+    TranslatedSegment,
+    parts_of,
+    with_textual_codes,
+    write_parts,
+)
+from minitransformer.extras.files.memories import Languages
+from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTranslator
+from minitransformer.system.errors import import_extra
+from minitransformer.system.files import atomic_write
+
+XLIFF, GETTEXT = frozenset({".xlf", ".xliff"}), frozenset({".po", ".pot"})
+_PLURALS = re.compile(r"nplurals\s*=\s*(\d)")
+
+
+def is_document(path: Path) -> bool:
+    """Return whether a file is an XLIFF or gettext document, by its ending."""
+    return path.suffix.lower() in XLIFF | GETTEXT
+
+
+class Document(Protocol):
+    """A document whose segments are translated."""
+
+    segments: list[Parts]
+
+    def fill(self, found: Sequence[TranslatedSegment]) -> None:
+        """Add the translation of each segment."""
+
+    def content(self) -> bytes:
+        """Return the file's content."""
+
+
+def read_document(path: Path, languages: Languages | None = None) -> Document:
+    """Read a document.  ``languages`` are written into a file that does not name its target language.
+
+    Raises: CorpusError if it cannot be read; ConfigError if languages are needed; MissingExtraError.
+    """
+    try:
+        return (_Gettext if path.suffix.lower() in GETTEXT else _Xliff)(path, languages)
+    except READ_ERRORS as error:
+        raise CorpusError(f"{path}: cannot be read: {error}") from error
+
+
+def translate_document(
+    translate: LineTranslator, document: Document, output: Path, advance: LinesDone = lambda n: None
+) -> None:
+    """Translate the segments of a document, and write it atomically.
+
+    Raises: ConfigError for n-best lists, beginnings and alignments, for which a document has no place.
+    """
+    if translate.n_best is not None or translate.prefixes or translate.alignments:
+        raise ConfigError(f"{output}: has one translation of each segment; do not set n_best, prefixes or alignments")
+    found = list[TranslatedSegment]()
+    for start in range(0, len(document.segments), LINES_AT_ONCE):
+        found += translate.segments(document.segments[start : start + LINES_AT_ONCE], start, advance)
+    document.fill(found)
+    with atomic_write(output) as temporary:
+        temporary.write_bytes(document.content())
+
+
+class _Gettext:
+    """A PO file.  Each line of a message is a segment; a plural form has the text of the plural."""
+
+    def __init__(self, path: Path, languages: Languages | None) -> None:
+        polib = import_extra("files", "polib")
+        try:
+            self.file = polib.pofile(path.read_text(encoding=polib.detect_encoding(str(path))))
+        except (OSError, ValueError, LookupError) as error:  # OSError: a line that is none of a PO file
+            raise CorpusError(f"{path}: cannot be read as a PO file: {error}") from error
+        metadata = self.file.metadata
+        metadata["Content-Type"] = "text/plain; charset=UTF-8"
+        if languages and not metadata.get("Language"):
+            metadata["Language"] = languages[1]
+        plurals = _PLURALS.search(metadata.get("Plural-Forms", ""))
+        self.n_plurals = int(plurals[1]) if plurals else 2
+        self.entries = [each for each in self.file if not each.obsolete and not self._is_translated(each)]
+        self.segments = [
+            with_textual_codes([line])
+            for entry in self.entries
+            for text in self._texts(entry)
+            for line in text.split("\n")
+        ]
+
+    def _is_translated(self, entry: Any) -> bool:
+        return bool(entry.msgstr or any(entry.msgstr_plural.values()))
+
+    def _texts(self, entry: Any) -> list[str]:
+        if not entry.msgid_plural:
+            return [entry.msgid]
+        return (
+            [entry.msgid] + [entry.msgid_plural] * (self.n_plurals - 1) if self.n_plurals > 1 else [entry.msgid_plural]
+        )
+
+    def fill(self, found: Sequence[TranslatedSegment]) -> None:
+        remaining = iter(found)
+        for entry in self.entries:
+            lines = [[next(remaining) for _ in text.split("\n")] for text in self._texts(entry)]
+            texts = ["\n".join(_text(line.parts) for line in form) for form in lines]
+            if not any(texts):
+                continue
+            if entry.msgid_plural:
+                entry.msgstr_plural = dict(enumerate(texts))
+            else:
+                entry.msgstr = texts[0]
+            if "fuzzy" not in entry.flags:
+                entry.flags.append("fuzzy")
+            if any(line.is_uncertain for form in lines for line in form):
+                entry.tcomment = "\n".join(filter(None, (entry.tcomment, UNCERTAIN)))
+
+    def content(self) -> bytes:
+        return f"{self.file}\n".encode()
+
+
+def _text(parts: Parts) -> str:
+    return "".join(part if isinstance(part, str) else part.content for part in parts)
+
+
+class _Xliff:
+    """An XLIFF file of version 1 or 2.  Segments that the file says not to translate, or has translated, stay."""
+
+    def __init__(self, path: Path, languages: Languages | None) -> None:
+        self.etree = import_extra("files", "lxml.etree")
+        parser = self.etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
+        try:
+            self.tree = self.etree.parse(io.BytesIO(path.read_bytes()), parser)
+        except self.etree.XMLSyntaxError as error:
+            raise CorpusError(f"{path}, line {error.lineno}: cannot be read as XML: {error.msg}") from error
+        document_type = self.tree.docinfo.internalDTD
+        if document_type is not None and document_type.entities():
+            raise CorpusError(f"{path}: declares entities, which are not read: write the text itself")
+        root = self.tree.getroot()
+        if self.etree.QName(root).localname != "xliff":
+            raise CorpusError(f"{path}: the root element is <{root.tag}>; expected <xliff>: is this an XLIFF file?")
+        self.is_second = root.get("version", "1.2").startswith("2")
+        self._name_target(path, root, languages)
+        self.units = [unit for unit in root.iter("{*}segment" if self.is_second else "{*}trans-unit") if _is_open(unit)]
+        self.sources = [self._sources(unit) for unit in self.units]
+        self.segments = [parts_of(source) for sources in self.sources for source in sources]
+
+    def _name_target(self, path: Path, root: Any, languages: Languages | None) -> None:
+        """Write the target language where the file has none.  Version 2 requires it."""
+        named, name = ([root], "trgLang") if self.is_second else (root.iter("{*}file"), "target-language")
+        for element in named:
+            if not element.get(name) and languages:
+                element.set(name, languages[1])
+            elif not element.get(name) and self.is_second:
+                raise ConfigError(f"{path}: names no target language; set languages, for example en de")
+
+    def _sources(self, unit: Any) -> list[Any]:
+        """Return the elements with the source text of a unit; a tool may have divided it into marked segments."""
+        marked: list[Any] = unit.findall("{*}seg-source//{*}mrk[@mtype='seg']")
+        return marked or list(unit.findall("{*}source"))
+
+    def fill(self, found: Sequence[TranslatedSegment]) -> None:
+        remaining = iter(found)
+        for unit, sources in zip(self.units, self.sources, strict=True):
+            translated = [next(remaining) for _ in sources]
+            if not any(each.translation.text for each in translated):
+                continue
+            container = unit.find("{*}seg-source") if sources[0].get("mtype") == "seg" else sources[0]
+            target = copy.deepcopy(container)
+            target.tag = self.etree.QName(self.etree.QName(unit).namespace, "target")
+            targets = target.findall(".//{*}mrk[@mtype='seg']") if container is not sources[0] else [target]
+            for each, element in zip(translated, targets, strict=True):
+                write_parts(each.parts, element)
+            self._add(unit, container, target, is_uncertain=any(each.is_uncertain for each in translated))
+
+    def _add(self, unit: Any, source: Any, target: Any, *, is_uncertain: bool) -> None:
+        """Put a target behind its source, in place of an empty one, with its state."""
+        for old in unit.findall("{*}target"):
+            target.tail = old.tail
+            unit.remove(old)
+        source.addnext(target)
+        namespace = self.etree.QName(unit).namespace
+        if self.is_second:
+            unit.set("state", "translated")
+            place = unit.getparent()
+            notes = place.find("{*}notes")
+            if is_uncertain and notes is None:
+                notes = place.makeelement(self.etree.QName(namespace, "notes"))
+                place.insert(0, notes)
+        else:
+            target.set("state", "needs-review-translation")
+            target.set("state-qualifier", "mt-suggestion")
+            notes = unit
+        if is_uncertain:
+            note = notes.makeelement(self.etree.QName(namespace, "note"))
+            note.text = f"minitransformer: {UNCERTAIN}"
+            notes.append(note)
+
+    def content(self) -> bytes:
+        encoding = self.tree.docinfo.encoding or "UTF-8"
+        content: bytes = self.etree.tostring(self.tree, encoding=encoding, xml_declaration=True)
+        return content + b"\n"
+
+
+def _is_open(unit: Any) -> bool:
+    """Return whether a unit is to be translated and has no translation."""
+    if unit.get("approved") == "yes" or any(each.get("translate") == "no" for each in (unit, *unit.iterancestors())):
+        return False
+    return not any("".join(target.itertext()).strip() for target in unit.findall("{*}target"))

@@ -1,0 +1,138 @@
+"""Documents of translators: units without a translation get one, with their codes; all else stays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import polib
+import pytest
+from lxml import etree
+
+from minitransformer.config import ConfigError
+from minitransformer.data.survey import CorpusError
+from minitransformer.extras.files.codes import UNCERTAIN, Parts, TranslatedSegment, translate_segments
+from minitransformer.extras.files.documents import read_document, translate_document
+from minitransformer.extras.files.stream import LinesDone, LineTranslator
+from minitransformer.inference.translator import Translation
+
+XLIFF_1 = """<?xml version="1.0" encoding="utf-8"?>
+<xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" xmlns:t="urn:tool" version="1.2">
+ <file original="a" source-language="en" datatype="html"><body>
+  <trans-unit id="1" t:x="1"><source>Press <g id="1">Enter</g> <x id="2"/>{0}.</source><note>n</note></trans-unit>
+  <trans-unit id="2" translate="no"><source>no</source></trans-unit>
+  <trans-unit id="3"><source>done</source><target>fertig</target></trans-unit>
+  <trans-unit id="4"><source>One. Two.</source><seg-source><mrk mtype="seg" mid="1">One.</mrk> <mrk mtype="seg" \
+mid="2">Two <x id="1"/>.</mrk></seg-source><target/></trans-unit>
+  <trans-unit id="5"><source> </source></trans-unit>
+ </body></file>
+</xliff>
+"""
+XLIFF_2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="fr">
+ <file id="f"><unit id="1"><segment><source>un<ph id="1"/>sure <pc id="2">b</pc></source></segment></unit></file>
+</xliff>
+"""
+PO = r"""# A comment.
+msgid ""
+msgstr ""
+"Plural-Forms: nplurals=3; plural=(n%10==1);\n"
+
+#. Of a translator.
+#: a.c:1
+#, c-format
+msgid "one %s\n"
+"two\n"
+msgstr ""
+
+msgctxt "c"
+msgid "%d file"
+msgid_plural "%d files"
+msgstr[0] ""
+msgstr[1] ""
+msgstr[2] ""
+
+msgid "done"
+msgstr "fertig"
+
+#~ msgid "old"
+#~ msgstr ""
+"""
+
+
+class Shouting:
+    """A translator that writes capitals, and links word n to word n."""
+
+    n_best = prefixes = alignments = None
+
+    def segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[TranslatedSegment]:
+        def translate(texts: Sequence[str]) -> list[Translation]:
+            lengths = [len(text.split()) for text in texts]
+            return [
+                Translation(text.upper().replace("%S", "%s").replace("%D", "%d"), 0, 0, tuple((i, i) for i in range(n)))
+                for text, n in zip(texts, lengths, strict=True)
+            ]
+
+        return translate_segments(segments, translate)
+
+
+def translated(folder: Path, name: str, text: str) -> str:
+    path, output = folder / name, folder / f"out-{name}"
+    path.write_text(text)
+    document = read_document(path, ("en", "de"))
+    translate_document(cast(LineTranslator, Shouting()), document, output)
+    return output.read_text()
+
+
+def test_units_of_xliff_1_get_targets_with_their_codes(tmp_path: Path) -> None:
+    mark = '<target state="needs-review-translation" state-qualifier="mt-suggestion">'
+    segments = '<mrk mtype="seg" mid="1">ONE.</mrk> <mrk mtype="seg" mid="2">TWO <x id="1"/>.</mrk>'
+    expected = (
+        XLIFF_1.replace('"html"', '"html" target-language="de"')
+        .replace("</source><note>", f'</source>{mark}PRESS <g id="1">ENTER</g> <x id="2"/>{{0}}.</target><note>')
+        .replace("<target/>", f"{mark}{segments}</target>")
+    )
+    assert etree.canonicalize(translated(tmp_path, "a.xlf", XLIFF_1)) == etree.canonicalize(expected)
+
+
+def test_units_of_xliff_2_get_targets_and_a_note_where_a_code_is_within_a_word(tmp_path: Path) -> None:
+    expected = XLIFF_2.replace("</source>", '</source><target>UNSURE<ph id="1"/> <pc id="2">B</pc></target>').replace(
+        "<segment>", f'<notes><note>minitransformer: {UNCERTAIN}</note></notes><segment state="translated">'
+    )
+    assert etree.canonicalize(translated(tmp_path, "a.xliff", XLIFF_2)) == etree.canonicalize(expected)
+
+
+def test_messages_of_gettext_get_fuzzy_translations(tmp_path: Path) -> None:
+    before, after = polib.pofile(PO), polib.pofile(translated(tmp_path, "a.po", PO))
+    assert after.metadata["Language"] == "de"
+    assert [(each.msgid, each.msgctxt, each.comment, each.obsolete) for each in after] == [
+        (each.msgid, each.msgctxt, each.comment, each.obsolete) for each in before
+    ]
+    lines, plural, done, old = after
+    assert (lines.msgstr, lines.flags) == ("ONE %s\nTWO\n", ["c-format", "fuzzy"])
+    assert plural.msgstr_plural == {0: "%d FILE", 1: "%d FILES", 2: "%d FILES"}
+    assert (done.msgstr, done.flags, old.msgstr) == ("fertig", [], "")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error", "message"),
+    [
+        ("a.xlf", "<xliff><", CorpusError, r"a\.xlf, line 1: cannot be read as XML"),
+        ("a.xlf", "<tmx/>", CorpusError, r"a\.xlf: the root element is <tmx>; expected <xliff>"),
+        ("a.po", "nonsense\n", CorpusError, r"a\.po: cannot be read as a PO file"),
+        ("a.xlf", XLIFF_2.replace('trgLang="fr"', ""), ConfigError, "names no target language; set languages"),
+    ],
+)
+def test_what_is_no_document_is_refused(
+    tmp_path: Path, name: str, text: str, error: type[Exception], message: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(error, match=message):
+        read_document(path)
+
+
+def test_an_entity_of_an_xliff_file_is_not_read(tmp_path: Path) -> None:
+    bomb = f'<!DOCTYPE xliff [<!ENTITY e SYSTEM "{tmp_path}/secret">]>' + XLIFF_2.replace(">un<", ">&e;<")
+    with pytest.raises(CorpusError, match="declares entities, which are not read"):
+        translated(tmp_path, "a.xlf", bomb)
