@@ -91,9 +91,9 @@ def logged() -> Iterator[list[str]]:
         yield lines
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A headless Chromium for the tests of a module."""
+    """A headless Chromium for all tests."""
     if CHROMIUM is None:
         pytest.skip("no Chromium here (Debian: apt install chromium)")
     browser = Browser(tmp_path_factory.mktemp("profile"))

@@ -110,7 +110,7 @@ def test_and_it_does_stop_as_soon_as_nothing_better_can_come(seed: int, beam: in
 
 
 @given(seed=SEEDS, sources=SOURCES, beam=st.integers(1, 5), alpha=ALPHAS, normalisation=NORMALISATIONS)
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_scores_are_those_of_teacher_forcing(
     seed: int, sources: Any, beam: int, alpha: float, normalisation: Any
 ) -> None:
@@ -123,7 +123,7 @@ def test_scores_are_those_of_teacher_forcing(
 
 
 @given(seed=SEEDS, sources=SOURCES, beam=st.integers(1, 6), data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_n_best_are_sorted_distinct_and_as_many_as_there_are(seed: int, sources: Any, beam: int, data: Any) -> None:
     n_best = data.draw(st.integers(1, beam))
     config = SearchConfig(beam, n_best=n_best, max_extra_tokens=6)

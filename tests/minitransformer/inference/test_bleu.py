@@ -5,24 +5,20 @@ from __future__ import annotations
 import csv
 import gzip
 import math
-import os
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from shared_data import DATA, needs
 
 from minitransformer.config import DataConfig
 from minitransformer.inference.bleu import bleu, bleu_tokenizer, chrf, is_better
 from minitransformer.inference.task import TranslationTask, task_of
 
-DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
 OUTPUTS, REFERENCES = DATA / "wmt-system-outputs", DATA / "wmt-newstest"
-needs_data = pytest.mark.skipif(
-    not (OUTPUTS.exists() and REFERENCES.exists()),
-    reason=f"{OUTPUTS} or {REFERENCES} is absent; set MINITRANSFORMER_DATA to the folder that holds them",
-)
+needs_data = needs("wmt-system-outputs", "wmt-newstest")
 
 CAT, MAT = "The cat sat on the mat .", "There is a cat on the mat ."
 

@@ -73,7 +73,7 @@ def test_a_sentence_is_translated_alike_alone_and_anywhere_in_a_batch_bit_for_bi
 
 
 @given(seed=SEEDS, sources=SOURCES, config=CONFIGS, data=st.data())
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_with_blas_the_words_are_the_same(seed: int, sources: Any, config: SearchConfig, data: Any) -> None:
     model = random_model(seed)
     order = data.draw(st.permutations(range(len(sources))))

@@ -119,7 +119,7 @@ def test_bytes_of_a_character_are_given_as_they_are() -> None:
 
 @pytest.mark.parametrize("beam", [1, 4])
 @given(prefix=st.text(st.sampled_from("einHudäR ü漢"), max_size=12))
-@settings(max_examples=10)
+@settings(max_examples=5)
 def test_a_translation_begins_with_the_text_that_is_given(translator: Translator, beam: int, prefix: str) -> None:
     """Also with characters that the tokenizer does not know; blanks between words become one."""
     (text,) = translator.translate(["a dog sees 3 red houses"], beam=beam, prefixes=[prefix])

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from shared_data import DATA, needs
 
 from cli.convert import convert
 from minitransformer import Batch, Transformer, Translator
@@ -21,11 +21,8 @@ from minitransformer.extras.convert.ctranslate2 import read_ctranslate2
 from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
 from minitransformer.model.symbols import END, START
 
-DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
 FOLDER = DATA / "ct2-aren-transliteration"
-pytestmark = pytest.mark.skipif(
-    not FOLDER.exists(), reason=f"{FOLDER} is absent; set MINITRANSFORMER_DATA to the folder that holds it"
-)
+pytestmark = needs("ct2-aren-transliteration")
 
 BEAM = 4
 DTYPES = ["float64", "float32"]

@@ -21,12 +21,12 @@ from minitransformer.extras.demo.writing import Form, shortened, write_sentences
 @pytest.fixture(scope="module")
 def pairs() -> list[tuple[str, str]]:
     random = Random(7)
-    return [sentence_pair(random) for _ in range(20_000)]
+    return [sentence_pair(random) for _ in range(10_000)]
 
 
 @pytest.fixture(scope="module")
 def corpus() -> DemoCorpus:
-    return demo_corpus(n_train=4_000)
+    return demo_corpus(n_train=3_000)
 
 
 @pytest.mark.parametrize("pattern", [pattern for _, pattern in PATTERNS])
@@ -45,26 +45,19 @@ def test_an_english_sentence_has_one_translation(pairs: list[tuple[str, str]]) -
     assert [english for english, germans in translations.items() if len(germans) > 1] == []
 
 
-def test_sentences_are_well_formed_text(pairs: list[tuple[str, str]]) -> None:
+def test_sentences_are_well_formed_text_of_moderate_length(pairs: list[tuple[str, str]]) -> None:
     for pair in pairs:
         for text in pair:
             assert text == unicodedata.normalize("NFC", text)
             assert text == " ".join(text.split())
             assert not any(flaw in text for flaw in (",,", " ,", " ?", ",?"))
             assert not text.endswith((".", ","))
-
-
-def test_sentences_are_of_moderate_length(pairs: list[tuple[str, str]]) -> None:
     lengths = [len(english.split()) for english, _ in pairs]
     assert max(lengths) <= MAX_WORDS
     assert min(lengths) >= 2
     assert 8 <= sum(lengths) / len(lengths) <= 12
-
-
-def test_nobody_is_called_by_name_beside_their_own_genitive(pairs: list[tuple[str, str]]) -> None:
-    for english, _ in pairs:
-        words = set(english.split())
-        assert not any({name, f"{name}'s"} <= words for name in NAMES)
+    for english, _ in pairs:  # nobody is called by name beside their own genitive
+        assert not any({name, f"{name}'s"} <= set(english.split()) for name in NAMES if f"{name}'s" in english)
 
 
 def test_the_showcase_needs_no_word_that_is_not_in_the_language_but_a_name(pairs: list[tuple[str, str]]) -> None:
@@ -83,7 +76,7 @@ def test_corpus_is_a_function_of_its_arguments() -> None:
 
 
 def test_corpus_repeats_no_sentence_and_holds_out_the_showcase(corpus: DemoCorpus) -> None:
-    assert (len(corpus.train), len(corpus.validation), len(corpus.test)) == (4_000, 500, 1_000)
+    assert (len(corpus.train), len(corpus.validation), len(corpus.test)) == (3_000, 500, 1_000)
     lines = [english for english, _ in (*corpus.train, *corpus.validation, *corpus.test)]
     sentences = [sentence for line in lines for sentence in sentences_of(line)]
     sentences += [sentence for english, _ in SHOWCASE for sentence in sentences_of(english)]

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import tracemalloc
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shared_data import treebank
 from tree_draws import LABELS, WORDS, trees
 
 from minitransformer.config import LeafSymbols
 from minitransformer.extras.parsing.linear import leaves_of, linearised, looks, tree_of
-from minitransformer.extras.parsing.penn import read_tree, read_trees, write_tree
+from minitransformer.extras.parsing.penn import read_tree, write_tree
 from minitransformer.extras.parsing.plain import plain
 from minitransformer.extras.parsing.tree import Constituent, Tree
 
-DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[5] / "shared" / "data"))
 TREEBANKS = ["craft-treebank/dev.mrg.xz", "gum-const/dev.mrg.xz", "handparsed/train.mrg.gz", "ptb-sample/dev.mrg.gz"]
 LARGE = ["craft-treebank/train.mrg.xz", "gum-const/train.mrg.xz", "ptb-sample/train.mrg.gz"]
 
@@ -36,11 +33,8 @@ def test_trees_of_the_source_are_written_as_there() -> None:
     assert " ".join(linearised(read_tree(GO))) == "(S (VP XX )VP . )S"
     assert " ".join(linearised(read_tree(DOG), "tags")) == "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"
     assert " ".join(linearised(read_tree(DOG))) == "(S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S"
-
-
-@pytest.mark.parametrize("leaves", ["normalised", "tags"])
-def test_symbols_tell_which_leaves_they_have(leaves: LeafSymbols) -> None:
-    assert leaves_of(linearised(read_tree(DOG), leaves)) == leaves
+    kinds: tuple[LeafSymbols, ...] = ("normalised", "tags")
+    assert tuple(leaves_of(linearised(read_tree(DOG), leaves)) for leaves in kinds) == kinds
 
 
 @given(trees)
@@ -106,18 +100,12 @@ def test_a_line_of_any_length_is_mended_in_little_memory() -> None:
     assert peak < 5e6
 
 
-def treebank(name: str) -> Iterator[Tree]:
-    if not (DATA / name).exists():
-        pytest.skip(f"{DATA / name} is absent; set MINITRANSFORMER_DATA to the folder that holds it")
-    return read_trees(DATA / name)
-
-
 @pytest.mark.parametrize("name", [*TREEBANKS, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)])
 def test_every_tree_of_a_treebank_goes_there_and_back(name: str) -> None:
-    n_trees = 0
-    for n_trees, raw in enumerate(treebank(name), 1):  # noqa: B007
-        tree = plain(raw)
+    trees = [plain(raw) for raw in treebank(name)]
+    assert len(trees) > 200
+    for tree in trees:
         assert tree_of(linearised(tree, "tags"), tree.words) == tree
         assert linearised(tree_of(linearised(tree), tree.words)) == linearised(tree)
+    for tree in trees[::3]:
         assert plain(read_tree(write_tree(tree))) == tree
-    assert n_trees > 200

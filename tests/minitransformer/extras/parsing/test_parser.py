@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from searching import SEEDS, ranked
+from shared_data import treebank
 from tree_draws import trees
 
 from minitransformer import ModelConfig, Transformer, Translator, presets
@@ -20,13 +19,11 @@ from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.parsing.brackets import DEEPEST, MOST_AT_ONCE, BracketConstraint, BracketVocabulary
 from minitransformer.extras.parsing.linear import linearised, looks, tree_of
 from minitransformer.extras.parsing.parser import PARSING, Parser
-from minitransformer.extras.parsing.penn import read_trees
 from minitransformer.extras.parsing.plain import plain
 from minitransformer.extras.parsing.tree import Leaf, Tree
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.model.symbols import END
 
-DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[5] / "shared" / "data"))
 SYMBOLS = ["<unk>", "<s>", "</s>", "(S", ")S", "(NP", ")NP", "XX", "."]
 VOCABULARY = BracketVocabulary(SYMBOLS)
 MODEL = ModelConfig(vocabulary_size=len(SYMBOLS), n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
@@ -86,33 +83,27 @@ def test_a_leaf_stands_for_a_word_that_looks_like_it_or_for_any_if_none_does() -
     assert allowed == [["XX"], ["."], ["XX", "."]]
 
 
-@pytest.mark.parametrize("word", ["–", "—", "-", "'", "#", ":", ";", "/", "~", "''", "US$", "C$"])
-def test_any_leaf_stands_for_signs_that_treebanks_tag_in_several_ways(word: str) -> None:
-    """As CRAFT has "–" for a colon, a symbol and a hyphen, and all have "'" for a possessive and a quotation mark.
-
-    Foreign dollars have the tag "$" in the Penn Treebank, but are proper nouns to others.
-    """
-    symbols = [*SYMBOLS[:3], "SYM", "POS", ":", "''", "#", "$", ",", "-LRB-", "XX"]
-    constraint = BracketConstraint(BracketVocabulary(symbols), [[word]])
-    assert not constraint.forbidden()[0][3:].any()
+LEAVES = ["SYM", "POS", "#", "$", ",", ".", ":", "``", "''", "-LRB-", "-RRB-", "XX"]
 
 
-@pytest.mark.parametrize(
-    ("word", "leaves"), [("dog", ["XX"]), ("5'", ["XX"]), (",", [","]), ("!", ["."]), ("(", ["-LRB-"]), ("“", ["``"])]
-)
-def test_words_and_signs_that_are_sure_have_leaves_of_their_kind(word: str, leaves: list[str]) -> None:
-    symbols = [*SYMBOLS[:3], ",", ".", ":", "``", "''", "-LRB-", "-RRB-", "XX"]
-    constraint = BracketConstraint(BracketVocabulary(symbols), [[word]])
-    forbidden = constraint.forbidden()[0]
-    assert [symbol for symbol, never in zip(symbols[3:], forbidden[3:], strict=True) if not never] == leaves
+@pytest.mark.parametrize(("word", "leaves"), [
+    ("dog", ["SYM", "POS", "XX"]), ("5'", ["SYM", "POS", "XX"]), (",", [","]), ("!", ["."]),
+    ("(", ["-LRB-"]), ("“", ["``"]),
+    # As CRAFT has "–" for a colon, a symbol and a hyphen, and all have "'" for a possessive and a quotation mark.
+    *((word, LEAVES) for word in ("–", "—", "-", "'", "#", ":", ";", "/", "~", "''")),
+    # Foreign dollars have the tag "$" in the Penn Treebank, but are proper nouns to others.
+    ("US$", LEAVES), ("C$", LEAVES),
+])  # fmt: skip
+def test_words_and_signs_have_leaves_of_their_kind_or_any_if_treebanks_differ(word: str, leaves: list[str]) -> None:
+    constraint = BracketConstraint(BracketVocabulary([*SYMBOLS[:3], *LEAVES]), [[word]])
+    forbidden = constraint.forbidden()[0][3:]
+    assert [symbol for symbol, never in zip(LEAVES, forbidden, strict=True) if not never] == leaves
 
 
 @pytest.mark.parametrize("name", ["craft-treebank/dev.mrg.xz", "gum-const/dev.mrg.xz", "ptb-sample/dev.mrg.gz"])
 def test_the_trees_of_treebanks_are_within_reach(name: str) -> None:
-    """All but one in a hundred, whose tags are mistakes; of every eleventh tree."""
-    if not (DATA / name).exists():
-        pytest.skip(f"{DATA / name} is not there")
-    found = [tree for tree in map(plain, read_trees(DATA / name)) if tree.walk][::11]
+    """All but one in a hundred, whose tags are mistakes; of every twenty-second tree."""
+    found = [tree for tree in map(plain, treebank(name)[::22]) if tree.walk]
     written = [linearised(tree, "tags") for tree in found]
     vocabulary = [*SYMBOLS[:3], *dict.fromkeys(itertools.chain.from_iterable(written))]
     brackets, number = BracketVocabulary(vocabulary), {symbol: i for i, symbol in enumerate(vocabulary)}

@@ -48,18 +48,22 @@ def test_pairs_are_words_and_symbols(tmp_path: Path) -> None:
     assert [target for _, target in tagged.train()] == ["(S (NP NNP NNP )NP (VP VBZ )VP . )S", "(NP NN -LRB- )NP"] * 2
 
 
-def test_every_symbol_is_a_token_of_its_own_and_words_are_subwords(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "size"), [("bpe", 60), ("word", 20)])
+def test_every_symbol_is_a_token_of_its_own_and_words_are_subwords_or_tokens(
+    kind: str, size: int, tmp_path: Path
+) -> None:
     write_toy_treebank(tmp_path / "t.mrg", 300, seed=1)
     write_toy_treebank(tmp_path / "v.mrg", 20, seed=2)
-    config = config_of(tmp_path)
+    config = config_of(tmp_path, tokenizer=kind, vocabulary_size=size)
+    assert list(text_files(config)) == ["t.mrg", "v.mrg"]
     data = prepare(config, tmp_path / "data", open_corpus=ParsingTask().corpus)
     assert data.manifest["files"].keys() == {"t.mrg", "v.mrg"}
     assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (300, 20)
     assert data.manifest["target_words"] == 3 + len(["(S", ")S", "(NP", ")NP", "(VP", ")VP", "(PP", ")PP", "XX", "."])
-    store, text = data.store("validation"), data.text("validation")
-    for i, (words, symbols) in enumerate(text):
+    store = data.store("validation")
+    for i, (words, symbols) in enumerate(data.text("validation")):
         source, target = store.pair(i)
-        assert len(source) >= len(words.split())
+        assert len(source) == len(words.split()) if kind == "word" else len(source) >= len(words.split())
         assert len(target) == len(symbols.split())
         assert data.tokenizer.decode_target([target]) == [symbols]
 
@@ -81,19 +85,6 @@ def test_a_symbol_of_a_very_long_tree_is_a_token_too() -> None:
         [("a b c d e f", "(S XX )S"), ("a b", long)], vocabulary_size=15, joint=False, symbols=True
     )
     assert sorted(tokenizer.target_symbols[3:]) == sorted(["(S", ")S", "XX", "RARE"])
-
-
-def test_treebanks_are_among_the_files_that_are_looked_for(tmp_path: Path) -> None:
-    assert list(text_files(config_of(tmp_path))) == ["t.mrg", "v.mrg"]
-
-
-def test_with_words_as_tokens_a_source_has_as_many_as_words(tmp_path: Path) -> None:
-    write_toy_treebank(tmp_path / "t.mrg", 300, seed=1)
-    write_toy_treebank(tmp_path / "v.mrg", 20, seed=2)
-    config = config_of(tmp_path, tokenizer="word", vocabulary_size=20)
-    data = prepare(config, tmp_path / "data", open_corpus=ParsingTask().corpus)
-    store = data.store("validation")
-    assert [len(store.pair(i)[0]) for i in range(20)] == [len(words.split()) for words, _ in data.text("validation")]
 
 
 def test_held_out_trees_that_are_also_trained_on_are_counted(tmp_path: Path) -> None:

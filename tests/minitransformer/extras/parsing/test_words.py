@@ -30,12 +30,9 @@ def test_sentences_are_split_as_in_the_penn_treebank(sentence: str, words: str) 
     assert split_words(f"{sentence}\n") == words.split()
 
 
-def test_hyphens_and_slashes_stand_apart_where_treebanks_have_them_so() -> None:
+def test_words_that_are_split_already_stay_but_for_brackets_and_hyphens_stand_apart_in_ontonotes() -> None:
     words = split_words("TNF-α and/or IL-2 -- well-", "ontonotes")
     assert " ".join(words) == "TNF - α and / or IL - 2 -- well-"
-
-
-def test_words_that_are_split_already_stay_but_for_brackets() -> None:
     assert split_words("the U.S. 's ( dog. )", "blanks") == ["the", "U.S.", "'s", "-LRB-", "dog.", "-RRB-"]
     assert split_words(" 10\u00a0mg\tof  it\r\n", "blanks") == ["10\u00a0mg", "of", "it"]
     with pytest.raises(ValueError, match="expected one of"):
