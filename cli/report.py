@@ -9,12 +9,13 @@ from pathlib import Path
 
 from cli.command import run_command, say
 from cli.options import Positional, as_text, parse_kind
-from cli.report_training import TrainingReportOptions, report_training
 from minitransformer.config import RunConfig
 from minitransformer.extras.report.attended import AttendedPair, PictureKind, attended_pair
 from minitransformer.extras.report.errors import PICTURES, ReportError, check_suffix
 from minitransformer.extras.report.merging import merge_words
 from minitransformer.extras.report.page import attention_page
+from minitransformer.extras.report.run_page import run_page
+from minitransformer.extras.report.run_record import read_runs
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.errors import import_extra
@@ -52,6 +53,19 @@ class AttentionOptions:
     """For a picture: merge the pieces of each word; add the weights of attended pieces, average those of attending."""
     least_weight: float = 0.0
     """For a picture: draw no line for smaller weights; 0.2 keeps sentences of 40 tokens readable."""
+
+
+@dataclass(frozen=True)
+class TrainingReportOptions:
+    """Show curves, scores, translations, costs and settings of training runs, finished or not, side by side.
+
+    BLEU of several runs is compared by a paired bootstrap test, if they have translated the same validation set.
+    """
+
+    runs: Positional[tuple[Path, ...]] = (RunConfig.run,)
+    """Directories of training runs."""
+    output: Path = Path("training.html")
+    """File to write: .html for the self-contained page; .png, .svg or .pdf for a picture of the curves."""
 
 
 PICTURE_OPTIONS = {  # by their names on the command line
@@ -93,6 +107,22 @@ def report_attention(options: AttentionOptions) -> int:
     else:
         draw(pair, options)
     say(f"{pair.translation}\nwrote {options.output}")
+    return 0
+
+
+def report_training(options: TrainingReportOptions) -> int:
+    """Write the page or the picture that the options describe."""
+    check_suffix(options.output, (".html", *PICTURES))
+    runs = read_runs(options.runs)
+    if options.output.suffix.lower() == ".html":
+        write_text(options.output, run_page(runs))
+    else:
+        import_extra("report", "matplotlib")
+        from minitransformer.extras.report.run_picture import run_picture  # noqa: PLC0415
+        from minitransformer.extras.report.saving import save_picture  # noqa: PLC0415
+
+        save_picture(run_picture(runs), options.output)
+    say(f"wrote {options.output}")
     return 0
 
 

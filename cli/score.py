@@ -9,7 +9,6 @@ from pathlib import Path
 
 from cli.command import run_command, say
 from cli.options import Positional, parse_kind
-from cli.score_compare import CompareOptions, score_compare
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.config.data import common_ending
 from minitransformer.data.corpus import check_aligned, read_pairs
@@ -29,6 +28,7 @@ from minitransformer.extras.parsing.linear import WORD
 from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.extras.parsing.penn import read_candidates, read_gold_trees
 from minitransformer.extras.parsing.tree import Tree
+from minitransformer.extras.report.comparison import PairedTestName, compare_systems, comparison_table
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.bleu import bleu, chrf
 from minitransformer.inference.scoring import TargetScore, score_pairs
@@ -66,6 +66,21 @@ class AuditOptions:
     """One or more files of reference translations, aligned line by line, detokenised."""
     language: str | None = None
     """Language of the translations; if not given, the ending of the references."""
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Compare two or more systems with the first one: BLEU, chrF and TER with p-values, by sacrebleu's paired tests.
+
+    TER is left out for languages without blanks between words.
+    """
+
+    files: Positional[tuple[Path, ...]]
+    """Files of translations, one for each system, then the file of references, all aligned line by line."""
+    language: str | None = None
+    """Language of the translations, such as zh, for BLEU's tokenizer; if not given, the ending of the references."""
+    test: PairedTestName = "bootstrap"
+    """Paired bootstrap with 1,000 resampled corpora, or paired approximate randomisation with 10,000 trials."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +202,29 @@ def _read(options: BleuOptions | AuditOptions) -> tuple[list[str], list[list[str
     for path, lines in zip(options.references, references, strict=True):
         check_aligned((options.hypothesis, len(hypotheses)), (path, len(lines)))
     return hypotheses, references
+
+
+def score_compare(options: CompareOptions) -> int:
+    """Print a table with a row for each system."""
+    if len(options.files) < 3:
+        raise CorpusError(
+            f"score: expected two files of translations or more, then the references; got {len(options.files)} files"
+        )
+    *systems, reference = ((path, list(read_lines(path))) for path in options.files)
+    for path, lines in systems:
+        check_aligned((reference[0], len(reference[1])), (path, len(lines)))
+    if not reference[1]:
+        raise CorpusError(f"{reference[0]}: is empty")
+    names = [str(path) for path, _ in systems]
+    compared = compare_systems(
+        [(str(path), lines) for path, lines in systems],
+        reference[1],
+        test=options.test,
+        language=options.language or common_ending([reference[0]]),
+    )
+    print("\n".join(comparison_table(names, compared)))
+    say(f"code {code_version()}")
+    return 0
 
 
 def tune_length(options: TuneLengthOptions) -> int:

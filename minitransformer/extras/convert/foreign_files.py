@@ -156,7 +156,6 @@ class WeightsFile:
         return None
 
     def rename(self, old: str, new: str) -> None:
-        """Give an array another name."""
         self._arrays[new] = self._arrays.pop(old)
 
     def split(self, old: str, new: list[str]) -> None:

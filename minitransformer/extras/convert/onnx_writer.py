@@ -57,11 +57,9 @@ class GraphBuilder:
         return output
 
     def has_weight(self, name: str) -> bool:
-        """Return whether the model has a weight of this name."""
         return name in self._weights
 
     def weight(self, name: str) -> Value:
-        """Return a weight of the model."""
         self._initialisers[name] = np.asarray(self._weights[name], np.float32)
         return name
 

@@ -22,15 +22,12 @@ class GeneratedCorpus:
         self.surveys: dict[Path, Survey] = {}
 
     def train(self) -> Iterator[Pair]:
-        """Return an iterator over the training pairs."""
         return iter(self._corpus.train)
 
     def validation(self) -> Iterator[Pair]:
-        """Return an iterator over the held-out pairs."""
         return iter(self._corpus.validation)
 
     def test(self) -> Iterator[Pair]:
-        """Return an iterator over further held-out pairs."""
         return iter(self._corpus.test)
 
     def held_out_location(self, i: int) -> None:

@@ -87,7 +87,6 @@ class BracketConstraint:
         return forbidden
 
     def follow(self, rows: IntArray, tokens: IntArray) -> None:
-        """Select these rows, and append to each its token."""
         self.select(rows)
         v = self.vocabulary
         opens, closes = v.opens[tokens] & (self.depth < DEEPEST), v.closes[tokens] & (self.depth > 0)
@@ -97,7 +96,6 @@ class BracketConstraint:
         self.n_empty = np.where(opens, self.n_empty + 1, 0)
 
     def select(self, rows: IntArray) -> None:
-        """Select these rows."""
         self.n_words, self.looks, self.n_leaves = self.n_words[rows], self.looks[rows], self.n_leaves[rows]
         self.depth, self.stack, self.n_empty = self.depth[rows], self.stack[rows], self.n_empty[rows]
 

@@ -16,6 +16,7 @@ from typing import Self, TypeAlias
 
 from minitransformer.extras.parsing.plain import TRACE, category
 from minitransformer.extras.parsing.tree import Constituent, Leaf, Tree
+from minitransformer.inference.bleu import Score
 
 QUOTES = frozenset({"'", '"', "/"})  # words that EVALB treats as quotes
 
@@ -247,3 +248,14 @@ class Summary:
 def percent(part: int, whole: int) -> float:
     """Return 100 · part / whole; 0 if ``whole`` is 0."""
     return 100 * part / whole if whole else 0.0
+
+
+def bracketing_f1(candidates: Sequence[Tree], references: Sequence[Tree]) -> Score:
+    """Compute labelled bracketing F1 as EVALB does with COLLINS.prm; the references' tags mark punctuation."""
+    pairs = zip(references, candidates, strict=True)
+    summary = Summary.of([compare(gold, with_tags_of(gold, tree)) for gold, tree in pairs])
+    detail = (
+        f"F1 = {summary.f1:.2f} (recall {summary.recall:.2f}, precision {summary.precision:.2f},"
+        f" complete match {summary.complete_match:.2f}; errors {summary.n_with(Status.ERROR)} of {len(candidates):,})"
+    )
+    return Score("F1", summary.f1, "evalb:COLLINS|tags:gold", detail)

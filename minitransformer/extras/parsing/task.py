@@ -9,7 +9,7 @@ from typing import Any
 from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Corpus, Pair
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.extras.parsing.f1 import bracketing_f1
+from minitransformer.extras.parsing.evalb import bracketing_f1
 from minitransformer.extras.parsing.linear import leaves_of, tree_of
 from minitransformer.extras.parsing.parser import PARSING, Parser
 from minitransformer.extras.parsing.penn import write_tree

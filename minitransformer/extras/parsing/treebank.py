@@ -47,11 +47,9 @@ class TreebankCorpus:
         return corpus
 
     def train(self) -> Iterator[Pair]:
-        """Yield the training pairs."""
         return self._pairs(self.train_files)
 
     def validation(self) -> Iterator[Pair]:
-        """Yield the held-out pairs."""
         return self._pairs(self.validation_files)
 
     def test(self) -> Iterator[Pair]:

@@ -22,7 +22,6 @@ class Fact(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """True if the values are not the same."""
         return len(set(self.values)) > 1
 
 

@@ -97,7 +97,6 @@ class _Endpoints:
     rate: RateLimit
 
     def routes(self) -> list[Route]:
-        """Return the paths."""
         get: dict[str, Endpoint] = {
             "/": _part("page.html", "text/html", self._page_values()),
             "/page.css": _part("page.css", "text/css"),

@@ -35,7 +35,6 @@ class Metrics:
         self._seconds.labels(path).observe(seconds)
 
     def count_batch(self, n_sentences: int) -> None:
-        """Count a batch."""
         self._batch.observe(n_sentences)
 
     def watch_queue(self, length: Callable[[], int]) -> None:

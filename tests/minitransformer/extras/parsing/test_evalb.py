@@ -17,11 +17,11 @@ from minitransformer.extras.parsing.evalb import (
     SentenceCounts,
     Status,
     Summary,
+    bracketing_f1,
     compare,
     with_tags_of,
 )
 from minitransformer.extras.parsing.evalb_report import read_parameters, report
-from minitransformer.extras.parsing.f1 import bracketing_f1
 from minitransformer.extras.parsing.penn import read_candidates, read_gold_trees, read_tree
 from minitransformer.extras.parsing.plain import plain
 from minitransformer.extras.parsing.tree import Leaf, Tree
