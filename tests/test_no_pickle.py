@@ -31,21 +31,14 @@ def offences(source: str) -> Iterator[str]:
                 yield f"line {node.lineno}: allow_pickle"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_nothing_is_unpickled_or_evaluated(path: Path) -> None:
-    assert list(offences(path.read_text(encoding="utf-8"))) == []
+def test_nothing_is_unpickled_or_evaluated() -> None:
+    found = {path: list(offences(path.read_text(encoding="utf-8"))) for path in FILES}
+    assert {path: lines for path, lines in found.items() if lines} == {}
 
 
 @pytest.mark.parametrize(
     "source",
-    [
-        "import pickle",
-        "from pickle import loads",
-        "import a, dill.b",
-        "eval(x)",
-        "y = exec(x)",
-        "np.load(x, allow_pickle=True)",
-    ],
+    ["import pickle", "from pickle import loads", "import a, dill.b", "eval(x)", "y = exec(x)", "f(allow_pickle=True)"],
 )
 def test_what_would_be_an_offence_is_found(source: str) -> None:
     assert len(list(offences(source))) == 1

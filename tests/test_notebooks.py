@@ -13,6 +13,7 @@ from small_run import write_parallel_text
 
 from minitransformer import DataConfig, ModelConfig, RunConfig, TrainingConfig, train
 
+TRAINING = {"attention_heads", "training_loop"}  # notebooks that train a model for many updates
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
@@ -32,7 +33,10 @@ def shown(notebook: NotebookNode) -> list[tuple[str, str]]:
     return [(kind, " ".join(text.split())) for kind, text in pairs]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] if path.stem in TRAINING else [], id=path.stem) for path in NOTEBOOKS],
+)
 def test_a_notebook_prints_what_it_shows(path: Path) -> None:
     """Words are the same; numbers are within 20 % or 0.05, because rounding in training differs between processors."""
     stored, new = shown(nbformat.read(path, as_version=4)), shown(executed(path))

@@ -243,7 +243,7 @@ def check_layer(build: Any, config: ModelConfig, pairs: Any, scale: float, seed:
 @unequal
 @one_token
 @drawn
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_gradients_of_layers(build: Any, config: ModelConfig, pairs: Any, scale: float, seed: int) -> None:
     check_layer(build, config, pairs, scale, seed)
 
@@ -253,7 +253,7 @@ def test_gradients_of_layers(build: Any, config: ModelConfig, pairs: Any, scale:
 @unequal
 @one_token
 @drawn
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_gradients_of_stacks(build: Any, norm: Any, config: ModelConfig, pairs: Any, scale: float, seed: int) -> None:
     check_layer(build, dataclasses.replace(config, norm=norm), pairs, scale, seed)
 
@@ -288,7 +288,7 @@ def check_model(config: ModelConfig, pairs: Any, scale: float = 1, seed: int = 1
 @all_variants
 @unequal
 @drawn
-@settings(max_examples=20)
+@settings(max_examples=5)
 def test_gradients_of_the_whole_model(variant: Any, config: ModelConfig, pairs: Any, scale: float, seed: int) -> None:
     check_model(dataclasses.replace(config, **variant), pairs, scale, seed)
 

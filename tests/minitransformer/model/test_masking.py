@@ -244,7 +244,7 @@ def value_of(case: Case, changed: dict[int, Any]) -> Any:
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "model"])
 @given(config=CONFIGS, pairs=LENGTHS_OF_PAIRS, seed=SEEDS)
-@settings(max_examples=12)
+@settings(max_examples=6)
 @example(config=dataclasses.replace(SMALL, n_layers=2, neighbourhood=1), pairs=[(7, 7)], seed=1)
 @example(config=dataclasses.replace(SMALL, n_layers=3, neighbourhood=1, norm="pre"), pairs=[(5, 5), (1, 1)], seed=2)
 @example(config=dataclasses.replace(SMALL, n_layers=2), pairs=[(1, 6), (6, 1), (3, 3)], seed=3)
@@ -261,7 +261,7 @@ def test_derivatives_are_zero_exactly_where_there_is_no_path(kind: str, config: 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "model"])
 @given(config=CONFIGS, pairs=LENGTHS_OF_PAIRS, seed=SEEDS, exponent=st.integers(-3, 100), data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_a_change_of_any_size_changes_no_bit_where_there_is_no_path(
     kind: str, config: Any, pairs: Any, seed: int, exponent: int, data: Any
 ) -> None:
@@ -280,7 +280,7 @@ def test_a_change_of_any_size_changes_no_bit_where_there_is_no_path(
 @given(
     config=CONFIGS, pairs=LENGTHS_OF_PAIRS, seed=SEEDS, data=st.data(), poison=st.sampled_from([np.nan, np.inf, 1e300])
 )
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_a_sentence_of_nan_spoils_no_other(
     kind: str, config: Any, pairs: Any, seed: int, data: Any, poison: float
 ) -> None:

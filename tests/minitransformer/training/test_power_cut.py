@@ -111,26 +111,14 @@ def n_states_of_log(checkpoint_before: bool, folder: Path) -> int:
     return check_every_cut(record(run, log_and_save), folder, has_its_line, {True}, at_the_end=True)
 
 
-@pytest.mark.parametrize("scene", SCENES)
-def test_whenever_the_power_is_cut_the_old_or_the_new_checkpoint_is_complete(scene: str, tmp_path: Path) -> None:
-    assert n_states_of(scene, tmp_path) > 20
-
-
-@pytest.mark.parametrize("checkpoint_before", [False, True])
-def test_whenever_the_power_is_cut_the_log_lines_of_a_checkpoint_are_there(
-    checkpoint_before: bool, tmp_path: Path
-) -> None:
-    assert n_states_of_log(checkpoint_before, tmp_path) > 20
-
-
 SYNCS = {  # by the function that asks for one, and whether of a directory
     ("make_directory", True), ("atomic_write", False), ("atomic_write", True), ("save_checkpoint", False),
     ("save_checkpoint", True), ("_replace", True), ("_remove", True),
 }  # fmt: skip
 
 
-def check_with_syncs(is_kept: Callable[[tuple[str, bool]], bool], folder: Path) -> None:
-    """All of the above, while some syncs do nothing."""
+def check_with_syncs(is_kept: Callable[[tuple[str, bool]], bool], folder: Path) -> list[int]:
+    """Check every cut of every scene, while some syncs do nothing; return how many states each scene had."""
 
     def sync_if_kept(path: Path) -> None:
         if is_kept((sys._getframe(1).f_code.co_name, path.is_dir())):
@@ -139,10 +127,20 @@ def check_with_syncs(is_kept: Callable[[tuple[str, bool]], bool], folder: Path) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "sync", sync_if_kept)
         patch.setattr(checkpoint_module, "sync", sync_if_kept)
-        for scene in SCENES:
-            n_states_of(scene, folder / scene)
-        for checkpoint_before in (False, True):
-            n_states_of_log(checkpoint_before, folder / str(checkpoint_before))
+        n_states = [n_states_of(scene, folder / scene) for scene in SCENES]
+        return n_states + [n_states_of_log(before, folder / str(before)) for before in (False, True)]
+
+
+def test_whenever_the_power_is_cut_the_old_or_the_new_checkpoint_and_its_log_lines_are_complete(tmp_path: Path) -> None:
+    """There are no other syncs than those of SYNCS."""
+    seen = set()
+
+    def see(sync: tuple[str, bool]) -> bool:
+        seen.add(sync)
+        return True
+
+    assert min(check_with_syncs(see, tmp_path)) > 20
+    assert seen == SYNCS
 
 
 @pytest.mark.parametrize("left_out", sorted(SYNCS))
@@ -151,17 +149,6 @@ def test_without_any_one_of_the_syncs_a_cut_would_be_found_to_lose_something(
 ) -> None:
     with pytest.raises((AssertionError, CheckpointError)):
         check_with_syncs(lambda sync: sync != left_out, tmp_path)
-
-
-def test_there_are_no_other_syncs_in_a_save(tmp_path: Path) -> None:
-    seen = set()
-
-    def see(sync: tuple[str, bool]) -> bool:
-        seen.add(sync)
-        return True
-
-    check_with_syncs(see, tmp_path)
-    assert seen == SYNCS
 
 
 def weights_of(run: Path) -> float:
