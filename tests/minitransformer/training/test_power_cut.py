@@ -127,8 +127,14 @@ def check_with_syncs(is_kept: Callable[[tuple[str, bool]], bool], folder: Path) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "sync", sync_if_kept)
         patch.setattr(checkpoint_module, "sync", sync_if_kept)
-        n_states = [n_states_of(scene, folder / scene) for scene in SCENES]
-        return n_states + [n_states_of_log(before, folder / str(before)) for before in (False, True)]
+        first, second, again = SCENES
+        return [  # the shortest first
+            n_states_of(first, folder / "first"),
+            n_states_of_log(False, folder / "log"),
+            n_states_of(second, folder / "second"),
+            n_states_of_log(True, folder / "log after a checkpoint"),
+            n_states_of(again, folder / "again"),
+        ]
 
 
 def test_whenever_the_power_is_cut_the_old_or_the_new_checkpoint_and_its_log_lines_are_complete(tmp_path: Path) -> None:
