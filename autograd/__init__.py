@@ -12,8 +12,7 @@ from autograd.op import ShapeError, op
 from autograd.ops.cross_entropy import SmoothedClasses
 from autograd.parameters import Layer, Parameter, ParameterBuffer, named_parameters
 from autograd.random import RandomStream
-from autograd.recording import no_tape
-from autograd.tensor import BackwardError, TapeError, Tensor, backward
+from autograd.tensor import BackwardError, TapeError, Tensor, backward, no_tape
 
 if find_spec("autograd.kernels"):  # without this package the reference operations run, more slowly
     import autograd.kernels  # noqa: F401

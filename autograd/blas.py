@@ -39,7 +39,6 @@ class _Blas:
         return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
     def begin(self, limit: int) -> None:
-        """Add a limit."""
         with self._lock:
             if self._least is None:  # not if Ctrl-C has interrupted ``end``
                 self._before = [library.get_num_threads() for library in self._libraries]
@@ -47,7 +46,6 @@ class _Blas:
             self._apply()
 
     def end(self, limit: int) -> None:
-        """Remove a limit that ``begin`` has added."""
         with self._lock:
             self._limits.remove(limit)
             self._apply()

@@ -156,7 +156,6 @@ class KeyRanges(AttentionMask):
 
     @cached_property
     def padded_mask(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """Implement ``AttentionMask``."""
         segment, position = self.queries.segment_of_token, self.queries.position_in_segment
         mask = np.ones((len(self.queries), self.queries.longest, self.keys.longest), np.bool_)
         j = self.keys.starts[segment][:, None] + np.arange(self.keys.longest)
@@ -199,7 +198,6 @@ class KeyIndices(AttentionMask):
 
     @cached_property
     def padded_mask(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Implement ``AttentionMask``."""
         segment, position = self.queries.segment_of_token[:, None], self.queries.position_in_segment[:, None]
         mask = np.ones((len(self.queries), self.queries.longest, self.keys.longest), np.bool_)
         mask[segment[:, 0], position[:, 0]] = False

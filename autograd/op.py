@@ -19,8 +19,7 @@ from typing import Any, TypeAlias
 from autograd.array import Array
 from autograd.kernel_registry import Implementation, Kernels
 from autograd.precision import in_float32, is_bfloat16
-from autograd.recording import is_recording
-from autograd.tensor import Backward, Gradient, Node, Tensor
+from autograd.tensor import Backward, Gradient, Node, Tensor, is_recording
 
 
 class ShapeError(ValueError):

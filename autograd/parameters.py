@@ -17,8 +17,7 @@ import numpy as np
 from autograd.array import Array, Device, namespace, namespace_of_device, to_device
 from autograd.precision import dtype_named
 from autograd.random import StreamId, named_stream_id, normal, uniform
-from autograd.side_work import wait_for_side_work
-from autograd.tensor import Gradient, PendingGradient, Tensor, put
+from autograd.tensor import Gradient, PendingGradient, Tensor, put, wait_for_deferred_gradients
 
 Initialiser: TypeAlias = Callable[[StreamId, tuple[int, ...]], Array]
 Allocate: TypeAlias = Callable[[int, Any], tuple[Array, Array]]
@@ -57,7 +56,7 @@ class Parameter(Tensor):
         if destination is None:
             self.grad = view
         if not first:
-            wait_for_side_work()  # the first gradient may be deferred
+            wait_for_deferred_gradients()  # the first gradient may be deferred
         if isinstance(gradient, PendingGradient):
             gradient.into(view, not first)
         else:

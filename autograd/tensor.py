@@ -7,14 +7,15 @@ threads record independently, and the tape is freed with the result.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from autograd.array import Array, Device, device_of, namespace, to_host
-from autograd.side_work import wait_for_side_work
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -29,9 +30,18 @@ class PendingGradient:
     """An array with the gradient's dtype, on the gradient's device."""
     into: Callable[[Array, bool], None]
     is_deferred: bool = False
-    """Call ``wait_for_side_work`` after ``into``, before anything reads ``out``."""
+    """Call ``wait_for_deferred_gradients`` after ``into``, before anything reads ``out``."""
     is_new: bool = False
     """``like`` is the gradient itself, and nothing else refers to this array: others may be added to it in place."""
+
+
+deferred_waits: list[Callable[[], None]] = []  # the kernels that defer gradients append theirs
+
+
+def wait_for_deferred_gradients() -> None:
+    """Order everything that this thread enqueues later after the gradients that kernels have deferred."""
+    for wait in deferred_waits:
+        wait()
 
 
 Gradient: TypeAlias = Array | PendingGradient
@@ -47,6 +57,28 @@ class TapeError(RuntimeError):
 
 class BackwardError(ValueError):
     """An error: the backward of an operation has not returned one gradient for each argument."""
+
+
+class _Recording(threading.local):
+    enabled = True
+
+
+_recording = _Recording()
+
+
+def is_recording() -> bool:
+    """Return whether operations of this thread record a tape."""
+    return _recording.enabled
+
+
+@contextmanager
+def no_tape() -> Iterator[None]:
+    """Run operations of this thread without recording: nothing is kept for a backward pass."""
+    before, _recording.enabled = _recording.enabled, False
+    try:
+        yield
+    finally:
+        _recording.enabled = before
 
 
 class Node:
@@ -184,7 +216,7 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
     try:
         _walk(nodes, gradients, into)
     finally:
-        wait_for_side_work()
+        wait_for_deferred_gradients()
 
 
 def _walk(nodes: list[Node], gradients: dict[Node, Array], into: Array | None) -> None:
@@ -241,7 +273,6 @@ def _dtype(gradient: Gradient) -> Any:
 
 
 def _explain(name: str, gradients: Any, inputs: Sequence[Origin | None]) -> str:
-    """Explain what is wrong with the gradients that the backward of an operation has returned."""
     n = f"{len(inputs)} gradients, one for each argument" if len(inputs) > 1 else "one gradient"
     expected = f"backward of {name}: expected a tuple of {n}"
     if not isinstance(gradients, (tuple, list)):
@@ -274,7 +305,7 @@ def gradient_array(gradient: Gradient) -> Array:
 def _complete(gradient: PendingGradient, out: Array, *, add: bool) -> None:
     gradient.into(out, add)
     if gradient.is_deferred:
-        wait_for_side_work()
+        wait_for_deferred_gradients()
 
 
 def put(array: Array, out: Array, add: bool) -> None:

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autograd.array import Array
-from autograd.recording import no_tape
-from autograd.tensor import Tensor, backward
+from autograd.tensor import Tensor, backward, no_tape
 
 STEP = 1e-5
 RELATIVE_TOLERANCE = 1e-7  # of the change of the results

@@ -73,7 +73,6 @@ TESTS = {  # the nearest first: it kills most
     "autograd/op.py": f"{UNIT}/test_op.py {OPS} {UNIT}/test_random.py",
     "autograd/kernel_registry.py": f"{UNIT}/test_kernel_registry.py {UNIT}/test_op.py",
     "autograd/blas.py": f"{UNIT}/test_blas.py",
-    "autograd/recording.py": f"{UNIT}/test_tensor.py",
     "autograd/tensor.py": f"{UNIT}/test_tensor.py {UNIT}/test_parameters.py {OPS}",
     "autograd/masks.py": f"{UNIT}/test_masks.py {MODEL}/test_masking.py {MODEL}/test_packing.py",
     "autograd/optim.py": f"{UNIT}/test_adam.py {UNIT}/test_clip.py {TRAINER}",

@@ -28,8 +28,7 @@ def cached_code(name: str, inputs: Iterable[bytes], compile_code: Callable[[], b
     """Return the file with the machine code that ``compile_code`` makes of ``inputs``; compile only if it is missing.
 
     ``inputs`` is everything that the code depends on: sources, options, compiler and processor.  The code is followed
-    by its SHA-256, so a corrupt file is noticed and compiled again.  The file is written under another name, then
-    renamed.
+    by its SHA-256, so a corrupt file is noticed and compiled again.
 
     Raises: CompilerError.
     """
@@ -39,11 +38,16 @@ def cached_code(name: str, inputs: Iterable[bytes], compile_code: Callable[[], b
     path = cache_directory() / f"{name}-{key.hexdigest()[:32]}"
     if not _is_complete(path):
         code = compile_code()
-        with tempfile.TemporaryDirectory(dir=path.parent) as directory:
-            complete = Path(directory) / name
-            complete.write_bytes(code + _DIGEST(code).digest())
-            complete.replace(path)
+        write_atomically(path, code + _DIGEST(code).digest())
     return path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file under another name, then rename it, so that no process reads a part of it."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+        complete = Path(directory) / path.name
+        complete.write_bytes(content)
+        complete.replace(path)
 
 
 def code_of(path: Path) -> bytes:

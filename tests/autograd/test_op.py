@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, no_tape, ops, side_work
+from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, no_tape, ops, tensor
 from autograd.op import Dispatch, JointKernels, Operation, observed, operations, unbroadcast
 from autograd.parameters import zeros
 from autograd.precision import dtype_named
@@ -50,6 +50,7 @@ def test_a_kernel_of_another_device_is_not_asked() -> None:
     double.kernel("cuda", supports=lambda *arguments, **static: bool(asked.append(arguments)) or True)(named("cuda"))
     assert double(X) == ("reference", 1)
     assert asked == []
+    double.remove_kernels("cuda")  # other tests require that none is registered
 
 
 def test_arguments_that_are_none_have_no_device() -> None:
@@ -232,7 +233,7 @@ def test_numbers_of_sixteen_bits_go_to_kernels_that_take_them() -> None:
 def test_a_deferred_gradient_is_waited_for_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A parameter's is read after the backward pass, others at once."""
     started: list[Any] = []
-    monkeypatch.setattr(side_work, "waits", [lambda: [started.pop(0)() for _ in started[:]]])
+    monkeypatch.setattr(tensor, "deferred_waits", [lambda: [started.pop(0)() for _ in started[:]]])
 
     def deferred(dy: Any) -> PendingGradient:
         def into(out: Any, add: bool) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from autograd.array import capture_graph, namespace_of_device
+from autograd.kernels.compiler import write_atomically
 from autograd.kernels.cuda.cublaslt import Algorithm, Operands, Problem, Product, ProductError, version
 
 CANDIDATES = 16  # number of proposals to time
@@ -150,7 +151,9 @@ class Choices:
         everything = _read(self.path)  # again: other processes may have written
         self._algorithms = {**everything.get(self.card, {}), **self._algorithms, key: list(algorithm.data)}
         with contextlib.suppress(OSError):
-            _write(self.path, {**everything, self.card: self._algorithms})
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            content = json.dumps({**everything, self.card: self._algorithms}, indent=1)
+            write_atomically(self.path, content.encode())
 
 
 def _read(path: Path) -> dict[str, dict[str, list[int]]]:
@@ -166,15 +169,3 @@ def _read(path: Path) -> dict[str, dict[str, list[int]]]:
 
 def _is_word(x: object) -> bool:
     return isinstance(x, int) and 0 <= x < 2**64
-
-
-def _write(path: Path, everything: dict[str, dict[str, list[int]]]) -> None:
-    """Write the file atomically: another process that writes at the same time cannot corrupt it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(everything, file, indent=1)
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)

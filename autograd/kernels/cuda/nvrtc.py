@@ -78,11 +78,6 @@ def compile_source(name: str, architecture: str) -> Program:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-def is_available() -> bool:
-    """Return whether the compiler is installed."""
-    return next(paths_of("nvrtc"), None) is not None
-
-
 @functools.cache
 def _nvrtc() -> ctypes.CDLL:
     path = next(paths_of("nvrtc"), None)

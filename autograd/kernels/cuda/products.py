@@ -23,8 +23,7 @@ from autograd.kernels.cuda.cublaslt import (
     mask_stride,
 )
 from autograd.op import ShapeError
-from autograd.side_work import waits
-from autograd.tensor import PendingGradient
+from autograd.tensor import PendingGradient, deferred_waits
 
 
 def product(
@@ -119,8 +118,6 @@ def weight_gradients(left: Array, *rights: Array) -> list[PendingGradient]:
 
 
 class _Task(NamedTuple):
-    """The factors of a product, and its destination."""
-
     left: Array
     right: Array
     out: Array
@@ -155,7 +152,7 @@ class _Queue(threading.local):
 
 
 _queue = _Queue()
-waits.append(_queue.wait)
+deferred_waits.append(_queue.wait)
 
 
 def _compute(tasks: Sequence[_Task]) -> None:

@@ -14,8 +14,7 @@ from autograd.kernels.cuda import feed_forward, linear
 from autograd.kernels.cuda.feed_forward import feed_forward_with_epilogues
 from autograd.op import ShapeError
 from autograd.precision import dtype_named
-from autograd.side_work import wait_for_side_work
-from autograd.tensor import PendingGradient, gradient_array
+from autograd.tensor import PendingGradient, gradient_array, wait_for_deferred_gradients
 
 pytestmark = pytest.mark.usefixtures("device_products")
 WIDTH, INNER = 24, 40  # a row of the mask has bits that belong to no column
@@ -54,7 +53,7 @@ def test_feed_forward(n_rows: int, bias2: bool) -> None:
         assert isinstance(gradient, PendingGradient)
         of_weights.append(to_device(np.full(gradient.shape, np.nan, np.float32), "cuda"))
         gradient.into(of_weights[-1], False)
-    wait_for_side_work()
+    wait_for_deferred_gradients()
     dx, dbias1, dbias2 = (None if g is None else gradient_array(g) for g in gradients[::2])
     assert dbias1.dtype == np.float32
     results = [y, dx, of_weights[0], dbias1, of_weights[1], dbias2]

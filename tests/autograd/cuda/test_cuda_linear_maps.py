@@ -18,8 +18,7 @@ from autograd.op import ShapeError
 from autograd.ops.linear_maps import joint_linear_maps
 from autograd.parameters import glorot_uniform, scaled_normal
 from autograd.precision import dtype_named
-from autograd.side_work import wait_for_side_work
-from autograd.tensor import PendingGradient, gradient_array
+from autograd.tensor import PendingGradient, gradient_array, wait_for_deferred_gradients
 
 WIDTH, OUT, N = 33, 40, 3
 TOLERANCE = {"float32": 3e-6, "bfloat16": 6e-3}
@@ -59,11 +58,11 @@ def gradients_of(maps: Maps, x: Any, dys: list[Any]) -> tuple[list[Any], Any, li
     for gradient, view in zip(of_maps[::2], views, strict=True):
         assert isinstance(gradient, PendingGradient)
         gradient.into(view, False)
-    wait_for_side_work()
+    wait_for_deferred_gradients()
     once = [to_host(view) for view in views]
     for gradient, view in zip(of_maps[::2], views, strict=True):
         gradient.into(view, True)
-    wait_for_side_work()
+    wait_for_deferred_gradients()
     for before, view in zip(once, views, strict=True):
         near(to_host(view).astype(float), 2 * before.astype(float), 2e-6)
     assert np.isnan(to_host(maps.before.view_of(maps.values.gradients))).all()

@@ -13,7 +13,7 @@ from autograd import to_device, to_host
 from autograd.array import namespace
 from autograd.kernels.cuda.products import mask_shape, multiplied, product, weight_gradients
 from autograd.op import ShapeError
-from autograd.side_work import wait_for_side_work
+from autograd.tensor import wait_for_deferred_gradients
 
 pytestmark = pytest.mark.usefixtures("device_products")
 
@@ -96,10 +96,10 @@ def test_a_pending_product_of_sixteen_bits_is_added_up_in_float32() -> None:
     (pending,) = weight_gradients(x.T, x)
     out = to_device(np.full((1, 1), np.nan, np.float32), "cuda")
     pending.into(out, False)
-    wait_for_side_work()
+    wait_for_deferred_gradients()
     assert float(out[0, 0]) == pytest.approx(1000 * 1.0078125**2, rel=1e-6)
     pending.into(out, True)
-    wait_for_side_work()
+    wait_for_deferred_gradients()
     assert float(out[0, 0]) == pytest.approx(2000 * 1.0078125**2, rel=1e-6)
 
 

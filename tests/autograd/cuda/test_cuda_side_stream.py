@@ -21,7 +21,7 @@ from autograd.kernels.cuda.cublaslt import ProductError
 from autograd.kernels.cuda.products import weight_gradients
 from autograd.op import Operation
 from autograd.parameters import glorot_uniform
-from autograd.side_work import wait_for_side_work
+from autograd.tensor import wait_for_deferred_gradients
 
 WIDTH, N_ROWS = 12, 5
 NEAR = 1e-5
@@ -61,7 +61,7 @@ def choose_algorithms() -> None:
     xs, dys, out = matrices(2)
     for i in range(2):
         start(xs[i].T, dys[i], out[i])
-    wait_for_side_work()
+    wait_for_deferred_gradients()
 
 
 def start(left: Any, right: Any, out: Any) -> None:
@@ -120,7 +120,7 @@ def test_factors_are_held_until_the_first_stream_has_waited(products: Recorder) 
     gc.collect()
     reused = reuse(like, n)
     assert (to_host(out) == 7).all()  # not computed yet
-    wait_for_side_work()
+    wait_for_deferred_gradients()
     for i in range(2):
         near(to_host(out[i]), expected(i), NEAR)
     assert len(reused) == n
@@ -135,7 +135,7 @@ def test_a_few_factors_are_held_and_no_more(products: Recorder) -> None:
         reused = reuse(out[0, :N_ROWS], 2)
     gc.collect()
     assert [right() is not None for right in of_products] == [False] * 2 + [True] * side_stream.MOST_HELD
-    wait_for_side_work()
+    wait_for_deferred_gradients()
     assert not any(right() for right in of_products)
     for i in range(n):
         near(to_host(out[i]), expected(i), NEAR)
@@ -158,7 +158,7 @@ def test_products_of_one_operation_with_one_destination_stay_in_order(products: 
     (x, _), dys, out = matrices(2)
     for gradient, add in zip(weight_gradients(x.T, *dys), (False, True), strict=True):
         gradient.into(out[0], add)
-    wait_for_side_work()
+    wait_for_deferred_gradients()
     near(to_host(out[0]), draw(1, N_ROWS, WIDTH).T @ (draw(2, N_ROWS, WIDTH) + draw(12, N_ROWS, WIDTH)), NEAR)
 
 
@@ -174,7 +174,7 @@ def test_a_stack_of_products_runs_beside(products: Recorder) -> None:
     assert stream != fake_streams.get_current_stream().ptr
     del of_weights, dys
     reused = reuse(out, 1)
-    wait_for_side_work()
+    wait_for_deferred_gradients()
     near(to_host(out), draw(1, N_ROWS, WIDTH).T @ draw(5, 2, N_ROWS, WIDTH), NEAR)
     assert len(reused) == 1
 
@@ -206,7 +206,7 @@ def test_a_product_that_fails_beside_does_not_leave_a_capture_open(products: Rec
         try:
             start(x.T, x, out)
         finally:
-            wait_for_side_work()
+            wait_for_deferred_gradients()
 
     stream.wait_event(first.record())
     with stream:

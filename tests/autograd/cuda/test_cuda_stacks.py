@@ -16,8 +16,7 @@ from autograd.kernels.cuda.algorithms import class_of
 from autograd.kernels.cuda.cublaslt import Matrix, Problem
 from autograd.kernels.cuda.products import pending_sum, product, stack_of, weight_gradients
 from autograd.op import ShapeError
-from autograd.side_work import wait_for_side_work
-from autograd.tensor import gradient_array
+from autograd.tensor import gradient_array, wait_for_deferred_gradients
 
 SHAPES = [(1, 1, 1), (7, 13, 9), (33, 64, 17)]
 N = 3  # products of a stack
@@ -200,7 +199,7 @@ class Places:
             self.parts[i].into(self.out.matrices[i], add)
 
     def values(self) -> Any:
-        wait_for_side_work()
+        wait_for_deferred_gradients()
         return self.out.values()
 
 
@@ -216,7 +215,7 @@ def test_gradients_of_weights_are_one_stack_once_all_have_their_places(
     near(places.values(), places.expected + (draw(N, 7, 9) if add else 0), TOLERANCE["float32"])
     products_on_cpu.calls.clear()
     places.put(*order, add=add)
-    wait_for_side_work()
+    wait_for_deferred_gradients()
     assert products_on_cpu.names() == ["Matmul"]
 
 
