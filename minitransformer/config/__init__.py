@@ -2,7 +2,7 @@
 
 from minitransformer.config import presets
 from minitransformer.config.checks import ConfigError
-from minitransformer.config.data import DataConfig, LeafSymbols, TokenizerType
+from minitransformer.config.data import DataConfig, LeafSymbols, TextNormalisation, TokenizerType
 from minitransformer.config.model import ModelConfig, Normalisation, NormPlacement, PositionLayout, Start, Tying
 from minitransformer.config.run import RunConfig
 from minitransformer.config.training import MAX_MICRO_BATCHES, Precision, PrecisionChoice, TrainingConfig
@@ -20,6 +20,7 @@ __all__ = [
     "PrecisionChoice",
     "RunConfig",
     "Start",
+    "TextNormalisation",
     "TokenizerType",
     "TrainingConfig",
     "Tying",

@@ -14,6 +14,7 @@ from minitransformer.config.checks import COUNT, ConfigError, require
 from minitransformer.system.records import require_bounds
 
 TokenizerType = Literal["bpe", "unigram", "word"]
+TextNormalisation = Literal["keep", "nfc", "nmt_nfkc"]
 LeafSymbols = Literal["normalised", "tags"]
 TaskName = Literal["translation", "demonstration", "parsing"]
 
@@ -82,6 +83,11 @@ class DataConfig:
     vocabulary_size: int = 2_000
     """Number of subword pieces (from 20,000 on, 256 of them are bytes) or words; for each language if the vocabulary is
     not joint."""
+    normalisation: TextNormalisation = "keep"
+    """What the tokenizer does to characters, on both sides.  "keep": the model writes what the references have; only
+    control characters become blanks, and soft hyphens and other invisible characters go that the text does not need.
+    "nfc": also, letters and their accents are joined.  "nmt_nfkc": sentencepiece's own rule, with full-width forms as
+    ASCII, "²" as "2" and "…" as "...".  Whole words are always kept."""
     joint_vocabulary: bool = True
     """One vocabulary for both languages (the paper), or one for each language; two vocabularies share no matrix
     (model.tied)."""

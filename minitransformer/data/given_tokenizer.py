@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import struct
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,14 +14,15 @@ import sentencepiece
 
 from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data.corpus import Corpus
+from minitransformer.data.normalisation import named
+from minitransformer.data.protobuf import bytes_field, float_field, integer_field
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import BLANK, END, UNKNOWN
 
 _log = logging.getLogger(__name__)
-TOKENIZER_SETTINGS = ("tokenizer", "vocabulary_size", "joint_vocabulary")  # of data
+TOKENIZER_SETTINGS = ("tokenizer", "vocabulary_size", "joint_vocabulary", "normalisation")  # of data
 _LINES_AT_ONCE = 10_000
-_MOST_NAMED = 20  # missing characters in a message
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class GivenTokenizer:
         if not self.extends:
             if all_missing:
                 _log.warning(
-                    f"the tokenizer lacks characters of the training text: {_named(all_missing)}. They are read as"
+                    f"the tokenizer lacks characters of the training text: {named(all_missing)}. They are read as"
                     " unknown, and no translation has them, unless init_extend_vocabulary is set"
                 )
             return self.tokenizer, None
@@ -79,13 +79,14 @@ class GivenTokenizer:
                     "init_extend_vocabulary: the tokenizer of init_from cannot be extended by characters, because it"
                     " splits text into whole words, or shares its ids with another one; set it to false"
                 )
-        _log.info(f"characters appended to the tokenizer: {_named(all_missing) or 'none, it has all of the text'}")
+        _log.info(f"characters appended to the tokenizer: {named(all_missing) or 'none, it has all of the text'}")
         return extended, "".join(sorted(all_missing))
 
 
 def settings_of(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the settings of data that a tokenizer determines."""
-    return dict(zip(TOKENIZER_SETTINGS, (tokenizer.kind, tokenizer.n_source_words, tokenizer.is_joint), strict=True))
+    values = tokenizer.kind, tokenizer.n_source_words, tokenizer.is_joint, tokenizer.normalisation
+    return dict(zip(TOKENIZER_SETTINGS, values, strict=True))
 
 
 def _missing(model: sentencepiece.SentencePieceProcessor, lines: Iterable[str]) -> Counter[str]:
@@ -100,20 +101,12 @@ def _missing(model: sentencepiece.SentencePieceProcessor, lines: Iterable[str]) 
     return counts
 
 
-def _named(counts: Counter[str]) -> str:
-    """Return the most frequent characters and their counts, and the number of all if there are more."""
-    named = ", ".join(f"{character} {count:,}" for character, count in counts.most_common(_MOST_NAMED))
-    return named + (f", … ({len(counts):,} in all)" if len(counts) > _MOST_NAMED else "")
-
-
 def with_pieces(model: bytes, pieces: Sequence[str]) -> bytes:
     """Return a sentencepiece model with more pieces at its end, which get the next ids; those of others stay.
 
     Their score is the least of all pieces, so that other text is segmented as before.  Pieces that the model has, used
     or not, are left out.
-    Source: https://protobuf.dev/programming-guides/encoding/: to append encoded fields to a message adds elements to
-    its repeated fields, and replaces single values; sentencepiece_model.proto of sentencepiece has the numbers of the
-    fields.
+    Source: sentencepiece_model.proto of sentencepiece has the numbers of the fields.
     """
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     n_pieces = int(processor.get_piece_size())
@@ -121,23 +114,5 @@ def with_pieces(model: bytes, pieces: Sequence[str]) -> bytes:
     least = min(processor.get_score(i) for i in range(END + 1, n_pieces))
     if not new:
         return model
-    score = _key(2, 5) + struct.pack("<f", least)
-    appended = b"".join(_message(1, _message(1, piece.encode()) + score) for piece in new)
-    return model + appended + _message(2, _key(4, 0) + _varint(n_pieces + len(new)))  # trainer_spec.vocab_size
-
-
-def _message(field: int, content: bytes) -> bytes:
-    return _key(field, 2) + _varint(len(content)) + content
-
-
-def _key(field: int, wire_type: int) -> bytes:
-    return _varint(field << 3 | wire_type)
-
-
-def _varint(number: int) -> bytes:
-    """Encode a number in groups of 7 bits, lowest first; all bytes but the last have their highest bit set."""
-    groups = []
-    while number > 127:
-        groups.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*groups, number])
+    appended = b"".join(bytes_field(1, bytes_field(1, piece.encode()) + float_field(2, least)) for piece in new)
+    return model + appended + bytes_field(2, integer_field(4, n_pieces + len(new)))  # trainer_spec.vocab_size

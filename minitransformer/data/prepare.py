@@ -14,6 +14,7 @@ from minitransformer.config import DataConfig
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair, changed_files, text_files
 from minitransformer.data.given_tokenizer import GivenTokenizer
+from minitransformer.data.normalisation import LostCharacters
 from minitransformer.data.selection import (
     HeldOut,
     find_copies,
@@ -166,7 +167,9 @@ def _write(
     dropped: dict[str, Found] = {}
     in_training, unscored = Found(), Found()
     held_out, copies = _held_out(corpus, tokenizer, config, dropped, in_training)
-    kept = worth_training_on(_encoded(corpus.train(), tokenizer), config, dropped, corpus.location, copies)
+    lost = None if corpus.targets_are_symbols else LostCharacters(corpus.location)
+    encoded = _encoded(corpus.train(), tokenizer, lost)
+    kept = worth_training_on(encoded, config, dropped, corpus.location, copies)
     n_train = write_store(directory, "train", kept, _n_words(tokenizer))
     if n_train == 0:
         raise CorpusError(f"no training pair is left; {_losses(dropped)}. Look at data.max_length and the text")
@@ -182,6 +185,7 @@ def _write(
         "first_dropped": {reason: found.first for reason, found in dropped.items()},
         "validation_in_training": in_training.count,
         "validation_too_long": unscored.count,
+        "targets_with_lost_characters": lost.found.count if lost else 0,
         "source_words": tokenizer.n_source_words,
         "target_words": tokenizer.n_target_words,
         ADDED: added,
@@ -203,6 +207,8 @@ def _write(
         _log.info(
             f"too long for the validation loss: {unscored.count:,} validation pairs (number {unscored.locations})"
         )
+    if lost:
+        _log_lost(lost, config)
     losses = ", ".join(f"{found.count:,} {reason}" for reason, found in dropped.items()) or "none"
     _log.info(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}")
 
@@ -216,6 +222,7 @@ def _tokenizer_for(corpus: Corpus, config: DataConfig, given: GivenTokenizer | N
         _Rereadable(corpus.train),
         vocabulary_size=config.vocabulary_size,
         kind=config.tokenizer,
+        normalisation=config.normalisation,
         joint=config.joint_vocabulary,
         symbols=corpus.targets_are_symbols,
     )
@@ -298,13 +305,20 @@ class _Rereadable:
         return self.read()
 
 
-def _encoded(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[IdPair]:
+def _log_lost(lost: LostCharacters, config: DataConfig) -> None:
+    if lost.found.count:
+        remedy = '; to keep them, set data.normalisation to "keep"' if config.normalisation == "nmt_nfkc" else ""
+        _log.warning(f"{lost.description}{remedy}")
+
+
+def _encoded(pairs: Iterable[Pair], tokenizer: Tokenizer, lost: LostCharacters | None = None) -> Iterator[IdPair]:
+    """Yield the ids of pairs; add to ``lost`` what the ids of the targets do not spell."""
     for some in _chunks(pairs):
-        yield from zip(
-            tokenizer.encode_source([source for source, _ in some]),
-            tokenizer.encode_target([target for _, target in some]),
-            strict=True,
-        )
+        targets = [target for _, target in some]
+        target_ids = tokenizer.encode_target(targets)
+        if lost is not None:
+            lost.compare(targets, tokenizer.decode_target(target_ids))
+        yield from zip(tokenizer.encode_source([source for source, _ in some]), target_ids, strict=True)
 
 
 def _normalised(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[Pair]:

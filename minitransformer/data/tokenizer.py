@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from random import Random
@@ -12,8 +13,9 @@ from typing import Any
 
 import sentencepiece
 
-from minitransformer.config import TokenizerType
+from minitransformer.config import TextNormalisation, TokenizerType
 from minitransformer.data.corpus import Pair
+from minitransformer.data.normalisation import rules, with_rule_name
 from minitransformer.data.rare_words import (
     SHAPE_CLASSES,
     WordEncoder,
@@ -59,6 +61,7 @@ class Tokenizer:
         *,
         vocabulary_size: int,
         kind: TokenizerType = "bpe",
+        normalisation: TextNormalisation = "keep",
         joint: bool = True,
         symbols: bool = False,
     ) -> Tokenizer:
@@ -66,17 +69,19 @@ class Tokenizer:
 
         Args:
             kind: the kind of subwords; or "word", which needs a target of symbols.
+            normalisation: the rule for characters of subwords, see ``DataConfig``.
             symbols: whether the target is a sequence of symbols; each symbol that occurs becomes one piece.
 
         Raises: CorpusError if there is too little text for the vocabulary size.
         """
         if joint:
-            return cls(_train(_sample(pairs, _BOTH), vocabulary_size, kind))
+            return cls(_train(pairs, _BOTH, vocabulary_size, kind, normalisation))
         words = _train_words(pairs, vocabulary_size) if kind == "word" else None
-        source, target = _sample(pairs, _SOURCE), _sample(pairs, _TARGET)
         return cls(
-            words or _train(source, vocabulary_size, kind),
-            _train_symbols(target) if symbols else _train(target, vocabulary_size, kind),
+            words or _train(pairs, _SOURCE, vocabulary_size, kind, normalisation),
+            _train_symbols(_sample(pairs, _TARGET))
+            if symbols
+            else _train(pairs, _TARGET, vocabulary_size, kind, normalisation),
         )
 
     @property
@@ -108,6 +113,13 @@ class Tokenizer:
         except RuntimeError:
             return "bpe"
         return "unigram"
+
+    @property
+    def normalisation(self) -> TextNormalisation:
+        """The rule for characters by which the source model was learnt; of another program, the one most like it."""
+        if "Ａ" not in self.source.normalize("Ａ"):
+            return "nmt_nfkc"
+        return "nfc" if self.source.normalize("e\u0301").endswith("é") else "keep"
 
     @property
     def n_source_words(self) -> int:
@@ -213,16 +225,28 @@ def _sample(pairs: Iterable[Pair], side: slice) -> Iterator[str]:
         n_left -= 1
 
 
-def _train(lines: Iterable[str], vocabulary_size: int, kind: TokenizerType) -> bytes:
+def _train(
+    pairs: Iterable[Pair], side: slice, vocabulary_size: int, kind: TokenizerType, normalisation: TextNormalisation
+) -> bytes:
     is_large = vocabulary_size >= LARGE_VOCABULARY
-    return _train_pieces(
-        lines,
-        vocabulary_size,
-        model_type=kind,
-        character_coverage=0.9999 if is_large else 1.0,
-        byte_fallback=is_large,  # characters that are no pieces are spelt in bytes
-        split_digits=True,  # numbers are spelt digit by digit, because there are too many to be pieces
-    )
+
+    def train(**rule: str) -> bytes:
+        return _train_pieces(
+            _sample(pairs, side),
+            vocabulary_size,
+            model_type=kind,
+            character_coverage=0.9999 if is_large else 1.0,
+            byte_fallback=is_large,  # characters that are no pieces are spelt in bytes
+            split_digits=True,  # numbers are spelt digit by digit, because there are too many to be pieces
+            **rule,
+        )
+
+    if normalisation == "nmt_nfkc":
+        return train(normalization_rule_name=normalisation)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "rules.tsv"
+        path.write_text(rules(normalisation, _sample(pairs, side)), encoding="ascii")
+        return with_rule_name(train(normalization_rule_tsv=str(path)), normalisation)
 
 
 def _train_words(pairs: Iterable[Pair], vocabulary_size: int) -> bytes:

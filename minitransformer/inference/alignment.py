@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from autograd.array import FloatArray, IntArray
+from minitransformer.data.normalisation import words_of_line
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.attention import source_attention_weights, word_starts
 from minitransformer.inference.prefix import Prefix, Prefixer
@@ -65,7 +66,7 @@ def _weights(model: Transformer, source: Ids, target: Ids) -> FloatArray:
 
 def words_of_source(tokenizer: Tokenizer, line: str) -> IntArray:
     """Return the index of the word of each source id of a line."""
-    words = line.split()
+    words = words_of_line(line)
     numbers = _words_of_ids(tokenizer.encode_source(words), tokenizer.encode_source([line])[0])
     if numbers is not None:
         return numbers
@@ -76,14 +77,14 @@ def words_of_source(tokenizer: Tokenizer, line: str) -> IntArray:
 
 def words_of_target(prefixer: Prefixer, ids: Sequence[int], prefix: Prefix) -> IntArray:
     """Return the index of the word of each id of a translation that begins with a prefix."""
-    begun = _words_of_ids([prefixer.ids_of(word) for word in prefix.text.split()], prefixer.ids_of(prefix.text))
+    begun = _words_of_ids([prefixer.ids_of(word) for word in words_of_line(prefix.text)], prefixer.ids_of(prefix.text))
     n_given = len(prefix.ids)
     decoded = prefixer.tokenizer.decode_target([ids[: i + 1] for i in range(len(ids))])
     texts = [prefix.completed(text) for text in decoded]
-    numbers: IntArray = np.array([len(text.split()) - (not text[-1:].isspace()) for text in texts], np.int64)
+    numbers: IntArray = np.array([len(words_of_line(text)) - (not text.endswith(" ")) for text in texts], np.int64)
     if begun is not None:
         numbers[:n_given] = begun[:n_given]
-    return numbers.clip(0, max(0, len(texts[-1].split()) - 1) if texts else 0)
+    return numbers.clip(0, max(0, len(words_of_line(texts[-1])) - 1) if texts else 0)
 
 
 def _words_of_ids(word_ids: Sequence[Sequence[int]], ids: Sequence[int]) -> IntArray | None:

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from autograd.array import BoolArray, IntArray
+from minitransformer.data.normalisation import BLANKS, words_of_line
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.search import NEVER_GENERATED
 from minitransformer.model.symbols import BLANK, END
@@ -67,12 +68,12 @@ class Prefixer:
 
         Unknown characters have no token; the translation has them nevertheless.
         """
-        words, ids = text.split(), self.ids_of(text)
+        words, ids = words_of_line(text), self.ids_of(text)
         if not words:
             return NO_PREFIX
         given = self.ids_of(" ".join(words[:-1]))
         last = [self.pieces[i] for i in ids[len(given) :]]
-        if text[-1].isspace():
+        if text[-1] in BLANKS:
             given, rest = ids, BLANK
         elif ids[: len(given)] != given or not all(last):  # pieces that cross blanks, or bytes: there is no other way
             given, rest = ids, ""

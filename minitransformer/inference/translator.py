@@ -15,6 +15,7 @@ import numpy as np
 from autograd import to_host
 from autograd.array import Device, IntArray
 from minitransformer.config import ConfigError, ModelConfig
+from minitransformer.data.normalisation import BETWEEN_WORDS
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.alignment import Links, word_links, words_of_source, words_of_target
 from minitransformer.inference.beam import Advance, Constraint, Hypothesis, SearchConfig, Wanted, beam_search
@@ -251,7 +252,7 @@ def _select(wanted: Wanted, batch: IntArray) -> list[bool]:
 
 def _one_line(text: str) -> str:
     """Join the lines of a text: generated line separators must not split a line of output."""
-    return " ".join(text.splitlines()).strip()
+    return BETWEEN_WORDS.sub(" ", text).strip(" ")
 
 
 def _batches_by_length(sources: Sequence[Sequence[int]], beam: int) -> list[IntArray]:

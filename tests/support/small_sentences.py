@@ -8,6 +8,7 @@ from typing import Any
 
 import sentencepiece
 
+from minitransformer.config import TextNormalisation
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import END, START, UNKNOWN
 
@@ -16,8 +17,10 @@ LINES = [source for source, _ in PAIRS]
 
 
 @cache
-def small_tokenizer(vocabulary_size: int = 70, n_pairs: int = 60) -> Tokenizer:
-    return Tokenizer.train(PAIRS[:n_pairs], vocabulary_size=vocabulary_size)
+def small_tokenizer(
+    vocabulary_size: int = 70, n_pairs: int = 60, normalisation: TextNormalisation = "keep"
+) -> Tokenizer:
+    return Tokenizer.train(PAIRS[:n_pairs], vocabulary_size=vocabulary_size, normalisation=normalisation)
 
 
 def sentencepiece_model(lines: list[str], **options: Any) -> bytes:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from minitransformer.data.file_kinds import N_FIRST_BYTES, refusal_by_first_bytes
+from minitransformer.data.normalisation import BLANKS
 from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_text, require_text
 from minitransformer.extras.files.codes import Code, Parts, TranslatedSegment, translate_segments
 from minitransformer.extras.files.sentences import SentenceSplitter, SplitTexts
@@ -168,10 +169,10 @@ def decoded(line: bytes, number: int, of: str = "line") -> str:
         _log.warning(f"{of} {number} has over {LONGEST_LINE:,} bytes; the rest is cut off")
         line = _CUT_CHARACTER.sub(b"", line[:LONGEST_LINE])
     try:
-        return line.decode("utf-8").strip()
+        return line.decode("utf-8").strip(BLANKS)
     except UnicodeDecodeError as error:
         _log.warning(f"{of} {number} is not UTF-8 ({error.reason}); read with replacements")
-        return line.decode("utf-8", errors="replace").strip()
+        return line.decode("utf-8", errors="replace").strip(BLANKS)
 
 
 def warn_of_cut(name: str, translator: Translator) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from minitransformer.data.normalisation import BLANKS
 from minitransformer.extras.serve.languages import Languages
 from minitransformer.inference.translator import Translation
 
@@ -53,7 +54,7 @@ class TranslationRequest:
 
         The translation has as many: clients that join segments by line feeds count on it.
         """
-        return [[line.strip() for line in text.split("\n")] for text in self.texts]
+        return [[line.strip(BLANKS) for line in text.split("\n")] for text in self.texts]
 
 
 def request_of(fields: Mapping[str, Any], languages: Languages, limits: Limits) -> TranslationRequest:

@@ -18,8 +18,8 @@ from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import UNKNOWN
 
 OLD = [("the red house", "das rote Haus"), ("the old tree", "der alte Baum"), ("a tree", "ein Baum")] * 20
-NEW = [("the café", "das Café"), ("a house №5", "ein Haus №5")] * 10
-ADDED = "5CNcfé"  # what no line of OLD has; № is normalised to "No"
+NEW = [("the café", "das Café"), ("a house No5", "ein Haus No5")] * 10
+ADDED = "5CNcfé"  # what no line of OLD has
 
 
 class ListCorpus:

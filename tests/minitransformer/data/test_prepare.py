@@ -15,7 +15,7 @@ from typing import Any, Never
 import numpy as np
 import pytest
 
-from minitransformer.config import DataConfig, RunConfig
+from minitransformer.config import DataConfig, RunConfig, TextNormalisation
 from minitransformer.data import prepare as prepare_module
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.selection import HeldOut, separate, worth_training_on
@@ -147,7 +147,7 @@ def test_no_held_out_pair_of_a_text_that_repeats_itself_is_trained_on(tmp_path: 
 def test_a_copy_is_a_pair_with_the_same_source_and_target_after_normalisation(tmp_path: Path) -> None:
     pairs = list(DISTINCT)
     source, target = pairs[5]  # held out, as 15, 25 …
-    pairs[7], pairs[8], pairs[9] = (source, "h h"), ("h h", target), (source, target.replace(" ", "\u3000 "))
+    pairs[7], pairs[8], pairs[9] = (source, "h h"), ("h h", target), (source, target.replace(" ", "\u2028 "))
     data = prepared(config_of(tmp_path, pairs, **HELD_OUT_OF_TEXT))
     assert data.manifest["first_dropped"] == {"copies of held-out pairs": ["en:10"]}
     assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (60 - 6 - 1, 6)
@@ -235,6 +235,23 @@ def test_odd_lines_are_used_and_counted(tmp_path: Path, logged: list[str]) -> No
     assert np.array_equal(data.store("train").pair(0)[0], data.store("train").pair(1)[0])
 
 
+@pytest.mark.parametrize(
+    ("rule", "lost", "remedy"),
+    [("keep", "U+00AD 1", ""), ("nmt_nfkc", "， 2", '; to keep them, set data.normalisation to "keep"')],
+)
+def test_targets_that_cannot_be_written_again_are_counted_and_their_characters_named(
+    tmp_path: Path, logged: list[str], rule: TextNormalisation, lost: str, remedy: str
+) -> None:
+    pairs = [*GOOD, ("a b", "a， b"), ("a b", "b，"), ("a\xad b", "a \v b"), ("a b", "a\xadb")]
+    data = prepared(config_of(tmp_path, pairs, normalisation=rule))
+    line, count = ("en:24", 1) if rule == "keep" else ("en:21, en:22", 2)
+    assert data.manifest["targets_with_lost_characters"] == count
+    assert (
+        "target lines that no model can write, because their pieces lose characters:"
+        f" {count} of 24 ({line}); lost: {lost}{remedy}"
+    ) in "".join(logged)
+
+
 def test_text_that_changes_while_it_is_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(tmp_path, GOOD)
     write_store = prepare_module.write_store
@@ -291,7 +308,8 @@ def test_a_held_out_line_of_100_000_characters_is_translated_but_not_in_the_loss
 SETTINGS = {
     "train_source": ["en"], "train_target": ["de"], "validation_source": ["v.en"], "validation_target": ["v.de"],
     "languages": [], "train_trees": [], "validation_trees": [], "leaf_symbols": "normalised", "held_out": 1_000,
-    "tokenizer": "bpe", "vocabulary_size": 20, "joint_vocabulary": True, "max_length": 80, "max_ratio": 3.0,
+    "tokenizer": "bpe", "vocabulary_size": 20, "normalisation": "keep", "joint_vocabulary": True,
+    "max_length": 80, "max_ratio": 3.0,
 }  # fmt: skip
 
 
