@@ -1,4 +1,4 @@
-"""Python's operators on tensors."""
+"""Python's operators on tensors; slices and gathered rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from draws import normal
 
-from autograd import Tensor
+from autograd import Tensor, backward, ops
 from autograd.testing import check_gradients
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -38,3 +38,14 @@ def test_pythons_operators_mean_what_they_mean_for_arrays(operator: Callable[[An
     assert isinstance(result, Tensor)
     np.testing.assert_allclose(result.value, operator(x, y), rtol=1e-14)
     check_gradients(operator, x, y)
+
+
+@pytest.mark.parametrize("index", [((0, 0),), [0, 0], np.array([0, 0]), (slice(None), (1, 1)), ([0, 0], None)], ids=str)
+def test_what_is_gathered_twice_gets_both_gradients(index: Any) -> None:
+    x = normal(3, 2)
+    counts = np.zeros((3, 2))
+    np.add.at(counts, index, 1.0)
+    leaf = Tensor(x)
+    backward(ops.sum(leaf[index]))
+    assert counts.max() == 2
+    np.testing.assert_array_equal(leaf.grad, counts)

@@ -69,22 +69,6 @@ def test_attention_over_no_segments_is_empty() -> None:
     assert (q.grad.shape, v.grad.shape) == ((0, 2, 3), (0, 2, 5))
 
 
-@pytest.mark.parametrize(
-    ("q", "k", "v", "message"),
-    [
-        ((3, 2, 4), (5, 2, 4), (6, 2, 4), "k and v must have the same number of tokens"),
-        ((3, 2, 4), (5, 2, 3), (5, 2, 4), r"expected q \(T, H, K\)"),
-        ((3, 2, 4), (5, 3, 4), (5, 2, 4), r"expected q \(T, H, K\)"),
-        ((3, 2, 4, 1), (5, 2, 4, 1), (5, 2, 4, 1), r"expected q \(T, H, K\)"),
-        ((2, 2, 4), (5, 2, 4), (5, 2, 4), "mask is for 3 queries"),
-        ((3, 2, 4), (4, 2, 4), (4, 2, 4), "mask reaches to key 5"),
-    ],
-)
-def test_attention_shape_errors(q: Any, k: Any, v: Any, message: str) -> None:
-    with pytest.raises(ShapeError, match=message):
-        ops.attention(np.ones(q), np.ones(k), np.ones(v), mask=full_mask([3], [5]))
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_segments_beyond_the_queries_are_an_error(dtype: str) -> None:
     queries, keys = Segments(np.array([0, 9]), np.array([2, 1])), Segments.of_lengths([2, 1])
@@ -95,20 +79,20 @@ def test_segments_beyond_the_queries_are_an_error(dtype: str) -> None:
 
 @pytest.mark.parametrize("shift", [0.0, 300.0, -300.0])
 @pytest.mark.parametrize("spread", [1.0, 100.0])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_attention_with_large_scores_neither_overflows_nor_vanishes(shift: float, spread: float, dtype: str) -> None:
-    mask = full_mask([3, 20, 1], [5, 1, 30])
-    random = np.random.default_rng(1)
+def test_attention_with_large_scores_neither_overflows_nor_vanishes(shift: float, spread: float) -> None:
+    mask, random = full_mask([3, 20, 1], [5, 1, 30]), np.random.default_rng(1)
     q, k, v = (random.standard_normal((n, 2, 4)) for n in (24, 36, 36))
     q[..., 0], k[..., 0] = 1, 2 * shift  # the scores' common part
-    arguments = tuple(x.astype(dtype) for x in (q, k * [1, spread, spread, spread], v))
-    run = operations["attention"].choose(arguments, {"mask": mask})
-    assert (run is not operations["attention"].reference) == (dtype == "float32")
-    got = results(run, arguments, {"mask": mask}, 1)
-    expected = results(operations["attention"].reference, arguments, {"mask": mask}, 1)
-    for x, y in zip(got, expected, strict=True):
+    k *= [1, spread, spread, spread]
+    kernel = operations["attention"].choose(tuple(x.astype(np.float32) for x in (q, k, v)), {"mask": mask})
+    assert kernel is not operations["attention"].reference
+    found, expected = (
+        results(run, tuple(x.astype(dtype) for x in (q, k, v)), {"mask": mask}, 1)
+        for run, dtype in ((kernel, "float32"), (operations["attention"].reference, "float64"))
+    )
+    for x, y in zip(found, expected, strict=True):
         assert np.isfinite(x).all()
-        np.testing.assert_allclose(x, y, rtol=0, atol=(1e-3 if dtype == "float32" else 1e-11) * np.abs(y).max())
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-3 * np.abs(y).max())
 
 
 SEGMENTS = Segments.of_lengths([3, 1, 6, 1])
@@ -187,7 +171,7 @@ RANGES = {
 }
 
 
-@pytest.mark.parametrize("widths", [(32, 32), (64, 32), (1, 1), (33, 70), (5, 31)], ids=str)
+@pytest.mark.parametrize("widths", [(32, 32), (1, 1), (33, 70)], ids=str)
 @pytest.mark.parametrize("name", RANGES)
 def test_the_kernel_computes_what_the_reference_computes(name: str, widths: tuple[int, int]) -> None:
     mask, random, operation = RANGES[name], np.random.default_rng(1), operations["attention"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from draws import normal
 from op_cases import results
 from textbook import smoothed_targets
 
-from autograd import ShapeError, Tensor, backward, ops
+from autograd import Tensor, backward, ops
 
 CONVENTIONS: list[dict[str, Any]] = [{}, {"over": "V"}, {"over": "V-2", "impossible": 1}]
 
@@ -70,38 +69,31 @@ def test_rows_without_a_target_add_nothing_whatever_their_logits_are(static: dic
     assert not rows[0].grad[[0, 3]].any()
 
 
+def compare_with_float64(x: Any, weight: Any, targets: Any, static: dict[str, Any], tolerance: float) -> None:
+    found, exact = (
+        results(ops.linear_cross_entropy.of_arrays, (x.astype(dtype), weight.astype(dtype), None, targets), static, 1)
+        for dtype in ("float32", "float64")
+    )
+    for got, expected in zip(found[:3], exact[:3], strict=True):
+        np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("shift", [0.0, 39.0, 300.0, -39.0, -300.0])
 @pytest.mark.parametrize("spread", [1.0, 30.0])
 def test_the_kernel_neither_overflows_nor_vanishes_for_large_logits(shift: float, spread: float) -> None:
     random = np.random.default_rng(1)
     x, weight = random.standard_normal((6, 5)), random.standard_normal((20, 5))
     x[:3, 0], x[:, 1:], weight[:, 0] = shift, spread * x[:, 1:], 1  # a shift of three rows, the same for all classes
-    targets, static = random.integers(0, 20, 6), {"smoothing": 0.1, "over": "V-2", "impossible": 7}
-    found, exact = (
-        results(ops.linear_cross_entropy.of_arrays, (x.astype(dtype), weight.astype(dtype), None, targets), static, 1)
-        for dtype in ("float32", "float64")
-    )
-    for got, expected in zip(found, exact, strict=True):
-        if expected is not None:
-            np.testing.assert_allclose(got, expected, rtol=0, atol=3e-5 * np.abs(expected).max())
+    static = {"smoothing": 0.1, "over": "V-2", "impossible": 7}
+    compare_with_float64(x, weight, random.integers(0, 20, 6), static, 3e-5)
 
 
 @pytest.mark.parametrize("n_classes", [3, 33, 34, 35, 70])
-@pytest.mark.parametrize("first", [True, False])
-def test_the_impossible_class_may_be_the_first_or_the_last(n_classes: int, first: bool) -> None:
+def test_the_impossible_class_may_be_the_first_or_the_last(n_classes: int) -> None:
     x, weight = np.split(np.random.default_rng(1).standard_normal((3 + n_classes, 5)), [3])
-    static = {"smoothing": 0.1, "over": "V-2", "impossible": 0 if first else n_classes - 1}
-    found, exact = (
-        results(
-            ops.linear_cross_entropy.of_arrays,
-            (x.astype(dtype), weight.astype(dtype), None, np.ones(3, int)),
-            static,
-            1,
-        )
-        for dtype in ("float32", "float64")
-    )
-    for got, expected in zip(found[:3], exact[:3], strict=True):
-        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    for impossible in (0, n_classes - 1):
+        static = {"smoothing": 0.1, "over": "V-2", "impossible": impossible}
+        compare_with_float64(x, weight, np.ones(3, int), static, 1e-5)
 
 
 @DTYPES
@@ -118,26 +110,6 @@ def test_targets_are_integers_of_any_dtype(dtype: str, of_targets: str) -> None:
     x, weight, targets = normal(3, 4).astype(dtype), normal(5, 4).astype(dtype), np.array([4, 0, 2])
     loss = ops.linear_cross_entropy(x, weight, None, targets.astype(of_targets))
     np.testing.assert_allclose(loss.value, ops.linear_cross_entropy(x, weight, None, targets).value, rtol=1e-6)
-
-
-def linear_cross_entropy(x: tuple[int, ...], weight: tuple[int, ...], bias: Any = None) -> Tensor:
-    return ops.linear_cross_entropy(np.ones(x), np.ones(weight), bias, np.zeros(2, int))
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: linear_cross_entropy((2, 3), (5, 4)), r"linear_cross_entropy: expected x \(T, D\), weight"),
-        (lambda: linear_cross_entropy((2, 3), (5, 3), np.ones(1)), r"linear_cross_entropy: .* bias \(1,\)"),
-        (lambda: linear_cross_entropy((2, 3, 3), (5, 3)), r"linear_cross_entropy: .* got x \(2, 3, 3\)"),
-        (lambda: linear_cross_entropy((2, 5), (1, 5, 3)), r"linear_cross_entropy: .* weight \(1, 5, 3\)"),
-        (lambda: ops.cross_entropy(np.ones((2, 3, 1)), np.zeros(2, int)), r"cross_entropy: expected logits \(T, W\)"),
-        (lambda: ops.cross_entropy(np.ones((2, 3)), np.zeros(3, int)), r"cross_entropy: expected logits \(T, W\)"),
-    ],
-)
-def test_shape_errors_name_expected_and_given_shapes(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ShapeError, match=message):
-        call()
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,8 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
         assert [h.log_probability for h in some] == pytest.approx([h.log_probability for h in others], rel=1e-10)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3, 4])
-@pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (2, 1), (4, 3), (5, 5)])
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (4, 3), (5, 5)])
 def test_translations_are_those_of_the_cpu(seed: int, beam: int, n_best: int, cupy: Any) -> None:
     here, there = models(seed, end=1.0)
     config = SearchConfig(beam, 0.6, n_best, 20)
@@ -97,59 +97,48 @@ def test_so_are_trees(cupy: Any) -> None:
     assert ids_of(found) == ids_of(expected)
 
 
+EXAMPLE = {
+    "seed": 1, "beam": 4, "n_best": 4, "alpha": 0.6, "normalisation": "gnmt", "sources": [[3], [3, 4, 5, 3], [], [4]],
+    "extra": 3, "given": None, "steps_behind": 1, "removed_at_once": 0.25,
+}  # fmt: skip
+CASES = st.fixed_dictionaries(
+    {
+        "seed": SEEDS,
+        "beam": st.sampled_from([1, 2, 4, 5]),
+        "n_best": st.integers(1, 5),
+        "alpha": st.sampled_from([0.0, 0.6, 1.5]),
+        "normalisation": st.sampled_from(["gnmt", "length"]),
+        "sources": DRAWN_SOURCES,
+        "extra": st.integers(1, 12),
+        "given": st.none() | st.lists(st.lists(st.integers(3, W - 1), max_size=3), min_size=4, max_size=4),
+        "steps_behind": st.integers(0, 3),
+        "removed_at_once": st.sampled_from([0.0, 0.25, 0.7]),
+    }
+)
+
+
 @pytest.mark.parametrize("variant", range(len(VARIANTS)))
-@given(
-    seed=SEEDS,
-    beam=st.sampled_from([1, 2, 4, 5]),
-    n_best=st.integers(1, 5),
-    alpha=st.sampled_from([0.0, 0.6, 1.5]),
-    normalisation=st.sampled_from(["gnmt", "length"]),
-    sources=DRAWN_SOURCES,
-    extra=st.integers(1, 12),
-    given_ids=st.none() | st.lists(st.lists(st.integers(3, W - 1), max_size=3), min_size=4, max_size=4),
-    steps_behind=st.integers(0, 3),
-    removed_at_once=st.sampled_from([0.0, 0.25, 0.7]),
-)
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example(
-    seed=1,
-    beam=4,
-    n_best=4,
-    alpha=0.6,
-    normalisation="gnmt",
-    sources=[[3], [3, 4, 5, 3], [], [4]],
-    extra=3,
-    given_ids=None,
-    steps_behind=1,
-    removed_at_once=0.25,
-)
+@given(case=CASES)
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(case=EXAMPLE)
 def test_so_are_they_however_late_the_host_reads_and_however_few_sentences_it_removes(
-    variant: int,
-    seed: int,
-    beam: int,
-    n_best: int,
-    alpha: float,
-    normalisation: Any,
-    sources: Any,
-    extra: int,
-    given_ids: list[list[int]] | None,
-    steps_behind: int,
-    removed_at_once: float,
-    cupy: Any,
+    variant: int, case: dict[str, Any], cupy: Any
 ) -> None:
-    config = SearchConfig(beam, alpha, min(n_best, beam), extra, normalisation)
-    counts: dict[str, list[int]] = {}
+    beam, sources, counts = case["beam"], case["sources"], dict[str, list[int]]()
+    config = SearchConfig(beam, case["alpha"], min(case["n_best"], beam), case["extra"], case["normalisation"])
 
     def search(model: Transformer) -> list[list[Hypothesis]]:
-        some = None if given_ids is None else [Prefix("", "", tuple(ids)) for ids in given_ids[: len(sources)]]
-        constraint = None if some is None else PrefixConstraint(some, [""] * W)
+        prefixes = case["given"] and [Prefix("", "", tuple(ids)) for ids in case["given"][: len(sources)]]
+        constraint = prefixes and PrefixConstraint(prefixes, [""] * W)
         advance = counts.setdefault(model.device, []).append
-        return beam_search(model, sources, config, constraint, advance, some and [each.n_tokens for each in some])
+        return beam_search(
+            model, sources, config, constraint, advance, prefixes and [prefix.n_tokens for prefix in prefixes]
+        )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(STEPS_BEHIND, "cuda", steps_behind)
-        patch.setitem(REMOVED_AT_ONCE, "cuda", removed_at_once)
-        expected, found = map(search, models(seed, config=dataclasses.replace(TINY, **VARIANTS[variant])))
+        patch.setitem(STEPS_BEHIND, "cuda", case["steps_behind"])
+        patch.setitem(REMOVED_AT_ONCE, "cuda", case["removed_at_once"])
+        expected, found = map(search, models(case["seed"], config=dataclasses.replace(TINY, **VARIANTS[variant])))
     assert_same(found, expected)
     assert sum(counts["cpu"]) == sum(counts["cuda"]) == len(sources)
 
@@ -191,6 +180,7 @@ def test_no_step_reads_uploads_or_waits_for_itself(beam: int, cupy: Any) -> None
     assert events.count("event") == len(steps)
     assert numbered == sorted(set(numbered))
     assert len(numbered) == len(steps) - STEPS_BEHIND["cuda"]  # each reads the flags of the step before
+    assert events[: events.index("wait")].count("event") == 1 + STEPS_BEHIND["cuda"]  # the next step is enqueued before
     assert events.count("read") == 3  # scores, log p and ids, once
 
 
@@ -204,15 +194,6 @@ def test_what_a_search_reads_and_uploads_does_not_grow_with_its_steps(extra: int
     assert names.count("read") == 2 * 3  # of those that are removed together, and of the rest
     shrinking = [i for i, step in enumerate(steps) if any(name == "upload" for name, *_ in step)]
     assert shrinking == [0, 1, extra]  # masks of the sources for 1 and 4 hypotheses, then indices of those that stay
-
-
-def test_a_wait_is_for_an_earlier_step(cupy: Any) -> None:
-    """The host has enqueued the next step when it waits for the flags of one."""
-    _, model = models(1, end=-100.0)
-    steps = calls_by_step(model, [[4, 5]], SearchConfig(2, max_extra_tokens=9))
-    recorded = [name for step in steps for name, *_ in step]
-    first = recorded.index("wait")
-    assert recorded[:first].count("event") == 1 + STEPS_BEHIND["cuda"]
 
 
 def numbers_of_sentences(
@@ -276,13 +257,12 @@ def test_equal_scores_have_the_order_of_the_vocabulary_and_nan_is_no_score(cupy:
         beam_search(model, [[3, 4]])
 
 
-@pytest.mark.parametrize("waiting", ["argpartition", "argsort", "argwhere", "flatnonzero", "nonzero", "sort"])
-def test_the_stand_in_counts_functions_of_cupy_that_wait(waiting: str, cupy: Any) -> None:
+def test_the_stand_in_counts_functions_of_cupy_that_wait(cupy: Any) -> None:
     x = cupy.arange(3)
-    fake_cuda.CALLS.clear()
-    getattr(cupy, waiting)(x, *([1] if waiting == "argpartition" else []))
-    ((name, function),) = fake_cuda.CALLS
-    assert (name, function) == ("read", waiting)
+    for name in ("argpartition", "argsort", "argwhere", "flatnonzero", "nonzero", "sort"):
+        fake_cuda.CALLS.clear()
+        getattr(cupy, name)(x, *([1] if name == "argpartition" else []))
+        assert [("read", name)] == fake_cuda.CALLS
 
 
 def test_what_is_read_later_is_what_was_there_before(cupy: Any) -> None:

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from draws import full_mask
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from masks import DTYPES, NUMBERS, RATES, STANDARD_ERRORS, STREAM_ID, bits, correlation, mask_of
 
-from autograd import RandomStream, Tensor, backward, ops
+from autograd import KeyRanges, RandomStream, Tensor, backward, ops
 from autograd.random import StreamId, random_uint16
 
 FIELDS = [field.name for field in dataclasses.fields(StreamId)]
@@ -33,7 +34,7 @@ counted = settings(derandomize=True, max_examples=100)
 
 
 @DTYPES
-@pytest.mark.parametrize("rate", [2**-16, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.9, 0.999, 1 - 2**-16])
+@pytest.mark.parametrize("rate", [2**-16, 0.1, 0.999])
 def test_the_share_of_elements_that_is_kept_is_one_minus_the_rate(rate: float, dtype: str) -> None:
     n, resolution = 2**20, 2**-17
     share = np.count_nonzero(mask_of(rate, STREAM_ID, n, dtype=dtype)) / n
@@ -116,7 +117,7 @@ def two_stream_ids(draw: st.DrawFn) -> tuple[StreamId, StreamId]:
     return one, other
 
 
-@counted
+@settings(counted, max_examples=40)
 @given(two_stream_ids(), st.sampled_from([0.1, 0.5, 0.9]))
 def test_masks_of_any_two_stream_ids_are_not_correlated(stream_ids: tuple[StreamId, StreamId], rate: float) -> None:
     masks = [mask_of(rate, stream_id, 2**16) for stream_id in stream_ids]
@@ -129,7 +130,7 @@ def test_masks_of_consecutive_seeds_stream_ids_updates_and_micro_batches_are_not
     assert max(abs(correlation(x, y)) for x, y in itertools.combinations(masks, 2)) < STANDARD_ERRORS
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("rate", [0.1, 0.9])
 def test_elements_of_one_mask_are_not_correlated_with_those_a_few_or_a_row_further(rate: float) -> None:
     mask = mask_of(rate, STREAM_ID, 2**20)
     for distance in [*range(1, 33), 64, 512, 2048]:
@@ -149,7 +150,7 @@ def windows(stream_id: StreamId) -> Any:
     return np.packbits(np.lib.stride_tricks.sliding_window_view(kept, 64), axis=-1).view(np.uint64)
 
 
-@settings(counted, max_examples=15)
+@settings(counted, max_examples=5)
 @given(STREAM_IDS)
 def test_no_stretch_of_a_mask_occurs_in_another_or_a_second_time(stream_id: StreamId) -> None:
     """Overlapping streams, at any distance within a mask, would share 64 successive elements."""
@@ -167,32 +168,18 @@ def chi_square(cells: Any, n_cells: int) -> float:
     return float((statistic - dof) / math.sqrt(2 * dof))
 
 
-def numbers_of(stream_id: StreamId) -> Any:
-    return random_uint16(np.empty(0), stream_id=stream_id, count=2**21).astype(np.int64)
-
-
-SOME_STREAM_IDS = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     "stream_id", [STREAM_ID, StreamId(0, 0), StreamId(1, 2, 3, 4), StreamId(2**64 - 1, 2**63, 10**6, 7)]
 )
-
-
-@SOME_STREAM_IDS
-def test_all_16_bit_numbers_are_equally_frequent(stream_id: StreamId) -> None:
-    assert abs(chi_square(numbers_of(stream_id), NUMBERS)) < STANDARD_ERRORS
-
-
-@SOME_STREAM_IDS
-def test_every_bit_is_set_in_half_of_all_words(stream_id: StreamId) -> None:
-    set_bits = numbers_of(stream_id).reshape(-1, 4, 1) >> np.arange(16) & 1
-    standard_error = 0.5 / math.sqrt(len(set_bits))
-    assert (abs(set_bits.mean(0) - 0.5) < STANDARD_ERRORS * standard_error).all()
-
-
-@SOME_STREAM_IDS
-@pytest.mark.parametrize("distance", [1, 2, 4, 16], ids=["next", "second", "word", "block"])
-def test_a_number_says_nothing_about_one_behind_it(stream_id: StreamId, distance: int) -> None:
-    numbers = numbers_of(stream_id)
-    for shift in (0, 8):
+def test_numbers_of_16_bits_are_equally_frequent_in_every_bit_and_say_nothing_about_those_behind_them(
+    stream_id: StreamId,
+) -> None:
+    """Behind: the next, the second, those a word and a block further."""
+    numbers = random_uint16(np.empty(0), stream_id=stream_id, count=2**21).astype(np.int64)
+    assert abs(chi_square(numbers, NUMBERS)) < STANDARD_ERRORS
+    set_bits = numbers.reshape(-1, 4, 1) >> np.arange(16) & 1
+    assert (abs(set_bits.mean(0) - 0.5) < STANDARD_ERRORS * 0.5 / math.sqrt(len(set_bits))).all()
+    for distance, shift in itertools.product((1, 2, 4, 16), (0, 8)):
         first, second = numbers[:-distance] >> shift & 0xFF, numbers[distance:] >> shift & 0xFF
         assert abs(chi_square(256 * first + second, NUMBERS)) < STANDARD_ERRORS
 
@@ -244,3 +231,75 @@ def test_streams_of_one_seed_update_and_micro_batch_give_the_same_masks(
 def test_dropout_rate_out_of_range(rate: float) -> None:
     with pytest.raises(ValueError, match=rf"rate must be in \[0, 1\), got {rate}"):
         ops.dropout(np.ones(3), rate=rate, stream_id=STREAM_ID)
+
+
+# Dropout of attention weights.
+
+
+def attention_masks(mask: KeyRanges, n_heads: int, rate: float, dtype: Any = "float64") -> tuple[Any, Any]:
+    """Return the masks of the attention weights (T, H, S) of the forward and of the backward pass.
+
+    Queries and keys are 0: a segment's n weights are all 1/n, exactly so if n is a power of two.  Value j is the j-th
+    unit vector, so the result is the dropped weights.  The gradient of output t is the t-th unit vector, so that of
+    the values is the dropped weights again.
+    """
+    n_queries, n_keys = mask.queries.n_tokens, mask.keys.n_tokens
+    width = max(n_queries, n_keys)
+    nothing = np.zeros((width, n_heads, 1), dtype)
+    units = np.repeat(np.eye(width, dtype=dtype)[:, None], n_heads, axis=1)
+    v = Tensor(units[:n_keys])
+    y = ops.attention(nothing[:n_queries], nothing[:n_keys], v, mask=mask, rate=rate, stream_id=STREAM_ID)
+    backward(y, units[:n_queries])
+    assert v.grad is not None
+    n = mask.keys.lengths[mask.queries.segment_of_token].astype(dtype)[:, None, None]
+    return y.value[..., :n_keys] * n, v.grad.transpose(2, 1, 0)[:n_queries] * n
+
+
+PADDED = full_mask([1, 5, 2], [4, 1, 8])
+
+
+@DTYPES
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.sampled_from([1, 2, 4, 8])), min_size=1, max_size=4),
+    st.integers(1, 4),
+    st.sampled_from([0.1, 0.5, 0.9]),
+)
+@example([(3, 8)], 6, 0.1)
+@settings(max_examples=25)
+def test_attention_multiplies_with_one_mask_forward_and_backward(
+    dtype: str, lengths: list[tuple[int, int]], n_heads: int, rate: float
+) -> None:
+    query_lengths, key_lengths = map(list, zip(*lengths, strict=True))
+    forward, back = attention_masks(full_mask(query_lengths, key_lengths), n_heads, rate, dtype)
+    assert set(np.unique(forward).tolist()) <= {0.0, float(np.array(scale_of(rate), dtype))}
+    assert bits(np.ascontiguousarray(back)) == bits(forward)
+
+
+def scale_of(rate: float) -> float:
+    return NUMBERS / (NUMBERS - round(rate * NUMBERS))
+
+
+def test_queries_and_keys_get_their_gradients_through_the_mask_too() -> None:
+    """With queries 1, keys 0 and a loss that adds the outputs up, dkey j = w (mask_j − mean of the mask)."""
+    n_keys, n_heads = 8, 5
+    mask = full_mask([1], [n_keys])
+    kept, _ = attention_masks(mask, n_heads, 0.4)
+    k = Tensor(np.zeros((n_keys, n_heads, 1)))
+    q, units = np.ones((1, n_heads, 1)), np.repeat(np.eye(n_keys)[:, None], n_heads, axis=1)
+    backward(ops.sum(ops.attention(q, k, units, mask=mask, rate=0.4, stream_id=STREAM_ID)))
+    expected = (kept - kept.mean(-1, keepdims=True))[0].T[..., None] / n_keys
+    np.testing.assert_allclose(k.grad, expected, atol=1e-15)
+
+
+def test_attention_has_the_same_mask_in_float32_and_float64() -> None:
+    single, double = (attention_masks(PADDED, 3, 0.3, dtype)[0] for dtype in ("float32", "float64"))
+    assert bits(single) == bits(double.astype("float32"))
+
+
+def test_attention_drops_other_weights_in_every_head_sentence_and_query() -> None:
+    n = 64
+    mask, _ = attention_masks(full_mask([n, n], [n, n]), 2, 0.3)
+    rows = [mask[first : first + n, head, first : first + n] for first in (0, n) for head in (0, 1)]
+    assert max(abs(correlation(x, y)) for x, y in itertools.combinations(rows, 2)) < STANDARD_ERRORS
+    assert abs(correlation(rows[0][1:], rows[0][:-1])) < STANDARD_ERRORS
+    assert abs(correlation(rows[0][:, 1:], rows[0][:, :-1])) < STANDARD_ERRORS

@@ -26,31 +26,19 @@ def named(name: str) -> Any:
     return lambda x, *, factor=1: (name, factor)
 
 
-def test_without_kernels_the_reference_runs() -> None:
-    assert dispatch()(X, factor=3) == ("reference", 3)
-
-
-def test_the_kernel_registered_last_is_asked_first() -> None:
-    double = dispatch()
-    for name in ("first", "second", "third"):
-        assert double.kernel("cpu")(function := named(name)) is function
-    assert double(X) == ("third", 1)
-
-
-def test_a_kernel_runs_what_it_supports() -> None:
-    double = dispatch()
-    double.kernel("cpu", supports=lambda x, factor=1: len(x) > 2)(named("long"))
-    double.kernel("cpu", supports=lambda x, factor=1: factor == 7)(named("seven"))
-    assert [double(X[:n], factor=factor)[0] for n, factor in ((3, 1), (2, 1), (2, 7))] == ["long", "reference", "seven"]
-
-
-def test_a_kernel_of_another_device_is_not_asked() -> None:
-    double = dispatch()
-    asked: list[Any] = []
+def test_the_kernel_registered_last_is_asked_first_and_runs_what_it_supports() -> None:
+    double, asked = dispatch(), list[Any]()
+    assert double(X, factor=3) == ("reference", 3)
     double.kernel("cuda", supports=lambda *arguments, **static: bool(asked.append(arguments)) or True)(named("cuda"))
     assert double(X) == ("reference", 1)
     assert asked == []
     double.remove_kernels("cuda")  # other tests require that none is registered
+    double.kernel("cpu", supports=lambda x, factor=1: len(x) > 2)(named("long"))
+    double.kernel("cpu", supports=lambda x, factor=1: factor == 7)(named("seven"))
+    assert [double(X[:n], factor=factor)[0] for n, factor in ((3, 1), (2, 1), (2, 7))] == ["long", "reference", "seven"]
+    for name in ("first", "second"):
+        assert double.kernel("cpu")(function := named(name)) is function
+        assert double(X) == (name, 1)
 
 
 def test_arguments_that_are_none_have_no_device() -> None:
@@ -200,25 +188,17 @@ def test_results_computed_together_have_the_gradients_of_those_computed_apart(
     assert len(together.given) == (n > 2)
 
 
-def test_a_result_of_which_nothing_was_made_has_no_gradient() -> None:
-    together, x = Together(), Tensor(X)
-    backward(ops.sum(together.operation(x)[1]))
+def test_results_computed_together_are_walked_once_and_unused_ones_have_no_gradient() -> None:
+    together = Together()
+    loss = ops.sum(together.operation(Tensor(X))[1])
+    backward(loss)
     ((first, second),) = together.given
     assert first is None
     assert second.tolist() == [1, 1, 1]
-
-
-def test_results_computed_together_are_walked_once() -> None:
-    y, _ = Together().operation(Tensor(X))
-    backward(ops.sum(y))
     with pytest.raises(TapeError, match="consumed by an earlier call"):
-        backward(ops.sum(y))
-
-
-def test_what_is_computed_together_leaves_no_tape_where_none_is_wanted() -> None:
+        backward(loss)
     with no_tape():
-        ys = Together().operation(Tensor(X))
-    assert [y.node for y in ys] == [None, None]
+        assert [y.node for y in together.operation(Tensor(X))] == [None, None]
 
 
 def test_numbers_of_sixteen_bits_go_to_kernels_that_take_them() -> None:

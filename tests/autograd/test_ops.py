@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from draws import AXES, KINDS, SEEDS, SIZES, Draw
+from draws import AXES, KINDS, SEEDS, SIZES, Draw, full_mask
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from op_cases import CASES, OpCase, is_float
 
-from autograd import Tensor
+from autograd import ShapeError, Tensor, ops
 from autograd.op import operations
 from autograd.tensor import gradient_array
 from autograd.testing import check_gradients
@@ -34,7 +34,7 @@ def certain_examples(test: Any) -> Any:
 @all_cases
 @certain_examples
 @given(sizes=SIZES, kind=st.sampled_from(KINDS), seed=SEEDS)
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_value_and_gradient(case: OpCase, sizes: dict[str, int], kind: str, seed: int) -> None:
     draw = Draw(np.random.default_rng(seed), sizes, kind)
     arguments = case.arguments(draw)
@@ -76,19 +76,17 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
 
 
 @all_cases
-@pytest.mark.parametrize("view", VIEWS)
-def test_how_an_array_lies_in_memory_does_not_matter(case: OpCase, view: str) -> None:
+def test_how_an_array_lies_in_memory_does_not_matter(case: OpCase) -> None:
     arguments, static = various(case)
-    expected = run(case, arguments, static)
-    dy = np.random.default_rng(2).standard_normal(expected[0].shape)
+    dy = np.random.default_rng(2).standard_normal(run(case, arguments, static)[0].shape)
     expected = run(case, arguments, static, dy)
-    views = tuple(x if x is None else VIEWS[view](x) for x in arguments)
-    dy = VIEWS[view](dy) if dy.ndim else dy
-    got = run(case, views, static, dy)
-    assert [x is None for x in got] == [x is None for x in expected]
-    for x, y in zip(got, expected, strict=True):
-        if y is not None:
-            np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+    for view in VIEWS.values():
+        views = tuple(x if x is None else view(x) for x in arguments)
+        got = run(case, views, static, view(dy) if dy.ndim else dy)
+        assert [x is None for x in got] == [x is None for x in expected]
+        for x, y in zip(got, expected, strict=True):
+            if y is not None:
+                np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
 
 
 @all_cases
@@ -116,3 +114,59 @@ def test_no_tokens_are_no_exception(case: OpCase) -> None:
     assert value.shape == np.shape(case.expected(*arguments, **static))
     for x, dx in zip(arguments, gradients, strict=True):
         assert dx is None or dx.shape == x.shape
+
+
+def ones(*shapes: tuple[int, ...] | None) -> list[Any]:
+    return [None if shape is None else np.ones(shape) for shape in shapes]
+
+
+def ids(n: int) -> Any:
+    return np.zeros(n, int)
+
+
+SHAPES_OF_LOSS = r"linear_cross_entropy: expected x \(T, D\), weight.*"
+SHAPES_OF_EMBEDDINGS = r"embedding_with_positions: expected table \(W, D\), ids \(T,\), encodings"
+SHAPE_ERRORS: list[tuple[str, list[Any], str]] = [
+    ("layer_norm", ones((2, 3), (1,), (3,)), r"layer_norm: expected .* gain \(1,\), bias"),
+    ("layer_norm", ones((2, 3), (3,), (2, 3)), r"layer_norm: .* bias \(2, 3\)"),
+    ("layer_norm", ones((), (), ()), r"layer_norm: expected x .*got x \(\)"),
+    ("linear", ones((2, 3), (4, 5), None), r"linear: expected x \(T, I\).*\(2, 3\).*\(4, 5"),
+    ("linear", ones((1, 2, 3), (2, 5), None), r"linear: expected x \(T, I\).*\(1, 2, 3"),
+    ("linear", ones((2, 3), (3,), None), r"linear: expected x \(T, I\).*weight \(3,\)"),
+    ("linear", ones((2, 3), (3, 5), (1,)), r"linear: expected .* bias \(1,\)"),
+    ("linear", ones((2, 3), (3, 5), (2, 5)), r"linear: expected .* bias \(2, 5\)"),
+    ("linear_maps", ones((2, 3), (3, 5), None, (4, 5), None), r"linear: expected x"),
+    ("linear_relu", ones((2, 3), (4, 5), (5,)), r"linear_relu: expected x \(T, I\)"),
+    ("linear_relu", ones((2, 3), (3, 5), None), r"linear_relu: .*bias \(O,\);.* None"),
+    ("linear_relu", ones((2, 3), (3, 5), ()), r"linear_relu: expected .* bias \(\)"),
+    ("linear_transposed", ones((2, 3), (4, 5)), r"linear_transposed: expected"),
+    ("linear_transposed", ones((1, 2, 3), (4, 2)), r"linear_transposed: expected"),
+    ("matmul", ones((2, 3), (4, 5)), r"matmul: expected x \(…, M, K\)"),
+    ("matmul", ones((3,), (3, 2)), r"matmul: expected x \(…, M, K\).*got x \(3,\)"),
+    ("matmul", ones((2, 3), (3,)), r"matmul: expected x \(…, M, K\)"),
+    ("cross_entropy", [*ones((2, 3, 1)), ids(2)], r"cross_entropy: expected logits \(T, W\)"),
+    ("cross_entropy", [*ones((2, 3)), ids(3)], r"cross_entropy: expected logits \(T, W\)"),
+    ("linear_cross_entropy", [*ones((2, 3), (5, 4), None), ids(2)], SHAPES_OF_LOSS),
+    ("linear_cross_entropy", [*ones((2, 3), (5, 3), (1,)), ids(2)], rf"{SHAPES_OF_LOSS} bias \(1,\)"),
+    ("linear_cross_entropy", [*ones((2, 3, 3), (5, 3), None), ids(2)], rf"{SHAPES_OF_LOSS} got x \(2, 3, 3\)"),
+    ("linear_cross_entropy", [*ones((2, 5), (1, 5, 3), None), ids(2)], rf"{SHAPES_OF_LOSS} weight \(1, 5, 3\)"),
+    ("embedding_with_positions", [np.ones((4, 3)), ids(2), np.ones((5, 2)), ids(2)], SHAPES_OF_EMBEDDINGS),
+    ("embedding_with_positions", [np.ones((4, 3)), ids(2), np.ones((5, 3)), ids(1)], SHAPES_OF_EMBEDDINGS),
+    ("embedding_with_positions", [np.ones(4), ids(2), np.ones(5), ids(2)], SHAPES_OF_EMBEDDINGS),
+    ("embedding_with_positions", [np.ones((4, 3)), ids(2)[None], np.ones((5, 3)), ids(2)[None]], SHAPES_OF_EMBEDDINGS),
+    ("attention", ones((3, 2, 4), (5, 2, 4), (6, 2, 4)), "k and v must have the same number of tokens"),
+    ("attention", ones((3, 2, 4), (5, 2, 3), (5, 2, 4)), r"expected q \(T, H, K\)"),
+    ("attention", ones((3, 2, 4), (5, 3, 4), (5, 2, 4)), r"expected q \(T, H, K\)"),
+    ("attention", ones((3, 2, 4, 1), (5, 2, 4, 1), (5, 2, 4, 1)), r"expected q \(T, H, K\)"),
+    ("attention", ones((2, 2, 4), (5, 2, 4), (5, 2, 4)), "mask is for 3 queries"),
+    ("attention", ones((3, 2, 4), (4, 2, 4), (4, 2, 4)), "mask reaches to key 5"),
+]
+STATIC: dict[str, dict[str, Any]] = {
+    "attention": {"mask": full_mask([3], [5])}, "embedding_with_positions": {"scale": 1.0}
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arguments", "message"), SHAPE_ERRORS)
+def test_shape_errors_name_expected_and_given_shapes(name: str, arguments: list[Any], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        getattr(ops, name)(*arguments, **STATIC.get(name, {}))

@@ -13,9 +13,8 @@ import pytest
 HERE = Path(__file__).parent
 COMPILER = shutil.which(os.environ.get("CC") or "cc")
 FILES = [
-    "test_kernels.py", "test_adam.py", "test_add_norm.py", "test_attention.py", "test_cross_entropy.py",
-    "test_dropout.py", "test_embedding.py", "test_layer_norm.py", "test_linear.py", "test_packed_weight.py",
-    "test_random.py", "test_softmax.py", "test_top_k.py",
+    "test_kernels.py", "test_adam.py", "test_attention.py", "test_cross_entropy.py", "test_dropout.py",
+    "test_fused_ops.py", "test_packed_weight.py", "test_random.py", "test_softmax.py", "test_top_k.py",
 ]  # fmt: skip
 SANITIZED = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
 

@@ -35,7 +35,7 @@ def check(operation: Operation, seed: int = 0) -> None:
 
 @pytest.mark.parametrize("name", operations)
 def test_right_gradients_pass_with_any_numbers(name: str) -> None:
-    for seed in range(40):
+    for seed in range(15):
         check(operations[name], seed)
 
 
@@ -143,18 +143,15 @@ def test_a_missing_sum_over_a_broadcast_axis_is_found(name: str) -> None:
         check_gradients(planted(name, unsummed), np.ones((3, 4)), np.arange(1.0, 5.0))
 
 
-@pytest.mark.parametrize("index", [(0, 0), (31, 7), (49, 79)])
 @pytest.mark.parametrize("name", ["scale", "mean", "softmax"])
-def test_one_wrong_coordinate_among_thousands_is_found(name: str, index: tuple[int, int]) -> None:
-    def spoil(dx: Any) -> Any:
-        dx = np.array(dx)
-        dx[index] *= 1.5
-        return dx
-
-    wrong = functools.partial(planted(name, spoil_one(0, spoil)), **STATIC.get(name, {}))
+def test_one_wrong_coordinate_among_thousands_is_found(name: str) -> None:
     x = np.random.default_rng(0).standard_normal((50, 80))
-    with pytest.raises(GradientError, match=re.escape(f"gradient of argument 0 (x) at {index}: ")):
-        check_gradients(wrong, x)
+    for index in ((0, 0), (31, 7), (49, 79)):
+        factors = np.ones(x.shape)
+        factors[index] = 1.5
+        wrong = planted(name, spoil_one(0, functools.partial(np.multiply, factors)))
+        with pytest.raises(GradientError, match=re.escape(f"gradient of argument 0 (x) at {index}: ")):
+            check_gradients(functools.partial(wrong, **STATIC.get(name, {})), x)
 
 
 def test_what_no_coordinate_shows_is_reported_along_the_direction() -> None:
@@ -226,9 +223,12 @@ def test_functions_and_arguments_are_named_as_far_as_they_can_be(function: Any, 
         check_gradients(function, np.ones(3))
 
 
-def test_a_name_that_is_given_stands_first() -> None:
+def test_a_name_that_is_given_stands_first_and_arrays_may_be_read_only() -> None:
+    x = np.ones(3)
+    x.flags.writeable = False
+    check_gradients(ops.softmax, x)
     with pytest.raises(GradientError, match=r"^third layer: gradient of argument 0 \(x\) at"):
-        check_gradients(tripled, np.ones(3), name="third layer")
+        check_gradients(tripled, x, name="third layer")
 
 
 def test_leaves_are_checked_by_their_names_and_left_as_they_were() -> None:
@@ -238,12 +238,6 @@ def test_leaves_are_checked_by_their_names_and_left_as_they_were() -> None:
     np.testing.assert_array_equal(leaf.value, np.arange(3.0))
     with pytest.raises(GradientError, match="gradient of the leaf at"):
         check_gradients(lambda: tripled(leaf), leaves={"the leaf": leaf})
-
-
-def test_arrays_may_be_read_only() -> None:
-    x = arguments_of("scale")[0]
-    x.flags.writeable = False
-    check_gradients(ops.softmax, x)
 
 
 def test_only_float64_can_be_checked() -> None:
@@ -267,14 +261,14 @@ def test_a_step_must_suit_the_scale_of_the_function() -> None:
         check_gradients(planted("layer_norm", spoil_one(0, lambda dx: 1.0005 * dx)), *equal)
 
 
-@pytest.mark.parametrize("step", [1e-6, 1e-5, 1e-4, 1e-3, 0.02, 0.1])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "cross_entropy", "attention"])
-def test_curvature_is_no_error_and_hides_none(name: str, step: float) -> None:
+def test_curvature_is_no_error_and_hides_none(name: str) -> None:
     operation = functools.partial(operations[name], **STATIC.get(name, {}))
     wrong = functools.partial(planted(name, spoil_one(0, lambda dx: 1.0005 * dx)), **operation.keywords)
-    check_gradients(operation, *arguments_of(name), step=step)
-    with pytest.raises(GradientError):
-        check_gradients(wrong, *arguments_of(name), step=step)
+    for step in (1e-6, 1e-4, 0.02, 0.1):
+        check_gradients(operation, *arguments_of(name), step=step)
+        with pytest.raises(GradientError):
+            check_gradients(wrong, *arguments_of(name), step=step)
 
 
 def test_a_step_that_rounding_swallows_is_refused() -> None:
@@ -284,14 +278,14 @@ def test_a_step_that_rounding_swallows_is_refused() -> None:
         check_gradients(functools.partial(ops.scale, factor=2.0), huge)
 
 
-@pytest.mark.parametrize(("size", "at_most", "n_coordinates"), [(8, 8, 8), (9, 8, 2), (100, 60, 15)])
-def test_as_many_coordinates_are_checked_as_was_said(size: int, at_most: int, n_coordinates: int) -> None:
-    calls = []
+def test_as_many_coordinates_are_checked_as_was_said() -> None:
+    for size, at_most, n_coordinates in ((8, 8, 8), (9, 8, 2), (100, 60, 15)):
+        calls: list[Any] = []
 
-    def counted(x: Tensor) -> Tensor:
-        calls.append(x.value.copy())
-        return x * 2.0
+        def counted(x: Tensor, calls: list[Any] = calls) -> Tensor:
+            calls.append(x.value.copy())
+            return x * 2.0
 
-    check_gradients(counted, np.zeros(size), max_coordinates=at_most)
-    assert len(calls) == 1 + 2 * (1 + n_coordinates)
-    assert sum(np.count_nonzero(x) == 1 for x in calls) == 2 * n_coordinates
+        check_gradients(counted, np.zeros(size), max_coordinates=at_most)
+        assert len(calls) == 1 + 2 * (1 + n_coordinates)
+        assert sum(np.count_nonzero(x) == 1 for x in calls) == 2 * n_coordinates

@@ -1,21 +1,15 @@
-"""Ranks of which some share memory, as on several machines: who speaks with whom, and what leaves a machine."""
+"""Ranks of which some share memory, as on several machines: who speaks with whom, and how subtrees are held."""
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mpirun import needs_mpi, run_ranks
-from summing_ranks import N_SUMMED, summand
 
 from parallel.bfloat16 import round_to_bfloat16, upcast_to_float32
-from parallel.communicator import shard_of_rank
 from parallel.send_receive_schedule import SendReceive, send_receive_schedule
 from parallel.tree import CHUNK, add_along_tree, subtrees_within, tree_of
 
@@ -113,54 +107,3 @@ def test_what_is_narrowed_is_rounded_to_the_nearest_bfloat16() -> None:
         expected = numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
     assert np.array_equal(back, expected, equal_nan=True)
     assert np.isnan(back).sum() == np.isnan(numbers).sum()
-
-
-def rounded(numbers: Any) -> Any:
-    return numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
-
-
-@needs_mpi
-@pytest.mark.parametrize("n_ranks", [2, 4])
-def test_what_comes_from_another_machine_is_rounded_once_and_all_ranks_have_the_same(
-    n_ranks: int, tmp_path: Path
-) -> None:
-    """Ranks in two machines: (r₀ + r₁) + (r₂ + r₃), of which that bracket is rounded that a rank does not hold."""
-    kind = {2: "messages", 4: "pairs"}[n_ranks]
-    summands, half = [summand(rank) for rank in range(n_ranks)], n_ranks // 2
-    first, second = (sum(of_half[1:], of_half[0]) for of_half in (summands[:half], summands[half:]))
-    expected = np.empty_like(first)
-    for rank in range(n_ranks):
-        part = shard_of_rank(rank, n_ranks, N_SUMMED)
-        expected[part] = first[part] + rounded(second[part]) if rank < half else rounded(first[part]) + second[part]
-    assert run_ranks(n_ranks, "sum_rounded", tmp_path, kind) == [hashlib.blake2b(expected).hexdigest()] * n_ranks
-
-
-@needs_mpi
-def test_through_shared_memory_nothing_is_rounded(tmp_path: Path) -> None:
-    exact = hashlib.blake2b(summand(0) + summand(1)).hexdigest()
-    assert run_ranks(2, "sum_rounded", tmp_path, "shared") == [exact] * 2
-
-
-@needs_mpi
-def test_what_is_not_float32_is_not_rounded(tmp_path: Path) -> None:
-    message = "HostReducer: only float32 is sent in bfloat16; got gradients of float64"
-    assert run_ranks(2, "round_what_is_not_float32", tmp_path) == [message] * 2
-
-
-@needs_mpi
-@pytest.mark.parametrize(
-    ("kind", "sent_in", "of_gradients", "of_values"),
-    [("messages", "float32", 4, 4), ("pairs", "float32", 2, 2), ("pairs", "bfloat16", 1, 2)],
-)
-def test_a_number_leaves_a_machine_once_and_in_half_the_bytes_if_wished(
-    kind: str, sent_in: str, of_gradients: int, of_values: int, tmp_path: Path
-) -> None:
-    """Bytes that leave each of two machines with two ranks, by number of the model: half of them belong to the other.
-
-    By messages alone both ranks send that half, and either value goes to two ranks.
-    """
-    of_ranks = run_ranks(4, "count_what_leaves", tmp_path, kind, sent_in)
-    for one, other in (of_ranks[:2], of_ranks[2:]):
-        gradients, values = (a + b for a, b in zip(one, other, strict=True))
-        assert gradients == pytest.approx(of_gradients * N_SUMMED, rel=1e-4)
-        assert values == pytest.approx(of_values * N_SUMMED, rel=1e-4)

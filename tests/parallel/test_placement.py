@@ -12,8 +12,8 @@ from training_ranks import MODEL, TRAINING, corpus_in
 
 from autograd import DeviceError
 from autograd.array import count_gpus, pin_to_device, use_gpu
-from minitransformer import Transformer
-from minitransformer.config import DataConfig, RunConfig
+from minitransformer import ModelConfig, Transformer
+from minitransformer.config import DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.store import TokenStore
 from minitransformer.system import ranks as placement
 from minitransformer.system.ranks import choose_placements
@@ -110,7 +110,14 @@ def test_training_computes_on_all_cores_that_its_process_may_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     monkeypatch.setattr(placement, "allowed_cores", lambda: frozenset(range(3)))
-    open_run(RunConfig(run=tmp_path, data=DataConfig(vocabulary_size=300)), SerialCommunicator())
+    for name in ("train.en", "train.de"):
+        (tmp_path / name).write_text("".join(f"a line of text {i}\n" for i in range(30)), encoding="utf-8")
+    data = DataConfig(
+        raw=tmp_path, train_source=("train.en",), train_target=("train.de",), vocabulary_size=40, held_out=4
+    )
+    training = TrainingConfig(max_updates=1, batch_tokens=60)
+    model = ModelConfig(n_layers=1, d_model=8, d_ff=8, n_heads=1, d_k=8, d_v=8)
+    open_run(RunConfig(run=tmp_path / "run", data=data, model=model, training=training), SerialCommunicator())
     assert any(line.endswith("processes 1, threads each 3") for line in logged)
 
 

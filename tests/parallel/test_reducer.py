@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import re
-import socket
-import sys
 import threading
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -14,15 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import fake_cuda
-import ml_dtypes
 import numpy as np
 import pytest
-from mpirun import MPIRUN, needs_mpi, run, run_ranks
-from small_run import SMALL_MODEL, write_parallel_text
-from summing_ranks import N_MICRO_BATCHES, N_SUMMED, summand
 
 from parallel import cuda_aware, reducer
-from parallel.communicator import SerialCommunicator, working_ranks
+from parallel.communicator import SerialCommunicator
 from parallel.cuda_aware import loaded_mpi_libraries, reads_gpu_memory
 from parallel.reducer import choose_reducer
 from parallel.watchdog import Watchdog
@@ -91,81 +83,6 @@ def test_pinned_memory_where_neither_can(
     assert logged == f"through pinned host memory, because {because}, and MPI 1.2 {message}"
     logged = description_of([("here", "0000:01:00.0", True, theirs)], aware=mine, available=False)
     assert logged == f"through pinned host memory, because CuPy finds no NCCL on rank 0, and MPI 1.2 {message}"
-
-
-def sum_in_tree_of(n_ranks: int) -> str:
-    sums = [summand(rank) for rank in range(working_ranks(n_ranks, N_MICRO_BATCHES))]
-    while len(sums) > 1:
-        sums = [left + right for left, right in zip(sums[::2], sums[1::2], strict=True)]
-    return hashlib.blake2b(sums[0]).hexdigest()
-
-
-@needs_mpi
-@pytest.mark.parametrize("way", ["NCCL", "MPI", "nothing"])
-@pytest.mark.parametrize("n_ranks", [2, 3, 4])
-def test_with_every_transport_the_exact_sum_has_the_bits_of_the_tree(n_ranks: int, way: str, tmp_path: Path) -> None:
-    results = run_ranks(n_ranks, "sum_on_gpus", tmp_path, way, "exact")
-    assert [result["sum"] for result in results] == [sum_in_tree_of(n_ranks)] * n_ranks
-    assert [result["gpu"] for result in results] == ([0] * n_ranks if way == "nothing" else list(range(n_ranks)))
-
-
-@needs_mpi
-@pytest.mark.parametrize("way", ["NCCL", "MPI", "nothing"])
-def test_with_every_transport_the_fast_sum_is_that_of_all_ranks(way: str, tmp_path: Path) -> None:
-    results = run_ranks(3, "sum_on_gpus", tmp_path, way, "fast")
-    assert len({result["sum"] for result in results}) == 1
-    assert max(result["error"] for result in results) < 1e-5
-    assert "added in an order that depends on the number of processes" in results[0]["said"]
-
-
-@needs_mpi
-def test_nccl_is_reported_what_it_must_know(tmp_path: Path) -> None:
-    """Its id comes from rank 0, after the GPU was chosen; partners send and receive halves in a group."""
-    kind, stream = fake_cuda.nccl.NCCL_FLOAT32, 7
-    exact = [result["calls"] for result in run_ranks(3, "sum_on_gpus", tmp_path, "NCCL", "exact")]
-    identifier = [-3, 5, 8]
-    assert exact[0][:2] == [["get_unique_id"], ["communicator", 3, identifier, 0, 0]]
-    assert [calls[0] for calls in exact[1:]] == [["communicator", 3, identifier, rank, rank] for rank in (1, 2)]
-    rest = N_SUMMED - 3_000_000  # two pieces; rank 2 is idle and is told
-    message = [["bcast", size, kind, 0, stream] for size in (3_000_000, rest)]
-    assert exact[2][1:] == message
-    assert [call for call in exact[1][1:] if call[0] == "bcast"] == message
-    assert exact[1][1:5] == [[way, 1_500_000, kind, 0, stream] for way in ("send", "recv")] * 2
-    fast = [result["calls"] for result in run_ranks(3, "sum_on_gpus", tmp_path, "NCCL", "fast")]
-    assert [calls[-1] for calls in fast] == [["allReduce", N_SUMMED, kind, fake_cuda.nccl.NCCL_SUM, stream]] * 3
-
-
-@needs_mpi
-@pytest.mark.parametrize(("way", "rounds"), [("NCCL", True), ("MPI", True), ("nothing", False)])
-def test_messages_between_gpus_round_to_bfloat16_and_all_ranks_have_the_same(
-    way: str, rounds: bool, tmp_path: Path
-) -> None:
-    """What a rank receives and what it makes of it; in the host's memory, which ranks share here, nothing is sent."""
-    results = run_ranks(2, "sum_on_gpus", tmp_path, way, "exact", "bfloat16")
-    assert all(", rounded to bfloat16 in messages; " in result["said"] for result in results)
-    found, (first, second) = [np.load(tmp_path / f"{rank}.npy") for rank in range(2)], (summand(0), summand(1))
-    assert np.array_equal(*found)
-    if rounds:
-        of_first, of_second = rounded(first + rounded(second)), rounded(rounded(first) + second)
-        assert ((found[0] == of_first) | (found[0] == of_second)).all()
-    else:
-        assert np.array_equal(found[0], first + second)
-
-
-@needs_mpi
-def test_nccl_carries_half_the_bytes_in_bfloat16(tmp_path: Path) -> None:
-    """The types of what is sent, as NCCL numbers them: as many numbers as in float32."""
-    kinds = []
-    for sent_in in ("float32", "bfloat16"):
-        first, _ = run_ranks(2, "sum_on_gpus", tmp_path, "NCCL", "exact", sent_in)
-        sent = [(count, kind) for name, count, kind, *_ in first["calls"][2:] if name == "send"]
-        assert sum(count for count, _ in sent) == pytest.approx(N_SUMMED, abs=2)
-        kinds.append({kind for _, kind in sent})
-    assert kinds == [{fake_cuda.nccl.NCCL_FLOAT32}, {fake_cuda.nccl.NCCL_FLOAT16}]
-
-
-def rounded(numbers: Any) -> Any:
-    return numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
 def test_a_library_that_chooses_the_order_rounds_nothing(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,12 +179,6 @@ def test_what_a_graph_cannot_contain(cupy: Any, monkeypatch: pytest.MonkeyPatch)
     assert by_mpi == "gradients travel through MPI 1.2, which cannot be part of it"
 
 
-@needs_mpi
-def test_pinned_memory_is_allocated_once_and_free_before_it_is_used_again(tmp_path: Path) -> None:
-    (calls, _) = (result["calls"] for result in run_ranks(2, "sum_on_gpus", tmp_path, "nothing", "exact"))
-    assert calls == [["pinned", 10_000_000], ["synchronize"], ["synchronize"]]
-
-
 MAPPED = """7f00-7f01 r-xp 00000000 08:01 42    /usr/lib/libc.so.6
 7f02-7f03 r-xp 00000000 08:01 43    /opt/my mpi/lib/libmpi.so.40.30.8
 7f04-7f05 rw-p 00000000 08:01 43    /opt/my mpi/lib/libmpi.so.40.30.8
@@ -319,40 +230,6 @@ def test_without_an_mpi_library_there_is_no_answer(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(cuda_aware, "_MAPPED_FILES", tmp_path / "not Linux")
     assert loaded_mpi_libraries() == []
     assert reads_gpu_memory() is None
-
-
-@needs_mpi
-def test_the_library_of_this_environment_answers(tmp_path: Path) -> None:
-    assert run_ranks(2, "ask_whether_mpi_reads_gpus", tmp_path) in ([False] * 2, [True] * 2)
-
-
-@needs_mpi
-def test_training_says_where_its_processes_are_and_how_gradients_travel(tmp_path: Path) -> None:
-    write_parallel_text(tmp_path, "train", 60, seed=1)
-    write_parallel_text(tmp_path, "valid", 5, seed=2)
-    code = "from cli.train import main; raise SystemExit(main())"
-    options = [
-        "--run",
-        str(tmp_path / "run"),
-        "--data.raw",
-        str(tmp_path),
-        *SMALL_MODEL.split(),
-        "--training.sum",
-        "fast",
-    ]
-    options += ["--training.max-updates", "2", "--training.n-micro-batches", "4"]
-    assert MPIRUN is not None
-    done = run([MPIRUN, "-n", "3", sys.executable, "-c", code, *options])
-    assert done.returncode == 0, done.stderr
-    assert f"{socket.gethostname()}: ranks 0 to 2\ngradients travel through shared memory; " in plain_screen(
-        done.stderr
-    )
-    assert "idle" not in done.stderr
-
-
-def plain_screen(screen: str) -> str:
-    """Without colours and carriage returns, which appear where mpirun gives its ranks a terminal."""
-    return re.sub(r"\x1b\[[0-9;]*m|\r", "", screen)
 
 
 def test_a_rank_alone_adds_nothing(cupy: Any) -> None:

@@ -95,3 +95,10 @@ def run_ranks(n_ranks: int, program: str, directory: Path, *arguments: object) -
     done = start_ranks(n_ranks, program, directory, *arguments)
     assert done.returncode == 0, done.stderr
     return [json.loads((directory / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(n_ranks)]
+
+
+def run_in_turn(n_ranks: int, directory: Path, jobs: Sequence[Sequence[object]]) -> list[list[Any]]:
+    """Run several programs, one after the other, under one mpirun; return what each rank returned, by program."""
+    words = [[str(word) for word in job] for job in jobs]
+    of_ranks = run_ranks(n_ranks, "in_turn", directory, json.dumps(words))
+    return [list(results) for results in zip(*of_ranks, strict=True)]

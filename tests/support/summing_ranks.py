@@ -6,20 +6,23 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import fake_cuda
 import numpy as np
 import pytest
 
-from minitransformer.system.ranks import choose_placements
 from parallel.agreement import checksum
-from parallel.communicator import ALIGNMENT, ELEMENTS_AT_ONCE, Communicator, SentIn, SumOrder, working_ranks
+from parallel.communicator import ALIGNMENT, Communicator, SentIn, SumOrder, working_ranks
 from parallel.cuda_aware import reads_gpu_memory
 from parallel.reducer import GradientReducer, choose_reducer
 
-N_SUMMED = ELEMENTS_AT_ONCE + 5  # more than is sent at once
+ELEMENTS_AT_ONCE = 1 << 16  # in one message of ranks
+N_SUMMED = ELEMENTS_AT_ONCE + 5
+GPU_ELEMENTS_AT_ONCE, PINNED_BYTES = 46_000, 160_000
 N_MICRO_BATCHES = 8
 
 COPIES = ("upload", "read")  # between host and device, as the stand-in for CuPy calls them
@@ -143,12 +146,14 @@ def sum_on_gpus(
     world: Communicator, directory: Path, way: str, order: SumOrder, sent_in: SentIn = "float32"
 ) -> dict[str, Any]:
     """Add up arrays of a stand-in for CuPy; ``way`` is what there is: "NCCL", "MPI" that reads GPUs, or "nothing"."""
+    from minitransformer.system.ranks import choose_placements
     from parallel import device_reducer, reducer
 
+    fake_cuda.CALLS.clear()
     cupy = fake_cuda.stand_in_for_cupy()
     fake_cuda.N_GPUS = 1 if way == "nothing" else world.size
     fake_cuda.nccl.available = way != "MPI"
-    reducer.DEVICE_ELEMENTS_AT_ONCE, device_reducer.PINNED_BYTES = 3_000_000, 10_000_000
+    reducer.DEVICE_ELEMENTS_AT_ONCE, device_reducer.PINNED_BYTES = GPU_ELEMENTS_AT_ONCE, PINNED_BYTES
     reducer.reads_gpu_memory = lambda: way == "MPI"
     placement = choose_placements("cuda", world)[world.rank]
     chosen = choose_reducer(cast(Communicator, GpuAwareWorld(world)), cupy, N_MICRO_BATCHES, order, sent_in)
@@ -210,7 +215,7 @@ def sum_often(world: Communicator, directory: Path) -> None:
     """One sum after the other, while now this rank is late, now that one."""
     n = 5 * ALIGNMENT
     for sums in sums_of_each_kind(n).values():
-        for i in range(150):
+        for i in range(40):
             time.sleep(0.001 * ((i + world.rank) % 5 == 0))
             expected = world.size * np.arange(float(n)) + i * world.size * (world.size - 1) / 2
             assert (sums.allreduce(np.arange(float(n)) + i * world.rank) == expected).all(), i
@@ -231,11 +236,11 @@ def begin_with_values(world: Communicator, directory: Path) -> None:
 
 def share_no_memory(world: Communicator, directory: Path, reason: str) -> str:
     """One rank has no memory to share, or not where it says: then all send messages."""
-    if world.rank == 1 and reason == "no room":
-        os.posix_fallocate = refuse  # type: ignore[assignment]
-    if world.rank == 1 and reason == "another process":
-        os.fstat = lambda file: Path("/").stat()  # type: ignore[assignment]
-    sums = sums_of(world, 99)
+    name, instead = {
+        "no room": ("posix_fallocate", refuse), "another process": ("fstat", lambda file: Path("/").stat())
+    }[reason]  # fmt: skip
+    with mock.patch.object(os, name, instead) if world.rank == 1 else nullcontext():
+        sums = sums_of(world, 99)
     assert (sums.allreduce(np.full(99, world.rank + 1.0)) == 3).all()
     return sums.reducer.description
 

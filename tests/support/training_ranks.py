@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,7 +29,7 @@ from minitransformer.training.open_run import reducer_for
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 from parallel.agreement import checksum
-from parallel.communicator import Communicator, SentIn, SumOrder
+from parallel.communicator import Communicator, SentIn, SerialCommunicator, SumOrder
 
 MODEL = ModelConfig(
     vocabulary_size=23, n_layers=1, d_model=8, d_ff=16, n_heads=2, d_k=4, d_v=4, p_drop=0.1, p_drop_attention=0.1
@@ -91,13 +93,19 @@ def train(
     }
 
 
-def log_into(lines: list[str]) -> None:
-    """Append to ``lines`` what is logged from now on."""
+@contextmanager
+def logged_lines() -> Iterator[list[str]]:
+    """Give a list that grows with what is logged within this context."""
+    lines: list[str] = []
     logger = logging.getLogger("minitransformer")
     logger.setLevel(logging.INFO)
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
 
 
 def train_and_report(world: Communicator, directory: Path) -> dict[str, Any]:
@@ -109,8 +117,7 @@ def train_and_report(world: Communicator, directory: Path) -> dict[str, Any]:
             read[-1].append(i)
             return super().pair(i)
 
-    store, lines = Watched(directory / "data", "train"), list[str]()
-    log_into(lines)
+    store = Watched(directory / "data", "train")
     config = dataclasses.replace(TRAINING, max_updates=2)
     reducer = reducer_for(config, world, "cpu", 1)
     model = Transformer(MODEL, allocate=reducer.allocate)
@@ -122,7 +129,8 @@ def train_and_report(world: Communicator, directory: Path) -> dict[str, Any]:
         return step(batch)
 
     trainer.step = step_and_note  # type: ignore[method-assign]
-    trainer.train(Callback())
+    with logged_lines() as lines:
+        trainer.train(Callback())
     plan = plan_epoch(store.lengths, config.batch_tokens, seed=config.seed, epoch=0)
     return {"read": read, "batches": [batch.tolist() for batch in plan[:2]], "lines": lines}
 
@@ -130,10 +138,8 @@ def train_and_report(world: Communicator, directory: Path) -> dict[str, Any]:
 class WitnessingMonitor(Callback):
     """Remembers all that happens, and the parameters after every update."""
 
-    def __init__(self, model: Transformer) -> None:
-        self.model = model
-        self.events: list[str] = []
-        log_into(self.events)
+    def __init__(self, model: Transformer, events: list[str]) -> None:
+        self.model, self.events = model, events
 
     def after_step(self, result: StepResult, state: TrainingState) -> None:
         self.events.append(f"update {state.step}: parameters {checksum(self.model.parameters.values)}")
@@ -154,7 +160,7 @@ def train_with_faults(world: Communicator, directory: Path, fault: str, way: str
     reducer = reducer_for(config, world, "cpu", 1)
     model = Transformer(MODEL, seed=TRAINING.seed, allocate=reducer.allocate)
     trainer = Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=1)
-    compute, monitor, (of_what, value) = trainer.gradient.compute, WitnessingMonitor(model), fault.split()
+    compute, (of_what, value) = trainer.gradient.compute, fault.split()
 
     def compute_with_fault(*arguments: Any) -> Any:
         loss = compute(*arguments)
@@ -168,9 +174,13 @@ def train_with_faults(world: Communicator, directory: Path, fault: str, way: str
         return loss
 
     trainer.gradient.compute = compute_with_fault  # type: ignore[method-assign]
-    with mock.patch.object(divergence, "PATIENCE", 2), pytest.raises(TrainingDivergedError) as raised:
-        trainer.train(monitor)
-    return {"events": monitor.events, "end": str(raised.value).replace(str(directory), "")}
+    with (
+        logged_lines() as events,
+        mock.patch.object(divergence, "PATIENCE", 2),
+        pytest.raises(TrainingDivergedError) as raised,
+    ):
+        trainer.train(WitnessingMonitor(model, events))
+    return {"events": events, "end": str(raised.value).replace(str(directory), "")}
 
 
 def parameters_of(directory: Path, rank: int = 0) -> Any:
@@ -188,6 +198,9 @@ def corpus_in(directory: Path) -> Path:
     return directory
 
 
-def train_on_stand_in_for_gpu(world: Communicator, directory: Path, n_updates: str) -> dict[str, Any]:
+def train_on_stand_in_for_gpu(world: Communicator, directory: Path, n_updates: str) -> None:
+    """Train together, and rank 0 alone, too."""
     fake_cuda.stand_in_for_cupy()
-    return train(world, directory, n_updates, "1", "cuda")
+    if world.rank == 0:
+        train(SerialCommunicator(), corpus_in(directory / "alone"), n_updates, "1", "cuda")
+    train(world, directory, n_updates, "1", "cuda")

@@ -1,18 +1,16 @@
-"""Runs whose settings are automatic, on the stand-ins for a GPU."""
+"""Settings of runs that are automatic, and those that make a run slower, on the stand-ins for a GPU."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import cuda_on_cpu
 import fake_cuda
-import fake_streams
 import pytest
-from cuda_kernels import MODULES, registered
 
 from autograd.array import DeviceError
 from minitransformer import ModelConfig
@@ -23,20 +21,6 @@ from minitransformer.training.open_run import OpenRun, open_run, resolve, why_no
 from parallel.communicator import SerialCommunicator
 
 pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler (g++)")
-
-
-@pytest.fixture
-def kernels(cupy: Any, products_on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Register the CUDA kernels, which run by emulation."""
-
-    def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
-        values = [x._values if isinstance(x, cupy.ndarray) else x for x in arguments]
-        fake_streams.do(lambda: cuda_on_cpu.launch(source, kernel, n_blocks, n_threads, *values))
-
-    for module in MODULES:
-        monkeypatch.setattr(module, "launch", launch)
-    with registered():
-        yield
 
 
 @pytest.fixture
@@ -64,7 +48,7 @@ def slower(logged: list[str]) -> list[str]:
 
 
 def test_a_run_has_bfloat16_and_one_micro_batch_and_nothing_is_slower(
-    config: RunConfig, kernels: None, logged: list[str]
+    config: RunConfig, launched: list[str], logged: list[str]
 ) -> None:
     run = opened(config)
     assert values(run.config) == (1, "bfloat16")
@@ -75,27 +59,38 @@ def test_a_run_has_bfloat16_and_one_micro_batch_and_nothing_is_slower(
     assert (of_file["n_micro_batches"], of_file["precision"]) == (1, "bfloat16")
 
 
-def test_what_is_set_wins_and_is_said_to_be_slower(config: RunConfig, kernels: None, logged: list[str]) -> None:
+FLOAT32 = "slower in float32 (training.precision): bfloat16 uses the GPU's tensor cores and fewer bytes"
+MICRO_BATCHES = (
+    "slower in 2 micro-batches, one after the other (training.n_micro_batches): 1 would be faster in a new run,"
+    " if its memory suffices"
+)
+
+
+def test_what_is_set_wins_and_is_said_to_be_slower(config: RunConfig, launched: list[str], logged: list[str]) -> None:
     run = opened(config, precision="float32", n_micro_batches=2)
     assert values(run.config) == (2, "float32")
-    assert [line.split(":")[0] for line in slower(logged)] == [
-        "slower in float32 (training.precision)",
-        "slower in 2 micro-batches, one after the other (training.n_micro_batches)",
-    ]
+    assert slower(logged) == [FLOAT32, MICRO_BATCHES]
+
+
+def test_an_update_that_is_no_graph_is_slower(config: RunConfig, cupy: Any, logged: list[str]) -> None:
+    opened(config, n_micro_batches=1, precision="bfloat16")
+    (warning,) = slower(logged)
+    assert warning.startswith("slower without a CUDA graph, kernel by kernel: no CUDA kernel computes ")
+
+
+def test_nothing_is_slower_on_a_cpu(config: RunConfig, logged: list[str]) -> None:
+    opened(dataclasses.replace(config, device="cpu"))
+    assert slower(logged) == []
 
 
 def test_a_run_goes_on_with_the_values_it_began_with_on_another_device(
-    config: RunConfig, kernels: None, logged: list[str]
+    config: RunConfig, launched: list[str], logged: list[str]
 ) -> None:
     assert values(opened(dataclasses.replace(config, device="cpu")).config) == (2, "float32")
     assert values(opened(config).config) == (2, "float32")
     assert len(slower(logged)) == 2
     with pytest.raises(ConfigError, match="training.precision is 'float32' there, 'bfloat16' here"):
         opened(config, precision="bfloat16")
-
-
-def no_ml_dtypes(name: str) -> Any:
-    raise DeviceError("ml_dtypes is missing", "install it")
 
 
 @pytest.mark.parametrize(
@@ -115,18 +110,19 @@ def test_where_bfloat16_is_not_available_a_run_has_float32_and_says_once_why(
     logged: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    request.getfixturevalue("cupy" if obstacle == "no kernels" else "kernels")
+    request.getfixturevalue("cupy" if obstacle == "no kernels" else "launched")
     if obstacle == "references":
         config = dataclasses.replace(config, kernels="reference")
     elif obstacle == "no ml_dtypes":
-        monkeypatch.setattr(resolving, "dtype_named", no_ml_dtypes)
+        error = DeviceError("ml_dtypes is missing", "install it")
+        monkeypatch.setattr(resolving, "dtype_named", mock.Mock(side_effect=error))
     elif obstacle == "old GPU":
         monkeypatch.setattr(fake_cuda.Device, "compute_capability", "75")
     assert values(opened(config).config) == (1, "float32")
     assert slower(logged) == [f"slower in float32: {reason}"]
 
 
-def test_a_gpu_of_compute_capability_8_has_bfloat16(kernels: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_of_compute_capability_8_has_bfloat16(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for capability in ("80", "90", "120"):
         monkeypatch.setattr(fake_cuda.Device, "compute_capability", capability)
         assert why_no_bfloat16("cuda", "compiled") is None
@@ -148,13 +144,13 @@ class OneOfTwo(SerialCommunicator):
 
 
 def test_ranks_have_the_values_of_rank_0s_run_and_bfloat16_only_if_all_have_it(
-    config: RunConfig, kernels: None
+    config: RunConfig, launched: list[str]
 ) -> None:
     assert values(resolve(config, OneOfTwo(0))[0]) == (2, "float32")
     assert values(resolve(config, OneOfTwo(1))[0]) == (16, "float32")
 
 
-def test_the_doctor_names_the_precision_and_why_it_is_not_bfloat16(config: RunConfig, kernels: None) -> None:
+def test_the_doctor_names_the_precision_and_why_it_is_not_bfloat16(config: RunConfig, launched: list[str]) -> None:
     settled, obstacle = resolve(config, SerialCommunicator())
     assert precision(settled, obstacle).found == "bfloat16"
     settled, obstacle = resolve(dataclasses.replace(config, kernels="reference"), SerialCommunicator())

@@ -74,7 +74,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize(
+    "architecture", [pytest.param(name, marks=[] if name == "sm_90" else pytest.mark.slow)
+                     for name in ("sm_80", "sm_90", "sm_100")]
+)  # fmt: skip
 @pytest.mark.parametrize("source", ASKED_FOR)
 def test_every_kernel_compiles_without_spills(source: str, architecture: str) -> None:
     program = compile_source(source, architecture)
@@ -90,6 +93,7 @@ def test_every_kernel_compiles_without_spills(source: str, architecture: str) ->
     assert all(name.encode() in program.cubin for name in ASKED_FOR[source])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", installed(), ids=lambda path: path.name)
 def test_every_kernel_compiles_with_the_compilers_of_both_versions_of_cuda(library: Path) -> None:
     found = compiled_by(library, "sm_90")

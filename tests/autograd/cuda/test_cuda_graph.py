@@ -50,8 +50,8 @@ MICRO_BATCHES = [
     [batch_of(3, 3, 4), EMPTY],
     [batch_of(4, 2, 4), batch_of(5, 2, 4)],
 ]
-LARGE = [batch_of(9, 3, 12)]
-LARGEST = [batch_of(9, 8, 20)]
+LARGE, LARGER = [batch_of(9, 3, 12)], [batch_of(10, 3, 12)]
+LARGEST = [batch_of(9, 5, 16)]
 
 
 class LaunchedStep(CapturedStep):
@@ -90,18 +90,29 @@ def bits(step: CapturedStep) -> list[bytes]:
     return [to_host(x).tobytes() for x in (adam.buffer.values, adam.buffer.low_precision, adam.m, adam.v)]
 
 
-def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
-    """With one capacity and another, which comes twice; then the same again."""
-    batches = [*SMALL[:2], LARGE, SMALL[2], LARGE]
-    graphed, again = (step_of(model_on_gpu()) for _ in range(2))
-    one_by_one = step_of(model_on_gpu(), LaunchedStep)
+def check_against_launches(
+    batches: Sequence[Sequence[Batch]], n_micro_batches: int = 1, **changes: Any
+) -> CapturedStep:
+    """Compare results and bits of updates by graphs and by launches; return the step with the graphs."""
+    graphed, one_by_one = (
+        step_of(model_on_gpu(**changes), kind, n_micro_batches) for kind in (CapturedStep, LaunchedStep)
+    )
     expected = run(one_by_one, batches)
     fake_cuda.CALLS.clear()
-    assert run(graphed, batches) == run(again, batches) == expected
-    assert bits(graphed) == bits(again) == bits(one_by_one)
-    assert [name for name, *_ in fake_cuda.CALLS].count("graph") == 2 * 3
+    assert run(graphed, batches) == expected
+    assert bits(graphed) == bits(one_by_one)
     assert len({loss for loss, _ in expected}) == len(batches)
-    assert graphed.n_graphs == len(graphed._buffers) == 2
+    return graphed
+
+
+def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
+    """A table of positions that the second capacity makes outlives launches of the first one's graph."""
+    graphed = check_against_launches([LARGE, SMALL[0], LARGER, SMALL[1]])
+    assert [name for name, *_ in fake_cuda.CALLS].count("graph") == 2
+    assert graphed.n_graphs == 2
+    large, small = (capacity.source for capacity in graphed._buffers)
+    assert small < large
+    assert large % graphed._capacity_step == 0
 
 
 def test_a_second_stream_leaves_the_bits_of_one(
@@ -124,24 +135,12 @@ def test_a_second_stream_leaves_the_bits_of_one(
 
 
 def test_graphs_of_longer_sentences_have_their_kernels_and_others_do_not(launched: list[str]) -> None:
-    of_long = "attention_backward_of_keys_dropped_32"
-    batches = [[Batch.from_token_ids([[5] * 70, [6]], [[7] * 3, [8] * 66])], SMALL[0]] * 2
-    graphed, one_by_one = (step_of(model_on_gpu(p_drop_attention=0.2), kind) for kind in (CapturedStep, LaunchedStep))
-    assert run(graphed, batches) == run(one_by_one, batches)
-    assert bits(graphed) == bits(one_by_one)
-    for micro_batches, expected in ((batches[0], 3), (batches[1], 0)):
+    long = [Batch.from_token_ids([[5] * 70, [6]], [[7] * 3, [8] * 66])]
+    graphed = check_against_launches([long, SMALL[0]], p_drop_attention=0.2)
+    for micro_batches, expected in ((long, 3), (SMALL[1], 0)):
         launched.clear()
         begin(graphed, 5, micro_batches)
-        assert launched.count(of_long) == expected
-
-
-def test_what_outlives_an_update_lies_in_no_memory_that_graphs_write_to(launched: list[str]) -> None:
-    """Check the second capacity's table of positions, while the first one's graph is launched again."""
-    batches = [LARGE, SMALL[0], LARGE, SMALL[1], LARGE, SMALL[2]]
-    graphed, one_by_one = step_of(model_on_gpu()), step_of(model_on_gpu(), LaunchedStep)
-    assert run(graphed, batches) == run(one_by_one, batches)
-    assert bits(graphed) == bits(one_by_one)
-    assert graphed.n_graphs == 2
+        assert launched.count("attention_backward_of_keys_dropped_32") == expected
 
 
 def fill_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,31 +175,22 @@ def test_a_lack_of_memory_takes_none_from_graphs(launched: list[str], monkeypatc
 
 
 def test_graphs_add_up_micro_batches_as_launches_do(launched: list[str]) -> None:
-    graphed, one_by_one = (step_of(model_on_gpu(), kind, 2) for kind in (CapturedStep, LaunchedStep))
-    assert run(graphed, MICRO_BATCHES) == run(one_by_one, MICRO_BATCHES)
-    assert bits(graphed) == bits(one_by_one)
+    check_against_launches(MICRO_BATCHES, 2)
 
 
-def test_an_update_copies_once_launches_once_and_waits_for_nothing(launched: list[str]) -> None:
-    updates = step_of(model_on_gpu())
+@pytest.mark.parametrize("kind", [CapturedStep, LaunchedStep])
+def test_an_update_copies_once_launches_once_and_waits_for_nothing(
+    kind: type[CapturedStep], launched: list[str]
+) -> None:
+    """After the algorithms of products have been chosen."""
+    updates = step_of(model_on_gpu(), kind)
     run(updates, SMALL[:2])
     fake_cuda.CALLS.clear()
     begin(updates, 3, SMALL[2])
     begin(updates, 4, SMALL[3])
     names = [name for name, *_ in fake_cuda.CALLS]
     assert not WAITING & set(names)
-    assert (names.count("upload"), names.count("graph")) == (2, 2)
-
-
-def test_launched_one_by_one_it_waits_for_nothing_either(launched: list[str]) -> None:
-    """After the algorithms of products have been chosen."""
-    updates = step_of(model_on_gpu(), LaunchedStep)
-    run(updates, SMALL[:1])
-    fake_cuda.CALLS.clear()
-    begin(updates, 2, SMALL[1])
-    names = [name for name, *_ in fake_cuda.CALLS]
-    assert not WAITING & set(names)
-    assert names.count("upload") == 1
+    assert (names.count("upload"), names.count("graph")) == (2, 2 * (kind is CapturedStep))
 
 
 def test_a_capacitys_first_update_captures_its_graph(launched: list[str], products_on_cpu: Recorder) -> None:
@@ -299,15 +289,6 @@ def test_an_update_that_is_not_finite_changes_nothing(value: float, launched: li
         assert is_finite == (bits(updates) != before) == (step % 2 == 0)
 
 
-def test_a_batch_larger_than_all_before_has_a_capacity_of_its_own(launched: list[str]) -> None:
-    updates = step_of(model_on_gpu())
-    run(updates, [SMALL[0], LARGE, SMALL[1]])
-    assert updates.n_graphs == len(updates._buffers) == 2
-    large, small = updates._buffers  # the one that was used last comes last
-    assert small.source < large.source
-    assert large.source % updates._capacity_step == 0
-
-
 def test_no_more_graphs_are_kept_than_may_be(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The capacity that was used least recently is forgotten, and captured again."""
     monkeypatch.setattr(graph, "MOST_GRAPHS", 2)
@@ -319,7 +300,7 @@ def test_no_more_graphs_are_kept_than_may_be(launched: list[str], monkeypatch: p
         assert numbers(begin(graphed, number, micro_batches)) == expected[number - 1]
         kept.append([capacity.source for capacity in graphed._buffers])
     assert bits(graphed) == bits(one_by_one)
-    assert kept == [[16], [16, 32], [32, 16], [16, 112], [112, 16], [16, 32]]
+    assert kept == [[16], [16, 32], [32, 16], [16, 64], [64, 16], [16, 32]]
     graphed.free()
     assert graphed.n_graphs == 0
 
@@ -388,15 +369,13 @@ def test_nothing_is_captured_without_the_kernel_of(
 
 @pytest.mark.parametrize(
     "changes",
-    [{"start": "zero"}, {"p_drop_attention": 0.3}, {"start": "end", "norm": "pre", "softmax_bias": True},
-     {"activation": "swish", "n_decoder_layers": 1}, {"activation": "gelu"}, {"activation": "gelu_tanh"},
+    [{"start": "zero", "activation": "gelu"}, {"p_drop_attention": 0.3, "activation": "gelu_tanh"},
+     {"start": "end", "norm": "pre", "softmax_bias": True}, {"activation": "swish", "n_decoder_layers": 1},
      {"positions": "learned", "max_positions": 8}],  # fewer than a batch is filled up with
     ids=str,
 )  # fmt: skip
 def test_models_of_other_kinds(changes: dict[str, Any], launched: list[str]) -> None:
-    graphed, one_by_one = (step_of(model_on_gpu(**changes), kind) for kind in (CapturedStep, LaunchedStep))
-    assert run(graphed, SMALL[:2]) == run(one_by_one, SMALL[:2])
-    assert bits(graphed) == bits(one_by_one)
+    check_against_launches(SMALL[:2], **changes)
 
 
 # The trainer.
