@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 from consoles import DOCUMENTS, ROOT, calls_in, commands_of, is_definition, shown_in, steps_of
-from small_run import NUMBERS, SMALL_MODEL, write_parallel_text
+from number_words import NUMBERS
+from small_run import SMALL_MODEL, write_parallel_text
 from waiting import TIME_LIMIT
 
 from cli.completion import options_of_commands

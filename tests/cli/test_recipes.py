@@ -11,7 +11,8 @@ import re
 from pathlib import Path
 
 import pytest
-from small_run import NUMBERS, output_of
+from number_words import NUMBERS
+from small_run import output_of
 from toy_treebank import toy_tree
 
 from cli.prepare import prepare_data

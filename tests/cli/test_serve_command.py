@@ -26,8 +26,9 @@ from typing import Any
 
 import pytest
 from browser import Browser
+from number_words import NUMBERS
 from serving import Served, form, served, small_translator
-from small_run import NUMBERS, Trained, as_command
+from small_run import Trained, as_command
 from waiting import TIME_LIMIT
 
 from cli.serve import ServeOptions

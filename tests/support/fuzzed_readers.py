@@ -9,6 +9,7 @@ import json
 import lzma
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,13 @@ def write_int8_model(directory: Path) -> None:
     write_model_files(directory, TINY, stored(Transformer(TINY, seed=1).weights(), "int8"))
 
 
+@cache
+def tiny_tokenizer() -> Tokenizer:
+    return Tokenizer.train([(f"{a} {b}", f"{a} {b}") for a in NUMBERS for b in NUMBERS], vocabulary_size=40)
+
+
 def write_tiny_bundle(directory: Path) -> None:
-    tokenizer = Tokenizer.train([(line, line) for line in NUMBERS], vocabulary_size=40)
-    write_bundle(Parts(TINY, Transformer(TINY, seed=1).weights(), tokenizer, licence="CC0"), directory)
+    write_bundle(Parts(TINY, Transformer(TINY, seed=1).weights(), tiny_tokenizer(), licence="CC0"), directory)
 
 
 def write_tokens(directory: Path) -> None:
@@ -127,8 +132,7 @@ def read_tokens(directory: Path) -> None:
 
 
 def write_tokenizer(directory: Path) -> None:
-    words = [f"{a} {b}" for a in NUMBERS for b in NUMBERS]
-    Tokenizer.train([(line, line) for line in words], vocabulary_size=40).save(directory)
+    tiny_tokenizer().save(directory)
     (directory / TOKENIZER_CHECKSUMS).unlink()
 
 
@@ -138,14 +142,8 @@ def read_tokenizer(directory: Path) -> None:
 
 
 def data_config(directory: Path) -> DataConfig:
-    return DataConfig(
-        raw=directory,
-        train_source=("t.en",),
-        train_target=("t.de",),
-        vocabulary_size=40,
-        held_out=3,
-        directory=directory,
-    )
+    names: dict[str, Any] = {"train_source": ("t.en",), "train_target": ("t.de",)}
+    return DataConfig(raw=directory, vocabulary_size=40, held_out=3, directory=directory, **names)
 
 
 def write_data(directory: Path) -> None:
@@ -236,15 +234,9 @@ def write_corpus(directory: Path) -> None:
 
 
 def read_corpus(directory: Path) -> None:
-    corpus = FileCorpus.of(
-        DataConfig(
-            raw=directory,
-            train_source=("t.en",),
-            train_target=("t.de.gz",),
-            validation_source=("v.en.xz",),
-            validation_target=("v.de",),
-        )
-    )
+    train: dict[str, Any] = {"train_source": ("t.en",), "train_target": ("t.de.gz",)}
+    validation: dict[str, Any] = {"validation_source": ("v.en.xz",), "validation_target": ("v.de",)}
+    corpus = FileCorpus.of(DataConfig(raw=directory, **train, **validation))
     assert len(list(corpus.train())) == corpus.surveys[directory / "t.en"].n_lines
     assert len(list(corpus.validation())) == corpus.surveys[directory / "v.de"].n_lines
 
@@ -287,10 +279,8 @@ def write_logged_run(directory: Path) -> None:
 
 
 def write_marian_directory(directory: Path) -> None:
-    words = [f"{a} {b}" for a in NUMBERS for b in NUMBERS]
-    tokenizer = Tokenizer.train([(line, line) for line in words], vocabulary_size=40)
     config = dataclasses.replace(TINY, vocabulary_size=40)
-    write_marian_mt(Parts(config, Transformer(config, seed=1).weights(), tokenizer), directory)
+    write_marian_mt(Parts(config, Transformer(config, seed=1).weights(), tiny_tokenizer()), directory)
 
 
 def read_finite(directory: Path, name: str) -> None:

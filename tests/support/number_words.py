@@ -16,6 +16,7 @@ from minitransformer.extras.convert.parts import Parts
 
 NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
 N_WORDS, N_UPDATES = 40, 300
+SIZES = {"n_layers": 1, "d_model": 32, "d_ff": 64, "n_heads": 2, "d_k": 16, "d_v": 16}
 
 
 def sentences(n: int, seed: int) -> list[str]:
@@ -33,20 +34,8 @@ def trained_parts(joint: bool = True, **changes: Any) -> Parts:
     lines = sentences(400, seed=1)
     pairs = [(line, translation(line)) for line in lines]
     tokenizer = Tokenizer.train(pairs, vocabulary_size=N_WORDS if joint else N_WORDS - 10, joint=joint)
-    config = ModelConfig.from_mapping(
-        {
-            "vocabulary_size": tokenizer.n_target_words,
-            "source_vocabulary_size": tokenizer.n_source_words,
-            "n_layers": 1,
-            "d_model": 32,
-            "d_ff": 64,
-            "n_heads": 2,
-            "d_k": 16,
-            "d_v": 16,
-            "tied": "all" if joint else "target",
-            **changes,
-        }
-    )
+    words = {"vocabulary_size": tokenizer.n_target_words, "source_vocabulary_size": tokenizer.n_source_words}
+    config = ModelConfig.from_mapping(SIZES | words | {"tied": "all" if joint else "target"} | changes)
     model = Transformer(config, seed=1)
     adam = Adam(model.parameters)
     sources, targets = (

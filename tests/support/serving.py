@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import random
 import subprocess
 import sys
 import urllib.request
@@ -19,7 +18,7 @@ import pytest
 
 pytest.importorskip("starlette", reason='the extra is not installed: pip install -e ".[serve]"')
 
-from small_run import NUMBERS
+from number_words import sentences, translation
 from starlette.testclient import TestClient
 from waiting import TIME_LIMIT
 
@@ -40,9 +39,7 @@ LANGUAGES = Languages(Language("en"), Language("de"))
 @functools.cache
 def small_translator() -> Translator:
     """A random model over the pieces of number words; its distributions are far from uniform."""
-    words = random.Random(1)
-    lines = [words.choices(list(NUMBERS), k=words.randint(1, 5)) for _ in range(200)]
-    pairs = [(" ".join(line), " ".join(NUMBERS[word] for word in line)) for line in lines]
+    pairs = [(line, translation(line)) for line in sentences(200, seed=1)]
     tokenizer = Tokenizer.train(pairs, vocabulary_size=40)
     sizes = ModelConfig(tokenizer.n_target_words, n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
     model = Transformer(sizes, seed=3)

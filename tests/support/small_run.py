@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from number_words import sentences, translation
 
 from cli.command import log_shown, say
 from cli.translate import translate
 
-NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
 SMALL_MODEL = """--data.train-source train.en --data.train-target train.de --data.vocabulary-size 40
     --data.validation-source valid.en --data.validation-target valid.de
     --model.n-layers 1 --model.d-model 32 --model.d-ff 64 --model.n-heads 2 --model.d-k 16 --model.d-v 16
@@ -35,11 +34,9 @@ class Trained:
 
 
 def write_parallel_text(folder: Path, name: str, n: int, seed: int) -> None:
-    words = random.Random(seed)
-    lines = [words.choices(list(NUMBERS), k=words.randint(1, 5)) for _ in range(n)]
-    for language, translated in (("en", lines), ("de", [[NUMBERS[word] for word in line] for line in lines])):
-        text = "".join(f"{' '.join(line)}\n" for line in translated)
-        (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
+    lines = sentences(n, seed)
+    for language, text in (("en", lines), ("de", map(translation, lines))):
+        (folder / f"{name}.{language}").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
 
 
 def output_of(command: Callable[[], int], status: int = 0) -> str:

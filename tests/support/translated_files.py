@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from small_run import NUMBERS
+from number_words import NUMBERS
 
 from minitransformer.extras.files.resumable import translate_file
 from minitransformer.extras.files.stream import LinesDone, LineTranslator
