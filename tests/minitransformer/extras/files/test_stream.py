@@ -1,4 +1,4 @@
-"""Lines out of a stream: grouped as they come, and none lost."""
+"""Lines out of a stream: grouped as they come, none lost; characters that the tokenizer does not know are named."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.extras.files import stream
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.files import stream, unknown
 from minitransformer.extras.files.stream import decoded, groups_of_file, groups_of_lines
+from minitransformer.extras.files.unknown import UnknownCharacters
 
 
 class Dripping(io.BytesIO):
@@ -85,3 +87,45 @@ def test_files_and_full_pipes_have_no_pauses_and_a_truncated_one_is_named(
     (tmp_path / "text.gz").write_bytes(gzip.compress(os.urandom(3_000).hex().encode())[:2_000])
     with groups_of_file(tmp_path / "text.gz", 2) as groups, pytest.raises(CorpusError, match="text.gz: cannot be read"):
         list(groups)
+
+
+LETTERS = [("abc abd", "abe dea"), ("bad cab", "dab")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(LETTERS, vocabulary_size=20)
+
+
+def test_lines_are_counted_and_characters_named_once(tokenizer: Tokenizer, logged: list[str]) -> None:
+    seen = UnknownCharacters()
+    seen.add(tokenizer, ["abc", "ж漢 aж", "", "ab漢d"])
+    seen.add(tokenizer, ["dab", "ж"])
+    seen.log()
+    assert logged == [
+        "warning: 3 lines have characters that the tokenizer does not know: 'ж', '漢';"
+        " the model reads them as unknown words"
+    ]
+
+
+def test_only_the_first_characters_are_named(tokenizer: Tokenizer, logged: list[str]) -> None:
+    seen = UnknownCharacters()
+    most = "".join(chr(0x4E00 + i) for i in range(unknown.N_NAMED))
+    for lines in ([most, "abc"], [most, "\ue000x"], ["\ue000"]):
+        seen.add(tokenizer, lines)
+        seen.log()
+    assert [line.partition(": ")[2].count("'") for line in logged] == [2 * unknown.N_NAMED, 2 * unknown.N_NAMED, 2]
+    starts = ("1 line has", "2 lines have", "1 line has")
+    assert [line.startswith(f"warning: {n}") for n, line in zip(starts, logged, strict=True)]
+    assert ["…" in line for line in logged] == [False, True, False]
+
+
+def test_known_text_and_bytes_of_a_large_vocabulary_give_no_warning(
+    tokenizer: Tokenizer, logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minitransformer.data.tokenizer.LARGE_VOCABULARY", 270)
+    seen = UnknownCharacters()
+    seen.add(tokenizer, ["abc dea", " ", ""])
+    seen.add(Tokenizer.train(LETTERS, vocabulary_size=270), ["ж漢"])
+    seen.log()
+    assert logged == []

@@ -1,4 +1,4 @@
-"""What pages and pictures are given to show."""
+"""What pages and pictures are given to show, also with pieces merged into words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from attended import pair_of
 
 from minitransformer import ModelConfig, Transformer, Translator
 from minitransformer.config import TokenizerType
@@ -51,15 +52,11 @@ def test_the_target_of_a_parser_is_a_tree_over_the_words(kind: TokenizerType) ->
     assert linearised(tree_of(pair.outputs[:-1], ["one", "two\u00a0two", "seven"])) == pair.outputs[:-1]
 
 
-def test_a_model_that_diverged_has_nothing_to_show() -> None:
-    tokenizer = Tokenizer.train([(line, line.upper()) for line in WORDS], vocabulary_size=24)
-    model = Transformer(dataclasses.replace(CONFIG, vocabulary_size=tokenizer.n_target_words), seed=1)
+def test_a_model_that_diverged_or_whose_sources_have_no_end_symbol_is_refused(translator: Translator) -> None:
+    model = Transformer(translator.model.config, seed=1)
     model.encoder.layers[0].self_attention.query.weight.value[...] = np.nan
     with pytest.raises(ReportError, match="weights are not finite numbers; the model has diverged"):
-        attended_pair(Translator(model, tokenizer), "one two", "TWO")
-
-
-def test_a_model_whose_sources_have_no_end_symbol_is_refused(translator: Translator) -> None:
+        attended_pair(Translator(model, translator.tokenizer), "one two", "TWO")
     config = dataclasses.replace(translator.model.config, source_end=False)
     with pytest.raises(ReportError, match="appends no end symbol"):
         attended_pair(Translator(Transformer(config), translator.tokenizer), "one two", "TWO")
@@ -80,26 +77,14 @@ def test_a_given_target_is_read_and_the_weights_are_those_of_its_tokens(translat
     assert "".join(pair.outputs[:-1]).replace("·", "").replace("▁", "") == "TWOONE"
 
 
-def test_unknown_characters_are_shown_as_they_were_written(translator: Translator) -> None:
+def test_words_begin_where_the_text_has_blanks_and_unknown_characters_are_shown_as_written(
+    translator: Translator,
+) -> None:
+    pair = merge_words(attended_pair(translator, "one three", "TWO ONE THREE"))
+    assert (pair.source, pair.outputs) == (["one", "three", "<EOS>"], ["TWO", "ONE", "THREE", "<EOS>"])
     assert "<§§>" in "".join(attended_pair(translator, "one <§§>", "ONE").source).replace("·", "")
-
-
-def test_pieces_are_shown_as_words_and_what_continues_them() -> None:
-    assert shown_pieces(["▁h", "ous", "es", "▁", ",", "▁▁", "▁<script>"]) == [
-        "h",
-        "·ous",
-        "·es",
-        "▁",
-        "·,",
-        "▁",
-        "<script>",
-    ]
-
-
-def test_the_words_of_a_pair_begin_where_the_text_has_blanks(translator: Translator) -> None:
-    pair = attended_pair(translator, "one three", "TWO ONE THREE")
-    assert merge_words(pair).source == ["one", "three", "<EOS>"]
-    assert merge_words(pair).outputs == ["TWO", "ONE", "THREE", "<EOS>"]
+    pieces = ["▁h", "ous", "es", "▁", ",", "▁▁", "▁<script>"]
+    assert shown_pieces(pieces) == ["h", "·ous", "·es", "▁", "·,", "▁", "<script>"]
 
 
 def test_a_decoder_of_another_depth_has_its_own_layers(translator: Translator) -> None:
@@ -130,3 +115,59 @@ def test_a_learned_table_of_positions_bounds_the_sentence(translator: Translator
         attended_pair(learned, "one", "ONE TWO THREE ONE TWO THREE")
     with pytest.raises(ReportError, match="the sentence has .* 1 to 8 tokens"):
         attended_pair(learned, "one two three one two three")
+
+
+PAIR = pair_of(["the", "h", "·ous", "·es"], ["H", "·äuser", ",", "·a"])
+
+
+def test_the_pieces_of_a_word_are_one_token_and_marks_remain() -> None:
+    merged = merge_words(PAIR)
+    assert merged.source == ["the", "houses", "<EOS>"]
+    assert merged.inputs == ["<BOS>", "Häuser", ",a"]
+    assert merged.outputs == ["Häuser", ",a", "<EOS>"]
+    assert (merged.sentence, merged.translation) == (PAIR.sentence, PAIR.translation)
+
+
+def test_attended_pieces_are_added_and_attending_pieces_averaged() -> None:
+    merged, of_pieces = merge_words(PAIR).weights, PAIR.weights
+    cross = of_pieces.encoder_decoder[1, 2]  # H, ·äuser, ",", ·a, <EOS>; the, h, ·ous, ·es, <EOS>
+    expected = [
+        [
+            (cross[q, 0] + cross[q + 1, 0]) / 2,
+            (cross[q, 1] + cross[q, 2] + cross[q, 3] + cross[q + 1, 1] + cross[q + 1, 2] + cross[q + 1, 3]) / 2,
+            (cross[q, 4] + cross[q + 1, 4]) / 2,
+        ]
+        for q in (0, 2)
+    ]
+    expected.append([cross[4, 0], cross[4, 1] + cross[4, 2] + cross[4, 3], cross[4, 4]])
+    np.testing.assert_allclose(merged.encoder_decoder[1, 2], expected)
+    decoder = of_pieces.decoder[0, 1]  # <BOS>, H, ·äuser, ",", ·a on both sides
+    np.testing.assert_allclose(merged.decoder[0, 1][0], [1, 0, 0])
+    np.testing.assert_allclose(
+        merged.decoder[0, 1][1], [decoder[1:3, 0].mean(), (decoder[1, 1] + decoder[2, 1] + decoder[2, 2]) / 2, 0]
+    )
+
+
+def test_every_row_still_sums_to_1() -> None:
+    weights = merge_words(PAIR).weights
+    for kind in (weights.encoder, weights.decoder, weights.encoder_decoder):
+        assert kind.shape == (2, 3, 3, 3)
+        np.testing.assert_allclose(kind.sum(-1), 1)
+
+
+def test_words_of_one_piece_stay_as_they_are_and_merged_words_are_not_merged_again() -> None:
+    for pair in (pair_of(["a", "b"], ["c"]), merge_words(PAIR)):
+        merged = merge_words(pair)
+        assert (merged.source, merged.outputs) == (pair.source, pair.outputs)
+        np.testing.assert_array_equal(merged.weights.encoder, pair.weights.encoder)
+        np.testing.assert_array_equal(merged.weights.decoder, pair.weights.decoder)
+
+
+def test_a_dot_of_the_text_and_a_blank_of_its_own_are_not_mistaken_for_marks() -> None:
+    """A word that is a dot begins a word; sentencepiece's mark may be a piece of its own."""
+    pair = dataclasses.replace(
+        pair_of(["·", "a", "▁", "··"], ["▁"]), source_starts=[0, 1, 2, 4], target_starts=[0]
+    )  # pieces ▁·  ▁a  ▁ ·
+    merged = merge_words(pair)
+    assert merged.source == ["·", "a", "·", "<EOS>"]
+    assert merged.outputs == ["▁", "<EOS>"]

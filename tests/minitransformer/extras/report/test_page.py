@@ -71,15 +71,8 @@ def test_the_words_of_several_pieces_are_there_merged_and_unmerged() -> None:
     assert_holds(data["pieces"], pair)
     assert_holds(data["words"], merge_words(pair))
     assert data["words"]["encoder"]["keys"] == ["the", "houses", "<EOS>"]
-
-
-def test_every_kind_has_the_layers_of_its_stack() -> None:
     kinds = page_data(pair_of(["a"], ["b"], n_layers=3, n_decoder_layers=1))["pieces"]
-    assert {kind: of_kind["layers"] for kind, of_kind in kinds.items()} == {
-        "encoder": 3,
-        "decoder": 1,
-        "encoder-decoder": 1,
-    }
+    assert {name: kind["layers"] for name, kind in kinds.items()} == {"encoder": 3, "decoder": 1, "encoder-decoder": 1}
 
 
 def assert_holds(kinds: dict[str, Any], pair: AttendedPair) -> None:
@@ -108,7 +101,10 @@ def test_the_policy_allows_this_script_and_this_style_and_nothing_else() -> None
     ]
 
 
-def test_nothing_is_loaded_from_anywhere() -> None:
+def test_nothing_is_loaded_from_anywhere_no_attribute_is_code_and_words_are_text() -> None:
+    names = {name for _, attributes in STRUCTURE.elements for name in attributes}
+    assert not {name for name in names if name == "style" or name.startswith("on")}
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(", PAGE)
     addresses = [
         value
         for _, attributes in STRUCTURE.elements
@@ -117,12 +113,3 @@ def test_nothing_is_loaded_from_anywhere() -> None:
     ]
     assert addresses == ["data:,"]
     assert not re.search(r"https?:|@import|url\(|//[a-z]", STRUCTURE.of("style")[0] + STRUCTURE.of("script")[1])
-
-
-def test_no_handler_and_no_style_stands_in_an_attribute() -> None:
-    names = {name for _, attributes in STRUCTURE.elements for name in attributes}
-    assert not {name for name in names if name == "style" or name.startswith("on")}
-
-
-def test_the_script_writes_words_as_text_only() -> None:
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(", PAGE)

@@ -32,20 +32,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.stem: path for path in folder.iterdir()}
 
 
-@pytest.fixture
-def opened(browser: Browser, pages: dict[str, Path]) -> Any:
-    """A function that opens a page at an address's fragment; afterwards nothing may have been complained about."""
-    browser.show()
-
-    def at(name: str, fragment: str = "") -> Browser:
-        browser.open(f"{pages[name].as_uri()}#{fragment}")
-        return browser
-
-    yield at
-    methods = {"Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled", "Page.javascriptDialogOpening"}
-    assert [event for event in browser.events if event.get("method") in methods] == []
-
-
 def pixels_of(browser: Browser) -> Any:
     """What is seen, (height, width, 3) of 0 … 1."""
     return imread(io.BytesIO(browser.screenshot()))[..., :3]
@@ -63,12 +49,8 @@ def test_words_stand_on_the_page_as_they_are(opened: Any) -> None:
     assert browser.evaluate("document.title").startswith("Attention: <script>alert(1)</script> </script> <!-- ")
     assert browser.evaluate("document.querySelectorAll('script').length") == 2
     assert browser.evaluate("document.querySelectorAll('img, b').length") == 0
-
-
-@pytest.mark.parametrize("fragment", ["kind=decoder", "kind=encoder-decoder&word=q2", "kind=alignment&end=off"])
-def test_odd_words_do_no_harm_in_any_view(opened: Any, fragment: str) -> None:
-    browser = opened("odd", fragment)
-    assert browser.evaluate("document.querySelectorAll('script').length") == 2
+    for view in ("kind=decoder", "kind=encoder-decoder&word=q2", "kind=alignment&end=off"):
+        assert opened("odd", view).evaluate("document.querySelectorAll('script').length") == 2
 
 
 def test_nothing_is_fetched_and_no_other_script_runs(opened: Any) -> None:
@@ -162,10 +144,7 @@ def test_merged_words_are_in_the_address_in_every_kind(opened: Any) -> None:
     assert browser.evaluate("document.querySelectorAll('#alignment td').length") == 1 + 3 * 2
     assert browser.evaluate("document.getElementById('merge').checked")
     assert browser.evaluate("document.querySelectorAll('script').length") == 2
-
-
-def test_where_no_word_has_pieces_there_is_nothing_to_merge(opened: Any) -> None:
-    browser = opened("plain", "merge=on")
+    browser = opened("plain", "merge=on")  # where no word has pieces
     assert not browser.evaluate("document.getElementById('merge').checkVisibility()")
     assert "pieces" not in browser.evaluate("document.getElementById('figure-note').textContent")
 
@@ -189,12 +168,10 @@ def test_long_sentences_have_no_lines_for_small_weights_unless_asked_for(opened:
     assert "Lines" not in browser.evaluate(note)
     assert browser.evaluate(N_COLOURED) > 2 * few > 0
     assert opened("plain").evaluate("document.getElementById('least').value") == "0"
-    assert opened("plain", "least=50").evaluate("document.getElementById('least').value") == "50"
-
-
-def test_a_chosen_word_has_all_its_lines(opened: Any) -> None:
-    chosen = opened("plain", "heads=1&word=q2&least=50").evaluate(N_COLOURED)
-    assert chosen > opened("plain", "heads=1&least=50").evaluate(N_COLOURED)
+    some = opened("plain", "heads=1&least=50")
+    assert some.evaluate("document.getElementById('least').value") == "50"
+    without_word = some.evaluate(N_COLOURED)
+    assert opened("plain", "heads=1&word=q2&least=50").evaluate(N_COLOURED) > without_word  # a chosen word has all
 
 
 def test_everything_can_be_chosen_with_keys_alone(opened: Any) -> None:
@@ -234,10 +211,7 @@ def test_a_word_is_shown_under_the_mouse_and_kept_by_a_click(opened: Any) -> Non
     for kind in ("mousePressed", "mouseReleased"):
         browser.ask("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **point)
     assert browser.evaluate("location.hash").endswith("&word=q1")
-
-
-def test_a_click_is_where_the_tab_key_comes_back_to(opened: Any) -> None:
-    browser = opened("plain", "kind=encoder")
+    browser = opened("plain", "kind=encoder")  # a click is where the tab key comes back to
     browser.evaluate("(({focus}, b) => { b.focus(); b.click(); })({}, document.querySelectorAll('#queries button')[2])")
     stops = "[...document.querySelectorAll('#queries button')].map((button) => button.tabIndex)"
     assert browser.evaluate(stops)[:4] == [-1, -1, 0, -1]
@@ -307,14 +281,9 @@ def test_what_is_wrong_in_an_address_is_said_until_something_is_chosen(
     assert browser.evaluate(PROBLEM) == ""
 
 
-@pytest.mark.parametrize(
-    "fragment", ["kind=decoder&layer=1", "heads=", "layer=2&heads=3,1", "least=0&end=on&merge=off"]
-)
-def test_a_right_address_is_not_complained_about(opened: Any, fragment: str) -> None:
-    assert opened("plain", fragment).evaluate(PROBLEM) == ""
-
-
-def test_layers_in_the_address_are_those_of_the_kind(opened: Any) -> None:
+def test_a_right_address_is_not_complained_about_and_layers_are_those_of_the_kind(opened: Any) -> None:
+    for fragment in ("kind=decoder&layer=1", "heads=", "layer=2&heads=3,1", "least=0&end=on&merge=off"):
+        assert opened("plain", fragment).evaluate(PROBLEM) == ""
     browser = opened("shallow decoder", "kind=decoder&layer=2")
     assert browser.evaluate(TITLE) == "Decoder attention, layer 1"
     assert "must be a number from 1 to 1" in browser.evaluate(PROBLEM)
@@ -371,13 +340,13 @@ def test_heads_are_drawn_in_their_colours_on_either_ground(opened: Any, theme: s
     assert is_like(pixels[0, 0], {"light": "#ffffff", "dark": "#12151b"}[theme])
 
 
-@pytest.mark.parametrize("fragment", ["kind=encoder", "kind=alignment"])
-@pytest.mark.parametrize("name", ["plain", "odd", "long"])
-def test_a_narrow_window_scrolls_down_and_never_aside(opened: Any, name: str, fragment: str) -> None:
-    browser = opened(name, fragment)
-    browser.show(width=340, height=700)
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 340
-    assert browser.evaluate("document.documentElement.scrollHeight") > 700
+def test_a_narrow_window_scrolls_down_and_never_aside(opened: Any) -> None:
+    for name in ("plain", "odd", "long"):
+        for fragment in ("kind=encoder", "kind=alignment"):
+            browser = opened(name, fragment)
+            browser.show(width=340, height=700)
+            assert browser.evaluate("document.documentElement.scrollWidth") <= 340
+            assert browser.evaluate("document.documentElement.scrollHeight") > 700
 
 
 def test_a_phone_shows_words_on_its_first_screen(opened: Any) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of attention: every weight a line, every word itself, every file whole."""
+"""Pictures of attention and of runs: every weight a line, every word itself, every file whole."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from attended import ODD_PAIR, pair_of
+from logged_runs import LOG, finish, training_line, write_logged_run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
@@ -19,6 +20,8 @@ from minitransformer.extras.report.colours import head_colours
 from minitransformer.extras.report.errors import ReportError
 from minitransformer.extras.report.merging import without_key
 from minitransformer.extras.report.picture import INVISIBLE, attention_picture
+from minitransformer.extras.report.run_picture import run_picture
+from minitransformer.extras.report.run_record import read_runs
 from minitransformer.extras.report.saving import boxes_for_missing_letters, save_picture
 from minitransformer.system.files import CheckpointError
 
@@ -74,20 +77,17 @@ def test_the_decoder_has_no_end_symbol_to_leave_out() -> None:
     np.testing.assert_array_equal(*colours)
 
 
-def test_words_are_text_in_the_svg_whatever_they_are(tmp_path: Path) -> None:
-    save_picture(attention_picture(ODD_PAIR, ["encoder"], [0], [0]), tmp_path / "odd.svg")
-    root = ElementTree.parse(tmp_path / "odd.svg").getroot()
-    texts = {"".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"<script>alert(1)</script>", "$x^2$", "$title", "<EOS>", "שלום", "␁"} <= texts
-    assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
-
-
-def test_what_xml_has_no_character_for_leaves_the_svg_readable(tmp_path: Path) -> None:
+def test_words_are_text_in_the_svg_whatever_they_are_also_what_xml_has_no_character_for(tmp_path: Path) -> None:
     words = [*map(chr, range(32)), "\x7f", "\x85", "\u2028", "a\ufffe", "a\uffff", "\U0001fffe"]
-    save_picture(attention_picture(pair_of(words, words), ["encoder", "alignment"], [0], [0]), tmp_path / "odd.svg")
-    root = ElementTree.parse(tmp_path / "odd.svg").getroot()
-    texts = ["".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert texts.count("a\ufffd") == 2 * 4  # two words, on two sides of two panels
+    found = []
+    for pair, kinds in ((ODD_PAIR, ["encoder"]), (pair_of(words, words), ["encoder", "alignment"])):
+        save_picture(attention_picture(pair, kinds, [0], [0]), tmp_path / "odd.svg")  # type: ignore[arg-type]
+        root = ElementTree.parse(tmp_path / "odd.svg").getroot()
+        assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
+        texts = root.iter("{http://www.w3.org/2000/svg}text")
+        found.append(["".join(node.itertext()).strip() for node in texts])
+    assert {"<script>alert(1)</script>", "$x^2$", "$title", "<EOS>", "שלום", "␁"} <= set(found[0])
+    assert found[1].count("a\ufffd") == 2 * 4  # two words, on two sides of two panels
 
 
 def test_a_png_of_any_words_is_a_picture(tmp_path: Path) -> None:
@@ -95,12 +95,15 @@ def test_a_png_of_any_words_is_a_picture(tmp_path: Path) -> None:
     assert imread(io.BytesIO((tmp_path / "odd.png").read_bytes())).ndim == 3
 
 
-def test_what_would_take_gigabytes_to_draw_is_refused_as_png_alone(tmp_path: Path) -> None:
+def test_what_would_take_gigabytes_as_png_or_cannot_be_written_is_refused(tmp_path: Path) -> None:
     huge = Figure(figsize=(200, 56))
     with pytest.raises(ReportError, match=r"huge.png: would have 30,000 x 8,400 pixels, .* ends in .svg or .pdf"):
         save_picture(huge, tmp_path / "huge.png")
     save_picture(huge, tmp_path / "huge.svg")
-    assert [path.name for path in tmp_path.iterdir()] == ["huge.svg"]
+    (tmp_path / "a.png").mkdir()
+    with pytest.raises(CheckpointError, match="a.png: cannot be written"):
+        save_picture(Figure(), tmp_path / "a.png")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "huge.svg"]
 
 
 @pytest.mark.parametrize("name", ["a.svg", "a.png", "a.pdf"])
@@ -110,13 +113,6 @@ def test_the_same_picture_is_the_same_bytes(name: str, tmp_path: Path) -> None:
         save_picture(attention_picture(PAIR, ["encoder"], [0], [0, 1]), tmp_path / name)
         written.append((tmp_path / name).read_bytes())
     assert written[0] == written[1]
-
-
-def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.png").mkdir()
-    with pytest.raises(CheckpointError, match="a.png: cannot be written"):
-        save_picture(attention_picture(PAIR, ["encoder"], [0], [0]), tmp_path / "a.png")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
 
 
 def test_a_long_sentence_is_folded_into_the_width_of_the_picture() -> None:
@@ -137,3 +133,45 @@ def test_no_text_is_cut_off_at_the_edge(words: list[str]) -> None:
             boxes = [text.get_window_extent(renderer) for text in texts]
         assert min(box.x0 for box in boxes) >= 0
         assert max(box.x1 for box in boxes) <= figure.bbox.width
+
+
+def test_a_picture_has_a_panel_for_each_figure_and_the_points_of_the_log(tmp_path: Path) -> None:
+    runs = [write_logged_run(tmp_path / name) for name in ("a", "b")]
+    panels = {axes.get_title(loc="left"): axes for axes in run_picture(read_runs(runs)).axes}
+    assert list(panels) == [
+        "Loss",
+        "Perplexity",
+        "BLEU",
+        "Learning rate",
+        "Norm of the gradient",
+        "Speed",
+        "Peak memory",
+    ]
+    loss = panels["Loss"].get_lines()
+    assert [line.get_xydata().tolist() for line in loss[:2]] == [  # type: ignore[union-attr]
+        [[10, 1], [20, 0.5], [30, 0.333333], [40, 0.25]],
+        [[20, 0.4], [40, 0.2]],
+    ]
+    assert [line.get_label() for line in loss] == [f"{n}, {k}" for n in "ab" for k in ("training", "validation")]
+    assert [to_hex(str(line.get_color())) for line in loss[::2]] == head_colours(2)
+    assert {title: axes.get_yscale() for title, axes in panels.items() if axes.get_yscale() != "linear"} == {
+        "Perplexity": "log",
+        "Norm of the gradient": "log",
+    }
+    assert (panels["Loss"].get_ylabel(), panels["Speed"].get_xlabel()) == ("nats per target token", "updates")
+
+
+def test_the_same_runs_give_the_same_bytes_also_when_a_log_scale_is_impossible(tmp_path: Path) -> None:
+    log = [training_line(10, gradient_norm=0.0), *LOG]
+    run = finish(write_logged_run(tmp_path / "run", log), ["x"] * 4)
+    for name in ("a.svg", "b.svg"):
+        save_picture(run_picture(read_runs([run])), tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert "Peak memory" in (tmp_path / "a.svg").read_text()
+
+
+def test_a_log_without_figures_is_an_error(tmp_path: Path) -> None:
+    run = write_logged_run(tmp_path / "run")
+    (run / "metrics.jsonl").write_text('{"kind": "training", "step": 1}\n')
+    with pytest.raises(ReportError, match="run: the log has no figures yet"):
+        run_picture(read_runs([run]))

@@ -62,14 +62,11 @@ def test_curves_are_the_figures_of_the_log(run: Path) -> None:
     assert {panel["title"]: panel["curves"][0][0]["values"] for panel in data["panels"][1:]} == expected
 
 
-def test_a_validation_between_two_log_lines_has_a_training_time_between_theirs(tmp_path: Path) -> None:
+def test_a_validation_has_a_training_time_between_log_lines_and_a_long_run_is_thinned(tmp_path: Path) -> None:
     run = write_logged_run(tmp_path / "run", [training_line(10), training_line(20), validation_line(15)])
     assert panel_of(data_of(run), "BLEU")["curves"][0][0]["seconds"] == [3.75]
-
-
-def test_a_long_run_is_thinned_and_keeps_its_first_and_last_point(tmp_path: Path) -> None:
     n = 2 * MOST_POINTS + 3
-    run = write_logged_run(tmp_path / "run", [training_line(step) for step in range(1, n + 1)])
+    run = write_logged_run(tmp_path / "long", [training_line(step) for step in range(1, n + 1)])
     steps = panel_of(data_of(run), "Speed")["curves"][0][0]["steps"]
     assert MOST_POINTS / 2 < len(steps) <= MOST_POINTS + 1
     assert (steps[0], steps[-1]) == (1, n)
@@ -97,12 +94,9 @@ def test_the_figures_of_a_finished_run(run: Path) -> None:
         "speed": "4,025 target tokens per second (median)", "last line": "2023-11-14 22:14:00 UTC", "epoch": "2",
     }  # fmt: skip
     assert {name: fact_of(data, name) for name in expected} == {name: [value] for name, value in expected.items()}
-
-
-def test_the_scores_of_a_run_that_goes_on_say_after_which_update(run: Path) -> None:
-    data = data_of(finish(run, GOOD, updates=20))
-    assert data["runs"][0]["state"].startswith("update 40 of 40")
-    assert fact_of(data, "final score, validation")[0].startswith("BLEU 62.25, after 20 updates\n")
+    goes_on = data_of(finish(run, GOOD, updates=20))
+    assert goes_on["runs"][0]["state"].startswith("update 40 of 40")
+    assert fact_of(goes_on, "final score, validation")[0].startswith("BLEU 62.25, after 20 updates\n")
 
 
 def test_translations_are_the_final_ones_and_those_of_every_validation(run: Path) -> None:
@@ -192,6 +186,9 @@ def test_runs_of_the_same_validation_set_are_compared_with_the_first(tmp_path: P
     assert 0 < better["p"] < 0.05
     assert "|bs:1000|" in better["signature"]
     assert (same["run"], same["p"], same["bleu"]) == ("the same", None, better["baselineBleu"])
+    path = runs[1] / "translations.jsonl"
+    path.write_text(path.read_text().replace("three", "four"))
+    assert data_of(*runs[:2])["paired"] == []  # another validation set
 
 
 def test_the_tokenizer_of_compared_scores_is_that_of_the_runs_language(tmp_path: Path) -> None:
@@ -200,13 +197,6 @@ def test_the_tokenizer_of_compared_scores_is_that_of_the_runs_language(tmp_path:
     settings["data"] = {"languages": ["en", "zh"]}
     (runs[0] / "run.json").write_text(json.dumps(settings))
     assert "|tok:zh|" in data_of(*runs)["paired"][0]["signature"]
-
-
-def test_another_validation_set_is_not_compared(tmp_path: Path) -> None:
-    runs = [finish(write_logged_run(tmp_path / name), GOOD) for name in ("a", "b")]
-    path = runs[1] / "translations.jsonl"
-    path.write_text(path.read_text().replace("three", "four"))
-    assert data_of(*runs)["paired"] == []
 
 
 def test_a_run_of_an_earlier_version_is_shown_without_what_it_lacks(tmp_path: Path) -> None:

@@ -18,28 +18,14 @@ from minitransformer.extras.report.run_record import read_runs
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     one = finish(write_logged_run(folder / "runs" / "one"), ["eins zwei", "drei", ODD, "fünf"])
     other = finish(write_logged_run(folder / "runs" / "other", seed=2), ["zwei", "vier", "<b>acht</b>", "fünf"])
     begun = write_logged_run(folder / "runs" / "begun", [training_line(10)])
     for name, runs in (("one", [one]), ("two", [one, other]), ("begun", [begun])):
         (folder / f"{name}.html").write_text(run_page(read_runs(runs)), encoding="utf-8")
-    return folder
-
-
-@pytest.fixture
-def opened(browser: Browser, pages: Path) -> Any:
-    """A function that opens a page; afterwards the browser may not have complained about anything."""
-    browser.show()
-
-    def at(name: str) -> Browser:
-        browser.open((pages / f"{name}.html").as_uri())
-        return browser
-
-    yield at
-    methods = {"Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled", "Page.javascriptDialogOpening"}
-    assert [event for event in browser.events if event.get("method") in methods] == []
+    return {path.stem: path for path in folder.glob("*.html")}
 
 
 def texts(browser: Browser, selector: str) -> list[str]:
@@ -74,7 +60,7 @@ def test_the_pointer_reads_the_nearest_values_of_all_curves(opened: Any) -> None
     assert texts(browser, READING) == []
 
 
-def test_arrow_keys_read_every_point_and_escape_ends_it(opened: Any) -> None:
+def test_arrow_keys_read_every_point_and_a_screen_reader_hears_where_curves_begin_and_end(opened: Any) -> None:
     browser = opened("one")
     browser.evaluate("document.querySelector('.panel svg').focus()")
     browser.press("ArrowRight")
@@ -83,6 +69,10 @@ def test_arrow_keys_read_every_point_and_escape_ends_it(opened: Any) -> None:
     assert texts(browser, READING)[:2] == ["update 30", "training 0.3333"]
     browser.press("Escape")
     assert texts(browser, READING) == []
+    assert browser.evaluate("document.querySelector('.panel svg').getAttribute('aria-label')") == (
+        "Loss nats per target token. one, training: 1 at update 10, 0.25 at update 40;"
+        " one, validation: 0.4 at update 20, 0.2 at update 40. Arrow keys read the values."
+    )
 
 
 def test_a_curve_can_be_seen_over_training_time_and_on_another_scale(opened: Any) -> None:
@@ -108,13 +98,13 @@ def test_a_run_with_a_single_line_shows_its_point(opened: Any) -> None:
     assert not browser.evaluate("document.getElementById('samples-section').checkVisibility()")
 
 
-@pytest.mark.parametrize("name", ["one", "two", "begun"])
-def test_a_narrow_window_scrolls_down_and_never_aside(opened: Any, name: str) -> None:
-    browser = opened(name)
-    browser.show(width=340, height=700)
-    browser.evaluate("new Promise(requestAnimationFrame)")
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 340
-    assert browser.evaluate("document.querySelector('.panel svg').clientWidth") > 250
+def test_a_narrow_window_scrolls_down_and_never_aside(opened: Any) -> None:
+    for name in ("one", "two", "begun"):
+        browser = opened(name)
+        browser.show(width=340, height=700)
+        browser.evaluate("new Promise(requestAnimationFrame)")
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 340
+        assert browser.evaluate("document.querySelector('.panel svg').clientWidth") > 250
 
 
 @pytest.mark.parametrize(("theme", "ground"), [("light", "#f5f6f8"), ("dark", "#1a1f28")])
@@ -127,12 +117,3 @@ def test_runs_are_drawn_in_their_colours_on_either_ground(opened: Any, theme: st
     for colour in (head_colours(2)[1], ground):  # the curves of the second run lie on those of the first
         wanted = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         assert (np.abs(pixels - wanted).max(-1) < 0.05).any()
-
-
-def test_a_screen_reader_hears_where_curves_begin_and_end(opened: Any) -> None:
-    browser = opened("one")
-    label = browser.evaluate("document.querySelector('.panel svg').getAttribute('aria-label')")
-    assert label == (
-        "Loss nats per target token. one, training: 1 at update 10, 0.25 at update 40;"
-        " one, validation: 0.4 at update 20, 0.2 at update 40. Arrow keys read the values."
-    )

@@ -48,14 +48,8 @@ def test_json_both_kinds_of_form_and_fields_in_the_address(client: Any, how: str
     assert (answer.status_code, answer.json()) == (200, {"translatedText": "ONE\n\nTWO"})
 
 
-def test_a_list_gives_lists(client: Any) -> None:
-    answer = client.post("/translate", json=form(["one", "", "two\nsix"], alternatives=1)).json()
-    assert answer["translatedText"] == ["ONE", "", "TWO\nSIX"]
-    assert answer["alternatives"] == [["ONE!"], [], ["TWO!\nSIX!"]]
-
-
 @pytest.mark.parametrize("how", ["data", "files"])
-def test_a_form_with_a_field_repeated_is_a_list(client: Any, how: str) -> None:
+def test_a_list_and_a_form_with_a_field_repeated_give_lists_and_a_file_is_refused(client: Any, how: str) -> None:
     def answer(**fields: Any) -> Any:
         given = {"data": fields} if how == "data" else {"files": [(n, (None, v)) for n in fields for v in fields[n]]}
         return client.post("/translate", **given)
@@ -63,6 +57,11 @@ def test_a_form_with_a_field_repeated_is_a_list(client: Any, how: str) -> None:
     languages = {"source": ["en"], "target": ["de"]}
     assert answer(q=["one", "two"], **languages).json() == {"translatedText": ["ONE", "TWO"]}
     assert answer(q=["one"], **(languages | {"target": ["fr", "de"]})).status_code == 400
+    refused = client.post("/translate", data={"source": "en", "target": "de"}, files={"q": ("name.txt", b"one")})
+    assert (refused.status_code, "error" in refused.json()) == (400, True)
+    found = client.post("/translate", json=form(["one", "", "two\nsix"], alternatives=1)).json()
+    assert found["translatedText"] == ["ONE", "", "TWO\nSIX"]
+    assert found["alternatives"] == [["ONE!"], [], ["TWO!\nSIX!"]]
 
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", "\x00\x1b[31m", "שלום \u202e!", "🙂" * 100, "&lt;b&gt;"])
@@ -88,11 +87,6 @@ def test_any_body_is_answered(client: Any, body: bytes, headers: dict[str, str],
     assert ("error" in answer.json()) == (status != 200)
 
 
-def test_a_file_in_a_form_is_refused(client: Any) -> None:
-    answer = client.post("/translate", data={"source": "en", "target": "de"}, files={"q": ("name.txt", b"one")})
-    assert (answer.status_code, "error" in answer.json()) == (400, True)
-
-
 @pytest.mark.parametrize(
     ("text", "status"), [("a " * 21, 413), ("a\n" * 99, 413), ("a" * 201, 413), ("a" * 200, 200), (" \n" * 99, 200)]
 )
@@ -112,7 +106,9 @@ def test_what_is_asked_before_the_first_text(client: Any) -> None:
     english, german = client.get("/languages").json()
     assert english == {"code": "en", "name": "English", "targets": ["de"]}
     assert german["targets"] == []
-    assert client.get("/health").json() == {"status": "ok"}
+    for path in ("/health", "/ready"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
     settings = client.get("/frontend/settings").json()
     assert (settings["charLimit"], settings["keyRequired"]) == (200, False)
     assert settings["language"]["target"] == {"code": "de", "name": "German"}
@@ -235,11 +231,6 @@ def test_a_full_queue_is_status_503() -> None:
         assert (client.get("/ready").status_code, client.get("/health").status_code) == (503, 200)
         assert "minitransformer_waiting 8.0" in client.get("/metrics").text
         may_go_on.set()
-
-
-def test_an_idle_server_is_ready(client: Any) -> None:
-    answer = client.get("/ready")
-    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
 def test_a_stopping_server_is_status_503() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
@@ -14,6 +15,10 @@ from waiting import TIME_LIMIT
 from minitransformer.extras.serve import guard
 from minitransformer.extras.serve.guard import Guard, RateLimit
 from minitransformer.extras.serve.metrics import Metrics
+
+pytest.importorskip("uvicorn", reason='the extra is not installed: pip install -e ".[serve]"')
+
+from minitransformer.extras.serve.server import listen
 
 
 def test_a_client_has_so_many_tokens_in_a_minute() -> None:
@@ -30,14 +35,11 @@ def test_a_client_has_so_many_tokens_in_a_minute() -> None:
     assert rate.seconds_until("10.0.0.1", 600) == 0
 
 
-def test_a_refused_long_text_leaves_the_budget_for_short_ones() -> None:
+def test_a_refused_text_leaves_the_budget_for_short_ones_and_clients_with_a_full_one_are_forgotten() -> None:
     rate = RateLimit(5_000, clock=lambda: 0.0)
     rate.spend("10.0.0.1", 4_000)
     assert rate.seconds_until("10.0.0.1", 2_000) > 0
     assert rate.seconds_until("10.0.0.1", 1_000) == 0
-
-
-def test_clients_with_a_full_budget_are_forgotten() -> None:
     now = [0.0]
     rate = RateLimit(60, clock=lambda: now[0])
     for number in range(100):
@@ -139,3 +141,10 @@ def test_an_answer_that_has_begun_is_only_cut_off(monkeypatch: pytest.MonkeyPatc
         await asyncio.sleep(TIME_LIMIT)
 
     assert [message["type"] for message in answers_to(begin, [])] == ["http.response.start"]
+
+
+def test_an_answer_does_not_wait_for_the_receipt_of_its_head() -> None:
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

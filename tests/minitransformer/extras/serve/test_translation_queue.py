@@ -37,8 +37,11 @@ class HeldTranslator(ScriptedTranslator):
         return super().n_best(lines, config)
 
 
+Held = tuple[HeldTranslator, TranslationQueue]
+
+
 @pytest.fixture
-def held() -> Iterator[tuple[HeldTranslator, TranslationQueue]]:
+def held() -> Iterator[Held]:
     """A queue whose thread is busy with the sentence "first"."""
     translator = HeldTranslator()
     queue = queue_of(translator)
@@ -49,11 +52,12 @@ def held() -> Iterator[tuple[HeldTranslator, TranslationQueue]]:
     assert queue.close(TIME_LIMIT)
 
 
-def test_what_arrives_during_a_batch_makes_the_next_one(held: tuple[HeldTranslator, TranslationQueue]) -> None:
+def test_what_arrives_during_a_batch_makes_the_next_one_and_each_gets_as_many_as_wanted(held: Held) -> None:
     translator, queue = held
-    futures = ask(queue, "a") + ask(queue, "b") + ask(queue, "c", "d")
+    futures = ask(queue, "a") + ask(queue, "b", n_best=3) + ask(queue, "c", "d")
     translator.may_go_on.set()
-    assert [future.result(TIME_LIMIT)[0].text for future in futures] == ["A", "B", "C", "D"]
+    found = [[translation.text for translation in future.result(TIME_LIMIT)] for future in futures]
+    assert found == [["A"], ["B", "B!", "B!!"], ["C"], ["D"]]
     assert translator.batches == [["first"], ["a", "b", "c", "d"]]
 
 
@@ -71,15 +75,15 @@ def test_the_queue_computes_with_the_kernels_of_its_maker() -> None:
 def test_an_idle_queue_waits_for_company(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translation_queue, "COLLECT_SECONDS", 2 * TIME_LIMIT)
     monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 8)
-    translator = ScriptedTranslator()
-    queue = queue_of(translator)
+    translator, counted = ScriptedTranslator(), list[int]()
+    queue = queue_of(translator, on_batch=counted.append)
     futures = ask(queue, "a") + ask(queue, "b")
     assert [future.result(TIME_LIMIT)[0].text for future in futures] == ["A", "B"]
-    assert translator.batches == [["a", "b"]]
+    assert (translator.batches, counted) == ([["a", "b"]], [2])
     assert queue.close(TIME_LIMIT)
 
 
-def test_a_batch_is_bounded(held: tuple[HeldTranslator, TranslationQueue], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_bounded(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     translator, queue = held
     monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 12)
     futures = ask(queue, *"abcde")
@@ -88,16 +92,8 @@ def test_a_batch_is_bounded(held: tuple[HeldTranslator, TranslationQueue], monke
     assert translator.batches[1:] == [["a", "b", "c"], ["d", "e"]]
 
 
-def test_each_gets_as_many_translations_as_wanted(held: tuple[HeldTranslator, TranslationQueue]) -> None:
-    translator, queue = held
-    (one,), (three,) = ask(queue, "a"), ask(queue, "b", n_best=3)
-    translator.may_go_on.set()
-    assert [t.text for t in one.result(TIME_LIMIT)] == ["A"]
-    assert [t.text for t in three.result(TIME_LIMIT)] == ["B", "B!", "B!!"]
-
-
 def test_the_batch_of_the_oldest_sentence_is_filled_with_the_cheapest(
-    held: tuple[HeldTranslator, TranslationQueue], monkeypatch: pytest.MonkeyPatch
+    held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translator, queue = held
     monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 8)
@@ -108,9 +104,7 @@ def test_the_batch_of_the_oldest_sentence_is_filled_with_the_cheapest(
 
 
 @pytest.mark.parametrize(("cost", "size"), [(20, 64), (128, 64), (181, 32), (256, 16), (2_050, 1)])
-def test_a_batch_shrinks_with_the_square_of_the_length(
-    cost: int, size: int, held: tuple[HeldTranslator, TranslationQueue]
-) -> None:
+def test_a_batch_shrinks_with_the_square_of_the_length(cost: int, size: int, held: Held) -> None:
     translator, queue = held
     queue.max_tokens = 1_000_000
     futures = ask(queue, *["a"] * 65, cost=cost)
@@ -120,7 +114,7 @@ def test_a_batch_shrinks_with_the_square_of_the_length(
     assert len(translator.batches[1]) == size
 
 
-def test_long_sentences_do_not_share_a_batch_with_short_ones(held: tuple[HeldTranslator, TranslationQueue]) -> None:
+def test_long_sentences_do_not_share_a_batch_with_short_ones(held: Held) -> None:
     translator, queue = held
     futures = queue.translate(["long", "a", "longer", "b"], [300, 20, 310, 256], 1)
     translator.may_go_on.set()
@@ -128,7 +122,7 @@ def test_long_sentences_do_not_share_a_batch_with_short_ones(held: tuple[HeldTra
     assert sorted(translator.batches[1:]) == [["a", "b"], ["long", "longer"]]
 
 
-def test_a_full_queue_takes_all_sentences_of_a_request_or_none(held: tuple[HeldTranslator, TranslationQueue]) -> None:
+def test_a_full_queue_takes_all_sentences_of_a_request_or_none(held: Held) -> None:
     _, queue = held
     queue.max_tokens = 20 * (7 + 8)  # seven sentences of this cost, and eight times the cost
     ask(queue, *"abcde")
@@ -140,19 +134,7 @@ def test_a_full_queue_takes_all_sentences_of_a_request_or_none(held: tuple[HeldT
         queue.call(lambda: None, 20)
 
 
-def test_long_sentences_never_fill_the_queue(held: tuple[HeldTranslator, TranslationQueue]) -> None:
-    _, queue = held
-    queue.max_tokens = 32_000
-    with pytest.raises(OverloadedError):
-        for _ in range(64):
-            ask(queue, "long", cost=2_050)
-    assert queue.is_ready()
-    assert len(queue) == 8
-    ask(queue, *"abcdef", cost=256)
-    assert queue.is_ready()
-
-
-def test_a_queue_full_of_short_sentences_is_not_ready(held: tuple[HeldTranslator, TranslationQueue]) -> None:
+def test_long_sentences_never_fill_the_queue_and_one_full_of_short_ones_is_not_ready(held: Held) -> None:
     _, queue = held
     assert queue.is_ready()
     futures = ask(queue, *["a"] * 400)
@@ -160,10 +142,19 @@ def test_a_queue_full_of_short_sentences_is_not_ready(held: tuple[HeldTranslator
     for future in futures:
         future.cancel()
     assert queue.is_ready()
+    queue.max_tokens = 32_000
+    before = len(queue)
+    with pytest.raises(OverloadedError):
+        for _ in range(64):
+            ask(queue, "long", cost=2_050)
+    assert queue.is_ready()
+    assert len(queue) - before == 8
+    ask(queue, *"abcdef", cost=256)
+    assert queue.is_ready()
 
 
 def test_a_queue_in_which_a_short_sentence_waits_too_long_is_not_ready(
-    held: tuple[HeldTranslator, TranslationQueue], monkeypatch: pytest.MonkeyPatch
+    held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translator, queue = held
     monkeypatch.setattr(translation_queue, "LATE_SECONDS", 0.0)
@@ -191,8 +182,11 @@ class SteppingTranslator(ScriptedTranslator):
         return found
 
 
+Stepping = tuple[SteppingTranslator, TranslationQueue, list[Future[Any]]]
+
+
 @pytest.fixture
-def stepping() -> Iterator[tuple[SteppingTranslator, TranslationQueue, list[Future[Any]]]]:
+def stepping() -> Iterator[Stepping]:
     """A queue whose thread searches for two long sentences."""
     translator = SteppingTranslator()
     queue = queue_of(translator)
@@ -205,9 +199,7 @@ def stepping() -> Iterator[tuple[SteppingTranslator, TranslationQueue, list[Futu
     assert queue.close(TIME_LIMIT)
 
 
-def test_a_search_for_long_sentences_pauses_for_short_ones(
-    stepping: tuple[SteppingTranslator, TranslationQueue, list[Future[Any]]],
-) -> None:
+def test_a_search_for_long_sentences_pauses_for_short_ones(stepping: Stepping) -> None:
     translator, queue, long = stepping
     short, other = ask(queue, "a")[0], queue.call(lambda: "called", 20)
     translator.steps.release()
@@ -215,9 +207,7 @@ def test_a_search_for_long_sentences_pauses_for_short_ones(
     assert not any(future.done() for future in long)
 
 
-def test_and_goes_on_before_it_pauses_again(
-    stepping: tuple[SteppingTranslator, TranslationQueue, list[Future[Any]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_and_goes_on_before_it_pauses_again(stepping: Stepping, monkeypatch: pytest.MonkeyPatch) -> None:
     translator, queue, _ = stepping
     monkeypatch.setattr(translation_queue, "LONG_SHARE", 1 - 1e-12)
     (first,) = ask(queue, "a")
@@ -231,9 +221,7 @@ def test_and_goes_on_before_it_pauses_again(
     assert not second.done()
 
 
-def test_a_search_is_told_which_sentences_nobody_waits_for(
-    stepping: tuple[SteppingTranslator, TranslationQueue, list[Future[Any]]],
-) -> None:
+def test_a_search_is_told_which_sentences_nobody_waits_for(stepping: Stepping) -> None:
     translator, queue, long = stepping
     long[0].cancel()
     translator.steps.release()
@@ -244,7 +232,7 @@ def test_a_search_is_told_which_sentences_nobody_waits_for(
     assert ask(queue, "a")[0].result(TIME_LIMIT)[0].text == "A"
 
 
-def test_what_is_cancelled_is_not_translated(held: tuple[HeldTranslator, TranslationQueue]) -> None:
+def test_what_is_cancelled_is_not_translated(held: Held) -> None:
     translator, queue = held
     gone, stays = ask(queue, "a", "b")
     assert gone.cancel()
@@ -253,9 +241,7 @@ def test_what_is_cancelled_is_not_translated(held: tuple[HeldTranslator, Transla
     assert translator.batches == [["first"], ["b"]]
 
 
-def test_a_sentence_that_fails_fails_alone_and_is_not_logged(
-    held: tuple[HeldTranslator, TranslationQueue], logged: list[str]
-) -> None:
+def test_a_sentence_that_fails_fails_alone_and_is_not_logged(held: Held, logged: list[str]) -> None:
     translator, queue = held
     good, bad, other = ask(queue, "a", "fail here", "b")
     translator.may_go_on.set()
@@ -264,7 +250,7 @@ def test_a_sentence_that_fails_fails_alone_and_is_not_logged(
     assert logged == ["warning: a request failed: FloatingPointError"]
 
 
-def test_other_work_runs_on_the_same_thread_and_may_fail(held: tuple[HeldTranslator, TranslationQueue]) -> None:
+def test_other_work_runs_on_the_same_thread_and_may_fail(held: Held) -> None:
     translator, queue = held
     count, failing = queue.call(lambda: len(translator.batches), 20), queue.call(lambda: 1 // 0, 20)
     translator.may_go_on.set()
@@ -272,7 +258,7 @@ def test_other_work_runs_on_the_same_thread_and_may_fail(held: tuple[HeldTransla
     assert isinstance(failing.exception(TIME_LIMIT), ZeroDivisionError)
 
 
-def test_a_closed_queue_refuses_what_waits_and_what_comes(held: tuple[HeldTranslator, TranslationQueue]) -> None:
+def test_a_closed_queue_refuses_what_waits_and_what_comes(held: Held) -> None:
     translator, queue = held
     (waiting,) = ask(queue, "a")
     assert not queue.close(0.01)
@@ -282,17 +268,6 @@ def test_a_closed_queue_refuses_what_waits_and_what_comes(held: tuple[HeldTransl
     translator.may_go_on.set()
     assert queue.close(TIME_LIMIT)
     assert translator.batches == [["first"]]
-
-
-def test_batches_are_counted(held: tuple[HeldTranslator, TranslationQueue]) -> None:
-    translator, _ = held
-    counted: list[int] = []
-    queue = queue_of(ScriptedTranslator(), on_batch=counted.append)
-    for future in ask(queue, "a", "b"):
-        future.result(TIME_LIMIT)
-    assert counted == [2]
-    assert queue.close(TIME_LIMIT)
-    assert translator.batches == []
 
 
 def test_together_is_as_alone() -> None:

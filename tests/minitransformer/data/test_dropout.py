@@ -1,4 +1,4 @@
-"""BPE-dropout: other segmentations of the same text in every epoch, as a pure function of seed, epoch and pair."""
+"""BPE-dropout and word dropout: each epoch has other tokens of the same text, a pure function of seed and epoch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from small_sentences import sentencepiece_model
 
 from minitransformer.data.store import Pairs, TokenStore, write_store
-from minitransformer.data.token_dropout import BpeDropout, segment
+from minitransformer.data.token_dropout import BpeDropout, WordDropout, segment
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import UNKNOWN
 
@@ -127,3 +127,69 @@ def test_each_step_leaves_out_each_merge_with_the_rate() -> None:
     ):
         expected, spread = n * probability, (n * probability * (1 - probability)) ** 0.5
         assert abs(found.count(pieces) - expected) < 4 * spread
+
+
+SENTENCES = ["the mice ate cheese", "the cats ate mice", "the Owls slept", "an A slept", "1984 % the"] * 400
+COUNTS = {"the": 1600, "mice": 800, "ate": 800, "cheese": 400, "cats": 400, "Owls": 400, "slept": 800, "an": 400}
+WORD_TOKENIZER = Tokenizer.train(
+    [*((line, "( XX )") for line in SENTENCES), ("zzzz yy bitten", "( XX )")],  # its words are rare and make classes
+    vocabulary_size=26,
+    kind="word",
+    joint=False,
+    symbols=True,
+)
+
+
+def word_store_of(folder: Path, lines: list[str]) -> TokenStore:
+    pairs = zip(WORD_TOKENIZER.encode_source(lines), WORD_TOKENIZER.encode_target(["( XX )"] * len(lines)), strict=True)
+    write_store(folder, "train", pairs, 100)
+    return TokenStore(folder, "train")
+
+
+@pytest.fixture
+def word_store(tmp_path: Path) -> TokenStore:
+    return word_store_of(tmp_path, SENTENCES)
+
+
+def sources(dropout: WordDropout | TokenStore, epoch: int) -> list[list[int]]:
+    pairs = dropout.of_epoch(epoch)
+    return [pairs.pair(i)[0].tolist() for i in range(len(dropout))]
+
+
+def test_a_word_becomes_its_class_as_often_as_its_count_says(word_store: TokenStore) -> None:
+    alpha = 400.0
+    known, dropped = sources(word_store, 0), sources(WordDropout(word_store, WORD_TOKENIZER, alpha, seed=1), 0)
+    name = WORD_TOKENIZER.source.id_to_piece
+    for word, count in COUNTS.items():
+        id_ = WORD_TOKENIZER.encode_source([word])[0][0]
+        became = [
+            name(b)
+            for line, new in zip(known, dropped, strict=True)
+            for a, b in zip(line, new, strict=True)
+            if a == id_
+        ]
+        others = {piece for piece in became if piece != "▁" + word}
+        assert others == {"<rare:capital>" if word[0].isupper() else "<rare:lower>"}
+        p = alpha / (alpha + count)
+        n_dropped = sum(piece in others for piece in became)
+        assert abs(n_dropped - count * p) < 5 * np.sqrt(count * p * (1 - p))
+
+
+def test_targets_and_lengths_stay(word_store: TokenStore) -> None:
+    pairs = WordDropout(word_store, WORD_TOKENIZER, 1e5, seed=1).of_epoch(3)
+    assert np.array_equal(pairs.lengths, word_store.lengths)
+    assert all(np.array_equal(pairs.pair(i)[1], word_store.pair(i)[1]) for i in range(len(word_store)))
+
+
+def test_classes_stay(tmp_path: Path) -> None:
+    word_store = word_store_of(tmp_path, ["gone 1985 Rome", "BRCA *"])
+    assert sources(WordDropout(word_store, WORD_TOKENIZER, 1e5, seed=1), 0) == sources(word_store, 0)
+
+
+def test_words_of_an_epoch_are_a_pure_function_of_seed_and_epoch(word_store: TokenStore) -> None:
+    one, other, third = (WordDropout(word_store, WORD_TOKENIZER, 100, seed) for seed in (1, 1, 2))
+    later = sources(one, 2)
+    assert sources(other, 0) != later
+    assert sources(other, 2) == later
+    assert sources(third, 2) != later
+    assert one.of_epoch(2) is one.of_epoch(2)

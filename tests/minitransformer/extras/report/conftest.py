@@ -1,0 +1,24 @@
+"""Pages in a browser that may not complain about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser
+
+COMPLAINTS = {"Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled", "Page.javascriptDialogOpening"}
+
+
+@pytest.fixture
+def opened(browser: Browser, pages: dict[str, Path]) -> Iterator[Callable[..., Browser]]:
+    """A function that opens one of a module's pages at an address's fragment."""
+    browser.show()
+
+    def at(name: str, fragment: str = "") -> Browser:
+        browser.open(f"{pages[name].as_uri()}#{fragment}")
+        return browser
+
+    yield at
+    assert [event for event in browser.events if event.get("method") in COMPLAINTS] == []
