@@ -16,7 +16,7 @@ from cli.counting import counting
 from cli.options import Repeated, as_text, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
-from minitransformer.config.data import is_memory
+from minitransformer.config.data import has_both_sides, is_memory
 from minitransformer.data.file_kinds import is_compressed
 from minitransformer.extras.files.documents import is_document, read_document, translate_document
 from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input, languages_between
@@ -74,8 +74,8 @@ class TranslateOptions:
     """Language code of the source, such as en or de: split lines into sentences, by the rules of this language, and
     translate these one by one."""
     input: Path | None = None
-    """File to translate: UTF-8 or a translation memory (.tmx), plain, .gz or .xz, or a document (.xlf, .po); standard
-    input if not given."""
+    """File to translate: text, a translation memory (.tmx) or another file with both sides (.tsv, .jsonl, .zip),
+    plain, .gz or .xz; or a document (.xlf, .po). Standard input if not given."""
     output: Path | None = None
     """File to write (--input must be given too), a translation memory if its name ends in .tmx; for a document, one
     with the same ending; standard output if not given."""
@@ -117,7 +117,7 @@ class TranslateOptions:
         if self.resume and not self.output:
             raise ConfigError("--resume: needs --input FILE and --output FILE")
         files = [path for path in (self.input, self.output) if path]
-        if self.languages and not any(is_memory(path) or is_document(path) for path in files):
+        if self.languages and not any(has_both_sides(path) or is_document(path) for path in files):
             raise ConfigError("--languages: are those of a .tmx, .xlf or .po file; name one with --input or --output")
         line_options = {
             "--n-best": self.n_best,
@@ -260,7 +260,7 @@ def translate_input(
 
 def lines_of(path: Path) -> int | None:
     """Return the number of lines of a text file; None for a pipe, read only once, and for a memory, which warns."""
-    if is_memory(path) or not path.is_file():
+    if has_both_sides(path) or not path.is_file():
         return None
     with groups_of_file(path, LINES_AT_ONCE) as groups:
         return sum(map(len, groups))

@@ -27,8 +27,13 @@ _BOUNDS = {
 
 
 def is_memory(name: str | Path) -> bool:
-    """Return whether a file is a translation memory, which has both sides of the text: TMX, plain, .gz or .xz."""
+    """Return whether a file is a translation memory: TMX, plain, .gz or .xz."""
     return re.search(r"\.tmx(\.gz|\.xz)?$", str(name), re.IGNORECASE) is not None
+
+
+def has_both_sides(name: str | Path) -> bool:
+    """Return whether a file has both sides of a text: a memory, a table, JSON lines or an archive of Moses."""
+    return is_memory(name) or re.search(r"\.(tsv|jsonl)(\.gz|\.xz)?$|\.zip$", str(name), re.IGNORECASE) is not None
 
 
 def target_language(data: Mapping[str, Any]) -> str | None:
@@ -107,9 +112,9 @@ class DataConfig:
         require_bounds(self, _BOUNDS, ConfigError, "data.")
         for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
             a, b = getattr(self, side_a), getattr(self, side_b)
-            if memories := [name for name in b if is_memory(name)]:
+            if memories := [name for name in b if has_both_sides(name)]:
                 raise ConfigError(f"data.{side_b}: {memories[0]} has both sides; name it in data.{side_a} alone")
-            a = [name for name in a if not is_memory(name)]
+            a = [name for name in a if not has_both_sides(name)]
             if len(a) != len(b):
                 raise ConfigError(
                     f"expected as many files in data.{side_b} as in data.{side_a}; got {len(b)} and {len(a)}"

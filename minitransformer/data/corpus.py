@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from minitransformer.config import DataConfig
-from minitransformer.config.data import is_memory
+from minitransformer.config.data import has_both_sides
+from minitransformer.data.pair_files import read_pair_file, survey_pair_file
 from minitransformer.data.survey import CorpusError, Survey, fingerprint_of_file, read_lines, survey
-from minitransformer.data.tmx import read_memory, survey_memory, without_region
+from minitransformer.data.units import without_region
 from minitransformer.system.files import is_same_file
 
 Pair: TypeAlias = tuple[str, str]
@@ -106,11 +107,11 @@ class FileCorpus:
         """
         train = _paths(config, config.train_source, config.train_target)
         validation = _paths(config, config.validation_source, config.validation_target)
-        aligned = [(source, target) for source, target in (*train, *validation) if not is_memory(source)]
+        aligned = [(source, target) for source, target in (*train, *validation) if not has_both_sides(source)]
         for source, target in aligned:
             require_two_files(source, target)
         surveys = {
-            path: survey_memory(path, config.languages) if is_memory(path) else survey(path)
+            path: survey_pair_file(path, config.languages) if has_both_sides(path) else survey(path)
             for path in dict.fromkeys(itertools.chain(*train, *validation))
         }
         _check_languages(surveys)
@@ -168,13 +169,13 @@ class FileCorpus:
         for source, _ in self.train_files:
             if i < self.surveys[source].n_lines:
                 name = source.name if names.count(source.name) == 1 else source
-                return f"{name}: pair {i + 1}" if is_memory(source) else f"{name}:{i + 1}"
+                return f"{name}: pair {i + 1}" if has_both_sides(source) else f"{name}:{i + 1}"
             i -= self.surveys[source].n_lines
         raise IndexError("FileCorpus.location: there are not so many training pairs")
 
     def _read_all(self, files: Sequence[tuple[Path, Path]]) -> Iterator[Pair]:
         return itertools.chain.from_iterable(
-            read_memory(source, self.languages) if is_memory(source) else read_pairs(source, target)
+            read_pair_file(source, self.languages) if has_both_sides(source) else read_pairs(source, target)
             for source, target in files
         )
 
@@ -215,4 +216,4 @@ def _check_languages(surveys: Mapping[Path, Survey]) -> None:
 
 def _paths(config: DataConfig, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[Path, Path]]:
     left = iter(targets)
-    return [(config.raw / name, config.raw / (name if is_memory(name) else next(left))) for name in sources]
+    return [(config.raw / name, config.raw / (name if has_both_sides(name) else next(left))) for name in sources]

@@ -6,7 +6,7 @@ import hashlib
 import io
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -95,7 +95,7 @@ def require_text(name: Path | str, refusal: str | None) -> None:
         raise CorpusError(f"{name}: {refusal}")
 
 
-def byte_lines(path: Path) -> Iterator[bytes]:
+def byte_lines(path: Path, opened: Callable[[Path], io.BufferedReader] = open_text) -> Iterator[bytes]:
     """Yield the lines of a text file (plain, gzip or xz) with their line ends; only a line feed ends a line.
 
     Raises: CorpusError naming the file if it is missing, of another kind or cannot be read to its end, and the line if
@@ -103,7 +103,7 @@ def byte_lines(path: Path) -> Iterator[bytes]:
     """
     number = 0
     try:
-        with open_text(path) as stream:
+        with opened(path) as stream:
             while line := stream.readline(LONGEST_LINE + 2):
                 number += 1
                 if len(line) > LONGEST_LINE + 1:
@@ -125,12 +125,12 @@ def content(line: bytes, number: int) -> bytes:
     return line.removesuffix(b"\n").removesuffix(b"\r").removeprefix(BYTE_ORDER_MARK if number == 1 else b"")
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path, opened: Callable[[Path], io.BufferedReader] = open_text) -> Iterator[str]:
     """Yield the lines of a text file without their ends; only a line feed ends a line.
 
     Raises: CorpusError naming the file, and the line if it is not UTF-8.
     """
-    for number, line in enumerate(byte_lines(path), 1):
+    for number, line in enumerate(byte_lines(path, opened), 1):
         try:
             yield content(line, number).decode("utf-8")
         except UnicodeDecodeError as error:

@@ -9,22 +9,18 @@ Source: TMX 1.4b Specification, Localisation Industry Standards Association, 200
 
 from __future__ import annotations
 
-import itertools
 import logging
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from minitransformer.data.survey import LONGEST_LINE, N_NAMED, READ_ERRORS, CorpusError, Found, Survey, open_bytes
+from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, open_bytes
+from minitransformer.data.units import Unit
 
 CODES = ("bpt", "ept", "it", "ph", "ut")  # inline elements that hold codes of another format, not text
-INCOMPLETE = "unit without text in both languages (left out)"
-ILLEGAL = "unit with control characters, which XML does not allow (left out; remove them)"
 _log = logging.getLogger(__name__)
 _BYTES_AT_ONCE = 1 << 20  # large: expat before 2.6 reads an incomplete token again with every piece
 _LONGEST_TOKEN = 16 << 20  # bytes of a tag or a comment: no real file has such a long one
@@ -43,57 +39,8 @@ _BREAK_CODE = re.compile(
     r"\s*(?:<\s*(?:br|tab|/?(?:p|div|li|t[dhr]|h\d)|w:(?:br|cr|tab|p))\b|\\(?:line|par|tab|[nrt])\b|[\n\r\t])",
     re.IGNORECASE,
 )  # the same, in HTML, office documents, RTF and programs
-_TRADITIONAL = {"tw", "hk", "mo"}  # regions that write Chinese in the traditional script
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"  # xml:lang, of a parser that knows namespaces
 _REMEDY = "the file may be cut off, or not be in the encoding that its first line names (UTF-8 if it names none)"
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A translation unit: the line at which it begins, and the text of its first segment in each language."""
-
-    line: int
-    texts: Mapping[str, str]
-    is_illegal: bool = False
-    """Whether it has characters that XML excludes; then ``texts`` is empty."""
-    element: ElementTree.Element | None = None
-    """The whole unit, if it was asked for."""
-
-    def text(self, language: str) -> str | None:
-        """Return the text in a language, None if there is none."""
-        code = self.code(language)
-        return None if code is None else self.texts[code]
-
-    def code(self, language: str) -> str | None:
-        """Return the unit's code for a language: the same one, else one of its regions, else of another region.
-
-        So "en" also finds "en-US", and "de-AT" also "de" and "de-DE".  Scripts stay apart: "zh-TW" never finds "zh-CN".
-        """
-        wanted = _normalised(language)
-        parts, script = wanted.split("-"), _script(wanted)
-        found = [code for code in self.texts if _normalised(code).partition("-")[0] == parts[0]]
-        same = [code for code in found if _normalised(code) == wanted]
-        regional = [code for code in found if _normalised(code).startswith(f"{wanted}-")]
-        others = [code for code in found if len(parts) > 1 and _script(_normalised(code)) == script]
-        return next(iter(same + regional + others), None)
-
-
-def _normalised(language: str) -> str:
-    return language.lower().replace("_", "-")
-
-
-def _script(code: str) -> str | None:
-    """Return the script that a code of a language names, or that Chinese has in its region; None for the usual one."""
-    language, *parts = code.split("-")
-    if language == "zh" and (_TRADITIONAL & set(parts)):
-        return "hant"
-    named = next((part for part in parts if len(part) == 4 and part.isalpha()), None)
-    return None if (language, named) == ("zh", "hans") else named
-
-
-def without_region(language: str) -> str:
-    """Return the code of a language without its region: "en" for "en-US"."""
-    return _normalised(language).partition("-")[0]
 
 
 class _Collector:
@@ -242,7 +189,7 @@ def _marked(stream: BinaryIO) -> Iterator[bytes]:
     yield pattern.sub(mark, rest) if pattern else rest
 
 
-def read_units(path: Path, *, with_elements: bool = False) -> Iterator[tuple[str | None, Unit]]:
+def read_tmx(path: Path, *, with_elements: bool = False) -> Iterator[tuple[str | None, Unit]]:
     """Yield the header's source language with each unit of a TMX file, plain, .gz or .xz; if asked, whole as XML.
 
     Inline codes are left out, or become a blank if they break a line; highlighted text stays; a segment is one line.
@@ -269,87 +216,6 @@ def read_units(path: Path, *, with_elements: bool = False) -> Iterator[tuple[str
         if isinstance(error, CorpusError):
             raise
         raise CorpusError(f"{path}, line 1: cannot be read as XML: {error}; save the file as UTF-8") from error
-
-
-def languages_of(path: Path) -> tuple[str, str]:
-    """Return the source language of a TMX file, and the only other language of its first complete unit.
-
-    Raises: CorpusError if the file does not determine them; as ``read_units`` does.
-    """
-    remedy = "set languages, for example en de (in training: set data.languages)"
-    for source, unit in read_units(path):
-        if len(unit.texts) < 2:
-            continue
-        here = f"{path}, line {unit.line}"
-        code = None if source is None else unit.code(source)
-        if source is None or code is None:
-            raise CorpusError(
-                f"{here}: a unit has {listing(unit.texts)}, but the header's source language is {source}; {remedy}"
-            )
-        others = [other for other in unit.texts if other != code]
-        if len(others) > 1:
-            raise CorpusError(f"{here}: a unit has more than two languages, {listing(unit.texts)}; {remedy}")
-        return source, others[0]
-    raise CorpusError(f"{path}: no unit has text in two languages; {remedy}")
-
-
-def listing(codes: Iterable[str]) -> str:
-    """Return the first codes as text for messages."""
-    first = list(itertools.islice(codes, N_NAMED + 1))
-    return ", ".join(first[:N_NAMED]) + (" …" if len(first) > N_NAMED else "")
-
-
-def read_memory(path: Path, languages: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of a TMX file in two languages, those of the file if none are given.
-
-    Raises: CorpusError as ``languages_of`` and ``read_units`` do.
-    """
-    source, target = languages or languages_of(path)
-    for _, unit in read_units(path):
-        texts = unit.text(source), unit.text(target)
-        if texts[0] is not None and texts[1] is not None:
-            yield texts[0], texts[1]
-
-
-def log_other_regions(path: Path, language: str, chosen: Mapping[str, int]) -> None:
-    """Log the codes of other regions whose text is read as that of a language."""
-    others = {code: n for code, n in chosen.items() if not _normalised(code).startswith(_normalised(language))}
-    if others:
-        listed = listing(f"{code} ({n:,} units)" for code, n in others.items())
-        _log.info(f"{path}: {listed} is read as {language}; to have one region alone, remove the other units")
-
-
-def survey_memory(path: Path, languages: Sequence[str] = ()) -> Survey:
-    """Read a TMX file to its end; count its pairs, and the units that are left out, named by their lines.
-
-    The log names the languages.
-
-    Raises: CorpusError as ``read_memory`` does, and if there is no pair.
-    """
-    source, target = languages or languages_of(path)
-    _log.info(f"{path}: {source} → {target}")
-    n_pairs, incomplete, illegal, codes = 0, Found(), Found(), dict[str, None]()
-    chosen = {source: Counter[str](), target: Counter[str]()}
-    for _, unit in read_units(path):
-        codes |= dict.fromkeys(unit.texts) if len(codes) <= N_NAMED else {}
-        source_code, target_code = unit.code(source), unit.code(target)
-        if unit.is_illegal:
-            illegal.add(unit.line)
-        elif source_code is None or target_code is None:
-            incomplete.add(unit.line)
-        else:
-            n_pairs += 1
-            chosen[source][source_code] += 1
-            chosen[target][target_code] += 1
-    for language, counts in chosen.items():
-        log_other_regions(path, language, counts)
-    if not n_pairs:
-        raise CorpusError(
-            f"{path}: no unit has text in both {source} and {target}; its languages are {listing(codes) or 'missing'};"
-            " to choose two of them, set data.languages"
-        )
-    left_out = {INCOMPLETE: incomplete, ILLEGAL: illegal}
-    return Survey(n_pairs, {name: found for name, found in left_out.items() if found.count}, (source, target))
 
 
 def language_of_variant(attributes: Mapping[str, str]) -> str | None:

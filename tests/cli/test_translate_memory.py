@@ -13,8 +13,8 @@ from translated_files import FileOperations, PowerCutError, Uppercase
 
 from cli.translate import translate
 from minitransformer.config import ConfigError
+from minitransformer.data.pair_files import read_pair_file
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.data.tmx import read_memory
 from minitransformer.extras.files.memories import CLOSING, MemoryTranslator, opening, unit_of
 from minitransformer.extras.files.output_file import ResumeError
 from minitransformer.extras.files.resumable import translate_file
@@ -39,13 +39,13 @@ def shouted(folder: Path, *, resume: bool, name: str = "out.tmx") -> bytes:
 def test_a_text_becomes_a_memory(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("".join(line + "\n" for line in LINES))
     shouted(tmp_path, resume=False)
-    assert list(read_memory(tmp_path / "out.tmx")) == PAIRS
+    assert list(read_pair_file(tmp_path / "out.tmx")) == PAIRS
 
 
 def test_a_unit_has_the_text_that_was_translated_not_what_was_cut_off(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("a" * (LONGEST_LINE + 10) + "\n")
     shouted(tmp_path, resume=False)
-    assert list(read_memory(tmp_path / "out.tmx")) == [("a" * LONGEST_LINE, "A" * LONGEST_LINE)]
+    assert list(read_pair_file(tmp_path / "out.tmx")) == [("a" * LONGEST_LINE, "A" * LONGEST_LINE)]
 
 
 def test_an_empty_text_becomes_an_empty_memory(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_memory_is_translated_into_a_memory(trained: Trained, tmp_path: Path, 
     words = ["--run", str(trained.run), "--beam", "2", "--input", str(source), "--output", str(tmp_path / "out.tmx")]
     assert translate(words, None, None) == 0  # type: ignore[arg-type]
     german = translated(trained, b"one two\nsix\nfive\n").decode().splitlines()
-    assert list(read_memory(tmp_path / "out.tmx", ("en-US", "fr"))) == list(
+    assert list(read_pair_file(tmp_path / "out.tmx", ("en-US", "fr"))) == list(
         zip(["one two", "six", "five"], german, strict=True)
     )
     assert logged == [f"warning: {source}: 1 units have no text in en-US, and are left out"]
@@ -120,7 +120,7 @@ def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Pat
     memory = written_memory(tmp_path / "in.tmx", ["one two", "six"])
     files = ["--input", str(memory), "--output", str(tmp_path / "out.tmx"), "--alignments", str(tmp_path / "aligned")]
     translated(trained, b"", *files, "--prefix", str(prefixes(tmp_path, ["eins", "sechs"])))
-    targets = [target for _, target in read_memory(tmp_path / "out.tmx")]
+    targets = [target for _, target in read_pair_file(tmp_path / "out.tmx")]
     assert [target.split()[0] for target in targets] == ["eins", "sechs"]
     assert logged == [f"warning: {memory}: 1 units have no text in en-US, and are left out"]
     aligned = (tmp_path / "aligned").read_text().splitlines()
@@ -156,6 +156,11 @@ def prefixes(folder: Path, lines: list[str]) -> Path:
     return path
 
 
+def test_the_first_column_of_a_table_is_translated(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "in.tsv").write_text("one two\teins zwei\nsix\tsechs\n")
+    assert translated(trained, b"", "--input", str(tmp_path / "in.tsv")) == translated(trained, b"one two\nsix\n")
+
+
 def test_the_sources_of_a_memory_are_lines(trained: Trained, tmp_path: Path) -> None:
     source = written_memory(tmp_path / "in.tmx", ["one two", "six"])
     expected = translated(trained, b"one two\nsix\n")
@@ -171,6 +176,7 @@ def test_the_sources_of_a_memory_are_lines(trained: Trained, tmp_path: Path) -> 
         (["--input", "in.tmx", "--languages", "de", "en"], CorpusError, "no unit has text in de; its languages are"),
         (["--input", "in.tmx", "--output", "o.tmx", "--n-best", "2"], ConfigError, "segment; do not set n_best"),
         (["--input", "t", "--output", "o.tmx.gz"], ConfigError, "the output is plain text; choose a name without .gz"),
+        (["--input", "p.tsv", "--output", "o.tmx"], ConfigError, "o.tmx: a translation memory names its languages"),
         (["--input", "a.xlf"], ConfigError, "a.xlf: give --output FILE with the same ending"),
         (
             ["--input", "a.po", "--output", "b.po", "--resume"],
@@ -193,6 +199,7 @@ def test_what_does_not_go_together_is_refused_before_an_output_is_opened(
     monkeypatch.chdir(tmp_path)
     written_memory(tmp_path / "in.tmx", ["one"])
     (tmp_path / "t").write_text("one\n")
+    (tmp_path / "p.tsv").write_text("one\teins\n")
     before = contents(tmp_path)
     with pytest.raises(error) as caught:
         translated(trained, b"", *options)

@@ -15,17 +15,11 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
 from minitransformer.config import ConfigError
-from minitransformer.config.data import is_memory
+from minitransformer.config.data import has_both_sides, is_memory
+from minitransformer.data.pair_files import COLUMNS, ILLEGAL, languages_of, listing, log_other_regions, read_units
 from minitransformer.data.survey import N_NAMED, CorpusError, Found
-from minitransformer.data.tmx import (
-    ILLEGAL,
-    Unit,
-    language_of_variant,
-    languages_of,
-    listing,
-    log_other_regions,
-    read_units,
-)
+from minitransformer.data.tmx import language_of_variant, read_tmx
+from minitransformer.data.units import Unit
 from minitransformer.extras.files.codes import UNCERTAIN, TranslatedSegment, parts_of, write_parts
 from minitransformer.extras.files.stream import LinesDone, LineTranslator, Prefixes, groups_of_file, pharaoh
 from minitransformer.system.provenance import code_version
@@ -43,13 +37,12 @@ def languages_between(source: Path, output: Path | None, named: Languages | None
     The result is None if neither file is a translation memory.
     Raises: ConfigError if only the output is one, and no languages are named; CorpusError as ``languages_of`` does.
     """
-    if is_memory(source):
-        return named or languages_of(source)
+    found = languages_of(source) if named is None and has_both_sides(source) else named
     if output is None or not is_memory(output):
-        return None
-    if named is None:
+        return found
+    if found in (None, COLUMNS):
         raise ConfigError(f"{output}: a translation memory names its languages; set languages, for example en de")
-    return named
+    return found
 
 
 def groups_of_input(
@@ -60,7 +53,7 @@ def groups_of_input(
     With ``whole_units``, a line of a memory is a unit with text in the source language, as XML.
     Raises: CorpusError if it cannot be read.
     """
-    if languages is not None and is_memory(path):
+    if languages is not None and has_both_sides(path):
         units = units_with_text(path, languages[0], with_elements=whole_units)
         lines = (_xml(unit.element) if unit.element is not None else unit.texts[code].encode() for unit, code in units)
         return _groups_of(lines, size)
@@ -73,7 +66,7 @@ def units_with_text(path: Path, language: str, *, with_elements: bool = False) -
     Raises: CorpusError as ``read_units`` does, and if no unit has any.
     """
     n_found, n_left_out, codes, illegal, chosen = 0, 0, dict[str, None](), Found(), Counter[str]()
-    for _, unit in read_units(path, with_elements=with_elements):
+    for _, unit in read_tmx(path, with_elements=True) if with_elements else read_units(path):
         code = unit.code(language)
         if unit.is_illegal:
             illegal.add(unit.line)

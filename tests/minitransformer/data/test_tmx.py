@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data import tmx
 from minitransformer.data.corpus import FileCorpus
+from minitransformer.data.pair_files import ILLEGAL, languages_of, read_pair_file, survey_pair_file
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.data.tmx import Unit, languages_of, read_memory, survey_memory
+from minitransformer.data.units import Unit
 from minitransformer.extras.files.memories import CLOSING, opening, unit_of, units_with_text
 
 LINES = [
@@ -60,7 +61,7 @@ def memory(*units: dict[str, str]) -> str:
 def test_text_is_read_without_codes_in_the_files_languages(tmp_path: Path, suffix: str) -> None:
     path = written(tmp_path, COMPRESSORS[suffix](TMX.encode()), f"x{suffix}")
     assert languages_of(path) == ("en-US", "de-DE")
-    assert list(read_memory(path)) == PAIRS
+    assert list(read_pair_file(path)) == PAIRS
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "iso-8859-1", "windows-1252"])
@@ -70,14 +71,14 @@ def test_the_encoding_is_the_one_that_the_file_declares(tmp_path: Path, encoding
 
 
 def test_units_without_both_languages_are_left_out_and_named_by_their_lines(tmp_path: Path) -> None:
-    surveyed = survey_memory(written(tmp_path, TMX))
+    surveyed = survey_pair_file(written(tmp_path, TMX))
     (found,) = surveyed.odd.values()
     assert (surveyed.n_lines, found.count, found.first) == (2, 1, [7])
 
 
 @pytest.mark.parametrize("languages", [("de", "en"), ("DE_de", "en-us"), ("de-DE", "en")])
 def test_languages_are_found_by_language_and_region(tmp_path: Path, languages: tuple[str, str]) -> None:
-    assert list(read_memory(written(tmp_path, TMX), languages)) == [(target, source) for source, target in PAIRS]
+    assert list(read_pair_file(written(tmp_path, TMX), languages)) == [(target, source) for source, target in PAIRS]
 
 
 @pytest.mark.parametrize(("codes", "wanted", "found"), [
@@ -94,7 +95,7 @@ def test_another_region_of_the_language_is_read_in_the_same_script(
 def test_the_log_names_regions_that_are_read_as_another_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = written(tmp_path, memory({"en-US": "a", "de-AT": "b"}, *[{"en-US": "c", "de-DE": "d"}] * 2))
     with caplog.at_level(logging.INFO):
-        assert survey_memory(path, ("en-US", "de-AT")).n_lines == len(segments(path, "de-AT")) == 3
+        assert survey_pair_file(path, ("en-US", "de-AT")).n_lines == len(segments(path, "de-AT")) == 3
     assert [message.split(": ")[1] for message in caplog.messages if "is read as" in message] == [
         "de-DE (2 units) is read as de-AT; to have one region alone, remove the other units"
     ] * 2
@@ -107,11 +108,11 @@ def test_a_unit_with_characters_that_xml_excludes_is_left_out_and_named(
 ) -> None:
     monkeypatch.setattr(tmx, "_BYTES_AT_ONCE", chunk)
     path = written(tmp_path, memory({"en": "a", "de": "b&#10;b"}, {"en": f"c{character}d", "de": "e"}))
-    assert list(read_memory(path, ("en", "de"))) == [("a", "b b")]
-    (name, found), *others = survey_memory(path, ("en", "de")).odd.items()
-    assert (name, found.first, others) == (tmx.ILLEGAL, [4], [])
+    assert list(read_pair_file(path, ("en", "de"))) == [("a", "b b")]
+    (name, found), *others = survey_pair_file(path, ("en", "de")).odd.items()
+    assert (name, found.first, others) == (ILLEGAL, [4], [])
     assert segments(path, "en") == ["a"]
-    assert f"1 {tmx.ILLEGAL}: line 4" in caplog.text
+    assert f"1 {ILLEGAL}: line 4" in caplog.text
 
 
 @pytest.mark.parametrize(("segment", "text"), [
@@ -124,21 +125,21 @@ def test_a_unit_with_characters_that_xml_excludes_is_left_out_and_named(
 ])  # fmt: skip
 def test_codes_that_break_a_line_become_blanks(tmp_path: Path, segment: str, text: str) -> None:
     path = written(tmp_path, memory({"en": segment, "de": segment}))
-    assert list(read_memory(path, ("en", "de"))) == [(text, text)]
+    assert list(read_pair_file(path, ("en", "de"))) == [(text, text)]
 
 
 def test_a_language_without_a_region_is_preferred_to_one_of_a_region(tmp_path: Path) -> None:
     path = written(tmp_path, memory({"en-GB": "colour", "en": "color", "de": "Farbe"}))
-    assert list(read_memory(path, ("en", "de"))) == [("color", "Farbe")]
+    assert list(read_pair_file(path, ("en", "de"))) == [("color", "Farbe")]
 
 
 def test_the_older_attribute_of_the_language_is_read(tmp_path: Path) -> None:
-    assert list(read_memory(written(tmp_path, TMX.replace("xml:lang", "lang")))) == PAIRS
+    assert list(read_pair_file(written(tmp_path, TMX.replace("xml:lang", "lang")))) == PAIRS
 
 
 def refused(path: Path, languages: tuple[str, ...] = ()) -> str:
     with pytest.raises(CorpusError) as caught:
-        survey_memory(path, languages)
+        survey_pair_file(path, languages)
     assert "\n" not in str(caught.value)
     return str(caught.value).removeprefix(f"{path}")
 
@@ -184,7 +185,7 @@ def test_a_file_that_is_cut_off_or_missing_is_refused(tmp_path: Path, n_bytes: i
 def test_defaults_that_a_document_type_declares_are_not_read(tmp_path: Path) -> None:
     """A long default would be copied for every element."""
     declared = TMX.replace(DOCTYPE, '<!DOCTYPE tmx [<!ATTLIST tuv xml:lang CDATA "fr">]>')
-    assert list(read_memory(written(tmp_path, declared))) == PAIRS
+    assert list(read_pair_file(written(tmp_path, declared))) == PAIRS
     assert "a <tuv> has no language" in refused(written(tmp_path, declared.replace('<tuv xml:lang="de-DE">', "<tuv>")))
 
 
@@ -228,7 +229,7 @@ def test_languages_of_a_file_take_no_memory(tmp_path: Path) -> None:
 
 def test_text_in_codes_within_codes_is_left_out(tmp_path: Path) -> None:
     nested = "<ph><sub>" * 20 + "x" + "</sub></ph>" * 20
-    assert list(read_memory(written(tmp_path, TMX.replace("Hello, ", f"Hello, {nested}")))) == PAIRS
+    assert list(read_pair_file(written(tmp_path, TMX.replace("Hello, ", f"Hello, {nested}")))) == PAIRS
 
 
 @pytest.mark.parametrize(("units", "wanted", "message"), [
@@ -236,7 +237,7 @@ def test_text_in_codes_within_codes_is_left_out(tmp_path: Path) -> None:
     ([{"en": "a"}], (), ": no unit has text in two languages; set languages"),
     ([{"en": "a"}, {"en": "a", "de": "b", "fr": "c"}], (),
         ", line 4: a unit has more than two languages, en, de, fr;"),
-    ([{"de": "a", "fr": "b"}], (), ", line 3: a unit has de, fr, but the header's source language is en; set"),
+    ([{"de": "a", "fr": "b"}], (), ", line 3: a unit has de, fr, but the file's source language is en; set"),
     ([{"en": "a", "de": "b"}, {"fr": "c"}], ("en", "it"), ": no unit has text in both en and it; its languages are"
         " en, de, fr; to choose two of them, set data.languages"),
 ])  # fmt: skip
@@ -256,7 +257,7 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
     content = opening("en") + b"".join(unit_of(("en", "de"), pair) for pair in pairs) + CLOSING
     path = written(tmp_path_factory.mktemp("tmx"), content)
     assert languages_of(path) == ("en", "de")
-    assert list(read_memory(path)) == pairs
+    assert list(read_pair_file(path)) == pairs
 
 
 @settings(max_examples=20)

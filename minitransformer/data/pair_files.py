@@ -1,0 +1,179 @@
+"""Files with both sides of a text: translation memories, tables, JSON lines, and the archives of Moses.
+
+Each is read as units: texts with the codes of their languages.
+
+Source: the archives that OPUS (https://opus.nlpl.eu) offers in the format of Moses; the JSON lines of Hugging Face's
+datasets for translation.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import logging
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from minitransformer.data.file_kinds import is_compressed
+from minitransformer.data.survey import N_NAMED, READ_ERRORS, CorpusError, Found, Survey, open_bytes, read_lines
+from minitransformer.data.tmx import read_tmx
+from minitransformer.data.units import Unit, normalised
+
+INCOMPLETE = "unit without text in both languages (left out)"
+ILLEGAL = "unit with control characters, which XML does not allow (left out; remove them)"
+COLUMNS = ("source", "target")  # in place of languages, which a table does not name
+_log = logging.getLogger(__name__)
+
+
+def read_units(path: Path, languages: Sequence[str] = ()) -> Iterator[tuple[str | None, Unit]]:
+    """Yield the units of a file, each with the file's source language, if it names one.
+
+    Raises: CorpusError naming file and line.
+    """
+    name = path.with_suffix("") if is_compressed(path) else path
+    match name.suffix.lower():
+        case ".tsv":
+            return _units_of_table(path, languages or COLUMNS)
+        case ".jsonl":
+            return _units_of_json(path)
+        case ".zip":
+            return _units_of_archive(path)
+    return read_tmx(path)
+
+
+def _units_of_table(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, Unit]]:
+    """Yield the first two columns of a table; a line with one column has one text."""
+    for number, line in enumerate(read_lines(path, open_bytes), 1):
+        columns = (column.strip() for column in line.split("\t"))
+        yield languages[0], Unit(number, {code: text for code, text in zip(languages, columns, strict=False) if text})
+
+
+def _units_of_json(path: Path) -> Iterator[tuple[str, Unit]]:
+    """Yield the texts of lines such as {"translation": {"en": "a house", "de": "ein Haus"}}."""
+    for number, line in enumerate(read_lines(path, open_bytes), 1):
+        try:
+            texts = json.loads(line)["translation"]
+            found = {str(code): " ".join(text.split()) for code, text in texts.items()}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise CorpusError(
+                f'{path}, line {number}: expected {{"translation": {{"en": "a text", "de": "its translation"}}}}'
+            ) from error
+        yield next(iter(found), ""), Unit(number, {code: text for code, text in found.items() if text})
+
+
+def _units_of_archive(path: Path) -> Iterator[tuple[str, Unit]]:
+    """Yield the pairs of two files in an archive, such as Tatoeba.de-en.de and Tatoeba.de-en.en."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = _aligned_members(path, archive.namelist())
+            lines = [read_lines(path / member, _opener(archive, member)) for member in members.values()]
+            for number, texts in enumerate(itertools.zip_longest(*lines), 1):
+                if None in texts:
+                    raise CorpusError(f"{path}: {' and '.join(members.values())} differ in their numbers of lines")
+                stripped = zip(members, map(str.strip, texts), strict=True)
+                yield next(iter(members)), Unit(number, {code: text for code, text in stripped if text})
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, *READ_ERRORS) as error:
+        raise CorpusError(f"{path}: cannot be read as an archive: {error}") from error
+
+
+def _opener(archive: zipfile.ZipFile, member: str) -> Callable[[Path], io.BufferedReader]:
+    return lambda _: io.BufferedReader(cast(io.RawIOBase, archive.open(member)))
+
+
+def _aligned_members(path: Path, names: Sequence[str]) -> dict[str, str]:
+    """Return the pair of files of an archive, by language; the first language in their common name is the source's."""
+    pairs = list[dict[str, str]]()
+    for stem in dict.fromkeys(name.rpartition(".")[0] for name in names):
+        codes = stem.rpartition(".")[2].split("-")
+        members = {code: f"{stem}.{code}" for code in codes}
+        if len(codes) == 2 and all(member in names for member in members.values()):
+            pairs.append(members)
+    if len(pairs) != 1:
+        listed = ", ".join(names[:N_NAMED]) or "nothing"
+        raise CorpusError(f"{path}: expected a pair of files such as text.de-en.de and text.de-en.en; got {listed}")
+    return pairs[0]
+
+
+def languages_of(path: Path) -> tuple[str, str]:
+    """Return the source language of a file, and the only other language of its first complete unit.
+
+    Raises: CorpusError if the file does not determine them; as ``read_units`` does.
+    """
+    remedy = "set languages, for example en de (in training: set data.languages)"
+    for source, unit in read_units(path):
+        if len(unit.texts) < 2:
+            continue
+        here = f"{path}, line {unit.line}"
+        code = None if source is None else unit.code(source)
+        if source is None or code is None:
+            raise CorpusError(
+                f"{here}: a unit has {listing(unit.texts)}, but the file's source language is {source}; {remedy}"
+            )
+        others = [other for other in unit.texts if other != code]
+        if len(others) > 1:
+            raise CorpusError(f"{here}: a unit has more than two languages, {listing(unit.texts)}; {remedy}")
+        return source, others[0]
+    raise CorpusError(f"{path}: no unit has text in two languages; {remedy}")
+
+
+def listing(codes: Iterable[str]) -> str:
+    """Return the first codes as text for messages."""
+    first = list(itertools.islice(codes, N_NAMED + 1))
+    return ", ".join(first[:N_NAMED]) + (" …" if len(first) > N_NAMED else "")
+
+
+def read_pair_file(path: Path, languages: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of a file in two languages, those of the file if none are given.
+
+    Raises: CorpusError as ``languages_of`` and ``read_units`` do.
+    """
+    source, target = languages or languages_of(path)
+    for _, unit in read_units(path, (source, target)):
+        texts = unit.text(source), unit.text(target)
+        if texts[0] is not None and texts[1] is not None:
+            yield texts[0], texts[1]
+
+
+def log_other_regions(path: Path, language: str, chosen: Mapping[str, int]) -> None:
+    """Log the codes of other regions whose text is read as that of a language."""
+    others = {code: n for code, n in chosen.items() if not normalised(code).startswith(normalised(language))}
+    if others:
+        listed = listing(f"{code} ({n:,} units)" for code, n in others.items())
+        _log.info(f"{path}: {listed} is read as {language}; to have one region alone, remove the other units")
+
+
+def survey_pair_file(path: Path, languages: Sequence[str] = ()) -> Survey:
+    """Read a file to its end; count its pairs, and the units that are left out, named by their lines.
+
+    The log names the languages.
+
+    Raises: CorpusError as ``read_pair_file`` does, and if there is no pair.
+    """
+    source, target = languages or languages_of(path)
+    _log.info(f"{path}: {source} → {target}")
+    n_pairs, incomplete, illegal, codes = 0, Found(), Found(), dict[str, None]()
+    chosen = {source: Counter[str](), target: Counter[str]()}
+    for _, unit in read_units(path, (source, target)):
+        codes |= dict.fromkeys(unit.texts) if len(codes) <= N_NAMED else {}
+        source_code, target_code = unit.code(source), unit.code(target)
+        if unit.is_illegal:
+            illegal.add(unit.line)
+        elif source_code is None or target_code is None:
+            incomplete.add(unit.line)
+        else:
+            n_pairs += 1
+            chosen[source][source_code] += 1
+            chosen[target][target_code] += 1
+    for language, counts in chosen.items():
+        log_other_regions(path, language, counts)
+    if not n_pairs:
+        raise CorpusError(
+            f"{path}: no unit has text in both {source} and {target}; its languages are {listing(codes) or 'missing'};"
+            " to choose two of them, set data.languages"
+        )
+    left_out = {INCOMPLETE: incomplete, ILLEGAL: illegal}
+    return Survey(n_pairs, {name: found for name, found in left_out.items() if found.count}, (source, target))

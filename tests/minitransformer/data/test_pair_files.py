@@ -1,0 +1,103 @@
+"""Tables, JSON lines and archives of Moses: the same pairs as two aligned files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from minitransformer.config import ConfigError, DataConfig
+from minitransformer.data.corpus import FileCorpus
+from minitransformer.data.pair_files import INCOMPLETE, languages_of, read_pair_file, read_units, survey_pair_file
+from minitransformer.data.survey import CorpusError
+
+PAIRS = [("a house", "ein Haus"), ('"two" \u2028 cats', "zwei Katzen")]
+
+
+def table(path: Path) -> None:
+    lines = ["\ufeff" + "\t".join(PAIRS[0]), "alone", "\t".join((*PAIRS[1], "0.9")) + "\r"]
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+
+
+def json_lines(path: Path) -> None:
+    units = [{"en": "a house", "de": "ein Haus"}, {"en": "alone"}, {"de": "zwei Katzen", "en": PAIRS[1][0]}]
+    path.write_text("".join(json.dumps({"id": 1, "translation": unit}) + "\n" for unit in units))
+
+
+def archive(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("README", "about")
+        for i, code in enumerate(("en", "de")):
+            lines = [PAIRS[0][i], "alone"[: 5 * (1 - i)], PAIRS[1][i]]
+            file.writestr(f"x/Text.en-de.{code}", "".join(f"{line}\n" for line in lines))
+
+
+WRITERS = {"pairs.tsv": table, "pairs.tsv.gz": table, "pairs.jsonl": json_lines, "pairs.zip": archive}
+
+
+@pytest.fixture(params=WRITERS)
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    file = tmp_path / request.param
+    WRITERS[request.param](file)
+    if file.suffix == ".gz":
+        file.write_bytes(gzip.compress(file.read_bytes()))
+    return file
+
+
+def expected(path: Path) -> list[tuple[str, str]]:
+    return [tuple(" ".join(text.split()) for text in pair) for pair in PAIRS] if "jsonl" in path.name else PAIRS  # type: ignore[misc]
+
+
+def test_pairs_are_read_and_lines_without_both_texts_are_named(path: Path) -> None:
+    assert list(read_pair_file(path)) == list(read_pair_file(path, ("en", "de"))) == expected(path)
+    survey = survey_pair_file(path)
+    assert (survey.n_lines, survey.odd[INCOMPLETE].first) == (2, [2])
+    assert languages_of(path) == (("source", "target") if "tsv" in path.name else ("en", "de"))
+
+
+def test_a_corpus_reads_them_in_the_direction_of_its_languages(path: Path) -> None:
+    config = DataConfig(
+        train_source=(path.name,), raw=path.parent, validation_source=(path.name,), languages=("de", "en")
+    )
+    backwards = [pair if "tsv" in path.name else pair[::-1] for pair in expected(path)]  # a table names no languages
+    assert list(FileCorpus.of(config).train()) == backwards
+    with pytest.raises(ConfigError, match=f"{path.name} has both sides; name it in data.train_source alone"):
+        DataConfig(train_source=("a",), train_target=(path.name,))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.jsonl",
+            b'{"translation": {"en": "a", "de": "b"}}\n[1]\n',
+            r'a\.jsonl, line 2: expected {"translation": {"en"',
+        ),
+        ("a.jsonl", b'{"translation": {"en": 1}}\n', r"a\.jsonl, line 1: expected"),
+        ("a.tsv", b"a\tb\n\xff\tb\n", r"a\.tsv, line 2: not UTF-8"),
+        ("a.tsv", b"a b\n", r"a\.tsv: no unit has text in two languages"),
+        ("a.zip", b"PK", r"a\.zip: cannot be read as an archive: File is not a zip file"),
+    ],
+)
+def test_what_is_no_pair_file_is_refused_by_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(CorpusError, match=message):
+        list(read_pair_file(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"a.de-en.de": "a\n"}, r"expected a pair of files such as text.de-en.de and text.de-en.en; got a.de-en.de"),
+        ({"a.de-en.de": "a\n", "a.de-en.en": "a\nb\n"}, r"a.de-en.de and a.de-en.en differ in their numbers of lines"),
+    ],
+)
+def test_an_archive_without_one_aligned_pair_is_refused(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
+        for name, text in files.items():
+            file.writestr(name, text)
+    with pytest.raises(CorpusError, match=message):
+        list(read_units(tmp_path / "a.zip"))
