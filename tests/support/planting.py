@@ -42,16 +42,12 @@ def arguments_of(name: str, seed: int = 0) -> tuple[Any, ...]:
 
 
 STATIC: dict[str, dict[str, Any]] = {
-    "scale": {"factor": -2.5},
-    "reshape": {"shape": (9,)},
-    "getitem": {"index": np.array([2, 0, 2])},
+    "scale": {"factor": -2.5}, "reshape": {"shape": (9,)}, "getitem": {"index": np.array([2, 0, 2])},
     "embedding_with_positions": {"scale": 3.0, "rate": 0.4, "stream_id": STREAM_ID},
-    "dropout": {"rate": 0.4, "stream_id": STREAM_ID},
-    "add_norm": {"rate": 0.4, "stream_id": STREAM_ID},
-    "cross_entropy": {"smoothing": 0.1},
-    "linear_cross_entropy": {"smoothing": 0.1},
+    "dropout": {"rate": 0.4, "stream_id": STREAM_ID}, "add_norm": {"rate": 0.4, "stream_id": STREAM_ID},
+    "cross_entropy": {"smoothing": 0.1}, "linear_cross_entropy": {"smoothing": 0.1},
     "attention": {"mask": MASK, "rate": 0.4, "stream_id": STREAM_ID},
-}
+}  # fmt: skip
 
 
 def planted(name: str, spoil: Spoil) -> Operation:

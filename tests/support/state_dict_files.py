@@ -22,15 +22,11 @@ FAIRSEQ = {
     "fc2": (D_MODEL, D_FF),
 }
 JOEYNMT = {
-    **{
-        f"{attention}.{part}_layer": (D_MODEL, D_MODEL)
-        for attention in ("src_src_att", "trg_trg_att", "src_trg_att")
-        for part in ("q", "k", "v", "output")
-    },
+    **{f"{attention}.{part}_layer": (D_MODEL, D_MODEL) for attention in ("src_src_att", "trg_trg_att",
+        "src_trg_att") for part in ("q", "k", "v", "output")},
     **{name: (D_MODEL,) for name in ("layer_norm", "x_layer_norm", "dec_layer_norm", "feed_forward.layer_norm")},
-    "feed_forward.pwff_layer.0": (D_FF, D_MODEL),
-    "feed_forward.pwff_layer.3": (D_MODEL, D_FF),
-}
+    "feed_forward.pwff_layer.0": (D_FF, D_MODEL), "feed_forward.pwff_layer.3": (D_MODEL, D_FF),
+}  # fmt: skip
 
 
 def write_fairseq(directory: Path, words: Sequence[str] = WORDS) -> None:

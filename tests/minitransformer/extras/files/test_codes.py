@@ -124,14 +124,11 @@ def test_whatever_the_alignment_every_code_is_there_once_and_pairs_are_nested(
     assert "".join(written.split()) == "".join(found.translation.text.split())
 
 
-@pytest.mark.parametrize(
-    "xml",
-    [
-        '<seg>a <bpt i="1">&lt;b&gt;</bpt>b<ept i="1">&lt;/b&gt;</ept> c<ph x="1">{<sub>d</sub>}</ph></seg>',
-        '<s xmlns="urn:x"><g id="1">a <x id="2" /><g id="3">b</g></g> c <mrk mtype="seg">d</mrk></s>',
-        "<seg>a <hi>b <hi>c</hi></hi> {0} &lt;b&gt;d&lt;/b&gt;</seg>",
-    ],
-)
+@pytest.mark.parametrize("xml", [
+    '<seg>a <bpt i="1">&lt;b&gt;</bpt>b<ept i="1">&lt;/b&gt;</ept> c<ph x="1">{<sub>d</sub>}</ph></seg>',
+    '<s xmlns="urn:x"><g id="1">a <x id="2" /><g id="3">b</g></g> c <mrk mtype="seg">d</mrk></s>',
+    "<seg>a <hi>b <hi>c</hi></hi> {0} &lt;b&gt;d&lt;/b&gt;</seg>",
+])  # fmt: skip
 def test_elements_of_segments_are_written_as_they_were_read(xml: str) -> None:
     element, target = ElementTree.fromstring(xml), ElementTree.fromstring("<old>text<x /></old>")
     (found,) = translate_segments([parts_of(element)], translator_of({}))

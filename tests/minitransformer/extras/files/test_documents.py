@@ -114,15 +114,12 @@ def test_messages_of_gettext_get_fuzzy_translations(tmp_path: Path) -> None:
     assert (done.msgstr, done.flags, old.msgstr) == ("fertig", [], "")
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "error", "message"),
-    [
-        ("a.xlf", "<xliff><", CorpusError, r"a\.xlf, line 1: cannot be read as XML"),
-        ("a.xlf", "<tmx/>", CorpusError, r"a\.xlf: the root element is <tmx>; expected <xliff>"),
-        ("a.po", "nonsense\n", CorpusError, r"a\.po: cannot be read as a PO file"),
-        ("a.xlf", XLIFF_2.replace('trgLang="fr"', ""), ConfigError, "names no target language; set languages"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "error", "message"), [
+    ("a.xlf", "<xliff><", CorpusError, r"a\.xlf, line 1: cannot be read as XML"),
+    ("a.xlf", "<tmx/>", CorpusError, r"a\.xlf: the root element is <tmx>; expected <xliff>"),
+    ("a.po", "nonsense\n", CorpusError, r"a\.po: cannot be read as a PO file"),
+    ("a.xlf", XLIFF_2.replace('trgLang="fr"', ""), ConfigError, "names no target language; set languages"),
+])  # fmt: skip
 def test_what_is_no_document_is_refused(
     tmp_path: Path, name: str, text: str, error: type[Exception], message: str
 ) -> None:

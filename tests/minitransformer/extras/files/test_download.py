@@ -139,11 +139,9 @@ def test_an_address_without_its_protocol_is_not_taken_for_a_file_that_has_change
     assert re.search(r"statmt\.org/text\.en: cannot be used \(.*this is no address \(https://", message)
 
 
-@pytest.mark.parametrize(
-    "entry",
-    ["text.en", DIGEST, f":{DIGEST}", f"text.en:{DIGEST[:-1]}", f"text.en:{'g' * 64}", ""],
-    ids=["no checksum", "no name", "empty name", "63 digits", "no hexadecimal digits", "nothing"],
-)
+@pytest.mark.parametrize("entry", [
+    "text.en", DIGEST, f":{DIGEST}", f"text.en:{DIGEST[:-1]}", f"text.en:{'g' * 64}", "",
+], ids=["no checksum", "no name", "empty name", "63 digits", "no hexadecimal digits", "nothing"])  # fmt: skip
 def test_a_malformed_entry_is_quoted_with_the_form_it_should_have_before_anything_is_fetched(
     tmp_path: Path, address: str, entry: str
 ) -> None:

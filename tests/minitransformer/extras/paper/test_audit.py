@@ -169,12 +169,9 @@ def test_several_sets_of_references_are_all_used() -> None:
     assert {value for name, value in scores.items() if name != "chrF2"} == {100.0}
 
 
-@pytest.mark.parametrize(
-    ("text", "conventions"),
-    [
-        (PLAIN, ["13a", "13a, lower-cased", "intl", "intl, lower-cased"]),
-        (["我们明天去北京。"] * 2, ["zh", "zh, lower-cased"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "conventions"), [
+    (PLAIN, ["13a", "13a, lower-cased", "intl", "intl, lower-cased"]),
+    (["我们明天去北京。"] * 2, ["zh", "zh, lower-cased"]),
+])  # fmt: skip
 def test_other_languages_have_only_sacrebleus_conventions(text: list[str], conventions: list[str]) -> None:
     assert list(audited(text, text, language="xx")) == [*(f"sacreBLEU, {name}" for name in conventions), "chrF2"]
