@@ -1,17 +1,23 @@
-"""Sequences to train a tiny model on, and a monitor that interrupts it."""
+"""Sequences and text to train a tiny model on, and a monitor that interrupts it."""
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from minitransformer.config import ModelConfig
+from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
+from minitransformer.model.transformer import Transformer
 from minitransformer.training.callbacks import Callback
+from minitransformer.training.open_run import OpenRun, open_run
+from minitransformer.training.run import finish
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
+from parallel.communicator import SerialCommunicator
 
 TINY = ModelConfig(vocabulary_size=12, n_layers=1, d_model=16, d_ff=32, n_heads=2, d_k=8, d_v=8, p_drop=0.1)
 
@@ -33,3 +39,39 @@ class StoppingMonitor(Callback):
     def after_step(self, result: StepResult, state: TrainingState) -> None:
         if state.step == self.step:
             signal.raise_signal(signal.SIGINT)
+
+
+WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
+PAIRS = [(f"{a} {b} {c}", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}") for a in WORDS for b in WORDS for c in WORDS]
+
+
+TRAINING: dict[str, Any] = {
+    "max_updates": 20, "batch_tokens": 150, "n_micro_batches": 2, "warmup_steps": 10, "log_every": 5,
+    "validate_every": 10, "checkpoint_every": 4, "keep_checkpoints": 3, "average_checkpoints": 3,
+}  # fmt: skip
+
+
+def run_of(folder: Path, **training: Any) -> RunConfig:
+    for side, name in enumerate(("t.en", "t.de")):
+        (folder / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
+    return RunConfig(
+        run=folder / "run",
+        data=DataConfig(raw=folder, train_source=("t.en",), train_target=("t.de",), vocabulary_size=50, held_out=10),
+        model=ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8),
+        training=TrainingConfig(**TRAINING | training),
+    )
+
+
+def job_of(config: RunConfig) -> OpenRun:
+    return open_run(config, SerialCommunicator())
+
+
+def finished(config: RunConfig) -> dict[str, Any]:
+    job = job_of(config)
+    assert job.trainer.train(Callback())
+    finish(job, Callback())
+    return dict(json.loads((config.run / "results.json").read_text()))
+
+
+def weights(config: RunConfig) -> Any:
+    return Transformer.load(config.run).parameters.values

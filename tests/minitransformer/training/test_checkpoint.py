@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable
@@ -87,9 +88,11 @@ def test_parameters_moments_and_state_are_restored_bit_for_bit(tmp_path: Path) -
     assert everything(*here) == everything(*there)
 
 
-def test_a_checkpoint_is_named_by_its_step_and_holds_five_files(tmp_path: Path) -> None:
-    assert saved(tmp_path) == tmp_path / "checkpoints" / "step-00000020" == checkpoint_path(tmp_path, 20)
-    assert list(contents(tmp_path / "checkpoints" / "step-00000020")) == FILES
+def test_a_checkpoint_is_named_by_its_step_holds_five_files_and_is_a_model_that_can_be_loaded(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    assert path == tmp_path / "checkpoints" / "step-00000020" == checkpoint_path(tmp_path, 20)
+    assert list(contents(path)) == FILES
+    assert np.array_equal(Transformer.load(path).parameters.values, model_and_adam(1)[0].parameters.values)
 
 
 def test_who_may_read_one_file_of_a_checkpoint_may_read_all(tmp_path: Path) -> None:
@@ -101,12 +104,6 @@ def test_who_may_read_one_file_of_a_checkpoint_may_read_all(tmp_path: Path) -> N
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o640}
 
 
-def test_a_checkpoint_is_a_model_that_can_be_loaded(tmp_path: Path) -> None:
-    model, adam = model_and_adam(1)
-    loaded = Transformer.load(save_checkpoint(tmp_path, Snapshot.of(model, adam, STATE), keep=5))
-    assert np.array_equal(loaded.parameters.values, model.parameters.values)
-
-
 def test_checkpoints_come_oldest_first(tmp_path: Path) -> None:
     assert checkpoints(tmp_path) == []
     for step in (1_000, 20, 300):
@@ -114,13 +111,7 @@ def test_checkpoints_come_oldest_first(tmp_path: Path) -> None:
     assert [path.name for path in checkpoints(tmp_path)] == ["step-00000020", "step-00000300", "step-00001000"]
 
 
-def test_only_the_last_ones_are_kept(tmp_path: Path) -> None:
-    for step in (10, 20, 30, 40):
-        saved(tmp_path, step, keep=2, every=10)
-    assert names_in(tmp_path / "checkpoints") == ["step-00000030", "step-00000040"]
-
-
-def test_checkpoints_of_interruptions_do_not_outlive_the_next_one(tmp_path: Path) -> None:
+def test_the_last_ones_are_kept_and_those_of_interruptions_do_not_outlive_the_next_one(tmp_path: Path) -> None:
     for step in (10, 20, 23, 30, 40, 41):
         saved(tmp_path, step, keep=3, every=10)
     assert names_in(tmp_path / "checkpoints") == ["step-00000030", "step-00000040", "step-00000041"]
@@ -156,26 +147,18 @@ def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
     assert names_in(tmp_path / "checkpoints") == ["step-00000020"]
 
 
-@pytest.mark.parametrize("n_syncs", range(11))
+@pytest.mark.parametrize("n_syncs", [*range(11), None])
 def test_a_full_disk_at_any_moment_leaves_older_checkpoints_and_no_half_of_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_syncs: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_syncs: int | None
 ) -> None:
+    """At any fsync, or at the last rename."""
     saved(tmp_path, step=10)
     before = contents(tmp_path)
-    monkeypatch.setattr(os, "fsync", refusing_after(os.fsync, n_syncs))
-    with pytest.raises(CheckpointError, match=r"cannot be written .*No space left.*free some space"):
+    owner, name = (os, "fsync") if n_syncs is not None else (Path, "rename")
+    monkeypatch.setattr(owner, name, refusing_after(getattr(owner, name), n_syncs or 0))
+    with pytest.raises(CheckpointError, match=r"step-00000020.*cannot be written .*No space left.*free some space"):
         saved(tmp_path, step=20)
     assert contents(tmp_path) == before
-    assert names_in(tmp_path / "checkpoints") == ["step-00000010"]
-
-
-def test_a_full_disk_at_the_last_rename_names_checkpoint_and_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saved(tmp_path, step=10)
-    monkeypatch.setattr(Path, "rename", refuse)
-    with pytest.raises(CheckpointError, match="step-00000020: cannot be written.*No space left.*free some space"):
-        saved(tmp_path, step=20)
     assert names_in(tmp_path / "checkpoints") == ["step-00000010"]
 
 
@@ -210,21 +193,13 @@ def flip_header(path: Path) -> None:
     path.write_bytes(bytes([content[0] ^ 0x80]) + content[1:])
 
 
+MISSING = r"not found, though checksums\.json lists it"
 CORRUPTIONS = [
     ("model.safetensors", truncate, "it is truncated or corrupt"),
-    ("model.safetensors", make_empty, "it is truncated or corrupt"),
-    ("model.safetensors", flip_header, "has changed since it was written"),
-    ("optimizer.safetensors", truncate, "it is truncated or corrupt"),
-    ("optimizer.safetensors", make_empty, "it is truncated or corrupt"),
     ("optimizer.safetensors", flip_header, "has changed since it was written"),
-    ("model.json", truncate, "it is truncated or corrupt"),
     ("state.json", make_empty, "it is truncated or corrupt"),
-    ("state.json", flip_header, "has changed since it was written"),
     ("checksums.json", truncate, "corrupt or of another kind"),
-    ("model.safetensors", Path.unlink, r"not found, though checksums\.json lists it"),
-    ("optimizer.safetensors", Path.unlink, r"not found, though checksums\.json lists it"),
-    ("model.json", Path.unlink, r"not found, though checksums\.json lists it"),
-    ("state.json", Path.unlink, r"not found, though checksums\.json lists it"),
+    *((name, Path.unlink, MISSING) for name in CHECKPOINT_FILES),
     ("checksums.json", Path.unlink, "not found; is .*step-00000020 the right directory"),
 ]
 NOTED_CORRUPTIONS = [  # as if written so: what the checksums cannot tell
@@ -232,7 +207,6 @@ NOTED_CORRUPTIONS = [  # as if written so: what the checksums cannot tell
     ("model.safetensors", make_empty, "truncated or corrupt: use another checkpoint"),
     ("model.safetensors", flip_header, "truncated or corrupt: use another checkpoint"),
     ("optimizer.safetensors", truncate, "truncated or corrupt: use another checkpoint"),
-    ("optimizer.safetensors", make_empty, "truncated or corrupt: use another checkpoint"),
     ("model.json", truncate, "corrupt or of another kind"),
     ("model.json", make_empty, "corrupt or of another kind"),
     ("state.json", truncate, "corrupt or of another kind"),
@@ -249,27 +223,15 @@ def refused(path: Path, message: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "corrupt", "remedy"), CORRUPTIONS, ids=[f"{corrupt.__name__}-{name}" for name, corrupt, _ in CORRUPTIONS]
+    ("name", "corrupt", "remedy", "noted"), [(*c, False) for c in CORRUPTIONS] + [(*c, True) for c in NOTED_CORRUPTIONS]
 )
 def test_a_corrupt_checkpoint_is_refused_by_name_and_nothing_is_changed(
-    tmp_path: Path, name: str, corrupt: Callable[[Path], None], remedy: str
+    tmp_path: Path, name: str, corrupt: Callable[[Path], None], remedy: str, noted: bool
 ) -> None:
     path = saved(tmp_path)
     corrupt(path / name)
-    assert str(path / name) in refused(path, remedy)
-
-
-@pytest.mark.parametrize(
-    ("name", "corrupt", "remedy"),
-    NOTED_CORRUPTIONS,
-    ids=[f"{corrupt.__name__}-{name}" for name, corrupt, _ in NOTED_CORRUPTIONS],
-)
-def test_damage_that_the_checksums_know_is_refused_all_the_same(
-    tmp_path: Path, name: str, corrupt: Callable[[Path], None], remedy: str
-) -> None:
-    path = saved(tmp_path)
-    corrupt(path / name)
-    write_checksums(path, CHECKPOINT_FILES)
+    if noted:
+        write_checksums(path, CHECKPOINT_FILES)
     assert str(path / name) in refused(path, remedy)
 
 
@@ -309,32 +271,21 @@ def test_a_configuration_of_another_form_is_refused_by_name(tmp_path: Path, cont
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
-def test_arrays_of_another_shape_are_refused_by_name_and_nothing_is_changed(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("change", ["missing", "unknown", "shape"])
+def test_missing_and_unknown_arrays_and_other_shapes_are_refused_by_name_and_nothing_is_changed(
+    tmp_path: Path, name: str, change: str
+) -> None:
     path, here = saved(tmp_path), model_and_adam(2)
     arrays = load_file(path / name)
     key = next(key for key in arrays if "embedding" in key)
-    save_file(arrays | {key: np.zeros((9, 5), np.float32)}, path / name)
-    write_checksums(path, CHECKPOINT_FILES)
-    with pytest.raises(CheckpointError, match="step-00000020") as caught:
-        load_checkpoint(path, *here)
-    assert key in str(caught.value)
-    assert everything(*here) == everything(*model_and_adam(2))
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
-@pytest.mark.parametrize("change", ["missing", "unknown"])
-def test_missing_and_unknown_arrays_are_refused_by_name(tmp_path: Path, name: str, change: str) -> None:
-    path, here = saved(tmp_path), model_and_adam(2)
-    arrays = load_file(path / name)
-    key = sorted(arrays)[0]
-    arrays["unknown" if change == "unknown" else f"{key}.renamed"] = (
-        arrays.pop(key) if change == "missing" else arrays[key]
-    )
+    if change == "missing":
+        arrays[f"{key}.renamed"] = arrays.pop(key)
+    else:
+        arrays |= {"unknown": arrays[key]} if change == "unknown" else {key: np.zeros((9, 5), np.float32)}
     save_file(arrays, path / name)
     write_checksums(path, CHECKPOINT_FILES)
-    with pytest.raises(CheckpointError, match="step-00000020") as caught:
+    with pytest.raises(CheckpointError, match=f"step-00000020.*{'unknown' if change == 'unknown' else re.escape(key)}"):
         load_checkpoint(path, *here)
-    assert (key if change == "missing" else "unknown") in str(caught.value)
     assert everything(*here) == everything(*model_and_adam(2))
 
 
@@ -356,20 +307,14 @@ def weights_of(path: Path, value: float, shape: tuple[int, ...] = (2,), name: st
     return path
 
 
-def test_the_average_is_the_mean_of_every_weight(tmp_path: Path) -> None:
-    paths = [saved(tmp_path, step, seed=step) for step in (1, 2, 3)]
-    mean = average_weights(paths)
-    models = [dict(model_and_adam(seed)[0].named_parameters()) for seed in (1, 2, 3)]
+@pytest.mark.parametrize("seeds", [(1,), (1, 2, 3)])
+def test_the_average_is_the_mean_of_every_weight(tmp_path: Path, seeds: tuple[int, ...]) -> None:
+    mean = average_weights([saved(tmp_path, step, seed=step) for step in seeds])
+    models = [dict(model_and_adam(seed)[0].named_parameters()) for seed in seeds]
     assert mean.keys() == models[0].keys()
     for name, value in mean.items():
         expected = np.mean([model[name].value.astype(np.float64) for model in models], axis=0)
         assert np.array_equal(value, expected.astype(np.float32))
-
-
-def test_the_average_of_one_is_itself_bit_for_bit(tmp_path: Path) -> None:
-    model, _ = model_and_adam(1)
-    for name, value in average_weights([saved(tmp_path)]).items():
-        assert np.array_equal(value, dict(model.named_parameters())[name].value)
 
 
 def test_the_average_is_added_in_double_precision_and_given_in_single(tmp_path: Path) -> None:
@@ -379,21 +324,27 @@ def test_the_average_is_added_in_double_precision_and_given_in_single(tmp_path: 
     assert mean.dtype == np.float32
 
 
-@pytest.mark.parametrize("other", [{"shape": (3,)}, {"shape": (2, 1)}, {"name": "bias"}])
-def test_weights_of_differing_shapes_or_names_are_not_averaged(tmp_path: Path, other: dict[str, Any]) -> None:
-    paths = [weights_of(tmp_path / "one", 1.0), weights_of(tmp_path / "other", 2.0, **other)]
-    with pytest.raises(
-        CheckpointError, match="other: is of a model of another shape than .*one; they cannot be averaged"
-    ):
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"value": 2.0, "shape": (3,)}, "is of a model of another shape than .*one; they cannot be averaged"),
+        ({"value": 2.0, "shape": (2, 1)}, "is of a model of another shape than .*one; they cannot be averaged"),
+        ({"value": 2.0, "name": "bias"}, "is of a model of another shape than .*one; they cannot be averaged"),
+        ({"value": np.nan}, "gain has numbers that are not finite; leave this checkpoint out"),
+        ({"value": np.inf}, "gain has numbers that are not finite; leave this checkpoint out"),
+    ],
+)
+def test_weights_of_other_shapes_or_names_or_not_finite_are_not_averaged(
+    tmp_path: Path, other: dict[str, Any], message: str
+) -> None:
+    paths = [weights_of(tmp_path / "one", 1.0), weights_of(tmp_path / "other", **other)]
+    with pytest.raises(CheckpointError, match=f"other: {message}"):
         average_weights(paths)
 
 
-def test_of_no_checkpoints_there_is_no_average() -> None:
+def test_nothing_and_a_corrupt_checkpoint_are_not_averaged(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="there are no checkpoints to average"):
         average_weights([])
-
-
-def test_a_corrupt_checkpoint_is_not_averaged(tmp_path: Path) -> None:
     paths = [saved(tmp_path, step) for step in (1, 2)]
     flip_header(paths[1] / "model.safetensors")
     with pytest.raises(CorruptFileError, match=r"step-00000002/model\.safetensors: has changed since it was written"):
@@ -402,24 +353,7 @@ def test_a_corrupt_checkpoint_is_not_averaged(tmp_path: Path) -> None:
 
 def test_state_is_written_as_plain_json(tmp_path: Path) -> None:
     state = json.loads((saved(tmp_path) / "state.json").read_text())
-    assert state == {
-        "step": 20,
-        "epoch": 3,
-        "next_batch": 7,
-        "best_loss": 1 / 3,
-        "seconds": 12.25,
-        "unlogged_loss": 61.5,
-        "unlogged_tokens": 30,
-        "unlogged_seconds": 0.5,
-        "avoided": [],
-        "flops": 0,
-        "device_seconds": 0.0,
-        "between_intervals": False,
-        "validation_is_due": False,
-        "n_without_progress": 0,
-        "best_score": None,
-        "earlier_updates": 0,
-    }
+    assert state == dataclasses.asdict(STATE) | {"avoided": []}
 
 
 def test_the_state_of_a_checkpoint_from_before_there_was_fine_tuning_is_read(tmp_path: Path) -> None:
@@ -428,13 +362,6 @@ def test_the_state_of_a_checkpoint_from_before_there_was_fine_tuning_is_read(tmp
     del state["earlier_updates"]
     path.write_text(json.dumps(state))
     assert (read_state(path).step, read_state(path).earlier_updates) == (20, 0)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_no_number_is_not_averaged(tmp_path: Path, value: float) -> None:
-    paths = [weights_of(tmp_path / "one", 1.0), weights_of(tmp_path / "other", value)]
-    with pytest.raises(CheckpointError, match="other: gain has numbers that are not finite; leave this checkpoint out"):
-        average_weights(paths)
 
 
 def test_a_link_under_the_name_of_an_unfinished_checkpoint_is_not_written_through(tmp_path: Path) -> None:

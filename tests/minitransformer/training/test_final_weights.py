@@ -18,7 +18,8 @@ from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoint_path, checkpoints
 from minitransformer.training.run import finish, train
 from minitransformer.training.validation import BEST
-from tests.minitransformer.training.test_open_run import InterruptingValidation, job_of, run_of
+from tests.minitransformer.training.test_open_run import InterruptingValidation
+from tests.support.training import job_of, run_of
 
 
 def kept_weights(config: RunConfig) -> str:
@@ -32,11 +33,9 @@ def require_equal(config: RunConfig, expected: dict[str, Any]) -> None:
         np.testing.assert_array_equal(value, expected[name])
 
 
-def test_results_say_which_weights_the_model_has_and_the_average_can_be_insisted_on(tmp_path: Path) -> None:
+def test_results_say_which_weights_the_model_has_and_the_average_can_be_insisted_on(finished_run: RunConfig) -> None:
     """So early in training the last model is better than the average with those before it."""
-    config = run_of(tmp_path)
-    job = job_of(config)
-    assert job.trainer.train(Callback())
+    config, job = finished_run, job_of(finished_run)
     best, average = load_model_files(config.run / BEST)[1], average_weights(checkpoints(config.run))
     finish(job, Callback())
     assert kept_weights(config) == f"best single model, validation loss {job.trainer.state.best_loss:.4f}"
@@ -57,10 +56,8 @@ def test_a_validation_is_the_best_so_far_only_if_its_loss_is_lower(tmp_path: Pat
         assert trainer.validation.report(trainer.model, 1, best_loss).best == expected
 
 
-def test_a_best_single_model_that_is_only_as_good_as_the_average_is_not_chosen(tmp_path: Path) -> None:
-    config = run_of(tmp_path)
-    job = job_of(config)
-    assert job.trainer.train(Callback())
+def test_a_best_single_model_that_is_only_as_good_as_the_average_is_not_chosen(finished_run: RunConfig) -> None:
+    config, job = finished_run, job_of(finished_run)
     assert job.trainer.validation is not None
     job.trainer.model.set_weights(average := average_weights(checkpoints(config.run)))
     loss = job.trainer.validation.loss(job.trainer.model).loss

@@ -15,7 +15,7 @@ from autograd.kernel_registry import KernelChoice
 from minitransformer import train
 from minitransformer.config import RunConfig
 from minitransformer.training.callbacks import Callback
-from tests.minitransformer.training.test_open_run import run_of
+from tests.support.training import run_of
 
 CHOICE: ContextVar[KernelChoice] = ContextVar("choice")
 

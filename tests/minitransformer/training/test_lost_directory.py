@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from minitransformer import Transformer
+from minitransformer import RunConfig, Transformer
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
 from minitransformer.training import checkpoint as checkpoint_module
@@ -20,8 +20,7 @@ from minitransformer.training.run import finish, train_to_end
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 from minitransformer.training.validation import Validation
-from tests.minitransformer.training.test_open_run import finished, job_of, run_of, weights
-from tests.support.training import StoppingMonitor
+from tests.support.training import StoppingMonitor, finished, job_of, run_of, weights
 
 
 class Losing(Callback):
@@ -37,11 +36,10 @@ class Losing(Callback):
 
 
 @pytest.mark.parametrize("step", [2, 9, 18])  # before the first save, before a validation, before the last save
-def test_the_last_state_of_a_removed_run_lies_beside_it_and_goes_on(tmp_path: Path, step: int) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    straight, config = run_of(tmp_path / "a", average_checkpoints=1), run_of(tmp_path / "b", average_checkpoints=1)
-    finished(straight)
+def test_the_last_state_of_a_removed_run_lies_beside_it_and_goes_on(
+    shared_run: RunConfig, tmp_path: Path, step: int
+) -> None:
+    config = run_of(tmp_path)
     job = job_of(config)
     with pytest.raises(LostDirectoryError, match="moved or removed while it trained") as caught:
         train_to_end(job, Losing(step, job, lambda: shutil.rmtree(config.run)))
@@ -51,7 +49,7 @@ def test_the_last_state_of_a_removed_run_lies_beside_it_and_goes_on(tmp_path: Pa
     assert f"in {kept}:" in str(caught.value)
     finished(dataclasses.replace(config, run=kept))
     Translator.load(kept).translate(["one two three"])
-    last = [Transformer.load(checkpoints(run)[-1]).parameters.values for run in (straight.run, kept)]
+    last = [Transformer.load(checkpoints(run)[-1]).parameters.values for run in (shared_run.run, kept)]
     assert last[0].tobytes() == last[1].tobytes()
 
 

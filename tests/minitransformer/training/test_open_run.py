@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import ModelConfig, Transformer, train
+from minitransformer import ModelConfig, train
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.survey import CorpusError
@@ -30,49 +30,7 @@ from minitransformer.training.open_run import OpenRun, open_run
 from minitransformer.training.run import finish, is_finished
 from minitransformer.training.validation import Validation
 from parallel.communicator import SerialCommunicator
-from tests.support.training import StoppingMonitor
-
-WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
-PAIRS = [(f"{a} {b} {c}", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}") for a in WORDS for b in WORDS for c in WORDS]
-
-
-def run_of(folder: Path, **training: Any) -> RunConfig:
-    for side, name in enumerate(("t.en", "t.de")):
-        (folder / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
-    return RunConfig(
-        run=folder / "run",
-        data=DataConfig(raw=folder, train_source=("t.en",), train_target=("t.de",), vocabulary_size=50, held_out=10),
-        model=ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8),
-        training=TrainingConfig(
-            **{
-                "max_updates": 20,
-                "batch_tokens": 150,
-                "n_micro_batches": 2,
-                "warmup_steps": 10,
-                "log_every": 5,
-                "validate_every": 10,
-                "checkpoint_every": 4,
-                "keep_checkpoints": 3,
-                "average_checkpoints": 3,
-            }
-            | training
-        ),
-    )
-
-
-def job_of(config: RunConfig) -> OpenRun:
-    return open_run(config, SerialCommunicator())
-
-
-def finished(config: RunConfig) -> dict[str, Any]:
-    job = job_of(config)
-    assert job.trainer.train(Callback())
-    finish(job, Callback())
-    return dict(json.loads((config.run / "results.json").read_text()))
-
-
-def weights(config: RunConfig) -> Any:
-    return Transformer.load(config.run).parameters.values
+from tests.support.training import PAIRS, StoppingMonitor, finished, job_of, run_of, weights
 
 
 def changed(config: RunConfig, **training: Any) -> RunConfig:
@@ -88,24 +46,15 @@ def test_a_failed_first_start_leaves_the_directory_free(tmp_path: Path) -> None:
     assert job_of(config).trainer.state.step == 0
 
 
-def test_an_interruption_leaves_no_trace_in_the_finished_model(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    straight, interrupted = run_of(tmp_path / "a"), run_of(tmp_path / "b")
-    finished(straight)
-    assert not job_of(interrupted).trainer.train(StoppingMonitor(14))
-    finished(interrupted)
-    np.testing.assert_array_equal(weights(straight), weights(interrupted))
-
-
-def test_the_cost_is_that_of_the_run_however_often_it_was_taken_up(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    straight, interrupted = (run_of(tmp_path / name) for name in ("a", "b"))
-    cost = finished(straight)
+def test_an_interruption_leaves_no_trace_in_the_finished_model_and_its_cost(
+    shared_run: RunConfig, tmp_path: Path
+) -> None:
+    config = run_of(tmp_path)
+    assert not job_of(config).trainer.train(StoppingMonitor(14))
+    cost = finished(config)
+    np.testing.assert_array_equal(weights(config), weights(shared_run))
+    assert cost["flops"] == json.loads((shared_run.run / "results.json").read_text())["flops"] > 0
     assert cost["flops_by_time"] == cost["device_seconds"] * cost["device_flops_per_second"] > 0
-    assert not job_of(interrupted).trainer.train(StoppingMonitor(14))
-    assert finished(interrupted)["flops"] == cost["flops"] > 0
 
 
 def test_the_largest_batch_is_tried_where_training_goes_on_and_never_after_its_end(
@@ -122,60 +71,50 @@ def test_the_largest_batch_is_tried_where_training_goes_on_and_never_after_its_e
     assert tried == [0, 14]
 
 
-def test_a_finished_run_can_be_extended(tmp_path: Path) -> None:
-    config = run_of(tmp_path)
-    assert finished(config)["updates"] == 20
-    assert is_finished(job_of(config))
-    longer = changed(config, max_updates=28)
+def test_a_finished_run_can_be_extended(finished_run: RunConfig) -> None:
+    assert is_finished(job_of(finished_run))
+    longer = changed(finished_run, max_updates=28)
     assert not is_finished(job_of(longer))
     assert finished(longer)["updates"] == 28
 
 
 def test_a_length_penalty_that_was_chosen_for_the_model_is_not_lost_in_silence(
-    tmp_path: Path, logged: list[str]
+    finished_run: RunConfig, logged: list[str]
 ) -> None:
-    config = run_of(tmp_path, max_updates=10)
-    finished(config)
-    longer = changed(config, max_updates=11)
+    longer = changed(finished_run, max_updates=21)
     job_of(longer)
-    store_alpha(config.run, 1.2)
+    store_alpha(finished_run.run, 1.2)
     assert not any("length penalty" in line for line in logged)
-    job_of(config)  # nothing is left to do
+    job_of(finished_run)  # nothing is left to do
     assert not any("length penalty" in line for line in logged)
     job_of(longer)
     assert any("run: the model has the length penalty α 1.2" in line and "α 0.6 again" in line for line in logged)
 
 
-def test_another_interval_removes_no_checkpoint_of_before(tmp_path: Path) -> None:
-    config = run_of(tmp_path)
-    finished(config)
-    before = checkpoints(config.run)
+def test_another_interval_removes_no_checkpoint_of_before(finished_run: RunConfig) -> None:
+    before = checkpoints(finished_run.run)
     assert [path.name[-2:] for path in before] == ["12", "16", "20"]
-    assert is_finished(job_of(changed(config, checkpoint_every=7)))
-    assert checkpoints(config.run) == before
-    finished(changed(config, checkpoint_every=7, keep_checkpoints=4, max_updates=22))
-    assert [path.name[-2:] for path in checkpoints(config.run)] == ["16", "20", "21", "22"]
+    assert is_finished(job_of(changed(finished_run, checkpoint_every=7)))
+    assert checkpoints(finished_run.run) == before
+    finished(changed(finished_run, checkpoint_every=7, keep_checkpoints=4, max_updates=22))
+    assert [path.name[-2:] for path in checkpoints(finished_run.run)] == ["16", "20", "21", "22"]
 
 
-def test_a_finished_run_without_its_checkpoints_is_not_written_over(tmp_path: Path) -> None:
-    config = run_of(tmp_path)
-    finished(config)
-    before = weights(config)
-    shutil.rmtree(config.run / "checkpoints")
-    for same_or_longer in (config, changed(config, max_updates=28)):
+def test_a_finished_run_without_its_checkpoints_is_not_written_over(finished_run: RunConfig) -> None:
+    before = weights(finished_run)
+    shutil.rmtree(finished_run.run / "checkpoints")
+    for same_or_longer in (finished_run, changed(finished_run, max_updates=28)):
         with pytest.raises(
             CheckpointError, match=r"run: has been trained to its end .*; set run to another directory, or remove"
         ):
             job_of(same_or_longer)
-    np.testing.assert_array_equal(weights(config), before)
+    np.testing.assert_array_equal(weights(finished_run), before)
 
 
-def test_the_remedies_for_divergence_may_be_taken_up_in_the_same_run(tmp_path: Path) -> None:
-    config = run_of(tmp_path)
-    finished(config)
-    job_of(changed(config, learning_rate_factor=0.1, clip_norm=1.0))
+def test_the_remedies_for_divergence_may_be_taken_up_in_the_same_run(finished_run: RunConfig) -> None:
+    job_of(changed(finished_run, learning_rate_factor=0.1, clip_norm=1.0))
     with pytest.raises(ConfigError, match="training.seed is 1 there, 2 here"):
-        job_of(changed(config, seed=2))
+        job_of(changed(finished_run, seed=2))
 
 
 @pytest.mark.parametrize(("n", "more"), [(4, ""), (5, "; and 1 more")])
@@ -217,33 +156,27 @@ def test_a_trainer_refuses_automatic_settings(tmp_path: Path) -> None:
         Trainer(trainer.model, trainer.store, None, TrainingConfig(), tmp_path, SerialCommunicator(), n_threads=1)
 
 
-@pytest.mark.parametrize("removed", ["checkpoints", "checkpoints and results"])
-def test_a_model_keeps_its_tokenizer_where_data_would_be_prepared_from_other_text(tmp_path: Path, removed: str) -> None:
-    config = run_of(tmp_path)
-    finished(config)
-    for directory in (config.run / "checkpoints", config.data_directory):
-        shutil.rmtree(directory)
-    message = "has been trained to its end"
-    if removed != "checkpoints":
-        (config.run / "results.json").unlink()
-        message = "prepared with another tokenizer than .* was trained with"
+@pytest.mark.parametrize(
+    ("removed", "message"),
+    [
+        (("checkpoints", "data"), "has been trained to its end"),
+        (("checkpoints", "data", "results.json"), "prepared with another tokenizer than .* was trained with"),
+        ((), "prepared with another tokenizer than .* was trained with"),
+    ],
+)
+def test_a_model_keeps_its_tokenizer_where_data_would_be_prepared_from_other_text(
+    finished_run: RunConfig, tmp_path: Path, removed: tuple[str, ...], message: str
+) -> None:
+    for path in (finished_run.run / name for name in removed):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     (tmp_path / "t.en").write_text("".join(f"{source[::-1]}\n" for source, _ in PAIRS))
-    before = (config.run / "tokenizer.model").read_bytes()
+    if not removed:
+        prepare(finished_run.data, finished_run.data_directory)
+    before = (finished_run.run / "tokenizer.model").read_bytes()
     with pytest.raises(CheckpointError, match=message):
-        job_of(config)
-    assert (config.run / "tokenizer.model").read_bytes() == before
-    assert config.data_directory.exists() == (removed != "checkpoints")
-
-
-def test_another_tokenizer_under_trained_weights_is_refused(tmp_path: Path) -> None:
-    config = run_of(tmp_path)
-    finished(config)
-    (tmp_path / "t.en").write_text("".join(f"{source[::-1]}\n" for source, _ in PAIRS))
-    prepare(config.data, config.data_directory)
-    before = (config.run / "tokenizer.model").read_bytes()
-    with pytest.raises(CheckpointError, match="prepared with another tokenizer than .* was trained with"):
-        job_of(config)
-    assert (config.run / "tokenizer.model").read_bytes() == before
+        job_of(finished_run)
+    assert (finished_run.run / "tokenizer.model").read_bytes() == before
+    assert finished_run.data_directory.exists() == (len(removed) != 2)
 
 
 def test_a_run_goes_on_with_the_data_with_which_it_began(tmp_path: Path) -> None:
@@ -338,32 +271,28 @@ def corrupt(file: Path) -> None:
 
 
 def test_a_run_whose_newest_checkpoint_is_corrupt_says_so_and_ends_like_an_undisturbed_one(
-    tmp_path: Path, logged: list[str]
+    shared_run: RunConfig, tmp_path: Path, logged: list[str]
 ) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    straight, corrupted = run_of(tmp_path / "a"), run_of(tmp_path / "b")
-    finished(straight)
-    assert not job_of(corrupted).trainer.train(StoppingMonitor(14))
-    corrupt(corrupted.run / "checkpoints" / "step-00000014" / "optimizer.safetensors")
-    job = open_run(corrupted, SerialCommunicator())
-    assert job.trainer.state.step == 12
+    config = run_of(tmp_path)
+    assert not job_of(config).trainer.train(StoppingMonitor(14))
+    corrupt(config.run / "checkpoints" / "step-00000014" / "optimizer.safetensors")
+    assert job_of(config).trainer.state.step == 12
     assert any("step-00000014 is corrupt: " in line and "optimizer.safetensors: has changed" in line for line in logged)
     assert any("using the newest complete checkpoint, step-00000012" in line for line in logged)
-    finished(corrupted)
-    np.testing.assert_array_equal(weights(straight), weights(corrupted))
+    finished(config)
+    np.testing.assert_array_equal(weights(config), weights(shared_run))
 
 
 @pytest.mark.parametrize("name", ["best", "checkpoints/step-00000016"])
-def test_a_model_that_is_corrupt_at_the_end_is_named_and_left_out(tmp_path: Path, logged: list[str], name: str) -> None:
-    job = job_of(run_of(tmp_path))
-    assert job.trainer.train(Callback())
-    corrupt(tmp_path / "run" / name / "model.safetensors")
-    finish(job, Callback())
+def test_a_model_that_is_corrupt_at_the_end_is_named_and_left_out(
+    finished_run: RunConfig, logged: list[str], name: str
+) -> None:
+    corrupt(finished_run.run / name / "model.safetensors")
+    finish(job_of(finished_run), Callback())
     left_out = [line for line in logged if "the final model is made without" in line]
     assert len(left_out) == 1
     assert f"{name}/model.safetensors: has changed since it was written" in left_out[0]
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["updates"] == 20
+    assert json.loads((finished_run.run / "results.json").read_text())["updates"] == 20
 
 
 def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> None:
