@@ -59,16 +59,12 @@ def test_it_counts_the_matrix_products_that_were_computed(tmp_path: Path, meter:
     assert trained(trainer).state.flops == flops(meter) > 0
 
 
-def test_log_lines_tell_how_much_it_was_so_far(tmp_path: Path) -> None:
-    trainer, monitor = trainer_of(tmp_path), Recorder()
-    assert trainer.train(monitor)
-    flops = [report.flops for report in monitor.reports]
-    assert 0 < flops[0] < flops[1] < flops[2] == trainer.state.flops
-
-
-@pytest.mark.parametrize("first", range(1, 6))
+@pytest.mark.parametrize("first", [1, 3, 4])
 def test_a_resumed_run_has_the_account_of_one_in_one_go(tmp_path: Path, first: int) -> None:
-    whole = trained(trainer_of(tmp_path, "whole"))
+    whole, recorder = trainer_of(tmp_path, "whole"), Recorder()
+    assert whole.train(recorder)
+    flops = [report.flops for report in recorder.reports]
+    assert 0 < flops[0] < flops[1] < flops[2] == whole.state.flops
     part = trained(trainer_of(tmp_path, "parts", max_updates=first))
     assert 0 < part.state.flops < whole.state.flops
     assert trained(trainer_of(tmp_path, "parts")).state.flops == whole.state.flops

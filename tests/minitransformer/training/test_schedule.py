@@ -25,11 +25,11 @@ def linear(step: int, *, warmup_steps: int = 4, max_updates: int = 12) -> float:
     return schedule.learning_rate(step, 64, config)
 
 
-def of_base_model(step: int) -> float:
+def base_rate(step: int) -> float:
     return learning_rate(step, d_model=512, warmup_steps=4_000)
 
 
-def of_the_paper(step: int, *, d_model: int = 512, warmup_steps: int = 4_000) -> Decimal:
+def paper_rate(step: int, *, d_model: int = 512, warmup_steps: int = 4_000) -> Decimal:
     """d_model^−0.5 · min(step_num^−0.5, step_num · warmup_steps^−1.5), to 50 digits."""
     with localcontext(prec=50):
         step_num, half = Decimal(step), Decimal("0.5")
@@ -57,8 +57,8 @@ def relative_error(got: float, exact: Decimal) -> Decimal:
     ],
 )
 def test_the_base_models_learning_rate(step: int, expected: str) -> None:
-    assert digits(of_the_paper(step)) == expected
-    assert relative_error(of_base_model(step), of_the_paper(step)) < FEW_ROUNDINGS
+    assert digits(paper_rate(step)) == expected
+    assert relative_error(base_rate(step), paper_rate(step)) < FEW_ROUNDINGS
 
 
 @given(d_model=st.integers(1, 4_096), warmup_steps=st.integers(1, 100_000), step=st.integers(1, 10**7))
@@ -66,19 +66,7 @@ def test_the_learning_rate_is_the_papers_at_every_step_of_every_model(
     d_model: int, warmup_steps: int, step: int
 ) -> None:
     got = learning_rate(step, d_model=d_model, warmup_steps=warmup_steps)
-    assert relative_error(got, of_the_paper(step, d_model=d_model, warmup_steps=warmup_steps)) < FEW_ROUNDINGS
-
-
-def test_the_two_branches_meet_at_the_end_of_warm_up() -> None:
-    rising, falling = 512**-0.5 * 4_000 * 4_000**-1.5, 512**-0.5 * 4_000**-0.5
-    assert of_base_model(4_000) == pytest.approx(rising, rel=1e-14)
-    assert of_base_model(4_000) == pytest.approx(falling, rel=1e-14)
-
-
-@given(warmup_steps=st.integers(2, 10_000), step=st.integers(1, 200_000))
-def test_one_step_changes_it_by_no_more_than_one_step_of_warm_up(warmup_steps: int, step: int) -> None:
-    first, now, then = (learning_rate(s, d_model=64, warmup_steps=warmup_steps) for s in (1, step, step + 1))
-    assert abs(then - now) <= first * (1 + 1e-9)
+    assert relative_error(got, paper_rate(step, d_model=d_model, warmup_steps=warmup_steps)) < FEW_ROUNDINGS
 
 
 @given(warmup_steps=st.integers(2, 10_000), step=st.integers(1, 200_000))
@@ -87,32 +75,21 @@ def test_it_rises_during_warm_up_and_falls_afterwards(warmup_steps: int, step: i
     assert (now < then) == (step < warmup_steps)
 
 
-def test_warm_up_is_linear() -> None:
-    assert of_base_model(1_500) == pytest.approx(1_500 * 1.7469281074217107e-07, rel=1e-13)
-
-
-def test_four_times_the_step_is_half_the_rate_after_warm_up() -> None:
-    assert of_base_model(40_000) == pytest.approx(of_base_model(10_000) / 2, rel=1e-14)
-
-
 def test_the_factor_scales_and_width_divides_by_its_root() -> None:
-    assert learning_rate(7, d_model=512, warmup_steps=4_000, factor=2.5) == pytest.approx(2.5 * of_base_model(7))
-    assert learning_rate(7, d_model=2_048, warmup_steps=4_000) == pytest.approx(of_base_model(7) / 2)
+    assert learning_rate(7, d_model=512, warmup_steps=4_000, factor=2.5) == pytest.approx(2.5 * base_rate(7))
+    assert learning_rate(7, d_model=2_048, warmup_steps=4_000) == pytest.approx(base_rate(7) / 2)
 
 
 @pytest.mark.parametrize("step", [0, -1])
 def test_steps_count_from_one(step: int) -> None:
     with pytest.raises(ValueError, match=f"steps count from 1, got {step}"):
-        of_base_model(step)
+        base_rate(step)
 
 
 def test_the_linear_schedule_rises_and_falls_by_equal_steps() -> None:
     rising = [1 / 64, 2 / 64, 3 / 64, 4 / 64]
     falling = [n / 9 / 16 for n in range(8, 0, -1)]
     assert [linear(step) for step in range(1, 13)] == pytest.approx(rising + falling)
-
-
-def test_the_linear_schedule_is_0_beyond_its_end() -> None:
     assert [linear(step) for step in (13, 14, 100)] == [0, 0, 0]
 
 

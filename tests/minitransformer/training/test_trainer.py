@@ -115,10 +115,6 @@ def names_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_the_data_of_these_tests_makes_three_batches(tmp_path: Path) -> None:
-    assert len(plan_epoch(copy_store(tmp_path, SEQUENCES).lengths, 60, seed=1, epoch=0)) == BATCHES_PER_EPOCH
-
-
 def test_what_a_process_left_that_was_killed_at_the_very_end_goes_when_the_run_is_taken_up(tmp_path: Path) -> None:
     trained(tmp_path)
     (tmp_path / "run" / "checkpoints" / ".step-00000004.4711.removed").mkdir()
@@ -126,15 +122,17 @@ def test_what_a_process_left_that_was_killed_at_the_very_end_goes_when_the_run_i
     assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000008"]
 
 
-def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
-    assert everything(trained(tmp_path, run="one")) == everything(trained(tmp_path, run="two"))
-
-
-@pytest.mark.parametrize("changes", [{"seed": 2}, {"n_micro_batches": 4}, {"beta2": 0.97}, {"precision": "bfloat16"}])
-def test_another_seed_number_of_micro_batches_beta_or_precision_gives_others(
+@pytest.mark.parametrize(
+    "changes", [{}, {"seed": 2}, {"n_micro_batches": 4}, {"beta2": 0.97}, {"precision": "bfloat16"}]
+)
+def test_only_the_same_seed_number_of_micro_batches_beta_and_precision_give_the_same_bits(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    assert everything(trained(tmp_path, run="one"))[0] != everything(trained(tmp_path, run="two", **changes))[0]
+    one, two = (
+        everything(trained(tmp_path, run=name, **settings)) for name, settings in (("one", {}), ("two", changes))
+    )
+    assert (one[0] == two[0]) == (not changes)
+    assert (one == two) == (not changes)
 
 
 @pytest.mark.parametrize(("n_threads", "precision"), [(2, "float32"), (3, "float32"), (2, "bfloat16")])
@@ -144,7 +142,9 @@ def test_the_number_of_threads_changes_no_bit(tmp_path: Path, n_threads: int, pr
     assert everything(more) == everything(alone)
 
 
-@pytest.mark.parametrize(("first", "precision"), [*((first, "float32") for first in range(1, 8)), (3, "bfloat16")])
+@pytest.mark.parametrize(
+    ("first", "precision"), [(1, "float32"), (3, "float32"), (4, "float32"), (7, "float32"), (3, "bfloat16")]
+)
 def test_resuming_equals_training_in_one_go_bit_for_bit(tmp_path: Path, first: int, precision: str) -> None:
     whole = trained(tmp_path, run="whole", precision=precision)
     trained(tmp_path, run="parts", max_updates=first, precision=precision)
@@ -152,24 +152,18 @@ def test_resuming_equals_training_in_one_go_bit_for_bit(tmp_path: Path, first: i
 
 
 def test_the_state_counts_updates_epochs_and_batches(tmp_path: Path) -> None:
+    assert len(plan_epoch(copy_store(tmp_path, SEQUENCES).lengths, 60, seed=1, epoch=0)) == BATCHES_PER_EPOCH
     state = trained(tmp_path, max_updates=BATCHES_PER_EPOCH + 1).state
     assert (state.step, state.epoch, state.next_batch, state.best_loss) == (4, 1, 1, None)
 
 
-def test_without_checkpoints_there_is_nothing_to_resume(tmp_path: Path) -> None:
+def test_checkpoints_come_at_their_interval_and_at_the_end_and_the_last_one_is_resumed(tmp_path: Path) -> None:
     assert not trainer_of(tmp_path).resume()
-
-
-def test_the_last_checkpoint_is_the_one_resumed(tmp_path: Path) -> None:
     trained(tmp_path, checkpoint_every=3, max_updates=7)
+    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000003", "step-00000006", "step-00000007"]
     trainer = trainer_of(tmp_path)
     assert trainer.resume()
     assert trainer.state.step == 7
-
-
-def test_checkpoints_come_at_their_interval_and_at_the_end(tmp_path: Path) -> None:
-    trained(tmp_path, checkpoint_every=3)
-    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000003", "step-00000006", "step-00000008"]
 
 
 def test_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
@@ -192,9 +186,9 @@ def test_copying_is_learnt(tmp_path: Path, precision: str) -> None:
     trainer = trainer_of(
         tmp_path,
         model=dataclasses.replace(TINY, d_model=32, d_ff=64, d_k=16, d_v=16, p_drop=0.0, label_smoothing=0.0),
-        max_updates=160,
+        max_updates=100,
         log_every=20,
-        warmup_steps=50,
+        warmup_steps=30,
         learning_rate_factor=0.2,
         precision=precision,
     )
@@ -202,7 +196,7 @@ def test_copying_is_learnt(tmp_path: Path, precision: str) -> None:
     trainer.train(monitor)
     losses = [report.loss for report in monitor.reports]
     assert losses[0] > 2.0
-    assert losses[-1] < 0.1 * losses[0]
+    assert losses[-1] < 0.2 * losses[0]
 
 
 def test_reports_come_at_their_interval_and_at_the_end(tmp_path: Path) -> None:
@@ -212,14 +206,17 @@ def test_reports_come_at_their_interval_and_at_the_end(tmp_path: Path) -> None:
     assert monitor.steps == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_the_first_report_is_the_loss_of_the_first_batch_per_target_token(tmp_path: Path) -> None:
+def test_the_first_update_is_that_of_the_mean_loss_per_target_token(tmp_path: Path) -> None:
     undropped = dataclasses.replace(TINY, p_drop=0.0)
     trainer, monitor = trainer_of(tmp_path, model=undropped, log_every=1, max_updates=1), Recorder()
-    first = plan_epoch(trainer.store.lengths, 60, seed=1, epoch=0)[0]
-    batch = read_batch(trainer.store, first)
-    expected = float(Transformer(undropped, seed=1).loss(batch).value) / batch.n_target_tokens
+    alone = Transformer(undropped, seed=1)
+    batch = read_batch(trainer.store, plan_epoch(trainer.store.lengths, 60, seed=1, epoch=0)[0])
+    loss = alone.loss(batch)
+    backward(loss, into=alone.parameters.gradients)
     trainer.train(monitor)
-    assert monitor.reports[0].loss == pytest.approx(expected, rel=1e-5)
+    assert monitor.reports[0].loss == pytest.approx(float(loss) / batch.n_target_tokens, rel=1e-5)
+    expected = 0.1 * alone.parameters.gradients / batch.n_target_tokens
+    np.testing.assert_allclose(trainer.adam.m, expected, rtol=1e-3, atol=1e-7)
 
 
 def test_a_report_holds_the_learning_rate_and_the_epoch_of_its_update(tmp_path: Path) -> None:
@@ -228,16 +225,6 @@ def test_a_report_holds_the_learning_rate_and_the_epoch_of_its_update(tmp_path: 
     assert monitor.reports[0].learning_rate == pytest.approx(16**-0.5 * 5 * 20**-1.5, rel=1e-12)
     assert monitor.reports[0].epoch == 1
     assert monitor.reports[0].target_tokens_per_second > 0
-
-
-def test_adam_gets_the_gradient_of_the_mean_loss_per_target_token(tmp_path: Path) -> None:
-    undropped = dataclasses.replace(TINY, p_drop=0.0)
-    trainer, alone = trainer_of(tmp_path, model=undropped, max_updates=1), Transformer(undropped, seed=1)
-    batch = read_batch(trainer.store, plan_epoch(trainer.store.lengths, 60, seed=1, epoch=0)[0])
-    backward(alone.loss(batch), into=alone.parameters.gradients)
-    trainer.train(Callback())
-    expected = 0.1 * alone.parameters.gradients / batch.n_target_tokens
-    np.testing.assert_allclose(trainer.adam.m, expected, rtol=1e-3, atol=1e-7)
 
 
 def test_every_update_and_every_micro_batch_has_its_own_randomness(
@@ -265,10 +252,7 @@ def test_more_micro_batches_than_pairs_are_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_clipping_bounds_the_gradient_that_adam_sees(tmp_path: Path) -> None:
-    free, clipped = (
-        trained(tmp_path, run="free", max_updates=1),
-        trained(tmp_path, run="c", max_updates=1, clip_norm=0.01),
-    )
+    free, clipped = (trained(tmp_path, run=str(norm), max_updates=1, clip_norm=norm) for norm in (None, 0.01))
     assert np.linalg.norm(clipped.adam.m) == pytest.approx(0.1 * 0.01, rel=1e-3)
     assert np.linalg.norm(free.adam.m) > np.linalg.norm(clipped.adam.m)
 
