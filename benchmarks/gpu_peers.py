@@ -179,7 +179,7 @@ def searched(card: Card, directory: Path, n: int) -> dict[str, Any]:
 
     from minitransformer import Transformer, Translator  # noqa: PLC0415
     from minitransformer.data.tokenizer import Tokenizer  # noqa: PLC0415
-    from minitransformer.inference.beam import SearchConfig  # noqa: PLC0415
+    from minitransformer.inference.search import SearchConfig  # noqa: PLC0415
 
     text, steps = IdsAsText(), card.sizes.steps
     pairs = Workload(card.sizes.models["base"], max(card.sizes.tokens), 1, zipf=True).pairs()

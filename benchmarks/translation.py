@@ -24,7 +24,7 @@ from contest import MALLOC, Contestant, add_instruction_set, compete, describe_m
 
 from minitransformer import ModelConfig, Transformer, Translator
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import WeightsDtype
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.memory import keep_freed_memory

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from minitransformer.data.corpus import read_pairs
-from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.bleu import bleu
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator, load_with_tokenizer
 from minitransformer.model.batch import Batch
 from minitransformer.model.symbols import END, START, UNKNOWN

@@ -22,7 +22,7 @@ from minitransformer.extras.parsing.parser import PARSING, Parser
 from minitransformer.extras.parsing.penn import EXPECTED_TREES, read_trees, write_tree
 from minitransformer.extras.parsing.plain import plain
 from minitransformer.extras.parsing.words import Splitting, split_words
-from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.search import SearchConfig
 
 DESCRIPTION = """Parse the sentences on standard input, one per line, into trees in Penn bracket format on standard
 output, one per line. With --treebank FILE: parse the words of its trees instead; then compare the two files with

@@ -16,7 +16,7 @@ from minitransformer.extras.report.merging import merge_words
 from minitransformer.extras.report.page import attention_page
 from minitransformer.extras.report.run_page import run_page
 from minitransformer.extras.report.run_record import read_runs
-from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.errors import import_extra
 from minitransformer.system.files import write_text

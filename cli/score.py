@@ -29,9 +29,9 @@ from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.extras.parsing.penn import read_candidates, read_gold_trees
 from minitransformer.extras.parsing.tree import Tree
 from minitransformer.extras.report.comparison import PairedTestName, compare_systems, comparison_table
-from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.bleu import bleu, chrf
 from minitransformer.inference.scoring import TargetScore, score_pairs
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator, load_with_tokenizer
 from minitransformer.system.provenance import code_version
 from minitransformer.system.threads import available_cores

@@ -34,8 +34,8 @@ from minitransformer.extras.files.stream import (
 )
 from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.extras.parsing.parser import require_translator
-from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.sampling import Sampling
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator, WeightsDtype
 from minitransformer.system.files import is_same_file
 

@@ -145,12 +145,8 @@ class RunConfig:
 
     def settings(self) -> dict[str, str]:
         """Return the settings that determine the result, device and kernels, by names such as "training.seed"."""
-        settings = json.loads(self.to_json())
-        named = {f"{part}.{name}": value for part in PARTS for name, value in settings[part].items()}
-        return {name: json.dumps(value) for name, value in {**named, **self._beginning()}.items()} | {
-            "device": self.device,
-            "kernels": self.kernels,
-        }
+        settings = {name: json.dumps(value) for name, value in _flat(json.loads(self.to_json())).items()}
+        return settings | {"device": self.device, "kernels": self.kernels}
 
     def claim_directory(self, facts: Mapping[str, Any] | None = None) -> None:
         """Write this configuration into the run's directory, with ``facts`` that are no settings."""
@@ -184,16 +180,18 @@ class RunConfig:
                 f"{path}: does not hold the settings of a run; remove it if you know them, or set run to another"
                 " directory"
             )
+        here, there = _flat(mine), _flat(theirs)
         return [
-            f"{part}.{name} is {there!r} there, {value!r} here"
-            for part in PARTS
-            for name, value in mine[part].items()
-            if (there := theirs[part][name]) != value and not (part == "training" and name in free)
-        ] + [
-            f"{name} is {theirs.get(name)!r} there, {mine.get(name)!r} here"
-            for name in BEGINNING
-            if theirs.get(name) != mine.get(name)
+            f"{name} is {there.get(name)!r} there, {here.get(name)!r} here"
+            for name in here | there
+            if here.get(name) != there.get(name) and name.removeprefix("training.") not in free
         ]
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run's file by names such as "training.seed" and "init_from"."""
+    parts = {f"{part}.{name}": value for part in PARTS for name, value in settings[part].items()}
+    return parts | {name: settings[name] for name in BEGINNING if name in settings}
 
 
 def require_other_directory(run: Path, init_from: Path | None) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.bleu import SCORE_DIGITS, Score, bleu, is_better
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.model.files import load_model_config, load_model_files, require_no_bundle, save_model_files
 

@@ -24,7 +24,6 @@ from minitransformer.inference.search import (
     Hypothesis,
     Search,
     SearchConfig,
-    SearchError,
     Wanted,
     forbidden_tokens,
 )
@@ -32,8 +31,6 @@ from minitransformer.model.batch import Ids
 from minitransformer.model.symbols import END, START
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import require_wanted
-
-__all__ = ["Advance", "Constraint", "Hypothesis", "SearchConfig", "SearchError", "Wanted", "beam_search"]
 
 STEPS_BEHIND = {"cpu": 0, "cuda": 1}  # steps that are enqueued before the host reads which sentences a step finished
 REMOVED_AT_ONCE = {"cpu": 0.0, "cuda": 0.25}  # the least share of finished sentences that is removed from the batch

@@ -18,9 +18,10 @@ from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.data.normalisation import BETWEEN_WORDS
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.alignment import Links, word_links, words_of_source, words_of_target
-from minitransformer.inference.beam import Advance, Constraint, Hypothesis, SearchConfig, Wanted, beam_search
+from minitransformer.inference.beam import beam_search
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint, Prefixer
 from minitransformer.inference.sampling import Sampling, sample
+from minitransformer.inference.search import Advance, Constraint, Hypothesis, SearchConfig, Wanted
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import available_cores, map_in_threads, require_wanted

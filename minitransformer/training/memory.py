@@ -7,10 +7,9 @@ import traceback
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 
 from autograd import RandomStream
-from autograd.array import IntArray, gpu_module
+from autograd.array import IntArray, namespace_of_device
 from minitransformer.config import MAX_MICRO_BATCHES
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.batching import cut_into_micro_batches, read_batch
@@ -75,7 +74,10 @@ def _advice(trainer: Trainer) -> str:
             traceback.clear_frames(error.__traceback__)
         else:
             fits = f"training.n_micro_batches = {n_micro_batches} fits: the same batch in smaller pieces"
-            return f"{lack}. {fits}{_other_run(trainer.run_directory)}"
+            run = trainer.run_directory
+            has_begun = (run / RUN_FILE).exists()  # then it refuses other batches
+            other = f", with another directory as run: {run} has begun with other batches" if has_begun else ""
+            return f"{lack}. {fits}{other}"
     return (
         f"{lack}. No number of micro-batches fits: choose a smaller model (model.n_layers, model.d_model …), shorter"
         " sentences (data.max_length), or another machine"
@@ -84,13 +86,11 @@ def _advice(trainer: Trainer) -> str:
 
 def _free_description(trainer: Trainer) -> str:
     if trainer.model.device == "cuda":
-        return f"{format_bytes(_free_of_gpu())} of the GPU"
+        cupy = namespace_of_device("cuda")
+        unused = cupy.get_default_memory_pool().free_bytes()  # CuPy has taken them, and keeps them for its arrays
+        free = cupy.cuda.runtime.memGetInfo()[0] + unused
+        return f"{format_bytes(free)} of the GPU"
     return describe_free_memory(trainer.world.local_size) or "bytes"
-
-
-def _other_run(run: Path) -> str:
-    """Return the advice to choose another directory if ``run`` has a run, because it refuses other batches."""
-    return f", with another directory as run: {run} has begun with other batches" if (run / RUN_FILE).exists() else ""
 
 
 def _try(trainer: Trainer, n_micro_batches: int) -> int:
@@ -143,11 +143,3 @@ def _traced_memory() -> Iterator[Callable[[], int]]:
     finally:
         if not is_tracing:
             tracemalloc.stop()
-
-
-def _free_of_gpu() -> int:
-    """Return the free bytes of the current GPU, unused bytes in CuPy's pool included."""
-    cupy = gpu_module("cuda")
-    assert cupy is not None
-    free: int = cupy.cuda.runtime.memGetInfo()[0]
-    return free + int(cupy.get_default_memory_pool().free_bytes())

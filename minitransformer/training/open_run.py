@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,12 +61,12 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
     DeviceError; DisagreementError before ranks share memory for a model.
     """
-    _require_same(world, {"code": code_version(), **config.settings()})
+    check_agreement(world, {"code": code_version(), **config.settings()}, START, SAME_START)
     placements = choose_placements(config.device, world)
     config, why_no_bfloat16 = resolve(config, world)
     require_same_kernels(config.device, config.kernels, world)
     data = shared_data(config, world)
-    _require_same(world, {"prepared data": data.digest, **config.settings()})
+    check_agreement(world, {"prepared data": data.digest, **config.settings()}, START, SAME_START)
     n_threads = 1 if config.device == "cuda" else cores_of(world.rank, placements)
     trainer = new_trainer(config, world, data, n_threads, validates=world.rank == 0)
     _log_setup(trainer, placements, n_threads, why_no_bfloat16)
@@ -76,10 +76,6 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     if world.rank == 0:
         config.claim_directory({DIGEST: data.digest} | ({PRETRAINED: pretrained} if pretrained else {}))
     return OpenRun(config, world, data, trainer)
-
-
-def _require_same(world: Communicator, facts: Mapping[str, str]) -> None:
-    check_agreement(world, facts, START, SAME_START)
 
 
 def new_trainer(

@@ -18,9 +18,9 @@ from minitransformer.config.training import PatienceFor
 from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.inference.beam import Advance, SearchConfig, SearchError
 from minitransformer.inference.bleu import SCORE_DIGITS, is_better
 from minitransformer.inference.scoring import TargetScore, score_pairs
+from minitransformer.inference.search import Advance, SearchConfig, SearchError
 from minitransformer.inference.task import Evaluation, Task
 from minitransformer.inference.translator import Translator
 from minitransformer.model.batch import IdPair

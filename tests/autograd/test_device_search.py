@@ -18,18 +18,11 @@ from autograd.array import ReadLater
 from minitransformer import ModelConfig, Transformer
 from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.inference.attention import source_attention_weights
-from minitransformer.inference.beam import (
-    REMOVED_AT_ONCE,
-    STEPS_BEHIND,
-    Hypothesis,
-    SearchConfig,
-    SearchError,
-    Wanted,
-    beam_search,
-)
+from minitransformer.inference.beam import REMOVED_AT_ONCE, STEPS_BEHIND, beam_search
 from minitransformer.inference.predictor import Predictor
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint
 from minitransformer.inference.sampling import Sampling, sample
+from minitransformer.inference.search import Hypothesis, SearchConfig, SearchError, Wanted
 
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=2, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=3, softmax_bias=True)
 SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12], [], [4], [12, 11], [4] * 13, [7, 3, 9]]

@@ -193,7 +193,7 @@ def prepare_train_and_translate(run: str, text: str, *options: str) -> None:
     from cli.prepare import prepare_data
     from cli.train import train
     from cli.translate import translate
-    from minitransformer.inference.beam import SearchConfig
+    from minitransformer.inference.search import SearchConfig
     from minitransformer.inference.translator import Translator
 
     directories = ["--run", run, "--data.raw", text]

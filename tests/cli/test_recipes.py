@@ -20,7 +20,7 @@ from cli.train import read_options, train
 from minitransformer.config import DataConfig, RunConfig, presets
 from minitransformer.config.run import resolved
 from minitransformer.extras.parsing.parser import PARSING
-from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.search import SearchConfig
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 STEP_SECONDS = {"base": 0.4, "big": 1.0}  # section 5.2

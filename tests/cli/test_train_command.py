@@ -17,8 +17,8 @@ from cli.train import train
 from minitransformer import Transformer
 from minitransformer.config import ConfigError
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.bleu import bleu
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError, CorruptFileError
 from minitransformer.training.run import run_lock

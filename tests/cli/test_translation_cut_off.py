@@ -22,7 +22,7 @@ from cli.translate import translate
 from minitransformer.extras.files import resumable
 from minitransformer.extras.files.resumable import progress_file, translate_file
 from minitransformer.extras.files.stream import LineTranslator
-from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 
 ROOT = Path(__file__).parents[2]

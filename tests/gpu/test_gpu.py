@@ -23,7 +23,8 @@ from autograd.optim import Adam
 from autograd.precision import rounded, upcast
 from autograd.random import StreamId, random_words
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.search import SearchConfig
 from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 
 CHILD_ON_STAND_IN = Path(__file__).parents[1] / "support" / "checking_child.py"

@@ -21,8 +21,9 @@ from minitransformer import Translator
 from minitransformer.extras.convert.ctranslate2 import read_ctranslate2
 from minitransformer.extras.convert.parts import Parts
 from minitransformer.extras.convert.vocabulary import tokens_of
-from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
 from minitransformer.inference.scoring import score_pairs
+from minitransformer.inference.search import SearchConfig
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason='CTranslate2 is not installed: pip install -e ".[oracles]"')
 TOLERANCE = 1e-4  # of log p of a sentence, float32

@@ -24,7 +24,8 @@ from minitransformer.extras.convert.formats import read_parts, recognise, write_
 from minitransformer.extras.convert.marian_directory import POSITIONS
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.extras.convert.vocabulary import words_of
-from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.search import SearchConfig
 
 IMPOSSIBLE = -100.0  # log p, in float32; all less are the same
 SHAPES: dict[str, dict[str, Any]] = {

@@ -23,7 +23,8 @@ from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert import onnx_writer
 from minitransformer.extras.convert.onnx_writer import N_POSITIONS, write_onnx
 from minitransformer.extras.convert.parts import ConversionError, Parts
-from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.search import SearchConfig
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/onnx.md"
 SMALL = {

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from autograd import KeyRanges, Segments, Tensor, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.inference.beam import Hypothesis, SearchConfig, _Search
+from minitransformer.inference.beam import _Search
+from minitransformer.inference.search import Hypothesis, SearchConfig
 from minitransformer.model.masks import causal_mask
 from minitransformer.model.symbols import END, START
 

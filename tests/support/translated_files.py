@@ -11,7 +11,7 @@ from number_words import NUMBERS
 
 from minitransformer.extras.files.resumable import translate_file
 from minitransformer.extras.files.stream import LinesDone, LineTranslator
-from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 
 FILES = ["out", "out.progress.json"]

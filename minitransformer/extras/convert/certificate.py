@@ -25,7 +25,8 @@ from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.ctranslate2 import SETTINGS_FILE
 from minitransformer.extras.convert.foreign_files import SettingsFile, sentencepiece_models
 from minitransformer.extras.convert.parts import ConversionError, Parts, Vocabulary
-from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.search import SearchConfig
 from minitransformer.model.batch import Batch
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.model.transformer import Transformer

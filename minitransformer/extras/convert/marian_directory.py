@@ -47,7 +47,7 @@ from minitransformer.extras.convert.vocabulary import (
     without_other_words,
     words_of,
 )
-from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import MAX_SOURCE_TOKENS
 from minitransformer.model.positions import sinusoids
 from minitransformer.model.symbols import END, START, UNKNOWN

@@ -21,8 +21,8 @@ from minitransformer.extras.files.codes import Code, Parts, TranslatedSegment, t
 from minitransformer.extras.files.sentences import SentenceSplitter, SplitTexts
 from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.inference.alignment import Links
-from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.sampling import Sampling
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translation, Translator
 from minitransformer.system.errors import UserError
 

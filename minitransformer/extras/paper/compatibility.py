@@ -17,7 +17,7 @@ import numpy as np
 
 from autograd.array import Array
 from minitransformer.config import ConfigError, ModelConfig, Normalisation
-from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.search import SearchConfig
 from minitransformer.model.batch import Batch
 from minitransformer.model.transformer import Transformer
 

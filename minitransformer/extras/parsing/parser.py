@@ -11,7 +11,7 @@ from minitransformer.data.rare_words import words_of
 from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.extras.parsing.linear import tree_of
 from minitransformer.extras.parsing.tree import Tree
-from minitransformer.inference.beam import Advance, SearchConfig
+from minitransformer.inference.search import Advance, SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
 

@@ -15,7 +15,8 @@ from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVo
 from minitransformer.extras.parsing.parser import PARSING
 from minitransformer.extras.report.errors import ReportError
 from minitransformer.inference.attention import AttentionWeights, attention_weights, word_starts
-from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.model.symbols import BLANK
 from minitransformer.system.provenance import code_version

@@ -20,7 +20,8 @@ from autograd.optim import Adam
 from autograd.precision import rounded, upcast
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config.model import NormPlacement
-from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.search import SearchConfig
 
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=2, d_k=4, d_v=4)
 BATCH = Batch.from_token_ids([[5, 6, 7, 8], [], [4]], [[7], [4, 5, 6], []])

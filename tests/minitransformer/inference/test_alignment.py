@@ -13,8 +13,8 @@ from minitransformer.extras.files.stream import pharaoh
 from minitransformer.extras.report.merging import weights_of_words
 from minitransformer.inference.alignment import word_links, words_of_source, words_of_target
 from minitransformer.inference.attention import attention_weights, source_attention_weights, word_starts
-from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.prefix import NO_PREFIX
+from minitransformer.inference.search import SearchConfig
 
 N = 8  # positions, and features: one for each position
 

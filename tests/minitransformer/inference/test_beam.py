@@ -25,7 +25,8 @@ from searching import (
 )
 
 from minitransformer import ModelConfig, Transformer
-from minitransformer.inference.beam import Hypothesis, SearchConfig, SearchError, beam_search
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.search import Hypothesis, SearchConfig, SearchError
 
 ALPHAS = st.sampled_from([0.0, 0.6, 1.5])
 NORMALISATIONS = st.sampled_from(["gnmt", "length"])

@@ -16,8 +16,9 @@ from small_sentences import LINES, small_tokenizer
 
 from minitransformer import Transformer, Translator, presets
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
 from minitransformer.inference.predictor import mean_probability
+from minitransformer.inference.search import Hypothesis, SearchConfig
 from minitransformer.system.files import CheckpointError
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from searching import SEEDS, SOURCES, VARIANTS, log_p_of_tokens, random_model, search_without_cache
 
 from autograd import no_tape
-from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.search import Hypothesis, SearchConfig
 from minitransformer.model.batch import Batch
 
 CONFIGS = st.builds(

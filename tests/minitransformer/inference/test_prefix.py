@@ -14,8 +14,9 @@ from small_sentences import LINES, small_tokenizer
 
 from minitransformer import Transformer, Translator, presets
 from minitransformer.extras.files.stream import PrefixError, Prefixes
-from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint, Prefixer
+from minitransformer.inference.search import Hypothesis, SearchConfig
 
 PIECES = ["", "", "", "▁a", "▁ab", "b"]  # of the six ids of the tiny models
 PREFIXES = st.lists(st.integers(3, 5), max_size=2).map(lambda ids: Prefix("", "", tuple(ids)))

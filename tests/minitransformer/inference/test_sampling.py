@@ -16,9 +16,10 @@ from small_sentences import LINES
 
 from minitransformer import Transformer, Translator
 from minitransformer.config import ConfigError
-from minitransformer.inference.beam import Hypothesis, SearchConfig, SearchError, beam_search
+from minitransformer.inference.beam import beam_search
 from minitransformer.inference.prefix import Prefix, PrefixConstraint
 from minitransformer.inference.sampling import Sampling, draw, sample
+from minitransformer.inference.search import Hypothesis, SearchConfig, SearchError
 
 END, UNKNOWN, START = 2, 0, 1
 

@@ -18,7 +18,8 @@ from shared_data import DATA, needs
 from cli.convert import convert
 from minitransformer import Batch, Transformer, Translator
 from minitransformer.extras.convert.ctranslate2 import read_ctranslate2
-from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.search import Hypothesis, SearchConfig
 from minitransformer.model.symbols import END, START
 
 FOLDER = DATA / "ct2-aren-transliteration"

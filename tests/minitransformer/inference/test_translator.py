@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info
 
 from minitransformer import Transformer, Translator, presets
 from minitransformer.config import ConfigError
-from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import _batches_by_length
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import map_in_threads

@@ -14,8 +14,9 @@ from autograd import RandomStream, backward
 from autograd.optim import Adam
 from autograd.precision import is_bfloat16, rounded, upcast
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
 from minitransformer.inference.scoring import score_pairs
+from minitransformer.inference.search import SearchConfig
 
 CONFIG = ModelConfig(vocabulary_size=40, n_layers=2, d_model=64, d_ff=128, n_heads=4, d_k=16, d_v=16)
 VARIATIONS: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingC
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.survey import CorpusError
 from minitransformer.extras.length_penalty import store_alpha
-from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.provenance import short_hash

@@ -25,7 +25,8 @@ from minitransformer.extras.convert.certificate import (
     write_certificate,
 )
 from minitransformer.extras.convert.parts import ConversionError
-from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.search import SearchConfig
 
 LINES = sentences(8, seed=3)
 

@@ -21,7 +21,8 @@ from minitransformer.extras.parsing.linear import linearised, looks, tree_of
 from minitransformer.extras.parsing.parser import PARSING, Parser
 from minitransformer.extras.parsing.plain import plain
 from minitransformer.extras.parsing.tree import Leaf, Tree
-from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.search import SearchConfig
 from minitransformer.model.symbols import END
 
 SYMBOLS = ["<unk>", "<s>", "</s>", "(S", ")S", "(NP", ")NP", "XX", "."]

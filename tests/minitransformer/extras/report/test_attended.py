@@ -16,7 +16,7 @@ from minitransformer.extras.report.attended import attended_pair, shown_pieces
 from minitransformer.extras.report.errors import ReportError
 from minitransformer.extras.report.merging import merge_words
 from minitransformer.inference.attention import attention_weights
-from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.search import SearchConfig
 
 WORDS = ["one two three", "two one", "three two two", "one"] * 5
 CONFIG = ModelConfig(n_layers=2, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
