@@ -79,16 +79,14 @@ def test_sentencepiece_reads_an_extended_model_as_one_that_it_has_written() -> N
     assert {piece.score for piece in model.pieces[34:]} == {min(piece.score for piece in model.pieces[3:34])}
 
 
-def test_without_new_characters_nothing_is_changed() -> None:
+def test_without_new_characters_or_with_bytes_to_spell_them_nothing_is_changed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     old = Tokenizer.train(OLD, vocabulary_size=34)
     new, added = GivenTokenizer(old, extends=True).for_text(ListCorpus(OLD[:3]))
     assert (new.models, added) == (old.models, "")
-
-
-def test_characters_are_spelt_in_bytes_by_a_tokenizer_that_has_them(caplog: pytest.LogCaptureFixture) -> None:
-    model = sentencepiece_model(
-        [line for pair in OLD for line in pair], vocab_size=300, model_type="bpe", byte_fallback=True
-    )
+    lines = [line for pair in OLD for line in pair]
+    model = sentencepiece_model(lines, vocab_size=300, model_type="bpe", byte_fallback=True)
     with caplog.at_level(logging.WARNING):
         given = GivenTokenizer(Tokenizer(model)).for_text(ListCorpus(NEW))
     assert (given[0].models, given[1], caplog.messages) == ((model,), None, [])

@@ -64,21 +64,17 @@ def test_words_seen_once_become_classes_and_those_by_shape_only_are_left_out() -
     assert count_words(["a b a", "b a"]) == Counter(a=3, b=2)
 
 
-def test_frequent_words_stand_for_themselves_however_long_they_are() -> None:
-    line = "The mice were http://www.informatics.jax.org ."
-    assert pieces(line) == line.split()
-
-
-def test_rare_words_stand_for_their_class_or_for_the_wider_one() -> None:
-    assert pieces("phosphorylated unfolded") == ["<rare:lower:ed>"] * 2
-    assert pieces("immunohistochemistry 2004 GFP Mus p53 ±") == [
-        "<rare:lower>",
-        "<rare:number>",
-        "<rare:capitals>",
-        "<rare:capital>",
-        "<rare:digits>",
-        "<rare:signs>",
-    ]
+@pytest.mark.parametrize(("line", "expected"), [
+    ("The mice were http://www.informatics.jax.org .", "The mice were http://www.informatics.jax.org ."),
+    ("phosphorylated unfolded", "<rare:lower:ed> <rare:lower:ed>"),
+    ("immunohistochemistry 2004 GFP Mus p53 ±",
+        "<rare:lower> <rare:number> <rare:capitals> <rare:capital> <rare:digits> <rare:signs>"),
+])  # fmt: skip
+def test_frequent_words_stand_for_themselves_and_rare_ones_for_their_class_or_the_wider_one(
+    line: str, expected: str
+) -> None:
+    assert pieces(line) == expected.split()
+    assert WORDS.source_pieces("The  Zellig 10\u00a0mg") == ["▁The", "▁Zellig", "▁10\u00a0mg"]
 
 
 @given(st.lists(st.text(min_size=1).filter(lambda word: " " not in word)))
@@ -86,10 +82,6 @@ def test_each_word_has_one_id_which_is_never_that_of_unknown_start_or_end(words:
     ids = WORDS.encode_source([" ".join(words)])[0]
     assert len(ids) == len(words)
     assert all(i != UNKNOWN and 3 <= i < VOCABULARY_SIZE for i in ids)
-
-
-def test_pieces_of_a_line_are_its_words() -> None:
-    assert WORDS.source_pieces("The  Zellig 10\u00a0mg") == ["▁The", "▁Zellig", "▁10\u00a0mg"]
 
 
 def test_a_saved_vocabulary_of_words_is_known_for_one(tmp_path: Path) -> None:
@@ -100,12 +92,9 @@ def test_a_saved_vocabulary_of_words_is_known_for_one(tmp_path: Path) -> None:
     assert loaded.encode_source(LINES) == WORDS.encode_source(LINES)
 
 
-def test_a_vocabulary_of_more_words_than_there_are_is_refused_with_the_option_to_change() -> None:
+def test_a_vocabulary_of_more_words_than_there_are_and_words_of_text_are_refused() -> None:
     with pytest.raises(CorpusError, match=r"at most \d+ are possible; give it more text or change data.vocabulary_s"):
         Tokenizer.train([("a a", "b")], vocabulary_size=1_000, kind="word", joint=False, symbols=True)
-
-
-def test_words_are_for_treebanks() -> None:
     with pytest.raises(ConfigError, match="is for parsing: name data.train_trees"):
         DataConfig(tokenizer="word")
     trees = DataConfig(tokenizer="word", train_trees=("a.mrg",), validation_trees=("b.mrg",), joint_vocabulary=False)

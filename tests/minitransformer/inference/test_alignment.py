@@ -83,10 +83,7 @@ def test_the_weights_of_a_words_pieces_are_added() -> None:
     weak = looking({0: [1, 1, 1]}, sharpness=0.2)
     assert links([weak], [0, 1, 2, 3], [0, 0, 0]) == ((1, 0),)
     assert links([weak], [0, 1, 0, 0], [0, 0, 0]) == ((0, 0),)
-
-
-def test_the_end_of_the_source_is_no_word() -> None:
-    assert links([looking({0: [4, 4, 4]})], [0, 1, 2, 3], [0, 1, 2])[0][0] in range(4)
+    assert links([looking({0: [4, 4, 4]})], [0, 1, 2, 3], [0, 1, 2])[0][0] in range(4)  # not the end of the source
 
 
 @pytest.mark.parametrize(("n_layers", "chosen"), [(1, 0), (2, 1), (3, 2), (4, 2), (6, 4)])
@@ -101,14 +98,11 @@ def test_the_models_of_an_ensemble_are_averaged() -> None:
         assert links(models, [0, 1, 2, 3], [0, 1, 2]) == ((2, 0), (0, 1), (3, 2))
 
 
-def test_nothing_is_aligned_with_nothing() -> None:
+def test_the_format_is_pharaohs_and_nothing_is_aligned_with_nothing() -> None:
+    assert pharaoh(((0, 0), (2, 1), (10, 2))) == "0-0 2-1 10-2"
     none = np.empty(0, np.int64)
     assert word_links([looking({})], [], TARGET, none, np.arange(3)) == ()
     assert word_links([looking({})], SOURCE, [], np.arange(4), none) == ()
-
-
-def test_the_format_is_pharaohs() -> None:
-    assert pharaoh(((0, 0), (2, 1), (10, 2))) == "0-0 2-1 10-2"
     assert pharaoh(()) == ""
 
 

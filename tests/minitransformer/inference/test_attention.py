@@ -29,7 +29,7 @@ def model_of(name: str) -> Transformer:
     return model
 
 
-def all_of(weights: AttentionWeights) -> list[Any]:
+def kinds_of(weights: AttentionWeights) -> list[Any]:
     return [weights.encoder, weights.decoder, weights.encoder_decoder]
 
 
@@ -51,14 +51,9 @@ def test_weights_are_the_softmax_of_the_queries_and_keys_that_pass_through(
         model.log_probabilities(Batch.from_token_ids([SOURCE], [TARGET]))
     weights = attention_weights(model, SOURCE, TARGET)
     decoder, encoder_decoder = computed[2::2], computed[3::2]
-    for got, expected in zip(all_of(weights), (computed[:2], decoder, encoder_decoder), strict=True):
+    for got, expected in zip(kinds_of(weights), (computed[:2], decoder, encoder_decoder), strict=True):
         np.testing.assert_allclose(got, np.stack(expected), atol=1e-14)
         np.testing.assert_allclose(got.sum(-1), 1, atol=1e-14)
-
-
-def test_shapes_are_layers_heads_queries_keys() -> None:
-    weights = attention_weights(model_of("post-norm"), SOURCE, TARGET)
-    assert [w.shape for w in all_of(weights)] == [(2, 3, 8, 8), (2, 3, 5, 5), (2, 3, 5, 8)]
 
 
 def test_the_decoder_never_looks_ahead_and_restricted_attention_not_beyond_its_neighbourhood() -> None:
@@ -68,10 +63,11 @@ def test_the_decoder_never_looks_ahead_and_restricted_attention_not_beyond_its_n
     assert ((encoder > 0) == (abs(positions[:, None] - positions) <= 2)).all()
 
 
-def test_recording_leaves_the_model_as_it_was() -> None:
+def test_recording_leaves_the_model_as_it_was_and_gives_layers_heads_queries_keys() -> None:
     model, batch = model_of("post-norm"), Batch.from_token_ids([SOURCE], [TARGET])
     before = model.log_probabilities(batch)
-    attention_weights(model, SOURCE, TARGET)
+    weights = attention_weights(model, SOURCE, TARGET)
+    assert [w.shape for w in kinds_of(weights)] == [(2, 3, 8, 8), (2, 3, 5, 5), (2, 3, 5, 8)]
     assert {type(layer.self_attention) for layer in model.encoder.layers} == {MultiHeadAttention}
     np.testing.assert_array_equal(model.log_probabilities(batch), before)
 

@@ -82,15 +82,12 @@ def test_without_a_beginning_the_search_is_the_usual_one(seed: int, sources: Any
     assert [ids_of(found) for found in found_with(model, sources, [NO_PREFIX] * len(sources), config)] == expected
 
 
-def test_a_beginning_longer_than_any_translation_of_the_source_is_kept_and_ended() -> None:
+def test_a_beginning_longer_than_any_translation_is_kept_and_a_rest_that_no_token_spells_is_given_up() -> None:
     prefix = Prefix("", "", (3, 4, 5, 3, 4, 5, 3))
     ((found,),) = found_with(random_model(1), [[3]], [prefix], SearchConfig(2, max_extra_tokens=1))
     assert found.ids == prefix.ids
-
-
-def test_a_rest_that_no_token_spells_is_given_up() -> None:
-    prefix, config = Prefix("", "", (), "x"), SearchConfig(4, max_extra_tokens=3)
-    ((found,),) = found_with(random_model(1), [[3]], [prefix], config)
+    config = SearchConfig(4, max_extra_tokens=3)
+    ((found,),) = found_with(random_model(1), [[3]], [Prefix("", "", (), "x")], config)
     assert found.ids == plain_beam(random_model(1), [3], config)[0].ids
 
 
@@ -136,13 +133,13 @@ def test_the_beginning_of_the_best_translation_changes_nothing(translator: Trans
     free = translator.translate(lines, beam=1)
     assert translator.translate(lines, beam=1, prefixes=[text[:3] for text in free]) == free
     assert translator.translate(lines, prefixes=[""] * 5) == translator.translate(lines)
-
-
-def test_an_empty_line_stays_empty_whatever_its_beginning(translator: Translator) -> None:
     assert translator.translate(["", "a dog"], prefixes=["ein", "ein"])[0] == ""
 
 
-def test_a_beginning_that_is_too_long_is_cut(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_beginning_that_is_too_long_is_cut_and_one_that_just_fits_is_kept(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last word of one that just fits is spelt by its own pieces: one for each character would not fit."""
     monkeypatch.setattr("minitransformer.inference.translator.MAX_SOURCE_TOKENS", 4)
     short = Translator(Transformer(presets.tiny(70)), translator.tokenizer)
     assert short.prefixer.is_cut("ein Hund sieht rote Häuser")
@@ -150,15 +147,11 @@ def test_a_beginning_that_is_too_long_is_cut(translator: Translator, monkeypatch
     ids = translator.tokenizer.encode_target(["ein Hund sieht rote Häuser"])[0][:4]
     (text,) = short.translate(["a dog"], prefixes=["ein Hund sieht rote Häuser"])
     assert text.startswith(translator.tokenizer.decode_target([ids])[0])
-
-
-def test_a_beginning_that_just_fits_is_kept_as_given(translator: Translator) -> None:
-    """Its last word is then spelt by its own pieces only: one piece for each character would not fit."""
-    text = "ein  жHund"
-    n_tokens = len(translator.prefixer.ids_of(text))
+    fitting = "ein  жHund"
+    n_tokens = len(translator.prefixer.ids_of(fitting))
     prefixer = Prefixer(translator.tokenizer, longest=n_tokens)
-    prefix = prefixer(text)
-    assert not prefixer.is_cut(text)
+    prefix = prefixer(fitting)
+    assert not prefixer.is_cut(fitting)
     assert (prefix.text, prefix.rest, len(prefix.ids)) == ("ein жHund", "", n_tokens)
 
 

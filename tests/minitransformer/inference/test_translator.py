@@ -18,20 +18,15 @@ from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import map_in_threads
 
 
-def test_one_line_for_each_line_in_their_order(translator: Translator) -> None:
+def test_one_line_for_each_line_in_their_order_whatever_the_threads(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = LINES[:7]
-    together = translator.translate(lines, beam=2)
+    together = translator.translate(lines, beam=2, n_threads=1)
     assert together == [translator.translate([line], beam=2)[0] for line in lines]
-
-
-def test_an_empty_line_stays_empty(translator: Translator) -> None:
     assert translator.translate(["", "a dog", "   "], beam=1)[0::2] == ["", ""]
-
-
-def test_threads_change_nothing(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", 4)
-    lines = LINES[:9]
-    assert translator.translate(lines, beam=2, n_threads=1) == translator.translate(lines, beam=2, n_threads=3)
+    assert translator.translate(lines, beam=2, n_threads=3) == together
 
 
 def test_sentences_are_dealt_out_by_length_and_none_is_lost() -> None:
@@ -102,13 +97,6 @@ def test_only_wanted_lines_are_translated_whatever_batch_they_are_in(
     ]
 
 
-def test_n_best_are_ordered_and_distinct(translator: Translator) -> None:
-    (best,) = translator.n_best(["a dog sees 3 red houses"], SearchConfig(beam=4, n_best=4))
-    scores = [translation.score for translation in best]
-    assert scores == sorted(scores, reverse=True)
-    assert len(best) == 4
-
-
 def test_save_and_load_with_int8_weights_nearly_the_same(translator: Translator, tmp_path: Any) -> None:
     translator.model.save(tmp_path)
     translator.tokenizer.save(tmp_path)
@@ -122,12 +110,9 @@ def test_save_and_load_with_int8_weights_nearly_the_same(translator: Translator,
     assert rounded.fingerprint() != translator.fingerprint() == loaded.fingerprint()
 
 
-def test_other_weights_are_refused(translator: Translator) -> None:
+def test_other_weights_and_a_directory_without_model_are_refused(translator: Translator, tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match=r"weights: expected one of \('float32', 'int8'\); got 'int4'"):
         Translator(translator.model, translator.tokenizer, weights="int4")  # type: ignore[arg-type]
-
-
-def test_a_directory_without_model(tmp_path: Any) -> None:
     with pytest.raises(CheckpointError, match="no model here .*train one, or give the directory of a trained model"):
         Translator.load(tmp_path)
 

@@ -65,36 +65,23 @@ def test_what_is_rounded_is_read_as_it_was_stored(storage: Any, most: float, tmp
 
 
 def test_a_directory_has_the_files_that_ctranslate2_and_its_users_read(tmp_path: Path) -> None:
-    ctranslate2_directory(tmp_path / "joint", with_subwords({"source_end": False, "start": "end"}))
-    assert files_of(tmp_path / "joint") == ["config.json", "model.bin", "shared_vocabulary.json", "tokenizer.model"]
-    assert json.loads((tmp_path / "joint" / "config.json").read_text()) == {
-        "add_source_bos": False,
-        "add_source_eos": False,
-        "bos_token": "<s>",
-        "decoder_start_token": "</s>",
-        "eos_token": "</s>",
-        "layer_norm_epsilon": 1e-6,
-        "multi_query_attention": False,
-        "unk_token": "<unk>",
-    }
-    words = json.loads((tmp_path / "joint" / "shared_vocabulary.json").read_text())
-    tokenizer = SentencePieceProcessor(model_file=str(tmp_path / "joint" / "tokenizer.model"))
-    assert words == [tokenizer.id_to_piece(i) for i in range(16)]
-    ctranslate2_directory(tmp_path / "separate", with_subwords({"tied": "target"}, joint=False))
-    assert files_of(tmp_path / "separate") == [
-        "config.json",
-        "model.bin",
-        "source.spm",
-        "source_vocabulary.json",
-        "target.spm",
-        "target_vocabulary.json",
-    ]
+    joint = ctranslate2_directory(tmp_path / "joint", with_subwords({"source_end": False, "start": "end"}))
+    assert files_of(joint) == ["config.json", "model.bin", "shared_vocabulary.json", "tokenizer.model"]
+    flags = {"add_source_bos": False, "add_source_eos": False, "multi_query_attention": False}
+    symbols = {"bos_token": "<s>", "decoder_start_token": "</s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    assert json.loads((joint / "config.json").read_text()) == flags | symbols | {"layer_norm_epsilon": 1e-6}
+    tokenizer = SentencePieceProcessor(model_file=str(joint / "tokenizer.model"))
+    assert vocabulary(joint) == [tokenizer.id_to_piece(i) for i in range(16)]
+    separate = ctranslate2_directory(tmp_path / "separate", with_subwords({"tied": "target"}, joint=False))
+    sides = [f"{side}{ending}" for side in ("source", "target") for ending in (".spm", "_vocabulary.json")]
+    assert files_of(separate) == ["config.json", "model.bin", *sides]
+    words = ctranslate2_directory(tmp_path / "words", random_parts({}))  # which lie between blanks
+    assert files_of(words) == ["config.json", "model.bin", "shared_vocabulary.json"]
+    assert vocabulary(words) == WORDS
 
 
-def test_words_between_blanks_are_written_as_they_are_without_a_model(tmp_path: Path) -> None:
-    ctranslate2_directory(tmp_path / "joint", random_parts({}))
-    assert files_of(tmp_path / "joint") == ["config.json", "model.bin", "shared_vocabulary.json"]
-    assert json.loads((tmp_path / "joint" / "shared_vocabulary.json").read_text()) == WORDS
+def vocabulary(directory: Path) -> list[str]:
+    return list(json.loads((directory / "shared_vocabulary.json").read_text()))
 
 
 def files_of(directory: Path) -> list[str]:
@@ -115,7 +102,7 @@ def test_positions_are_stored_unless_ctranslate2_computes_them(tmp_path: Path) -
     assert name not in read_model_file(ctranslate2_directory(tmp_path / "b", computed) / "model.bin").variables
 
 
-def test_what_ctranslate2_has_not_is_refused(tmp_path: Path) -> None:
+def test_what_ctranslate2_and_marianmt_have_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="neighbourhood: CTranslate2 has no self-attention that is limited"):
         write_ctranslate2(random_parts({"neighbourhood": 3}), tmp_path)
     with pytest.raises(ConversionError, match="d_k is 3, model.d_v 6"):
@@ -125,9 +112,6 @@ def test_what_ctranslate2_has_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="no classes of rare words"):
         write_ctranslate2(dataclasses.replace(random_parts({}), tokenizer=words), tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_marianmt_has_no_sources_without_an_end() -> None:
     with pytest.raises(ConversionError, match="source_end is False, must be True"):
         require_expressible(random_parts({"source_end": False, "positions": "halves"}))
 
@@ -271,11 +255,8 @@ def test_another_factor_of_the_embeddings_is_multiplied_into_them(factor: np.nda
         expected = parts.weights["source_embedding.weight"] * (real / 12**0.5)
         np.testing.assert_allclose(back.weights[name], expected, rtol=1e-6)
     np.testing.assert_array_equal(back.weights["projection.weight"], parts.weights["source_embedding.weight"])
-
-
-def test_a_factor_that_is_ours_but_for_rounding_keeps_the_matrices_tied(tmp_path: Path) -> None:
-    directory, factor = ctranslate2_directory(tmp_path / "ct2", random_parts({})), np.array(12**0.5, np.float32)
-    change_variables(directory, {"encoder/scale_embeddings": factor, "decoder/scale_embeddings": factor})
+    ours = np.array(12**0.5, np.float32)  # but for rounding: the matrices stay tied
+    change_variables(directory, {"encoder/scale_embeddings": ours, "decoder/scale_embeddings": ours})
     assert read_ctranslate2(directory).config.tied == "all"
 
 

@@ -137,6 +137,7 @@ def test_chains_grow_with_the_length_in_a_recurrence_only() -> None:
 @pytest.mark.parametrize("n", [2, 9, 33])
 def test_paths_are_as_long_as_theory_says(n: int) -> None:
     distance = n - 1
+    assert [reaches(made(Recurrent(2)), steps, n, 2) for steps in (1, n - 1, n)] == [False, False, True]
     assert path_length(SelfAttention(), n, 2) == 1
     assert path_length(RestrictedSelfAttention(4), n, 2) == -(-distance // 4)
     assert path_length(made(Recurrent(2)), n, 2) == n
@@ -144,31 +145,21 @@ def test_paths_are_as_long_as_theory_says(n: int) -> None:
     assert path_length(made(Convolutional(2, 2, growth=2)), n, 2) == int(np.ceil(np.log2(n)))
 
 
-def test_a_step_less_does_not_reach() -> None:
-    assert [reaches(made(Recurrent(2)), steps, 9, 2) for steps in (1, 8, 9)] == [False, False, True]
-
-
-def test_the_exponent_of_a_power_is_its_exponent() -> None:
-    assert exponent([8, 16, 64], [3 * 8**1.5, 3 * 16**1.5, 3 * 64**1.5]) == pytest.approx(1.5)
-
-
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
     return measure_table(quick=True, repeats=1)
 
 
-def test_counted_powers_are_the_claimed_ones(rows: list[Row]) -> None:
+def test_counted_powers_are_the_claimed_ones_which_sweeps_vary(rows: list[Row]) -> None:
+    assert exponent([8, 16, 64], [3 * 8**1.5, 3 * 16**1.5, 3 * 64**1.5]) == pytest.approx(1.5)
+    for layer_type in LAYER_TYPES:
+        assert {sweep.variable for sweep in layer_type.sweeps} == set(layer_type.powers)
+        assert all(len(sweep.sizes) >= 3 for sweep in layer_type.sweeps)
     assert [row.type.complexity for row in rows] == ["n² · d", "n · d²", "k · n · d²", "k · n · d²", "r · n · d"]
     for row in rows:
         counted = {growth.variable: growth.count_exponent for growth in row.growths}
         assert counted == pytest.approx(row.type.powers, abs=0.02)
         assert all(seconds > 0 for growth in row.growths for seconds in growth.seconds)
-
-
-def test_every_sweep_of_the_full_table_varies_what_its_row_claims() -> None:
-    for layer_type in LAYER_TYPES:
-        assert {sweep.variable for sweep in layer_type.sweeps} == set(layer_type.powers)
-        assert all(len(sweep.sizes) >= 3 for sweep in layer_type.sweeps)
 
 
 def test_cells_stand_in_the_papers_order() -> None:
