@@ -132,9 +132,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def head_size_advice(model: ModelConfig, preset: str) -> str | None:
-    """Return advice if d_model, n_heads or d_k differ from the preset, but not all of them, and no longer fit together.
+    """Return advice if some of d_model, n_heads and d_k are still the preset's, and n_heads · d_k is no longer d_model.
 
-    Return None if n_heads · d_k = d_model, as in the paper's base and big models, or if the sizes are the preset's.
+    Return None if all three are the preset's, or none is.
     """
     sizes, preset_sizes = ({name: getattr(x, name) for name in _HEAD_SIZES} for x in (model, presets.named(preset)))
     kept = [f"model.{name}" for name in _HEAD_SIZES if sizes[name] == preset_sizes[name]]

@@ -204,7 +204,7 @@ def require_other_directory(run: Path, init_from: Path | None) -> None:
 
 
 def initial_settings(run: Path) -> dict[str, Any]:
-    """Return the values of these settings with which the run in a directory began.
+    """Return the values that the automatic settings had when the run in a directory began.
 
     Return an empty dict if there is no run, or if its file is corrupt, which ``RunConfig.differences`` reports.
     """
@@ -216,13 +216,13 @@ def initial_settings(run: Path) -> dict[str, Any]:
 
 
 def with_values(config: RunConfig, values: dict[str, Any]) -> RunConfig:
-    """Return the configuration with these values where it is automatic.  Raises: ConfigError for an invalid value."""
+    """Return the configuration with ``values`` for its automatic settings.  Raises: ConfigError."""
     chosen = {name: x for name, x in values.items() if getattr(config.training, name) == AUTOMATIC[name]}
     return dataclasses.replace(config, training=with_changes(config.training, chosen, "training."))
 
 
 def resolved(config: RunConfig, n_ranks: int, why_no_bfloat16: str | None) -> RunConfig:
-    """Return the configuration with the values that suit its device, where it is automatic.
+    """Return the configuration with values that suit its device for its automatic settings.
 
     In the exact order only a power of two of ranks computes.  More micro-batches than that many would be computed in
     turn on a GPU: so there is one for each rank that computes.

@@ -145,7 +145,7 @@ class _WordsOfSide:
         return sums.astype(np.int64)
 
     def _draw(self, words: IntArray, draws: IntArray) -> None:
-        """Draw those of these segmentations that were not needed before."""
+        """Draw the segmentations ``draws`` of ``words``, unless they have been drawn before."""
         is_new = self._place[words, draws] < 0
         for word, draw in np.unique(np.stack([words, draws], axis=1)[is_new], axis=0).tolist():
             ids = self._words[word]

@@ -116,7 +116,7 @@ class Tokenizer:
 
     @property
     def normalisation(self) -> TextNormalisation:
-        """The rule for characters by which the source model was learnt; of another program, the one most like it."""
+        """The rule for characters with which the source model was trained, or the rule that is nearest to it."""
         if "Ａ" not in self.source.normalize("Ａ"):
             return "nmt_nfkc"
         return "nfc" if self.source.normalize("e\u0301").endswith("é") else "keep"

@@ -219,7 +219,7 @@ def write_model_file(path: Path, file: ModelFile, aliases: Mapping[str, str]) ->
     """Write a ``model.bin`` of version 6.
 
     Args:
-        aliases: further names of variables, by name.
+        aliases: second names of variables, each with the first name.
 
     Raises: CheckpointError if the file system refuses.
     """

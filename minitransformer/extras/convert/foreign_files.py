@@ -229,7 +229,7 @@ def read_bytes(path: Path) -> bytes:
 def read_lines(path: Path) -> list[str]:
     """Return the words of a vocabulary, one a line.
 
-    Only line feeds end a line; a return before every one of them is no part of the words.
+    Only line feeds end a line; if there is a carriage return before each, it is left out.
     Raises: ConversionError if the file cannot be read.
     """
     with foreign_content(path, "a vocabulary"):

@@ -110,9 +110,9 @@ def _sacrebleu_metrics(tokenizer: str) -> Iterator[tuple[str, Metric, str]]:
 
 
 def _tokenised(language: str) -> Iterator[tuple[str, tuple[str, Preprocess, Preprocess], str]]:
-    """Yield the conventions that tokenise before scoring, each with a description of comparable figures.
+    """Yield the conventions that tokenise before scoring: name, (steps, functions), description of comparable figures.
 
-    The form is: name, (steps, function for translations, function for references), comparable figures.
+    The functions tokenise a line of translations, and a line of references.
     """
     moses, punctuation = MosesTokenizer(language), MosesPunctNormalizer(language)
 
