@@ -211,40 +211,21 @@ def _on_arguments(function: Callable[..., Any], *, moves: bool = True) -> Callab
     return on_device
 
 
-def _binary(name: str) -> Callable[[ndarray, Any], Any]:
+def _operator(name: str, *, reflected: bool = False, in_place: bool = False) -> Callable[[ndarray, Any], Any]:
     in_python = getattr(operator, name)
 
     def operate(self: ndarray, other: Any) -> Any:
-        if getattr(type(other), "__array_ufunc__", False) is None and not isinstance(other, ndarray):
+        is_foreign = getattr(type(other), "__array_ufunc__", False) is None and not isinstance(other, ndarray)
+        if is_foreign and not (reflected or in_place):
             return NotImplemented  # such as a Tensor, which has its own say
-        if not (name == "add" and _is_bfloat16(self) and _is_bfloat16(other)):
+        if reflected or name not in ("add", "iadd") or not (_is_bfloat16(self) and _is_bfloat16(other)):
             _refuse_bfloat16(name, self, other)
         values, operand = self._values, _operand(other)
-        return fake_streams.made(lambda: in_python(values, operand), [], ndarray)
-
-    return operate
-
-
-def _reflected(name: str) -> Callable[[ndarray, Any], ndarray]:
-    in_python = getattr(operator, name)
-
-    def operate(self: ndarray, other: Any) -> ndarray:
-        _refuse_bfloat16(name, self, other)
-        values, operand = self._values, _operand(other)
-        return fake_streams.made(lambda: in_python(operand, values), [], ndarray)
-
-    return operate
-
-
-def _in_place(name: str) -> Callable[[ndarray, Any], ndarray]:
-    in_python = getattr(operator, name)
-
-    def operate(self: ndarray, other: Any) -> ndarray:
-        if not (name == "iadd" and _is_bfloat16(self) and _is_bfloat16(other)):
-            _refuse_bfloat16(name, self, other)
-        values, operand = self._values, _operand(other)
-        fake_streams.do(lambda: in_python(values, operand))
-        return self
+        if in_place:
+            fake_streams.do(lambda: in_python(values, operand))
+            return self
+        left, right = (operand, values) if reflected else (values, operand)
+        return fake_streams.made(lambda: in_python(left, right), [], ndarray)
 
     return operate
 
@@ -263,20 +244,8 @@ _MOVES = {
 
 
 _ARITHMETIC = (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "lshift",
-    "rshift",
-    "and",
-    "or",
-    "xor",
-)
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and", "or", "xor",
+)  # fmt: skip
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _METHODS = (
     "all", "any", "argmax", "argmin", "astype", "copy", "dot", "max", "mean", "min", "ravel", "repeat",
@@ -295,11 +264,11 @@ _WAITING = ("argpartition", "argsort", "argwhere", "flatnonzero", "nonzero", "pa
 
 for _name in _ARITHMETIC:
     _python_name = f"{_name}_" if _name in ("and", "or") else _name
-    setattr(ndarray, f"__{_name}__", _binary(_python_name))
-    setattr(ndarray, f"__r{_name}__", _reflected(_python_name))
-    setattr(ndarray, f"__i{_name}__", _in_place(f"i{_name}"))
+    setattr(ndarray, f"__{_name}__", _operator(_python_name))
+    setattr(ndarray, f"__r{_name}__", _operator(_python_name, reflected=True))
+    setattr(ndarray, f"__i{_name}__", _operator(f"i{_name}", in_place=True))
 for _name in _COMPARISONS:
-    setattr(ndarray, f"__{_name}__", _binary(_name))
+    setattr(ndarray, f"__{_name}__", _operator(_name))
 for _name in ("neg", "pos", "invert", "abs"):
     setattr(ndarray, f"__{_name}__", _on_arguments(getattr(operator, _name), moves=False))
 for _name in _METHODS:

@@ -104,34 +104,30 @@ def test_uniform_segments_are_a_view(n_segments: int, length: int, gap: int) -> 
     np.testing.assert_array_equal(rows, x.reshape(n_segments, stride)[:, :length])
 
 
-@given(key_ranges())
-def test_a_mask_is_true_from_the_first_key_to_the_one_before_last(mask: KeyRanges) -> None:
-    for row, first, last in zip(mask.matrix(), mask.first, mask.last, strict=True):
-        assert np.flatnonzero(row).tolist() == list(range(first, last))
-
-
-@given(key_ranges())
-def test_the_padded_mask_is_the_mask_segment_by_segment(mask: KeyRanges) -> None:
+@given(key_ranges(), st.permutations([np.float32, np.float64, np.float32]))
+def test_the_padded_mask_and_the_bias_are_the_mask_segment_by_segment(mask: KeyRanges, dtypes: Any) -> None:
     allowed, queries, keys = mask.matrix(), mask.queries, mask.keys
+    for row, first, last in zip(allowed, mask.first, mask.last, strict=True):
+        assert np.flatnonzero(row).tolist() == list(range(first, last))
     expected = np.ones((len(queries), max(queries.lengths), max(keys.lengths)), bool)
     for b, (start, n_keys) in enumerate(zip(keys.starts, keys.lengths, strict=True)):
         own = allowed[np.repeat(np.arange(len(queries)), queries.lengths) == b]
         expected[b, : len(own)] = False
         expected[b, : len(own), :n_keys] = own[:, start : start + n_keys]
         assert own.sum() == own[:, start : start + n_keys].sum()
-    assert (mask.padded_mask is None) == expected.all()
-    if mask.padded_mask is not None:
+    check_padded_mask(mask, expected, dtypes)
+
+
+def check_padded_mask(mask: KeyRanges | KeyIndices, expected: Any, dtypes: Any) -> None:
+    """The bias has the type that is asked for."""
+    has_mask = isinstance(mask, KeyIndices) or not expected.all()
+    assert (mask.padded_mask is not None) == has_mask
+    for dtype in dtypes if has_mask else ():
         np.testing.assert_array_equal(mask.padded_mask, expected)
-
-
-@given(key_ranges(), st.permutations([np.float32, np.float64, np.float32]))
-def test_the_bias_is_the_padded_mask_in_numbers_of_the_type_asked_for(mask: KeyRanges, dtypes: Any) -> None:
-    for dtype in dtypes:
         bias = mask.bias(np, dtype)
-        assert (bias is None) == (mask.padded_mask is None)
-        if bias is not None:
-            assert bias.dtype == dtype
-            np.testing.assert_array_equal(bias, np.where(mask.padded_mask, 0, -np.inf)[:, None])
+        assert bias.dtype == dtype
+        np.testing.assert_array_equal(bias, np.where(expected, 0, -np.inf)[:, None])
+    assert has_mask or mask.bias(np, dtypes[0]) is None
 
 
 @given(key_ranges(), st.integers(0, 4), st.integers(0, 1000))
@@ -166,11 +162,8 @@ def test_masks_that_are_none(first: list[int], last: list[int], message: str) ->
     queries, keys = Segments.of_lengths([2, 1]), Segments.of_lengths([2, 3])
     with pytest.raises(ValueError, match=message):
         KeyRanges(np.array(first), np.array(last), queries, keys)
-
-
-def test_segments_of_queries_and_keys_must_correspond() -> None:
     with pytest.raises(ValueError, match="1 segments of queries but 2 segments of keys"):
-        KeyRanges(np.zeros(2, int), np.ones(2, int), Segments.of_lengths([2]), Segments.of_lengths([1, 1]))
+        KeyRanges(np.zeros(2, int), np.ones(2, int), Segments.of_lengths([2]), keys)
 
 
 def test_the_end_of_segments_is_behind_the_last_of_them() -> None:
@@ -215,10 +208,7 @@ def test_the_padded_mask_of_key_indices_is_true_at_these_keys(mask: KeyIndices) 
             allowed = set(mask.indices[query] - mask.keys.starts[b])
             expected[b, position] = [j in allowed for j in range(mask.keys.longest)]
             query += 1
-    np.testing.assert_array_equal(mask.padded_mask, expected)
-    bias = mask.bias(np, "float32")
-    assert bias.dtype == np.float32
-    np.testing.assert_array_equal(bias[:, 0], np.where(expected, 0, -np.inf))
+    check_padded_mask(mask, expected, [np.float32])
 
 
 def test_key_indices_over_no_queries_are_empty() -> None:

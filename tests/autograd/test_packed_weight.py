@@ -26,9 +26,9 @@ def numbers(*shape: int) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("n_rows", [0, 1, 3, 4, 5, 11, 12, 13, 95, 97, 200])
-@pytest.mark.parametrize("n_columns", [1, 15, 16, 17, 31, 32, 33, 100])
-@pytest.mark.parametrize("n_terms", [1, 3, 7, 512, 513, 1_030])
+@pytest.mark.parametrize("n_rows", [0, 1, 3, 4, 5, 12, 13, 97])
+@pytest.mark.parametrize("n_columns", [1, 15, 16, 17, 33])
+@pytest.mark.parametrize("n_terms", [1, 7, 512, 513, 1_030])
 @pytest.mark.parametrize("int8", [False, True])
 def test_products_are_those_of_the_weight(n_rows: int, n_columns: int, n_terms: int, int8: bool) -> None:
     x, weight, bias = numbers(n_rows, n_terms), numbers(n_terms, n_columns), numbers(n_columns)
@@ -58,12 +58,15 @@ def test_a_column_of_int8_has_255_levels_and_its_greatest_weight_is_exact() -> N
 
 
 @needs_compiler
-def test_int8_weights_take_a_quarter_of_the_memory() -> None:
+def test_int8_weights_take_a_quarter_of_the_memory_and_have_no_gradient() -> None:
     packed = pack_weight(numbers(64, 96), int8=True)
     assert isinstance(packed, PackedWeight)
     assert packed.words is not None
     assert packed.words.nbytes == 64 * 96
     assert packed.panels is None
+    y = ops.linear(Tensor(numbers(3, 64)), packed, None)
+    with pytest.raises(TypeError, match="a packed weight has no gradient"):
+        backward(ops.sum(y))
 
 
 @needs_compiler
@@ -123,13 +126,6 @@ def test_references_compute_with_packed_weights(
         np.testing.assert_array_equal(ops.linear_relu(x, packed, bias).value, np.maximum(x @ rounded + bias, 0))
         assert isinstance(pack_weight(weight, int8=int8), np.ndarray)
     assert kernels_run == []
-
-
-@needs_compiler
-def test_a_packed_weight_has_no_gradient() -> None:
-    y = ops.linear(Tensor(numbers(3, 4)), pack_weight(numbers(4, 5)), None)
-    with pytest.raises(TypeError, match="a packed weight has no gradient"):
-        backward(ops.sum(y))
 
 
 def test_weights_of_float64_are_not_packed() -> None:

@@ -62,57 +62,30 @@ def mask(n_columns: int, never: Sequence[int]) -> np.ndarray:
     return forbidden
 
 
-@given(
-    seed=SEEDS,
-    n_rows=st.integers(0, 30),
-    n_terms=st.integers(1, 12),
-    n_columns=WIDTHS,
-    n=st.integers(1, 7),
-    n_values=st.sampled_from([2, 5, 10**6]),
-    with_bias=st.booleans(),
-    per_row=st.booleans(),
-    n_threads=st.integers(1, 3),
-    int8=st.booleans(),
-    is_packed=st.booleans(),
+PROJECTIONS = st.tuples(
+    SEEDS, st.integers(0, 30), st.integers(1, 12), WIDTHS, st.integers(1, 7), st.sampled_from([2, 5, 10**6])
 )
-@settings(deadline=None)
-@example(
-    seed=1,
-    n_rows=7,
-    n_terms=11,
-    n_columns=403,
-    n=2,
-    n_values=2,
-    with_bias=True,
-    per_row=False,
-    n_threads=2,
-    int8=False,
-    is_packed=True,
-)
-def test_top_k_of_a_projection_are_those_of_its_softmax(
-    seed: int,
-    n_rows: int,
-    n_terms: int,
-    n_columns: int,
-    n: int,
-    n_values: int,
-    with_bias: bool,
-    per_row: bool,
-    n_threads: int,
-    int8: bool,
-    is_packed: bool,
-) -> None:
+HOW = st.fixed_dictionaries({
+    name: st.booleans() for name in ("has_bias", "per_row", "int8", "is_packed")
+} | {"n_threads": st.integers(1, 3)})  # fmt: skip
+
+
+@given(projection=PROJECTIONS, how=HOW)
+@example((1, 7, 11, 403, 2, 2), {"has_bias": 1, "per_row": 0, "int8": 0, "is_packed": 1, "n_threads": 2})
+@settings(max_examples=60)
+def test_top_k_of_a_projection_are_those_of_its_softmax(projection: tuple[int, ...], how: dict[str, int]) -> None:
     """Products of integers are exact: ties are the same in every order of summation."""
-    random = np.random.default_rng(seed)
+    seed, n_rows, n_terms, n_columns, n, n_values = projection
+    random, int8 = np.random.default_rng(seed), bool(how["int8"])
     x, weight, bias = (
         random.integers(-n_values, n_values, shape).astype(np.float32) / (1 if n_values < 10 else n_values)
         for shape in ((n_rows, n_terms), (n_terms, n_columns), n_columns)
     )
-    bias = bias if with_bias else None
-    forbidden = random.random((n_rows if per_row else 1, n_columns)) < 0.1
+    bias = bias if how["has_bias"] else None
+    forbidden = random.random((n_rows if how["per_row"] else 1, n_columns)) < 0.1
     rounded = pack_weight.reference(weight, int8=int8)
-    with product_threads(n_threads):
-        used = pack_weight(weight, int8=int8) if is_packed else rounded
+    with product_threads(how["n_threads"]):
+        used = pack_weight(weight, int8=int8) if how["is_packed"] else rounded
         values, columns = linear_top_k(x, used, bias, n=n, forbidden=forbidden)
     expected = log_softmax(x.astype(np.float64) @ rounded + (0 if bias is None else bias))
     expected = np.where(forbidden, -np.inf, expected)

@@ -85,20 +85,16 @@ def their_translations(
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_ctranslate2_computes_the_probabilities_of_ours(name: str, tmp_path: Path) -> None:
+def test_ctranslate2_computes_the_probabilities_and_finds_the_greedy_translations_of_ours(
+    name: str, tmp_path: Path
+) -> None:
     parts = random_parts(SHAPES[name])
     directory = ctranslate2_directory(tmp_path / "ct2", parts)
-    sides = pieces(parts, "source", SOURCES), pieces(parts, "target", TARGETS)
-    assert their_scores(directory, *sides) == pytest.approx(our_scores(parts), abs=TOLERANCE)
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_ctranslate2_finds_the_greedy_translations_of_ours(name: str, tmp_path: Path) -> None:
-    parts = random_parts(SHAPES[name])
-    directory = ctranslate2_directory(tmp_path / "ct2", parts)
+    sources, targets = pieces(parts, "source", SOURCES), pieces(parts, "target", TARGETS)
+    assert their_scores(directory, sources, targets) == pytest.approx(our_scores(parts), abs=TOLERANCE)
     found = beam_search(model_of(parts), SOURCES, SearchConfig(beam=1, max_extra_tokens=MOST))
     ours = pieces(parts, "target", [best.ids for best, *_ in found])
-    assert their_translations(directory, pieces(parts, "source", SOURCES), beam=1, most=MOST) == ours
+    assert their_translations(directory, sources, beam=1, most=MOST) == ours
     assert len({tuple(translation) for translation in ours}) > 1
 
 

@@ -53,34 +53,23 @@ def test_without_smoothing_every_convention_is_torchs_cross_entropy(dtype: str) 
 
 @in_both_dtypes
 @with_every_smoothing
-def test_smoothing_over_all_classes_is_torchs(smoothing: float, dtype: str) -> None:
-    compare(
-        lambda x: ops.cross_entropy(x, TARGETS, smoothing=smoothing, over="V"),
-        lambda x: functional.cross_entropy(x, torch.tensor(TARGETS), reduction="sum", label_smoothing=smoothing),
-        logits(dtype),
-    )
+def test_smoothing_over_all_classes_with_and_without_the_target(smoothing: float, dtype: str) -> None:
+    """With it that is PyTorch's, without it fairseq's.
 
-
-@in_both_dtypes
-@with_every_smoothing
-def test_smoothing_over_all_classes_but_the_target_is_fairseqs(smoothing: float, dtype: str) -> None:
-    compare(
-        lambda x: ops.cross_entropy(x, TARGETS, smoothing=smoothing, over="V-1"),
-        lambda x: of_fairseq(x.log_softmax(-1), torch.tensor(TARGETS), smoothing),
-        logits(dtype),
-    )
-
-
-@in_both_dtypes
-@with_every_smoothing
-def test_smoothing_over_all_classes_but_the_target_is_torchs_of_a_little_more(smoothing: float, dtype: str) -> None:
-    """Of what PyTorch takes from the target, 1/V falls back on it."""
-    of_torch = smoothing * N_CLASSES / (N_CLASSES - 1)
-    compare(
-        lambda x: ops.cross_entropy(x, TARGETS, smoothing=smoothing, over="V-1"),
-        lambda x: functional.cross_entropy(x, torch.tensor(TARGETS), reduction="sum", label_smoothing=of_torch),
-        logits(dtype),
-    )
+    Of what PyTorch takes from the target, 1/V falls back on it: fairseq's is PyTorch's of a little more.
+    """
+    targets, more = torch.tensor(TARGETS), smoothing * N_CLASSES / (N_CLASSES - 1)
+    theirs: list[tuple[Any, Any]] = [
+        ("V", lambda x: functional.cross_entropy(x, targets, reduction="sum", label_smoothing=smoothing)),
+        ("V-1", lambda x: of_fairseq(x.log_softmax(-1), targets, smoothing)),
+        ("V-1", lambda x: functional.cross_entropy(x, targets, reduction="sum", label_smoothing=more)),
+    ]
+    for over, their_loss in theirs:
+        compare(
+            lambda x, over=over: ops.cross_entropy(x, TARGETS, smoothing=smoothing, over=over),
+            their_loss,
+            logits(dtype),
+        )
 
 
 @in_both_dtypes

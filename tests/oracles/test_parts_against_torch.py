@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from against_torch import DTYPES, assert_near, compare, random_arrays, torch, twin_of
 
-from autograd import KeyRanges, Layer, Parameter, ParameterBuffer, Segments, ops
+from autograd import Layer, Parameter, ParameterBuffer, Segments, ops
 from autograd.optim import Adam, adam_update, clip, sum_squares
 from autograd.parameters import scaled_normal
 from minitransformer import ModelConfig
@@ -84,27 +84,21 @@ def torch_attention(q: Any, k: Any, v: Any, queries: list[int], keys: list[int],
     return attended.transpose(1, 2)[is_token(queries)]
 
 
-def compare_attention(queries: list[int], keys: list[int], mask: KeyRanges, dtype: str, *, causal: bool) -> None:
+@in_both_dtypes
+@pytest.mark.parametrize("name", LENGTHS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_equals_torch(causal: bool, name: str, dtype: str) -> None:
+    """To whole sentences, and to earlier tokens of the same."""
+    queries, keys = LENGTHS[name]
+    keys = queries if causal else keys
+    mask = encoder_decoder_mask(Segments.of_lengths(queries), Segments.of_lengths(keys))
+    if causal:
+        mask = causal_mask(Segments.of_lengths(queries))
     compare(
         lambda q, k, v: ops.attention(q, k, v, mask=mask),
         lambda q, k, v: torch_attention(q, k, v, queries, keys, causal=causal),
         random_arrays((sum(queries), 3, 5), (sum(keys), 3, 5), (sum(keys), 3, 2), dtype=dtype),
     )
-
-
-@in_both_dtypes
-@pytest.mark.parametrize("name", LENGTHS)
-def test_attention_to_whole_sentences_equals_torch(name: str, dtype: str) -> None:
-    queries, keys = LENGTHS[name]
-    mask = encoder_decoder_mask(Segments.of_lengths(queries), Segments.of_lengths(keys))
-    compare_attention(queries, keys, mask, dtype, causal=False)
-
-
-@in_both_dtypes
-@pytest.mark.parametrize("name", LENGTHS)
-def test_causal_attention_equals_torch(name: str, dtype: str) -> None:
-    lengths, _ = LENGTHS[name]
-    compare_attention(lengths, lengths, causal_mask(Segments.of_lengths(lengths)), dtype, causal=True)
 
 
 class TwoMatrices(Layer):

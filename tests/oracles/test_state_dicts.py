@@ -93,12 +93,18 @@ def compare(
 def test_logits_are_those_of_the_other_program(tmp_path: Path, program: str, pre: bool, tied: str) -> None:
     parts = compare(tmp_path, program, pre=pre, tied=tied)
     assert (parts.config.tied, parts.config.norm) == (tied, "pre" if pre else "post")
+    penalty = ("length", 1.0) if program == "fairseq" else ("gnmt", 0.7)
+    assert (parts.config.normalisation, parts.config.alpha) == penalty
 
 
-@pytest.mark.parametrize("program", SYMBOLS)
-@pytest.mark.parametrize(
-    "changes", [{"activation": "gelu"}, {"activation": "swish"}, {"depths": (3, 1)}, {"d_model": 12, "n_heads": 3}]
-)
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    *product(SYMBOLS, [{"activation": "gelu"}, {"activation": "swish"}, {"depths": (3, 1)}]),
+    *product(SYMBOLS, [{"d_model": 12, "n_heads": 3}]),
+    *product(["fairseq"], [{"learned": True}, {"learned": True, "pre": True}, {"activation": "gelu_fast"}]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "changes"), OTHERS)
 def test_other_layers_are_read(tmp_path: Path, program: str, changes: dict[str, Any]) -> None:
     compare(tmp_path, program, **changes)
 
@@ -109,11 +115,6 @@ def test_two_vocabularies_are_read(tmp_path: Path, program: str, tied: str) -> N
     parts = compare(tmp_path, program, (MORE_WORDS, WORDS), tied=tied)
     assert (parts.config.n_source_words, parts.config.vocabulary_size) == (14, 12)
     assert not parts.tokenizer.is_joint
-
-
-@pytest.mark.parametrize("changes", [{"learned": True}, {"learned": True, "pre": True}, {"activation": "gelu_fast"}])
-def test_what_only_fairseq_has_is_read(tmp_path: Path, changes: dict[str, Any]) -> None:
-    compare(tmp_path, "fairseq", **changes)
 
 
 @pytest.mark.parametrize("pre", [False, True])
@@ -165,15 +166,6 @@ def test_the_first_versions_of_joeynmt_do_not_say_where_norms_are(tmp_path: Path
     assert compare(tmp_path, "joeynmt", read_as=without_the_setting, pre=True).config.norm == "pre"
 
 
-@pytest.mark.parametrize(("program", "normalisation", "alpha"), [("fairseq", "length", 1.0), ("joeynmt", "gnmt", 0.7)])
-def test_the_length_penalty_is_the_other_programs(
-    tmp_path: Path, program: str, normalisation: str, alpha: float
-) -> None:
-    write(tmp_path, program)
-    config = read(tmp_path, program).config
-    assert (config.normalisation, config.alpha) == (normalisation, alpha)
-
-
 @pytest.mark.parametrize("program", SYMBOLS)
 @pytest.mark.parametrize("joint", [True, False])
 def test_subwords_are_those_of_the_sentencepiece_models_beside_the_weights(
@@ -215,31 +207,28 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("program", "changes", "message"), REFUSED)
+LAYERS_REFUSED = [
+    ({"alpha": 1.2}, "model.encoder.alpha = 1.2 is not supported; only 1.0"),
+    ({"layer_norm": "both"}, "model.decoder.layer_norm = 'both' is not supported; only 'pre', 'post'"),
+    ({"activation": "tanh"}, "model.decoder.activation = 'tanh' is not supported; only 'relu', 'gelu', 'swish'"),
+    ({"num_heads": None}, "expected the setting model.encoder.num_heads, of type int"),
+]
+
+
+@pytest.mark.parametrize(
+    ("program", "changes", "message"), [*REFUSED, *(("joeynmt", {"layers": of}, text) for of, text in LAYERS_REFUSED)]
+)
 def test_settings_that_are_missing_or_not_ours_are_named(
     tmp_path: Path, program: str, changes: dict[str, Any], message: str
 ) -> None:
     write(tmp_path, program)
-    change_settings(tmp_path / ("args.json" if program == "fairseq" else "config.json"), **changes)
+    path = tmp_path / ("args.json" if program == "fairseq" else "config.json")
+    if "layers" in changes:
+        model = json.loads(path.read_text())["model"]
+        changes = {"model": {stack: {**model[stack], **changes["layers"]} for stack in model}}
+    change_settings(path, **changes)
     with pytest.raises(ConversionError, match=message):
         read(tmp_path, program)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"alpha": 1.2}, "model.encoder.alpha = 1.2 is not supported; only 1.0"),
-        ({"layer_norm": "both"}, "model.decoder.layer_norm = 'both' is not supported; only 'pre', 'post'"),
-        ({"activation": "tanh"}, "model.decoder.activation = 'tanh' is not supported; only 'relu', 'gelu', 'swish'"),
-        ({"num_heads": None}, "expected the setting model.encoder.num_heads, of type int"),
-    ],
-)
-def test_layers_of_joeynmt_that_are_not_ours_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    write(tmp_path, "joeynmt")
-    model = json.loads((tmp_path / "config.json").read_text())["model"]
-    change_settings(tmp_path / "config.json", model={stack: {**model[stack], **changes} for stack in model})
-    with pytest.raises(ConversionError, match=message):
-        read(tmp_path, "joeynmt")
 
 
 @pytest.mark.parametrize("program", SYMBOLS)
@@ -256,26 +245,19 @@ def test_arrays_that_are_missing_or_left_over_are_named(tmp_path: Path, program:
 
 
 @pytest.mark.parametrize("program", SYMBOLS)
-def test_a_vocabulary_of_another_size_is_refused(tmp_path: Path, program: str) -> None:
+def test_vocabularies_that_do_not_fit_are_refused(tmp_path: Path, program: str) -> None:
     write(tmp_path, program, (MORE_WORDS, WORDS), tied="none")
-    name = "dict.en.txt" if program == "fairseq" else "src_vocab.txt"
-    text = (tmp_path / name).read_text()
-    (tmp_path / name).write_text("".join(text.splitlines(keepends=True)[:-1]))
+    path = tmp_path / ("dict.en.txt" if program == "fairseq" else "src_vocab.txt")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(ConversionError, match="vocabulary: it has 13 words, but the model 14"):
         read(tmp_path, program)
-
-
-@pytest.mark.parametrize("program", SYMBOLS)
-def test_a_vocabulary_with_a_word_twice_is_refused(tmp_path: Path, program: str) -> None:
     write(tmp_path, program, ((*WORDS, "alpha"), WORDS), tied="none")
     with pytest.raises(ConversionError, match="each word once; it is of another kind"):
         read(tmp_path, program)
-
-
-def test_subwords_without_their_model_are_refused(tmp_path: Path) -> None:
-    write(tmp_path, "fairseq", (("▁a", *WORDS), ("▁a", *WORDS)))
-    with pytest.raises(ConversionError, match=r"1 words are pieces of sentencepiece, such as '▁a'"):
-        read(tmp_path, "fairseq")
+    if program == "fairseq":
+        write(tmp_path, program, (("▁a", *WORDS), ("▁a", *WORDS)))
+        with pytest.raises(ConversionError, match=r"1 words are pieces of sentencepiece, such as '▁a'"):
+            read(tmp_path, program)
 
 
 def test_the_comparison_notices_a_wrong_epsilon(tmp_path: Path) -> None:
@@ -297,42 +279,35 @@ def program_of_the_guide(directory: Path, file: str, monkeypatch: pytest.MonkeyP
     exec(compile(program, str(GUIDE), "exec"), {})
 
 
-@pytest.mark.parametrize("kind", ["args", "cfg of objects", "cfg of dictionaries"])
-def test_the_program_in_the_guide_converts_a_checkpoint_of_fairseq(
+KINDS: dict[str, Any] = {
+    "fairseq, args": lambda settings: {"args": argparse.Namespace(**settings), "cfg": None},
+    "fairseq, objects": lambda settings: {"args": None, "cfg": {"model": argparse.Namespace(**settings)}},
+    "fairseq, dictionaries": lambda settings: {"cfg": {"model": settings}},
+    "joeynmt": None,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_program_in_the_guide_converts_a_checkpoint(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected_from, made = tmp_path / "expected", tmp_path / "fairseq-model"
-    expected_from.mkdir()
-    model = write(expected_from, "fairseq")
-    settings = json.loads((expected_from / "args.json").read_text())
-    of_kind = {
-        "args": {"args": argparse.Namespace(**settings), "cfg": None},
-        "cfg of objects": {"args": None, "cfg": {"model": argparse.Namespace(**settings)}},
-        "cfg of dictionaries": {"cfg": {"model": settings}},
-    }
-    checkpoint = {**of_kind[kind], "model": model.state_dict(), "extra_state": {"epoch": 3}}
-    torch.save(checkpoint, tmp_path / "checkpoint_best.pt")
-    made.mkdir()
-    for name in ("dict.en.txt", "dict.de.txt"):
-        (made / name).write_bytes((expected_from / name).read_bytes())
-    program_of_the_guide(tmp_path, "checkpoint_best.pt", monkeypatch)
-    assert_same(read(made, "fairseq"), read(expected_from, "fairseq"))
-
-
-def test_the_program_in_the_guide_converts_a_checkpoint_of_joeynmt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    yaml = pytest.importorskip("yaml")
-    expected_from, made = tmp_path / "expected", tmp_path / "joeynmt-model"
-    expected_from.mkdir()
-    model = write(expected_from, "joeynmt")
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(json.loads((expected_from / "config.json").read_text())))
-    torch.save({"steps": 3, "model_state": model.state_dict()}, tmp_path / "best.ckpt")
-    made.mkdir()
-    for name in ("src_vocab.txt", "trg_vocab.txt"):
-        (made / name).write_bytes((expected_from / name).read_bytes())
-    program_of_the_guide(tmp_path, "best.ckpt", monkeypatch)
-    assert_same(read(made, "joeynmt"), read(expected_from, "joeynmt"))
+    program, origin = kind.partition(",")[0], tmp_path / "expected"
+    made = tmp_path / f"{program}-model"
+    for directory in (origin, made):
+        directory.mkdir()
+    model = write(origin, program)
+    if program == "fairseq":
+        settings = KINDS[kind](json.loads((origin / "args.json").read_text()))
+        file, checkpoint = "checkpoint_best.pt", {**settings, "model": model.state_dict(), "extra_state": {"epoch": 3}}
+    else:
+        yaml = pytest.importorskip("yaml")
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(json.loads((origin / "config.json").read_text())))
+        file, checkpoint = "best.ckpt", {"steps": 3, "model_state": model.state_dict()}
+    torch.save(checkpoint, tmp_path / file)
+    for path in origin.glob("*.txt"):
+        (made / path.name).write_bytes(path.read_bytes())
+    program_of_the_guide(tmp_path, file, monkeypatch)
+    assert_same(read(made, program), read(origin, program))
 
 
 def assert_same(found: Parts, expected: Parts) -> None:
@@ -345,17 +320,13 @@ def assert_same(found: Parts, expected: Parts) -> None:
 
 @pytest.mark.parametrize("program", SYMBOLS)
 def test_a_model_is_converted_by_the_command_and_translates(tmp_path: Path, program: str) -> None:
+    """A certificate is refused before anything is written."""
     write(tmp_path, program)
-    ours = tmp_path / "ours"
+    ours, lines = tmp_path / "ours", tmp_path / "lines"
+    lines.write_text("alpha")
+    with pytest.raises(ConversionError, match=f"certificate: {program} models are not run by another program"):
+        convert([str(tmp_path), "--output", str(ours), "--certify", str(lines)])
+    assert not ours.exists()
     output = output_of(lambda: convert([str(tmp_path), "--output", str(ours)]))
     assert output == f"wrote {ours} (minitransformer: model.json and model.safetensors)\n"
     assert len(Translator.load(ours).translate(["alpha beta", "theta"], beam=2)) == 2
-
-
-@pytest.mark.parametrize("program", SYMBOLS)
-def test_a_certificate_is_refused_before_anything_is_written(tmp_path: Path, program: str) -> None:
-    write(tmp_path, program)
-    (tmp_path / "lines").write_text("alpha")
-    with pytest.raises(ConversionError, match=f"certificate: {program} models are not run by another program"):
-        convert([str(tmp_path), "--output", str(tmp_path / "ours"), "--certify", str(tmp_path / "lines")])
-    assert not (tmp_path / "ours").exists()

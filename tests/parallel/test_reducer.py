@@ -129,11 +129,20 @@ def reducer_over_nccl(world: World, cupy: Any, monkeypatch: pytest.MonkeyPatch, 
 def test_a_rank_that_waits_in_nccl_for_a_hung_one_is_ended(
     cupy: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world = WatchedWorld()
-    monkeypatch.setattr(fake_cuda.runtime, "eventQuery", lambda event: 0 if world.ended.is_set() else 600)
-    assert float(reducer_over_nccl(world, cupy, monkeypatch).allreduce(cupy.ones(()))) == 1
-    assert world.ended.is_set()
-    assert "has waited 0.05 s for the other ranks, in a sum by NCCL: " in capsys.readouterr().err
+    """In a sum, and when the host waits for the event of a launched graph."""
+    event, asked = cupy.cuda.get_current_stream().record(), list[int]()
+    for run in (lambda chosen: float(chosen.allreduce(cupy.ones(()))), lambda chosen: chosen.wait(event)):
+        world = WatchedWorld()
+
+        def query(pointer: int, world: WatchedWorld = world) -> int:
+            asked.append(pointer)
+            return 0 if world.ended.is_set() else 600
+
+        monkeypatch.setattr(fake_cuda.runtime, "eventQuery", query)
+        assert run(reducer_over_nccl(world, cupy, monkeypatch)) in (None, 1)
+        assert world.ended.is_set()
+        assert "has waited 0.05 s for the other ranks, in a sum by NCCL: " in capsys.readouterr().err
+    assert asked[-1] == event.ptr
 
 
 def test_errors_of_nccl_and_of_the_gpu_end_the_wait(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,20 +157,6 @@ def test_errors_of_nccl_and_of_the_gpu_end_the_wait(cupy: Any, monkeypatch: pyte
     monkeypatch.setattr(cupy.cuda.Event, "synchronize", fail)
     with pytest.raises(fake_cuda.CUDARuntimeError, match="on purpose"):
         reducer_over_nccl(WatchedWorld(), cupy, monkeypatch).allreduce(cupy.ones(()))
-
-
-def test_a_hung_rank_ends_also_the_wait_for_an_event(
-    cupy: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Which is how the host waits for a launched graph."""
-    world, event = WatchedWorld(), cupy.cuda.get_current_stream().record()
-    asked: list[int] = []
-    monkeypatch.setattr(
-        fake_cuda.runtime, "eventQuery", lambda of: asked.append(of) or 600 * (not world.ended.is_set())
-    )
-    reducer_over_nccl(world, cupy, monkeypatch).wait(event)
-    assert set(asked) == {event.ptr}
-    assert "has waited 0.05 s for the other ranks, in a sum by NCCL: " in capsys.readouterr().err
 
 
 def test_what_a_graph_cannot_contain(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
