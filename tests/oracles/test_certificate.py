@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ctranslate2_models import write_parts
 from number_words import sentences, trained_parts
 from small_run import output_of
 
 from cli.convert import convert
 from minitransformer.extras.convert.certificate import SIDES, OtherModel, certify, other_side
-from minitransformer.extras.convert.formats import READABLE, read_parts, write_parts
+from minitransformer.extras.convert.formats import READABLE, read_parts
 
 PACKAGES = {
     "onnx": ("onnx", "onnxruntime"),

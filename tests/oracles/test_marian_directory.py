@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 from against_torch import torch
+from ctranslate2_models import write_parts
 from marian_models import LINES, TARGETS, log_probabilities, transformers, translation, write_directory
 from safetensors.numpy import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2
 
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.extras.convert.formats import read_parts, recognise, write_parts
+from minitransformer.extras.convert.formats import read_parts, recognise
 from minitransformer.extras.convert.marian_directory import POSITIONS
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.extras.convert.vocabulary import words_of

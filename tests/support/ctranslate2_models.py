@@ -12,6 +12,7 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.ctranslate2 import ModelFile, read_model_file
 from minitransformer.extras.convert.ctranslate2_writer import write_ctranslate2, write_model_file
+from minitransformer.extras.convert.formats import output_directory
 from minitransformer.extras.convert.parts import Parts
 from minitransformer.extras.convert.vocabulary import word_model
 from minitransformer.model.storage import Storage
@@ -21,6 +22,11 @@ SHAPE = {
     "vocabulary_size": len(WORDS), "n_layers": 2, "d_model": 12, "d_ff": 20, "n_heads": 2, "d_k": 6, "d_v": 6,
     "max_positions": 40,
 }  # fmt: skip
+
+
+def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "float32") -> None:
+    with output_directory(parts, directory, name, storage):
+        pass
 
 
 def word_tokenizer(*, joint: bool = True) -> Tokenizer:

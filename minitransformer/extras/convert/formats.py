@@ -125,12 +125,6 @@ def read_parts(
     return parts
 
 
-def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "float32") -> None:
-    """Write a model in the format ``name``.  Raises: as ``output_directory``."""
-    with output_directory(parts, directory, name, storage):
-        pass
-
-
 @contextmanager
 def atomic_directory(directory: Path) -> Iterator[Path]:
     """Yield an empty temporary directory beside ``directory``; on success rename it, on failure remove it.

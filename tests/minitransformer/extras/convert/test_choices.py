@@ -10,13 +10,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from ctranslate2_models import change_variables, ctranslate2_directory, random_parts
+from ctranslate2_models import change_variables, ctranslate2_directory, random_parts, write_parts
 from marian_npz_files import write_marian as write_marian_npz
 from state_dict_files import write_fairseq, write_joeynmt
 
 from minitransformer.config import model as config_module
 from minitransformer.config.model import CHOICES, ModelConfig
-from minitransformer.extras.convert.formats import WRITABLE, read_parts, write_parts
+from minitransformer.extras.convert.formats import WRITABLE, read_parts
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.system.files import CorruptFileError
 

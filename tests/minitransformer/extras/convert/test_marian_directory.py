@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ctranslate2_models import write_parts
 from safetensors.numpy import load_file, save_file
 
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.extras.convert.formats import read_parts, write_parts
+from minitransformer.extras.convert.formats import read_parts
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.model.transformer import WeightsError
 from minitransformer.system.files import CorruptFileError
