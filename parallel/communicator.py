@@ -42,9 +42,6 @@ class Ranks(Protocol):
     def allreduce_array(self, array: Any) -> None:
         """Sum ``array`` over all ranks, in place.  The library chooses the order, so the bits depend on ``size``."""
 
-    def bcast_array(self, array: Any) -> None:
-        """Overwrite ``array`` with the array of rank 0."""
-
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
         """Send one array to a rank and receive another from it.
 
@@ -116,9 +113,6 @@ class SerialCommunicator:
         """Return at once."""
 
     def allreduce_array(self, array: Any) -> None:
-        """Leave the array as it is."""
-
-    def bcast_array(self, array: Any) -> None:
         """Leave the array as it is."""
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:

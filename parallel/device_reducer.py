@@ -114,11 +114,6 @@ class MpiTransport:
         self._cuda.get_current_stream().synchronize()
         self._world.sendrecv_array(sent, received, partner)
 
-    def bcast_array(self, array: Any) -> None:
-        """Overwrite ``array`` with the array of rank 0."""
-        self._cuda.get_current_stream().synchronize()
-        self._world.bcast_array(array)
-
     def allreduce_array(self, array: Any) -> None:
         """Sum ``array`` over all ranks, in place, in the order that the library chooses."""
         self._cuda.get_current_stream().synchronize()

@@ -61,11 +61,6 @@ class MpiRanks:
             for start in range(0, flat.size, ELEMENTS_AT_ONCE):
                 self._ranks.Allreduce(MPI.IN_PLACE, flat[start : start + ELEMENTS_AT_ONCE])
 
-    def bcast_array(self, array: Any) -> None:
-        """Overwrite ``array`` with the array of rank 0."""
-        with self._watchdog.waiting("MPI_Bcast"):
-            self._ranks.Bcast(array, root=0)
-
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
         """Send and receive at once, so that neither rank waits for the other to receive."""
         with self._watchdog.waiting("MPI_Sendrecv"):

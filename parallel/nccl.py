@@ -49,17 +49,16 @@ class NcclTransport:
         return None if version >= _CAPTURES_FROM else f"NCCL before 2.9 cannot be captured (its version is {version})"
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
-        """Send and receive as a group, so that neither rank waits for the other to receive."""
+        """Send and receive as a group, so that neither rank waits for the other to receive; skip empty arrays."""
+        calls = (self._communicator.send, sent), (self._communicator.recv, received)
+        calls_with_data = [(call, array) for call, array in calls if array.size]
+        if not calls_with_data:
+            return
         with self._world.waiting("ncclGroupEnd"):  # two ranks connect when they first exchange messages
             self._nccl.groupStart()
-            self._communicator.send(sent.data.ptr, sent.size, self._type(sent), partner, self._stream())
-            self._communicator.recv(received.data.ptr, received.size, self._type(received), partner, self._stream())
+            for call, array in calls_with_data:
+                call(array.data.ptr, array.size, self._type(array), partner, self._stream())
             self._nccl.groupEnd()
-
-    def bcast_array(self, array: Any) -> None:
-        """Overwrite ``array`` with the array of rank 0."""
-        with self._world.waiting("ncclBcast"):
-            self._communicator.bcast(array.data.ptr, array.size, self._type(array), 0, self._stream())
 
     def allreduce_array(self, array: Any) -> None:
         """Sum ``array`` over all ranks, in place, along the rings or trees that NCCL chooses."""

@@ -12,14 +12,12 @@ import numpy as np
 from parallel.communicator import Communicator, SentIn, SumOrder, Value, working_ranks
 from parallel.cuda_aware import reads_gpu_memory
 from parallel.device_reducer import DeviceReducer, MpiTransport, PinnedAllreduce
+from parallel.exact_sum import Transport, allreduce_exactly
 from parallel.host_reducer import HostReducer
 from parallel.nccl import NcclTransport, load_nccl
 from parallel.placement import numbered
-from parallel.recursive_halving import Transport, allreduce_exactly
 
-DEVICE_ELEMENTS_AT_ONCE = (
-    1 << 25
-)  # elements on a GPU summed at once: so many that the latency of a message does not count
+DEVICE_ELEMENTS_AT_ONCE = 1 << 24  # summed at once on a GPU: so many that the latency of a message does not count
 
 _ORDERS = {
     "exact": 'added in one fixed order (training.sum = "exact")',
@@ -150,7 +148,12 @@ def choose_reducer(
             transport, through = MpiTransport(cupy, world), world.library
             because = f"it says that it reads the memory of GPUs, and NCCL cannot be used: {without_nccl}"
         exact = partial(
-            allreduce_exactly, transport=transport, n_working=n_working, piece=DEVICE_ELEMENTS_AT_ONCE, rounds=rounds
+            allreduce_exactly,
+            transport=transport,
+            n_working=n_working,
+            n_at_once=DEVICE_ELEMENTS_AT_ONCE,
+            rounds=rounds,
+            xp=cupy,
         )
         allreduce = exact if order == "exact" else transport.allreduce_array
         rounding = ", rounded to bfloat16 in messages" if order == "exact" else ", where nothing is rounded to bfloat16"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from parallel.communicator import Ranks
-from parallel.tree import FlatArray
+from parallel.exact_sum import FlatArray
 
 LINE = 256  # bytes: the second array in one file begins at a multiple of it
 

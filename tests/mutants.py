@@ -116,7 +116,7 @@ TESTS = {  # the nearest first: it kills most
     ),
     "parallel/reducer.py": f"{REDUCER} {TWO_RANKS} {FOUR_RANKS}",
     "parallel/device_reducer.py": f"{REDUCER} {TWO_RANKS} {FOUR_RANKS}",
-    "parallel/recursive_halving.py": f"{TWO_RANKS} {FOUR_RANKS}",
+    "parallel/exact_sum.py": f"tests/parallel/test_machines.py {TWO_RANKS} {FOUR_RANKS}",
     "cli/options.py": "tests/cli/test_options.py",
     "cli/run_options.py": "tests/cli/test_options.py",
 }

@@ -9,9 +9,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parallel.bfloat16 import round_to_bfloat16, upcast_to_float32
-from parallel.send_receive_schedule import SendReceive, send_receive_schedule
-from parallel.tree import CHUNK, add_along_tree, subtrees_within, tree_of
+from parallel.exact_sum import (
+    CHUNK,
+    SendReceive,
+    add_along_tree,
+    round_to_bfloat16,
+    send_receive_schedule,
+    subtrees_within,
+    tree_of,
+    upcast_to_float32,
+)
 
 NODES = st.lists(st.integers(0, 5), min_size=1, max_size=24).map(
     lambda machines: [[r for r, machine in enumerate(machines) if machine == m] for m in sorted(set(machines))]

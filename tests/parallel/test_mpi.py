@@ -210,15 +210,15 @@ def with_every_transport_the_exact_sum_has_the_bits_of_the_tree(run: Run, alone:
 
 
 def check_calls_of_nccl(*calls: list[Any]) -> None:
-    """Its id comes from rank 0, after the GPU was chosen; partners send and receive halves in a group."""
+    """Its id comes from rank 0, after the GPU was chosen; partners send and receive shards in a group."""
     kind, stream, identifier = fake_cuda.nccl.NCCL_FLOAT32, 7, [-3, 5, 8]
     assert calls[0][:2] == [["get_unique_id"], ["communicator", 3, identifier, 0, 0]]
     assert [calls[rank][0] for rank in (1, 2)] == [["communicator", 3, identifier, rank, rank] for rank in (1, 2)]
-    pieces = GPU_ELEMENTS_AT_ONCE, N_SUMMED - GPU_ELEMENTS_AT_ONCE  # rank 2 is idle and is told
-    message = [["bcast", size, kind, 0, stream] for size in pieces]
-    assert calls[2][1:] == message
-    assert [call for call in calls[1][1:] if call[0] == "bcast"] == message
-    assert calls[1][1:5] == [[way, GPU_ELEMENTS_AT_ONCE // 2, kind, 0, stream] for way in ("send", "recv")] * 2
+    shard, piece = shard_of_rank(2, 3, N_SUMMED), GPU_ELEMENTS_AT_ONCE // 3
+    pieces = piece, shard.stop - shard.start - piece  # rank 2 is idle: it has only a shard to sum
+    assert calls[2][1:5] == [["recv", size, kind, rank, stream] for size in pieces for rank in (0, 1)]
+    messages = ("send", 0), ("recv", 0), ("send", 2)
+    assert calls[1][1:4] == [[way, piece, kind, partner, stream] for way, partner in messages]
 
 
 @ranks_run("sum_on_gpus", "NCCL", "fast", on=(3,))

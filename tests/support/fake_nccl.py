@@ -89,10 +89,6 @@ class NcclCommunicator:
         assert self._nccl.group is not None, "two ranks that send first and receive then would wait for ever"
         self._nccl.group.append((self, stream, message, start))
 
-    def bcast(self, address: int, count: int, kind: int, root: int, stream: int) -> None:
-        self._nccl.calls.append(("bcast", count, kind, root, stream))
-        self._of_all(("bcast", count, kind, root), stream, lambda: self.world.Bcast(_at(address, count, kind), root))
-
     def allReduce(self, address: int, to: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802
         from mpi4py import MPI
 

@@ -130,8 +130,6 @@ def sum_in_a_graph(world: Communicator, directory: Path, deviation: str) -> list
     calls = [functools.partial(transport.allreduce_array, x) for x in (first, second)]
     if deviates and deviation == "order":
         calls.reverse()
-    if deviates and deviation == "kind":
-        calls[1] = functools.partial(transport.bcast_array, second)
     if deviates and deviation == "partner":
         calls[1] = functools.partial(transport.sendrecv_array, second, cupy.zeros(2), 0)
     before = cupy.cuda.get_current_stream().record()

@@ -191,9 +191,6 @@ class GpuAwareWorld:
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
         self._world.sendrecv_array(self._read(sent), self._read(received, sends=False), partner)
 
-    def bcast_array(self, array: Any) -> None:
-        self._world.bcast_array(self._read(array))
-
     def allreduce_array(self, array: Any) -> None:
         self._world.allreduce_array(self._read(array))
 
