@@ -27,11 +27,11 @@ def pair_of(
 ) -> AttendedPair:
     """A pair with random weights; a dot "·" at the beginning of a token continues the word before it."""
     random, s, t, shape = np.random.default_rng(1), len(source) + 1, len(target) + 1, (n_layers, n_heads)
-    of_decoder = (n_decoder_layers or n_layers, n_heads)
+    decoder_shape = (n_decoder_layers or n_layers, n_heads)
     weights = AttentionWeights(
         encoder=random_weights(random, *shape, s, s),
-        decoder=random_weights(random, *of_decoder, t, t, causal=True),
-        encoder_decoder=random_weights(random, *of_decoder, t, s),
+        decoder=random_weights(random, *decoder_shape, t, t, causal=True),
+        encoder_decoder=random_weights(random, *decoder_shape, t, s),
     )
     return AttendedPair(
         source=[*source, END_MARK],

@@ -53,8 +53,8 @@ LOG = [
 def write_logged_run(directory: Path, log: Sequence[dict[str, Any]] = LOG, **settings: Any) -> Path:
     """Write the settings and the log of a run that is not finished."""
     directory.mkdir(parents=True)
-    of_run = {"model": {"d_model": 8}, "training": {"max_updates": 40, "seed": 1} | settings}
-    (directory / "run.json").write_text(json.dumps(of_run))
+    run_settings = {"model": {"d_model": 8}, "training": {"max_updates": 40, "seed": 1} | settings}
+    (directory / "run.json").write_text(json.dumps(run_settings))
     (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
     return directory
 

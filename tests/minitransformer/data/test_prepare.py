@@ -103,13 +103,10 @@ def test_dropped_pairs_are_counted_by_reason_and_named_and_the_rest_is_stored(
     assert "21 training pairs (dropped: 7 empty, 1 too long, 2 too unequal), 3 validation pairs" in logged[-1]
 
 
-def test_what_was_dropped_is_named_where_every_tenth_pair_is_held_out(tmp_path: Path) -> None:
-    config = config_of(tmp_path, [*GOOD, *[("", "a")] * 2], validation_source=(), validation_target=(), held_out=1)
-    data = prepared(config)  # the stride is 22, and line 12 is held out
-    assert data.manifest["first_dropped"] == {"empty": ["en:21", "en:22"]}
-
-
 def test_held_out_pairs_of_the_training_text_are_dropped_for_the_same_reasons(tmp_path: Path) -> None:
+    pairs = [*GOOD, *[("", "a")] * 2]  # the stride is 22, and line 12 is held out
+    data = prepared(config_of(tmp_path, pairs, validation_source=(), validation_target=(), held_out=1))
+    assert data.manifest["first_dropped"] == {"empty": ["en:21", "en:22"]}
     pairs = [*GOOD, *GOOD]
     pairs[5], pairs[15], pairs[25], pairs[26] = ("", "a"), ("a " * 81, "a"), ("a " * 30, "a"), ("a", "")
     data = prepared(config_of(tmp_path, pairs, validation_source=(), validation_target=()))  # 5, 15, 25, 35 held out
@@ -144,22 +141,19 @@ def test_no_held_out_pair_of_a_text_that_repeats_itself_is_trained_on(tmp_path: 
     assert any(line.startswith("pairs dropped as copies of held-out pairs: 18 (en:") for line in logged)
 
 
-def test_a_copy_is_a_pair_with_the_same_source_and_target_after_normalisation(tmp_path: Path) -> None:
-    pairs = list(DISTINCT)
-    source, target = pairs[5]  # held out, as 15, 25 …
-    pairs[7], pairs[8], pairs[9] = (source, "h h"), ("h h", target), (source, target.replace(" ", "\u2028 "))
-    data = prepared(config_of(tmp_path, pairs, **HELD_OUT_OF_TEXT))
-    assert data.manifest["first_dropped"] == {"copies of held-out pairs": ["en:10"]}
-    assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (60 - 6 - 1, 6)
-
-
-def test_a_frequent_sentence_stays_in_training(tmp_path: Path) -> None:
-    pairs = list(DISTINCT)
+def test_copies_have_the_same_tokens_on_both_sides_and_a_frequent_sentence_stays_in_training(tmp_path: Path) -> None:
+    copied, frequent = list(DISTINCT), list(DISTINCT)
+    source, target = copied[5]  # held out, as 15, 25 …
+    copied[7], copied[8], copied[9] = (source, "h h"), ("h h", target), (source, target.replace(" ", "\u2028 "))
     for i in (*range(0, 60, 4), 5):  # of these only 5 is held out
-        pairs[i] = ("h", "g")
-    data = prepared(config_of(tmp_path, pairs, **HELD_OUT_OF_TEXT))
-    assert data.manifest["first_dropped"] == {"copies of training pairs": ["en:6"]}
-    assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (60 - 6, 5)
+        frequent[i] = ("h", "g")
+    for pairs, dropped, n_train, n_validation in (
+        (copied, {"copies of held-out pairs": ["en:10"]}, 60 - 6 - 1, 6),
+        (frequent, {"copies of training pairs": ["en:6"]}, 60 - 6, 5),
+    ):
+        data = prepared(config_of(tmp_path, pairs, **HELD_OUT_OF_TEXT))
+        assert data.manifest["first_dropped"] == dropped
+        assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (n_train, n_validation)
 
 
 def test_of_many_pairs_with_copies_those_with_the_fewest_stay_held_out() -> None:
@@ -172,14 +166,11 @@ def test_of_many_pairs_with_copies_those_with_the_fewest_stay_held_out() -> None
     assert (dropped["copies of training pairs"].count, in_training.count) == (3, 0)
 
 
-def test_text_of_one_sentence_is_held_out_and_trained_on_with_a_warning(tmp_path: Path, logged: list[str]) -> None:
-    data = prepared(config_of(tmp_path, GOOD, **HELD_OUT_OF_TEXT))
+def test_validation_pairs_that_are_also_trained_on_are_counted(tmp_path: Path, logged: list[str]) -> None:
+    data = prepared(config_of(tmp_path, GOOD, **HELD_OUT_OF_TEXT))  # one sentence
     assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (18, 2)
     assert data.manifest["validation_in_training"] == 2
     assert any("validation pairs that are also trained on: 2 of 2 (number 1, 2)." in line for line in logged)
-
-
-def test_pairs_of_validation_files_that_are_also_trained_on_are_counted(tmp_path: Path, logged: list[str]) -> None:
     config = config_of(tmp_path, [*GOOD, ("a b", " b a"), ("", "c"), ("d", "c")])  # "" is dropped from training
     data = prepared(config)
     assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (22, 3)

@@ -70,7 +70,7 @@ def test_frequencies_are_the_models_probabilities(sampling: Sampling, n_models: 
     """Pearson's χ² of 900 samples: its mean is the degrees of freedom, its variance twice as much."""
     models, source = [even_model(seed) for seed in range(11, 11 + n_models)], [3, 4]
     drawn = samples(models, [source] * 3, sampling, n=300, extra=1)
-    counts = Counter(hypothesis.ids for of_line in drawn for hypothesis in of_line)
+    counts = Counter(hypothesis.ids for line_samples in drawn for hypothesis in line_samples)
     sentences = itertools.chain.from_iterable(itertools.product(WORDS, repeat=length) for length in range(3))
     expected = {ids: 900 * probability(models, source, ids, 3, sampling) for ids in sentences}
     assert sum(expected.values()) == pytest.approx(900)
@@ -98,14 +98,16 @@ def test_a_sample_depends_on_its_line_and_not_on_the_batch_bit_for_bit(seed: int
 def test_more_samples_begin_with_the_same_ones(seed: int, sources: Any) -> None:
     model, sampling = random_model(seed), Sampling(seed)
     few, many = (samples(model, sources, sampling, n) for n in (2, 5))
-    assert [[h.ids for h in of_line[:2]] for of_line in many] == [[h.ids for h in of_line] for of_line in few]
+    assert [[h.ids for h in line_samples[:2]] for line_samples in many] == [
+        [h.ids for h in line_samples] for line_samples in few
+    ]
 
 
 def test_lines_seeds_and_samples_have_their_own_random_numbers() -> None:
     model, source = even_model(1), [3, 4, 5]
     lines = samples(model, [source] * 20, Sampling(1), 20, extra=8)
     other = samples(model, [source] * 20, Sampling(2), 20, extra=8)
-    as_ids = [tuple(h.ids for h in of_line) for of_line in (*lines, *other)]
+    as_ids = [tuple(h.ids for h in line_samples) for line_samples in (*lines, *other)]
     assert len(set(as_ids)) == 40
     assert len(set(as_ids[0])) > 5
 
@@ -116,7 +118,7 @@ def test_with_top_p_near_zero_it_is_greedy_search(seed: int, sources: Any) -> No
     model = random_model(seed)
     drawn = samples(model, sources, Sampling(seed, top_p=1e-9), 2)
     greedy = beam_search(model, sources, SearchConfig(1, max_extra_tokens=3))
-    assert [[h.ids for h in of_line] for of_line in drawn] == [[best.ids] * 2 for (best,) in greedy]
+    assert [[h.ids for h in line_samples] for line_samples in drawn] == [[best.ids] * 2 for (best,) in greedy]
 
 
 @given(seed=SEEDS, sources=SOURCES, temperature=st.sampled_from([0.5, 1.0, 3.0]))
@@ -177,7 +179,7 @@ def test_threads_and_groups_of_lines_change_no_sample(translator: Translator, mo
     whole = translator.n_best(lines, search, sampling=Sampling(3), n_threads=1)
     monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", 3)
     again = translator.n_best(lines, search, sampling=Sampling(3), n_threads=3)
-    assert [of_line[0].text for of_line in again] == [of_line[0].text for of_line in whole]
+    assert [line_samples[0].text for line_samples in again] == [line_samples[0].text for line_samples in whole]
     later = translator.n_best(lines[5:], search, sampling=Sampling(3), n_before=5)
-    assert [of_line[0].text for of_line in later] == [of_line[0].text for of_line in whole[5:]]
-    assert len({of_line[0].text for of_line in whole}) > 6
+    assert [line_samples[0].text for line_samples in later] == [line_samples[0].text for line_samples in whole[5:]]
+    assert len({line_samples[0].text for line_samples in whole}) > 6

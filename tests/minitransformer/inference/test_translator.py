@@ -78,10 +78,10 @@ def test_a_line_that_is_cut_although_it_has_fewer_characters_than_may_have_token
 def test_a_line_is_cut_to_the_room_of_learned_positions(translator: Translator, first_position: int) -> None:
     config = presets.tiny(translator.tokenizer.n_target_words)
     config = dataclasses.replace(config, positions="learned", max_positions=20, first_position=first_position)
-    of_learned = Translator(Transformer(config), translator.tokenizer)
-    assert of_learned.longest_source == 19 - first_position  # and the end symbol
-    assert of_learned.cut(["a dog", "a dog sees " * 9]) == [1]
-    assert len(of_learned.n_best(["a dog sees " * 9], SearchConfig(beam=1))) == 1
+    learned = Translator(Transformer(config), translator.tokenizer)
+    assert learned.longest_source == 19 - first_position  # and the end symbol
+    assert learned.cut(["a dog", "a dog sees " * 9]) == [1]
+    assert len(learned.n_best(["a dog sees " * 9], SearchConfig(beam=1))) == 1
 
 
 def test_only_wanted_lines_are_translated_whatever_batch_they_are_in(

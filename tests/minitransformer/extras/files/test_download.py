@@ -126,7 +126,7 @@ def test_a_file_already_there_with_another_content_is_refused_and_left_alone(tmp
 def test_a_file_that_cannot_be_used_or_fetched_is_named_and_not_kept(
     tmp_path: Path, address: str, entry: str, message: str
 ) -> None:
-    found = refused(of_archive(config_of(tmp_path, address, entry)))
+    found = refused(archive_config(config_of(tmp_path, address, entry)))
     assert re.match(message.format(address=address, folder=tmp_path), found), found
     assert not [path for path in (tmp_path / "raw").glob("*") if path.name != "text.tar"]
     assert not (tmp_path / "text.en").exists()
@@ -183,7 +183,7 @@ def archive(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def of_archive(config: DataConfig) -> DataConfig:
+def archive_config(config: DataConfig) -> DataConfig:
     return dataclasses.replace(config, train_source=("training/a.en", "link.en"), train_target=("a.de", "absent.de"))
 
 
@@ -192,7 +192,7 @@ def test_of_an_archive_the_text_is_taken_out_once_and_nothing_else(
 ) -> None:
     (served / "wmt13").mkdir()
     digest = archive(served / "wmt13" / "text.tgz")
-    config, raw = of_archive(config_of(tmp_path, address, f"wmt13/text.tgz:{digest}")), tmp_path / "raw"
+    config, raw = archive_config(config_of(tmp_path, address, f"wmt13/text.tgz:{digest}")), tmp_path / "raw"
     download(config)
     assert {str(path.relative_to(raw)) for path in raw.rglob("*")} == {"text.tgz", "training", "training/a.en", "a.de"}
     assert (raw / "training" / "a.en").read_bytes() == b"one\n"

@@ -129,8 +129,8 @@ def test_the_pieces_of_a_word_are_one_token_and_marks_remain() -> None:
 
 
 def test_attended_pieces_are_added_and_attending_pieces_averaged() -> None:
-    merged, of_pieces = merge_words(PAIR).weights, PAIR.weights
-    cross = of_pieces.encoder_decoder[1, 2]  # H, ·äuser, ",", ·a, <EOS>; the, h, ·ous, ·es, <EOS>
+    merged, piece_weights = merge_words(PAIR).weights, PAIR.weights
+    cross = piece_weights.encoder_decoder[1, 2]  # H, ·äuser, ",", ·a, <EOS>; the, h, ·ous, ·es, <EOS>
     expected = [
         [
             (cross[q, 0] + cross[q + 1, 0]) / 2,
@@ -141,7 +141,7 @@ def test_attended_pieces_are_added_and_attending_pieces_averaged() -> None:
     ]
     expected.append([cross[4, 0], cross[4, 1] + cross[4, 2] + cross[4, 3], cross[4, 4]])
     np.testing.assert_allclose(merged.encoder_decoder[1, 2], expected)
-    decoder = of_pieces.decoder[0, 1]  # <BOS>, H, ·äuser, ",", ·a on both sides
+    decoder = piece_weights.decoder[0, 1]  # <BOS>, H, ·äuser, ",", ·a on both sides
     np.testing.assert_allclose(merged.decoder[0, 1][0], [1, 0, 0])
     np.testing.assert_allclose(
         merged.decoder[0, 1][1], [decoder[1:3, 0].mean(), (decoder[1, 1] + decoder[2, 1] + decoder[2, 2]) / 2, 0]

@@ -155,25 +155,22 @@ def begin_from(run: Path, model: str, digest: str, **choices: bool) -> None:
     (run / "run.json").write_text(json.dumps(record))
 
 
-def test_runs_that_begin_from_other_models_differ_in_that(tmp_path: Path) -> None:
+def test_runs_that_begin_from_other_models_differ_in_that_and_have_the_model_as_a_result(tmp_path: Path) -> None:
     runs = [write_logged_run(tmp_path / name) for name in "abc"]
     begin_from(runs[0], "runs/news", "0")
     begin_from(runs[1], "runs/web", "f", init_optimizer=True)
     data = data_of(*runs)
-    assert [row for row in data["settings"] if row["differs"]] == [
-        {"name": "init_from", "values": ["runs/news", "runs/web", ""], "differs": True},
-        {"name": "init_optimizer", "values": ["false", "true", ""], "differs": True},
-        {"name": "init_extend_vocabulary", "values": ["false", "false", ""], "differs": True},
-    ]
+    assert {row["name"]: row["values"] for row in data["settings"] if row["differs"]} == {
+        "init_from": ["runs/news", "runs/web", ""],
+        "init_optimizer": ["false", "true", ""],
+        "init_extend_vocabulary": ["false", "false", ""],
+    }
     assert len(data["settings"]) == 6
-
-
-def test_the_model_from_which_a_run_began_is_a_result(tmp_path: Path) -> None:
-    runs = [write_logged_run(tmp_path / name) for name in "abc"]
-    begin_from(runs[0], "runs/news", "0")
-    finish(runs[1], GOOD, pretrained={"weights": "runs/web/model.safetensors", "sha256": "f" * 64})
-    news, web = "runs/news/model.safetensors\nSHA-256 0000000000…", "runs/web/model.safetensors\nSHA-256 ffffffffff…"
-    assert fact_of(data_of(*runs), "begun from") == [news, web, ""]
+    finish(runs[2], GOOD, pretrained={"weights": "runs/old/model.safetensors", "sha256": "1" * 64})
+    models = {"news": "0", "web": "f", "old": "1"}
+    begun = [f"runs/{name}/model.safetensors\nSHA-256 {digit * 10}…" for name, digit in models.items()]
+    assert fact_of(data_of(*runs), "begun from") == begun
+    assert fact_of(data_of(runs[0], write_logged_run(tmp_path / "d")), "begun from") == [begun[0], ""]
 
 
 def test_runs_of_the_same_validation_set_are_compared_with_the_first(tmp_path: Path) -> None:
@@ -199,7 +196,7 @@ def test_the_tokenizer_of_compared_scores_is_that_of_the_runs_language(tmp_path:
     assert "|tok:zh|" in data_of(*runs)["paired"][0]["signature"]
 
 
-def test_a_run_of_an_earlier_version_is_shown_without_what_it_lacks(tmp_path: Path) -> None:
+def test_what_an_earlier_version_lacks_and_numbers_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
     log = [{k: v for k, v in line.items() if k not in ("peak_memory", "samples", "seconds", "time")} for line in LOG]
     run = write_logged_run(tmp_path / "old", log)
     (run / "run.json").unlink()
@@ -208,13 +205,10 @@ def test_a_run_of_an_earlier_version_is_shown_without_what_it_lacks(tmp_path: Pa
     assert panel_of(data, "Loss")["curves"][0][0]["seconds"] is None
     assert data["runs"][0]["state"] == "update 40: still training, or interrupted"
     assert data["samples"] == data["settings"] == []
-
-
-def test_numbers_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
     log = [training_line(10), training_line(20, loss=float("nan"), gradient_norm=float("inf")), training_line(30)]
     data = data_of(write_logged_run(tmp_path / "run", [*log, validation_line(30, perplexity=float("inf"))]))
-    assert panel_of(data, "Loss")["curves"][0][0]["steps"] == [10, 30]
-    assert panel_of(data, "Norm of the gradient")["curves"][0][0]["steps"] == [10, 30]
+    for title in ("Loss", "Norm of the gradient"):
+        assert panel_of(data, title)["curves"][0][0]["steps"] == [10, 30]
     assert "Perplexity" not in [panel["title"] for panel in data["panels"]]
 
 
