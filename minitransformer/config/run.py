@@ -125,7 +125,6 @@ class RunConfig:
 
     @property
     def data_directory(self) -> Path:
-        """The directory of the prepared data."""
         return self.data.directory or self.run / "data"
 
     def to_json(self) -> str:
@@ -135,13 +134,8 @@ class RunConfig:
             "data": self.data.fingerprint(),
             "training": dataclasses.asdict(self.training),
         }
-        return json.dumps(parts | self._beginning(), indent=2) + "\n"
-
-    def _beginning(self) -> dict[str, Any]:
-        """Return the settings of the model from which the run begins; none if it begins from random weights."""
-        if self.init_from is None:
-            return {}
-        return {name: json.loads(json.dumps(getattr(self, name), default=str)) for name in BEGINNING}
+        beginning = {} if self.init_from is None else {name: getattr(self, name) for name in BEGINNING}
+        return json.dumps(parts | beginning, indent=2, default=str) + "\n"
 
     def settings(self) -> dict[str, str]:
         """Return the settings that determine the result, device and kernels, by names such as "training.seed"."""

@@ -60,12 +60,10 @@ def attention_weights(model: Transformer, source: Ids, target: Ids) -> Attention
 def source_attention_weights(model: Transformer, source: Ids, target: Ids, layer: int) -> FloatArray:
     """Compute the encoder-decoder weights (H, T, S) of one decoder layer; see ``AttentionWeights``."""
     recording = copy.copy(model)
-    recording.decoder = copy.copy(model.decoder)
-    recording.decoder.layers = list(model.decoder.layers)
-    recording.decoder.layers[layer] = recorded = _recording_layer(model.decoder.layers[layer])
+    recording.decoder = _recording_stack(model.decoder, [layer])
     with no_tape():
         recording.decoded(Batch.from_token_ids([source], [target], source_end=model.config.source_end))
-    weights: FloatArray = _stacked([recorded.source_attention])[0]
+    weights: FloatArray = _stacked([recording.decoder.layers[layer].source_attention])[0]
     return weights
 
 
@@ -97,9 +95,12 @@ def _identity(keys: Tensor) -> Tensor:
     return Tensor(values)
 
 
-def _recording_stack(stack: Stack) -> Stack:
+def _recording_stack(stack: Stack, numbers: Sequence[int] | None = None) -> Stack:
+    """Return a copy of the stack of which all layers, or those with these numbers, record their attention weights."""
     recording = copy.copy(stack)
-    recording.layers = [_recording_layer(layer) for layer in stack.layers]
+    recording.layers = [
+        _recording_layer(layer) if numbers is None or i in numbers else layer for i, layer in enumerate(stack.layers)
+    ]
     return recording
 
 

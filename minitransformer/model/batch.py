@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,33 +32,6 @@ class Orders(NamedTuple):
 
 
 NO_ORDERS = Orders()
-
-
-class ModelInput(Protocol):
-    """The arrays of a batch that the model reads, on the host or on a device; ``Batch`` describes them."""
-
-    @property
-    def source_ids(self) -> Array: ...
-
-    @property
-    def source_positions(self) -> Array: ...
-
-    @property
-    def source_orders(self) -> Orders: ...
-
-    @property
-    def decoder_ids(self) -> Array: ...
-
-    @property
-    def target_positions(self) -> Array: ...
-
-    @property
-    def target_orders(self) -> Orders: ...
-
-    @property
-    def labels(self) -> Array: ...
-
-    def masks(self, neighbourhood: int | None) -> BatchMasks: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -107,7 +107,7 @@ def _segments_of_masks(
 
 @dataclass(frozen=True, eq=False)
 class FixedBatch:
-    """A ``ModelInput`` whose arrays are on a device.
+    """A padded batch whose arrays are on a device, with the properties of ``Batch`` that the model reads.
 
     Its attention masks are on the host; only the tiles of the masks are on the device.
     """
@@ -136,6 +136,9 @@ class FixedBatch:
         """Return the masks given to ``of``, which must be for this neighbourhood.  Their tiles are on the device."""
         del neighbourhood
         return self.model_masks
+
+
+ModelInput: TypeAlias = Batch | FixedBatch
 
 
 def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood: int | None) -> BatchMasks:

@@ -105,9 +105,6 @@ def sinusoids(n_positions: int, d_model: int, layout: str = "interleaved") -> np
     return np.stack([np.sin(angles), np.cos(angles)], axis=axis).reshape(n_positions, d_model)
 
 
-_ENCODINGS = {"interleaved": SinusoidalPositions, "halves": SinusoidalPositions, "learned": LearnedPositions}
-
-
 def positions_of(config: ModelConfig) -> PositionalEncoding:
     """Return the positional encoding that the configuration names."""
-    return _ENCODINGS[config.positions](config)
+    return LearnedPositions(config) if config.positions == "learned" else SinusoidalPositions(config)

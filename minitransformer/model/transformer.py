@@ -28,8 +28,9 @@ from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import linear_top_k
 from autograd.parameters import Allocate, zeros
 from minitransformer.config import ModelConfig
-from minitransformer.model.batch import NO_ORDERS, Batch, ModelInput, Orders
+from minitransformer.model.batch import NO_ORDERS, Batch, Orders
 from minitransformer.model.files import load_model_files, require_enough_weights, save_model_files
+from minitransformer.model.fixed_batch import ModelInput
 from minitransformer.model.layers import Embedding, KeysValues, drop, layer_with_packed_weights
 from minitransformer.model.positions import SamePosition, positions_of
 from minitransformer.model.stacks import Decoder, Encoder, KeyValueCache

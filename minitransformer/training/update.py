@@ -14,7 +14,7 @@ from autograd.array import Array, IntArray, persistent_pool, pin_to_device
 from autograd.blas import product_threads
 from autograd.optim import Adam, clip, sum_squares
 from minitransformer.config import TrainingConfig
-from minitransformer.model.batch import ModelInput
+from minitransformer.model.fixed_batch import ModelInput
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import ThreadPool, even_slices
 from minitransformer.training.flops import flops_of_pairs
