@@ -42,24 +42,30 @@ class StoppingMonitor(Callback):
 
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
-PAIRS = [(f"{a} {b} {c}", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}") for a in WORDS for b in WORDS for c in WORDS]
-
-
 TRAINING: dict[str, Any] = {
     "max_updates": 20, "batch_tokens": 150, "n_micro_batches": 2, "warmup_steps": 10, "log_every": 5,
     "validate_every": 10, "checkpoint_every": 4, "keep_checkpoints": 3, "average_checkpoints": 3,
 }  # fmt: skip
 
 
-def run_of(folder: Path, **training: Any) -> RunConfig:
+def pairs_of(words: dict[str, str]) -> list[tuple[str, str]]:
+    return [(f"{a} {b} {c}", f"{words[a]} {words[b]} {words[c]}") for a in words for b in words for c in words]
+
+
+PAIRS = pairs_of(WORDS)
+
+
+def write_text(folder: Path, words: dict[str, str] = WORDS) -> DataConfig:
+    """Write all sentences of three words, and return the settings of their data."""
+    folder.mkdir(exist_ok=True)
     for side, name in enumerate(("t.en", "t.de")):
-        (folder / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
-    return RunConfig(
-        run=folder / "run",
-        data=DataConfig(raw=folder, train_source=("t.en",), train_target=("t.de",), vocabulary_size=50, held_out=10),
-        model=ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8),
-        training=TrainingConfig(**TRAINING | training),
-    )
+        (folder / name).write_text("".join(pair[side] + "\n" for pair in pairs_of(words)), encoding="utf-8")
+    return DataConfig(raw=folder, train_source=("t.en",), train_target=("t.de",), vocabulary_size=50, held_out=10)
+
+
+def run_of(folder: Path, **training: Any) -> RunConfig:
+    model = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
+    return RunConfig(folder / "run", write_text(folder), model, TrainingConfig(**TRAINING | training))
 
 
 def job_of(config: RunConfig) -> OpenRun:

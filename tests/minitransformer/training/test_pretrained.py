@@ -22,38 +22,28 @@ from minitransformer.system.files import CheckpointError, read_arrays
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.open_run import OpenRun, open_run
 from parallel.communicator import SerialCommunicator
-from tests.support.training import StoppingMonitor
+from tests.support.training import WORDS, StoppingMonitor, write_text
 
-WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
 NEW_WORDS = WORDS | {"three": "drü", "five": "foif €", "six": "sächs ☃"}
 MODEL = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
 TRAINING = TrainingConfig(
-    max_updates=8,
-    batch_tokens=150,
-    n_micro_batches=2,
-    warmup_steps=4,
-    log_every=5,
-    validate_every=8,
-    checkpoint_every=4,
-    keep_checkpoints=3,
-    average_checkpoints=2,
-)
+    max_updates=8, batch_tokens=150, n_micro_batches=2, warmup_steps=4, log_every=5, validate_every=8,
+    checkpoint_every=4, keep_checkpoints=3, average_checkpoints=2,
+)  # fmt: skip
+LAST = "step-00000020"
 
 
-def write_text(folder: Path, words: dict[str, str]) -> DataConfig:
-    folder.mkdir(exist_ok=True)
-    pairs = [(f"{a} {b} {c}", f"{words[a]} {words[b]} {words[c]}") for a in words for b in words for c in words]
-    for side, name in enumerate(("t.en", "t.de")):
-        (folder / name).write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
-    return DataConfig(raw=folder, train_source=("t.en",), train_target=("t.de",), vocabulary_size=50, held_out=10)
+@pytest.fixture
+def source(shared_run: RunConfig) -> Path:
+    """The directory of a finished run of 20 updates."""
+    return shared_run.run
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a finished run of 8 updates."""
-    folder = tmp_path_factory.mktemp("source")
-    train(RunConfig(folder / "run", write_text(folder / "text", WORDS), MODEL, TRAINING), callbacks=[])
-    return folder / "run"
+@pytest.fixture
+def copy(source: Path, tmp_path: Path) -> Path:
+    """A copy of that directory, which a test may change."""
+    shutil.copytree(source, tmp_path / "copy")
+    return tmp_path / "copy"
 
 
 @pytest.fixture
@@ -81,10 +71,8 @@ def moments_of(job: OpenRun) -> dict[str, np.ndarray]:
 
 
 def test_the_settings_of_model_and_tokenizer_are_those_of_the_model(config: RunConfig, source: Path) -> None:
-    assert config.model == MODEL
+    assert (config.model, config.training, config.init_from) == (MODEL, TRAINING, source)
     assert (config.data.vocabulary_size, config.data.tokenizer, config.data.joint_vocabulary) == (50, "bpe", True)
-    assert config.init_from == source
-    assert config.training == TRAINING
 
 
 def test_it_begins_with_the_weights_and_the_tokenizer_at_update_0_with_moments_of_0(
@@ -115,32 +103,28 @@ def test_moments_are_kept_on_request_with_the_weights_of_their_checkpoint(
     config: RunConfig, source: Path, logged: list[str]
 ) -> None:
     job = opened(dataclasses.replace(config, init_optimizer=True))
-    checkpoint = source / "checkpoints" / "step-00000008"
+    checkpoint = source / "checkpoints" / LAST
     expected = read_arrays(checkpoint / "optimizer.safetensors")
     assert all(np.array_equal(array, expected[name]) for name, array in moments_of(job).items())
     weights = read_arrays(checkpoint / "model.safetensors")
     assert all(np.array_equal(array, weights[name]) for name, array in job.trainer.model.weights().items())
-    assert (job.trainer.state.step, job.trainer.state.earlier_updates, job.trainer.adam.earlier_updates) == (0, 8, 8)
-    assert any("step-00000008" in line and "Adam's moments of 8 updates" in line for line in logged)
+    assert (job.trainer.state.step, job.trainer.state.earlier_updates, job.trainer.adam.earlier_updates) == (0, 20, 20)
+    assert any(LAST in line and "Adam's moments of 20 updates" in line for line in logged)
 
 
 def test_a_corrupt_checkpoint_of_the_model_is_named_and_an_earlier_one_taken(
-    config: RunConfig, source: Path, tmp_path: Path, logged: list[str]
+    config: RunConfig, copy: Path, logged: list[str]
 ) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(source, copy)
-    corrupt(copy / "checkpoints" / "step-00000008" / "optimizer.safetensors")
+    corrupt(copy / "checkpoints" / LAST / "optimizer.safetensors")
     job = opened(dataclasses.replace(config, init_from=copy, init_optimizer=True))
-    assert job.trainer.state.earlier_updates == 4
-    assert any("checkpoint step-00000008 is corrupt" in line for line in logged)
+    assert job.trainer.state.earlier_updates == 16
+    assert any(f"checkpoint {LAST} is corrupt" in line for line in logged)
 
 
 @pytest.mark.parametrize("choice", [{}, {"init_optimizer": True, "init_extend_vocabulary": True}])
 def test_an_interrupted_run_goes_on_to_the_same_bits_without_the_model(
-    config: RunConfig, source: Path, tmp_path: Path, choice: dict[str, bool]
+    config: RunConfig, source: Path, copy: Path, tmp_path: Path, choice: dict[str, bool]
 ) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(source, copy)
     config = dataclasses.replace(config, init_from=copy, **choice)
     straight, parts = (dataclasses.replace(config, run=tmp_path / name) for name in ("straight", "parts"))
     results = train(straight, callbacks=[]).results
@@ -152,16 +136,13 @@ def test_an_interrupted_run_goes_on_to_the_same_bits_without_the_model(
     for name in ("model.safetensors", "optimizer.safetensors"):
         one, other = (run / "checkpoints" / "step-00000008" / name for run in (straight.run, parts.run))
         assert one.read_bytes() == other.read_bytes()
-    assert resumed["pretrained"] == results["pretrained"]
-
-
-def test_the_model_is_noted_with_its_checksum_in_the_run_and_in_the_results(config: RunConfig, source: Path) -> None:
-    results = train(config, callbacks=[]).results
-    digest = checksums_of(source, ["model.safetensors"])["model.safetensors"]["sha256"]
-    noted = {"weights": str(source / "model.safetensors"), "sha256": digest, "optimizer_updates": 0}
-    assert results["pretrained"] == noted
-    of_run = json.loads((config.run / "run.json").read_text())
-    assert (of_run["pretrained"], of_run["init_from"]) == (noted, str(source))
+    within = Path("checkpoints", LAST) if choice else Path()
+    digest = checksums_of(source / within, ["model.safetensors"])["model.safetensors"]["sha256"]
+    weights = str(copy / within / "model.safetensors")
+    noted = {"weights": weights, "sha256": digest, "optimizer_updates": 20 if choice else 0}
+    assert resumed["pretrained"] == results["pretrained"] == noted
+    settings = json.loads((parts.run / "run.json").read_text())
+    assert (settings["pretrained"], settings["init_from"]) == (noted, str(copy))
 
 
 # An extended vocabulary
@@ -177,14 +158,14 @@ def test_missing_characters_are_named_with_the_remedy(config: RunConfig, logged:
 
 def test_an_extension_keeps_every_row_and_begins_new_ones_with_the_mean(config: RunConfig, source: Path) -> None:
     job = opened(dataclasses.replace(config, init_extend_vocabulary=True, init_optimizer=True))
-    old = read_arrays(source / "checkpoints" / "step-00000008" / "model.safetensors")
+    old = read_arrays(source / "checkpoints" / LAST / "model.safetensors")
     new = job.trainer.model.weights()
     name = "source_embedding.weight"
     assert (len(old[name]), len(new[name])) == (50, 53)
     assert new[name][:50].tobytes() == old[name].tobytes()
     np.testing.assert_allclose(new[name][50:], np.tile(old[name].sum(0) / 50, (3, 1)), atol=1e-7)
     assert all(np.array_equal(new[other], old[other]) for other in old if other != name)
-    moments, kept = moments_of(job), read_arrays(source / "checkpoints" / "step-00000008" / "optimizer.safetensors")
+    moments, kept = moments_of(job), read_arrays(source / "checkpoints" / LAST / "optimizer.safetensors")
     for moment in ("m", "v"):
         assert np.array_equal(moments[f"{moment}.{name}"][:50], kept[f"{moment}.{name}"])
         assert not moments[f"{moment}.{name}"][50:].any()
@@ -264,22 +245,20 @@ def test_a_model_that_reads_sources_without_an_end_symbol_is_refused(
             begin(config)
 
 
-def test_a_model_whose_tokenizer_has_changed_or_is_anothers_is_refused(source: Path, tmp_path: Path) -> None:
-    shutil.copytree(source, tmp_path / "copy")
-    corrupt(tmp_path / "copy" / "tokenizer.model")
+def test_a_model_whose_tokenizer_has_changed_or_is_anothers_is_refused(copy: Path) -> None:
+    corrupt(copy / "tokenizer.model")
     with refused("copy", "tokenizer.model: has changed since it was written", kind=CheckpointError):
-        fine_tuning(RunConfig(init_from=tmp_path / "copy"))
+        fine_tuning(RunConfig(init_from=copy))
     pairs = [(english, german) for english, german in WORDS.items()] * 9
-    Tokenizer.train(pairs, vocabulary_size=40).save(tmp_path / "copy")
+    Tokenizer.train(pairs, vocabulary_size=40).save(copy)
     with refused("the model has 50 source and 50 target words, but its tokenizer 40", kind=CheckpointError):
-        fine_tuning(RunConfig(init_from=tmp_path / "copy"))
+        fine_tuning(RunConfig(init_from=copy))
 
 
-def test_corrupt_weights_are_refused_and_leave_the_directory_free(config: RunConfig, tmp_path: Path) -> None:
-    shutil.copytree(config.init_from or Path(), tmp_path / "copy")
-    corrupt(tmp_path / "copy" / "model.safetensors")
+def test_corrupt_weights_are_refused_and_leave_the_directory_free(config: RunConfig, copy: Path) -> None:
+    corrupt(copy / "model.safetensors")
     with refused("model.safetensors: has changed since it was written", kind=CheckpointError):
-        opened(dataclasses.replace(config, init_from=tmp_path / "copy"))
+        opened(dataclasses.replace(config, init_from=copy))
     assert opened(config).trainer.state.step == 0
 
 
@@ -305,10 +284,10 @@ def test_the_run_is_not_the_directory_of_the_model(config: RunConfig, source: Pa
         opened(dataclasses.replace(config, run=source))
 
 
-def test_moments_of_a_model_without_checkpoints_are_refused(config: RunConfig, source: Path, tmp_path: Path) -> None:
-    shutil.copytree(source, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
+def test_moments_of_a_model_without_checkpoints_are_refused(config: RunConfig, copy: Path) -> None:
+    shutil.rmtree(copy / "checkpoints")
     with refused("has no complete checkpoint", "set init_optimizer to false", kind=CheckpointError):
-        opened(dataclasses.replace(config, init_from=tmp_path / "copy", init_optimizer=True))
+        opened(dataclasses.replace(config, init_from=copy, init_optimizer=True))
 
 
 def test_a_choice_without_a_model_is_refused() -> None:
@@ -328,16 +307,13 @@ def test_another_model_to_begin_from_is_another_run(config: RunConfig) -> None:
         opened(dataclasses.replace(config, init_optimizer=True))
 
 
-def test_a_model_that_has_changed_since_the_run_began_is_refused(
-    config: RunConfig, source: Path, tmp_path: Path
-) -> None:
+def test_a_model_that_has_changed_since_the_run_began_is_refused(config: RunConfig, copy: Path) -> None:
     """A run that ended before its first checkpoint begins again, from the same weights only."""
-    shutil.copytree(source, tmp_path / "copy")
-    config = dataclasses.replace(config, init_from=tmp_path / "copy")
+    config = dataclasses.replace(config, init_from=copy)
     opened(config)
-    model = Transformer.load(source)
+    model = Transformer.load(copy)
     model.parameters.values[0] += 1
-    model.save(tmp_path / "copy")
+    model.save(copy)
     with refused("model.safetensors: has changed since", "began from it", kind=CheckpointError):
         opened(config)
 
