@@ -30,7 +30,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["A", "B", "C", "ref"]
 
 
-def of_sacrebleu(files: list[str], test: str) -> tuple[list[list[str]], list[str]]:
+def sacrebleu_table(files: list[str], test: str) -> tuple[list[list[str]], list[str]]:
     """The numbers of sacrebleu's table, row by row, without the means of resampled scores; and its signatures."""
     *systems, reference = files
     command = [
@@ -59,7 +59,7 @@ def test_numbers_and_signatures_are_those_of_sacrebleus_command(
     files: list[str], test: str, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = files if test == "bootstrap" else ["A", "C", "ref"]  # 10,000 trials take seconds
-    rows, signatures = of_sacrebleu(files, option)
+    rows, signatures = sacrebleu_table(files, option)
     assert score(["compare", *files, "--test", test]) == 0
     _, *lines, _, bleu, chrf, ter = capsys.readouterr().out.splitlines()
     ours = [re.findall(r"\d+\.\d+\*?", line) for line in lines]

@@ -29,7 +29,7 @@ from browser import Browser
 from number_words import NUMBERS
 from serving import Served, form, served, small_translator
 from small_run import Trained, as_command
-from waiting import TIME_LIMIT
+from waiting import TIME_LIMIT, wait_until
 
 from cli.serve import ServeOptions
 from minitransformer.extras.serve import app, guard, translation_request
@@ -101,8 +101,7 @@ def test_none_of_a_thousand_requests_of_32_users_at_once_is_lost(run: Path) -> N
     of_user = [lines[user::32] for user in range(32)]
     with served(run, "--tokens-per-minute", "1000000000") as server, ThreadPoolExecutor(32) as users:
         found = list(users.map(lambda asked: translations_over_one_connection(server, asked), of_user))
-        with urllib.request.urlopen(f"{server.address}/metrics", timeout=TIME_LIMIT) as answer:
-            metrics = answer.read().decode()
+        metrics = metrics_of(server)
     translations = Translator.load(run).n_best(lines, SearchConfig(max_factor=OUTPUT_FACTOR), n_threads=1)
     expected = {line: best[0].text for line, best in zip(lines, translations, strict=True)}
     assert found == [[expected[line] for line in asked] for asked in of_user]
@@ -123,6 +122,11 @@ def is_closed_within(connection: socket.socket, seconds: float) -> bool:
 
 
 HEAD = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+def request_of(text: str) -> bytes:
+    body = json.dumps(form(text)).encode()
+    return HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
 @pytest.mark.parametrize("first", [b"", b"POST /transl", HEAD], ids=["nothing", "half a line", "no end"])
@@ -167,47 +171,40 @@ def test_what_is_not_http_is_status_400(server: Served, data: bytes) -> None:
         assert connection.recv(12) == b"HTTP/1.1 400"
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked",
-        b"HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 2",
-        b"HTTP/1.0\r\nContent-Length: 2\r\nTransfer-Encoding: chunked",
-        b"HTTP/1.0\r\nTransfer-Encoding: chunked",
-        b"HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3",
-        b"HTTP/1.1\r\nContent-Length: 2, 3",
-        b"HTTP/1.1\r\nContent-Length: +2",
-        b"HTTP/1.1\r\nContent-Length : 2",
-        b"HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
-        b"HTTP/1.1\r\nTransfer-Encoding: identity",
-    ],
-)
+HEADS = [
+    b"HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked",
+    b"HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 2",
+    b"HTTP/1.0\r\nContent-Length: 2\r\nTransfer-Encoding: chunked",
+    b"HTTP/1.0\r\nTransfer-Encoding: chunked",
+    b"HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3",
+    b"HTTP/1.1\r\nContent-Length: 2, 3",
+    b"HTTP/1.1\r\nContent-Length: +2",
+    b"HTTP/1.1\r\nContent-Length : 2",
+    b"HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+    b"HTTP/1.1\r\nTransfer-Encoding: identity",
+]
+
+
 @pytest.mark.parametrize("method", [b"POST /translate ", b"GET /health "])
-def test_a_body_whose_length_two_programs_may_read_differently_is_status_400(
-    method: bytes, head: bytes, server: Served
-) -> None:
-    with raw(
-        server, method + head + b"\r\nHost: x\r\n\r\n0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
-    ) as connection:
-        answers = b"".join(iter(lambda: connection.recv(9_999), b""))
-    assert answers.startswith(b"HTTP/1.1 400")
-    assert answers.count(b"HTTP/1.1 ") == 1, "what follows is no second request"
+def test_a_body_whose_length_two_programs_may_read_differently_is_status_400(method: bytes, server: Served) -> None:
+    for head in HEADS:
+        request = method + head + b"\r\nHost: x\r\n\r\n0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+        with raw(server, request) as connection:
+            answers = b"".join(iter(lambda: connection.recv(9_999), b""))
+        assert answers.startswith(b"HTTP/1.1 400"), head
+        assert answers.count(b"HTTP/1.1 ") == 1, "what follows is no second request"
 
 
 BUSY = "minitransformer_batch_sentences_sum 1.0"
 
 
+def metrics_of(server: Served) -> str:
+    with urllib.request.urlopen(f"{server.address}/metrics", timeout=TIME_LIMIT) as answer:
+        return str(answer.read().decode())
+
+
 def wait_for_metric(server: Served, line: str) -> None:
-    end = time.monotonic() + TIME_LIMIT
-    while True:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIME_LIMIT)
-        connection.request("GET", "/metrics")
-        metrics = connection.getresponse().read().decode()
-        connection.close()
-        if line in metrics:
-            return
-        assert time.monotonic() < end, metrics
-        time.sleep(0.02)
+    wait_until(lambda: line in metrics_of(server))
 
 
 def hold_idle(server: Served, n: int) -> None:
@@ -256,20 +253,18 @@ def test_a_signal_ends_it_after_the_requests_that_have_begun(run: Path, number: 
 def test_a_translation_without_end_does_not_keep_it_from_ending(run: Path) -> None:
     impatient = "from minitransformer.extras.serve import app as a, server as s; s.STOP_SECONDS = 1"
     endless = f"{SLOW.replace('1.5', '60')}\n{impatient}; a.CLOSING_SECONDS = 0.1"
-    six = json.dumps(form("six")).encode()
-    with served(run, before=endless) as server, raw(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(six) + six):
+    with served(run, before=endless) as server, raw(server, request_of("six")):
         wait_for_metric(server, BUSY)
         status, said = server.end(signal.SIGINT)
     assert (status, said) == (1, "stopped\nwarning: a translation that nobody waits for was cut off\n")
 
 
 def test_a_client_that_leaves_is_not_translated_for(run: Path) -> None:
-    body = json.dumps(form("five")).encode()
     with served(run, before=SLOW) as server:
         busy = Thread(target=lambda: server.post("/translate", form("six")))
         busy.start()
         wait_for_metric(server, BUSY)
-        with raw(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body):
+        with raw(server, request_of("five")):
             wait_for_metric(server, "minitransformer_waiting 1.0")
         wait_for_metric(server, 'path="/translate",status="499"} 1.0')
         busy.join(TIME_LIMIT)
@@ -288,15 +283,13 @@ def test_a_client_that_leaves_while_it_sends_is_status_499_without_a_message(run
 
 
 def batches(server: Served) -> int:
-    with urllib.request.urlopen(f"{server.address}/metrics", timeout=TIME_LIMIT) as answer:
-        return int(float(re.findall(r"^minitransformer_batch_sentences_count (.*)$", answer.read().decode(), re.M)[0]))
+    return int(float(re.findall(r"^minitransformer_batch_sentences_count (.*)$", metrics_of(server), re.M)[0]))
 
 
 def test_a_flood_of_long_texts_does_not_keep_a_short_sentence_waiting(run: Path) -> None:
     """A flood of 64 texts of 1,000 tokens each, whose translations do not end before their greatest length."""
-    long = json.dumps(form("a " * 500)).encode()
     with served(run, "--tokens-per-minute", "1000000000") as server:
-        flood = [raw(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(long) + long) for _ in range(64)]
+        flood = [raw(server, request_of("a " * 500)) for _ in range(64)]
         wait_for_metric(server, BUSY)
         wait_for_metric(server, 'path="/translate",status="503"}')
         for _ in range(3):
@@ -360,26 +353,15 @@ def test_origins_as_browsers_send_them_may_be_allowed() -> None:
     ServeOptions(allow_origin=origins).check()
 
 
-@pytest.fixture
-def no_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Translator, "load", None)
-
-
-@pytest.mark.usefixtures("no_model_is_loaded")
-def test_all_languages_that_are_unknown_are_asked_for_before_the_model_is_loaded(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_unknown_languages_and_a_port_that_is_taken_are_one_line_before_the_model_is_loaded(
+    run: Path, server: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(Translator, "load", None)
     assert as_command("serve", ["--run", str(run)], monkeypatch) == 1
     assert capsys.readouterr().err == (
         f"error: {run}: no names of training text say its source and target language;"
         " set source (a code, such as en) and set target (a code, such as de)\n"
     )
-
-
-@pytest.mark.usefixtures("no_model_is_loaded")
-def test_a_port_that_is_taken_is_one_line(
-    run: Path, server: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     words = ["--run", str(run), "--source", "en", "--target", "de", "--port", str(server.port)]
     assert as_command("serve", words, monkeypatch) == 1
     assert re.fullmatch(
@@ -470,10 +452,7 @@ def test_the_guide_names_the_status_of_every_error() -> None:
 
 
 def wait_for(browser: Browser, condition: str) -> None:
-    end = time.monotonic() + TIME_LIMIT
-    while not browser.evaluate(condition):
-        assert time.monotonic() < end, condition
-        time.sleep(0.05)
+    wait_until(lambda: browser.evaluate(condition))
 
 
 TRANSLATIONS = "[...document.querySelectorAll('.translation')].map((line) => line.textContent.trim())"

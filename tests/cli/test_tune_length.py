@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import Trained, contents, plain, write_parallel_text
+from small_run import contents, plain, write_parallel_text
 
 from cli.score import score
 from minitransformer.config import ConfigError
@@ -24,34 +23,27 @@ ALPHAS = ["0", "0.6", "40"]  # the last one prefers the longest translations, wh
 
 
 @pytest.fixture
-def run(trained: Trained, tmp_path: Path) -> Path:
-    """A copy of the model, which may be changed."""
-    shutil.copytree(trained.run, tmp_path / "run")
-    return tmp_path / "run"
-
-
-@pytest.fixture
 def text(tmp_path: Path) -> list[str]:
     write_parallel_text(tmp_path, "held-out", 30, seed=3)
     return [str(tmp_path / "held-out.en"), str(tmp_path / "held-out.de")]
 
 
-def test_the_best_exponent_is_stored(run: Path, text: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert score(["tune-length", *text, "--run", str(run), "--alphas", *ALPHAS]) == 0
+def test_the_best_exponent_is_stored(run_copy: Path, text: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert score(["tune-length", *text, "--run", str(run_copy), "--alphas", *ALPHAS]) == 0
     output = capsys.readouterr()
     found = dict(re.findall(r"^alpha (\S+): BLEU = (\S+) ", output.out, flags=re.MULTILINE))
     assert list(found) == ALPHAS
     assert found["40"] != found["0.6"]
     best = max(ALPHAS, key=lambda alpha: float(found[alpha]))
-    assert plain(output.err) == f"stored alpha {best} in {run} (before: 0.6); searches with this model now take it"
-    assert Translator.load(run).model.config.alpha == float(best)
+    assert plain(output.err) == f"stored alpha {best} in {run_copy} (before: 0.6); searches with this model now take it"
+    assert Translator.load(run_copy).model.config.alpha == float(best)
 
 
-def test_a_search_takes_the_models_exponent_unless_it_is_given_one(run: Path, text: list[str]) -> None:
+def test_a_search_takes_the_models_exponent_unless_it_is_given_one(run_copy: Path, text: list[str]) -> None:
     lines = Path(text[0]).read_text(encoding="utf-8").splitlines()
-    paper = Translator.load(run).translate(lines)
-    store_alpha(run, 40.0)
-    tuned = Translator.load(run)
+    paper = Translator.load(run_copy).translate(lines)
+    store_alpha(run_copy, 40.0)
+    tuned = Translator.load(run_copy)
     assert tuned.translate(lines) == tuned.translate(lines, alpha=40.0) != paper
     assert tuned.translate(lines, alpha=0.6) == paper
 
@@ -79,7 +71,7 @@ def test_another_exponent_is_stored_only_if_it_is_better_than_the_models_own(
     scores: list[float],
     stored: float,
     message: str,
-    run: Path,
+    run_copy: Path,
     text: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -89,23 +81,23 @@ def test_another_exponent_is_stored_only_if_it_is_better_than_the_models_own(
             yield Tried(alpha, Score("BLEU", value, "signature", f"BLEU = {value}"))
 
     monkeypatch.setattr("cli.score.try_alphas", fixed_scores)
-    before = contents(run)
-    assert score(["tune-length", *text, "--run", str(run), "--alphas", *alphas.split()]) == 0
-    assert plain(capsys.readouterr().err).startswith(message.format(run=run))
-    assert Translator.load(run).model.config.alpha == stored
-    assert (contents(run) == before) == (stored == 0.6)
+    before = contents(run_copy)
+    assert score(["tune-length", *text, "--run", str(run_copy), "--alphas", *alphas.split()]) == 0
+    assert plain(capsys.readouterr().err).startswith(message.format(run=run_copy))
+    assert Translator.load(run_copy).model.config.alpha == stored
+    assert (contents(run_copy) == before) == (stored == 0.6)
 
 
 def test_wrong_files_and_exponents_are_refused_before_the_search(
-    run: Path, text: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_copy: Path, text: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cli.score.try_alphas", lambda *arguments: pytest.fail("the search has begun"))
-    write_bundle(Parts.load(run), tmp_path / "bundle")
-    before = (run / "model.json").read_bytes()
+    write_bundle(Parts.load(run_copy), tmp_path / "bundle")
+    before = (run_copy / "model.json").read_bytes()
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "empty.de").write_bytes(b"")
     empty = str(tmp_path / "empty")
-    of_run = ["--run", str(run)]
+    of_run = ["--run", str(run_copy)]
     for arguments, error, message in (
         ([empty, f"{empty}.de", *of_run], CorpusError, "is empty"),
         ([text[0], empty, *of_run], CorpusError, "held-out.en"),
@@ -116,4 +108,4 @@ def test_wrong_files_and_exponents_are_refused_before_the_search(
     ):
         with pytest.raises(error, match=message):
             score(["tune-length", *arguments])
-    assert (run / "model.json").read_bytes() == before
+    assert (run_copy / "model.json").read_bytes() == before

@@ -36,18 +36,15 @@ def test_it_says_what_was_compared_and_leaves_nothing(arguments: list[str], tmp_
 
 def test_a_run_that_segments_its_text_anew_resumes_with_the_same_segmentations(arguments: list[str]) -> None:
     anew = ["--training.bpe-dropout", "0.3", "--training.schedule", "linear"]
-    output = plain(output_of(lambda: train([*arguments, *anew, "--verify-resume", "30"])))  # several epochs
+    output = plain(output_of(lambda: train([*arguments, *anew, "--verify-resume", "20"])))  # several epochs
     assert "the same, bit for bit: 22,272 parameters" in output
 
 
 @pytest.mark.parametrize(
     ("forgotten", "message"),
-    [
-        ({"next_batch": 0}, r"differs from the one in one go in \d+ of \d+ arrays of model.safetensors, such as"),
-        ({"unlogged_loss": 0.0}, r"differs from the one in one go in metrics.jsonl: .*'loss'"),
-        ({"epoch": 5}, r"differs from the one in one go in \d+ of \d+ arrays of model.safetensors, such as"),
-    ],
-)
+    [({"next_batch": 0}, r"\d+ of \d+ arrays of model.safetensors, such as"),
+     ({"unlogged_loss": 0.0}, "metrics.jsonl: .*'loss'")],
+)  # fmt: skip
 def test_a_resume_that_forgets_something_is_found(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, forgotten: dict[str, Any], message: str
 ) -> None:
@@ -56,7 +53,7 @@ def test_a_resume_that_forgets_something_is_found(
         return TrainingState(**fields)
 
     monkeypatch.setattr(checkpoint_module, "read_state", forgetful)
-    with pytest.raises(ResumeCheckError, match=message):
+    with pytest.raises(ResumeCheckError, match=f"differs from the one in one go in {message}"):
         train([*arguments, "--verify-resume", "6"])
 
 
