@@ -90,23 +90,18 @@ class SerialCommunicator:
 
     @property
     def node(self) -> SerialCommunicator:
-        """The process itself."""
         return self
 
     def allreduce(self, number: float) -> float:
-        """Return the number."""
         return number
 
     def any(self, flag: bool) -> bool:
-        """Return the flag."""
         return flag
 
     def bcast(self, value: Value) -> Value:
-        """Return the value."""
         return value
 
     def allgather(self, value: Value) -> list[Value]:
-        """Return a list that contains only this value."""
         return [value]
 
     def barrier(self) -> None:
@@ -116,19 +111,15 @@ class SerialCommunicator:
         """Leave the array as it is."""
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
-        """Copy ``sent`` to ``received``."""
         received[...] = sent
 
     def gatherv_array(self, array: Any, lengths: Sequence[int]) -> Any | None:
-        """Return the array."""
         return array
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
-        """Return a context that does nothing."""
         return nullcontext()
 
     def waiting_for_rank_0(self) -> AbstractContextManager[None]:
-        """Return a context that does nothing."""
         return nullcontext()
 
     def abort(self) -> None:

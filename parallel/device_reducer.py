@@ -91,7 +91,6 @@ class DeviceReducer:
         """Return at once: every rank has updated all values."""
 
     def gather(self, shard: Any) -> Any:
-        """Return the shard, which is the whole array."""
         return shard
 
     def allgather_of_shards(self, value: Value) -> list[Value]:
@@ -110,7 +109,6 @@ class MpiTransport:
         self._cuda, self._world = cupy.cuda, world
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
-        """Send one array to a rank and receive another from it."""
         self._cuda.get_current_stream().synchronize()
         self._world.sendrecv_array(sent, received, partner)
 

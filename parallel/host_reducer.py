@@ -96,7 +96,6 @@ class HostReducer:
             list(self._executor.map(self._sum.sum_in_place, self._slices))
 
     def allreduce(self, number: Any) -> float:
-        """Return the sum of one number from each rank."""
         return self._world.allreduce(float(number))
 
     def wait(self, end: Any) -> None:
@@ -109,9 +108,7 @@ class HostReducer:
             self._world.node.barrier()
 
     def gather(self, shard: FlatArray) -> FlatArray | None:
-        """Concatenate the shards of all ranks on rank 0; return None on the others."""
         return self._world.gatherv_array(shard, [other.stop - other.start for other in self._sum.shards])
 
     def allgather_of_shards(self, value: Value) -> list[Value]:
-        """Return every rank's value."""
         return self._world.allgather(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -14,7 +15,6 @@ import numpy as np
 from mpi4py import MPI
 
 from parallel.communicator import ELEMENTS_AT_ONCE, SECONDS_TO_FORWARD, Value
-from parallel.pulse import Pulse
 from parallel.watchdog import PATIENCE, Watchdog
 
 LONGEST_PULSE = 5.0  # seconds between heartbeats, at most
@@ -29,28 +29,23 @@ class MpiRanks:
         self.rank, self.size = ranks.Get_rank(), ranks.Get_size()
 
     def allreduce(self, number: float) -> float:
-        """Return the sum of one number from each rank, on every rank."""
         with self._watchdog.waiting("MPI_Allreduce"):
             return float(self._ranks.allreduce(number, op=MPI.SUM))
 
     def any(self, flag: bool) -> bool:
-        """Return on every rank whether the flag is set on any rank."""
         with self._watchdog.waiting("MPI_Allreduce"):
             return bool(self._ranks.allreduce(flag, op=MPI.LOR))
 
     def bcast(self, value: Value) -> Value:
-        """Return rank 0's value on every rank."""
         with self._watchdog.waiting("MPI_Bcast"):
             result: Value = self._ranks.bcast(value, root=0)
         return result
 
     def allgather(self, value: Value) -> list[Value]:
-        """Return every rank's value, on every rank."""
         with self._watchdog.waiting("MPI_Allgather"):
             return list(self._ranks.allgather(value))
 
     def barrier(self) -> None:
-        """Wait until all ranks have called this."""
         with self._watchdog.waiting("MPI_Barrier"):
             self._ranks.Barrier()
 
@@ -67,11 +62,48 @@ class MpiRanks:
             self._ranks.Sendrecv(sent, dest=partner, recvbuf=received, source=partner)
 
     def gatherv_array(self, array: Any, lengths: Sequence[int]) -> Any | None:
-        """Concatenate flat arrays of these lengths on rank 0."""
         whole = np.empty(sum(lengths), array.dtype) if self.rank == 0 else None
         with self._watchdog.waiting("MPI_Gatherv"):
             self._ranks.Gatherv(array, None if whole is None else [whole, list(lengths)])
         return whole
+
+
+class Pulse:
+    """Empty messages from rank 0 to the other ranks, sent by a thread; a process that is stopped sends none.
+
+    Args:
+        ranks: a communicator that carries no other messages.
+        interval: seconds between messages.
+    """
+
+    def __init__(self, ranks: MPI.Intracomm, interval: float) -> None:
+        self._ranks, self._interval = ranks, interval
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Send heartbeats from rank 0 within this context."""
+        stopped = threading.Event()
+        thread = threading.Thread(target=self._beat, args=(stopped,), name="pulse", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            thread.join()
+
+    def _beat(self, stopped: threading.Event) -> None:
+        pending: list[MPI.Request] = []
+        while not stopped.wait(self._interval):
+            beats = [self._ranks.Isend(b"", dest=rank) for rank in range(1, self._ranks.Get_size())]
+            pending = [beat for beat in pending + beats if not beat.Test()]
+
+    def receive(self) -> bool:
+        """Return whether a heartbeat has arrived since the last call."""
+        felt = False
+        while self._ranks.Iprobe(source=0):
+            self._ranks.Recv(bytearray(), source=0)
+            felt = True
+        return felt
 
 
 class MpiCommunicator(MpiRanks):
@@ -105,7 +137,6 @@ class MpiCommunicator(MpiRanks):
             self._pulse = Pulse(world.Dup(), min(patience / 10, LONGEST_PULSE))
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
-        """Return a context in which the watchdog times a call named ``what`` of another library."""
         return self._watchdog.waiting(what)
 
     @contextmanager
@@ -125,7 +156,6 @@ class MpiCommunicator(MpiRanks):
                 time.sleep(0.005)
 
     def abort(self) -> None:
-        """End all ranks at once."""
         self._ranks.Abort(1)
 
     def _end_after_message(self) -> None:

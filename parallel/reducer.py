@@ -82,29 +82,24 @@ class LocalReducer:
         self._array_module = array_module
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
-        """Return two arrays of zeros, of NumPy or CuPy."""
         return self._array_module.zeros(n, dtype), self._array_module.zeros(n, dtype)
 
     def reduce_scatter(self) -> None:
         """Leave the gradients as they are."""
 
     def allreduce(self, number: Any) -> Any:
-        """Return the number."""
         return number
 
     def wait(self, end: Any) -> None:
-        """Wait for the event."""
         end.synchronize()
 
     def all_gather(self) -> None:
         """Leave the values as they are."""
 
     def gather(self, shard: Any) -> Any:
-        """Return the shard."""
         return shard
 
     def allgather_of_shards(self, value: Value) -> list[Value]:
-        """Return a list that contains only this value."""
         return [value]
 
 
