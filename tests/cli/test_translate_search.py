@@ -41,6 +41,8 @@ def test_translations_begin_as_the_file_says(trained: Trained, tmp_path: Path) -
     assert lines[0].startswith("sechs ei")
     assert lines[1:3] == ["", free[2]]
     assert lines[3].startswith("vi")
+    lines = translated(trained, SOURCE, "--prefix-text", "drei").decode().splitlines()
+    assert [line[:4] for line in lines] == ["drei", "", "drei", "drei"]
 
 
 def test_a_blank_at_the_end_of_a_line_says_that_the_word_is_complete(trained: Trained, tmp_path: Path) -> None:
@@ -49,11 +51,6 @@ def test_a_blank_at_the_end_of_a_line_says_that_the_word_is_complete(trained: Tr
         prefixes = written(tmp_path / "pre", f"s{blank}\n" * 4)
         first = translated(trained, SOURCE, "--prefix", prefixes).decode().split()[0]
         assert (first == "s") == is_complete
-
-
-def test_one_beginning_serves_all_lines(trained: Trained) -> None:
-    lines = translated(trained, SOURCE, "--prefix-text", "drei").decode().splitlines()
-    assert [line[:4] for line in lines] == ["drei", "", "drei", "drei"]
 
 
 @pytest.mark.parametrize(("n_given", "message"), [(3, "has 3 lines, fewer than the input"), (5, "has 5 .* more than")])
@@ -261,13 +258,12 @@ def test_alignments_that_were_changed_are_noticed(tmp_path: Path, change: Callab
         uppercase(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "of"), [("in", "the input"), ("out", "the output")])
-def test_alignments_have_a_file_of_their_own(tmp_path: Path, name: str, of: str) -> None:
+@pytest.mark.parametrize(("name", "use"), [("in", "the input"), ("out", "the output")])
+def test_alignments_have_a_file_of_their_own(tmp_path: Path, name: str, use: str) -> None:
     (tmp_path / "in").write_bytes(b"one\n")
-    with pytest.raises(ResumeError, match=f"{name}: is {of}, too; choose another file"):
-        translate_file(
-            Uppercase(None, tmp_path / name), tmp_path / "in", tmp_path / "out", resume=False, lines_at_once=4
-        )
+    files = tmp_path / "in", tmp_path / "out"
+    with pytest.raises(ResumeError, match=f"{name}: is {use}, too; choose another file"):
+        translate_file(Uppercase(None, tmp_path / name), *files, resume=False, lines_at_once=4)
     assert (tmp_path / "in").read_bytes() == b"one\n"
 
 

@@ -53,16 +53,8 @@ def test_a_sentence_that_is_too_long_is_named_by_its_line(trained: Trained, logg
 
 def test_files_are_resumed_with_the_same_splitting_only(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"one two. six!\n" * 3)
-    words = [
-        "--run",
-        str(trained.run),
-        "--beam",
-        "2",
-        "--input",
-        str(tmp_path / "in"),
-        "--output",
-        str(tmp_path / "out"),
-    ]
+    words = ["--run", str(trained.run), "--beam", "2"]
+    words += ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
     assert translate([*words, *SPLIT], None, None) == 0  # type: ignore[arg-type]
     whole = (tmp_path / "out").read_bytes()
     assert whole == translated(trained, b"one two. six!\n" * 3, *SPLIT)
@@ -96,9 +88,6 @@ def test_a_line_is_translated_before_the_next_one_comes(trained: Trained) -> Non
 def test_what_belongs_to_lines_of_one_sentence_is_refused(trained: Trained, option: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match=f"{option[0]}: does not go with --split-sentences"):
         translated(trained, b"one\n", *SPLIT, *option)
-
-
-def test_an_empty_language_code_is_refused_rather_than_ignored(trained: Trained) -> None:
     with pytest.raises(ConfigError, match="language '': expected a code"):
         translated(trained, b"one. two.\n", "--split-sentences", "")
 

@@ -48,16 +48,14 @@ class Fruit:
         ({"taste": "sour"}, Fruit(taste="sour")),
         ({"core": {"seeds": 1_000}}, Fruit(core=Core(seeds=1_000))),
         ({"core": {"seeds": None}}, Fruit()),
+        ({"weight": 2}, Fruit(weight=2.0)),
         ({}, Fruit()),
     ],
 )
 def test_values_of_files_become_settings(changes: dict[str, Any], expected: Fruit) -> None:
-    assert with_changes(Fruit(), changes) == expected
-
-
-def test_a_whole_number_becomes_a_float_where_the_setting_is_one() -> None:
-    weight = with_changes(Fruit(), {"weight": 2}).weight
-    assert (weight, type(weight)) == (2.0, float)
+    fruit = with_changes(Fruit(), changes)
+    assert fruit == expected
+    assert type(fruit.weight) is float
 
 
 def test_a_part_keeps_the_settings_that_do_not_change() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -116,7 +115,7 @@ def test_another_micro_batch_number_gives_the_same_sentences_other_masks() -> No
     assert len(losses) == 4
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)], ids=str)
 def test_micro_batches_have_the_same_masks_whatever_was_computed_before_them(order: tuple[int, ...]) -> None:
     model = Transformer(MODEL)
     alone = [micro_batch_result(Transformer(MODEL), micro_batch) for micro_batch in range(3)]

@@ -298,17 +298,8 @@ def test_a_sentence_of_nan_spoils_no_other(
 @pytest.mark.parametrize("positions", ["interleaved", "learned"])
 def test_where_every_token_sees_itself_alone_queries_and_keys_have_no_gradient_at_all(positions: Any) -> None:
     """Adam would follow one of rounding at the full rate."""
-    config = ModelConfig(
-        vocabulary_size=40,
-        n_layers=2,
-        d_model=32,
-        d_ff=64,
-        n_heads=4,
-        d_k=8,
-        d_v=8,
-        neighbourhood=0,
-        positions=positions,
-    )
+    sizes = {"vocabulary_size": 40, "n_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 4, "d_k": 8, "d_v": 8}
+    config = ModelConfig(**sizes, neighbourhood=0, positions=positions)
     model, random = Transformer(config, seed=1, dtype="float32"), np.random.default_rng(1)
     sides = [[random.integers(3, 40, n).tolist() for n in lengths] for lengths in ([9, 4, 1, 7], [5, 8, 1, 6])]
     backward(model.loss(Batch.from_token_ids(*sides)))

@@ -169,9 +169,3 @@ def test_a_learned_table_has_an_end(first_position: int) -> None:
         PositionError, match=rf"sentence of {last + 2} tokens is longer .* holds {last + 1} \(max_positions\)"
     ):
         encoding.add_to(x, np.array([last + 1]))
-
-
-def test_a_sentence_beyond_a_learned_table_is_named_with_its_length() -> None:
-    encoding = ready(dataclasses.replace(CONFIG, positions="learned", max_positions=4))
-    with pytest.raises(PositionError, match="sentence of 6 tokens is longer than the learned table, which holds 4"):
-        encoding.add_to(Tensor(np.ones((1, 4))), np.array([5]))

@@ -146,6 +146,8 @@ def test_ids_are_whole_numbers_of_at_least_0(ids: Any, shown: str) -> None:
     for pair in ([[3], ids], [[3], [4]]), ([[3], [4]], [[3], ids]):
         with pytest.raises(ValueError, match=rf"at least 0; sequence 1 is .*{re.escape(shown)}"):
             Batch.from_token_ids(*pair)
+    with pytest.raises(ValueError, match="as many targets as sources; got 1 and 2"):
+        Batch.from_token_ids([[3]], [[3], [4]])
 
 
 def test_a_batch_of_nothing_has_no_loss() -> None:
@@ -154,8 +156,3 @@ def test_a_batch_of_nothing_has_no_loss() -> None:
     backward(loss)
     assert float(loss) == 0
     assert not model.parameters.gradients.any()
-
-
-def test_more_targets_than_sources() -> None:
-    with pytest.raises(ValueError, match="as many targets as sources; got 1 and 2"):
-        Batch.from_token_ids([[3]], [[3], [4]])

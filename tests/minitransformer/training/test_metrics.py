@@ -52,14 +52,17 @@ def test_the_line_of_a_validation_that_is_done_again_is_not_doubled(
 
 
 @pytest.mark.parametrize(
-    "torn", ['{"step": 8, "lo', '{"step": 3}', "\0\0\0\0", '[1]\n"x"\n', '{"step": "1"}\n', "[" * 9_999 + "\n"]
+    "torn", ["", '{"step": 8, "lo', '{"step": 3}', "\0\0\0\0", '[1]\n"x"\n', '{"step": "1"}\n', "[" * 9_999 + "\n"]
 )
-def test_what_a_killed_process_left_of_a_line_is_cut_off(tmp_path: Path, torn: str) -> None:
-    log_of(tmp_path, range(1, 4))
+def test_what_a_killed_process_left_of_a_line_is_cut_off_and_a_whole_line_is_damage(
+    tmp_path: Path, torn: str, logged: list[str]
+) -> None:
+    log_of(tmp_path, range(1, 5))
     with (tmp_path / "metrics.jsonl").open("a") as stream:
-        stream.write(torn)
+        stream.write('{"step": 4, "kind": "validation"}\n' + torn)
     log_of(tmp_path, range(4, 6), since=3)
     assert steps_in(tmp_path) == [1, 2, 3, 4, 5]
+    assert len(logged) == len(list(tmp_path.glob("metrics.corrupt-*"))) == torn.endswith("\n")
 
 
 @pytest.mark.parametrize(
@@ -93,16 +96,6 @@ def test_a_log_corrupt_in_the_middle_is_kept_under_another_name_and_said(
     path.write_bytes(content)
     opened(tmp_path, 5)
     assert logged[-1].endswith("kept as metrics.corrupt-2.jsonl")
-
-
-@pytest.mark.parametrize("torn", ["", '{"step": 8, "lo', "\0\0\0\0"])
-def test_what_a_kill_leaves_is_no_damage(tmp_path: Path, logged: list[str], torn: str) -> None:
-    log_of(tmp_path, range(1, 8))
-    with (tmp_path / "metrics.jsonl").open("a") as stream:
-        stream.write('{"step": 7, "kind": "validation"}\n' + torn)
-    opened(tmp_path, 5)
-    assert logged == []
-    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
 def test_a_log_with_nothing_to_cut_is_not_touched(tmp_path: Path) -> None:
