@@ -77,8 +77,8 @@ def test_adam_kernel_is_at_most_twice_as_inexact_as_its_reference(size: int) -> 
         adam_update(*fast, None, SCALARS, scale, **STATIC)
         adam_update.reference(*slow, None, SCALARS, scale, **STATIC)
         adam_update.reference(*exact, None, SCALARS, scale, **STATIC)
-    for found, of_reference, correct in zip(fast, slow, exact, strict=True):
-        allowed = 2 * np.abs(of_reference - correct).max(initial=0)
+    for found, reference_result, correct in zip(fast, slow, exact, strict=True):
+        allowed = 2 * np.abs(reference_result - correct).max(initial=0)
         assert np.abs(found - correct).max(initial=0) <= allowed + np.finfo(np.float32).eps
 
 

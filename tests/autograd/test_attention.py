@@ -123,12 +123,12 @@ def test_the_weight_of_a_lone_key_is_exactly_1_and_its_score_has_no_gradient_at_
         y, dq, dk, _ = results(run, arguments, static, 1)
         allowed = mask.matrix()
         is_lone = allowed.sum(1) == 1
-        of_lone = arguments[2][allowed[is_lone].argmax(1)]
+        lone_values = arguments[2][allowed[is_lone].argmax(1)]
         assert is_lone.any()
         assert not dq[is_lone].any()
         assert not dk[~allowed[~is_lone].any(0)].any()
-        assert rate or (y[is_lone] == of_lone).all()
-        assert ((y[is_lone] == of_lone / (1 - rate)) | (y[is_lone] == 0)).all()
+        assert rate or (y[is_lone] == lone_values).all()
+        assert ((y[is_lone] == lone_values / (1 - rate)) | (y[is_lone] == 0)).all()
 
 
 @pytest.mark.parametrize(

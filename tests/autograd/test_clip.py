@@ -40,5 +40,5 @@ def test_sums_of_squares_are_those_of_the_reference(size: int, dtype: str) -> No
 def test_the_norm_has_the_same_bits_however_the_gradient_is_divided(cut: int) -> None:
     gradients = np.random.default_rng(3).standard_normal(100 * ALIGNMENT + 5, np.float32)
     assert gradient_norm(gradients) == pytest.approx(np.linalg.norm(gradients.astype(np.float64)), rel=1e-6)
-    of_shards = [sum_squares(shard) for shard in np.split(gradients, [cut * ALIGNMENT])]
-    np.testing.assert_array_equal(np.concatenate(of_shards), sum_squares(gradients))
+    shard_sums = [sum_squares(shard) for shard in np.split(gradients, [cut * ALIGNMENT])]
+    np.testing.assert_array_equal(np.concatenate(shard_sums), sum_squares(gradients))

@@ -105,10 +105,10 @@ def test_a_target_that_is_no_class_is_an_error(dtype: str) -> None:
 
 
 @DTYPES
-@pytest.mark.parametrize("of_targets", ["uint8", "int16", "uint64"])
-def test_targets_are_integers_of_any_dtype(dtype: str, of_targets: str) -> None:
+@pytest.mark.parametrize("target_dtype", ["uint8", "int16", "uint64"])
+def test_targets_are_integers_of_any_dtype(dtype: str, target_dtype: str) -> None:
     x, weight, targets = normal(3, 4).astype(dtype), normal(5, 4).astype(dtype), np.array([4, 0, 2])
-    loss = ops.linear_cross_entropy(x, weight, None, targets.astype(of_targets))
+    loss = ops.linear_cross_entropy(x, weight, None, targets.astype(target_dtype))
     np.testing.assert_allclose(loss.value, ops.linear_cross_entropy(x, weight, None, targets).value, rtol=1e-6)
 
 

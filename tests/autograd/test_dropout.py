@@ -222,9 +222,9 @@ def test_streams_of_one_seed_update_and_micro_batch_give_the_same_masks(
 
     first, other, again = (RandomStream(seed, update, number) for number in (micro_batch, micro_batch ^ 1, micro_batch))
     for _ in range(2):  # in turn: no stream moves another one on
-        of_first, of_other, of_again = masks(first), masks(other), masks(again)
-        assert of_first == of_again
-        assert not set(of_first) & set(of_other)
+        first_masks, other_masks, repeated_masks = masks(first), masks(other), masks(again)
+        assert first_masks == repeated_masks
+        assert not set(first_masks) & set(other_masks)
 
 
 @pytest.mark.parametrize("rate", [-0.5, 1.0])

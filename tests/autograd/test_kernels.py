@@ -62,21 +62,21 @@ def test_a_kernel_is_at_most_twice_as_inexact_as_its_reference(
     arguments, static = in_float32(case.arguments(draw)), case.static(draw)
     operation = operations[case.op]
     exact = results(operation.reference, in_float64(arguments), static, seed)
-    of_reference = results(operation.reference, arguments, static, seed)
+    reference_result = results(operation.reference, arguments, static, seed)
     with guarded_allocations() as guarded:
         arguments = tuple(guarded.copy_of(x) if isinstance(x, np.ndarray) else x for x in arguments)
-        of_kernel = results(operation.choose(arguments, static), arguments, static, seed)
-    for x, y, correct in zip(of_kernel, of_reference, exact, strict=True):
+        kernel_result = results(operation.choose(arguments, static), arguments, static, seed)
+    for x, y, correct in zip(kernel_result, reference_result, exact, strict=True):
         assert (x is None) == (correct is None)
         if correct is not None:
             assert x.dtype == np.float32
             assert_at_most_twice_as_inexact(x, y, correct)
 
 
-def assert_at_most_twice_as_inexact(x: Any, of_reference: Any, exact: Any) -> None:
+def assert_at_most_twice_as_inexact(x: Any, reference_result: Any, exact: Any) -> None:
     """Compare the greatest errors; below a few roundings of the greatest number, or of 1, errors are chance."""
     few_roundings = 8 * np.finfo(np.float32).eps * np.abs(exact).max(initial=1)
-    error, allowed = np.abs(x - exact).max(initial=0), 2 * np.abs(of_reference - exact).max(initial=0)
+    error, allowed = np.abs(x - exact).max(initial=0), 2 * np.abs(reference_result - exact).max(initial=0)
     assert error <= allowed + few_roundings
 
 
@@ -104,8 +104,8 @@ def test_a_kernel_takes_a_gradient_in_float64(case: OpCase) -> None:
     arguments, static = in_float32(case.arguments(draw)), case.static(draw)
     value, backward = operations[case.op].choose(arguments, static)(*arguments, **static)
     dy = np.random.default_rng(1).standard_normal(value.shape)
-    of_reference = operations[case.op].reference(*arguments, **static)[1](dy)
-    for x, expected in zip(map(gradient_array, backward(dy)), map(gradient_array, of_reference), strict=True):
+    reference_result = operations[case.op].reference(*arguments, **static)[1](dy)
+    for x, expected in zip(map(gradient_array, backward(dy)), map(gradient_array, reference_result), strict=True):
         if expected is not None:
             np.testing.assert_allclose(x, expected, rtol=1e-4, atol=1e-4)
 

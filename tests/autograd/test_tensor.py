@@ -145,7 +145,7 @@ def test_a_gradient_that_was_handed_on_is_freed_before_the_next_is_computed() ->
 IDS = np.array([0, 2, 2])
 
 
-@pytest.mark.parametrize("of_result", [False, True])
+@pytest.mark.parametrize("is_result", [False, True])
 @pytest.mark.parametrize(
     ("function", "lookups", "others"),
     [
@@ -156,11 +156,11 @@ IDS = np.array([0, 2, 2])
     ],
 )
 def test_a_pending_gradient_goes_where_others_go(
-    function: Callable[[Tensor], Tensor], lookups: int, others: int, of_result: bool
+    function: Callable[[Tensor], Tensor], lookups: int, others: int, is_result: bool
 ) -> None:
     """It goes to a leaf and to the result of an operation, before other gradients and after them."""
     table = Tensor(np.ones((3, 2)))
-    backward(ops.sum(function(table * 1.0 if of_result else table)))
+    backward(ops.sum(function(table * 1.0 if is_result else table)))
     np.testing.assert_array_equal(table.grad, np.array([[1, 1], [0, 0], [2, 2]]) * lookups + others)
 
 

@@ -91,8 +91,8 @@ def test_top_k_of_a_projection_are_those_of_its_softmax(projection: tuple[int, .
     expected = np.where(forbidden, -np.inf, expected)
     np.testing.assert_allclose(values, -np.sort(-expected, axis=1)[:, :n], rtol=1e-5, atol=1e-4)
     possible = values > -np.inf
-    of_columns = np.take_along_axis(expected, columns, 1)
-    np.testing.assert_allclose(values[possible], of_columns[possible], rtol=1e-5, atol=1e-4)
+    column_values = np.take_along_axis(expected, columns, 1)
+    np.testing.assert_allclose(values[possible], column_values[possible], rtol=1e-5, atol=1e-4)
     if n_values < 10 and not int8:
         np.testing.assert_array_equal(columns[possible], np.argsort(-expected, 1, "stable")[:, :n][possible])
 

@@ -26,14 +26,14 @@ def logits(dtype: str) -> list[Any]:
     return [rows]
 
 
-def of_fairseq(log_p: Any, target: Any, epsilon: float) -> Any:
+def fairseq_loss(log_p: Any, target: Any, epsilon: float) -> Any:
     """``label_smoothed_nll_loss`` of fairseq, criterions/label_smoothed_cross_entropy.py, summed."""
     share = epsilon / (log_p.size(-1) - 1)
-    of_targets = -log_p.gather(-1, target[:, None]).sum()
-    return (1 - epsilon - share) * of_targets + share * -log_p.sum()
+    target_loss = -log_p.gather(-1, target[:, None]).sum()
+    return (1 - epsilon - share) * target_loss + share * -log_p.sum()
 
 
-def of_the_annotated_transformer(log_p: Any, target: Any, smoothing: float) -> tuple[Any, float]:
+def annotated_transformer_loss(log_p: Any, target: Any, smoothing: float) -> tuple[Any, float]:
     """``LabelSmoothing`` of The Annotated Transformer: Σ KL(q ‖ p), and Σ H(q), by which cross-entropy exceeds it."""
     q = torch.full_like(log_p.detach(), smoothing / (log_p.size(-1) - 2))
     q.scatter_(-1, target[:, None], 1 - smoothing)
@@ -61,7 +61,7 @@ def test_smoothing_over_all_classes_with_and_without_the_target(smoothing: float
     targets, more = torch.tensor(TARGETS), smoothing * N_CLASSES / (N_CLASSES - 1)
     theirs: list[tuple[Any, Any]] = [
         ("V", lambda x: functional.cross_entropy(x, targets, reduction="sum", label_smoothing=smoothing)),
-        ("V-1", lambda x: of_fairseq(x.log_softmax(-1), targets, smoothing)),
+        ("V-1", lambda x: fairseq_loss(x.log_softmax(-1), targets, smoothing)),
         ("V-1", lambda x: functional.cross_entropy(x, targets, reduction="sum", label_smoothing=more)),
     ]
     for over, their_loss in theirs:
@@ -78,7 +78,7 @@ def test_smoothing_without_the_impossible_class_is_the_annotated_transformers(sm
     """Its loss is a divergence and ours an entropy: they differ by H(q), and their gradients by nothing."""
 
     def theirs(x: Any) -> Any:
-        divergence, entropy = of_the_annotated_transformer(x.log_softmax(-1), torch.tensor(TARGETS), smoothing)
+        divergence, entropy = annotated_transformer_loss(x.log_softmax(-1), torch.tensor(TARGETS), smoothing)
         assert entropy == pytest.approx(entropy_of_q(smoothing), rel=1e-12)
         return divergence + entropy
 

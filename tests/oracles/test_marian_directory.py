@@ -77,16 +77,16 @@ def model_of(parts: Parts) -> Transformer:
 
 def compare(parts: Parts, model: Any, path: Path) -> None:
     """Compare ids, log-probabilities under teacher forcing, and translations of parts with those of transformers."""
-    of_source, of_target = foreign_ids(parts, path)
+    source_ids, target_ids = foreign_ids(parts, path)
     tokenizer, ours = transformers.MarianTokenizer.from_pretrained(path), model_of(parts)
     vocabulary = vocabularies_of(path)[1]
     known = [i for i, word in enumerate(words_of(parts.tokenizer.models[-1])) if i < 3 or word in vocabulary]
-    columns = [of_target[i] for i in known]
+    columns = [target_ids[i] for i in known]
     never = [vocabulary[word] for word in ("<unk>", "<pad>", "<s>") if word in vocabulary]
     sources, targets = parts.tokenizer.encode_source(LINES), parts.tokenizer.encode_target(TARGETS)
     for line, target_line, source, target in zip(LINES, TARGETS, sources, targets, strict=True):
         theirs, labels = tokenizer(line)["input_ids"][:-1], tokenizer(text_target=target_line)["input_ids"][:-1]
-        assert ([of_source[i] for i in source], [of_target[i] for i in target]) == (theirs, labels)
+        assert ([source_ids[i] for i in source], [target_ids[i] for i in target]) == (theirs, labels)
         expected = log_probabilities(model, theirs, labels)
         expected = np.maximum(expected, IMPOSSIBLE)
         values = np.maximum(ours.log_probabilities(Batch.from_token_ids([source], [target])), IMPOSSIBLE)
@@ -95,7 +95,7 @@ def compare(parts: Parts, model: Any, path: Path) -> None:
         for beam in (1, 4):
             config = SearchConfig(beam=beam, alpha=1, normalisation="length", max_extra_tokens=12)
             found = beam_search(ours, [source], config)[0][0]
-            ids = [of_target[i] for i in found.ids]
+            ids = [target_ids[i] for i in found.ids]
             best = translation(model, theirs, beam=beam, longest=len(source) + 12, never=never)
             # Of 2k candidates in a step, transformers ends only those among the best k, and may miss the best.
             assert ids == best or (beam > 1 and score(model, theirs, ids) > score(model, theirs, best))
@@ -205,9 +205,9 @@ def test_languages_are_chosen_as_in_transformers(tmp_path: Path) -> None:
     write_directory(tmp_path, codes=(">>deu<<", ">>cmn_Hans<<"))
     parts, tokenizer = read_parts(tmp_path), transformers.MarianTokenizer.from_pretrained(tmp_path)
     lines = [f"{code} {line}" for code in (">>deu<<", ">>cmn_Hans<<") for line in LINES]
-    of_source = foreign_ids(parts, tmp_path)[0]
+    source_ids = foreign_ids(parts, tmp_path)[0]
     for line, ids in zip(lines, parts.tokenizer.encode_source(lines), strict=True):
-        assert [of_source[i] for i in ids] == tokenizer(line)["input_ids"][:-1]
+        assert [source_ids[i] for i in ids] == tokenizer(line)["input_ids"][:-1]
         assert parts.tokenizer.source_pieces(line)[0] == f"▁{line.split()[0]}"
 
 

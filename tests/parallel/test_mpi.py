@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -62,12 +63,13 @@ Check = Callable[[Run, "Alone"], None]
 CHECKS: dict[int, list[tuple[tuple[Any, ...], Check]]] = defaultdict(list)
 
 
-def ranks_run(program: str, *arguments: object, on: tuple[int, ...]) -> Callable[[Check], Check]:
-    """Let these numbers of ranks run a program, and a function check what has come out."""
+def ranks_run(program: str | tuple[str, ...], *arguments: object, on: tuple[int, ...]) -> Callable[[Check], Check]:
+    """Let these numbers of ranks run a program, and a function check what has come out; of a tuple, each word."""
 
     def decorate(check: Check) -> Check:
-        for n_ranks in on:
-            CHECKS[n_ranks].append(((program, *arguments), check))
+        choices = [word if isinstance(word, tuple) else (word,) for word in (program, *arguments)]
+        for n_ranks, job in itertools.product(on, itertools.product(*choices)):
+            CHECKS[n_ranks].append((job, check))
         return check
 
     return decorate
@@ -118,8 +120,7 @@ def all_ranks_end_with_the_sum_along_the_tree_of_the_working_ones(run: Run, alon
     assert run.results == [dict.fromkeys(NODE_GROUPS, tree_sum(run.n_ranks))] * run.n_ranks
 
 
-@ranks_run("sum_by_the_library", on=(2, 3))
-@ranks_run("sum_in_fast_order", on=(2, 3))
+@ranks_run(("sum_by_the_library", "sum_in_fast_order"), on=(2, 3))
 def sums_in_another_order_are_those_of_all_ranks(run: Run, alone: Alone) -> None:
     numbers, n = np.arange(N_SUMMED, dtype=np.float32) % 1_021, run.n_ranks
     assert run.results == [checksum(n * numbers + n * (n - 1) // 2)] * n
@@ -133,8 +134,7 @@ def the_ranks_have_checked_it(run: Run, alone: Alone) -> None:
     assert run.results == [None] * run.n_ranks
 
 
-@ranks_run("share_no_memory", "no room", on=(3,))
-@ranks_run("share_no_memory", "another process", on=(3,))
+@ranks_run("share_no_memory", ("no room", "another process"), on=(3,))
 def a_rank_that_cannot_share_memory_makes_all_send_messages(run: Run, alone: Alone) -> None:
     reason = rf" by messages of .*, because ranks cannot share memory \(.*{run.arguments[0]}\); added in one fixed "
     assert re.search(reason, run.results[0])
@@ -177,8 +177,7 @@ def what_is_not_float32_is_not_rounded(run: Run, alone: Alone) -> None:
 
 
 @ranks_run("count_what_leaves", "messages", "float32", on=(4,))
-@ranks_run("count_what_leaves", "pairs", "float32", on=(4,))
-@ranks_run("count_what_leaves", "pairs", "bfloat16", on=(4,))
+@ranks_run("count_what_leaves", "pairs", ("float32", "bfloat16"), on=(4,))
 def a_number_leaves_a_machine_once_and_in_half_the_bytes_if_wished(run: Run, alone: Alone) -> None:
     """Bytes that leave each of two machines with two ranks, by number of the model: half of them belong to the other.
 
@@ -195,9 +194,7 @@ def a_number_leaves_a_machine_once_and_in_half_the_bytes_if_wished(run: Run, alo
 WAYS = ("NCCL", "MPI", "nothing")
 
 
-@ranks_run("sum_on_gpus", "NCCL", "exact", on=(2, 3, 4))
-@ranks_run("sum_on_gpus", "MPI", "exact", on=(2, 3, 4))
-@ranks_run("sum_on_gpus", "nothing", "exact", on=(2, 3, 4))
+@ranks_run("sum_on_gpus", WAYS, "exact", on=(2, 3, 4))
 def with_every_transport_the_exact_sum_has_the_bits_of_the_tree(run: Run, alone: Alone) -> None:
     way, n = run.arguments[0], run.n_ranks
     assert [result["sum"] for result in run.results] == [tree_sum(n)] * n
@@ -221,9 +218,7 @@ def check_calls_of_nccl(*calls: list[Any]) -> None:
     assert calls[1][1:4] == [[way, piece, kind, partner, stream] for way, partner in messages]
 
 
-@ranks_run("sum_on_gpus", "NCCL", "fast", on=(3,))
-@ranks_run("sum_on_gpus", "MPI", "fast", on=(3,))
-@ranks_run("sum_on_gpus", "nothing", "fast", on=(3,))
+@ranks_run("sum_on_gpus", WAYS, "fast", on=(3,))
 def with_every_transport_the_fast_sum_is_that_of_all_ranks(run: Run, alone: Alone) -> None:
     assert len({result["sum"] for result in run.results}) == 1
     assert max(result["error"] for result in run.results) < 1e-5
@@ -234,9 +229,7 @@ def with_every_transport_the_fast_sum_is_that_of_all_ranks(run: Run, alone: Alon
         assert last_calls == [["allReduce", N_SUMMED, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, 7]] * 3
 
 
-@ranks_run("sum_on_gpus", "NCCL", "exact", "bfloat16", on=(2,))
-@ranks_run("sum_on_gpus", "MPI", "exact", "bfloat16", on=(2,))
-@ranks_run("sum_on_gpus", "nothing", "exact", "bfloat16", on=(2,))
+@ranks_run("sum_on_gpus", WAYS, "exact", "bfloat16", on=(2,))
 def messages_between_gpus_round_to_bfloat16_and_all_ranks_have_the_same(run: Run, alone: Alone) -> None:
     """What a rank receives and what it makes of it; in the host's memory, which ranks share here, nothing is sent."""
     way = run.arguments[0]
@@ -290,8 +283,7 @@ def training_by_messages_gives_the_same_bits_on_every_rank(run: Run, alone: Alon
     run.check_parameters(alone.trained(6)[1])
 
 
-@ranks_run("train", 3, 1, "cpu", "", "", "exact", "bfloat16", on=(2,))
-@ranks_run("train", 3, 1, "cpu", "messages", "", "exact", "bfloat16", on=(2,))
+@ranks_run("train", 3, 1, "cpu", ("", "messages"), "", "exact", "bfloat16", on=(2,))
 def training_in_bfloat16_gives_the_same_bits_on_every_rank(run: Run, alone: Alone) -> None:
     """A rank rounds anew what others have changed."""
     run.check_parameters(alone.trained(3, "bfloat16")[1])
@@ -306,8 +298,7 @@ def in_the_fast_order_all_processes_train_and_agree_with_each_other(run: Run, al
     np.testing.assert_allclose(parameters_of(run.directory), alone.trained(6)[1], rtol=0, atol=2e-5)
 
 
-@ranks_run("train", 6, 1, "cpu", "messages", "", "exact", "float32", "bfloat16", on=(2,))
-@ranks_run("train", 6, 1, "cpu", "shared", "", "exact", "float32", "bfloat16", on=(2,))
+@ranks_run("train", 6, 1, "cpu", ("messages", "shared"), "", "exact", "float32", "bfloat16", on=(2,))
 def training_that_sends_gradients_in_bfloat16_rounds_where_there_are_messages(run: Run, alone: Alone) -> None:
     kind, (_, expected), (first, second) = run.arguments[3], alone.trained(6), run.parameters()
     logged = {"messages": ", rounded to bfloat16; ", "shared": "shared memory, where nothing is rounded to bfloat16; "}
@@ -343,8 +334,7 @@ def processes_add_up_gradients_that_lie_on_a_gpu(run: Run, alone: Alone) -> None
     run.check_parameters(parameters_of(run.directory / "alone"))
 
 
-@ranks_run("train_with_faults", "gradient nan", on=(2, 4))
-@ranks_run("train_with_faults", "loss nan", on=(2, 4))
+@ranks_run("train_with_faults", ("gradient nan", "loss nan"), on=(2, 4))
 @ranks_run("train_with_faults", "gradient inf", "messages", on=(2,))
 @ranks_run("train_with_faults", "gradient nan", "pairs", on=(4,))
 def a_fault_of_one_rank_is_the_same_to_all_as_to_one_process(run: Run, alone: Alone) -> None:

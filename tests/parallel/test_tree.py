@@ -97,23 +97,23 @@ def stream(number: int) -> RandomStream:
 
 def summed(micro_batches: list[Batch | None], streams: list[RandomStream], *, n_threads: int) -> tuple[float, Any]:
     """Loss and gradients of micro-batches, on ``n_threads``; what stood in the gradients before must not matter."""
-    of_model = model()
-    of_model.parameters.gradients[...] = 7.0
-    gradient = GradientAccumulator(of_model, n_threads=n_threads)
+    network = model()
+    network.parameters.gradients[...] = 7.0
+    gradient = GradientAccumulator(network, n_threads=n_threads)
     with threadpool_limits(1, user_api="blas"):
         loss = gradient.compute(micro_batches, streams)
-    return float(loss), gradients_of(of_model)
+    return float(loss), gradients_of(network)
 
 
-def gradients_of(of_model: Transformer) -> Any:
-    return np.concatenate([np.ravel(parameter.grad) for _, parameter in of_model.named_parameters()])
+def gradients_of(network: Transformer) -> Any:
+    return np.concatenate([np.ravel(parameter.grad) for _, parameter in network.named_parameters()])
 
 
 def gradient_alone(number: int) -> tuple[float, Any]:
-    of_model = model()
-    loss = of_model.loss(micro_batch(number), stream(number))
+    network = model()
+    loss = network.loss(micro_batch(number), stream(number))
     backward(loss)
-    return float(loss), gradients_of(of_model)
+    return float(loss), gradients_of(network)
 
 
 EIGHT = [micro_batch(number) for number in range(8)]
@@ -168,12 +168,12 @@ def test_an_idle_rank_has_a_loss_of_zero() -> None:
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_buffers_of_an_earlier_batch_leave_no_trace_in_the_next(n_threads: int) -> None:
-    of_model, next_micro_batches = model(), [None, *EIGHT[1:4], None, None, None, EIGHT[7]]
-    gradient = GradientAccumulator(of_model, n_threads=n_threads)
+    network, next_micro_batches = model(), [None, *EIGHT[1:4], None, None, None, EIGHT[7]]
+    gradient = GradientAccumulator(network, n_threads=n_threads)
     with threadpool_limits(1, user_api="blas"):
         gradient.compute(EIGHT, eight_streams())
         gradient.compute(next_micro_batches, eight_streams())
-    assert np.array_equal(gradients_of(of_model), summed(next_micro_batches, eight_streams(), n_threads=1)[1])
+    assert np.array_equal(gradients_of(network), summed(next_micro_batches, eight_streams(), n_threads=1)[1])
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 4, 8])
@@ -181,36 +181,36 @@ def test_as_many_micro_batches_are_computed_at_once_as_there_are_threads(
     n_threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first ``n_threads`` micro-batches wait for each other: on fewer threads the last would never begin."""
-    of_model, together, lock, began = model(), Barrier(n_threads), Lock(), []
-    compute_loss = of_model.loss
+    network, together, lock, began = model(), Barrier(n_threads), Lock(), []
+    compute_loss = network.loss
 
-    def loss(batch: Batch, of_micro_batch: RandomStream) -> Any:
+    def loss(batch: Batch, random_stream: RandomStream) -> Any:
         with lock:
-            began.append(of_micro_batch)
+            began.append(random_stream)
             is_early = len(began) <= n_threads
         if is_early:
             try:
                 together.wait(timeout=TIME_LIMIT)
             except BrokenBarrierError:
                 pytest.fail(f"{n_threads} micro-batches were not computed at once")
-        return compute_loss(batch, of_micro_batch)
+        return compute_loss(batch, random_stream)
 
-    monkeypatch.setattr(of_model, "loss", loss)
-    GradientAccumulator(of_model, n_threads=n_threads).compute(EIGHT, eight_streams())
+    monkeypatch.setattr(network, "loss", loss)
+    GradientAccumulator(network, n_threads=n_threads).compute(EIGHT, eight_streams())
     assert len(began) == 8
 
 
 def test_the_shared_embedding_is_the_last_parameter_whose_gradient_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
     """So sums that ran while backward does could not begin with it: docs/parallel.md."""
-    of_model, received, receive = model(), [], Parameter.receive_gradient
+    network, received, receive = model(), [], Parameter.receive_gradient
 
     def noted(parameter: Parameter, *arguments: Any, **keywords: Any) -> None:
         received.append(parameter)
         receive(parameter, *arguments, **keywords)
 
     monkeypatch.setattr(Parameter, "receive_gradient", noted)
-    backward(of_model.loss(micro_batch(0), stream(0)))
-    names = {id(parameter): name for name, parameter in of_model.named_parameters()}
+    backward(network.loss(micro_batch(0), stream(0)))
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
     assert len({id(parameter) for parameter in received}) == len(names)
     assert names[id(received[-1])] == "source_embedding.weight"
 

@@ -53,11 +53,20 @@ def used(recorder: Recorder) -> int:
 
 
 def test_the_fastest_proposal_is_used_from_then_on(products_on_cpu: Recorder, times: list[float]) -> None:
-    x, out = floats(4, 4), floats(4, 4)
+    """For the same product, in another process, and for a product of the same class."""
+    x, out = floats(100, 4), floats(100, 4)
     for _ in range(2):
-        product(x, x, out)
+        product(x, floats(4, 4), out)
         assert used(products_on_cpu) == 3
     assert len(products_on_cpu.of("Matmul")) == 5 + 2
+    forget()
+    products_on_cpu.calls.clear()
+    product(x, floats(4, 4), out)
+    assert used(products_on_cpu) == 3
+    assert [name for name in products_on_cpu.names() if "Algo" in name] == ["MatmulAlgoCheck"]
+    product(floats(104, 4), floats(4, 4), floats(104, 4))
+    assert used(products_on_cpu) == 3
+    assert "MatmulAlgoGetHeuristic" not in products_on_cpu.names()
 
 
 def test_a_proposal_that_cannot_be_run_is_passed_over(products_on_cpu: Recorder, times: list[float]) -> None:
@@ -74,24 +83,6 @@ def test_timing_adds_nothing_to_a_sum(products_on_cpu: Recorder, times: list[flo
     x, out = floats(4, 4), floats(4, 4)
     product(x, x, out, add=True)
     assert (to_host(out) == 1 + 4).all()
-
-
-def test_another_process_does_not_search_again(products_on_cpu: Recorder, times: list[float]) -> None:
-    x, out = floats(4, 4), floats(4, 4)
-    product(x, x, out)
-    forget()
-    products_on_cpu.calls.clear()
-    product(x, x, out)
-    assert used(products_on_cpu) == 3
-    assert [name for name in products_on_cpu.names() if "Algo" in name] == ["MatmulAlgoCheck"]
-
-
-def test_a_product_of_the_same_class_does_not_search_again(products_on_cpu: Recorder, times: list[float]) -> None:
-    product(floats(100, 4), floats(4, 4), floats(100, 4))
-    products_on_cpu.calls.clear()
-    product(floats(104, 4), floats(4, 4), floats(104, 4))
-    assert used(products_on_cpu) == 3
-    assert "MatmulAlgoGetHeuristic" not in products_on_cpu.names()
 
 
 def test_an_algorithm_that_does_not_fit_gives_way_to_the_librarys_guess(
@@ -123,21 +114,20 @@ def test_a_corrupt_file_is_no_file(
     assert [file.name for file in path.parent.iterdir()] == ["products.json"]
 
 
-def test_a_directory_that_cannot_be_written_is_done_without(
+def test_a_file_that_cannot_be_written_is_done_without(
     products_on_cpu: Recorder, times: list[float], tmp_path: Path
 ) -> None:
-    (tmp_path / "minitransformer").write_text("a file", encoding="utf-8")
+    """Neither where its directory is a file, nor where a directory has its name: what was written is taken away."""
+    folder = tmp_path / "minitransformer"
+    folder.write_text("a file", encoding="utf-8")
     product(floats(4, 4), floats(4, 4), floats(4, 4))
     assert used(products_on_cpu) == 3
-
-
-def test_what_cannot_be_put_in_its_place_is_taken_away(
-    products_on_cpu: Recorder, times: list[float], tmp_path: Path
-) -> None:
-    (tmp_path / "minitransformer" / "products.json").mkdir(parents=True)
+    forget()
+    folder.unlink()
+    (folder / "products.json").mkdir(parents=True)
     product(floats(4, 4), floats(4, 4), floats(4, 4))
     assert used(products_on_cpu) == 3
-    assert [file.name for file in (tmp_path / "minitransformer").iterdir()] == ["products.json"]
+    assert [file.name for file in folder.iterdir()] == ["products.json"]
 
 
 def algorithm(number: int) -> Algorithm:

@@ -28,9 +28,9 @@ from autograd.kernels.cuda.nvrtc import compile_source, machine_code
 ASKED_FOR = {  # every name that Python can form
     adam.SOURCE: {adam.KERNEL},
     attention.SOURCE: {
-        attention.kernel_name(of_pass, width, drops)
-        for of_pass in attention.PASSES for width in attention.WIDTHS for drops in (False, True)
-        if of_pass != "backward" or width <= attention.WIDEST_IN_ONE_PASS
+        attention.kernel_name(kind, width, drops)
+        for kind in attention.PASSES for width in attention.WIDTHS for drops in (False, True)
+        if kind != "backward" or width <= attention.WIDEST_IN_ONE_PASS
     },
     clip.SOURCE: {clip.SQUARES, clip.CLIP},
     cross_entropy.SOURCE: {cross_entropy.kernel_name(dtype) for dtype in STORAGE},
@@ -39,14 +39,14 @@ ASKED_FOR = {  # every name that Python can form
         *(dropout.kernel_name(direction, dtype) for direction in dropout.DIRECTIONS for dtype in STORAGE),
     },
     embedding.SOURCE: {
-        embedding.SUMS, *(embedding.kernel_name(of_pass, dtype) for of_pass in embedding.PASSES for dtype in STORAGE),
+        embedding.SUMS, *(embedding.kernel_name(kind, dtype) for kind in embedding.PASSES for dtype in STORAGE),
     },
     layer_norm.SOURCE: {
         layer_norm.kernel_name(operation, direction, dtype, width)
         for operation in layer_norm.OPERATIONS for direction in layer_norm.DIRECTIONS for dtype in STORAGE
         for width in layer_norm.WIDTHS
     },
-    linear.SOURCE: {linear.kernel_name(of_pass, dtype) for of_pass in linear.PASSES for dtype in STORAGE},
+    linear.SOURCE: {linear.kernel_name(kind, dtype) for kind in linear.PASSES for dtype in STORAGE},
     top_k.SOURCE: set(top_k.KERNELS.values()),
 }  # fmt: skip
 MOST_REGISTERS = {

@@ -51,21 +51,15 @@ def test_a_problem_is_described_and_searched_once(products_on_cpu: Recorder) -> 
 def test_another_layout_type_epilogue_or_alignment_is_another_problem(products_on_cpu: Recorder) -> None:
     x, out, bias, wide = floats(4, 4), floats(4, 4), floats(8), floats(5, 9)
     with_bias, elsewhere = {"epilogue": "bias", "bias": bias[:4]}, {"epilogue": "bias", "bias": bias[1:5]}
-    for arguments, how in (
-        ((x, x, out), {}),
-        ((x.T, x, out), {}),
-        ((x, x.T, out), {}),
-        ((x[:3], x, out[:3]), {}),
-        ((wide[:4, :4], x, out), {}),
-        ((wide[1:, 5:], x, out), {}),
-        ((x, x, out), {"add": True}),
-        ((x, x, out), with_bias),
-        ((x, x, out), elsewhere),
-        ((x, x, out), {**with_bias, "epilogue": "relu_bias"}),
-    ):
+    more: dict[str, Any]
+    for arguments, more in [
+        ((x, x, out), {}), ((x.T, x, out), {}), ((x, x.T, out), {}), ((x[:3], x, out[:3]), {}),
+        ((wide[:4, :4], x, out), {}), ((wide[1:, 5:], x, out), {}), ((x, x, out), {"add": True}),
+        ((x, x, out), with_bias), ((x, x, out), elsewhere), ((x, x, out), {**with_bias, "epilogue": "relu_bias"}),
+    ]:  # fmt: skip
         before = _prepared.cache_info().misses
-        product(*arguments, **how)
-        assert _prepared.cache_info().misses == before + 1, (arguments, how)
+        product(*arguments, **more)
+        assert _prepared.cache_info().misses == before + 1, (arguments, more)
 
 
 def test_nothing_is_searched_or_timed_while_a_stream_is_captured(products_on_cpu: Recorder, cupy: Any) -> None:
@@ -135,11 +129,8 @@ def test_of_several_wheels_the_newest_library_comes_first(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
     wheels = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
     monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: wheels)
-    assert [Path(path).name for path in library.paths_of("nvrtc")][:3] == [
-        "libnvrtc.so.13",
-        "libnvrtc.so.11.2",
-        "libnvrtc.so.9",
-    ]
+    found = [Path(path).name for path in library.paths_of("nvrtc")][:3]
+    assert found == ["libnvrtc.so.13", "libnvrtc.so.11.2", "libnvrtc.so.9"]
 
 
 def test_what_to_install_is_reported_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,29 +172,17 @@ def numbers_of_header() -> dict[str, int]:
 
 @needs_library
 def test_numbers_are_those_of_the_librarys_header() -> None:
+    names = {
+        "MATMUL_DESC_TRANSA": cublaslt.TRANSPOSE_A, "MATMUL_DESC_TRANSB": cublaslt.TRANSPOSE_B,
+        "MATMUL_DESC_EPILOGUE": cublaslt.EPILOGUE, "MATMUL_DESC_BIAS_POINTER": cublaslt.BIAS,
+        "MATMUL_DESC_BIAS_BATCH_STRIDE": cublaslt.BIAS_STEP, "MATMUL_DESC_EPILOGUE_AUX_POINTER": cublaslt.MASK,
+        "MATMUL_DESC_EPILOGUE_AUX_LD": cublaslt.MASK_STRIDE, "MATRIX_LAYOUT_BATCH_COUNT": cublaslt.COUNT,
+        "MATRIX_LAYOUT_STRIDED_BATCH_OFFSET": cublaslt.STEP, "MATMUL_PREF_MAX_WORKSPACE_BYTES": cublaslt.MOST_WORKSPACE,
+        "MATMUL_PREF_REDUCTION_SCHEME_MASK": cublaslt.REDUCTIONS, "REDUCTION_SCHEME_INPLACE": cublaslt.IN_PLACE,
+        "REDUCTION_SCHEME_COMPUTE_TYPE": cublaslt.IN_FLOAT32, "EPILOGUE_BIAS": cublaslt.EPILOGUES["bias"],
+        "EPILOGUE_RELU": 2,
+    } | {
+        f"MATMUL_PREF_MIN_ALIGNMENT_{x}_BYTES": number for x, number in zip("ABCD", cublaslt.ALIGNMENTS, strict=True)
+    }  # fmt: skip
     numbers = numbers_of_header()
-    of_product = (
-        "TRANSA", "TRANSB", "EPILOGUE", "BIAS_POINTER", "BIAS_BATCH_STRIDE", "EPILOGUE_AUX_POINTER", "EPILOGUE_AUX_LD",
-    )  # fmt: skip
-    assert [numbers[f"MATMUL_DESC_{name}"] for name in of_product] == [
-        cublaslt.TRANSPOSE_A,
-        cublaslt.TRANSPOSE_B,
-        cublaslt.EPILOGUE,
-        cublaslt.BIAS,
-        cublaslt.BIAS_STEP,
-        cublaslt.MASK,
-        cublaslt.MASK_STRIDE,
-    ]
-    of_layout = [numbers[f"MATRIX_LAYOUT_{name}"] for name in ("BATCH_COUNT", "STRIDED_BATCH_OFFSET")]
-    assert of_layout == [cublaslt.COUNT, cublaslt.STEP]
-    of_search = ("MAX_WORKSPACE_BYTES", "REDUCTION_SCHEME_MASK", *(f"MIN_ALIGNMENT_{x}_BYTES" for x in "ABCD"))
-    assert [numbers[f"MATMUL_PREF_{name}"] for name in of_search] == [
-        cublaslt.MOST_WORKSPACE,
-        cublaslt.REDUCTIONS,
-        *cublaslt.ALIGNMENTS,
-    ]
-    assert (numbers["REDUCTION_SCHEME_INPLACE"], numbers["REDUCTION_SCHEME_COMPUTE_TYPE"]) == (
-        cublaslt.IN_PLACE,
-        cublaslt.IN_FLOAT32,
-    )
-    assert (numbers["EPILOGUE_BIAS"], numbers["EPILOGUE_RELU"]) == (cublaslt.EPILOGUES["bias"], 2)
+    assert {name: numbers[name] for name in names} == names

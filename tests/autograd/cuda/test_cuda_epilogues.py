@@ -31,7 +31,7 @@ def draw(*shape: int, dtype: str = "bfloat16") -> Any:
     return to_device((numbers + 0.5 * (len(shape) == 1)).astype(dtype_named(dtype)), "cuda")
 
 
-def of_feed_forward(n_rows: int = 9) -> list[Any]:
+def feed_forward_results(n_rows: int = 9) -> list[Any]:
     """Compute y and the gradients, in float64 of the host."""
     arguments = (
         draw(n_rows, WIDTH),
@@ -50,10 +50,10 @@ def of_feed_forward(n_rows: int = 9) -> list[Any]:
 def test_a_feed_forward_network_is_computed_by_other_operations(
     refused: tuple[Epilogue, ...], products_on_cpu: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    expected = of_feed_forward()
+    expected = feed_forward_results()
     forget()
     products_on_cpu.refuse_epilogues(*refused)
-    for got, right in zip(of_feed_forward(), expected, strict=True):
+    for got, right in zip(feed_forward_results(), expected, strict=True):
         near(got, right, 6e-3)
     (warning,) = caplog.messages
     assert f"epilogue {refused[0]}" in warning
@@ -63,23 +63,23 @@ def test_what_was_refused_is_not_tried_again_but_other_shapes_are(
     products_on_cpu: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     products_on_cpu.refuse_epilogues("relu_mask_bias")
-    first = of_feed_forward()
+    first = feed_forward_results()
     products_on_cpu.calls.clear()
-    for got, before in zip(of_feed_forward(), first, strict=True):
+    for got, before in zip(feed_forward_results(), first, strict=True):
         np.testing.assert_array_equal(got, before)
     assert "MatmulAlgoGetHeuristic" not in products_on_cpu.names()
-    of_feed_forward(10)
+    feed_forward_results(10)
     assert "MatmulAlgoGetHeuristic" in products_on_cpu.names()
     assert len(caplog.messages) == 1
 
 
 def test_a_capture_does_what_the_run_before_it_did(products_on_cpu: Recorder, cupy: Any) -> None:
     products_on_cpu.refuse_epilogues("relu_mask_bias")
-    of_feed_forward()
+    feed_forward_results()
     cupy.cuda.get_current_stream().capturing = True
-    of_feed_forward()
+    feed_forward_results()
     with pytest.raises(ProductError, match="run the same once before, uncaptured; .*epilogue relu_mask_bias"):
-        of_feed_forward(10)
+        feed_forward_results(10)
     assert len(epilogues._refused) == 1
 
 
@@ -104,8 +104,8 @@ def test_a_stack_of_linear_maps_without_epilogues(products_on_cpu: Recorder) -> 
     x, weights = draw(9, WIDTH), draw(3, WIDTH, INNER)
     biases = [draw(INNER, dtype="float32") + i for i in range(3)]
     products_on_cpu.refuse_epilogues("bias")
-    maps = [of_one for i in (2, 0, 1) for of_one in (weights[i], biases[i])]
+    maps = [argument for i in (2, 0, 1) for argument in (weights[i], biases[i])]
     ys, _ = linear_maps_as_a_stack(x, *maps)
     for y, i in zip(ys, (2, 0, 1), strict=True):
-        of_x, weight, bias = (to_host(a).astype(float) for a in (x, weights[i], biases[i]))
-        near(to_host(y).astype(float), of_x @ weight + bias, 6e-3)
+        x_values, weight, bias = (to_host(a).astype(float) for a in (x, weights[i], biases[i]))
+        near(to_host(y).astype(float), x_values @ weight + bias, 6e-3)

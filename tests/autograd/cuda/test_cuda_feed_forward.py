@@ -45,23 +45,23 @@ def exact(x: Any, weight1: Any, bias1: Any, weight2: Any, bias2: Any, dy: Any) -
 @pytest.mark.parametrize("n_rows", [1, 9, 300])
 def test_feed_forward(n_rows: int, bias2: bool) -> None:
     *arguments, dy = draw(n_rows, bias2=bias2)
-    (y,), of_several = feed_forward_with_epilogues(*on_device(*arguments))
+    (y,), run_backward = feed_forward_with_epilogues(*on_device(*arguments))
     assert y.dtype == "bfloat16"
-    gradients = of_several(on_device(dy))
-    of_weights = []
+    gradients = run_backward(on_device(dy))
+    dweights = []
     for gradient in (gradients[1], gradients[3]):  # in float32, as the buffer of gradients
         assert isinstance(gradient, PendingGradient)
-        of_weights.append(to_device(np.full(gradient.shape, np.nan, np.float32), "cuda"))
-        gradient.into(of_weights[-1], False)
+        dweights.append(to_device(np.full(gradient.shape, np.nan, np.float32), "cuda"))
+        gradient.into(dweights[-1], False)
     wait_for_deferred_gradients()
     dx, dbias1, dbias2 = (None if g is None else gradient_array(g) for g in gradients[::2])
     assert dbias1.dtype == np.float32
-    results = [y, dx, of_weights[0], dbias1, of_weights[1], dbias2]
+    results = [y, dx, dweights[0], dbias1, dweights[1], dbias2]
     expected = exact(*(None if a is None else a.astype(float) for a in (*arguments, dy)))
-    for got, of_one in zip(results, expected, strict=True):
-        assert (got is None) == (of_one is None)
+    for got, exact_one in zip(results, expected, strict=True):
+        assert (got is None) == (exact_one is None)
         if got is not None:
-            near(to_host(got).astype(float), of_one, 6e-3)
+            near(to_host(got).astype(float), exact_one, 6e-3)
 
 
 def test_matrices_that_do_not_fit_are_refused_in_the_name_of_the_operation() -> None:
@@ -87,6 +87,6 @@ def test_the_operation_needs_no_pass_over_the_inner_rows(monkeypatch: pytest.Mon
         y = ops.feed_forward(*leaves)
         backward(y, to_device(dy, "cuda"))
     expected = exact(*(x.astype(float) for x in (*arguments, dy)))
-    for got, of_one in zip([y.value, *(leaf.grad for leaf in leaves)], expected, strict=True):
-        near(to_host(got).astype(float), of_one, 6e-3)
+    for got, exact_one in zip([y.value, *(leaf.grad for leaf in leaves)], expected, strict=True):
+        near(to_host(got).astype(float), exact_one, 6e-3)
     assert summed == [(9, WIDTH)]

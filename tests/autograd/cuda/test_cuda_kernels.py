@@ -175,10 +175,10 @@ def test_cross_entropy_in_sixteen_bits(n_words: int, launch: Callable[..., None]
     """With an odd number of words the rows begin at all distances from 16 bytes."""
     logits = to_bf16(3 * np.random.default_rng(1).standard_normal((9, n_words)))
     targets, x = np.arange(9) % n_words, from_bf16(logits).astype(float)
-    share, of_target = 0.1 / n_words, 0.9 + 0.1 / n_words
-    losses = launch_cross_entropy(launch, "bfloat16", logits, targets, share, of_target - share)
+    share, target_mass = 0.1 / n_words, 0.9 + 0.1 / n_words
+    losses = launch_cross_entropy(launch, "bfloat16", logits, targets, share, target_mass - share)
     p, q = np.exp(x) / np.exp(x).sum(1, keepdims=True), np.full((9, n_words), share)
-    q[np.arange(9), targets] = of_target
+    q[np.arange(9), targets] = target_mass
     near(from_bf16(logits), p - q, 4e-3)
     near(losses, -(q * np.log(p)).sum(1), 1e-6)
 

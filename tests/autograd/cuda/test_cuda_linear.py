@@ -132,8 +132,8 @@ def test_cross_entropy_behind_a_projection_of_sixteen_bits(bias: bool) -> None:
     exact, exact_backward = linear_cross_entropy.reference(*in_double(x, weight, b), targets, smoothing=0.1)
     assert (loss.dtype, loss.shape) == (np.float32, ())
     near(loss, exact, 6e-3)
-    dx, dweight, dbias, of_targets = backward(np.float32(2))
-    assert of_targets is None
+    dx, dweight, dbias, dtargets = backward(np.float32(2))
+    assert dtargets is None
     gradient = np.zeros((40, 16), np.float32)
     dweight.into(gradient, False)
     for got, right in zip((dx.astype(float), gradient, dbias), exact_backward(2.0)[:3], strict=True):

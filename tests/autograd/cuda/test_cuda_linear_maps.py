@@ -50,24 +50,24 @@ def draw(*shape: int, dtype: str) -> Any:
 
 def gradients_of(maps: Maps, x: Any, dys: list[Any]) -> tuple[list[Any], Any, list[Any], list[Any]]:
     """Return in float64 on the host: results, dx, weight gradients (written, then added) and bias gradients."""
-    ys, of_several = linear_maps_as_a_stack(x, *(None if p is None else p.value for p in maps.arguments))
-    dx, *of_maps = of_several(dys)
+    ys, run_backward = linear_maps_as_a_stack(x, *(None if p is None else p.value for p in maps.arguments))
+    dx, *dmaps = run_backward(dys)
     assert gradient_array(dx).dtype == ys[0].dtype == x.dtype
     views = [weight.view_of(maps.values.gradients) for weight in maps.weights]
     maps.values.gradients[...] = np.nan
-    for gradient, view in zip(of_maps[::2], views, strict=True):
+    for gradient, view in zip(dmaps[::2], views, strict=True):
         assert isinstance(gradient, PendingGradient)
         gradient.into(view, False)
     wait_for_deferred_gradients()
     once = [to_host(view) for view in views]
-    for gradient, view in zip(of_maps[::2], views, strict=True):
+    for gradient, view in zip(dmaps[::2], views, strict=True):
         gradient.into(view, True)
     wait_for_deferred_gradients()
     for before, view in zip(once, views, strict=True):
         near(to_host(view).astype(float), 2 * before.astype(float), 2e-6)
     assert np.isnan(to_host(maps.before.view_of(maps.values.gradients))).all()
-    assert all(of_bias is None or of_bias.dtype == np.float32 for of_bias in of_maps[1::2])
-    return [*map(in_double, ys)], in_double(gradient_array(dx)), once, [*map(in_double, of_maps[1::2])]
+    assert all(dbias is None or dbias.dtype == np.float32 for dbias in dmaps[1::2])
+    return [*map(in_double, ys)], in_double(gradient_array(dx)), once, [*map(in_double, dmaps[1::2])]
 
 
 def in_double(x: Any) -> Any:
@@ -84,18 +84,18 @@ def test_maps_are_those_one_after_the_other(n_rows: int, dtype: str, bias: bool,
     maps = Maps(N, bias=bias, dtype=dtype, device="cuda")
     together = to_device(dys[::-1].copy(), "cuda")  # as weights lie: the last first
     apart = [to_device(dy.copy(), "cuda") for dy in dys]
-    ys, dx, of_weights, of_biases = gradients_of(
+    ys, dx, dweights, dbiases = gradients_of(
         maps, to_device(x, "cuda"), [together[N - 1 - i] for i in range(N)] if stacked else apart
     )
     expected_dx = np.zeros((n_rows, WIDTH))
     for i, weight in enumerate(maps.weights):
         w, b = in_double(weight.value), in_double(maps.biases[i].value) if bias else 0.0
         near(ys[i], x.astype(float) @ w + b, TOLERANCE[dtype])
-        near(of_weights[i].astype(float), x.astype(float).T @ dys[i].astype(float), TOLERANCE["float32"])
+        near(dweights[i].astype(float), x.astype(float).T @ dys[i].astype(float), TOLERANCE["float32"])
         expected_dx += dys[i].astype(float) @ w.T
-        assert (of_biases[i] is None) is not bias
+        assert (dbiases[i] is None) is not bias
         if bias:
-            near(of_biases[i], dys[i].astype(float).sum(0), TOLERANCE["float32"])
+            near(dbiases[i], dys[i].astype(float).sum(0), TOLERANCE["float32"])
     near(dx, expected_dx, N * TOLERANCE[dtype])
 
 
@@ -104,11 +104,11 @@ def test_maps_are_those_one_after_the_other(n_rows: int, dtype: str, bias: bool,
 def test_no_rows(bias: bool) -> None:
     maps = Maps(N, bias=bias, device="cuda")
     x, dys = to_device(draw(0, WIDTH, dtype="float32"), "cuda"), to_device(draw(N, 0, OUT, dtype="float32"), "cuda")
-    ys, dx, of_weights, of_biases = gradients_of(maps, x, [dys[i] for i in range(N)])
+    ys, dx, dweights, dbiases = gradients_of(maps, x, [dys[i] for i in range(N)])
     assert {y.shape for y in ys} == {(0, OUT)}
     assert dx.shape == (0, WIDTH)
-    assert not any(of_weight.any() for of_weight in of_weights)
-    assert all(of_bias is None or not of_bias.any() for of_bias in of_biases)
+    assert not any(dweight.any() for dweight in dweights)
+    assert all(dbias is None or not dbias.any() for dbias in dbiases)
 
 
 @pytest.fixture

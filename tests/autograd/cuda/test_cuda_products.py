@@ -22,7 +22,7 @@ from autograd.precision import rounded, upcast
 from autograd.tensor import gradient_array, wait_for_deferred_gradients
 
 on_device = pytest.mark.usefixtures("device_products")
-of_all_types = pytest.mark.parametrize(("dtype", "dtype_out"), TYPES, ids=str)
+in_all_types = pytest.mark.parametrize(("dtype", "dtype_out"), TYPES, ids=str)
 N = 3  # products of a stack
 SHAPES = [(1, 1, 1), (1, 5, 3), (3, 1, 5), (5, 3, 1), (7, 13, 9), (16, 8, 24), (33, 64, 17)]
 STACKS = [((), shape) for shape in SHAPES] + [((N,), shape) for shape in SHAPES[::3]]
@@ -34,7 +34,7 @@ def array(placed: Placed) -> Any:
 
 
 @on_device
-@of_all_types
+@in_all_types
 @pytest.mark.parametrize("transposed", [(False, False), (False, True), (True, False), (True, True)], ids=str)
 @pytest.mark.parametrize(("stack", "shape"), STACKS, ids=str)
 def test_a_product_is_written_and_added(
@@ -53,7 +53,7 @@ def test_a_product_is_written_and_added(
 
 
 @on_device
-@of_all_types
+@in_all_types
 @pytest.mark.parametrize("stack", [(), (N,)], ids=str)
 def test_a_product_is_written_to_a_transposed_matrix(stack: tuple[int, ...], dtype: str, dtype_out: str) -> None:
     x, y = draw(*stack, 7, 13, dtype=dtype), draw(*stack, 13, 9, dtype=dtype)
@@ -65,7 +65,7 @@ def test_a_product_is_written_to_a_transposed_matrix(stack: tuple[int, ...], dty
 
 
 @on_device
-@of_all_types
+@in_all_types
 def test_a_factor_of_a_stack_may_be_shared(dtype: str, dtype_out: str) -> None:
     x, y = draw(1, 7, 13, dtype=dtype), draw(N, 13, 9, dtype=dtype)
     shared, stack, out = Placed(x, dtype).matrices[0], array(Placed(y, dtype)), nothing(N, 7, 9, dtype=dtype_out)
@@ -77,7 +77,7 @@ def test_a_factor_of_a_stack_may_be_shared(dtype: str, dtype_out: str) -> None:
 
 
 @on_device
-@of_all_types
+@in_all_types
 @pytest.mark.parametrize("n", [1, 8, 130])
 def test_epilogues_of_the_forward_pass(n: int, dtype: str, dtype_out: str) -> None:
     x, y, b = draw(9, 5, dtype=dtype), draw(5, n, dtype=dtype), draw(n, dtype=dtype_out)
@@ -89,7 +89,7 @@ def test_epilogues_of_the_forward_pass(n: int, dtype: str, dtype_out: str) -> No
 
 
 @on_device
-@of_all_types
+@in_all_types
 @pytest.mark.parametrize("n", [1, 8, 13])
 def test_every_product_of_a_stack_has_its_bias_or_all_the_same(n: int, dtype: str, dtype_out: str) -> None:
     x, y, biases = draw(1, 7, 5, dtype=dtype), draw(N, 5, n, dtype=dtype), draw(N, n, dtype=dtype_out)

@@ -114,8 +114,8 @@ def test_the_gradient_of_an_embedding(n: int, width: int, n_words: int, has_orde
     table = np.random.default_rng(1).standard_normal((n_words, width)).astype(np.float32)
     y, backward = embedding.embedding_with_ordered_gradient(table, ids, order=order_of(ids) if has_order else None)
     np.testing.assert_array_equal(y, table[ids])
-    gradient, of_ids = backward(dy)
-    assert of_ids is None
+    gradient, dids = backward(dy)
+    assert dids is None
     written, right = np.full((n_words, width), np.nan, np.float32), added_rows(n_words, ids, dy)
     gradient.into(written, False)
     near(written, right, 1e-6)
