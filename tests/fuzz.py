@@ -38,19 +38,7 @@ from autograd.kernels.cpu.library import library  # noqa: E402
 from minitransformer.system.errors import UserError  # noqa: E402
 
 MEMORY = 1 << 30  # bytes of address space that a reader may ask for beyond those it has at the start
-HUGE = [
-    b"-1",
-    b"0",
-    b"1e999",
-    b"99999999999",
-    b"18446744073709551615",
-    b"9" * 400,
-    b"NaN",
-    b"null",
-    b"[]",
-    b'"x"',
-    b"1.5",
-]
+HUGE = [*b"-1 0 1e999 99999999999 18446744073709551615 NaN null [] 1.5".split(), b"9" * 400, b'"x"']
 ELSEWHERE = [b"../../../../etc/passwd", b"/etc/passwd", b"../state.json", b"\\u0000", b"step-../x"]
 FAULTS_SHOWN = 10
 

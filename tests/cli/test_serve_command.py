@@ -98,13 +98,13 @@ def translations_over_one_connection(server: Served, lines: Sequence[str]) -> li
 def test_none_of_a_thousand_requests_of_32_users_at_once_is_lost(run: Path) -> None:
     words = random.Random(2)
     lines = [" ".join(words.choices(list(NUMBERS), k=words.randint(1, 8))) for _ in range(1_000)]
-    of_user = [lines[user::32] for user in range(32)]
+    lines_by_user = [lines[user::32] for user in range(32)]
     with served(run, "--tokens-per-minute", "1000000000") as server, ThreadPoolExecutor(32) as users:
-        found = list(users.map(lambda asked: translations_over_one_connection(server, asked), of_user))
+        found = list(users.map(lambda asked: translations_over_one_connection(server, asked), lines_by_user))
         metrics = metrics_of(server)
     translations = Translator.load(run).n_best(lines, SearchConfig(max_factor=OUTPUT_FACTOR), n_threads=1)
     expected = {line: best[0].text for line, best in zip(lines, translations, strict=True)}
-    assert found == [[expected[line] for line in asked] for asked in of_user]
+    assert found == [[expected[line] for line in asked] for asked in lines_by_user]
     batches = dict(re.findall(r"^minitransformer_batch_sentences_(count|sum) (.*)$", metrics, re.MULTILINE))
     assert float(batches["sum"]) == 1_000
     assert float(batches["count"]) < 1_000

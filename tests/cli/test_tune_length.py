@@ -97,12 +97,12 @@ def test_wrong_files_and_exponents_are_refused_before_the_search(
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "empty.de").write_bytes(b"")
     empty = str(tmp_path / "empty")
-    of_run = ["--run", str(run_copy)]
+    options = ["--run", str(run_copy)]
     for arguments, error, message in (
-        ([empty, f"{empty}.de", *of_run], CorpusError, "is empty"),
-        ([text[0], empty, *of_run], CorpusError, "held-out.en"),
-        ([*text, *of_run, "--alphas", "-1"], ConfigError, "alpha must be at least 0 and less than 50; got -1.0"),
-        ([*text, *of_run, "--alphas", "0", "50"], ConfigError, "alpha must be at least 0 and less than 50; got 50.0"),
+        ([empty, f"{empty}.de", *options], CorpusError, "is empty"),
+        ([text[0], empty, *options], CorpusError, "held-out.en"),
+        ([*text, *options, "--alphas", "-1"], ConfigError, "alpha must be at least 0 and less than 50; got -1.0"),
+        ([*text, *options, "--alphas", "0", "50"], ConfigError, "alpha must be at least 0 and less than 50; got 50.0"),
         ([*text, "--run", str(tmp_path / "bundle")], CheckpointError, "is a bundle, whose files never change"),
         ([*text, "--run", str(tmp_path)], CheckpointError, "no model here"),
     ):

@@ -74,10 +74,10 @@ def test_the_tape_keeps_activations_in_sixteen_bits(variation: str) -> None:
         model = Transformer(dataclasses.replace(CONFIG, **VARIATIONS[variation]), seed=3, dtype=dtype)
         arrays, buffer = saved_arrays(model.loss(BATCH, RandomStream(1))).values(), model.parameters
         kept[dtype] = [x for x in arrays if x is not buffer.values and x is not buffer.low_precision]
-    of_tokens = [x for x in kept["bfloat16"] if x.dtype.kind not in "ib" and x.shape[1:2] != (1,)]
-    assert of_tokens
-    assert all(map(is_bfloat16, of_tokens))
-    assert sum(x.nbytes for x in of_tokens) < 0.6 * sum(x.nbytes for x in kept["float32"])
+    activations = [x for x in kept["bfloat16"] if x.dtype.kind not in "ib" and x.shape[1:2] != (1,)]
+    assert activations
+    assert all(map(is_bfloat16, activations))
+    assert sum(x.nbytes for x in activations) < 0.6 * sum(x.nbytes for x in kept["float32"])
 
 
 def test_an_update_changes_float32_values_and_leaves_copies_in_step() -> None:

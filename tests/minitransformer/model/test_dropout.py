@@ -38,12 +38,12 @@ def test_the_feed_forward_network_drops_behind_the_relu_with_one_mask_forward_an
 def test_a_residual_frame_drops_its_sublayer_alone_with_one_mask_forward_and_backward() -> None:
     layer = Residual(ModelConfig(d_model=16, norm="pre", p_drop=0.3))
     ParameterBuffer(layer, seed=1, dtype="float64")
-    x, of_sublayer = Tensor(np.zeros((30, 16))), Tensor(np.ones((30, 16)))
-    y = layer(x, of_sublayer, RandomStream(STREAM_ID.seed))
+    x, sublayer_output = Tensor(np.zeros((30, 16))), Tensor(np.ones((30, 16)))
+    y = layer(x, sublayer_output, RandomStream(STREAM_ID.seed))
     backward(ops.sum(y))
     assert bits(y.value) == bits(mask_of(0.3, STREAM_ID, 30, 16))
-    assert of_sublayer.grad is not None
-    assert bits(of_sublayer.grad) == bits(y.value)
+    assert sublayer_output.grad is not None
+    assert bits(sublayer_output.grad) == bits(y.value)
     np.testing.assert_array_equal(x.grad, 1)
 
 
@@ -53,9 +53,9 @@ def test_ranks_draw_at_stream_ids_of_their_own_which_together_are_those_of_a_sin
         streams = [RandomStream(7, 3, micro_batch) for micro_batch in micro_batches_of_rank(rank, size, 8)]
         return [stream.next_id() for stream in streams for _ in range(5)]
 
-    of_ranks = [stream_id for rank in range(size) for stream_id in stream_ids_of(rank, size)]
-    assert of_ranks == stream_ids_of(0, 1)
-    assert len(set(of_ranks)) == 8 * 5
+    by_rank = [stream_id for rank in range(size) for stream_id in stream_ids_of(rank, size)]
+    assert by_rank == stream_ids_of(0, 1)
+    assert len(set(by_rank)) == 8 * 5
 
 
 MODEL = ModelConfig(

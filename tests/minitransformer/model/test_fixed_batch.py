@@ -68,9 +68,9 @@ def test_blocks_are_those_of_the_mask_where_something_counts_and_empty_elsewhere
         there = got.short[: len(expected.short)]
         np.testing.assert_array_equal(there[expected.short > 0], expected.short[expected.short > 0])
         for part in ("long_queries", "long_keys"):
-            blocks, of_alone = getattr(got, part), getattr(expected, part)
-            np.testing.assert_array_equal(blocks[: len(of_alone)], of_alone)
-            assert not blocks[len(of_alone) :].any()
+            blocks, expected_blocks = getattr(got, part), getattr(expected, part)
+            np.testing.assert_array_equal(blocks[: len(expected_blocks)], expected_blocks)
+            assert not blocks[len(expected_blocks) :].any()
             assert bool(len(blocks)) == (batch is LONG)
         np.testing.assert_array_equal(got.ranges[: len(expected.ranges)], expected.ranges)
         np.testing.assert_array_equal(got.weight_rows[: len(expected.ranges)], expected.weight_rows)

@@ -303,10 +303,10 @@ def test_where_every_token_sees_itself_alone_queries_and_keys_have_no_gradient_a
     model, random = Transformer(config, seed=1, dtype="float32"), np.random.default_rng(1)
     sides = [[random.integers(3, 40, n).tolist() for n in lengths] for lengths in ([9, 4, 1, 7], [5, 8, 1, 6])]
     backward(model.loss(Batch.from_token_ids(*sides)))
-    of_scores = {
+    score_gradients = {
         name: parameter.grad
         for name, parameter in model.named_parameters()
         if "self_attention.query" in name or "self_attention.key" in name
     }
-    assert len(of_scores) == 2 * 2 * config.n_layers
-    assert not any(gradient.any() for gradient in of_scores.values())
+    assert len(score_gradients) == 2 * 2 * config.n_layers
+    assert not any(gradient.any() for gradient in score_gradients.values())

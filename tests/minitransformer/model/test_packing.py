@@ -66,11 +66,11 @@ def results(model: Transformer, pairs: Any) -> list[tuple[Array, Array]]:
     with no_tape():
         mask = self_attention_mask(batch.source, model.config.neighbourhood)
         encoded = model.encode(batch.source_ids, batch.source_positions, mask).value
-    of_sources, of_targets = (
+    encoded_sources, target_results = (
         np.split(rows, np.cumsum([len(ids) + 1 for ids in side])[:-1])
         for rows, side in zip((encoded, model.log_probabilities(batch)), sides(pairs), strict=True)
     )
-    return list(zip(of_sources, of_targets, strict=True))
+    return list(zip(encoded_sources, target_results, strict=True))
 
 
 def assert_same(got: Any, expected: Any) -> None:

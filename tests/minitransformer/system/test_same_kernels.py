@@ -26,12 +26,12 @@ class World(SerialCommunicator):
 
     def allgather(self, value: Any) -> list[Any]:
         if isinstance(value, tuple):
-            return [value, ("there", self._of_rank_1(value[1]))]
+            return [value, ("there", self._facts_of_rank_1(value[1]))]
         if isinstance(value, dict):
-            return [value, self._of_rank_1(value)]
+            return [value, self._facts_of_rank_1(value)]
         return [value, value if isinstance(value, list) else self.other.get("obstacle", value)]
 
-    def _of_rank_1(self, facts: dict[str, str]) -> dict[str, str]:
+    def _facts_of_rank_1(self, facts: dict[str, str]) -> dict[str, str]:
         return {name: self.other.get(name.split()[-1], fact) for name, fact in facts.items()}
 
 

@@ -45,8 +45,8 @@ def test_matrix_products_are_those_of_the_paper_and_twice_as_many_backward(meter
 
 def test_a_batch_costs_what_its_sentences_cost() -> None:
     lengths = np.random.default_rng(1).integers(1, 30, (7, 2))
-    of_each = [flops_of_pairs(CONFIG, lengths[i : i + 1]).item() for i in range(7)]
-    assert flops_of_pairs(CONFIG, lengths).tolist() == of_each
+    separately = [flops_of_pairs(CONFIG, lengths[i : i + 1]).item() for i in range(7)]
+    assert flops_of_pairs(CONFIG, lengths).tolist() == separately
 
 
 def test_the_number_of_products_depends_on_layers_alone(meter: Meter) -> None:

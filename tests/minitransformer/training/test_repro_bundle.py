@@ -55,9 +55,9 @@ def test_a_replay_is_the_update_itself(tmp_path: Path) -> None:
     loss, gradient, n_tokens = 0.0, np.zeros_like(model.parameters.values), sum(lengths[:, 1] + 1)
     for micro_batch, indices in enumerate(cut_into_micro_batches(np.arange(3), lengths, 2)):
         batch = Batch.from_token_ids([PAIRS[i][0] for i in indices], [PAIRS[i][1] for i in indices])
-        of_micro_batch = model.loss(batch, RandomStream(3, 17, micro_batch))
-        backward(of_micro_batch)
-        loss, gradient = loss + float(of_micro_batch), gradient + model.parameters.gradients
+        micro_batch_loss = model.loss(batch, RandomStream(3, 17, micro_batch))
+        backward(micro_batch_loss)
+        loss, gradient = loss + float(micro_batch_loss), gradient + model.parameters.gradients
     replay = replay_repro_bundle(bundle(tmp_path))
     assert replay.found is None
     assert replay.mean_loss == pytest.approx(loss / n_tokens, rel=1e-12)
