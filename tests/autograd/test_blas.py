@@ -85,7 +85,7 @@ def test_a_loop_written_by_hand_uses_one_thread_for_small_products(used: list[in
     assert len(used) > 90  # forward and backward
 
 
-def test_contexts_of_threads_that_overlap_leave_the_number_as_it_was() -> None:
+def test_contexts_of_threads_that_overlap_and_errors_leave_the_number_as_it_was() -> None:
     first, second = threading.Event(), threading.Event()
 
     def begins_first() -> int:
@@ -103,9 +103,6 @@ def test_contexts_of_threads_that_overlap_leave_the_number_as_it_was() -> None:
     with ThreadPoolExecutor(2) as executor:
         assert executor.submit(ends_last, executor.submit(begins_first)).result(60) == [1, 1, 1]
     assert n_product_threads() == 1
-
-
-def test_an_error_leaves_the_number_as_it_was() -> None:
     with pytest.raises(ValueError, match="mismatch"):
         product(NUMBERS[0], NUMBERS[0])
     with pytest.raises(ZeroDivisionError), product_threads(1):

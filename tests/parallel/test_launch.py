@@ -63,16 +63,13 @@ def outside_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("outside_mpi")
-def test_without_mpirun_a_process_is_alone() -> None:
+def test_without_mpirun_and_under_mpirun_of_one_process_it_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert n_launched() == 1
     assert isinstance(communicator(), SerialCommunicator)
-
-
-@pytest.mark.usefixtures("outside_mpi")
-@pytest.mark.parametrize("variable", SIZE_VARIABLES)
-def test_under_mpirun_of_one_process_it_is_alone(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable, "1")
-    assert isinstance(communicator(), SerialCommunicator)
+    for variable in SIZE_VARIABLES:
+        with monkeypatch.context() as alone:
+            alone.setenv(variable, "1")
+            assert isinstance(communicator(), SerialCommunicator)
 
 
 @pytest.mark.usefixtures("outside_mpi")

@@ -167,6 +167,10 @@ def test_the_work_lists_have_every_pair_once_from_either_side(mask: KeyRanges) -
     n_short, n_long = count_blocks(mask.queries.lengths, mask.keys.lengths)
     assert (n_short, n_long) == (len(tiles.short), max(len(tiles.long_queries), len(tiles.long_keys)))
     assert tiles.short.any(1).all()
+    ends = [segments.starts + segments.lengths for segments in (mask.queries, mask.keys)]
+    first, end = tiles.short.reshape(-1, 2, 2, SLOTS).transpose(2, 0, 1, 3)  # of the slots of queries and of keys
+    assert ((first < end) == (end > 0)).all()
+    assert all(set(end[:, side].ravel()) <= {0, *ends[side]} for side in (0, 1))
     assert n_short <= (np.maximum(mask.queries.lengths, mask.keys.lengths) <= BLOCK_ROWS).sum()
 
 
