@@ -14,9 +14,9 @@ COMPLAINTS = {"Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICa
 @pytest.fixture
 def opened(browser: Browser, pages: dict[str, Path]) -> Iterator[Callable[..., Browser]]:
     """A function that opens one of a module's pages at an address's fragment."""
-    browser.show()
 
     def at(name: str, fragment: str = "") -> Browser:
+        browser.show()
         browser.open(f"{pages[name].as_uri()}#{fragment}")
         return browser
 
