@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
 import importlib
@@ -12,9 +11,9 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Literal
 
@@ -113,7 +112,11 @@ class Card:
         if not self.results.begin(item):
             self.results.end(item, {"error": "begun twice without a result: it crashes, hangs, or takes too long"})
             return False
-        outcome = _outcome_of(work)
+        try:
+            outcome = work()
+        except Exception as error:  # whatever it is: the next one may go better
+            traceback.print_exc()
+            outcome = {"error": f"{type(error).__name__}: {error}"[:1_000]}
         self.results.end(item, outcome)
         if "error" in outcome:
             try:
@@ -121,6 +124,10 @@ class Card:
             except Exception:  # after an illegal access to memory everything else in this process would fail, too
                 sys.exit(LOST)
         return "error" not in outcome
+
+    def attempt_each(self, items: Iterable[tuple[str, Row, Callable[[], Row]]], *, seconds: float = 0) -> bool:
+        """Attempt items, each with its facts and its work; return whether none raised an error."""
+        return all([self.attempt(what, work, seconds=seconds, **facts) for what, facts, work in items])
 
 
 def default_name() -> Name:
@@ -138,16 +145,8 @@ def describe(device: Name, commit: str) -> Row:
     if device == "cuda":
         asked = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True)
         card, driver = asked.stdout.splitlines()[0].split(", ")
-    return {"device": device, "card": card, "driver": driver, "commit": commit, "code": hash_of_code(), **versions()}
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what is installed of ``PACKAGES``."""
-    found: dict[str, str] = {}
-    for package in PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+    versions = {found.name: found.version for found in distributions() if found.name in PACKAGES}
+    return {"device": device, "card": card, "driver": driver, "commit": commit, "code": hash_of_code(), **versions}
 
 
 def hash_of_code() -> str:
@@ -162,14 +161,6 @@ def hash_of_code() -> str:
 def die_with_parent() -> None:
     """Let Linux kill this process when its parent ends, however it ends: nothing shall compute beside the next call."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _outcome_of(work: Callable[[], Row]) -> Row:
-    try:
-        return work()
-    except Exception as error:  # whatever it is: the next one may go better
-        traceback.print_exc()
-        return {"error": f"{type(error).__name__}: {error}"[:1_000]}
 
 
 def synchronize() -> None:

@@ -7,7 +7,9 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle, pairwise
+from itertools import product as product_of
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +76,7 @@ def preflight(card: Card) -> bool:
         "a product is captured, and launched again on other numbers": capture,
         "products have the epilogues of a feed-forward network": fuse,
     }
-    return all([card.attempt(what, lambda work=work: work() or {}) for what, work in tried.items()])
+    return card.attempt_each((what, {}, lambda work=work: work() or {}) for what, work in tried.items())
 
 
 def compile_sources() -> dict[str, Any]:
@@ -171,11 +173,9 @@ def sameness(card: Card) -> bool:
         assert n_different == 0, f"{n_different} of {first.size} parameters differ"
         return {"updates": N_UPDATES, "parameters": first.size}
 
-    return all(
-        [
-            card.attempt("two runs end with the same bits", compared),
-            card.attempt("a graph leaves the bits of its launches", lambda: compared(is_captured=False)),
-        ]
+    launched = partial(compared, is_captured=False)
+    return card.attempt_each(
+        [("two runs end with the same bits", {}, compared), ("a graph leaves the bits of its launches", {}, launched)]
     )
 
 
@@ -189,14 +189,9 @@ class LaunchedStep(CapturedStep):
 
 def classes(card: Card) -> bool:
     """Measure an update of every model and size of batch."""
-    items = [(model, tokens) for model in card.sizes.models for tokens in card.sizes.tokens]
-    return all(
-        [
-            card.attempt(
-                "ours by class", lambda item=item: by_class(card, *item), **{"model": item[0], "batch tokens": item[1]}
-            )
-            for item in items
-        ]
+    return card.attempt_each(
+        ("ours by class", {"model": model, "batch tokens": tokens}, partial(by_class, card, model, tokens))
+        for model, tokens in product_of(card.sizes.models, card.sizes.tokens)
     )
 
 

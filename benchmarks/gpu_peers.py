@@ -9,10 +9,12 @@ import argparse
 import contextlib
 import dataclasses
 import importlib
+import itertools
 import tempfile
 import time
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,84 +36,76 @@ CONTESTS = (  # the goals first; small batches are where graphs count
     ("base", SMALL, "PyTorch, packed, compiled, in graphs"),
 )  # fmt: skip
 RECIPE = ROOT / "recipes" / "multi30k-en-de.toml"
+DRY_RUN = {
+    "device": "cpu",
+    "model": {"n_layers": 1, "d_model": 128, "d_ff": 32, "n_heads": 2, "d_k": 16, "d_v": 16},
+    "training": {
+        "max_updates": 2, "batch_tokens": 100, "checkpoint_every": 1, "validate_every": 2, "average_checkpoints": 2,
+        "precision": "float32",
+    },
+}  # fmt: skip
 
 
-def train_ours(card: Card, config: ModelConfig, batches: list[IdPairs], tokens: int, *, in_graphs: bool = True) -> Any:
-    """Train with our kernels, in bfloat16."""
-    from gpu_ours import OurTraining  # noqa: PLC0415 (PyTorch's contestants shall not have it in memory)
-
-    return OurTraining(config, batches, tokens, in_graphs=in_graphs)
-
-
-def train_padded(card: Card, config: ModelConfig, batches: list[IdPairs], tokens: int, **compilation: Any) -> Any:
-    """Train in PyTorch as most would write it: padded batches, scaled_dot_product_attention, autocast, fused Adam."""
-    from torch_peer import TorchTraining, TorchTransformer, count, tensors  # noqa: PLC0415 (ours shall not have it)
-
-    return TorchTraining(
-        TorchTransformer(config),
-        [tensors(pairs) for pairs in batches],
-        count(batches),
-        bf16=True,
-        device=card.name,
-        compilation=on(card, compilation),
-    )
-
-
-def train_packed(card: Card, config: ModelConfig, batches: list[IdPairs], tokens: int, **compilation: Any) -> Any:
-    """Train in PyTorch as fast as we can write it."""
-    from torch_packed import packed_training  # noqa: PLC0415 (ours shall not have PyTorch in memory)
-
-    return packed_training(config, batches, bf16=True, device=card.name, compilation=on(card, compilation))
-
-
-def on(card: Card, compilation: dict[str, Any]) -> dict[str, Any] | None:
-    """Return options of torch.compile.  On a CPU only the tracing is tried: the compiler takes minutes."""
-    if card.name == "cpu" and compilation:
-        return {"dynamic": compilation["dynamic"], "backend": "aot_eager"}
-    return compilation or None
-
-
-CONTESTANTS: dict[str, Callable[..., Any]] = {
-    "ours": train_ours,
-    "ours, without graphs": lambda *work: train_ours(*work, in_graphs=False),
-    "PyTorch, eager": train_padded,
-    "PyTorch, compiled": lambda *work: train_padded(*work, dynamic=True),
-    "PyTorch, packed, compiled": lambda *work: train_packed(*work, dynamic=False),
-    "PyTorch, packed, compiled, in graphs": lambda *work: train_packed(*work, dynamic=False, mode="reduce-overhead"),
+CONTESTANTS: dict[str, dict[str, Any]] = {  # options of torch.compile; none for what it does not compile
+    "ours": {},
+    "ours, without graphs": {},
+    "PyTorch, eager": {},
+    "PyTorch, compiled": {"dynamic": True},
+    "PyTorch, packed, compiled": {"dynamic": False},
+    "PyTorch, packed, compiled, in graphs": {"dynamic": False, "mode": "reduce-overhead"},
 }
+
+
+def training_of(name: str, card: Card, config: ModelConfig, batches: list[IdPairs], tokens: int) -> Any:
+    """Return a contestant's training, which imports only what it needs: ours shall not have PyTorch in memory.
+
+    Ours uses our kernels in bfloat16.  PyTorch is as most would write it (padded batches, scaled_dot_product_attention,
+    autocast, fused Adam), or packed, as fast as we can write it.  On a CPU only the tracing is tried, because the
+    compiler takes minutes.
+    """
+    if name.startswith("ours"):
+        from gpu_ours import OurTraining  # noqa: PLC0415
+
+        return OurTraining(config, batches, tokens, in_graphs=name == "ours")
+    compilation = CONTESTANTS[name] or None
+    if card.name == "cpu" and compilation:
+        compilation = {"dynamic": compilation["dynamic"], "backend": "aot_eager"}
+    how: dict[str, Any] = {"bf16": True, "device": card.name, "compilation": compilation}
+    if "packed" in name:
+        from torch_packed import packed_training  # noqa: PLC0415
+
+        return packed_training(config, batches, **how)
+    from torch_peer import TorchTraining, TorchTransformer, count, tensors  # noqa: PLC0415
+
+    return TorchTraining(TorchTransformer(config), [tensors(pairs) for pairs in batches], count(batches), **how)
 
 
 def ours(card: Card) -> bool:
     """Train alone; this also chooses the algorithms of products, while nothing else computes."""
-    return all(
-        [
-            card.attempt(
-                name,
-                lambda item=(model, tokens, name): measured(card, *item),
-                seconds=SECONDS[card.name],
-                **{"model": model, "batch tokens": tokens},
-            )
-            for model in card.sizes.models
-            for tokens in card.sizes.tokens
-            for name in ("ours", "ours, without graphs")
-        ]
+    items = itertools.product(card.sizes.models, card.sizes.tokens, ("ours", "ours, without graphs"))
+    return card.attempt_each(
+        (
+            (name, {"model": model, "batch tokens": tokens}, partial(measured, card, model, tokens, name))
+            for model, tokens, name in items
+        ),
+        seconds=SECONDS[card.name],
     )
 
 
 def contests(card: Card) -> bool:
     """Train in pairs, because the memory of a card does not hold more.  Without PyTorch none begins."""
     importlib.import_module("torch")
-    return all(
-        [
-            card.attempt(
+    items = [(model, card.sizes.tokens[size], peer) for model, size, peer in CONTESTS if model in card.sizes.models]
+    return card.attempt_each(
+        (
+            (
                 "contest",
-                lambda item=(model, card.sizes.tokens[size], "ours", peer): measured(card, *item),
-                seconds=SECONDS[card.name],
-                **{"model": model, "batch tokens": card.sizes.tokens[size], "peer": peer},
+                {"model": model, "batch tokens": tokens, "peer": peer},
+                partial(measured, card, model, tokens, "ours", peer),
             )
-            for model, size, peer in CONTESTS
-            if model in card.sizes.models
-        ]
+            for model, tokens, peer in items
+        ),
+        seconds=SECONDS[card.name],
     )
 
 
@@ -161,12 +155,10 @@ def decoding(card: Card) -> bool:
 
     with tempfile.TemporaryDirectory() as name:
         model_without_end(card.sizes.models["base"]).save(Path(name))
-        return all(
-            [
-                card.attempt(f"{n} sentences at once", lambda n=n: searched(card, Path(name), n), seconds=20)
-                for n in card.sizes.sentences
-            ]
+        searches = (
+            (f"{n} sentences at once", {}, partial(searched, card, Path(name), n)) for n in card.sizes.sentences
         )
+        return card.attempt_each(searches, seconds=20)
 
 
 def searched(card: Card, directory: Path, n: int) -> dict[str, Any]:
@@ -232,20 +224,9 @@ def train_recipe(card: Card) -> dict[str, Any]:
 
     start, changes = time.time(), tomllib.loads(RECIPE.read_text(encoding="utf-8"))
     config = with_changes(RunConfig.of_preset(changes.pop("preset")), changes)
-    training = dataclasses.replace(config.training, precision="bfloat16", n_micro_batches=1)
-    config = dataclasses.replace(config, training=training, device="cuda")
+    config = with_changes(config, {"device": "cuda", "training": {"precision": "bfloat16", "n_micro_batches": 1}})
     if card.name == "cpu":
-        model = dataclasses.replace(config.model, n_layers=1, d_model=128, d_ff=32, n_heads=2, d_k=16, d_v=16)
-        training = dataclasses.replace(
-            training,
-            max_updates=2,
-            batch_tokens=100,
-            checkpoint_every=1,
-            validate_every=2,
-            average_checkpoints=2,
-            precision="float32",
-        )
-        config = dataclasses.replace(config, model=model, training=training, device="cpu")
+        config = with_changes(config, DRY_RUN)
     with tempfile.TemporaryDirectory() as name:
         data = dataclasses.replace(config.data, directory=card.multi30k)
         result = train(dataclasses.replace(config, run=Path(name), data=data))
@@ -265,7 +246,7 @@ def main() -> None:
     if options.name.startswith("ours"):
         card.open()
     config, batches = card.batches(options.model, options.tokens)
-    training = CONTESTANTS[options.name](card, config, batches, options.tokens)
+    training = training_of(options.name, card, config, batches, options.tokens)
     serve(lambda: training.updates(card.sizes.updates), memory=training.peak_mb)
 
 
