@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class ParseOptions:
     def search(self) -> SearchConfig:
         """The settings of the search.  Raises: ConfigError for invalid options."""
         require_threads(self.threads)
-        return SearchConfig(beam=self.beam, alpha=self.alpha, max_extra_tokens=PARSING.max_extra_tokens)
+        return dataclasses.replace(PARSING, beam=self.beam, alpha=self.alpha)
 
 
 def main() -> int:

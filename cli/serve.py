@@ -53,6 +53,10 @@ class ServeOptions:
     """Hypotheses kept alive for each sentence; up to one fewer alternatives can be asked for."""
     alpha: float | None = SearchConfig.alpha
     """Exponent of the length penalty; if not given, the model's."""
+    max_length_factor: float | None = SearchConfig.max_length_factor
+    """The greatest number of tokens of a translation for each token of its source, with 20 more in all."""
+    max_extra_tokens: int = SearchConfig.max_extra_tokens
+    """The greatest number of tokens by which a translation exceeds its source."""
     weights: WeightsDtype = "float32"
     """int8 rounds each weight to one of 255 levels: faster for few sentences at once, slightly worse translations."""
     threads: int | None = None
@@ -63,14 +67,24 @@ class ServeOptions:
     """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
     longest_text: int = 2_000
     """Characters of a request; longer ones are refused (status 413)."""
-    tokens_per_minute: int = 60_000
+    tokens_per_minute: int = 100_000
     """Tokens that one client may ask for in a minute; further requests are refused (status 429)."""
-    tokens_waiting: int = 32_000
+    tokens_waiting: int = 64_000
     """Tokens that may wait for translation; further requests are refused (status 503)."""
     allow_origin: tuple[str, ...] = ()
     """Origins of other sites whose pages may use the API, such as https://example.org; "*" allows all."""
     proxy: str | None = None
     """Address of a reverse proxy: the clients are those that its X-Forwarded-For names."""
+
+    @property
+    def search(self) -> SearchConfig:
+        """The settings of the search.  Raises: ConfigError for invalid options."""
+        return SearchConfig(
+            beam=self.beam,
+            alpha=self.alpha,
+            max_length_factor=self.max_length_factor,
+            max_extra_tokens=self.max_extra_tokens,
+        )
 
     def check(self) -> None:
         """Raise ConfigError for options out of bounds."""
@@ -109,7 +123,7 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def _serve(options: ServeOptions) -> None:
-    search = SearchConfig(beam=options.beam, alpha=options.alpha)
+    search = options.search
     for module in ("starlette", "uvicorn", "prometheus_client"):
         import_extra("serve", module)
     from minitransformer.extras.serve.app import create_app  # noqa: PLC0415

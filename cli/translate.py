@@ -60,8 +60,12 @@ class TranslateOptions:
     normalisation: Normalisation | None = SearchConfig.normalisation
     """The length penalty: "gnmt", ((5 + length)/6)^alpha, or "length", length^alpha; if not given, the penalty in the
     model's configuration, which is "gnmt" unless the option compat of its training changed it."""
+    max_length_factor: float | None = SearchConfig.max_length_factor
+    """The greatest number of tokens of a translation for each token of its source, with 20 more in all."""
+    max_extra_tokens: int = SearchConfig.max_extra_tokens
+    """The greatest number of tokens by which a translation exceeds its source."""
     n_best: int | None = None
-    """Number of translations to print for each line, with their scores."""
+    """Number of different translations to print for each line, with their scores."""
     threads: int | None = None
     """Threads to compute on; all cores if not given."""
     device: Device = RunConfig.device
@@ -174,6 +178,8 @@ class TranslateOptions:
             alpha=self.alpha,
             n_best=SearchConfig.n_best if self.n_best is None else self.n_best,
             normalisation=self.normalisation,
+            max_length_factor=self.max_length_factor,
+            max_extra_tokens=self.max_extra_tokens,
         )
 
 

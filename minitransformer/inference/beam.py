@@ -44,6 +44,7 @@ def beam_search(
     advance: Advance = lambda n: None,
     n_given: Sequence[int] | None = None,
     wanted: Wanted | None = None,
+    n_finished: int | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the ``n_best`` highest-scoring translations that the beam finds for each source, best first.
 
@@ -61,6 +62,7 @@ def beam_search(
             exceed the longer one of source and given tokens by ``max_extra_tokens``.
         wanted: returns for each source whether its translation is still wanted.  It is called after each step.  A
             source that is no longer wanted is searched no further, and has no hypothesis.
+        n_finished: return so many translations of each source in place of ``n_best``, more than the beam if need be.
 
     Raises: SearchError if the models' outputs are not finite.
     """
@@ -69,7 +71,7 @@ def beam_search(
     models = [models] if isinstance(models, Transformer) else models
     config = (config or SearchConfig()).for_model(models[0].config)
     with no_tape():
-        return _Search(models, sources, config, constraint, advance, n_given, wanted).run()
+        return _Search(models, sources, config, constraint, advance, n_given, wanted, n_finished or config.n_best).run()
 
 
 class Finished(NamedTuple):
@@ -101,17 +103,18 @@ class _Search(Search):
         advance: Advance,
         n_given: Sequence[int] | None,
         wanted: Wanted | None,
+        n_finished: int,
     ) -> None:
         super().__init__(models, sources, config, constraint, advance, n_given, wanted)
-        self.device = self.predictor.device
+        self.n_finished, self.device = n_finished, self.predictor.device
         self.xp = namespace_of_device(self.device)
         xp, n, longest = self.xp, len(sources), int(self.max_lengths.max())
         self.ids, self.cache_index = xp.full((n, 1, longest), END, np.int64), xp.zeros((n, 1, longest), np.int64)
         self.newest, self.log_p = xp.full(n, START, np.int64), xp.zeros((n, 1), np.float64)
         self.finished = Finished(
-            xp.full((n, config.n_best), -np.inf, np.float64),
-            xp.full((n, config.n_best), -np.inf, np.float64),
-            xp.full((n, config.n_best, longest), END, np.int64),
+            xp.full((n, n_finished), -np.inf, np.float64),
+            xp.full((n, n_finished), -np.inf, np.float64),
+            xp.full((n, n_finished, longest), END, np.int64),
         )
         self.done = xp.zeros(n, np.bool_)
         self.limits = to_device(self.max_lengths, self.device)
@@ -185,7 +188,7 @@ class _Search(Search):
         """
         if self.device == "cpu" and not (log_p > -np.inf).any():  # on a GPU, reading this would wait
             return
-        xp, n_best, old = self.xp, self.config.n_best, self.finished
+        xp, n_best, old = self.xp, self.n_finished, self.finished
         together = xp.concatenate([old.scores, log_p / self.config.length_penalty(length)], axis=1)
         scores, choice = _best(together, n_best)
         old_rows = xp.broadcast_to(xp.arange(n_best), old.scores.shape)
@@ -222,7 +225,7 @@ class _Search(Search):
             arrays = zip(sentences, *map(to_host, finished), strict=True)
             for sentence, scores, log_p, ids in arrays:
                 found[sentence] = [
-                    Hypothesis(float(score), float(p), _until_end(row))
+                    self.hypothesis(sentence, float(score), float(p), _until_end(row))
                     for score, p, row in zip(scores, log_p, ids, strict=True)
                     if score > -np.inf
                 ]

@@ -178,8 +178,9 @@ class _SamplingSearch(Search):
         """Remove unwanted sentences, and those whose samples have all ended."""
         done = self.ended.all(axis=1) | ~self.is_wanted[self.sentences]
         for row in np.flatnonzero(done):
-            self.finished[self.sentences[row]] = [
-                self._hypothesis(ids, float(log_p))
+            sentence = int(self.sentences[row])
+            self.finished[sentence] = [
+                self._hypothesis(sentence, ids, float(log_p))
                 for ids, log_p in zip(self.ids[row], self.log_p[row], strict=True)
                 if np.isfinite(log_p)
             ]
@@ -194,11 +195,11 @@ class _SamplingSearch(Search):
             n = self.ids.shape[1]
             self.constraint.select((kept[:, None] * n + np.arange(n)).ravel())
 
-    def _hypothesis(self, ids: IntArray, log_p: float) -> Hypothesis:
-        """Return the sample with these ids (START first, END after the last token)."""
+    def _hypothesis(self, sentence: int, ids: IntArray, log_p: float) -> Hypothesis:
+        """Return the sample of a source with these ids (START first, END after the last token)."""
         words = ids[1 : 1 + int(np.argmax(ids[1:] == END))]
         penalty = self.config.length_penalty(len(words) + 1)
-        return Hypothesis(log_p / penalty, log_p, tuple(int(i) for i in words))
+        return self.hypothesis(sentence, log_p / penalty, log_p, words.tolist())
 
 
 def _uniforms(seed: int, number: int, n_samples: int, length: int) -> FloatArray:

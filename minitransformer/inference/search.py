@@ -20,7 +20,8 @@ from minitransformer.system.errors import UserError
 
 NEVER_GENERATED = [UNKNOWN, START]
 MAX_BEAM = 1_000
-FREE_TOKENS = 10  # of a translation beyond ``max_factor`` times the tokens of its source
+MAX_LENGTH_FACTOR = 1_000
+FREE_TOKENS = 20  # of a translation beyond ``max_length_factor`` times the tokens of its source
 Advance: TypeAlias = Callable[[int], None]  # called on any thread with the number of sentences just finished
 Wanted: TypeAlias = Callable[[], Sequence[bool]]  # called after each step: which sentences are still wanted
 MAX_ALPHA = 50  # length^α stays finite for a million tokens; much above, it overflows
@@ -41,13 +42,13 @@ class SearchConfig:
     model's own."""
     n_best: int = 1
     """Translations returned for each sentence, best first."""
-    max_extra_tokens: int = 50
+    max_extra_tokens: int = 256
     """The greatest number of tokens by which a translation exceeds its source; learned positions may limit it more."""
     normalisation: Normalisation | None = None
     """The length penalty: "gnmt", ((5 + length)/6)^α, or "length", length^α; None takes the model's own."""
-    max_factor: int | None = None
+    max_length_factor: float | None = 6.0
     """The greatest number of tokens of a translation for each token of its source, with FREE_TOKENS more in all; None
-    sets no such bound."""
+    sets no such bound.  With both defaults no pair is too long that data.max_length and data.max_ratio accept."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.beam <= MAX_BEAM:
@@ -59,8 +60,10 @@ class SearchConfig:
                 f"search: expected 0 ≤ alpha ≤ {MAX_ALPHA} and max_extra_tokens ≥ 1;"
                 f" got alpha {self.alpha}, max_extra_tokens {self.max_extra_tokens}"
             )
-        if self.max_factor is not None and self.max_factor < 1:
-            raise ConfigError(f"search: expected max_factor ≥ 1; got {self.max_factor}")
+        if self.max_length_factor is not None and not 1 <= self.max_length_factor <= MAX_LENGTH_FACTOR:
+            raise ConfigError(
+                f"search: expected {MAX_LENGTH_FACTOR:,} ≥ max_length_factor ≥ 1; got {self.max_length_factor}"
+            )
         if self.normalisation not in (None, *get_args(Normalisation)):
             raise ConfigError(
                 f"search: normalisation must be one of {get_args(Normalisation)}; got {self.normalisation!r}"
@@ -74,7 +77,9 @@ class SearchConfig:
     def greatest_lengths(self, n_tokens: IntArray) -> IntArray:
         """Return the greatest lengths of translations, end symbol included, for sources of so many tokens."""
         longest: IntArray = n_tokens + self.max_extra_tokens
-        return longest if self.max_factor is None else np.minimum(longest, self.max_factor * n_tokens + FREE_TOKENS)
+        if self.max_length_factor is not None:
+            longest = np.minimum(longest, (self.max_length_factor * n_tokens).astype(np.int64) + FREE_TOKENS)
+        return longest
 
     def length_penalty(self, length: float | IntArray) -> Any:
         """Return the divisor of log p for a length in tokens, end symbol included; it grows with the length.
@@ -87,11 +92,15 @@ class SearchConfig:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished translation: target ids without end symbol, log p in nats, and log p / length penalty."""
+    """A finished translation: target ids without end symbol, log p in nats, and log p / length penalty.
+
+    ``is_cut`` is true if it has the greatest length, at which only the end symbol may come next.
+    """
 
     score: float
     log_probability: float
     ids: tuple[int, ...]
+    is_cut: bool = False
 
 
 class Constraint(Protocol):
@@ -136,6 +145,11 @@ class Search:
         """Mark the sources that are no longer wanted; they stay marked."""
         if self._ask_wanted is not None:
             self.is_wanted &= np.asarray(self._ask_wanted(), np.bool_)
+
+    def hypothesis(self, sentence: int, score: float, log_probability: float, ids: Sequence[int]) -> Hypothesis:
+        """Return a finished hypothesis of a source."""
+        is_cut = bool(len(ids) + 1 >= self.max_lengths[sentence])
+        return Hypothesis(score, log_probability, tuple(ids), is_cut)
 
     def results(self, finished: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """Return the finished hypotheses of each source, and none of an unwanted one.

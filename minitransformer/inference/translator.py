@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -28,8 +29,11 @@ from minitransformer.system.threads import available_cores, map_in_threads, requ
 
 HYPOTHESES_AT_ONCE = 512  # live hypotheses of one batch: enough to fill the matrix products
 SCORES_AT_ONCE = 512 * 128**2  # of queries and keys in a batch, for each head: bounds the memory for very long lines
+MOST_FINISHED = 16  # times n_best: finished hypotheses among which different texts are looked for
+FIRST_EXTRA_TOKENS = 50  # of a first search, which a low limit ends earlier; lines that reach it are searched again
 FEW = 8  # sentences: fewer are faster in one batch, with BLAS on all cores
 MAX_SOURCE_TOKENS = 1_024  # the rest of a longer line is cut off, so that memory stays bounded
+CUT = "cut off at the greatest length, which max_length_factor and max_extra_tokens set"
 
 WeightsDtype: TypeAlias = Literal["float32", "int8"]
 
@@ -38,13 +42,15 @@ WeightsDtype: TypeAlias = Literal["float32", "int8"]
 class Translation:
     """One translation of one line: its text, log p in nats, and log p divided by the length penalty.
 
-    ``alignment`` has the words of line and text that correspond, if it was asked for (see ``word_links``).
+    ``alignment`` has the words of line and text that correspond, if it was asked for (see ``word_links``).  ``is_cut``
+    is true if the translation has the greatest length, so that it may be incomplete.
     """
 
     text: str
     log_probability: float
     score: float
     alignment: Links = ()
+    is_cut: bool = False
 
 
 class Translator:
@@ -135,8 +141,9 @@ class Translator:
         aligned: bool = False,
         wanted: Wanted | None = None,
     ) -> list[list[Translation]]:
-        """Return up to ``config.n_best`` translations of each line, best first; at least one of each wanted line.
+        """Return ``config.n_best`` translations of each line with different texts, best first.
 
+        There are fewer, but at least one, if a longer search finds no more, and none of a line that is not wanted.
         Lines are translated in batches of similar length, on ``n_threads`` threads (None: all cores; 1 on a GPU).
 
         Args:
@@ -144,7 +151,8 @@ class Translator:
             advance: is called, on any thread, with the number of lines that were translated since the last call.
             prefixes: the beginning of the translation of each line, "" for none, in place of a constraint.  Its last
                 word may be continued, unless a blank follows.
-            sampling: draw ``config.n_best`` translations at random instead, in the order of the draws, without a beam.
+            sampling: draw ``config.n_best`` translations at random instead, in the order of the draws, without a beam;
+                the same text may be drawn twice.
             n_before: the number of lines that come before these, so that each line has its own random numbers.
             aligned: compute the word alignment of each translation, too.
             wanted: is called, on any thread, after each step of a search.  It returns for each line whether its
@@ -158,7 +166,7 @@ class Translator:
         if sampling:
             config = dataclasses.replace(config, beam=config.n_best)
 
-        def search(batch: IntArray) -> list[list[Hypothesis]]:
+        def search(batch: IntArray, config: SearchConfig, n_finished: int, advance: Advance) -> list[list[Hypothesis]]:
             some, n_given = [sources[i] for i in batch], [begun[i].n_tokens for i in batch]
             some_wanted = None if wanted is None else partial(_select, wanted, batch)
             constraint: Constraint | None = constraint_of(batch)
@@ -167,15 +175,10 @@ class Translator:
             if sampling:
                 numbers = [n_before + int(i) for i in batch]
                 return sample(self.models, some, config, sampling, numbers, advance, constraint, n_given, some_wanted)
-            return beam_search(self.models, some, config, constraint, advance, n_given, some_wanted)
+            return beam_search(self.models, some, config, constraint, advance, n_given, some_wanted, n_finished)
 
         n_threads = n_threads or (1 if self.model.device == "cuda" else available_cores())
-        batches = _batches_by_length(sources, config.beam)
-        advance(len(lines) - sum(map(len, batches)))  # empty lines, which are not searched
-        found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in lines]
-        for batch, results in zip(batches, map_in_threads(search, batches, n_threads), strict=True):
-            for i, hypotheses in zip(batch, results, strict=True):
-                found[i] = hypotheses
+        found = self._find(search, sources, begun, config, advance, n_threads, distinct=sampling is None)
         translations = [self._decoded(best, prefix) for best, prefix in zip(found, begun, strict=True)]
         if not aligned:
             return translations
@@ -196,11 +199,52 @@ class Translator:
         """Return the number of subword tokens of each line."""
         return [len(ids) for ids in self.tokenizer.encode_source(lines)]
 
+    def _find(
+        self,
+        search: Callable[..., list[list[Hypothesis]]],
+        sources: Sequence[Sequence[int]],
+        begun: Sequence[Prefix],
+        config: SearchConfig,
+        advance: Advance,
+        n_threads: int,
+        *,
+        distinct: bool,
+    ) -> list[list[Hypothesis]]:
+        """Search all lines, then again those with too few different texts or with a translation that was cut.
+
+        A search that looks for more finished hypotheses finds those of the search before it first, in the same order.
+        Without ``max_length_factor``, as for trees, translations are long, so the first search has the last limit.
+        """
+        found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in sources]
+        left, n_finished, settings = [i for i, source in enumerate(sources) if source], config.n_best, config
+        if config.max_length_factor is not None:
+            extra = min(config.max_extra_tokens, FIRST_EXTRA_TOKENS)
+            settings = dataclasses.replace(config, max_extra_tokens=extra)
+        advance(len(sources) - len(left))  # empty lines, which are not searched
+        while left and n_finished <= MOST_FINISHED * config.n_best:
+            batches, again = _batches_by_length(sources, left, config.beam), list[int]()
+            search_batch = partial(search, config=settings, n_finished=n_finished, advance=advance)
+            searches = map_in_threads(search_batch, batches, n_threads)
+            for i, hypotheses in zip(itertools.chain(*batches), itertools.chain.from_iterable(searches), strict=True):
+                found[i] = self._different(hypotheses, begun[i])[: config.n_best] if distinct else hypotheses
+                is_cut = settings.max_extra_tokens < config.max_extra_tokens and any(each.is_cut for each in found[i])
+                if is_cut or (len(found[i]) < config.n_best and len(hypotheses) == n_finished):
+                    again.append(int(i))
+            left, n_finished, settings, advance = again, n_finished * min(2, config.n_best), config, lambda n: None
+        return found
+
+    def _different(self, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[Hypothesis]:
+        """Return the best hypothesis of each text: several sequences of pieces may spell the same one."""
+        if len(hypotheses) == 1:
+            return list(hypotheses)
+        texts = [translation.text for translation in self._decoded(hypotheses, prefix)]
+        return [hypothesis for i, hypothesis in enumerate(hypotheses) if texts[i] not in texts[:i]]
+
     def _decoded(self, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[Translation]:
         texts = self.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
         return [
-            Translation(_one_line(prefix.completed(text)), hypothesis.log_probability, hypothesis.score)
-            for text, hypothesis in zip(texts, hypotheses, strict=True)
+            Translation(_one_line(prefix.completed(text)), each.log_probability, each.score, is_cut=each.is_cut)
+            for text, each in zip(texts, hypotheses, strict=True)
         ]
 
     def _aligned(
@@ -256,15 +300,14 @@ def _one_line(text: str) -> str:
     return BETWEEN_WORDS.sub(" ", text).strip(" ")
 
 
-def _batches_by_length(sources: Sequence[Sequence[int]], beam: int) -> list[IntArray]:
-    """Return batches of the indices of non-empty sources, longest first; a batch has a bounded number of hypotheses.
+def _batches_by_length(sources: Sequence[Sequence[int]], indices: Sequence[int], beam: int) -> list[IntArray]:
+    """Return batches of the indices of sources, longest first; a batch has a bounded number of hypotheses.
 
     Batches of very long sources are smaller, because attention scores grow with the square of the length.  The batches
     do not depend on the number of threads, so the results have the same bits for any number.  Two batches are formed at
     once: sources are assigned to them alternately.
     """
-    full = [i for i, source in enumerate(sources) if len(source)]
-    by_length = np.array(sorted(full, key=lambda i: -len(sources[i])), np.int64)
+    by_length = np.array(sorted(indices, key=lambda i: -len(sources[i])), np.int64)
     batches, start = list[IntArray](), 0
     while start < len(by_length):
         longest = len(sources[by_length[start]]) + 1  # and the end symbol

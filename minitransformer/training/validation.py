@@ -32,7 +32,7 @@ from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.state import TrainingState
 
 Progress: TypeAlias = Callable[[int, int], None]  # called on any thread: sentences done, and all
-EXTRA_TOKENS = 25  # by which a translation exceeds its source at most, during training
+EXTRA_TOKENS = 25  # during training, a translation may exceed its source by so many more than any reference does
 N_SAMPLES = 5  # sentences whose translations a report shows, so that one can see them improve
 BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
 
@@ -78,12 +78,14 @@ class Validation:
     ) -> ValidationReport:
         """Return loss and perplexity, and BLEU (for trees: F1) of greedy search.
 
-        The search ends at EXTRA_TOKENS more than the source has: an untrained model finds no end.
+        An untrained model finds no end, so translations may not be much longer than references; see EXTRA_TOKENS.
         """
         start = time.perf_counter()
         progress(0, len(self.text))
         score = self.loss(model)
-        greedy = self.evaluate(model, self.text, beam=1, max_extra_tokens=EXTRA_TOKENS, progress=progress)
+        excess = max((len(target) - len(source) for source, target in self.pairs), default=0)
+        extra = EXTRA_TOKENS + max(0, excess)
+        greedy = self.evaluate(model, self.text, beam=1, max_extra_tokens=extra, progress=progress)
         best = is_better(score.loss, best_loss, greatest=False)
         seconds = time.perf_counter() - start
         samples = greedy.samples[:N_SAMPLES]

@@ -33,7 +33,7 @@ from waiting import TIME_LIMIT, wait_until
 
 from cli.serve import ServeOptions
 from minitransformer.extras.serve import app, guard, translation_request
-from minitransformer.extras.serve.translation_queue import LATE_SECONDS, OUTPUT_FACTOR
+from minitransformer.extras.serve.translation_queue import LATE_SECONDS
 from minitransformer.extras.serve.word_attention import MOST_TOKENS
 from minitransformer.inference.search import FREE_TOKENS, SearchConfig
 from minitransformer.inference.translator import MAX_SOURCE_TOKENS, Translator
@@ -75,7 +75,7 @@ def impatient(run: Path) -> Iterator[Served]:
 
 def test_it_translates_as_the_library_does(run: Path, server: Served) -> None:
     lines = ["one two three", "six"]
-    found = Translator.load(run).n_best(lines, SearchConfig(n_best=2, max_factor=OUTPUT_FACTOR), n_threads=1)
+    found = Translator.load(run).n_best(lines, SearchConfig(n_best=2), n_threads=1)
     answer = server.post("/translate", form(lines, alternatives=1))
     assert answer["translatedText"] == [translations[0].text for translations in found]
     assert answer["alternatives"] == [[translations[1].text] for translations in found]
@@ -102,7 +102,7 @@ def test_none_of_a_thousand_requests_of_32_users_at_once_is_lost(run: Path) -> N
     with served(run, "--tokens-per-minute", "1000000000") as server, ThreadPoolExecutor(32) as users:
         found = list(users.map(lambda asked: translations_over_one_connection(server, asked), lines_by_user))
         metrics = metrics_of(server)
-    translations = Translator.load(run).n_best(lines, SearchConfig(max_factor=OUTPUT_FACTOR), n_threads=1)
+    translations = Translator.load(run).n_best(lines, SearchConfig(), n_threads=1)
     expected = {line: best[0].text for line, best in zip(lines, translations, strict=True)}
     assert found == [[expected[line] for line in asked] for asked in lines_by_user]
     batches = dict(re.findall(r"^minitransformer_batch_sentences_(count|sum) (.*)$", metrics, re.MULTILINE))
@@ -401,10 +401,10 @@ def test_clients_behind_a_proxy_are_told_apart_and_nobody_else_is_believed(run: 
             connection.close()
         return found
 
-    with served(run, "--tokens-per-minute", "14", "--proxy", "127.0.0.1") as server:  # as many as one request costs
+    with served(run, "--tokens-per-minute", "27", "--proxy", "127.0.0.1") as server:  # as many as one request costs
         assert statuses(server, ["10.0.0.1", "10.0.0.2", "[", ""]) == [200] * 4
         assert 429 in statuses(server, ["10.0.0.1"] * 3)
-    with served(run, "--tokens-per-minute", "14") as server:
+    with served(run, "--tokens-per-minute", "27") as server:
         assert 429 in statuses(server, ["10.0.0.1", "10.0.0.2", "10.0.0.3"])
 
 
@@ -434,7 +434,10 @@ def test_the_guide_names_the_options_and_limits_that_there_are() -> None:
     assert f"`--longest-text` characters ({ServeOptions.longest_text:,})" in GUIDE
     assert f"`--tokens-per-minute` ({ServeOptions.tokens_per_minute:,})" in GUIDE
     assert f"`--tokens-waiting` ({ServeOptions.tokens_waiting:,})" in GUIDE
-    assert f"at most {OUTPUT_FACTOR} times the tokens of its source, plus {FREE_TOKENS}" in GUIDE
+    factor, extra = SearchConfig.max_length_factor, SearchConfig.max_extra_tokens
+    assert (
+        f"at most {factor:g} times the tokens of its source, plus {FREE_TOKENS}, and never over {extra} more" in GUIDE
+    )
     assert f"over {LATE_SECONDS:.0f} seconds" in GUIDE
     assert f"{guard.BODY_SECONDS:.0f} seconds" in GUIDE
     assert f"over {guard.REQUEST_SECONDS:.0f} seconds" in GUIDE

@@ -244,7 +244,7 @@ class MarianSide:
             num_beams=config.beam,
             length_penalty=config.alpha if config.beam > 1 else None,
             early_stopping="never" if config.beam > 1 else None,
-            max_new_tokens=len(tokens) + config.max_extra_tokens,
+            max_new_tokens=_greatest_length(tokens, config),
             max_length=None,
             renormalize_logits=False,
             bad_words_ids=[[i] for i in {ids[UNKNOWN], ids[START], self._model.config.pad_token_id}],
@@ -304,7 +304,7 @@ class CTranslate2Side:
             disable_unk=True,
             suppress_sequences=[[self._target.words[START]]] if has_start else None,
             min_decoding_length=0,  # a translation may be empty, as ours
-            max_decoding_length=len(tokens) + config.max_extra_tokens - 1,  # without the end symbol
+            max_decoding_length=_greatest_length(tokens, config) - 1,  # without the end symbol
             max_input_length=0,
         )
         return [self._target_ids.get(word, UNKNOWN) for word in result.hypotheses[0]]
@@ -341,7 +341,7 @@ class OnnxSide:
     def translate(self, tokens: Sequence[int], config: SearchConfig) -> list[int]:
         inputs, ids = self._inputs(tokens), [START]
         longest = int(self._decoder.get_modelmeta().custom_metadata_map["longest_sentence"])
-        while len(ids) < min(len(tokens) + config.max_extra_tokens, longest) and ids[-1] != END:
+        while len(ids) < min(_greatest_length(tokens, config), longest) and ids[-1] != END:
             log_p = self._step(inputs, ids[-1:])[-1]
             log_p[[UNKNOWN, START]] = -np.inf
             ids.append(int(log_p.argmax()))
@@ -393,6 +393,10 @@ def other_side(name: str, model: OtherModel) -> OtherSide:
     """
     require_side(name)
     return SIDES[name][0](model)
+
+
+def _greatest_length(tokens: Sequence[Any], config: SearchConfig) -> int:
+    return int(config.greatest_lengths(np.array(len(tokens))))
 
 
 def _before_end(ids: list[int]) -> list[int]:

@@ -23,10 +23,11 @@ from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.inference.alignment import Links
 from minitransformer.inference.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import Translation, Translator
+from minitransformer.inference.translator import CUT, Translation, Translator
 from minitransformer.system.errors import UserError
 
 LINES_AT_ONCE = 2_048  # batched together by length; their translations are written together
+LINES_NAMED = 20  # in a warning about many lines
 PAUSE = 0.1  # seconds without input, after which the lines read so far are translated
 _BYTES_AT_ONCE = 1 << 16
 _log = logging.getLogger(__name__)
@@ -180,6 +181,15 @@ def warn_of_cut(name: str, translator: Translator) -> None:
     _log.warning(f"{name} has over {translator.longest_source:,} tokens; the rest is cut off")
 
 
+def _warn_of_limit(lines: Sequence[int]) -> None:
+    """Log the numbers of lines with a translation that ends at the greatest length."""
+    if lines:
+        more = f" and {len(lines) - LINES_NAMED:,} more" if len(lines) > LINES_NAMED else ""
+        numbers = ", ".join(f"{number:,}" for number in lines[:LINES_NAMED])
+        name = "line" if len(lines) == 1 else "lines"
+        _log.warning(f"{name} {numbers}{more}: the translation was {CUT}")
+
+
 def _pauses(source: Source) -> bool:
     try:
         descriptor = source.fileno()
@@ -242,7 +252,7 @@ class LineTranslator:
         for i, prefix in enumerate(prefixes or ()):
             if self.translator.prefixer.is_cut(prefix):
                 warn_of_cut(f"the beginning of the translation of line {n_before + 1 + i}", self.translator)
-        return self.translator.n_best(
+        found = self.translator.n_best(
             texts,
             self.search,
             n_threads=self.n_threads,
@@ -252,6 +262,8 @@ class LineTranslator:
             n_before=n_before,
             aligned=aligned,
         )
+        _warn_of_limit([n_before + 1 + i for i, translations in enumerate(found) if translations[0].is_cut])
+        return found
 
     def _by_lines(self, texts: Sequence[str], n_before: int, advance: LinesDone) -> list[str]:
         found = self.n_best_of(texts, n_before, advance, aligned=self.alignments is not None)
@@ -289,6 +301,8 @@ class LineTranslator:
         for i in self.translator.cut(parts.sentences):
             warn_of_cut(f"a sentence of line {n_before + 1 + parts.text_of[i]}", self.translator)
         found = self.translator.n_best(parts.sentences, self.search, n_threads=self.n_threads, advance=advance)
+        cut = (n_before + 1 + parts.text_of[i] for i, translations in enumerate(found) if translations[0].is_cut)
+        _warn_of_limit(list(dict.fromkeys(cut)))
         texts = parts.joined([translations[0].text for translations in found])
         return "".join(_LINE_BREAK.sub(" ", text) + "\n" for text in texts)
 

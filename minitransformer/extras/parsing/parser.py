@@ -15,7 +15,7 @@ from minitransformer.inference.search import Advance, SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
 
-PARSING = SearchConfig(beam=21, alpha=0.3, max_extra_tokens=300)  # section 6.3
+PARSING = SearchConfig(beam=21, alpha=0.3, max_extra_tokens=300, max_length_factor=None)  # section 6.3
 
 
 class Parser:

@@ -113,7 +113,7 @@ def _found(translator: Translator, source_ids: list[int], sentence: str, search:
     """Return the ids of the model's best translation; if the model is a parser, those of its tree."""
     symbols, constraint = translator.tokenizer.target_symbols, None
     if BracketVocabulary.makes_trees(symbols):
-        search = dataclasses.replace(search, max_extra_tokens=PARSING.max_extra_tokens)
+        search = dataclasses.replace(search, max_extra_tokens=PARSING.max_extra_tokens, max_length_factor=None)
         constraint = BracketConstraint(BracketVocabulary(symbols), [words_of(sentence)])
     return list(beam_search(translator.model, [source_ids], search, constraint)[0][0].ids)
 

@@ -20,17 +20,16 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import Translation, Translator
+from minitransformer.inference.translator import CUT, Translation, Translator
 from minitransformer.system.threads import start_thread
 
 COLLECT_SECONDS = 0.005  # a sentence waits so long for others to share its batch
 HYPOTHESES_IN_BATCH = 256
-SCORES_IN_BATCH = 256 * 128**2  # of queries and keys: the work of a search grows with the square of the length
-SHORT_TOKENS = 256  # a short sentence costs no more
+SCORES_IN_BATCH = 256 * 256**2  # of queries and keys: the work of a search grows with the square of the length
+SHORT_TOKENS = 512  # a short sentence costs no more
 LONG_SHARE = 0.25  # of the time is for long sentences, while short ones wait, too
 SPARE = 8  # times the cost of a new sentence must be free, so that long sentences never fill the queue
 LATE_SECONDS = 5.0  # the queue is not ready if a short sentence has waited longer
-OUTPUT_FACTOR = 3  # a translation has at most so many tokens for each token of its source, and FREE_TOKENS more
 STOPPING = "the server is stopping"
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
@@ -75,7 +74,7 @@ class TranslationQueue:
     A ``Translator`` computes on all cores, so two threads that use one at once only slow each other down.
 
     Args:
-        search: the settings of the search; ``n_best`` is that of each request, ``max_factor`` is OUTPUT_FACTOR.
+        search: the settings of the search; ``n_best`` is that of each request.
         max_tokens: the greatest cost of all waiting work; further work is refused.
         on_batch: called with the number of sentences of each batch.
     """
@@ -89,8 +88,7 @@ class TranslationQueue:
         n_threads: int | None = None,
         on_batch: Callable[[int], None] = lambda n: None,
     ) -> None:
-        self.translator, self.max_tokens = translator, max_tokens
-        self.search = dataclasses.replace(search, max_factor=OUTPUT_FACTOR)
+        self.translator, self.search, self.max_tokens = translator, search, max_tokens
         self._n_threads, self._on_batch = n_threads, on_batch
         self._waiting: list[_Work] = []
         self._short_batch: list[_Work] = []  # short sentences that are being translated
@@ -229,6 +227,8 @@ class TranslationQueue:
                 if not sentence.future.cancelled():
                     self._translate([sentence])
         else:
+            if n_cut := sum(bool(translations) and translations[0].is_cut for translations in found):
+                _log.warning(f"{n_cut} translations were {CUT}")
             for sentence, translations in zip(sentences, found, strict=True):
                 _finish(sentence, translations[: sentence.n_best])
 

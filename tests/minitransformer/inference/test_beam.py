@@ -25,6 +25,7 @@ from searching import (
 )
 
 from minitransformer import ModelConfig, Transformer
+from minitransformer.config import DataConfig
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.search import Hypothesis, SearchConfig, SearchError
 
@@ -156,8 +157,9 @@ def test_a_beam_of_one_is_greedy_search(variant: int, seed: int, sources: Any, a
 
 
 @pytest.mark.parametrize(("source", "limit", "greatest"), [
-    ([3, 4], {"max_extra_tokens": 5}, 7), ([3], {"max_factor": 3}, 13), ([3] * 20, {"max_factor": 3}, 70),
-    ([3] * 21, {"max_factor": 3}, 71),
+    ([3, 4], {"max_extra_tokens": 5}, 7), ([3], {"max_length_factor": 3}, 23),
+    ([3] * 3, {"max_length_factor": 1.5, "max_extra_tokens": 50}, 24),
+    ([3] * 3, {"max_length_factor": None, "max_extra_tokens": 30}, 33),
 ])  # fmt: skip
 def test_a_translation_has_at_most_the_allowed_tokens_and_an_end(
     source: list[int], limit: dict[str, int], greatest: int
@@ -236,8 +238,23 @@ def test_the_length_penalty_is_the_models_own_unless_the_search_has_one() -> Non
     assert beam_search(model, sources, SearchConfig(alpha=1.5, normalisation="gnmt")) == by_gnmt
 
 
-def test_the_defaults_are_the_papers() -> None:
-    assert SearchConfig().for_model(ModelConfig()) == SearchConfig(4, 0.6, 1, 50, "gnmt")
+def test_hypotheses_of_the_greatest_length_are_cut() -> None:
+    sources = [[3], [4, 5], [5, 3, 4]]
+    found = beam_search(random_model(3), sources, SearchConfig(4, 0.0, n_best=4, max_extra_tokens=2))
+    flags = [
+        (one.is_cut, len(one.ids) + 1 == len(ids) + 2) for ids, best in zip(sources, found, strict=True) for one in best
+    ]
+    assert set(flags) == {(True, True), (False, False)}
+
+
+def test_the_defaults_are_the_papers_except_for_the_greatest_length() -> None:
+    assert SearchConfig().for_model(ModelConfig()) == SearchConfig(4, 0.6, 1, 256, "gnmt")
+
+
+@pytest.mark.parametrize("n_source", [1, 3, 4, 20, 42, 43, 256])
+def test_by_default_no_target_that_training_accepts_is_too_long(n_source: int) -> None:
+    accepted = min(DataConfig.max_length, max(20, int(DataConfig.max_ratio * n_source)))  # without the end symbol
+    assert SearchConfig().greatest_lengths(np.array([n_source])) > accepted
 
 
 @pytest.mark.parametrize(("fields", "message"), [
@@ -248,7 +265,7 @@ def test_the_defaults_are_the_papers() -> None:
     ({"alpha": float("nan")}, "0 ≤ alpha ≤ 50 .* got alpha nan"),
     ({"alpha": 50.1}, "0 ≤ alpha ≤ 50 .* got alpha 50.1"),
     ({"max_extra_tokens": 0}, "max_extra_tokens ≥ 1; got alpha None, max_extra_tokens 0"),
-    ({"max_factor": 0}, "max_factor ≥ 1; got 0"),
+    ({"max_length_factor": 0}, "max_length_factor ≥ 1; got 0"),
     ({"normalisation": "none"}, r"normalisation must be one of \('gnmt', 'length'\); got 'none'"),
 ])  # fmt: skip
 def test_searches_that_are_none(fields: Any, message: str) -> None:

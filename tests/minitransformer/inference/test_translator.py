@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -12,8 +14,11 @@ from threadpoolctl import threadpool_info
 
 from minitransformer import Transformer, Translator, presets
 from minitransformer.config import ConfigError
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import _batches_by_length
+from minitransformer.model.symbols import END
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import map_in_threads
 
@@ -31,19 +36,23 @@ def test_one_line_for_each_line_in_their_order_whatever_the_threads(
 
 def test_sentences_are_dealt_out_by_length_and_none_is_lost() -> None:
     sources = [[3] * n for n in (5, 0, 2, 9, 7, 1, 3, 8, 4, 6)]
-    assert [batch.tolist() for batch in _batches_by_length(sources, 4)] == [[3, 4, 0, 6, 5], [7, 9, 8, 2]]
-    assert [batch.tolist() for batch in _batches_by_length(sources, 128)] == [[3, 4, 0, 6], [7, 9, 8, 2], [5]]
-    assert [batch.tolist() for batch in _batches_by_length(sources[:8], 4)] == [[3, 7, 4, 0, 6, 2, 5]]
-    assert _batches_by_length([[]], 4) == []
+    for beam, indices, expected in (
+        (4, [0, *range(2, 10)], [[3, 4, 0, 6, 5], [7, 9, 8, 2]]),
+        (128, [0, *range(2, 10)], [[3, 4, 0, 6], [7, 9, 8, 2], [5]]),
+        (4, [0, *range(2, 8)], [[3, 7, 4, 0, 6, 2, 5]]),
+        (4, [], []),
+    ):
+        assert [batch.tolist() for batch in _batches_by_length(sources, indices, beam)] == expected
 
 
 @pytest.mark.parametrize("beam", [1, 4, 512])
 def test_of_very_long_sentences_there_are_fewer_together_and_none_is_lost(beam: int) -> None:
     sources = [[3] * (1_024 - i) for i in range(100)]
-    batches = _batches_by_length(sources, beam)
+    batches = _batches_by_length(sources, range(100), beam)
     assert sorted(np.concatenate(batches).tolist()) == list(range(100))
     assert max(len(batch) * max(len(sources[i]) for i in batch) ** 2 for batch in batches) <= 512 * 128**2
-    assert {len(batch) for batch in _batches_by_length([[3] * 127] * 2_048, beam)} == {512 // beam if beam < 512 else 2}
+    batches = _batches_by_length([[3] * 127] * 2_048, range(2_048), beam)
+    assert {len(batch) for batch in batches} == {512 // beam if beam < 512 else 2}
 
 
 @pytest.mark.parametrize(("n_items", "n_blas_threads"), [(1, 4), (2, 2), (3, 1), (9, 1)])
@@ -52,6 +61,52 @@ def test_threads_that_batches_leave_idle_are_blass(n_items: int, n_blas_threads:
         return next(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
 
     assert set(map_in_threads(blas_threads, range(n_items), 4)) == {n_blas_threads}
+
+
+@pytest.mark.parametrize(("n_texts", "expected"), [(7, 4), (4, 4), (3, 3), (1, 1)])
+def test_the_n_best_are_different_texts_and_the_best_of_each(
+    n_texts: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The texts here are numbers; a search without the rule finds the same one several times."""
+
+    def text_of(ids: Sequence[int]) -> str:
+        return str(crc32(bytes(ids)) % n_texts)
+
+    model = Transformer(dataclasses.replace(presets.tiny(70), softmax_bias=True))
+    model.softmax_bias.value[END] = 1  # so that many translations end
+    translator, lines = Translator(model, small_tokenizer()), LINES[:3]
+    monkeypatch.setattr(translator.tokenizer, "decode_target", lambda sequences: list(map(text_of, sequences)))
+    config = SearchConfig(beam=4, n_best=4, max_extra_tokens=6)
+    searches = beam_search(translator.models, translator.tokenizer.encode_source(lines), config, n_finished=64)
+    for found, hypotheses in zip(translator.n_best(lines, config), searches, strict=True):
+        by_text = {text_of(each.ids): each.score for each in reversed(hypotheses)}
+        assert {each.text: each.score for each in found} == pytest.approx(
+            dict(sorted(by_text.items(), key=lambda item: -item[1])[:expected])
+        )
+        assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+        assert len({each.text for each in found}) == expected
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling(seed=3)])
+@pytest.mark.parametrize("n_best", [1, 3])
+def test_a_line_that_reaches_the_limit_of_the_first_search_is_searched_again(
+    n_best: int, sampling: Sampling | None, translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = list[int]()
+    config = SearchConfig(beam=3, n_best=n_best, max_extra_tokens=9)
+    whole = translator.n_best(LINES[:3], config, sampling=sampling)
+    monkeypatch.setattr("minitransformer.inference.translator.FIRST_EXTRA_TOKENS", 1)
+    again = translator.n_best(LINES[:3], config, sampling=sampling, advance=done.append)
+    assert [[each.text for each in found] for found in again] == [[each.text for each in found] for found in whole]
+    assert sum(done) == 3
+
+
+def test_a_translation_at_the_greatest_length_is_marked(translator: Translator) -> None:
+    config = SearchConfig(beam=2, n_best=2, max_extra_tokens=2)
+    searches = beam_search(translator.models, translator.tokenizer.encode_source(LINES[:3]), config)
+    found = translator.n_best(LINES[:3], config)
+    assert [[each.is_cut for each in best] for best in found] == [[each.is_cut for each in best] for best in searches]
+    assert any(best[0].is_cut for best in found)
 
 
 def test_translations_never_span_lines(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:

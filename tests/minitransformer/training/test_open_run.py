@@ -374,8 +374,11 @@ def test_during_training_translations_exceed_their_sources_by_few_tokens(
         return search(self, lines, config, **rest)
 
     monkeypatch.setattr(Translator, "n_best", noted)
-    finished(run_of(tmp_path))
-    assert [(config.beam, config.max_extra_tokens) for config in searches] == [(1, 25), (1, 25), (4, 50)]
+    config = run_of(tmp_path)
+    finished(config)
+    pairs = not_none(job_of(config).trainer.validation).pairs
+    extra = 25 + max(0, *(len(target) - len(source) for source, target in pairs))
+    assert [(config.beam, config.max_extra_tokens) for config in searches] == [(1, extra), (1, extra), (4, 256)]
 
 
 def not_none(validation: Validation | None) -> Validation:

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from serving import small_translator
 
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.files import stream, unknown
-from minitransformer.extras.files.stream import decoded, groups_of_file, groups_of_lines
+from minitransformer.extras.files.stream import LineTranslator, decoded, groups_of_file, groups_of_lines
 from minitransformer.extras.files.unknown import UnknownCharacters
+from minitransformer.inference.search import SearchConfig
 
 
 class Dripping(io.BytesIO):
@@ -69,6 +71,17 @@ def test_of_a_line_that_is_too_long_the_rest_is_cut_off_with_a_warning(end: str,
     assert logged == []
     assert decoded(f"x{longest}".encode(), 7) == f"x{longest}"[:-1]
     assert logged == ["warning: line 7 has over 1,000,000 bytes; the rest is cut off"]
+
+
+def test_translations_that_are_cut_are_named_by_their_lines(logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "LINES_NAMED", 2)
+    translator = small_translator()
+    cut = "the translation was cut off at the greatest length, which max_length_factor and max_extra_tokens set"
+    line_translator = LineTranslator(translator, SearchConfig(beam=1, max_extra_tokens=1))
+    line_translator([b"one", b"", b"two", b"three"], 9)
+    split = LineTranslator(translator, line_translator.search, splitter=lambda text: text.split("."))
+    split([b"one.two"], 0)
+    assert logged == [f"warning: lines 10, 12 and 1 more: {cut}", f"warning: line 1: {cut}"]
 
 
 def test_files_and_full_pipes_have_no_pauses_and_a_truncated_one_is_named(

@@ -34,7 +34,7 @@ def real() -> Iterator[Any]:
 
 
 def test_a_model_translates(real: Any) -> None:
-    (expected,) = small_translator().n_best(["one two"], SearchConfig(beam=4, n_best=3, max_factor=3), n_threads=1)
+    (expected,) = small_translator().n_best(["one two"], SearchConfig(beam=4, n_best=3), n_threads=1)
     answer = real.post("/translate", json=form("one two", alternatives=2)).json()
     assert [answer["translatedText"], *answer["alternatives"]] == [t.text for t in expected]
     assert answer["scores"] == pytest.approx([t.score for t in expected], abs=1e-3)
@@ -177,7 +177,7 @@ def test_pages_of_other_origins_are_refused_unless_allowed(client: Any) -> None:
 
 def test_a_page_of_an_allowed_origin_can_read_refusals() -> None:
     origin = "https://good.example"
-    with client_of(ScriptedTranslator(), tokens_per_minute=20, allowed_origins=(origin,)) as client:
+    with client_of(ScriptedTranslator(), tokens_per_minute=30, allowed_origins=(origin,)) as client:
         answers = [client.post("/translate", json=form("fail"), headers={"Origin": origin}) for _ in range(3)]
     assert {answer.status_code for answer in answers} == {429, 500}
     for answer in answers:
@@ -189,21 +189,21 @@ def test_a_page_of_an_allowed_origin_can_read_refusals() -> None:
     ("path", "fields"), [("/translate", form("one")), ("/attention", {"q": "one two", "translation": "eins zwei"})]
 )
 def test_a_client_that_asks_for_too_much_is_told_when_to_come_back(path: str, fields: dict[str, Any]) -> None:
-    with client_of(small_translator(), tokens_per_minute=40) as client:
+    with client_of(small_translator(), tokens_per_minute=60) as client:
         statuses = [(answer := client.post(path, json=fields)).status_code for _ in range(12)]
         assert statuses[0] == 200
         assert statuses[-1] == 429
         assert 1 <= int(answer.headers["retry-after"]) <= 60
-        assert answer.json() == {"error": "Slowdown: 40 tokens per 1 minute"}
+        assert answer.json() == {"error": "Slowdown: 60 tokens per 1 minute"}
         assert client.get("/health").status_code == 200
 
 
 def test_a_text_of_more_tokens_than_a_minute_has_is_refused_for_ever() -> None:
-    with client_of(ScriptedTranslator(), tokens_per_minute=13) as client:
+    with client_of(ScriptedTranslator(), tokens_per_minute=26) as client:
         answer = client.post("/translate", json=form("one"))
     assert (answer.status_code, answer.json()["error"]) == (
         413,
-        "Invalid request: it may cost 14 tokens; send less text at once",
+        "Invalid request: it may cost 27 tokens; send less text at once",
     )
 
 
@@ -217,8 +217,8 @@ def fill(queue: TranslationQueue) -> Event:
 
     queue.call(wait, 20)
     assert has_begun.wait(TIME_LIMIT)
-    queue.translate(["a"] * 8, [40] * 8, 1)
-    queue.max_tokens = 8 * 40
+    queue.translate(["a"] * 8, [60] * 8, 1)
+    queue.max_tokens = 8 * 60
     return may_go_on
 
 

@@ -103,7 +103,7 @@ def test_the_batch_of_the_oldest_sentence_is_filled_with_the_cheapest(
     assert translator.batches[1:] == [["oldest", "cheap"], ["dear"]]
 
 
-@pytest.mark.parametrize(("cost", "size"), [(20, 64), (128, 64), (181, 32), (256, 16), (2_050, 1)])
+@pytest.mark.parametrize(("cost", "size"), [(20, 64), (256, 64), (362, 32), (512, 16), (2_280, 1)])
 def test_a_batch_shrinks_with_the_square_of_the_length(cost: int, size: int, held: Held) -> None:
     translator, queue = held
     queue.max_tokens = 1_000_000
@@ -116,7 +116,7 @@ def test_a_batch_shrinks_with_the_square_of_the_length(cost: int, size: int, hel
 
 def test_long_sentences_do_not_share_a_batch_with_short_ones(held: Held) -> None:
     translator, queue = held
-    futures = queue.translate(["long", "a", "longer", "b"], [300, 20, 310, 256], 1)
+    futures = queue.translate(["long", "a", "longer", "b"], [600, 20, 620, 512], 1)
     translator.may_go_on.set()
     assert [future.result(TIME_LIMIT)[0].text for future in futures] == ["LONG", "A", "LONGER", "B"]
     assert sorted(translator.batches[1:]) == [["a", "b"], ["long", "longer"]]
@@ -142,14 +142,14 @@ def test_long_sentences_never_fill_the_queue_and_one_full_of_short_ones_is_not_r
     for future in futures:
         future.cancel()
     assert queue.is_ready()
-    queue.max_tokens = 32_000
+    queue.max_tokens = 64_000
     before = len(queue)
     with pytest.raises(OverloadedError):
         for _ in range(64):
-            ask(queue, "long", cost=2_050)
+            ask(queue, "long", cost=4_100)
     assert queue.is_ready()
     assert len(queue) - before == 8
-    ask(queue, *"abcdef", cost=256)
+    ask(queue, *"abcdef", cost=512)
     assert queue.is_ready()
 
 
@@ -190,7 +190,7 @@ def stepping() -> Iterator[Stepping]:
     """A queue whose thread searches for two long sentences."""
     translator = SteppingTranslator()
     queue = queue_of(translator)
-    long = ask(queue, "long", "longer", cost=300)
+    long = ask(queue, "long", "longer", cost=600)
     assert translator.has_stepped.acquire(timeout=TIME_LIMIT)
     yield translator, queue, long
     for future in long:
@@ -277,7 +277,7 @@ def test_together_is_as_alone() -> None:
     queue = queue_of(translator)
     futures = [ask(queue, line, n_best=1 + i % 4)[0] for i, line in enumerate(lines)]
     for i, (line, future) in enumerate(zip(lines, futures, strict=True)):
-        (alone,) = translator.n_best([line], SearchConfig(beam=4, n_best=1 + i % 4, max_factor=3), n_threads=1)
+        (alone,) = translator.n_best([line], SearchConfig(beam=4, n_best=1 + i % 4), n_threads=1)
         together = future.result(TIME_LIMIT)
         assert [t.text for t in together] == [t.text for t in alone]
         np.testing.assert_allclose([t.score for t in together], [t.score for t in alone], rtol=1e-4)
