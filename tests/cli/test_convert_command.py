@@ -48,7 +48,6 @@ def test_the_installed_command_reports_an_error_in_a_line(
         (["nowhere", "--output", "{tmp}/new", "--storage", "int8"], r"no int8 weights; possible: .* \(float32\)"),
         (["{run}", "--output", "{tmp}/new", "--licence", "CC0"], "--licence: .* records no licence; use --to bundle"),
     ],
-    ids=lambda words: words[-1] if isinstance(words, list) else "",
 )
 def test_what_cannot_be_converted_or_written_is_refused_and_nothing_changed(
     words: list[str], message: str, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

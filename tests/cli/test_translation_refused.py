@@ -89,7 +89,7 @@ def test_an_interrupted_output_is_not_overwritten_by_mistake(translator: Transla
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "options", "message"),
+    ("name", "change", "options", "message"),
     [
         (
             "out",
@@ -103,9 +103,14 @@ def test_an_interrupted_output_is_not_overwritten_by_mistake(translator: Transla
     ],
 )
 def test_a_complete_output_of_another_search_or_input_or_changed_is_noticed_and_left_alone(
-    translator: Translator, done: Path, name: str, text: Callable[[bytes], bytes], options: dict[str, int], message: str
+    translator: Translator,
+    done: Path,
+    name: str,
+    change: Callable[[bytes], bytes],
+    options: dict[str, int],
+    message: str,
 ) -> None:
-    (done / name).write_bytes(text((done / name).read_bytes()))
+    (done / name).write_bytes(change((done / name).read_bytes()))
     before = contents(done)
     with pytest.raises(ResumeError, match=message):
         run(translator, done, resume=True, **options)  # type: ignore[arg-type]
