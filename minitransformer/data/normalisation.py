@@ -20,8 +20,8 @@ from minitransformer.data.survey import Found
 _SEPARATORS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"  # control characters between words, or lines
 BLANKS = f" {_SEPARATORS}"
 BETWEEN_WORDS = re.compile(f"[{BLANKS}]+")
-# Invisible characters that no script needs: soft hyphen, word joiner, byte order mark, and control characters.
-_NEVER_NEEDED = ["\xad", "\u2060", "\ufeff", *map(chr, (*range(1, 9), *range(0xE, 0x1C), 0x7F))]
+# What no script needs: soft hyphen, word joiner, byte order mark, bytes that were no UTF-8, and control characters.
+_NEVER_NEEDED = ["\xad", "\u2060", "\ufeff", "\ufffd", *map(chr, (*range(1, 9), *range(0xE, 0x1C), 0x7F))]
 # Persian needs the non-joiner U+200C, Khmer the space of no width U+200B, emoji the joiner U+200D.
 # Source: Unicode 16, DerivedCoreProperties.txt, Default_Ignorable_Code_Point, without unassigned ones.
 _SOMETIMES_NEEDED = (

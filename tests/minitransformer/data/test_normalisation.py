@@ -93,7 +93,7 @@ def test_control_characters_that_separate_words_are_blanks(rule: TextNormalisati
     assert ids[0] == ids[1]
 
 
-@pytest.mark.parametrize("invisible", "\xad\u200b\u2060\ufeff\u200e\u034f\x01\x7f\ufe00\U000e0020\U000e0100")
+@pytest.mark.parametrize("invisible", "\xad\u200b\u2060\ufeff\ufffd\u200e\u034f\x01\x7f\ufe00\U000e0020\U000e0100")
 def test_invisible_characters_that_the_text_does_not_need_are_removed(invisible: str) -> None:
     tokenizer = Tokenizer.train([("the fox", "box")] * 20, vocabulary_size=14)
     found = tokenizer.encode_source([f"{invisible}the {invisible} f{invisible}ox{invisible}", "the fox"])
