@@ -60,7 +60,7 @@ class _Trees:
 
 @dataclass(frozen=True)
 class _Early(RunStart):
-    """The options of a run that must be known before the others: a model to begin from sets defaults of many."""
+    """The options of a run that are read first, because the defaults of others depend on them."""
 
     run: Path = RunConfig.run
     init_from: Path | None = None

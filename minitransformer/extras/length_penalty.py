@@ -60,7 +60,7 @@ def choose_alpha(tried: Sequence[Tried], own: float) -> Choice:
 
 
 def require_storable(directory: Path, alphas: Sequence[float]) -> None:
-    """Raise before a search what ``store_alpha`` would raise for each α: CheckpointError for a bundle; ConfigError."""
+    """Raise CheckpointError or ConfigError before a search, if ``store_alpha`` could not store one of ``alphas``."""
     require_no_bundle(directory)
     config = load_model_config(directory)
     for alpha in alphas:

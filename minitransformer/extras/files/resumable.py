@@ -130,7 +130,7 @@ class _Run:
         self._note()
 
     def append(self, lines: list[bytes], texts: Sequence[bytes]) -> None:
-        """Append what was made of a group of lines to each file; when this returns, it is on disk."""
+        """Append the texts for a group of lines, one to each file; when this returns, they are on disk."""
         if self.done:  # lines were appended to the input: record that the output is incomplete again
             self.done = False
             self._note()

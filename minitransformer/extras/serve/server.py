@@ -73,7 +73,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; with port 0 the system chooses one.  Raises: ConfigError if it cannot be had."""
+    """Return a listening socket; with port 0 the system chooses one.  Raises: ConfigError if the system refuses."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.create_server(address[:2], family=family, backlog=2_048)

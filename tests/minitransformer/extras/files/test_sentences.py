@@ -51,7 +51,11 @@ def test_the_pieces_of_sentencex_are_the_text(text: str) -> None:
 @pytest.mark.parametrize(("language", "text", "sentences"), [
     ("en", "Dr. Smith came at 3.30 p.m. yesterday.  He left!", ["Dr. Smith came at 3.30 p.m. yesterday.", "He left!"]),
     ("de", "Am 3. Oktober kam z. B. Dr. Maier. Er ging.", ["Am 3. Oktober kam z. B. Dr. Maier.", "Er ging."]),
-    ("ja", "犬が寝る。猫も寝る。", ["犬が寝る。", "猫も寝る。"]),
+    ("ja", "犬が寝る。「本当？」はい！", ["犬が寝る。", "「本当？」", "はい！"]),
+    ("zh", "价格是3.5元。远吗？他说：“是的。”再见", ["价格是3.5元。", "远吗？", "他说：“是的。”", "再见"]),
+    ("ar", "كيف حالك؟ بخير؛ نعم! شكرا.", ["كيف حالك؟", "بخير؛ نعم!", "شكرا."]),
+    ("hi", "नमस्ते। क्या यह 3.5 है? हाँ।", ["नमस्ते।", "क्या यह 3.5 है?", "हाँ।"]),
+    ("th", "สวัสดีครับ ผมชื่อสมชาย 3.5 ฯลฯ", ["สวัสดีครับ ผมชื่อสมชาย 3.5 ฯลฯ"]),  # nothing ends a sentence
 ])  # fmt: skip
 def test_abbreviations_and_numbers_end_no_sentence(language: str, text: str, sentences: list[str]) -> None:
     assert SplitTexts.of([text], SentenceSplitter(language)).sentences == sentences
