@@ -143,6 +143,7 @@ def _serve(options: ServeOptions) -> None:
             max_tokens=options.tokens_waiting,
             n_threads=options.threads,
             on_batch=metrics.count_batch,
+            on_cut=metrics.count_cut,
         )
         app = create_app(
             queue,

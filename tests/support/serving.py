@@ -48,7 +48,7 @@ def small_translator() -> Translator:
 
 
 class ScriptedTranslator:
-    """A translator that writes words in capitals, and fails at "fail"."""
+    """A translator that writes words in capitals, fails at "fail", and reaches the greatest length at "endless"."""
 
     longest_source = 20
 
@@ -60,7 +60,10 @@ class ScriptedTranslator:
         if any("fail" in line for line in lines):
             raise FloatingPointError(f"cannot translate {lines}")
         return [
-            [Translation(f"{line.upper()}{'!' * k}", -k - 1.0, -k - 0.5) for k in range(config.n_best)]
+            [
+                Translation(f"{line.upper()}{'!' * k}", -k - 1.0, -k - 0.5, is_cut="endless" in line)
+                for k in range(config.n_best)
+            ]
             for line in lines
         ]
 
@@ -83,7 +86,7 @@ def client_of(
 ) -> Iterator[TestClient]:
     """A client of an application; the queue is its attribute ``queue``."""
     metrics = Metrics()
-    queue = queue_of(translator, max_tokens=tokens_waiting, on_batch=metrics.count_batch)
+    queue = queue_of(translator, max_tokens=tokens_waiting, on_batch=metrics.count_batch, on_cut=metrics.count_cut)
     limits = Limits(characters=characters, alternatives=3)
     app = create_app(queue, LANGUAGES, limits, metrics, tokens_per_minute=tokens_per_minute, **options)
     with TestClient(app) as client:

@@ -27,6 +27,9 @@ class Metrics:
             buckets=(1, 2, 4, 8, 16, 32, 64),
             registry=registry,
         )
+        self._cut = Counter(
+            "minitransformer_cut_translations", "Translations cut off at the greatest length.", registry=registry
+        )
         self._waiting = Gauge("minitransformer_waiting", "Sentences that wait for translation.", registry=registry)
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
@@ -36,6 +39,9 @@ class Metrics:
 
     def count_batch(self, n_sentences: int) -> None:
         self._batch.observe(n_sentences)
+
+    def count_cut(self, n_sentences: int) -> None:
+        self._cut.inc(n_sentences)
 
     def watch_queue(self, length: Callable[[], int]) -> None:
         """Read the number of waiting sentences from ``length`` at every exposition."""

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import CUT, Translation, Translator
+from minitransformer.inference.translator import Translation, Translator
 from minitransformer.system.threads import start_thread
 
 COLLECT_SECONDS = 0.005  # a sentence waits so long for others to share its batch
@@ -77,6 +77,7 @@ class TranslationQueue:
         search: the settings of the search; ``n_best`` is that of each request.
         max_tokens: the greatest cost of all waiting work; further work is refused.
         on_batch: called with the number of sentences of each batch.
+        on_cut: called with the number of translations of each batch that end at the greatest length.
     """
 
     def __init__(
@@ -87,9 +88,10 @@ class TranslationQueue:
         max_tokens: int,
         n_threads: int | None = None,
         on_batch: Callable[[int], None] = lambda n: None,
+        on_cut: Callable[[int], None] = lambda n: None,
     ) -> None:
         self.translator, self.search, self.max_tokens = translator, search, max_tokens
-        self._n_threads, self._on_batch = n_threads, on_batch
+        self._n_threads, self._on_batch, self._on_cut = n_threads, on_batch, on_cut
         self._waiting: list[_Work] = []
         self._short_batch: list[_Work] = []  # short sentences that are being translated
         self._changed, self._pause = Condition(), Lock()
@@ -227,8 +229,7 @@ class TranslationQueue:
                 if not sentence.future.cancelled():
                     self._translate([sentence])
         else:
-            if n_cut := sum(bool(translations) and translations[0].is_cut for translations in found):
-                _log.warning(f"{n_cut} translations were {CUT}")
+            self._on_cut(sum(bool(translations) and translations[0].is_cut for translations in found))
             for sentence, translations in zip(sentences, found, strict=True):
                 _finish(sentence, translations[: sentence.n_best])
 

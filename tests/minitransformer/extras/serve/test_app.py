@@ -245,7 +245,7 @@ def test_a_stopping_server_is_status_503() -> None:
 
 def test_metrics_count_requests_by_path_and_status_and_hold_no_text() -> None:
     with client_of(ScriptedTranslator()) as client:
-        client.post("/translate", json=form(["private words", "two"]))
+        client.post("/translate", json=form(["private words", "endless"]))
         client.post("/translate", json={})
         client.get("/private-path")
         text = client.get("/metrics").text
@@ -253,6 +253,7 @@ def test_metrics_count_requests_by_path_and_status_and_hold_no_text() -> None:
     assert 'minitransformer_requests_total{path="/translate",status="400"} 1.0' in text
     assert 'minitransformer_requests_total{path="other",status="404"} 1.0' in text
     assert "minitransformer_batch_sentences_sum 2.0" in text
+    assert "minitransformer_cut_translations_total 1.0" in text
     assert "private" not in text
 
 
