@@ -7,12 +7,12 @@ from typing import Any, get_args
 
 import pytest
 import sentencepiece
+from ctranslate2_models import write_parts
 from marian_models import transformers
 from scripts import SCRIPTS, tokenizer_of
 
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TextNormalisation
-from minitransformer.extras.convert.formats import write_parts
 from minitransformer.extras.convert.parts import Parts
 from minitransformer.extras.convert.vocabulary import words_of
 
