@@ -70,7 +70,7 @@ def test_line_ends_within_a_translation_do_not_end_its_line(trained: Trained, mo
 def test_very_long_lines_are_cut_with_a_warning_and_one_line_each(trained: Trained, logged: list[str]) -> None:
     source = b"two " * 3_000 + b"\n" + b"x" * 20_000 + b"\none\n"
     target = translated(trained, source, "--beam", "1")
-    assert [line[:15] for line in logged] == ["warning: line 1", "warning: line 2"]
+    assert [line[:15] for line in logged[:2]] == ["warning: line 1", "warning: line 2"]
     assert target.count(b"\n") == 3
     assert target.split(b"\n")[2] + b"\n" == translated(trained, b"one\n", "--beam", "1")
 
@@ -113,8 +113,8 @@ def test_scores_are_divided_by_the_penalty_that_is_asked_for(trained: Trained) -
     )
     assert by_length[1] != by_gnmt[1]
     score, log_p = float(by_length[1]), float(by_length[2])
-    assert min(abs(score - log_p / length**2) for length in range(1, 60)) < 1.1e-4  # four decimals are printed
-    assert min(abs(float(by_gnmt[1]) - log_p / ((5 + n) / 6) ** 2) for n in range(1, 60)) < 1.1e-4
+    assert min(abs(score - log_p / length**2) for length in range(1, 70)) < 1.1e-4  # four decimals are printed
+    assert min(abs(float(by_gnmt[1]) - log_p / ((5 + n) / 6) ** 2) for n in range(1, 70)) < 1.1e-4
 
 
 @pytest.mark.parametrize("system", CONVENTIONS)

@@ -269,7 +269,7 @@ def limited_to_300_mb(options: str) -> tuple[int, str]:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read from Linux")
 def test_a_process_that_may_not_take_more_memory_says_what_to_do_before_its_first_update(tmp_path: Path) -> None:
     for name in ("en", "de"):
-        (tmp_path / name).write_text("".join(f"{'abcdefgh'[i % 8]} b c d e f g {i}\n" for i in range(1_000)))
+        (tmp_path / name).write_text("".join(f"{'abcdefgh'[i % 8]} b c d e f g {i}\n" for i in range(3_000)))
     command = f"""--run {tmp_path / "run"} --data.raw {tmp_path} --data.train-source en --data.train-target de
         --data.vocabulary-size 25 --model.d-model 64 --model.d-ff 2048 --model.n-layers 4
         --training.batch-tokens 8000 --training.n-micro-batches 1 --training.max-updates 1"""
