@@ -181,7 +181,9 @@ def searched(card: Card, directory: Path, n: int) -> dict[str, Any]:
     peer, sources = TorchSearch(directory, beam=BEAM, device=card.name), text.encode_source(lines)
 
     def search(n_words: int) -> list[list[str]]:
-        config = SearchConfig(beam=BEAM, n_best=BEAM, max_extra_tokens=n_words + 1 - SOURCE_WORDS)
+        config = SearchConfig(
+            beam=BEAM, n_best=BEAM, max_extra_tokens=n_words + 1 - SOURCE_WORDS, max_length_factor=None
+        )
         return [[translation.text for translation in best] for best in translator.n_best(lines, config)]
 
     searches: dict[str, tuple[Search, int]] = {

@@ -78,7 +78,9 @@ def ours(directory: Path, sources: list[list[int]], *, weights: WeightsDtype) ->
     lines = IdsAsText().decode_target(sources)
 
     def search(n_words: int, n_best: int) -> Translations:
-        config = SearchConfig(beam=BEAM, n_best=n_best, max_extra_tokens=n_words + 1 - SOURCE_WORDS)
+        config = SearchConfig(
+            beam=BEAM, n_best=n_best, max_extra_tokens=n_words + 1 - SOURCE_WORDS, max_length_factor=None
+        )
         return [[translation.text for translation in found] for found in translator.n_best(lines, config)]
 
     return search

@@ -181,7 +181,7 @@ def test_no_step_reads_uploads_or_waits_for_itself(beam: int, cupy: Any) -> None
 def test_what_a_search_reads_and_uploads_does_not_grow_with_its_steps(extra: int, cupy: Any) -> None:
     _, model = models(1, end=-100.0)
     sources = [[4] * n for n in (1, 1, 1, 6, 6, 6)]  # half of them end five steps before the others
-    steps = calls_by_step(model, sources, SearchConfig(4, max_extra_tokens=extra))
+    steps = calls_by_step(model, sources, SearchConfig(4, max_extra_tokens=extra, max_length_factor=None))
     names = [name for step in steps for name, *_ in step]
     assert len(steps) == 6 + extra
     assert names.count("read") == 2 * 3  # of those that are removed together, and of the rest

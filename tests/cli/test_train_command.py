@@ -95,8 +95,11 @@ def test_the_translations_behind_the_scores_are_kept(trained: Trained) -> None:
     assert again.value == json.loads((trained.run / "results.json").read_text())["validation"]["bleu"]
     records = map(json.loads, (trained.run / "metrics.jsonl").read_text().splitlines())
     *_, last = (record for record in records if record["kind"] == "validation")
-    best = Translator(Transformer.load(trained.run / "best"), Tokenizer.load(trained.run))
-    found = best.n_best([source for source, _ in text], SearchConfig(beam=1, max_extra_tokens=25))
+    tokenizer = Tokenizer.load(trained.run)
+    sources, targets = tokenizer.encode_source([s for s, _ in text]), tokenizer.encode_target([t for _, t in text])
+    extra = 25 + max(0, *(len(target) - len(source) for source, target in zip(sources, targets, strict=True)))
+    best = Translator(Transformer.load(trained.run / "best"), tokenizer)
+    found = best.n_best([source for source, _ in text], SearchConfig(beam=1, max_extra_tokens=extra))
     assert last["best"]
     assert [list(sample.values()) for sample in last["samples"]] == [
         [*pair, translation.text] for pair, (translation,) in zip(text[:5], found, strict=False)

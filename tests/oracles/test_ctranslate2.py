@@ -92,7 +92,7 @@ def test_ctranslate2_computes_the_probabilities_and_finds_the_greedy_translation
     directory = ctranslate2_directory(tmp_path / "ct2", parts)
     sources, targets = pieces(parts, "source", SOURCES), pieces(parts, "target", TARGETS)
     assert their_scores(directory, sources, targets) == pytest.approx(our_scores(parts), abs=TOLERANCE)
-    found = beam_search(model_of(parts), SOURCES, SearchConfig(beam=1, max_extra_tokens=MOST))
+    found = beam_search(model_of(parts), SOURCES, SearchConfig(beam=1, max_extra_tokens=MOST, max_length_factor=None))
     ours = pieces(parts, "target", [best.ids for best, *_ in found])
     assert their_translations(directory, sources, beam=1, most=MOST) == ours
     assert len({tuple(translation) for translation in ours}) > 1
@@ -179,7 +179,7 @@ def test_each_of_several_unknown_words_is_a_token(n_unknown: int, written: bool,
         unknown = [f"word{i}" for i in range(n_unknown)]
         lines.append([*case["source"][:first], *unknown, *case["source"][first:]])
     theirs = their_translations(directory, lines, beam=1, most=MOST)
-    search = SearchConfig(beam=1, max_extra_tokens=MOST)
+    search = SearchConfig(beam=1, max_extra_tokens=MOST, max_length_factor=None)
     found = Translator(model_of(parts), parts.tokenizer).n_best([" ".join(words) for words in lines], search)
     assert [best.text for best, *_ in found] == [" ".join(words) for words in theirs]
 

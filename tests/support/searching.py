@@ -134,4 +134,4 @@ def search_without_cache(
     model: Transformer, sources: Sequence[Sequence[int]], config: SearchConfig
 ) -> list[list[Hypothesis]]:
     with no_tape():
-        return SearchWithoutCache([model], sources, config, None, lambda n: None, None, None).run()
+        return SearchWithoutCache([model], sources, config, None, lambda n: None, None, None, config.n_best).run()
