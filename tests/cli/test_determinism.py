@@ -209,7 +209,7 @@ def prepare_train_and_translate(run: str, text: str, *options: str) -> None:
 
 
 def digests() -> dict[str, str]:
-    """Return digests of tokenizers of 1,000 pairs of made-up words, and of a short demonstration's text."""
+    """Return digests of tokenizers of 400 pairs of made-up words, and of a short demonstration's text."""
     from minitransformer.data import tokenizer
     from minitransformer.extras.demo import demo_corpus
 
@@ -220,7 +220,7 @@ def digests() -> dict[str, str]:
         made = tokenizer.Tokenizer.train(pairs, vocabulary_size=150, **options)
         return digest(made.source.serialized_model_proto() + made.target.serialized_model_proto())
 
-    pairs = made_up_pairs(1_000)
+    pairs = made_up_pairs(400)
     found = {
         f"{kind}, {joint}": digest_of_tokenizer(kind=kind, joint=joint)
         for kind in ("bpe", "unigram")

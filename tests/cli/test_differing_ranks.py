@@ -63,10 +63,10 @@ def test_help_under_mpirun_is_no_failure() -> None:
 
 
 def test_a_rank_that_ends_before_it_starts_mpi_ends_the_other_after_a_set_time() -> None:
-    waits = "from parallel.launch import communicator; communicator(patience=2)"
+    waits = "from parallel.launch import communicator; communicator(patience=1)"
     done = run_two([sys.executable, "-c", waits], [sys.executable, "-c", "raise SystemExit(1)"])
     assert done.returncode != 0
-    assert "Timeout (0:00:02)!" in done.stderr
+    assert "Timeout (0:00:01)!" in done.stderr
     assert "parallel/launch.py" in done.stderr
 
 
