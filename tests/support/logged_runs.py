@@ -50,10 +50,13 @@ LOG = [
 ]  # fmt: skip
 
 
-def write_logged_run(directory: Path, log: Sequence[dict[str, Any]] = LOG, **settings: Any) -> Path:
+def write_logged_run(
+    directory: Path, log: Sequence[dict[str, Any]] = LOG, *, data: dict[str, Any] | None = None, **settings: Any
+) -> Path:
     """Write the settings and the log of a run that is not finished."""
     directory.mkdir(parents=True)
-    run_settings = {"model": {"d_model": 8}, "training": {"max_updates": 40, "seed": 1} | settings}
+    training = {"max_updates": 40, "seed": 1} | settings
+    run_settings = {"model": {"d_model": 8}, "data": data or {}, "training": training}
     (directory / "run.json").write_text(json.dumps(run_settings))
     (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
     return directory

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from minitransformer.config.data import target_language
+from minitransformer.config.data import common_ending, target_language
 from minitransformer.config.run import METRICS_FILE, RUN_FILE
 from minitransformer.extras.report.colours import head_colours
 from minitransformer.extras.report.comparison import compare_systems
@@ -58,8 +58,16 @@ def run_page_data(runs: Sequence[RunRecord]) -> dict[str, Any]:
         },
         "settings": [{"name": row.name, "values": row.values, "differs": row.differs} for row in settings(runs)],
         "paired": paired_tests(runs),
+        "languages": languages(runs[0]),
         "samples": list(itertools.islice(samples(runs), MOST_SAMPLES)),
     }
+
+
+def languages(run: RunRecord) -> list[str]:
+    """Return the codes of source and target; "" for one that is not known, as HTML has it."""
+    data = as_object(run.settings.get("data"))
+    found = data.get("languages") or [common_ending(data.get("train_source") or ()), target_language(data)]
+    return [str(code or "") for code in found]
 
 
 def paired_tests(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:

@@ -200,7 +200,8 @@ function drawAlignment() {
     return element("tr", {}, heading(word, q, "row"), ...cells);
   });
   byId("alignment").classList.toggle("dense", view.keys.length > MANY);
-  byId("alignment").replaceChildren(element("table", {},
+  const dir = getComputedStyle(byId("sentence")).direction; // columns are source words, in the order of reading
+  byId("alignment").replaceChildren(element("table", {dir},
     element("thead", {}, element("tr", {}, element("td", {className: "weak", textContent: "written"}), ...headings)),
     element("tbody", {}, ...rows),
   ));

@@ -40,12 +40,18 @@ function showPairedTests() {
 
 // ---- translations
 
+/** Return the parts of a text: words and what is between them; also in scripts that write no blanks between words. */
+function partsOf(text) {
+  if (/\s/.test(text.trim())) return text.split(/(\s+)/);
+  return Array.from(new Intl.Segmenter(undefined, {granularity: "word"}).segment(text), ({segment}) => segment);
+}
+
 /** Return a translation as text, with words underlined that the reference does not have. */
 function marked(translation, reference) {
   if (!translation.trim()) return element("span", {className: "note", textContent: "(no word)"});
-  const known = new Set(reference.split(/\s+/));
-  const line = element("bdi", {dir: "auto"});
-  for (const part of translation.split(/(\s+)/)) {
+  const known = new Set(partsOf(reference));
+  const line = element("bdi", {dir: "auto", lang: data.languages[1]});
+  for (const part of partsOf(translation)) {
     line.append(known.has(part) || !part.trim() ? part : element("span", {className: "other", textContent: part}));
   }
   return line;
@@ -57,8 +63,8 @@ function row(list, name, content) {
 
 function showSample({source, reference, final, history}) {
   const list = element("dl", {className: "sample"}), changes = element("dl");
-  row(list, "source", element("bdi", {dir: "auto", textContent: source}));
-  row(list, "reference", element("bdi", {dir: "auto", textContent: reference}));
+  row(list, "source", element("bdi", {dir: "auto", lang: data.languages[0], textContent: source}));
+  row(list, "reference", element("bdi", {dir: "auto", lang: data.languages[1], textContent: reference}));
   names.forEach((name, run) => {
     const label = (what) => names.length > 1 ? `${name}${what && `, ${what}`}` : what || "translation";
     const last = history[run].at(-1);

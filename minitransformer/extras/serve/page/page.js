@@ -71,7 +71,7 @@ function score(value) {
 
 /** A line of words; each shows its attention when it is pointed at or focused. */
 function wordsOf(line, translation) {
-  const group = element("div", {className: "words", role: "group", ariaLabel: translation});
+  const group = element("div", {className: "words", role: "group", ariaLabel: translation, dir: "auto"});
   const words = translation.split(" ").filter(Boolean);
   let found = null; // asked for once, when the first word is pointed at
   words.forEach((word, i) => {
@@ -119,7 +119,9 @@ function showAttention(word, i, line, words, {source: keys, translation: queries
 function moveWithArrows(event) {
   if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's shortcuts
   const buttons = [...event.currentTarget.querySelectorAll("button")], here = buttons.indexOf(document.activeElement);
-  const there = buttons[{ArrowRight: here + 1, ArrowLeft: here - 1, Home: 0, End: buttons.length - 1}[event.key]];
+  const right = getComputedStyle(event.currentTarget).direction === "rtl" ? -1 : 1;
+  const there = buttons[
+    {ArrowRight: here + right, ArrowLeft: here - right, Home: 0, End: buttons.length - 1}[event.key]];
   if (!there) return;
   event.preventDefault();
   buttons[here].tabIndex = -1;

@@ -26,7 +26,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     long = pair_of([f"word{i}" for i in range(60)], [f"Wort{i}" for i in range(60)], n_layers=6, n_heads=8)
     shallow = pair_of(["the", "dog"], ["der", "Hund"], n_layers=3, n_decoder_layers=1)
-    pairs = {"plain": PAIR, "odd": ODD_PAIR, "long": long, "shallow decoder": shallow, "pieces": PIECES}
+    hebrew = pair_of(["הכלב", "הקטן", "ישן"], ["the", "small", "dog", "sleeps"])
+    pairs = {
+        "hebrew": hebrew,
+        "plain": PAIR,
+        "odd": ODD_PAIR,
+        "long": long,
+        "shallow decoder": shallow,
+        "pieces": PIECES,
+    }
     for name, pair in pairs.items():
         (folder / f"{name}.html").write_text(attention_page(pair), encoding="utf-8")
     return {path.stem: path for path in folder.iterdir()}
@@ -51,6 +59,13 @@ def test_words_stand_on_the_page_as_they_are(opened: Any) -> None:
     assert browser.evaluate("document.querySelectorAll('img, b').length") == 0
     for view in ("kind=decoder", "kind=encoder-decoder&word=q2", "kind=alignment&end=off"):
         assert opened("odd", view).evaluate("document.querySelectorAll('script').length") == 2
+
+
+def test_the_columns_of_an_alignment_are_in_the_order_of_reading(opened: Any) -> None:
+    left = "[...document.querySelectorAll('#alignment thead th')].map((cell) => cell.getBoundingClientRect().left)"
+    for name, order in (("hebrew", -1), ("plain", 1)):
+        lefts = opened(name, "kind=alignment").evaluate(left)
+        assert lefts == sorted(lefts, reverse=order < 0)
 
 
 def test_nothing_is_fetched_and_no_other_script_runs(opened: Any) -> None:

@@ -20,7 +20,9 @@ from minitransformer.extras.report.run_record import read_runs
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    one = finish(write_logged_run(folder / "runs" / "one"), ["eins zwei", "drei", ODD, "fünf"])
+    one = finish(
+        write_logged_run(folder / "runs" / "one", data={"languages": ["en", "de"]}), ["eins zwei", "drei", ODD, "fünf"]
+    )
     other = finish(write_logged_run(folder / "runs" / "other", seed=2), ["zwei", "vier", "<b>acht</b>", "fünf"])
     begun = write_logged_run(folder / "runs" / "begun", [training_line(10)])
     for name, runs in (("one", [one]), ("two", [one, other]), ("begun", [begun])):
@@ -30,6 +32,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def texts(browser: Browser, selector: str) -> list[str]:
     return list(browser.evaluate(f"[...document.querySelectorAll({selector!r})].map((found) => found.textContent)"))
+
+
+def test_words_are_told_apart_in_scripts_without_blanks_too(opened: Any) -> None:
+    browser = opened("one")
+    assert browser.evaluate("partsOf('我喜欢猫。').length") > 2
+    assert browser.evaluate("partsOf(' a b')") == ["", " ", "a", " ", "b"]
+    assert browser.evaluate("document.querySelector('.sample dd bdi').lang") == "en"
 
 
 READING = ".panel .reading:not([hidden]) p"
