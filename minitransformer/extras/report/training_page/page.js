@@ -40,9 +40,11 @@ function showPairedTests() {
 
 // ---- translations
 
+const WITHOUT_BLANKS = /\p{sc=Han}|\p{sc=Hiragana}|\p{sc=Katakana}|\p{sc=Thai}|\p{sc=Lao}|\p{sc=Khmer}|\p{sc=Myanmar}/u;
+
 /** Return the parts of a text: words and what is between them; also in scripts that write no blanks between words. */
 function partsOf(text) {
-  if (/\s/.test(text.trim())) return text.split(/(\s+)/);
+  if (!WITHOUT_BLANKS.test(text)) return text.split(/(\s+)/);
   return Array.from(new Intl.Segmenter(undefined, {granularity: "word"}).segment(text), ({segment}) => segment);
 }
 
