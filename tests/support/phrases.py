@@ -1,4 +1,4 @@
-"""Short sentences in English and in ten languages of nine scripts, with the signs that each language uses."""
+"""Short sentences in English and in eleven languages of ten scripts, with the signs that each language uses."""
 
 from __future__ import annotations
 

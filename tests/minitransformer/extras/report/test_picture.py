@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from attended import ODD_PAIR, pair_of
 from logged_runs import LOG, finish, training_line, write_logged_run
+from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.image import imread
 
 from minitransformer.extras.report.colours import head_colours
@@ -175,3 +177,22 @@ def test_a_log_without_figures_is_an_error(tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text('{"kind": "training", "step": 1}\n')
     with pytest.raises(ReportError, match="run: the log has no figures yet"):
         run_picture(read_runs([run]))
+
+
+def test_letters_come_from_any_installed_font_and_those_of_none_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    usual = FontProperties(family="DejaVu Sans")
+    other = next(entry for entry in font_manager.fontManager.ttflist if entry.name == "STIXGeneral")
+    known = font_manager.get_font(font_manager.findfont(usual)).get_charmap().keys()
+    letter = chr(min(font_manager.get_font(other.fname).get_charmap().keys() - known - set(range(0xE000, 0xF900))))
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [other])
+    for text, families in ((f"a{letter}", ["sans-serif", "STIXGeneral"]), ("a", ["sans-serif"])):
+        figure = Figure()
+        shown = figure.text(0, 0, text)
+        save_picture(figure, tmp_path / "a.png")
+        assert shown.get_fontfamily() == families
+    assert caplog.messages == []
+    figure.text(0, 0, "\U00010cc0")  # of the Old Hungarian script
+    save_picture(figure, tmp_path / "a.png")
+    assert "a.png: no installed font has the letters" in caplog.text
