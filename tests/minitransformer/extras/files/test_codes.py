@@ -68,7 +68,7 @@ def test_codes_stand_at_the_words_to_which_they_belong(
 
 
 @pytest.mark.parametrize(
-    "text", ["Open {0} of {n}: %s, %(name)s 5%% &amp; https://a.example/b?c=1.", "100% of us", "  a  "]
+    "text", ["Open {0} of {n}: %s, %@, %(name)s 5%% &amp; https://a.example/b?c=1.", "100% of us", "  a  "]
 )
 def test_a_model_that_copies_placeholders_keeps_its_own_order(text: str) -> None:
     assert translated(text, {}) == (text, False)
