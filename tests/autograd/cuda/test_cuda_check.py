@@ -32,7 +32,8 @@ def child(**faults: str) -> tuple[str, ...]:
 
 
 SCRIPT = """
-import json, os, sys
+import json, os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a program that nohup starts ignores it
 for name, what in json.loads(sys.argv[1]).items():
     if name in sys.argv[3:]:
         continue
