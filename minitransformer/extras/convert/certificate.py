@@ -35,6 +35,7 @@ from minitransformer.system.files import write_text
 
 CERTIFICATE_FILE = "certificate.json"
 GREEDY, BEAM = 1, 4
+EXTRA_TOKENS = 50  # of a translation beyond its source, as in the paper: other programs may have few positions
 AT_ONCE = 32  # sentences that are searched together
 _WEIGHTS = (".safetensors", ".bin", ".onnx")
 
@@ -127,7 +128,8 @@ def _certificate(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certif
     model.set_weights(parts.weights)
     sources = parts.tokenizer.encode_source(lines)
     alpha = parts.config.alpha if parts.config.normalisation == "length" else 1.0
-    greedy, beam = (SearchConfig(beam=size, alpha=alpha, normalisation="length") for size in (GREEDY, BEAM))
+    search = SearchConfig(alpha=alpha, normalisation="length", max_extra_tokens=EXTRA_TOKENS, max_length_factor=None)
+    greedy, beam = (dataclasses.replace(search, beam=size) for size in (GREEDY, BEAM))
     targets = _translations(model, sources, greedy)
     tokens = [other.tokens(line) for line in lines]
     differences = [
