@@ -118,6 +118,10 @@ class TranslateOptions:
             )
         if self.input and is_document(self.input):
             self.check_document(self.input)
+        elif self.output and is_document(self.output):
+            raise ConfigError(
+                f"--output {self.output}: is written only for an input of its kind; choose another ending"
+            )
         if self.resume and not self.output:
             raise ConfigError("--resume: needs --input FILE and --output FILE")
         files = [path for path in (self.input, self.output) if path]

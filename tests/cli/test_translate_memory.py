@@ -177,6 +177,7 @@ def test_the_sources_of_a_memory_are_lines(trained: Trained, tmp_path: Path) -> 
         (["--input", "in.tmx", "--output", "o.tmx", "--n-best", "2"], ConfigError, "segment; do not set n_best"),
         (["--input", "t", "--output", "o.tmx.gz"], ConfigError, "the output is plain text; choose a name without .gz"),
         (["--input", "p.tsv", "--output", "o.tmx"], ConfigError, "o.tmx: a translation memory names its languages"),
+        (["--input", "t", "--output", "o.po"], ConfigError, "o.po: is written only for an input of its kind"),
         (["--input", "a.xlf"], ConfigError, "a.xlf: give --output FILE with the same ending"),
         (
             ["--input", "a.po", "--output", "b.po", "--resume"],

@@ -247,8 +247,11 @@ class _Placement:
             offset = self._offset(node.start)
             return offset, offset
         first, last = self.target_words[min(targets)], self.target_words[max(targets)]
-        whole = node.start <= self.source_words[words[0]].start, node.stop >= self.source_words[words[-1]].stop
-        return first.start if whole[0] else first.first, last.stop if whole[1] else last.last
+        begun, ended = self.source_words[words[0]], self.source_words[words[-1]]
+        return (
+            first.start if node.start <= begun.start < begun.first else first.first,
+            last.stop if node.stop >= ended.stop > ended.last else last.last,  # with the punctuation, as in the source
+        )
 
     def _offset(self, offset: int) -> int:
         """Return the offset in the target of a code at ``offset`` of the source."""

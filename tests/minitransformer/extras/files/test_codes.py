@@ -53,6 +53,8 @@ def translated(text: str, dictionary: Dictionary) -> tuple[str, bool]:
             "Hallo {0}, siehe %d Dateien."),
         ("First line<br/>second", "First line second", "Erste Zeile zweite", "0-0 1-1 2-2", "Erste Zeile<br/>zweite"),
         ("<img src='a b'/> A {x}", "A", "Ein", "0-0", "<img src='a b'/> Ein {x}"),
+        ("Is <i>he</i> old?", "Is he old?", "Ist alt er?", "0-0 2-1 1-2", "Ist alt <i>er</i>?"),
+        ("<b>(Yes!)</b> a", "(Yes!) a", "Das (ja!)", "1-0 0-1", "Das <b>(ja!)</b>"),
         ("“<i>Yes</i>”", "“Yes”", "„Ja“", "0-0", "„<i>Ja</i>“"),
     ],
 )  # fmt: skip
