@@ -89,7 +89,7 @@ class DataConfig:
     """Number of subword pieces (from 20,000 on, 256 of them are bytes) or words; for each language if the vocabulary is
     not joint."""
     normalisation: TextNormalisation = "keep"
-    """What the tokenizer does to characters, on both sides.  "keep": the model writes what the references have; only
+    """The rule of the tokenizer for characters, on both sides.  "keep": the model writes what the references have; only
     control characters become blanks, and soft hyphens and other invisible characters go that the text does not need.
     "nfc": also, letters and their accents are joined.  "nmt_nfkc": sentencepiece's own rule, with full-width forms as
     ASCII, "²" as "2" and "…" as "...".  Whole words are always kept."""

@@ -16,7 +16,7 @@ class Unit:
     line: int
     texts: Mapping[str, str]
     is_illegal: bool = False
-    """Whether it has characters that XML excludes; then ``texts`` is empty."""
+    """True if it has characters that XML excludes; then ``texts`` is empty."""
     element: ElementTree.Element | None = None
     """The whole unit, if it was asked for."""
 

@@ -129,10 +129,12 @@ def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Pat
         assert all(int(pair.partition("-")[2]) < len(target.split()) for pair in line.split())
 
 
-def test_units_keep_what_they_have_and_codes_are_carried_over(trained: Trained, tmp_path: Path) -> None:
+def test_units_keep_what_they_have_and_codes_are_carried_over(
+    trained: Trained, tmp_path: Path, logged: list[str]
+) -> None:
     unit = (
         '<tu tuid="7"><note>n</note><prop type="p">v</prop><tuv xml:lang="en-US" creationid="me"><seg>'
-        'one <bpt i="1">[</bpt>two<ept i="1">]</ept> {0}<ph x="2">br</ph></seg></tuv>'
+        'one ☃ <bpt i="1">[</bpt>two<ept i="1">]</ept> {0}<ph x="2">br</ph></seg></tuv>'
         '<tuv xml:lang="de-AT"><note>m</note><seg>alt</seg></tuv></tu>'
     )
     memory, output = tmp_path / "in.tmx", tmp_path / "out.tmx"
@@ -141,13 +143,14 @@ def test_units_keep_what_they_have_and_codes_are_carried_over(trained: Trained, 
     (read,) = ElementTree.parse(output).findall("body/tu")
     source, target = read.findall("tuv")
     assert (read.attrib, read.findtext("note"), read.findtext("prop")) == ({"tuid": "7"}, "n", "v")
-    assert ElementTree.tostring(source).decode() in unit
+    assert ElementTree.tostring(source, encoding="unicode") in unit
     assert (target.findtext("note"), source.get("creationid")) == ("m", "me")
     (segment,) = target.findall("seg")
     assert [code.tag for code in segment if code.tag != "ph"] == ["bpt", "ept"]
     assert [code.text for code in segment.iter("ph")] == ["br"]
     assert "".join(segment.itertext()).count("{0}") == 1
     assert "alt" not in "".join(segment.itertext())
+    assert any("characters that the tokenizer does not know: '☃'" in line for line in logged)
 
 
 def prefixes(folder: Path, lines: list[str]) -> Path:
@@ -158,7 +161,12 @@ def prefixes(folder: Path, lines: list[str]) -> Path:
 
 def test_the_first_column_of_a_table_is_translated(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "in.tsv").write_text("one two\teins zwei\nsix\tsechs\n")
-    assert translated(trained, b"", "--input", str(tmp_path / "in.tsv")) == translated(trained, b"one two\nsix\n")
+    expected = translated(trained, b"one two\nsix\n")
+    files = ["--input", str(tmp_path / "in.tsv"), "--languages", "en", "de"]
+    assert translated(trained, b"", *files[:2]) == translated(trained, b"", *files) == expected
+    translated(trained, b"", *files, "--output", str(tmp_path / "out.tmx"))
+    pairs = zip(["one two", "six"], expected.decode().splitlines(), strict=True)
+    assert list(read_pair_file(tmp_path / "out.tmx")) == list(pairs)
 
 
 def test_the_sources_of_a_memory_are_lines(trained: Trained, tmp_path: Path) -> None:

@@ -186,6 +186,7 @@ class FirstFourLines:
     """Stands for a translator: it comes four lines far."""
 
     opening = closing = b""
+    whole_units = False
     alignments = prefixes = None
 
     def __call__(self, lines: Sequence[bytes], n_before: int, advance: Any) -> list[bytes]:

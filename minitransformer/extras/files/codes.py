@@ -203,7 +203,7 @@ def _tree(source: _Flat) -> list[_Node]:
 
 
 class _Placement:
-    """Where the codes of one source belong in its translation."""
+    """The places of a source's codes in its translation."""
 
     def __init__(self, source: str, target: str, links: Links) -> None:
         self.source, self.target = source, target

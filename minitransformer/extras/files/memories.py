@@ -54,19 +54,20 @@ def groups_of_input(
     Raises: CorpusError if it cannot be read.
     """
     if languages is not None and has_both_sides(path):
-        units = units_with_text(path, languages[0], with_elements=whole_units)
+        units = units_with_text(path, languages, with_elements=whole_units)
         lines = (_xml(unit.element) if unit.element is not None else unit.texts[code].encode() for unit, code in units)
         return _groups_of(lines, size)
     return groups_of_file(path, size)
 
 
-def units_with_text(path: Path, language: str, *, with_elements: bool = False) -> Iterator[tuple[Unit, str]]:
-    """Yield the units that have text in one language, each with its code of the language; the log counts the others.
+def units_with_text(path: Path, languages: Languages, *, with_elements: bool = False) -> Iterator[tuple[Unit, str]]:
+    """Yield the units that have text in the source language, each with its code of it; the log counts the others.
 
     Raises: CorpusError as ``read_units`` does, and if no unit has any.
     """
     n_found, n_left_out, codes, illegal, chosen = 0, 0, dict[str, None](), Found(), Counter[str]()
-    for _, unit in read_tmx(path, with_elements=True) if with_elements else read_units(path):
+    language = languages[0]
+    for _, unit in read_tmx(path, with_elements=True) if with_elements else read_units(path, languages):
         code = unit.code(language)
         if unit.is_illegal:
             illegal.add(unit.line)

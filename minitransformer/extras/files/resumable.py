@@ -76,9 +76,7 @@ def translate_file(
                 name = "the input" if other is source else "the output"
                 raise ResumeError(f"{path}: is {name}, too; choose another file")
     with (
-        groups_of_input(
-            source, lines_at_once, languages, whole_units=isinstance(translate, MemoryTranslator)
-        ) as groups,
+        groups_of_input(source, lines_at_once, languages, whole_units=translate.whole_units) as groups,
         ExitStack() as stack,
     ):
         lines = itertools.chain.from_iterable(groups)

@@ -210,6 +210,7 @@ class LineTranslator:
 
     opening: ClassVar[bytes] = b""  # of a whole output
     closing: ClassVar[bytes] = b""
+    whole_units: ClassVar[bool] = False  # lines are text, not units of a memory
     translator: Translator
     search: SearchConfig
     n_best: int | None = None
@@ -278,6 +279,12 @@ class LineTranslator:
 
         With ``splitter``, only segments without codes are translated sentence by sentence.
         """
+        found = self._segments(segments, n_before, advance)
+        texts = ["".join(part for part in parts if isinstance(part, str)) for parts in segments]
+        self.unknown.add(self.translator.tokenizer, texts)  # last: an interrupted group is translated again
+        return found
+
+    def _segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[TranslatedSegment]:
         remaining = iter((advance,))  # the others are translated once more, without their placeholders
 
         def translate(texts: Sequence[str]) -> list[Translation]:
