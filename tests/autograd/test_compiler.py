@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import pwd
 import re
 import shlex
@@ -109,6 +110,41 @@ def test_other_options_give_another_library(cache: Path, monkeypatch: pytest.Mon
         hashes.append(cpu.library().sha256)
     assert len(list(cache.iterdir())) == 3
     assert hashes[0] == hashes[1] != hashes[2], "the hash is that of the machine code"
+
+
+needs_x86 = pytest.mark.skipif(
+    platform.machine() != "x86_64" or " avx2 " not in cpu._processor(), reason="no x86 processor with AVX2 is here"
+)
+
+
+@needs_compiler
+@needs_x86
+@pytest.mark.parametrize("options", ["-O0", "-O0 -march=x86-64-v4"])
+def test_the_kernels_use_only_what_the_processor_reports(
+    options: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MINITRANSFORMER_CFLAGS", options)
+    flags = [flag for flag in cpu._processor().split() if not flag.startswith(("avx2", "avx5", "avx_"))]
+    monkeypatch.setattr(cpu, "_processor", lambda: " ".join(flags))  # as if a hypervisor or a kernel hid the others
+    library = cpu.library()
+    assert library.functions
+    assert library.instruction_sets["float32"] == "AVX"
+    assert cpu.bfloat16_set() is None
+    assert "-mno-avx2" in library.command
+    (record,) = caplog.records
+    assert re.match("this CPU does not report .*avx2.*: the kernels are compiled without them", record.message)
+
+
+@needs_compiler
+@needs_x86
+def test_kernels_for_another_processor_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MINITRANSFORMER_CFLAGS", "-O0 -mavx2")
+    monkeypatch.setattr(cpu, "_processor", lambda: "flags : ssse3 sse4_1 sse4_2 popcnt avx f16c fma bmi2")
+    assert not cpu.library().functions
+    (record,) = caplog.records
+    assert "does not report: avx2; remove them from the environment variable MINITRANSFORMER_CFLAGS" in record.message
 
 
 @pytest.mark.parametrize(

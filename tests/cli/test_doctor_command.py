@@ -74,12 +74,16 @@ def test_it_says_how_kernels_were_compiled_or_why_not(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ["--run", str(tmp_path)]
-    monkeypatch.setattr(machine, "library", lambda: Library({"f": print}, "/usr/bin/cc -O3", "4f2a"))
-    assert "ok kernels 4f2a, compiled by /usr/bin/cc -O3" in output_and_status(capsys, *arguments)[1]
+    sets = {"float32": "AVX-512", "bfloat16": None}
+    library = Library({"f": print}, "/usr/bin/cc -O3", "4f2a", instruction_sets=sets)
+    monkeypatch.setattr(machine, "library", lambda: library)
+    output = output_and_status(capsys, *arguments)[1]
+    assert "ok kernels 4f2a, compiled by /usr/bin/cc -O3 ok products float32 AVX-512, bfloat16 none" in output
     monkeypatch.setattr(machine, "library", lambda: Library({}, obstacle="no C compiler was found: install GCC"))
     status, output = output_and_status(capsys, *arguments)
     assert status == 1
     assert "wrong kernels not compiled; NumPy computes instead" in output
+    assert "ok products of NumPy" in output
     assert "→ no C compiler was found: install GCC" in output
 
 

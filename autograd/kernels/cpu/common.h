@@ -13,13 +13,27 @@
 #define FEW_LANES 16
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* The floats of one vector register: GCC keeps arrays of these in registers, and arrays of floats not always. */
+/* The floats of one vector register: GCC keeps arrays of these in registers, and arrays of floats not always.
+   Each header of products names the instruction set that they use, which instruction_sets.c collects. */
 #if defined(__AVX512F__)
 #define VECTOR 16
+#define FLOAT32_SET "AVX-512"
 #elif defined(__AVX__)
 #define VECTOR 8
+#if defined(__AVX2__) && defined(__FMA__)
+#define FLOAT32_SET "AVX2"
+#else
+#define FLOAT32_SET "AVX"
+#endif
 #else
 #define VECTOR 4
+#if defined(__ARM_NEON)
+#define FLOAT32_SET "NEON"
+#elif defined(__SSE2__)
+#define FLOAT32_SET "SSE2"
+#else
+#define FLOAT32_SET "plain C"
+#endif
 #endif
 #define UNROLLED _Pragma("GCC unroll 16") for
 typedef float floats __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));

@@ -19,8 +19,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,6 +88,7 @@ class Function:
 class Library(NamedTuple):
     """The compiled C functions by name, the command that compiled them, and a hash of the machine code.
 
+    ``instruction_sets`` has the instructions that products of each type of numbers use; None if there are none for it.
     Without functions, ``obstacle`` is the reason.
     """
 
@@ -94,6 +96,7 @@ class Library(NamedTuple):
     command: str = ""
     sha256: str = ""
     obstacle: str | None = None
+    instruction_sets: Mapping[str, str | None] = MappingProxyType({})
 
 
 _lock = threading.Lock()
@@ -109,6 +112,11 @@ def library() -> Library:
     return _libraries[0]
 
 
+def bfloat16_set() -> str | None:
+    """Return the name of the instructions that multiply bfloat16; None if this CPU or its compiler has none."""
+    return library().instruction_sets.get("bfloat16")
+
+
 def is_for_c(*arrays: Array | None) -> bool:
     """Return whether C kernels can take these arrays: the library is there, and all are contiguous float32.
 
@@ -120,14 +128,49 @@ def is_for_c(*arrays: Array | None) -> bool:
 
 
 def _open() -> Library:
+    """Return the library for this CPU: compiled again if the compiler uses extensions that the CPU does not report."""
     try:
         command = _command()
-        path = cached_code("cpu", _inputs(command), lambda: _compile(command))
-        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-        return Library(_functions_of(ctypes.CDLL(str(path))), shlex.join(command), sha256)
+        shared, sha256 = _load(command)
+        unreported = _unreported_extensions(shared)
+        if unreported and _is_x86():
+            command = _command(*(f"-mno-{extension}" for extension in unreported))
+            shared, sha256 = _load(command)
+            without, unreported = unreported, _unreported_extensions(shared)
+            if not unreported:
+                _log.warning(f"this CPU does not report {', '.join(without)}: the kernels are compiled without them")
+        if unreported:
+            raise CompilerError(
+                f"{shlex.join(command)} compiles for extensions that this CPU does not report: "
+                f"{', '.join(unreported)}; remove them from the environment variable MINITRANSFORMER_CFLAGS"
+            )
+        sets = {type_: None if name == "none" else name for type_, name in _pairs(shared, "instruction_sets").items()}
+        return Library(_functions_of(shared), shlex.join(command), sha256, None, sets)
     except (CompilerError, OSError) as error:
         _log.warning(f"{error}; NumPy computes instead, which takes up to three times as long")
         return Library({}, obstacle=str(error))
+
+
+def _load(command: list[str]) -> tuple[ctypes.CDLL, str]:
+    """Return the library that this command compiles, and its SHA-256."""
+    path = cached_code("cpu", _inputs(command), lambda: _compile(command))
+    return ctypes.CDLL(str(path)), hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _unreported_extensions(shared: ctypes.CDLL) -> list[str]:
+    """Return the extensions of the processor that the library may use, but this CPU does not report.
+
+    A system without /proc/cpuinfo, such as macOS, reports nothing, and is not examined.
+    """
+    reported = _processor().partition(":")[2].replace("_", "").split()
+    used = [extension for extension, value in _pairs(shared, "used_extensions").items() if value == "1"]
+    return [extension for extension in used if extension.replace(".", "") not in reported] if reported else []
+
+
+def _pairs(shared: ctypes.CDLL, name: str) -> dict[str, str]:
+    """Return the lines ``key=value`` of a text in the library.  No code of the library runs."""
+    text = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(shared, name))).decode()
+    return dict(line.split("=") for line in text.splitlines())
 
 
 def _functions_of(shared: ctypes.CDLL) -> dict[str, Callable[..., Any]]:
@@ -147,7 +190,7 @@ def _type_of(parameter: str) -> Any:
     return _Pointer(_DTYPES[c_type]) if "*" in parameter else _NUMBERS[c_type]
 
 
-def _command() -> list[str]:
+def _command(*restrictions: str) -> list[str]:
     """Return the compiler and its options.  Raises: CompilerError if there is none."""
     name, *options = shlex.split(os.environ.get("CC") or "cc")
     compiler = shutil.which(name)
@@ -155,8 +198,13 @@ def _command() -> list[str]:
         raise CompilerError(
             "no C compiler was found (cc, or what the environment variable CC names): install GCC or Clang"
         )
-    wide = (WIDE,) if platform.machine() in ("x86_64", "AMD64") else ()
-    return [compiler, *options, *FLAGS, *wide, *shlex.split(os.environ.get("MINITRANSFORMER_CFLAGS", ""))]
+    wide = (WIDE,) if _is_x86() else ()
+    own = shlex.split(os.environ.get("MINITRANSFORMER_CFLAGS", ""))
+    return [compiler, *options, *FLAGS, *wide, *restrictions, *own]
+
+
+def _is_x86() -> bool:
+    return platform.machine() in ("x86_64", "AMD64")
 
 
 def _inputs(command: list[str]) -> list[bytes]:

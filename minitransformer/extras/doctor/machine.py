@@ -42,6 +42,7 @@ def machine(device: Device, choice: KernelChoice, world: Communicator, placement
         *versions(),
         *blas(),
         kernels(device, choice),
+        products(choice),
         cores(device, world.rank, placements),
         mpi(world),
         gpus(device, placements[world.rank]),
@@ -81,6 +82,13 @@ def kernels(device: Device, choice: KernelChoice) -> Finding:
         "not compiled; NumPy computes instead, which takes up to three times as long",
         found.obstacle if device == "cpu" else None,
     )
+
+
+def products(choice: KernelChoice) -> Finding:
+    """Return the instruction sets that products in C use; BLAS computes the products of float32 in training."""
+    sets = library().instruction_sets if choice != "reference" else {}
+    found = ", ".join(f"{type_} {name or 'none'}" for type_, name in sets.items())
+    return Finding("products", found or "of NumPy")
 
 
 def cores(device: Device, rank: int, placements: list[Placement]) -> Finding:

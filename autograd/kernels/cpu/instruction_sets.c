@@ -1,0 +1,32 @@
+/* What the compiler has used of the processor, as text.  It is data, because code may not run on this processor. */
+
+#include "common.h"
+
+#if defined(__AVX512BF16__)
+#define BFLOAT16_SET "AVX-512 BF16"
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define BFLOAT16_SET "NEON BF16"
+#else
+#define BFLOAT16_SET "none"
+#endif
+#define INT8_SET FLOAT32_SET
+
+/* The instructions that products of each type of numbers use. */
+const char instruction_sets[] = "float32=" FLOAT32_SET "\nbfloat16=" BFLOAT16_SET "\nint8=" INT8_SET;
+
+/* Extensions of processors, by their names in the compiler's options, which in /proc/cpuinfo have "_".  The value is 1
+   if the compiler may use the extension anywhere; a macro that is not defined stays as it is. */
+#define TEXT(macro) #macro
+#define USED(macro) TEXT(macro) "\n"
+const char used_extensions[] =
+    "ssse3=" USED(__SSSE3__) "sse4.1=" USED(__SSE4_1__) "sse4.2=" USED(__SSE4_2__) "popcnt=" USED(__POPCNT__)
+    "avx=" USED(__AVX__) "avx2=" USED(__AVX2__) "fma=" USED(__FMA__) "f16c=" USED(__F16C__) "bmi2=" USED(__BMI2__)
+    "avxvnni=" USED(__AVXVNNI__) "avx512f=" USED(__AVX512F__) "avx512cd=" USED(__AVX512CD__)
+    "avx512bw=" USED(__AVX512BW__) "avx512dq=" USED(__AVX512DQ__) "avx512vl=" USED(__AVX512VL__)
+    "avx512ifma=" USED(__AVX512IFMA__) "avx512vbmi=" USED(__AVX512VBMI__) "avx512vbmi2=" USED(__AVX512VBMI2__)
+    "avx512vnni=" USED(__AVX512VNNI__) "avx512bitalg=" USED(__AVX512BITALG__)
+    "avx512vpopcntdq=" USED(__AVX512VPOPCNTDQ__) "avx512bf16=" USED(__AVX512BF16__) "avx512fp16=" USED(__AVX512FP16__)
+    "atomics=" USED(__ARM_FEATURE_ATOMICS) "asimddp=" USED(__ARM_FEATURE_DOTPROD)
+    "bf16=" USED(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) "i8mm=" USED(__ARM_FEATURE_MATMUL_INT8)
+    "fphp=" USED(__ARM_FEATURE_FP16_SCALAR_ARITHMETIC) "asimdhp=" USED(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+    "sve=" USED(__ARM_FEATURE_SVE) "sve2=" USED(__ARM_FEATURE_SVE2);
