@@ -1,4 +1,4 @@
-"""Weights in the order in which the product kernel for few rows reads them."""
+"""Weights in the order in which the kernels of products read them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PackedWeight:
     """A weight matrix W (I, O) that ``autograd.ops.linear.pack_weight`` packed, for kernels.
 
     It is float32 in ``panels`` (P, I, 16), or int8 in ``words`` (P, ⌈I/4⌉, 16) int32, four rows in a word, with a scale
-    for each column: ``scales`` (O,).
+    for each column: ``scales`` (P·16,).  A byte of a word is a level of −127 … 127, plus 128.
     """
 
     shape: tuple[int, int]
@@ -26,18 +26,32 @@ class PackedWeight:
     ndim = 2
     __array_ufunc__ = None  # so that NumPy calls __rmatmul__ for ``array @ weight``
 
-    def unpacked(self) -> Any:
-        """Return W as a float32 matrix."""
+    def levels(self) -> Any:
+        """Return W without its scales, as a float32 matrix."""
         n_terms, n_columns = self.shape
         if self.panels is not None:
             return self.panels.transpose(1, 0, 2).reshape(n_terms, -1)[:, :n_columns]
         assert self.words is not None
-        assert self.scales is not None
         n_panels, n_words, width = self.words.shape
-        levels = self.words.astype("<i4").view(np.int8).reshape(n_panels, n_words, width, 4)
+        levels = self.words.astype("<i4").view(np.uint8).reshape(n_panels, n_words, width, 4)
         in_rows = levels.transpose(1, 3, 0, 2).reshape(4 * n_words, -1)
-        return in_rows[:n_terms, :n_columns] * self.scales
+        return in_rows[:n_terms, :n_columns] - np.float32(128)
 
     def __rmatmul__(self, x: Any) -> Any:
-        """Return x W, so that a reference computes with a packed weight, slowly."""
-        return product(x, self.unpacked())
+        """Return x W, slowly; with int8, x is rounded as well, and the sums of products of levels are exact."""
+        if self.scales is None:
+            return product(x, self.levels())
+        levels, row_scales = quantised(x)
+        sums = product(levels.astype(np.float64), self.levels().astype(np.float64))
+        return sums.astype(np.float32) * self.scales[: self.shape[1]] * row_scales
+
+
+def quantised(x: Any) -> tuple[Any, Any]:
+    """Return the nearest levels of −127 … 127 of each row of x, and the row's scale: its greatest |x| / 127.
+
+    A row with a NaN or an infinity gets the scale NaN.  Shapes: x (T, I); returns (T, I) and (T, 1), float32.
+    """
+    greatest = abs(x).max(1, keepdims=True, initial=0)  # NaN if x has one
+    finite = greatest < np.inf
+    scales = np.where(finite, np.maximum(greatest / np.float32(127), np.finfo(np.float32).tiny), np.float32(np.nan))
+    return np.rint(np.where(finite, x, 0) * (1 / np.where(finite, scales, 1))), scales

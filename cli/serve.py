@@ -58,7 +58,7 @@ class ServeOptions:
     max_extra_tokens: int = SearchConfig.max_extra_tokens
     """The greatest number of tokens by which a translation exceeds its source."""
     weights: WeightsDtype = "float32"
-    """int8 rounds each weight to one of 255 levels: faster for few sentences at once, slightly worse translations."""
+    """int8 rounds weights and what they multiply to 255 levels: faster on a CPU, slightly worse translations."""
     threads: int | None = None
     """Threads to compute on; all cores if not given."""
     device: Device = RunConfig.device

@@ -73,7 +73,7 @@ class TranslateOptions:
     kernels: KernelChoice = RunConfig.kernels
     """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
     weights: WeightsDtype = "float32"
-    """int8 rounds each weight to one of 255 levels: faster for few sentences at once, slightly worse translations."""
+    """int8 rounds weights and what they multiply to 255 levels: faster on a CPU, slightly worse translations."""
     split_sentences: str | None = None
     """Language code of the source, such as en or de: split lines into sentences, by the rules of this language, and
     translate these one by one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from autograd.array import Array, namespace
 from autograd.blas import product
 from autograd.op import Dispatch, ShapeError, op, unbroadcast
@@ -76,16 +78,16 @@ def check_linear(name: str, x: Array, weight: Array, bias: Array | None, *, may_
 
 @Dispatch
 def pack_weight(weight: Array, *, int8: bool = False) -> Array:
-    """Return the weight W packed for repeated products y = x W with few rows of x.
+    """Return the weight W packed for repeated products y = x W.
 
-    With ``int8`` each column is rounded to 255 levels: multiples of its greatest absolute value / 127.
+    With ``int8`` each column is rounded to 255 levels: multiples of its greatest absolute value / 127.  Kernels for it
+    round each row of x likewise (``PackedWeight``).
     The packed weight may hold a copy, so it is valid only until the weight changes.
     Shapes: (I, O) → (I, O).
     """
     xp = namespace(weight)
     if int8:
-        scales = abs(weight).max(0) / 127
-        scales[scales == 0] = 1
+        scales = xp.maximum(abs(weight).max(0) / 127, np.finfo(np.float32).tiny)
         weight = xp.rint(weight / scales) * scales
     return xp.ascontiguousarray(weight)
 

@@ -59,8 +59,8 @@ class Translator:
     Args:
         model: several models are an ensemble: their probabilities are averaged (see ``Predictor``).  The first one's
             length penalty is taken.
-        weights: "float32"; or "int8", which rounds each weight to one of 255 levels: faster for few sentences at once,
-            a quarter of the memory, and slightly worse translations.
+        weights: "float32"; or "int8", which rounds weights and what they multiply to 255 levels: faster on a CPU, a
+            quarter of the memory, and slightly worse translations.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class Linear(Layer):
 
 
 def layer_with_packed_weights(layer: AnyLayer, *, int8: bool = False) -> AnyLayer:
-    """Return a copy of the layer whose weights are packed for few rows (``pack_weight``).
+    """Return a copy of the layer whose weights are packed (``pack_weight``).
 
     The copy is valid only until the parameters change.
     """

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
+import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from guarded import guarded_allocations
 from waiting import TIME_LIMIT
 
 from autograd import Tensor, backward, ops
 from autograd.blas import n_product_threads, product_threads
 from autograd.kernel_registry import references_only
-from autograd.kernels.cpu.library import library
+from autograd.kernels.cpu import library as cpu
+from autograd.kernels.cpu.library import SOURCES, library
 from autograd.ops.linear import pack_weight
 from autograd.packed_weight import PackedWeight
 
@@ -33,7 +39,9 @@ def numbers(*shape: int) -> np.ndarray:
 def test_products_are_those_of_the_weight(n_rows: int, n_columns: int, n_terms: int, int8: bool) -> None:
     x, weight, bias = numbers(n_rows, n_terms), numbers(n_terms, n_columns), numbers(n_columns)
     packed = Tensor(pack_weight(weight, int8=int8))
-    expected = x.astype(np.float64) @ pack_weight.reference(weight, int8=int8) + bias
+    rounded = pack_weight.reference(weight, int8=int8)
+    assert not int8 or np.allclose(x @ packed.value, x @ rounded, atol=np.abs(x).max(initial=0) * n_terms / 100)
+    expected = (x @ packed.value if int8 else x.astype(np.float64) @ rounded) + bias
     close: dict[str, Any] = {"rtol": 1e-5, "atol": 3e-6 * n_terms**0.5}
     np.testing.assert_allclose(ops.linear(x, packed, None).value, expected - bias, **close)
     np.testing.assert_allclose(ops.linear(x, packed, bias).value, expected, **close)
@@ -43,7 +51,7 @@ def test_products_are_those_of_the_weight(n_rows: int, n_columns: int, n_terms: 
 @pytest.mark.parametrize("int8", [False, True])
 def test_weights_may_be_transposed_and_rows_apart(int8: bool) -> None:
     x, weight = numbers(40, 100)[:, 10:80], numbers(90, 70).T
-    expected = x @ pack_weight.reference(weight, int8=int8)
+    expected = x @ pack_weight(np.ascontiguousarray(weight), int8=int8)
     np.testing.assert_allclose(ops.linear(x, pack_weight(weight, int8=int8), None).value, expected, atol=1e-4)
 
 
@@ -67,6 +75,65 @@ def test_int8_weights_take_a_quarter_of_the_memory_and_have_no_gradient() -> Non
     y = ops.linear(Tensor(numbers(3, 64)), packed, None)
     with pytest.raises(TypeError, match="a packed weight has no gradient"):
         backward(ops.sum(y))
+
+
+@needs_compiler
+def test_int8_multiplies_integers() -> None:
+    """Greatest sizes of 127 give scales of 1, so the nearest integers are the levels."""
+    x, weight = np.float32([[127, -50.4, 3.4], [0, -127, 1.6]]), np.float32([[2, 0.4], [-127, 127], [60.6, 5]])
+    y = [[127 * 2 + 50 * 127 + 3 * 61, -50 * 127 + 3 * 5], [127 * 127 + 2 * 61, -127 * 127 + 2 * 5]]
+    packed = pack_weight(weight, int8=True)
+    np.testing.assert_array_equal(ops.linear(x, packed, None).value, np.float32(y))
+    np.testing.assert_array_equal(x @ packed, np.float32(y))
+
+
+X86 = [
+    "-march=native",
+    "-mno-avx512vnni",
+    "-mno-avx512f",
+    "-march=x86-64-v3",
+    "-march=x86-64",
+    "-march=x86-64 -U__SSE2__",
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize("options", X86 if platform.machine() == "x86_64" else ["-march=native"])
+@pytest.mark.filterwarnings("ignore:invalid value|overflow:RuntimeWarning")
+def test_every_instruction_set_gives_the_bits_of_the_reference_in_int8(
+    options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [str(SOURCES / f"{name}.c") for name in ("linear", "parallel", "instruction_sets")]
+    command = [*shlex.split(library().command), *options.split(), *sources, "-lm", "-o", str(tmp_path / "kernels.so")]
+    subprocess.run(command, check=True, timeout=TIME_LIMIT)
+    shared = ctypes.CDLL(str(tmp_path / "kernels.so"))
+    if cpu._unreported_extensions(shared):
+        pytest.skip("this processor has other instructions")
+    shared.linear_packed.argtypes = library().functions["linear_packed"].argtypes
+    monkeypatch.setattr("autograd.kernels.cpu.linear._linear_packed", shared.linear_packed)
+    for n_rows, n_terms, n_columns in [(1, 1, 1), (7, 3, 33), (13, 66, 15), (12, 512, 32), (97, 1_030, 100)]:
+        x, weight, bias = numbers(n_rows, n_terms), numbers(n_terms, n_columns), numbers(n_columns)
+        x[1::6] = 0
+        x[2::6] *= np.float32(1e30)
+        x[3::6] *= np.float32(1e-44)
+        x[4::6, -1], x[5::6, 0] = np.nan, -np.inf
+        weight[:, 1::9], weight[-1, 2::9], weight[0, 3::9] = 0, np.inf, np.nan
+        packed = pack_weight(weight, int8=True)
+        with guarded_allocations() as guarded:
+            arrays = (guarded.copy_of(x), guarded.copy_of(bias))
+            with product_threads(2):
+                y = ops.linear(arrays[0], packed, arrays[1]).value
+        np.testing.assert_array_equal(y, x @ packed + bias)
+        finite_columns = np.isfinite(weight).all(0)
+        np.testing.assert_array_equal(y[1::6, finite_columns], np.broadcast_to(bias, y.shape)[1::6, finite_columns])
+        assert (np.isfinite(y) == np.isfinite(x).all(1)[:, None] & finite_columns).all()
+
+
+@needs_compiler
+def test_sums_that_may_exceed_32_bits_are_not_computed_in_int8() -> None:
+    packed = pack_weight(np.ones((133_144, 1), np.float32), int8=True)
+    assert ops.linear(np.ones((1, 133_144), np.float32), packed, None).value == pytest.approx(133_144)
+    assert not isinstance(pack_weight(np.ones((133_145, 1), np.float32), int8=True), PackedWeight)
 
 
 @needs_compiler
@@ -121,9 +188,10 @@ def test_references_compute_with_packed_weights(
     x, weight, bias = numbers(3, n_terms), numbers(n_terms, n_columns), numbers(n_columns)
     packed, rounded = pack_weight(weight, int8=int8), pack_weight.reference(weight, int8=int8)
     kernels_run.clear()
+    y = x @ packed if int8 else x @ rounded
     with references_only():
-        np.testing.assert_array_equal(ops.linear(x, packed, bias).value, x @ rounded + bias)
-        np.testing.assert_array_equal(ops.linear_relu(x, packed, bias).value, np.maximum(x @ rounded + bias, 0))
+        np.testing.assert_array_equal(ops.linear(x, packed, bias).value, y + bias)
+        np.testing.assert_array_equal(ops.linear_relu(x, packed, bias).value, np.maximum(y + bias, 0))
         assert isinstance(pack_weight(weight, int8=int8), np.ndarray)
     assert kernels_run == []
 

@@ -87,7 +87,8 @@ def test_top_k_of_a_projection_are_those_of_its_softmax(projection: tuple[int, .
     with product_threads(how["n_threads"]):
         used = pack_weight(weight, int8=int8) if how["is_packed"] else rounded
         values, columns = linear_top_k(x, used, bias, n=n, forbidden=forbidden)
-    expected = log_softmax(x.astype(np.float64) @ rounded + (0 if bias is None else bias))
+    product = x @ used if int8 else x.astype(np.float64) @ rounded
+    expected = log_softmax(product + (0 if bias is None else bias))
     expected = np.where(forbidden, -np.inf, expected)
     np.testing.assert_allclose(values, -np.sort(-expected, axis=1)[:, :n], rtol=1e-5, atol=1e-4)
     possible = values > -np.inf

@@ -1,6 +1,6 @@
 /* What the compiler has used of the processor, as text.  It is data, because code may not run on this processor. */
 
-#include "common.h"
+#include "int8.h"
 
 #if defined(__AVX512BF16__)
 #define BFLOAT16_SET "AVX-512 BF16"
@@ -9,7 +9,6 @@
 #else
 #define BFLOAT16_SET "none"
 #endif
-#define INT8_SET FLOAT32_SET
 
 /* The instructions that products of each type of numbers use. */
 const char instruction_sets[] = "float32=" FLOAT32_SET "\nbfloat16=" BFLOAT16_SET "\nint8=" INT8_SET;

@@ -1,46 +1,51 @@
 /* Linear maps with packed weights, and what other linear maps compute beside their matrix products. */
 
 #include "packed.h"
-#include "parallel.h"
 
 #define PARTS 4 /* per thread: so many that a thread that is interrupted delays little */
 #define BLOCK 96 /* rows; they stay in the second-level cache while all weights pass by */
 
 typedef struct {
-    const float *x;
-    Packed w;
+    Product product;
     const float *bias;
     float *y;
     int64_t rows, columns, relu, parts;
 } Linear;
 
+/* Write z + bias, or max(0, z + bias), for a row and the columns from c on. */
+ALWAYS_INLINE void finish_row(float *restrict z, const Linear *a, int64_t row, int64_t c, int64_t count) {
+    add_bias_of(z, a->bias, c, count);
+    if (a->relu)
+        for (int64_t i = 0; i < count; i++) z[i] = z[i] < 0.0f ? 0.0f : z[i];
+    memcpy(a->y + row * a->columns + c, z, sizeof(float) * (size_t)count);
+}
+
 /* Compute one part's tiles of columns for all rows. */
 static void linear_part(const void *arguments, int64_t part) {
     const Linear a = *(const Linear *)arguments;
-    const int64_t tiles = (a.columns + COLUMNS - 1) / COLUMNS, terms = a.w.terms;
+    const int64_t tiles = (a.columns + COLUMNS - 1) / COLUMNS;
     for (int64_t block = 0; block < a.rows; block += BLOCK)
         for (int64_t tile = tiles * part / a.parts; tile < tiles * (part + 1) / a.parts; tile++) {
-            const int64_t c = tile * COLUMNS, count = c + COLUMNS < a.columns ? COLUMNS : a.columns - c;
-            const int64_t end = block + BLOCK < a.rows ? block + BLOCK : a.rows;
+            const int64_t c = tile * COLUMNS, end = block + BLOCK < a.rows ? block + BLOCK : a.rows;
             for (int64_t row = block; row < end;) {
                 float z[ROWS][COLUMNS];
-                const int done = multiply_tile(a.x + row * terms, end - row, a.w, c, z[0], COLUMNS);
-                for (int r = 0; r < done; r++, row++) {
-                    finish_row(z[r], a.w.scales, a.bias, c, count);
-                    if (a.relu)
-                        for (int64_t i = 0; i < count; i++) z[r][i] = z[r][i] < 0.0f ? 0.0f : z[r][i];
-                    memcpy(a.y + row * a.columns + c, z[r], sizeof(float) * (size_t)count);
-                }
+                const int done = multiply_tile(a.product, row, end, c, z[0], COLUMNS);
+                for (int r = 0; r < done; r++, row++)
+                    if (c + COLUMNS <= a.columns)
+                        finish_row(z[r], &a, row, c, COLUMNS);
+                    else
+                        finish_row(z[r], &a, row, c, a.columns - c);
             }
         }
 }
 
-/* y = x W + bias, or max(0, x W + bias) if relu; bias may be null. */
-void linear_packed(const float *restrict x, const float *restrict panels, const int32_t *restrict words,
-                   const float *restrict scales, const float *restrict bias, float *restrict y, int64_t rows,
-                   int64_t terms, int64_t columns, int64_t relu, int64_t threads) {
+/* y = x W + bias, or max(0, x W + bias) if relu; bias may be null.  With words, x is rounded to levels. */
+void linear_packed(const float *restrict x, int32_t *restrict levels, const float *restrict panels,
+                   const int32_t *restrict words, const float *restrict scales, const float *restrict bias,
+                   float *restrict y, int64_t rows, int64_t terms, int64_t columns, int64_t relu, int64_t threads) {
     const int64_t parts = threads > 1 ? PARTS * threads : 1;
-    const Linear arguments = {x, {panels, words, scales, terms}, bias, y, rows, columns, relu, parts};
+    if (words) quantise(x, levels, rows, terms, threads);
+    const Linear arguments = {{x, panels, levels, words, scales, terms}, bias, y, rows, columns, relu, parts};
     run_parts(linear_part, &arguments, parts, threads);
 }
 
@@ -56,26 +61,27 @@ void pack_panels(const float *restrict w, int64_t row_step, int64_t column_step,
     }
 }
 
-/* Write the words of the panels of W, and each column's scale: its greatest absolute value / 127, or 1 if that is 0. */
+/* Write the words of the panels of W, and the scale of each column. */
 void pack_words(const float *restrict w, int64_t row_step, int64_t column_step, int32_t *restrict words,
                 float *restrict scales, int64_t terms, int64_t columns) {
     const int64_t n_panels = (columns + PADDED - 1) / PADDED * (PADDED / WIDTH), n_words = (terms + 3) / 4;
     for (int64_t p = 0; p < n_panels; p++) {
         const int64_t c = p * WIDTH, count = columns - c < WIDTH ? columns - c : WIDTH;
         const float *first = w + c * column_step;
-        float greatest[WIDTH] = {0};
+        int32_t greatest[WIDTH] = {0};
         for (int64_t k = 0; k < terms; k++)
             for (int64_t i = 0; i < count; i++) {
-                const float size = fabsf(first[k * row_step + i * column_step]);
+                const int32_t size = size_of(first[k * row_step + i * column_step]);
                 greatest[i] = greatest[i] < size ? size : greatest[i];
             }
-        for (int64_t i = 0; i < count; i++) scales[c + i] = greatest[i] > 0.0f ? greatest[i] / 127.0f : 1.0f;
+        for (int64_t i = 0; i < WIDTH; i++) scales[c + i] = scale_of(greatest[i]);
         int32_t *panel = words + p * n_words * WIDTH;
-        memset(panel, 0, sizeof(int32_t) * (size_t)(n_words * WIDTH));
+        memset(panel, 128, sizeof(int32_t) * (size_t)(n_words * WIDTH));
         for (int64_t k = 0; k < terms; k++)
             for (int64_t i = 0; i < count; i++) {
-                const float level = rintf(first[k * row_step + i * column_step] / scales[c + i]);
-                panel[k / 4 * WIDTH + i] |= (int32_t)(((uint32_t)(int32_t)level & 255u) << 8 * (k % 4));
+                if (!(scales[c + i] > 0.0f)) continue;
+                const int32_t level = (int32_t)rintf(first[k * row_step + i * column_step] / scales[c + i]);
+                panel[k / 4 * WIDTH + i] ^= (int32_t)(((uint32_t)level & 255u) << 8 * (k % 4));
             }
     }
 }

@@ -12,6 +12,7 @@ from autograd.packed_weight import PackedWeight
 from autograd.tensor import Backward, Gradient, PendingGradient
 
 PADDED, WIDTH = 32, 16  # as in packed.h
+MOST_TERMS_OF_INT8 = (2**31 - 1) // 127**2  # whose sum cannot exceed 32 bits
 
 _add_bias, _add_bias_relu, _relu_backward = map(Function, ("add_bias", "add_bias_relu", "relu_backward"))
 _linear_packed, _pack_panels, _pack_words = Function("linear_packed"), Function("pack_panels"), Function("pack_words")
@@ -95,6 +96,7 @@ def _packed_product(x: Array, weight: PackedWeight, bias: Array | None, *, relu:
     y = np.empty((n_rows, n_columns), np.float32)
     _linear_packed(
         np.ascontiguousarray(x, np.float32),
+        empty_levels(x, weight),
         weight.panels,
         weight.words,
         weight.scales,
@@ -109,12 +111,17 @@ def _packed_product(x: Array, weight: PackedWeight, bias: Array | None, *, relu:
     return y
 
 
+def empty_levels(x: Array, weight: PackedWeight) -> Array | None:
+    """Return an array that is large enough for the levels of x on every processor (int8.h); None if W is float32."""
+    return None if weight.words is None else np.empty((len(x), 2 + 2 * weight.words.shape[1]), np.int32)
+
+
 def _no_backward(dy: Array) -> tuple[Array]:
     raise TypeError("backward: a packed weight has no gradient; compute with the model's own weights")
 
 
-def _is_for_packing(weight: Array, **static: object) -> bool:
-    return is_for_c(weight) or is_for_c(weight.T)
+def _is_for_packing(weight: Array, *, int8: bool = False) -> bool:
+    return (is_for_c(weight) or is_for_c(weight.T)) and not (int8 and len(weight) > MOST_TERMS_OF_INT8)
 
 
 @pack_weight.kernel("cpu", supports=_is_for_packing)
@@ -128,6 +135,7 @@ def pack_weight_in_c(weight: Array, *, int8: bool = False) -> PackedWeight:
         panels = np.empty((n_panels, n_terms, WIDTH), np.float32)
         _pack_panels(stored, row_step, column_step, panels, n_terms, n_columns)
         return PackedWeight(weight.shape, panels=panels)
-    words, scales = np.empty((n_panels, -(-n_terms // 4), WIDTH), np.int32), np.empty(n_columns, np.float32)
+    words = np.empty((n_panels, -(-n_terms // 4), WIDTH), np.int32)
+    scales = np.empty(n_panels * WIDTH, np.float32)
     _pack_words(stored, row_step, column_step, words, scales, n_terms, n_columns)
     return PackedWeight(weight.shape, words=words, scales=scales)

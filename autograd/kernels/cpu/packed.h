@@ -1,14 +1,15 @@
-/* Products of few rows with a packed weight W (I, O): panels of WIDTH columns each, zeros after the last column.
+/* Products with a packed weight W (I, O): panels of WIDTH columns each, zeros after the last column.
 
-   A panel holds its rows one after the other: WIDTH numbers of float, or WIDTH words.  Byte j of a word is the int8
-   weight of row 4 k + j.  A tile of a product, up to ROWS rows by COLUMNS columns, is summed in registers, so weights
+   A panel holds its rows one after the other: WIDTH numbers of float, or WIDTH words.  Byte j of a word is the weight of
+   row 4 k + j (int8.h).  A tile of a product, up to ROWS rows by COLUMNS columns, is summed in registers, so weights
    are read once for ROWS rows.  GCC does not keep an array of floats in registers, only one of vectors: their size is
    the only property of the processor that is written here.  Each sum has its terms in order, whatever the tile. */
 
 #ifndef PACKED_H
 #define PACKED_H
 
-#include "common.h"
+#include "int8.h"
+#include "parallel.h"
 
 #if defined(__AVX512F__)
 #define ROWS 12
@@ -25,80 +26,45 @@
 #define VECTORS (COLUMNS / VECTOR)
 #define TERMS 256 /* of a partial sum: rounding errors grow with the number of terms */
 #define AHEAD 64 /* rows or words, 4 KiB, that are asked for in advance: processors foresee too little */
+#define FEW_NUMBERS 16384 /* of x, which one thread rounds sooner than another one begins */
 
-typedef int32_t ints __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
-
-/* A packed weight of TERMS rows: panels of floats, or of words and the scale of each column. */
+/* The factors of a product x W of `terms` terms: x and panels of floats; or levels, words and the columns' scales. */
 typedef struct {
-    const float *panels;
-    const int32_t *words;
+    const float *x, *panels;
+    const int32_t *levels, *words;
     const float *scales;
     int64_t terms;
-} Packed;
+} Product;
 
 /* The index of row k's numbers that vector v of a tile needs, in panels of n rows; the tile begins at column c. */
 static inline int64_t index_of(int64_t c, int v, int64_t k, int64_t n) {
     return ((c + v * VECTOR) / WIDTH * n + k) * WIDTH + v * VECTOR % WIDTH;
 }
 
-/* sum[r] += x[r][k] · weight for each row. */
-ALWAYS_INLINE void add_products(floats sum[ROWS][VECTORS], int rows, const float *restrict x, int64_t stride,
-                                const floats weight[VECTORS]) {
-    UNROLLED(int r = 0; r < rows; r++)
-    UNROLLED(int v = 0; v < VECTORS; v++) sum[r][v] += x[r * stride] * weight[v];
-}
-
-ALWAYS_INLINE void add_terms(floats sum[ROWS][VECTORS], int rows, const float *restrict x, Packed w, int64_t c,
+/* sum[r] += x[r][k] · weight for each row and the terms from start on. */
+ALWAYS_INLINE void add_terms(floats sum[ROWS][VECTORS], int rows, const float *restrict x, Product p, int64_t c,
                              int64_t start, int64_t end) {
     for (int64_t k = start; k < end; k++) {
         floats weight[VECTORS];
         UNROLLED(int i = 0; i < COLUMNS; i += WIDTH)
-            __builtin_prefetch(w.panels + index_of(c + i, 0, k + AHEAD, w.terms));
-        UNROLLED(int v = 0; v < VECTORS; v++) weight[v] = *(const floats *)(w.panels + index_of(c, v, k, w.terms));
-        add_products(sum, rows, x + k, w.terms, weight);
+            __builtin_prefetch(p.panels + index_of(c + i, 0, k + AHEAD, p.terms));
+        UNROLLED(int v = 0; v < VECTORS; v++) weight[v] = *(const floats *)(p.panels + index_of(c, v, k, p.terms));
+        UNROLLED(int r = 0; r < rows; r++)
+        UNROLLED(int v = 0; v < VECTORS; v++) sum[r][v] += x[r * p.terms + k] * weight[v];
     }
 }
 
-/* Add the products with the first `count` rows of the word of row k. */
-ALWAYS_INLINE void add_word(floats sum[ROWS][VECTORS], int rows, const float *restrict x, Packed w, int64_t c,
-                            int64_t k, int count) {
-    ints word[VECTORS];
-    UNROLLED(int v = 0; v < VECTORS; v++)
-        word[v] = *(const ints *)(w.words + index_of(c, v, k / 4, (w.terms + 3) / 4));
-    UNROLLED(int i = 0; i < COLUMNS; i += WIDTH)
-        __builtin_prefetch(w.words + index_of(c + i, 0, k / 4 + AHEAD, (w.terms + 3) / 4));
-    UNROLLED(int j = 0; j < count; j++) {
-        floats weight[VECTORS];
-        UNROLLED(int v = 0; v < VECTORS; v++)
-            weight[v] = __builtin_convertvector((word[v] << (24 - 8 * j)) >> 24, floats);
-        add_products(sum, rows, x + k + j, w.terms, weight);
-    }
-}
-
-/* Like add_terms, of words; start is a multiple of 4. */
-ALWAYS_INLINE void add_terms_of_words(floats sum[ROWS][VECTORS], int rows, const float *restrict x, Packed w,
-                                      int64_t c, int64_t start, int64_t end) {
-    int64_t k = start;
-    for (; k + 4 <= end; k += 4) add_word(sum, rows, x, w, c, k, 4);
-    if (end - k == 1) add_word(sum, rows, x, w, c, k, 1);
-    if (end - k == 2) add_word(sum, rows, x, w, c, k, 2);
-    if (end - k == 3) add_word(sum, rows, x, w, c, k, 3);
-}
-
-ALWAYS_INLINE void multiply_rows(int rows, const float *restrict x, Packed w, int64_t c, float *restrict out,
-                                 int64_t stride) {
+ALWAYS_INLINE void multiply_floats(int rows, const float *restrict x, Product p, int64_t c, float *restrict out,
+                                   int64_t stride) {
     floats total[ROWS][VECTORS];
     UNROLLED(int r = 0; r < rows; r++)
     UNROLLED(int v = 0; v < VECTORS; v++) total[r][v] = (floats){0};
-    for (int64_t start = 0; start < w.terms; start += TERMS) {
-        const int64_t end = start + TERMS < w.terms ? start + TERMS : w.terms;
+    for (int64_t start = 0; start < p.terms; start += TERMS) {
+        const int64_t end = start + TERMS < p.terms ? start + TERMS : p.terms;
         floats sum[ROWS][VECTORS];
         UNROLLED(int r = 0; r < rows; r++)
         UNROLLED(int v = 0; v < VECTORS; v++) sum[r][v] = (floats){0};
-        if (w.words)
-            add_terms_of_words(sum, rows, x, w, c, start, end);
-        else
-            add_terms(sum, rows, x, w, c, start, end);
+        add_terms(sum, rows, x, p, c, start, end);
         UNROLLED(int r = 0; r < rows; r++)
         UNROLLED(int v = 0; v < VECTORS; v++) total[r][v] += sum[r][v];
     }
@@ -106,19 +72,67 @@ ALWAYS_INLINE void multiply_rows(int rows, const float *restrict x, Packed w, in
     UNROLLED(int v = 0; v < VECTORS; v++) *(floats *)(out + r * stride + v * VECTOR) = total[r][v];
 }
 
-/* Write x W, without scales, for the first of these rows and COLUMNS columns from c on; return the number of rows. */
-static inline int multiply_tile(const float *restrict x, int64_t rows, Packed w, int64_t c, float *restrict out,
-                                int64_t stride) {
-    if (rows >= ROWS) return multiply_rows(ROWS, x, w, c, out, stride), ROWS;
-    if (rows >= 4) return multiply_rows(4, x, w, c, out, stride), 4;
-    return multiply_rows(1, x, w, c, out, stride), 1;
+ALWAYS_INLINE void multiply_levels(int rows, const int32_t *restrict row, Product p, int64_t c, float *restrict out,
+                                   int64_t stride) {
+    const int64_t n_words = (p.terms + 3) / 4, n = row_words(p.terms);
+    words sum[ROWS][VECTORS];
+    UNROLLED(int r = 0; r < rows; r++)
+    UNROLLED(int v = 0; v < VECTORS; v++) sum[r][v] = (words){0} + (uint32_t)row[r * n + 1];
+    for (int64_t k = 0; k < n_words; k++) {
+        words weight[VECTORS];
+        UNROLLED(int i = 0; i < COLUMNS; i += WIDTH)
+            __builtin_prefetch(p.words + index_of(c + i, 0, k + AHEAD, n_words));
+        UNROLLED(int v = 0; v < VECTORS; v++) weight[v] = *(const words *)(p.words + index_of(c, v, k, n_words));
+        UNROLLED(int r = 0; r < rows; r++)
+        UNROLLED(int v = 0; v < VECTORS; v++)
+            sum[r][v] = add_bytes(sum[r][v], weight[v], row + r * n + HEAD + k * QUAD);
+    }
+    UNROLLED(int r = 0; r < rows; r++) {
+        float scale;
+        memcpy(&scale, row + r * n, sizeof scale);
+        UNROLLED(int v = 0; v < VECTORS; v++)
+            *(floats *)(out + r * stride + v * VECTOR) = __builtin_convertvector((ints)sum[r][v], floats) *
+                                                         *(const floats *)(p.scales + c + v * VECTOR) * scale;
+    }
 }
 
-/* z = z · scale + bias for the columns c, c + 1, …, of a row; without scales or bias, that part is left out. */
-static inline void finish_row(float *restrict z, const float *restrict scales, const float *restrict bias, int64_t c,
-                              int64_t count) {
-    if (scales)
-        for (int64_t i = 0; i < count; i++) z[i] *= scales[c + i];
+ALWAYS_INLINE void multiply_rows(int rows, Product p, int64_t row, int64_t c, float *restrict out, int64_t stride) {
+    if (p.words)
+        multiply_levels(rows, p.levels + row * row_words(p.terms), p, c, out, stride);
+    else
+        multiply_floats(rows, p.x + row * p.terms, p, c, out, stride);
+}
+
+/* Write x W for the first of these rows and COLUMNS columns from c on; return the number of rows. */
+static inline int multiply_tile(Product p, int64_t row, int64_t end, int64_t c, float *restrict out, int64_t stride) {
+    if (end - row >= ROWS) return multiply_rows(ROWS, p, row, c, out, stride), ROWS;
+    if (end - row >= 4) return multiply_rows(4, p, row, c, out, stride), 4;
+    return multiply_rows(1, p, row, c, out, stride), 1;
+}
+
+/* A product's left factor, which is to be rounded to levels. */
+typedef struct {
+    const float *x;
+    int32_t *levels;
+    int64_t rows, terms, parts;
+} Rounding;
+
+static void quantise_part(const void *arguments, int64_t part) {
+    const Rounding a = *(const Rounding *)arguments;
+    for (int64_t row = a.rows * part / a.parts; row < a.rows * (part + 1) / a.parts; row++)
+        quantise_row(a.x + row * a.terms, a.terms, a.levels + row * row_words(a.terms));
+}
+
+/* Round all rows, on several threads if that is worth their start. */
+static inline void quantise(const float *restrict x, int32_t *restrict levels, int64_t rows, int64_t terms,
+                            int64_t threads) {
+    const int64_t parts = rows * terms < FEW_NUMBERS ? 1 : threads;
+    const Rounding arguments = {x, levels, rows, terms, parts};
+    run_parts(quantise_part, &arguments, parts, threads);
+}
+
+/* z = z + bias for the columns c, c + 1, …, of a row; bias may be null. */
+ALWAYS_INLINE void add_bias_of(float *restrict z, const float *restrict bias, int64_t c, int64_t count) {
     if (bias)
         for (int64_t i = 0; i < count; i++) z[i] += bias[c + i];
 }

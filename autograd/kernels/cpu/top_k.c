@@ -1,7 +1,6 @@
 /* The n greatest log-probabilities of a projection, without its logits in memory. */
 
 #include "packed.h"
-#include "parallel.h"
 
 #define CHUNK 128 /* columns; the logits of a tile of rows are in the first-level cache */
 
@@ -26,8 +25,7 @@ static void take_logits(const float *restrict z, int64_t c, int64_t count, const
 }
 
 typedef struct {
-    const float *x;
-    Packed w;
+    Product product;
     const float *bias;
     const uint8_t *forbidden;
     int64_t mask_step;
@@ -50,9 +48,9 @@ static void top_k_part(const void *arguments, int64_t part) {
             float z[ROWS][CHUNK];
             int done = 0;
             for (int64_t i = 0; i < count; i += COLUMNS)
-                done = multiply_tile(a.x + row * a.w.terms, a.rows - row, a.w, c + i, z[0] + i, CHUNK);
+                done = multiply_tile(a.product, row, a.rows, c + i, z[0] + i, CHUNK);
             for (int r = 0; r < done; r++, row++) {
-                finish_row(z[r], a.w.scales, a.bias, c, count);
+                add_bias_of(z[r], a.bias, c, count);
                 take_logits(z[r], c, count, a.forbidden + row * a.mask_step, a.greatest + chunk * a.rows + row,
                             a.total + chunk * a.rows + row, values + row * a.n, columns + row * a.n, a.n);
             }
@@ -81,13 +79,16 @@ static void combine_parts(const TopK *a, int64_t row, double *restrict log_p, in
    Equal ones are in order of their columns.  Row r's mask begins at forbidden + r · mask_step.  The columns are divided
    into parts, whose results are in values and part_columns (parts, rows, n) and combined at the end; greatest and total
    (chunks, rows) hold each chunk's maximum and Σ exp(z − maximum).  So results do not depend on the number of parts. */
-void linear_top_k(const float *restrict x, const float *restrict panels, const int32_t *restrict words,
-                  const float *restrict scales, const float *restrict bias, const uint8_t *restrict forbidden,
-                  int64_t mask_step, float *restrict values, int64_t *restrict part_columns, float *restrict greatest,
-                  float *restrict total, double *restrict log_p, int64_t *restrict columns, int64_t rows,
-                  int64_t terms, int64_t width, int64_t n, int64_t parts, int64_t threads) {
-    const TopK arguments = {x,        {panels, words, scales, terms}, bias, forbidden, mask_step, values, part_columns,
-                            greatest, total,                          rows, width,     n,         parts};
+void linear_top_k(const float *restrict x, int32_t *restrict levels, const float *restrict panels,
+                  const int32_t *restrict words, const float *restrict scales, const float *restrict bias,
+                  const uint8_t *restrict forbidden, int64_t mask_step, float *restrict values,
+                  int64_t *restrict part_columns, float *restrict greatest, float *restrict total,
+                  double *restrict log_p, int64_t *restrict columns, int64_t rows, int64_t terms, int64_t width,
+                  int64_t n, int64_t parts, int64_t threads) {
+    if (words) quantise(x, levels, rows, terms, threads);
+    const Product product = {x, panels, levels, words, scales, terms};
+    const TopK arguments = {product,  bias,  forbidden, mask_step, values, part_columns,
+                            greatest, total, rows,      width,     n,      parts};
     run_parts(top_k_part, &arguments, parts, threads);
     for (int64_t row = 0; row < rows; row++) combine_parts(&arguments, row, log_p, columns);
 }
