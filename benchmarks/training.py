@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 from workload import WORKLOADS, Workload
 
 from minitransformer.config import TrainingConfig
+from minitransformer.config.training import Precision
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.memory import keep_freed_memory
@@ -43,7 +44,9 @@ PEERS = {
 }
 
 
-def ours(workload: Workload, world: Communicator | None = None) -> tuple[Trainer, Callable[[], int]]:
+def ours(
+    workload: Workload, world: Communicator | None = None, *, bf16: bool = False
+) -> tuple[Trainer, Callable[[], int]]:
     """A trainer, and its updates as minitransformer-train makes them, without logging and checkpoints."""
     world = world or SerialCommunicator()
     keep_freed_memory()
@@ -55,7 +58,10 @@ def ours(workload: Workload, world: Communicator | None = None) -> tuple[Trainer
     ends = np.cumsum([0, *map(len, batches)])
     indices = [np.arange(a, b) for a, b in pairwise(ends)]
     n_threads = share_of_cores(allowed_cores(), world.allgather(allowed_cores()))
-    config = TrainingConfig(batch_tokens=workload.batch_tokens, n_micro_batches=max(2, world.size), warmup_steps=100)
+    precision: Precision = "bfloat16" if bf16 else "float32"
+    config = TrainingConfig(
+        batch_tokens=workload.batch_tokens, n_micro_batches=max(2, world.size), warmup_steps=100, precision=precision
+    )
     reducer = reducer_for(config, world, "cpu", n_threads)
     model = Transformer(workload.config, allocate=reducer.allocate)
     trainer = Trainer(model, store, None, config, directory, world, reducer, n_threads=n_threads)
@@ -138,7 +144,7 @@ def bench(name: str, rounds: int, *, avx2: bool) -> None:
     def contestant(title: str, words: list[str], environment: dict[str, str], n_processes: int = 1) -> Contestant:
         return Contestant(title, [__file__, name, "--serve", *words], environment, n_processes)
 
-    contestants = [contestant("ours", ["ours"], {})]
+    contestants = [contestant("ours", ["ours"], {}), contestant("ours, bfloat16", ["ours", "--bf16"], {})]
     n_cores, is_large = available_cores(), name == "base"  # all contestants at once would need over 24 GB there
     if importlib.util.find_spec("mpi4py") and n_cores > 1 and not is_large:
         contestants.append(contestant(f"ours, mpirun -n {n_cores}", ["ours"], {}, n_cores))
@@ -164,7 +170,7 @@ def main() -> None:
     if options.serve:
         workload, world = WORKLOADS[options.workloads[0]], communicator()
         works = {
-            "ours": lambda: ours(workload, world)[1],
+            "ours": lambda: ours(workload, world, bf16=options.bf16)[1],
             "matrix-products": lambda: matrix_products(workload),
             "torch": lambda: torch(workload, packed=options.packed, compiled=options.compiled, bf16=options.bf16),
         }

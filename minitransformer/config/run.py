@@ -223,9 +223,9 @@ def resolved(config: RunConfig, n_ranks: int, why_no_bfloat16: str | None) -> Ru
 
     Args:
         n_ranks: number of processes.
-        why_no_bfloat16: why the device cannot compute fast in bfloat16; None if it can.
+        why_no_bfloat16: why the device does not compute faster in bfloat16; None if it does.
     """
     on_cpu = 2 if config.training.batch_tokens < SMALL_BATCH else 8
     n_micro_batches = on_cpu if config.device == "cpu" else working_ranks(n_ranks, MAX_MICRO_BATCHES)
-    precision = "float32" if config.device == "cpu" or why_no_bfloat16 else "bfloat16"
+    precision = "float32" if why_no_bfloat16 else "bfloat16"
     return with_values(config, {"n_micro_batches": n_micro_batches, "precision": precision})

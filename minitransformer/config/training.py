@@ -70,9 +70,10 @@ class TrainingConfig:
     """Type of gradients in messages between machines or GPUs: "bfloat16" halves the size of the messages.  Gradients
     are added in float32.  They are not rounded in shared memory, or if NCCL or MPI chooses the order."""
     precision: PrecisionChoice = "automatic"
-    """Type of weights and activations.  With "bfloat16" the GPU's tensor cores multiply them and add in float32; a CPU
-    is slower with it.  Updates are computed, and everything is saved, in float32.  "automatic": what the run began
-    with, or for a new run bfloat16 on a GPU that has kernels for it, else float32."""
+    """Type of the numbers that matrix products multiply; they add in float32.  With "bfloat16" a GPU also stores
+    weights and activations in it, while a CPU rounds only the factors of products.  Updates are computed, and
+    everything is saved, in float32.  "automatic": what the run began with, or for a new run bfloat16 if the processor
+    or the GPU has instructions for it, else float32."""
     bpe_dropout: float = 0.0
     """Probability that a merge of byte pairs is left out when training text is segmented, anew in every epoch; 0 keeps
     one segmentation.  Short trainings learn more slowly with it."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from autograd.array import Device, DeviceError, gpu_module, namespace_of_device
 from autograd.kernel_registry import KernelChoice, kernels_for, register_kernels
+from autograd.kernels.cpu.library import bfloat16_set
 from autograd.precision import dtype_named
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.config.run import RESULTS_FILE, RUN_FILE, initial_settings, resolved, with_values
@@ -87,7 +88,7 @@ def new_trainer(
     model = Transformer(
         sized(config.model, data),
         seed=training.seed,
-        dtype=training.precision,
+        dtype=training.precision if config.device == "cuda" else "float32",
         device=config.device,
         allocate=reducer.allocate,
     )
@@ -116,7 +117,8 @@ def _log_setup(trainer: Trainer, placements: list[Placement], n_threads: int, wh
     if world.size > 1:
         for line in (*describe(placements), trainer.reducer.description):
             _log.info(line)
-    for line in (*_idle(trainer.config, world, n_threads), *_slower_on_gpu(trainer, why_no_bfloat16)):
+    slower = _slower_on_gpu if trainer.model.device == "cuda" else _slower_on_cpu
+    for line in (*_idle(trainer.config, world, n_threads), *slower(trainer, why_no_bfloat16)):
         _log.warning(line)
 
 
@@ -134,10 +136,16 @@ def _idle(training: TrainingConfig, world: Communicator, n_threads: int) -> Iter
         )
 
 
+def _slower_on_cpu(trainer: Trainer, why_no_bfloat16: str | None) -> Iterator[str]:
+    """Yield a line if another precision is faster on this processor."""
+    if trainer.config.precision == "bfloat16" and why_no_bfloat16:
+        yield f"slower in bfloat16 (training.precision): {why_no_bfloat16}"
+    elif trainer.config.precision == "float32" and not why_no_bfloat16:
+        yield "slower in float32 (training.precision): this processor has fast instructions for bfloat16"
+
+
 def _slower_on_gpu(trainer: Trainer, why_no_bfloat16: str | None) -> Iterator[str]:
     """Yield a line for each thing that makes updates slower on a GPU than they could be."""
-    if trainer.model.device == "cpu":
-        return
     if trainer.config.precision == "float32" and why_no_bfloat16:
         yield f"slower in float32: {why_no_bfloat16}"
     elif trainer.config.precision == "float32":
@@ -315,8 +323,8 @@ LEAST_CAPABILITY = 80  # compute capability 8.0: the first with tensor cores for
 def resolve(config: RunConfig, world: Communicator) -> tuple[RunConfig, str | None]:
     """Replace the automatic settings of training; all ranks must call this, each after it has chosen its GPU.
 
-    Rank 0 reads what the run began with.  If one rank's GPU cannot compute fast in bfloat16, none uses it.  Return the
-    first such rank's reason, too; None on a CPU, or if all can.
+    Rank 0 reads what the run began with.  If one rank's device does not compute faster in bfloat16, none uses it.
+    Return the first such rank's reason, too; None if all do.
     Raises: ConfigError if the file of the run has an invalid value.
     """
     begun = with_values(config, world.bcast(initial_settings(config.run) if world.rank == 0 else {}))
@@ -325,14 +333,14 @@ def resolve(config: RunConfig, world: Communicator) -> tuple[RunConfig, str | No
 
 
 def why_no_bfloat16(device: Device, kernels: KernelChoice) -> str | None:
-    """Return why bfloat16 is not available on the current GPU, or slower than float32; None if it is fast.
+    """Return why bfloat16 is not available on the current device, or slower than float32; None if it is faster.
 
-    On a CPU, where float32 is faster, this is None, too.  Registers the kernels of a GPU.
+    Registers the kernels of a GPU.
     """
-    if device == "cpu":
-        return None
     if kernels == "reference":
         return 'the references compute in float32 (kernels is "reference")'
+    if device == "cpu":
+        return None if bfloat16_set() else "the processor has no instructions for it, or they are not compiled"
     try:
         dtype_named("bfloat16")
     except DeviceError as error:

@@ -11,9 +11,11 @@ import numpy as np
 
 from autograd import RandomStream, backward, namespace, to_device, to_host
 from autograd.array import Array, IntArray, persistent_pool, pin_to_device
+from autograd.bfloat16_products import bfloat16_products
 from autograd.blas import product_threads
 from autograd.optim import Adam, clip, sum_squares
 from minitransformer.config import TrainingConfig
+from minitransformer.config.training import PrecisionChoice
 from minitransformer.model.fixed_batch import ModelInput
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import ThreadPool, even_slices
@@ -48,8 +50,10 @@ class GradientAccumulator:
     does not depend on the number of ranks, either.
     """
 
-    def __init__(self, model: Transformer, *, n_threads: int) -> None:
+    def __init__(self, model: Transformer, *, n_threads: int, precision: PrecisionChoice = "float32") -> None:
         self.model, self.n_threads = model, n_threads
+        has_float32 = model.device == "cpu" and model.parameters.low_precision is None
+        self._rounds_products = precision == "bfloat16" and has_float32
         self._executor = ThreadPool(
             max(1, n_threads - 1), thread_name_prefix="micro-batch", initializer=pin_to_device(model.device)
         )
@@ -65,7 +69,7 @@ class GradientAccumulator:
         gradients = self.model.parameters.gradients
         loss: Array = namespace(gradients).zeros(())
         if micro_batches:
-            with product_threads(1):
+            with product_threads(1), bfloat16_products(self.n_threads, when=self._rounds_products):
                 loss = loss + self._sum(list(zip(micro_batches, streams, strict=True)), gradients, self.n_threads)
         return loss
 
@@ -195,7 +199,8 @@ class TrainingStep:
         """Return the update of this rank, with a new Adam for its shard of the parameters."""
         adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, shard=reducer.shard)
         micro_batches = micro_batches_of_rank(world.rank, world.size, config.n_micro_batches, config.sum)
-        return cls(GradientAccumulator(model, n_threads=n_threads), reducer, adam, config, micro_batches)
+        gradient = GradientAccumulator(model, n_threads=n_threads, precision=config.precision)
+        return cls(gradient, reducer, adam, config, micro_batches)
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of update number ``step``, from 1."""

@@ -19,9 +19,10 @@ HERE = Path(__file__).parent
 COMPILER = shutil.which(os.environ.get("CC") or "cc")
 FILES = [
     "test_kernels.py", "test_adam.py", "test_attention.py", "test_cross_entropy.py", "test_dropout.py",
-    "test_fused_ops.py", "test_packed_weight.py", "test_random.py", "test_softmax.py", "test_top_k.py",
+    "test_bfloat16_products.py", "test_fused_ops.py", "test_packed_weight.py", "test_random.py", "test_softmax.py",
+    "test_top_k.py",
 ]  # fmt: skip
-FILES_OF_PRODUCTS = ["test_packed_weight.py", "test_top_k.py"]
+FILES_OF_PRODUCTS = ["test_bfloat16_products.py", "test_packed_weight.py", "test_top_k.py"]
 SANITIZED = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
 LEFT_OUT = {  # options of the compiler, and the instructions that these leave out
     "-mno-avx512bf16 -mno-avx512vnni": ["AVX-512 BF16", "AVX-512 VNNI"],

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from small_run import Trained, contents, output_of, plain, translated
 
-from cli.command import run_command
 from cli.prepare import prepare_data
 from cli.train import train
 from minitransformer import Transformer
@@ -158,16 +156,6 @@ def test_a_run_in_bfloat16_learns_and_is_translated_with_in_float32(trained: Tra
     result = json.loads((tmp_path / "run" / "results.json").read_text())
     assert result["updates"] == 30
     assert translated(Trained(tmp_path / "run", [], ""), b"one two\n").endswith(b"\n")
-
-
-def test_bfloat16_without_ml_dtypes_is_refused_with_the_remedy(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    output = output_of(lambda: run_command(lambda: train(in_bfloat16(trained, tmp_path / "run"))), 1)
-    assert re.search(
-        r'^error: device: precision "bfloat16" needs ml_dtypes, .* or use precision "float32"$', output, re.M
-    )
 
 
 def test_prepared_data_is_what_training_would_have_made(trained: Trained, tmp_path: Path) -> None:

@@ -66,9 +66,12 @@ def train(
     """
     if way:
         world = world_of_kind(way)
-    config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order, gradients_sent_in=sent_in)
+    changes: dict[str, Any] = {"sum": order, "gradients_sent_in": sent_in}
+    changes["precision"] = "float32" if precision == "float32" else "bfloat16"
+    config = dataclasses.replace(TRAINING, max_updates=int(n_updates), **changes)
     reducer = reducer_for(config, world, device, int(n_threads))
-    model = Transformer(MODEL, seed=TRAINING.seed, dtype=precision, device=device, allocate=reducer.allocate)
+    dtype = "float32" if precision == "bfloat16 products" else precision
+    model = Transformer(MODEL, seed=TRAINING.seed, dtype=dtype, device=device, allocate=reducer.allocate)
     store = TokenStore(directory / "data", "train")
     trainer = Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=int(n_threads))
     if deviant and world.rank == int(deviant):

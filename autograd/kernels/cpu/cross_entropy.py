@@ -6,16 +6,20 @@ import numpy as np
 
 from autograd.array import Array
 from autograd.blas import product
+from autograd.kernels.cpu.bfloat16 import Rows, is_for_bfloat16, pending_weight_gradient, rounded_product
 from autograd.kernels.cpu.library import Function, is_for_c
 from autograd.kernels.cpu.linear import pending_product
 from autograd.ops.cross_entropy import (
     SmoothedClasses,
+    check_projection,
     checked_shape,
     linear_cross_entropy,
     linear_logits,
     smoothed_masses,
 )
 from autograd.tensor import Backward, Gradient
+
+LOGITS = 2**20  # of a block, which stay in the caches
 
 _cross_entropy_rows = Function("cross_entropy_rows")
 
@@ -40,22 +44,58 @@ def linear_cross_entropy_in_place(
 
     Saves: p − q (T, W), x and the weight.
     """
-    z = linear_logits(x, weight, bias)
-    n_rows, n_classes = checked_shape(z, targets)
-    share, target_mass = smoothed_masses(smoothing, over, impossible, n_classes)
-    loss = _cross_entropy_rows(
-        z,
-        np.ascontiguousarray(targets, np.int64),
-        n_rows,
-        n_classes,
-        share,
-        target_mass - share,
-        -1 if impossible is None else impossible,
-    )
-    dlogits = z
+    dlogits = linear_logits(x, weight, bias)
+    n_rows = len(dlogits)
+    loss = _loss_of_rows(dlogits, targets, smoothing, over, impossible)
 
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
         dbias = product(np.full(n_rows, dy, np.float32), dlogits) if bias is not None else None
         return product(dlogits, weight) * dy, pending_product(dlogits.T, x * dy), dbias, None
 
     return np.asarray(loss, np.float32), backward
+
+
+@linear_cross_entropy.kernel(
+    "cpu",
+    supports=lambda x, weight, bias, targets, **static: (
+        is_for_bfloat16(x, weight) and bias is None and _is_supported(x, weight, bias, targets)
+    ),
+)
+def linear_cross_entropy_in_bfloat16(
+    x: Array,
+    weight: Array,
+    bias: None,
+    targets: Array,
+    *,
+    smoothing: float = 0.0,
+    over: SmoothedClasses = "V-1",
+    impossible: int | None = None,
+) -> tuple[Array, Backward]:
+    """Compute the reference's result with rounded operands of products, for a block of rows at a time.
+
+    Saves: p − q (T, W) in bfloat16, x and the weight.
+    """
+    check_projection(x, weight, bias)
+    rows, dlogits, loss = Rows.rounded(x), Rows(len(x), len(weight)), 0.0
+    n_rows = max(1, LOGITS // len(weight))
+    for start in range(0, len(x), n_rows):
+        block = slice(start, start + n_rows)
+        z = rounded_product(rows[block], weight, transposed=True)
+        loss += _loss_of_rows(z, targets[block], smoothing, over, impossible)
+        dlogits.set(block, z)
+
+    def backward(dy: Array) -> tuple[Gradient | None, ...]:
+        scaled = rows if dy == 1 else Rows.rounded(x * dy)
+        return rounded_product(dlogits, weight) * dy, pending_weight_gradient(dlogits, scaled), None, None
+
+    return np.asarray(loss, np.float32), backward
+
+
+def _loss_of_rows(z: Array, targets: Array, smoothing: float, over: SmoothedClasses, impossible: int | None) -> float:
+    """Return the loss of rows of logits, which are overwritten by p − q."""
+    n_rows, n_classes = checked_shape(z, targets)
+    share, target_mass = smoothed_masses(smoothing, over, impossible, n_classes)
+    targets = np.ascontiguousarray(targets, np.int64)
+    no_class = -1 if impossible is None else impossible
+    loss: float = _cross_entropy_rows(z, targets, n_rows, n_classes, share, target_mass - share, no_class)
+    return loss

@@ -1,14 +1,7 @@
 /* What the compiler has used of the processor, as text.  It is data, because code may not run on this processor. */
 
+#include "bfloat16.h"
 #include "int8.h"
-
-#if defined(__AVX512BF16__)
-#define BFLOAT16_SET "AVX-512 BF16"
-#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-#define BFLOAT16_SET "NEON BF16"
-#else
-#define BFLOAT16_SET "none"
-#endif
 
 /* The instructions that products of each type of numbers use. */
 const char instruction_sets[] = "float32=" FLOAT32_SET "\nbfloat16=" BFLOAT16_SET "\nint8=" INT8_SET;

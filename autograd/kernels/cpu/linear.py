@@ -6,6 +6,7 @@ import numpy as np
 
 from autograd.array import Array
 from autograd.blas import n_product_threads, product
+from autograd.kernels.cpu.bfloat16 import Rows, is_for_bfloat16, pending_weight_gradient, rounded_product
 from autograd.kernels.cpu.library import Function, is_for_c
 from autograd.ops.linear import check_linear, linear, linear_relu, pack_weight
 from autograd.packed_weight import PackedWeight
@@ -31,7 +32,7 @@ def pending_product(left: Array, right: Array) -> PendingGradient:
     return PendingGradient((left.shape[0], right.shape[1]), like, into)
 
 
-def _sum_of_rows(rows: Array) -> Array:
+def sum_of_rows(rows: Array) -> Array:
     """Return the sum over rows, by BLAS: several times as fast as NumPy."""
     return product(np.ones(len(rows), rows.dtype), rows)
 
@@ -48,7 +49,7 @@ def linear_with_pending_gradient(x: Array, weight: Array, bias: Array | None) ->
         _add_bias(y, bias, *y.shape)
 
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
-        return product(dy, weight.T), pending_product(x.T, dy), _sum_of_rows(dy) if bias is not None else None
+        return product(dy, weight.T), pending_product(x.T, dy), sum_of_rows(dy) if bias is not None else None
 
     return y, backward
 
@@ -67,6 +68,43 @@ def linear_relu_with_pending_gradient(x: Array, weight: Array, bias: Array) -> t
         dz, dbias = np.empty_like(y), np.zeros_like(bias)
         _relu_backward(np.ascontiguousarray(dy, np.float32), y, dz, dbias, *y.shape)
         return product(dz, weight.T), pending_product(x.T, dz), dbias
+
+    return y, backward
+
+
+@linear.kernel("cpu", supports=is_for_bfloat16)
+def linear_in_bfloat16(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward]:
+    """Compute the reference's result with rounded factors.
+
+    Saves: x in bfloat16 and the weight.
+    """
+    check_linear("linear", x, weight, bias)
+    rows = Rows.rounded(x)
+
+    def backward(dy: Array) -> tuple[Gradient | None, ...]:
+        dy_rows = Rows.rounded(dy)
+        dbias = sum_of_rows(dy) if bias is not None else None
+        return rounded_product(dy_rows, weight, transposed=True), pending_weight_gradient(rows, dy_rows), dbias
+
+    return rounded_product(rows, weight, bias), backward
+
+
+@linear_relu.kernel("cpu", supports=is_for_bfloat16)
+def linear_relu_in_bfloat16(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
+    """Compute the reference's result with rounded factors.
+
+    Saves: x in bfloat16, the weight and y.
+    """
+    check_linear("linear_relu", x, weight, bias, may_lack_bias=False)
+    rows = Rows.rounded(x)
+    y = rounded_product(rows, weight)
+    _add_bias_relu(y, bias, *y.shape)
+
+    def backward(dy: Array) -> tuple[Gradient, ...]:
+        dz, dbias = np.empty_like(y), np.zeros_like(bias)
+        _relu_backward(np.ascontiguousarray(dy, np.float32), y, dz, dbias, *y.shape)
+        dz_rows = Rows.rounded(dz)
+        return rounded_product(dz_rows, weight, transposed=True), pending_weight_gradient(rows, dz_rows), dbias
 
     return y, backward
 

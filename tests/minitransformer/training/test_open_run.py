@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autograd.kernels.cpu.library import bfloat16_set
 from minitransformer import ModelConfig, train
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData, prepare
@@ -26,7 +27,7 @@ from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import checkpoints
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.loop import Trainer
-from minitransformer.training.open_run import OpenRun, open_run
+from minitransformer.training.open_run import OpenRun, open_run, resolve
 from minitransformer.training.run import finish, is_finished
 from minitransformer.training.validation import Validation
 from parallel.communicator import SerialCommunicator
@@ -141,13 +142,23 @@ def test_all_that_decides_the_outcome_is_in_the_hash(tmp_path: Path) -> None:
 def test_files_hash_and_a_resumed_run_have_the_values_of_automatic_settings(tmp_path: Path) -> None:
     config = run_of(tmp_path, n_micro_batches=0)
     results = finished(config)
-    chosen = changed(config, n_micro_batches=2, precision="float32")
+    chosen = changed(config, n_micro_batches=2, precision="bfloat16" if bfloat16_set() else "float32")
     record = json.loads((config.run / "run.json").read_text())
     assert record == json.loads(chosen.to_json()) | {"data_digest": PreparedData.open(config.data_directory).digest}
     assert results["configuration"] == short_hash(chosen.to_json())
     assert job_of(config).config == chosen
     with pytest.raises(ConfigError, match="training.n_micro_batches is 2 there, 4 here"):
         job_of(changed(config, n_micro_batches=4))
+
+
+def test_on_a_cpu_references_and_processors_without_instructions_compute_in_float32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = dataclasses.replace(run_of(tmp_path), kernels="reference")
+    assert resolve(config, SerialCommunicator())[0].training.precision == "float32"
+    for name, precision in (("AVX-512 BF16", "bfloat16"), (None, "float32")):
+        monkeypatch.setattr("minitransformer.training.open_run.bfloat16_set", lambda name=name: name)
+        assert resolve(run_of(tmp_path), SerialCommunicator())[0].training.precision == precision
 
 
 def test_a_trainer_refuses_automatic_settings(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_it_begins_with_the_weights_and_the_tokenizer_at_update_0_with_moments_o
 
 
 def test_the_loss_of_the_first_update_is_that_of_the_model(config: RunConfig, source: Path) -> None:
-    job = opened(changed(config, "model", p_drop=0.0))
+    job = opened(changed(changed(config, "model", p_drop=0.0), "training", precision="float32"))
     pairs = np.arange(12)
     loss = job.trainer.step(pairs).loss
     sources, targets = zip(*(job.trainer.store.of_epoch(0).pair(i) for i in pairs), strict=True)

@@ -88,7 +88,7 @@ def trainer_of(
     **changes: Any,
 ) -> Trainer:
     config = dataclasses.replace(TRAINING, **changes)
-    network = Transformer(model, seed=config.seed, dtype=config.precision)
+    network = Transformer(model, seed=config.seed)
     world = SerialCommunicator()
     return Trainer(network, copy_store(folder, SEQUENCES), validation, config, folder / run, world, n_threads=n_threads)
 

@@ -1,0 +1,59 @@
+"""Products of float32 arrays that multiply in bfloat16 and add in float32."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from autograd.array import Array
+
+
+class PackedOperands:
+    """Weights in the orders in which products read them, each packed once by the thread that first needs it."""
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
+        self._lock = threading.Lock()
+        self._found: dict[tuple[int, bool], _Packed] = {}
+
+    def get(self, weight: Array, *, transposed: bool, pack: Callable[[Array, bool, int], Any]) -> Any:
+        """Return ``pack(weight, transposed, n_threads)`` of the first call for this weight."""
+        with self._lock:
+            packed = self._found.setdefault((id(weight), transposed), _Packed(weight))
+        with packed.lock:  # other threads wait, and the one that packs may use their cores
+            if packed.value is None:
+                packed.value = pack(weight, transposed, self.n_threads)
+        return packed.value
+
+
+class _Packed:
+    """A packed weight.  It refers to the weight, so that no other array gets its id."""
+
+    def __init__(self, weight: Array) -> None:
+        self.weight, self.lock, self.value = weight, threading.Lock(), None
+
+
+_operands: ContextVar[PackedOperands | None] = ContextVar("packed_operands", default=None)
+
+
+@contextmanager
+def bfloat16_products(n_threads: int, *, when: bool = True) -> Iterator[None]:
+    """Let the kernels of the CPU round the operands of products to bfloat16 in this context; sums stay float32.
+
+    Weights are packed once for the context, by ``n_threads`` threads, so they must not change in it.  A thread that is
+    started in this context computes in it, too, if it runs in a copy of the context (``contextvars.copy_context``).
+    With ``when`` false, nothing changes.  References and GPUs do not read this choice.
+    """
+    token = _operands.set(PackedOperands(n_threads) if when else _operands.get())
+    try:
+        yield
+    finally:
+        _operands.reset(token)
+
+
+def packed_operands() -> PackedOperands | None:
+    """Return the packed weights of the context; None outside of ``bfloat16_products``."""
+    return _operands.get()

@@ -1,0 +1,303 @@
+/* Matrix products in bfloat16 for training: operands in the order that products read, and products with what follows.
+
+   Rows of a matrix (R, C) are R rows of row_words(C) words; a word holds two neighbours of a row.  Panels of a matrix B (K, C)
+   are ⌈C/PANEL⌉ panels of ⌈K/2⌉ rows of PANEL words; a word holds two neighbours of a column. */
+
+#include "bfloat16.h"
+#include "parallel.h"
+
+#define MOST_ROWS 224 /* of a block of the left matrix, which stays in the second-level cache */
+#define BLOCK (1 << 16) /* words of such a block */
+#define STEP 32 /* pairs whose rows stay in the first-level cache while all panels are packed */
+
+static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+typedef uint16_t half __attribute__((may_alias)); /* a word is written as two */
+
+/* Return the distance of rows: whole cache lines, and an odd number of them, or else rows would share a part of the
+   first-level cache.  bfloat16.py has it, too. */
+static inline int64_t row_words(int64_t columns) { return ((columns + 31) / 32 | 1) * 16; }
+
+/* Round to the nearest bfloat16, ties to even; NaN stays NaN. */
+static inline uint16_t rounded(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint32_t nearest = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? bits >> 16 | 0x40u : nearest);
+}
+
+/* Round n numbers; write a zero behind an odd last one. */
+ALWAYS_INLINE void round_numbers(const float *restrict x, half *restrict out, int64_t n) {
+    int64_t i = 0;
+#if defined(__AVX512BF16__)
+    for (; i + 32 <= n; i += 32) {
+        const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + 16), _mm512_loadu_ps(x + i));
+        memcpy(out + i, &both, sizeof both);
+    }
+#endif
+    for (; i < n; i++) out[i] = rounded(x[i]);
+    if (n % 2) out[n] = 0;
+}
+
+/* Write the rows of x (rows × columns). */
+void bfloat16_rows(const float *restrict x, int32_t *restrict out, int64_t rows, int64_t columns) {
+    for (int64_t row = 0; row < rows; row++)
+        round_numbers(x + row * columns, (half *)(out + row * row_words(columns)), columns);
+}
+
+/* Write PANEL words of a panel: pairs of the numbers of two rows. */
+ALWAYS_INLINE void write_pairs(const half *restrict first, const half *restrict second, half *restrict out) {
+    for (int i = 0; i < PANEL; i++) out[2 * i] = first[i], out[2 * i + 1] = second[i];
+}
+
+/* Write the panels of B (terms, columns), given by its rows. */
+void bfloat16_panels(const int32_t *restrict rows, int32_t *restrict out, int64_t terms, int64_t columns) {
+    const int64_t stride = 2 * row_words(columns), even = (columns + 1) / 2 * 2, pairs = (terms + 1) / 2;
+    const half zeros[PANEL] = {0};
+    for (int64_t start = 0; start < pairs; start += STEP)
+        for (int64_t c = 0; c < columns; c += PANEL) {
+            const int64_t count = smaller(PANEL, even - c);
+            half *to = (half *)(out + c * pairs + start * PANEL);
+            for (int64_t k = 2 * start; k < smaller(2 * (start + STEP), terms); k += 2, to += 2 * PANEL) {
+                const half *first = (const half *)rows + k * stride + c;
+                const half *second = k + 1 < terms ? first + stride : zeros;
+                if (count == PANEL) {
+                    write_pairs(first, second, to);
+                    continue;
+                }
+                half two[2][PANEL] = {{0}};
+                memcpy(two[0], first, sizeof(half) * (size_t)count);
+                memcpy(two[1], second, sizeof(half) * (size_t)count);
+                write_pairs(two[0], two[1], to);
+            }
+        }
+}
+
+typedef struct {
+    const float *w;
+    uint32_t *panels;
+    int64_t terms, columns, transposed;
+} Packing;
+
+/* Pack one panel of W (terms, columns). */
+static void pack_columns(const Packing *a, int64_t c, uint32_t *restrict out) {
+    const int64_t count = smaller(PANEL, a->columns - c);
+    for (int64_t k = 0; k < a->terms; k += 2, out += PANEL) {
+        half two[2][PANEL] = {{0}};
+        for (int64_t i = k; i < smaller(k + 2, a->terms); i++)
+            round_numbers(a->w + i * a->columns + c, two[i - k], count);
+        write_pairs(two[0], two[1], (half *)out);
+    }
+}
+
+/* Pack one panel of Wᵀ, where W is (columns, terms). */
+static void pack_rows(const Packing *a, int64_t c, uint32_t *restrict out) {
+    const int64_t count = smaller(PANEL, a->columns - c);
+    for (int64_t k = 0; k < a->terms; k += 2 * STEP) {
+        uint32_t rows[PANEL][STEP] = {{0}};
+        const int64_t n = smaller(2 * STEP, a->terms - k), pairs = (n + 1) / 2;
+        for (int64_t i = 0; i < count; i++) round_numbers(a->w + (c + i) * a->terms + k, (half *)rows[i], n);
+        for (int64_t p = 0; p < pairs; p++, out += PANEL)
+            for (int64_t i = 0; i < PANEL; i++) out[i] = rows[i][p];
+    }
+}
+
+static void pack_part(const void *arguments, int64_t part) {
+    const Packing *a = arguments;
+    uint32_t *out = a->panels + part * ((a->terms + 1) / 2) * PANEL;
+    (a->transposed ? pack_rows : pack_columns)(a, part * PANEL, out);
+}
+
+/* Write the panels of a weight W (terms, columns), or of its transpose, where W is (columns, terms). */
+void bfloat16_pack(const float *restrict w, int32_t *restrict panels, int64_t terms, int64_t columns,
+                   int64_t transposed, int64_t threads) {
+    const Packing arguments = {w, (uint32_t *)panels, terms, columns, transposed};
+    run_parts(pack_part, &arguments, (columns + PANEL - 1) / PANEL, threads);
+}
+
+/* Set a panel of C (rows × PANEL) as multiply_pairs does; the rows are divided evenly into tiles. */
+static void multiply_panel(Left a, int64_t rows, const uint32_t *restrict panel, int64_t pairs, float *restrict c,
+                           int64_t c_row, int adds, const float *restrict bias) {
+    const int64_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    for (int64_t start = 0; start == 0 || start < pairs; start += PAIRS, adds = 1, bias = 0) {
+        const int64_t n = smaller(PAIRS, pairs - start);
+        for (int64_t column = 0; column < PANEL; column += TILE_COLUMNS)
+            for (int64_t tile = 0; tile < tiles; tile++) {
+                const int64_t row = rows * tile / tiles;
+                const Left left = {a.words + row * a.row + start * a.pair, a.row, a.pair};
+                const uint32_t *right = panel + start * PANEL + column;
+                float *out = c + row * c_row + column;
+                const float *own_bias = bias ? bias + column : 0;
+                switch (rows * (tile + 1) / tiles - row) {
+#define CASE(ROWS)                                                                                         \
+    case ROWS:                                                                                             \
+        multiply_pairs(ROWS, left, right, n, out, c_row, adds, own_bias);                                  \
+        break;
+                    CASE(1) CASE(2) CASE(3) CASE(4)
+#if TILE_ROWS > 4
+                    CASE(5) CASE(6)
+#endif
+#if TILE_ROWS > 6
+                    CASE(7) CASE(8) CASE(9) CASE(10)
+#endif
+#if TILE_ROWS > 10
+                    CASE(11) CASE(12) CASE(13) CASE(14)
+#endif
+                }
+            }
+    }
+}
+
+/* A block of rows of A and a panel of B: the piece of C that they make. */
+typedef struct {
+    Left a;
+    const uint32_t *panel;
+    int64_t pairs, row, rows, column, columns;
+} Piece;
+
+typedef void (*Use)(const void *arguments, const Piece *piece);
+
+typedef struct {
+    const int32_t *a, *panels;
+    int64_t rows, terms, columns;
+} Factors;
+
+/* Let `use` compute each piece of C = A B from the term pairs first, …, last − 1; all panels of a block of rows before the
+   next block. */
+static void for_each_piece(Factors f, int64_t first, int64_t last, Use use, const void *arguments) {
+    const int64_t n = last - first, block = smaller(MOST_ROWS, BLOCK / (n + 1) + 1), stride = row_words(f.terms);
+    for (int64_t row = 0; row < f.rows; row += block)
+        for (int64_t column = 0; column < f.columns; column += PANEL) {
+            const Left left = {(const uint32_t *)f.a + row * stride + first, stride, 1};
+            const uint32_t *panel = (const uint32_t *)f.panels + column * ((f.terms + 1) / 2) + first * PANEL;
+            const int64_t own_rows = smaller(block, f.rows - row), own_columns = smaller(PANEL, f.columns - column);
+            const Piece piece = {left, panel, n, row, own_rows, column, own_columns};
+            use(arguments, &piece);
+        }
+}
+
+typedef struct {
+    const float *bias;
+    float *y;
+    int64_t columns, adds;
+} Linear;
+
+static void use_linear(const void *arguments, const Piece *piece) {
+    const Linear *a = arguments;
+    const Piece p = *piece;
+    float *y = a->y + p.row * a->columns + p.column, z[MOST_ROWS][PANEL], bias[PANEL] = {0};
+    if (a->bias) memcpy(bias, a->bias + p.column, sizeof(float) * (size_t)p.columns);
+    if (p.columns == PANEL) {
+        multiply_panel(p.a, p.rows, p.panel, p.pairs, y, a->columns, (int)a->adds, a->bias ? bias : 0);
+        return;
+    }
+    multiply_panel(p.a, p.rows, p.panel, p.pairs, z[0], PANEL, 0, bias);
+    for (int64_t row = 0; row < p.rows; row++, y += a->columns)
+        for (int64_t i = 0; i < p.columns; i++) y[i] = a->adds ? y[i] + z[row][i] : z[row][i];
+}
+
+/* y = A B + bias, with a bias or without; or y += A B if adds.  A is given by its rows, B by its panels. */
+void bfloat16_linear(const int32_t *restrict a, const int32_t *restrict panels, const float *restrict bias,
+                     float *restrict y, int64_t rows, int64_t terms, int64_t columns, int64_t adds) {
+    const int64_t pairs = (terms + 1) / 2;
+    for (int64_t start = 0; start == 0 || start < pairs; start += PAIRS) {
+        const Linear arguments = {start ? 0 : bias, y, columns, adds || start};
+        for_each_piece((Factors){a, panels, rows, terms, columns}, start, smaller(start + PAIRS, pairs), use_linear,
+                       &arguments);
+    }
+}
+
+typedef struct {
+    const float *bias;
+    uint32_t *hidden;
+    int64_t stride;
+} Hidden;
+
+static void use_hidden(const void *arguments, const Piece *piece) {
+    const Hidden *a = arguments;
+    const Piece p = *piece;
+    float z[MOST_ROWS][PANEL], bias[PANEL] = {0};
+    memcpy(bias, a->bias + p.column, sizeof(float) * (size_t)p.columns);
+    multiply_panel(p.a, p.rows, p.panel, p.pairs, z[0], PANEL, 0, bias);
+    for (int64_t row = 0; row < p.rows; row++) {
+        for (int i = 0; i < PANEL; i++) z[row][i] = z[row][i] < 0.0f ? 0.0f : z[row][i];
+        round_numbers(z[row], (half *)(a->hidden + (p.row + row) * a->stride + p.column / 2), p.columns);
+    }
+}
+
+/* Write the rows of h = max(0, A B + bias); NaN stays NaN. */
+void bfloat16_hidden(const int32_t *restrict a, const int32_t *restrict panels, const float *restrict bias,
+                     int32_t *restrict hidden, int64_t rows, int64_t terms, int64_t columns) {
+    const Hidden arguments = {bias, (uint32_t *)hidden, row_words(columns)};
+    for_each_piece((Factors){a, panels, rows, terms, columns}, 0, (terms + 1) / 2, use_hidden, &arguments);
+}
+
+typedef struct {
+    const uint32_t *hidden;
+    uint32_t *dz;
+    float *dbias;
+    int64_t stride;
+} ReluBackward;
+
+static void use_relu_backward(const void *arguments, const Piece *piece) {
+    const ReluBackward *a = arguments;
+    const Piece p = *piece;
+    float z[MOST_ROWS][PANEL], sum[PANEL] = {0};
+    multiply_panel(p.a, p.rows, p.panel, p.pairs, z[0], PANEL, 0, 0);
+    for (int64_t row = 0; row < p.rows; row++) {
+        const int64_t place = (p.row + row) * a->stride + p.column / 2;
+        uint16_t h[PANEL] = {0};
+        memcpy(h, a->hidden + place, sizeof(uint16_t) * (size_t)p.columns);
+        for (int i = 0; i < PANEL; i++) {
+            const int is_positive = (uint16_t)(h[i] - 1) < 0x7f80; /* and no NaN */
+            z[row][i] = is_positive ? z[row][i] : 0.0f;
+            sum[i] += z[row][i];
+        }
+        round_numbers(z[row], (half *)(a->dz + place), p.columns);
+    }
+    for (int64_t i = 0; i < p.columns; i++) a->dbias[p.column + i] += sum[i];
+}
+
+/* Write the rows of dz = A B where h > 0, else 0, and add the sum of the rows, before they are rounded, to dbias. */
+void bfloat16_relu_backward(const int32_t *restrict a, const int32_t *restrict panels, const int32_t *restrict hidden,
+                            int32_t *restrict dz, float *restrict dbias, int64_t rows, int64_t terms, int64_t columns) {
+    const ReluBackward arguments = {(const uint32_t *)hidden, (uint32_t *)dz, dbias, row_words(columns)};
+    for_each_piece((Factors){a, panels, rows, terms, columns}, 0, (terms + 1) / 2, use_relu_backward, &arguments);
+}
+
+typedef struct {
+    const uint32_t *x, *y;
+    float *c;
+    int64_t pairs, rows, columns, first, last;
+    int adds;
+} WeightGradient;
+
+/* Compute or increase the piece of C of one panel of X and one of Y, from the pairs first, …, last − 1. */
+static void multiply_panels(const WeightGradient *a, int64_t row, int64_t column) {
+    const Left left = {a->x + row * a->pairs + a->first * PANEL, 1, PANEL};
+    const uint32_t *right = a->y + column * a->pairs + a->first * PANEL;
+    const int64_t rows = smaller(PANEL, a->rows - row), columns = smaller(PANEL, a->columns - column);
+    float *c = a->c + row * a->columns + column, z[PANEL][PANEL];
+    if (columns == PANEL) {
+        multiply_panel(left, rows, right, a->last - a->first, c, a->columns, a->adds, 0);
+        return;
+    }
+    multiply_panel(left, rows, right, a->last - a->first, z[0], PANEL, 0, 0);
+    for (int64_t r = 0; r < rows; r++, c += a->columns)
+        for (int64_t i = 0; i < columns; i++) c[i] = a->adds ? c[i] + z[r][i] : z[r][i];
+}
+
+/* C = Xᵀ Y, or C += Xᵀ Y if adds, for X (terms, rows) and Y (terms, columns), both given by their panels. */
+void bfloat16_weight_gradient(const int32_t *restrict x, const int32_t *restrict y, float *restrict c, int64_t terms,
+                              int64_t rows, int64_t columns, int64_t adds) {
+    const int64_t pairs = (terms + 1) / 2, step = 2 * PAIRS, block = BLOCK / step / PANEL * PANEL;
+    for (int64_t start = 0; start == 0 || start < pairs; start += step) {
+        const WeightGradient a = {(const uint32_t *)x, (const uint32_t *)y, c,     pairs,
+                                  rows,                columns,             start, smaller(start + step, pairs),
+                                  adds || start};
+        for (int64_t first = 0; first < rows; first += block)
+            for (int64_t column = 0; column < columns; column += PANEL)
+                for (int64_t row = first; row < smaller(first + block, rows); row += PANEL)
+                    multiply_panels(&a, row, column);
+    }
+}

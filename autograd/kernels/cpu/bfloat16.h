@@ -1,0 +1,83 @@
+/* Products of bfloat16 matrices, summed in float32.
+
+   A word of 32 bits holds two bfloat16 numbers that are neighbours along the terms of a product; an odd last one has a
+   zero beside it.  The left matrix A is given by the distances between its rows and between its words.  The right
+   matrix B lies in panels of PANEL columns: the words of a term pair for all columns of the panel, then those of the
+   next pair.  Each sum has its terms in order, whatever the tile.  Processors with instructions for such pairs need half
+   the time of float32; others compute the same in float32. */
+
+#ifndef BFLOAT16_H
+#define BFLOAT16_H
+
+#include "common.h"
+
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#define BFLOAT16_SET "AVX-512 BF16"
+#define TILE_ROWS 14 /* with TILE_COLUMNS, as many sums as vector registers allow */
+#define TILE_COLUMNS 32
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#include <arm_neon.h>
+#define BFLOAT16_SET "NEON BF16"
+#define TILE_ROWS 6
+#define TILE_COLUMNS 16
+#elif defined(__AVX512F__)
+#define BFLOAT16_SET "none" /* but float32 */
+#define TILE_ROWS 10
+#define TILE_COLUMNS 32
+#else
+#define BFLOAT16_SET "none"
+#define TILE_ROWS 4
+#define TILE_COLUMNS 16
+#endif
+#define PANEL 32
+#define PAIRS 256 /* of a block: a panel of so many words stays in the first-level cache */
+#define TILE_VECTORS (TILE_COLUMNS / VECTOR)
+
+typedef uint32_t words __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
+
+/* Return sum + a₀ b₀ + a₁ b₁ for each lane, where a and b are pairs. */
+ALWAYS_INLINE floats add_pairs(floats sum, uint32_t a, words b) {
+#if defined(__AVX512BF16__)
+    /* The intrinsic of this instruction makes GCC 12 store all sums in every round. */
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(_mm512_set1_epi32((int)a)), "v"(b));
+    return sum;
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    return (floats)vbfdotq_f32((float32x4_t)sum, vreinterpretq_bf16_u32(vdupq_n_u32(a)),
+                               vreinterpretq_bf16_u32((uint32x4_t)b));
+#else
+    const uint32_t low = a << 16, high = a & 0xffff0000u;
+    float first, second;
+    memcpy(&first, &low, sizeof first), memcpy(&second, &high, sizeof second);
+    return sum + first * (floats)(b << 16) + second * (floats)(b & 0xffff0000u);
+#endif
+}
+
+/* A left matrix: distances between rows and between words, in words. */
+typedef struct {
+    const uint32_t *words;
+    int64_t row, pair;
+} Left;
+
+/* Set a tile of C to A B, to C + A B if adds, or to A B plus the bias of the columns, if there is one. */
+ALWAYS_INLINE void multiply_pairs(int rows, Left a, const uint32_t *restrict b, int64_t pairs, float *restrict c,
+                                  int64_t c_row, int adds, const float *restrict bias) {
+    floats sum[TILE_ROWS][TILE_VECTORS];
+    UNROLLED(int r = 0; r < rows; r++)
+    UNROLLED(int v = 0; v < TILE_VECTORS; v++) {
+        sum[r][v] = (floats){0};
+        if (adds) sum[r][v] = *(const floats *)(c + r * c_row + v * VECTOR);
+        if (bias) sum[r][v] = *(const floats *)(bias + v * VECTOR);
+    }
+    for (int64_t p = 0; p < pairs; p++, b += PANEL) {
+        words right[TILE_VECTORS];
+        UNROLLED(int v = 0; v < TILE_VECTORS; v++) right[v] = *(const words *)(b + v * VECTOR);
+        const uint32_t *left = a.words + p * a.pair;
+        UNROLLED(int r = 0; r < rows; r++)
+        UNROLLED(int v = 0; v < TILE_VECTORS; v++) sum[r][v] = add_pairs(sum[r][v], left[r * a.row], right[v]);
+    }
+    UNROLLED(int r = 0; r < rows; r++)
+    UNROLLED(int v = 0; v < TILE_VECTORS; v++) *(floats *)(c + r * c_row + v * VECTOR) = sum[r][v];
+}
+
+#endif

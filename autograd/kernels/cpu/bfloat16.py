@@ -1,0 +1,99 @@
+"""Products that multiply in bfloat16 and add in float32, in the context of ``bfloat16_products``.
+
+Operands are rounded to int32 words of two numbers; ``bfloat16.c`` describes their orders.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autograd.array import Array
+from autograd.bfloat16_products import packed_operands
+from autograd.kernels.cpu.library import Function, is_for_c
+from autograd.tensor import PendingGradient, TapeError
+
+PANEL = 32  # columns, as in bfloat16.h
+
+
+def row_words(n_columns: int) -> int:
+    """Return the number of words of a row, as ``bfloat16.c`` does."""
+    return (-(-n_columns // 32) | 1) * 16
+
+
+_rows, _panels, _pack = map(Function, ("bfloat16_rows", "bfloat16_panels", "bfloat16_pack"))
+_linear, _weight_gradient = Function("bfloat16_linear"), Function("bfloat16_weight_gradient")
+
+
+class Rows:
+    """A matrix (R, C) in bfloat16, by rows: the left operand of a product."""
+
+    def __init__(self, n_rows: int, n_columns: int, words: Array | None = None) -> None:
+        self.shape, self.ndim = (n_rows, n_columns), 2
+        self.words = np.empty((n_rows, row_words(n_columns)), np.int32) if words is None else words
+
+    @classmethod
+    def rounded(cls, x: Array) -> Rows:
+        """Round a float32 matrix, to nearest, ties to even."""
+        rows = cls(*x.shape)
+        rows.set(slice(None), x)
+        return rows
+
+    def __getitem__(self, block: slice) -> Rows:
+        words = self.words[block]
+        return Rows(len(words), self.shape[1], words)
+
+    def set(self, block: slice, x: Array) -> None:
+        """Round a float32 matrix into a block of rows."""
+        _rows(np.ascontiguousarray(x, np.float32), self.words[block], *x.shape)
+
+    def panels(self) -> Array:
+        """Return the matrix by panels: an operand of a product that sums over its rows."""
+        panels = _empty_panels(*self.shape)
+        _panels(self.words, panels, *self.shape)
+        return panels
+
+
+def _empty_panels(n_terms: int, n_columns: int) -> Array:
+    return np.empty((-(-n_columns // PANEL), -(-n_terms // 2), PANEL), np.int32)
+
+
+def _packed(weight: Array, transposed: bool, n_threads: int) -> Array:
+    """Return the panels of W, or of Wᵀ."""
+    n_terms, n_columns = weight.shape[::-1] if transposed else weight.shape
+    panels = _empty_panels(n_terms, n_columns)
+    _pack(weight, panels, n_terms, n_columns, transposed, n_threads)
+    return panels
+
+
+def panels_of_weight(weight: Array, *, transposed: bool) -> Array:
+    """Return the panels of W, or of Wᵀ, which are packed once for the context.  Raises: TapeError after its end."""
+    operands = packed_operands()
+    if operands is None:
+        raise TapeError("backward: the context bfloat16_products has ended; call backward in it, too")
+    return operands.get(weight, transposed=transposed, pack=_packed)
+
+
+def rounded_product(
+    x: Rows, weight: Array, bias: Array | None = None, *, transposed: bool = False, out: Array | None = None
+) -> Array:
+    """Return x W + b, or x Wᵀ; with ``out``, add the product to it."""
+    (n_rows, n_terms), n_columns = x.shape, weight.shape[0 if transposed else 1]
+    y = np.empty((n_rows, n_columns), np.float32) if out is None else out
+    panels = panels_of_weight(weight, transposed=transposed)
+    _linear(x.words, panels, bias, y, n_rows, n_terms, n_columns, out is not None)
+    return y
+
+
+def pending_weight_gradient(x: Rows, dy: Rows) -> PendingGradient:
+    """Return xᵀ dy, the gradient of a weight, which is written directly to its destination."""
+    n_terms, shape = x.shape[0], (x.shape[1], dy.shape[1])
+
+    def into(out: Array, add: bool) -> None:
+        _weight_gradient(x.panels(), dy.panels(), out, n_terms, *shape, add)
+
+    return PendingGradient(shape, np.empty(0, np.float32), into)
+
+
+def is_for_bfloat16(x: Array, *weights_and_biases: Array | None) -> bool:
+    """Return whether products of these arrays are computed in bfloat16 in this context."""
+    return packed_operands() is not None and is_for_c(x, *weights_and_biases)
