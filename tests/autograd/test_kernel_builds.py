@@ -31,7 +31,10 @@ LEFT_OUT = {  # options of the compiler, and the instructions that these leave o
     "-march=sandybridge": ["AVX2"],
     "-march=x86-64": ["AVX"],
 }
-EXTENSIONS_OF_ARM = {"armv8-a": "none", "armv8.2-a+bf16+dotprod": "NEON BF16"}
+FOR_ARM = {  # extensions, and the instructions of products in bfloat16 and int8
+    "armv8-a": "bfloat16=none\nint8=plain C",
+    "armv8.2-a+bf16+dotprod": "bfloat16=NEON BF16\nint8=NEON dot product",
+}
 
 
 def runtime() -> str:
@@ -115,10 +118,10 @@ def test_kernels_for_other_processors_are_right(options: str, monkeypatch: pytes
 
 @needs_emulator
 @pytest.mark.slow
-@pytest.mark.parametrize("extensions", EXTENSIONS_OF_ARM)
+@pytest.mark.parametrize("extensions", FOR_ARM)
 def test_kernels_for_arm_are_right(extensions: str, tmp_path: Path) -> None:
     program = arm_kernels.compile_for_arm(extensions, tmp_path)
-    assert f"bfloat16={EXTENSIONS_OF_ARM[extensions]}\n".encode() in program.read_bytes()
+    assert FOR_ARM[extensions].encode() in program.read_bytes()
     printed = run_tests(FILES, "-p", "arm_kernels", **{arm_kernels.PROGRAM: str(program)})
     calls = re.search(r"(\d+) calls in the emulator", printed)
     assert int(calls[1]) > 1_000
