@@ -19,7 +19,7 @@ from autograd.ops.cross_entropy import (
 )
 from autograd.tensor import Backward, Gradient
 
-LOGITS = 2**20  # of a block, which stay in the caches
+ROWS = 128  # of a block: its logits stay in the caches, and the weight is read seldom
 
 _cross_entropy_rows = Function("cross_entropy_rows")
 
@@ -77,9 +77,8 @@ def linear_cross_entropy_in_bfloat16(
     """
     check_projection(x, weight, bias)
     rows, dlogits, loss = Rows.rounded(x), Rows(len(x), len(weight)), 0.0
-    n_rows = max(1, LOGITS // len(weight))
-    for start in range(0, len(x), n_rows):
-        block = slice(start, start + n_rows)
+    for start in range(0, len(x), ROWS):
+        block = slice(start, start + ROWS)
         z = rounded_product(rows[block], weight, transposed=True)
         loss += _loss_of_rows(z, targets[block], smoothing, over, impossible)
         dlogits.set(block, z)
