@@ -21,6 +21,7 @@ from typing import Any
 
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
+from cli.processor import name_processor_to_openblas
 from minitransformer.system.provenance import code_version
 from minitransformer.system.threads import available_cores
 from parallel.communicator import Communicator, SerialCommunicator
@@ -198,6 +199,7 @@ def describe_machine(*packages: str, avx2: bool = False) -> None:
     flags = " ".join(flag for flag in FLAGS if flag in has) + (", but all are forced to AVX2" if avx2 else "")
     if avx2:
         force_avx2()
+    name_processor_to_openblas(os.environ)  # as our commands do
     versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", *packages))
     cores = f"{available_cores()} cores; Python {platform.python_version()}, {versions}; {code_version()}"
     print(f"{model} ({flags}), {cores}")

@@ -1,0 +1,35 @@
+"""The name of this processor, for a library that does not know it.
+
+Nothing here imports NumPy, whose OpenBLAS chooses its kernels when it is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from pathlib import Path
+
+CORE_TYPE = "OPENBLAS_CORETYPE"
+CPU_INFO = Path("/proc/cpuinfo")
+BYTES = 4_096  # of that file, which hold the first core
+
+
+def name_processor_to_openblas(environment: MutableMapping[str, str]) -> None:
+    """Let OpenBLAS use AVX-512 on Zen 5: products in float32 are twice as fast.
+
+    Release 0.3.31, which NumPy 2.4 brings, takes this processor for one without AVX-512.  A name that the user has set
+    stays.  Source: https://github.com/OpenMathLib/OpenBLAS/issues/6029.
+    """
+    if CORE_TYPE not in environment and _is_zen_5_with_avx512():
+        environment[CORE_TYPE] = "SkylakeX"
+
+
+def _is_zen_5_with_avx512() -> bool:
+    try:
+        with CPU_INFO.open(encoding="utf-8", errors="replace") as file:
+            lines = file.read(BYTES).splitlines()
+    except OSError:
+        return False
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    needed = {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"}
+    is_zen_5 = facts.get("vendor_id") == "AuthenticAMD" and facts.get("cpu family") == "26"
+    return is_zen_5 and needed <= set(facts.get("flags", "").split())
