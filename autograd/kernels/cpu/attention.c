@@ -8,6 +8,7 @@
 
 #define ROWS (VECTOR == 16 ? 8 : 6) /* ROWS × FEW_LANES sums fit in the vector registers and keep the adders busy */
 #define VECTORS (FEW_LANES / VECTOR)
+#define FEW_QUERIES 4 /* for which a transposed copy of the keys takes longer than it saves */
 #define BLOCK 48 /* queries whose score gradients are in the scratch of the backward pass; attention.py has it, too */
 
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -100,6 +101,72 @@ static inline void clear_others(float *row, Queries queries, int64_t stride) {
     memset(row + queries.end, 0, sizeof(float) * (size_t)(stride - queries.end));
 }
 
+typedef float eight __attribute__((vector_size(32)));
+typedef float four __attribute__((vector_size(16)));
+
+/* Return ⟨a, b⟩, with FEW_LANES partial sums. */
+ALWAYS_INLINE float dot(const float *restrict a, const float *restrict b, int64_t n) {
+    floats sum[VECTORS];
+    UNROLLED(int v = 0; v < VECTORS; v++) sum[v] = (floats){0};
+    int64_t i = 0;
+    for (; i + FEW_LANES <= n; i += FEW_LANES)
+        UNROLLED(int v = 0; v < VECTORS; v++)
+            sum[v] += *(const floats *)(a + i + v * VECTOR) * *(const floats *)(b + i + v * VECTOR);
+    eight halves[2];
+    memcpy(halves, sum, sizeof halves);
+    const eight half = halves[0] + halves[1];
+    four quarters[2];
+    memcpy(quarters, &half, sizeof quarters);
+    const four last = quarters[0] + quarters[1];
+    float total = (last[0] + last[2]) + (last[1] + last[3]);
+    for (; i < n; i++) total += a[i] * b[i];
+    return total;
+}
+
+/* Ask for the numbers of a key's head before they are needed: caches of a search are too large to stay near. */
+ALWAYS_INLINE void prefetch(const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i += FEW_LANES) __builtin_prefetch(x + i);
+}
+
+/* Few queries of one segment, with pointers to its first query, key and value; index, if any, selects its keys. */
+typedef struct {
+    const float *q, *k, *v;
+    const int64_t *index, *first, *last;
+    float *weights, *y;
+    int64_t n_keys, heads, width, v_width, stride;
+    float scale;
+} Few;
+
+/* Compute attention_forward for few queries, key after key, without a transposed copy of the keys. */
+ALWAYS_INLINE void attend_few(Few a, Queries these, int64_t offset) {
+    const int64_t end = smaller(these.end, a.n_keys);
+    for (int64_t j = these.start; j < end; j++)
+        for (int64_t h = 0; h < a.heads; h++) {
+            const int64_t key = a.index ? a.index[j] : j, next = a.index && j + 2 < end ? a.index[j + 2] : key;
+            prefetch(a.k + (next * a.heads + h) * a.width, a.width);
+            prefetch(a.v + (key * a.heads + h) * a.v_width, a.v_width);
+            for (int64_t r = 0; r < these.rows; r++)
+                a.weights[(h * these.rows + r) * a.stride + j] =
+                    dot(a.q + (r * a.heads + h) * a.width, a.k + (key * a.heads + h) * a.width, a.width);
+        }
+    for (int64_t h = 0; h < a.heads; h++)
+        for (int64_t r = 0; r < these.rows; r++) {
+            float *row = a.weights + (h * these.rows + r) * a.stride;
+            const int64_t skipped = offset + these.start;
+            softmax(row + these.start, these.end - these.start, a.first[r] - skipped, a.last[r] - skipped, a.scale);
+            clear_others(row, these, a.stride);
+        }
+    memset(a.y, 0, sizeof(float) * (size_t)(these.rows * a.heads * a.v_width));
+    for (int64_t j = these.start; j < end; j++)
+        for (int64_t h = 0; h < a.heads; h++)
+            for (int64_t r = 0; r < these.rows; r++) {
+                const float weight = a.weights[(h * these.rows + r) * a.stride + j];
+                const float *v_here = a.v + ((a.index ? a.index[j] : j) * a.heads + h) * a.v_width;
+                float *restrict y_here = a.y + (r * a.heads + h) * a.v_width;
+                for (int64_t i = 0; i < a.v_width; i++) y_here[i] += weight * v_here[i];
+            }
+}
+
 /* y_i = Σ_j p_ij v_j with p_i = softmax_j(scale · ⟨q_i, k_j⟩) over the keys first_i ≤ j < last_i; set the weights p.
    scratch has width · padded(longest segment of keys) elements. */
 void attention_forward(const float *q, const float *k, const float *v, const int64_t *first, const int64_t *last,
@@ -110,6 +177,16 @@ void attention_forward(const float *q, const float *k, const float *v, const int
     for (int64_t b = 0; b < segments; first += query_lengths[b], last += query_lengths[b], b++) {
         const int64_t n_queries = query_lengths[b], n_keys = key_lengths[b], offset = key_starts[b];
         const int64_t stride = padded(n_keys);
+        if (n_queries && n_queries <= FEW_QUERIES) {
+            const Few few = {q + query_starts[b] * q_row, k + offset * q_row, v + offset * v_row,
+                             0,                           first,              last,
+                             weights,                     y + query_starts[b] * v_row,
+                             n_keys,                      heads,              width,
+                             v_width,                     stride,             scale};
+            attend_few(few, queries_at(0, n_queries, first, last, offset), offset);
+            weights += heads * n_queries * stride;
+            continue;
+        }
         for (int64_t h = 0; h < heads && n_queries; h++, weights += n_queries * stride) {
             const float *q_head = q + query_starts[b] * q_row + h * width, *v_head = v + offset * v_row + h * v_width;
             float *y_head = y + query_starts[b] * v_row + h * v_width;
@@ -191,19 +268,9 @@ void attention_backward(const float *q, const float *k, const float *v, const fl
 void attention_of_indices(const float *q, const float *k, const float *v, const int64_t *index, float *scratch,
                           float *y, int64_t queries, int64_t n, int64_t heads, int64_t width, int64_t v_width,
                           float scale) {
-    const int64_t stride = padded(n);
+    const int64_t stride = padded(n), first = 0;
     for (int64_t row = 0; row < queries; row++, q += heads * width, y += heads * v_width, index += n) {
-        for (int64_t j = 0; j < n; j++)
-            for (int64_t h = 0; h < heads; h++) {
-                const float *q_here = q + h * width, *k_here = k + (index[j] * heads + h) * width;
-                SUM_IN(FEW_LANES, scratch[h * stride + j], width, q_here[i] * k_here[i]);
-            }
-        for (int64_t h = 0; h < heads; h++) softmax(scratch + h * stride, stride, 0, n, scale);
-        memset(y, 0, sizeof(float) * (size_t)(heads * v_width));
-        for (int64_t j = 0; j < n; j++)
-            for (int64_t h = 0; h < heads; h++) {
-                const float weight = scratch[h * stride + j], *v_here = v + (index[j] * heads + h) * v_width;
-                for (int64_t l = 0; l < v_width; l++) y[h * v_width + l] += weight * v_here[l];
-            }
+        const Few few = {q, k, v, index, &first, &n, scratch, y, n, heads, width, v_width, stride, scale};
+        attend_few(few, (Queries){1, 0, stride}, 0);
     }
 }
