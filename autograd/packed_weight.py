@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from autograd.blas import product
+
+PackedDtype: TypeAlias = Literal["float32", "bfloat16", "int8"]
 
 
 @dataclass(frozen=True, eq=False)
 class PackedWeight:
     """A weight matrix W (I, O) that ``autograd.ops.linear.pack_weight`` packed, for kernels.
 
-    It is float32 in ``panels`` (P, I, 16), or int8 in ``words`` (P, ⌈I/4⌉, 16) int32, four rows in a word, with a scale
-    for each column: ``scales`` (P·16,).  A byte of a word is a level of −127 … 127, plus 128.
+    It is float32 in ``panels`` (P, I, 16); or bfloat16 in ``words`` (P, ⌈I/2⌉, 16) int32, two rows in a word; or int8
+    in ``words`` (P, ⌈I/4⌉, 16), four rows in a word, with a scale for each column: ``scales`` (P·16,).  A byte of a
+    word is a level of −127 … 127, plus 128.
     """
 
     shape: tuple[int, int]
@@ -32,18 +35,30 @@ class PackedWeight:
         if self.panels is not None:
             return self.panels.transpose(1, 0, 2).reshape(n_terms, -1)[:, :n_columns]
         assert self.words is not None
+        stored = np.dtype("<u2" if self.scales is None else np.uint8)
         n_panels, n_words, width = self.words.shape
-        levels = self.words.astype("<i4").view(np.uint8).reshape(n_panels, n_words, width, 4)
-        in_rows = levels.transpose(1, 3, 0, 2).reshape(4 * n_words, -1)
-        return in_rows[:n_terms, :n_columns] - np.float32(128)
+        numbers = self.words.astype("<i4").view(stored).reshape(n_panels, n_words, width, -1)
+        in_rows = numbers.transpose(1, 3, 0, 2).reshape(-1, n_panels * width)[:n_terms, :n_columns]
+        if self.scales is None:  # the upper halves of float32
+            return (in_rows.astype(np.uint32) << 16).view(np.float32)
+        return in_rows - np.float32(128)
 
     def __rmatmul__(self, x: Any) -> Any:
-        """Return x W, slowly; with int8, x is rounded as well, and the sums of products of levels are exact."""
-        if self.scales is None:
+        """Return x W, slowly; x is rounded as W is, and with int8 the sums of products of levels are exact."""
+        if self.panels is not None:
             return product(x, self.levels())
+        if self.scales is None:
+            return product(nearest_bfloat16(x), self.levels())
         levels, row_scales = quantised(x)
         sums = product(levels.astype(np.float64), self.levels().astype(np.float64))
         return sums.astype(np.float32) * self.scales[: self.shape[1]] * row_scales
+
+
+def nearest_bfloat16(x: Any) -> Any:
+    """Return each number of a float32 array rounded to bfloat16, to nearest, ties to even; NaN stays NaN."""
+    bits = x.view(np.uint32)
+    nearest = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(x), x, nearest.view(np.float32))
 
 
 def quantised(x: Any) -> tuple[Any, Any]:

@@ -22,10 +22,10 @@ from typing import cast
 import numpy as np
 from contest import MALLOC, Contestant, add_instruction_set, compete, describe_machine, report, serve
 
+from autograd.packed_weight import PackedDtype
 from minitransformer import ModelConfig, Transformer, Translator
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import WeightsDtype
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.memory import keep_freed_memory
 from minitransformer.system.threads import available_cores
@@ -71,7 +71,7 @@ class IdsAsText:
         return [" ".join(map(str, ids)) for ids in sequences]
 
 
-def ours(directory: Path, sources: list[list[int]], *, weights: WeightsDtype) -> Search:
+def ours(directory: Path, sources: list[list[int]], *, weights: PackedDtype) -> Search:
     """Batches and threads as minitransformer-translate makes them."""
     keep_freed_memory()
     translator = Translator(Transformer.load(directory / "ours"), cast(Tokenizer, IdsAsText()), weights=weights)
@@ -151,7 +151,7 @@ def command_lines(n: int) -> dict[str, list[str]]:
         for name, number in n_workers.items()
         for compute_type in ("float32", "int8")
     }
-    weights = {"ours": "float32", "ours, int8 weights": "int8"}
+    weights = {"ours": "float32", "ours, bfloat16": "bfloat16", "ours, int8": "int8"}
     own = {name: ["ours", f"--compute-type={dtype}"] for name, dtype in weights.items()}
     return {**own, **theirs, "PyTorch, eager": ["torch"]}
 

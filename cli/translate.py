@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from autograd.array import Device
 from autograd.kernel_registry import KernelChoice, references_only
+from autograd.packed_weight import PackedDtype
 from cli.command import run_command, say
 from cli.counting import counting
 from cli.options import Repeated, as_text, parse_options, require_threads
@@ -36,7 +37,7 @@ from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.inference.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import Translator, WeightsDtype
+from minitransformer.inference.translator import Translator
 from minitransformer.system.files import is_same_file
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
@@ -72,8 +73,9 @@ class TranslateOptions:
     """Where to compute."""
     kernels: KernelChoice = RunConfig.kernels
     """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
-    weights: WeightsDtype = "float32"
-    """int8 rounds weights and what they multiply to 255 levels: faster on a CPU, slightly worse translations."""
+    weights: PackedDtype = "float32"
+    """bfloat16 rounds weights and what they multiply: faster on a CPU that has instructions for it. int8 rounds them
+    to 255 levels: faster still, slightly worse translations."""
     split_sentences: str | None = None
     """Language code of the source, such as en or de: split lines into sentences, by the rules of this language, and
     translate these one by one."""

@@ -7,6 +7,7 @@ import numpy as np
 from autograd.array import Array, namespace
 from autograd.blas import product
 from autograd.op import Dispatch, ShapeError, op, unbroadcast
+from autograd.packed_weight import PackedDtype, nearest_bfloat16
 from autograd.tensor import Backward
 
 
@@ -77,16 +78,18 @@ def check_linear(name: str, x: Array, weight: Array, bias: Array | None, *, may_
 
 
 @Dispatch
-def pack_weight(weight: Array, *, int8: bool = False) -> Array:
+def pack_weight(weight: Array, *, dtype: PackedDtype = "float32") -> Array:
     """Return the weight W packed for repeated products y = x W.
 
-    With ``int8`` each column is rounded to 255 levels: multiples of its greatest absolute value / 127.  Kernels for it
-    round each row of x likewise (``PackedWeight``).
+    With "int8" each column is rounded to 255 levels: multiples of its greatest absolute value / 127.  Kernels round x
+    likewise (``PackedWeight``): with "bfloat16" each number, with "int8" each row.
     The packed weight may hold a copy, so it is valid only until the weight changes.
     Shapes: (I, O) → (I, O).
     """
     xp = namespace(weight)
-    if int8:
+    if dtype == "bfloat16":
+        weight = nearest_bfloat16(xp.ascontiguousarray(weight))
+    if dtype == "int8":
         scales = xp.maximum(abs(weight).max(0) / 127, np.finfo(np.float32).tiny)
         weight = xp.rint(weight / scales) * scales
     return xp.ascontiguousarray(weight)

@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
 import numpy as np
 
 from autograd import to_host
 from autograd.array import Device, IntArray
+from autograd.packed_weight import PackedDtype
 from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.data.normalisation import BETWEEN_WORDS
 from minitransformer.data.tokenizer import Tokenizer
@@ -34,8 +35,6 @@ FIRST_EXTRA_TOKENS = 50  # of a first search, which a low limit ends earlier; li
 FEW = 8  # sentences: fewer are faster in one batch, with BLAS on all cores
 MAX_SOURCE_TOKENS = 1_024  # the rest of a longer line is cut off, so that memory stays bounded
 CUT = "cut off at the greatest length, which max_length_factor and max_extra_tokens set"
-
-WeightsDtype: TypeAlias = Literal["float32", "int8"]
 
 
 @dataclass(frozen=True)
@@ -59,22 +58,22 @@ class Translator:
     Args:
         model: several models are an ensemble: their probabilities are averaged (see ``Predictor``).  The first one's
             length penalty is taken.
-        weights: "float32"; or "int8", which rounds weights and what they multiply to 255 levels: faster on a CPU, a
-            quarter of the memory, and slightly worse translations.
+        weights: "bfloat16" rounds weights and what they multiply: faster on a CPU with instructions for it.  "int8"
+            rounds them to 255 levels: faster still, a quarter of the memory, and slightly worse translations.
     """
 
     def __init__(
-        self, model: Transformer | Sequence[Transformer], tokenizer: Tokenizer, *, weights: WeightsDtype = "float32"
+        self, model: Transformer | Sequence[Transformer], tokenizer: Tokenizer, *, weights: PackedDtype = "float32"
     ) -> None:
-        if weights not in get_args(WeightsDtype):
-            raise ConfigError(f"weights: expected one of {get_args(WeightsDtype)}; got {weights!r}")
+        if weights not in get_args(PackedDtype):
+            raise ConfigError(f"weights: expected one of {get_args(PackedDtype)}; got {weights!r}")
         models = [model] if isinstance(model, Transformer) else model
-        self.models = [each.for_search(int8=weights == "int8") for each in models]
+        self.models = [each.for_search(dtype=weights) for each in models]
         self.model, self.tokenizer, self.weights = self.models[0], tokenizer, weights
 
     @classmethod
     def load(
-        cls, directory: str | Path, *others: str | Path, device: Device = "cpu", weights: WeightsDtype = "float32"
+        cls, directory: str | Path, *others: str | Path, device: Device = "cpu", weights: PackedDtype = "float32"
     ) -> Translator:
         """Load the translator of a run, or an ensemble of several; see ``load_with_tokenizer``.
 

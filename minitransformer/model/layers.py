@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 from autograd import AttentionMask, Layer, Parameter, RandomStream, Tensor, ops, to_device
 from autograd.array import Array
 from autograd.ops.linear import pack_weight
+from autograd.packed_weight import PackedDtype
 from autograd.parameters import glorot_uniform, ones, scaled_normal, zeros
 from autograd.random import StreamId
 from minitransformer.config import ModelConfig
@@ -42,7 +43,7 @@ class Linear(Layer):
         return ops.linear(x, self.weight, self.bias)
 
 
-def layer_with_packed_weights(layer: AnyLayer, *, int8: bool = False) -> AnyLayer:
+def layer_with_packed_weights(layer: AnyLayer, *, dtype: PackedDtype = "float32") -> AnyLayer:
     """Return a copy of the layer whose weights are packed (``pack_weight``).
 
     The copy is valid only until the parameters change.
@@ -50,11 +51,11 @@ def layer_with_packed_weights(layer: AnyLayer, *, int8: bool = False) -> AnyLaye
     prepared = copy.copy(layer)
     for name, value in vars(layer).items():
         if isinstance(value, Layer):
-            setattr(prepared, name, layer_with_packed_weights(value, int8=int8))
+            setattr(prepared, name, layer_with_packed_weights(value, dtype=dtype))
         elif isinstance(value, list):
-            setattr(prepared, name, [layer_with_packed_weights(each, int8=int8) for each in value])
+            setattr(prepared, name, [layer_with_packed_weights(each, dtype=dtype) for each in value])
     if isinstance(prepared, Linear):
-        prepared.weight = Tensor(pack_weight(prepared.weight.value, int8=int8))
+        prepared.weight = Tensor(pack_weight(prepared.weight.value, dtype=dtype))
     return prepared
 
 

@@ -26,6 +26,7 @@ from autograd.kernel_registry import register_kernels
 from autograd.ops.linear import pack_weight
 from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import linear_top_k
+from autograd.packed_weight import PackedDtype
 from autograd.parameters import Allocate, zeros
 from minitransformer.config import ModelConfig
 from minitransformer.model.batch import NO_ORDERS, Batch, Orders
@@ -165,18 +166,18 @@ class Transformer(Layer):
         found: tuple[Array, Array] = linear_top_k(decoded.value, weight, bias, n=n, forbidden=forbidden)
         return found
 
-    def for_search(self, *, int8: bool = False) -> Transformer:
+    def for_search(self, *, dtype: PackedDtype = "float32") -> Transformer:
         """Return a copy of the model for search: its layers' and projection's weights are packed (``pack_weight``).
 
-        The copy gives the same results only as long as the parameters do not change; with ``int8``, results differ,
-        because the packed weights are rounded.  It computes in float32, whatever the dtype of the parameters.  The
-        projection weight is packed as (D, W).
+        The copy is valid only as long as the parameters do not change.  Packed weights, and what they multiply, are
+        rounded to ``dtype``.  All else is computed in float32, whatever the dtype of the parameters.
+        The projection weight is packed as (D, W).
         """
         model = copy.copy(self.in_float32())
         packing: list[Callable[[], Any]] = [
-            lambda: pack_weight(model.projection.weight.value.T, int8=int8),
-            lambda: layer_with_packed_weights(model.encoder, int8=int8),
-            lambda: layer_with_packed_weights(model.decoder, int8=int8),
+            lambda: pack_weight(model.projection.weight.value.T, dtype=dtype),
+            lambda: layer_with_packed_weights(model.encoder, dtype=dtype),
+            lambda: layer_with_packed_weights(model.decoder, dtype=dtype),
         ]
         n_threads = available_cores() if model.device == "cpu" else 1
         packed = map_in_threads(lambda pack: pack(), packing, n_threads)

@@ -137,11 +137,9 @@ def _idle(training: TrainingConfig, world: Communicator, n_threads: int) -> Iter
 
 
 def _slower_on_cpu(trainer: Trainer, why_no_bfloat16: str | None) -> Iterator[str]:
-    """Yield a line if another precision is faster on this processor."""
+    """Yield a line if this processor has no instructions for the precision."""
     if trainer.config.precision == "bfloat16" and why_no_bfloat16:
         yield f"slower in bfloat16 (training.precision): {why_no_bfloat16}"
-    elif trainer.config.precision == "float32" and not why_no_bfloat16:
-        yield "slower in float32 (training.precision): this processor has fast instructions for bfloat16"
 
 
 def _slower_on_gpu(trainer: Trainer, why_no_bfloat16: str | None) -> Iterator[str]:

@@ -17,7 +17,7 @@ from autograd.blas import n_product_threads, product_threads
 from autograd.kernel_registry import references_only
 from autograd.kernels.cpu.library import library
 from autograd.ops.linear import pack_weight
-from autograd.packed_weight import PackedWeight
+from autograd.packed_weight import PackedDtype, PackedWeight
 
 RANDOM = np.random.default_rng(1)
 needs_compiler = pytest.mark.skipif(not library().functions, reason="no C compiler")
@@ -30,30 +30,30 @@ def numbers(*shape: int) -> np.ndarray:
 @pytest.mark.parametrize("n_rows", [0, 1, 3, 4, 5, 12, 13, 97])
 @pytest.mark.parametrize("n_columns", [1, 15, 16, 17, 33])
 @pytest.mark.parametrize("n_terms", [1, 7, 512, 513, 1_030])
-@pytest.mark.parametrize("int8", [False, True])
-def test_products_are_those_of_the_weight(n_rows: int, n_columns: int, n_terms: int, int8: bool) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_products_are_those_of_the_weight(n_rows: int, n_columns: int, n_terms: int, dtype: PackedDtype) -> None:
     x, weight, bias = numbers(n_rows, n_terms), numbers(n_terms, n_columns), numbers(n_columns)
-    packed = Tensor(pack_weight(weight, int8=int8))
-    rounded = pack_weight.reference(weight, int8=int8)
-    assert not int8 or np.allclose(x @ packed.value, x @ rounded, atol=np.abs(x).max(initial=0) * n_terms / 100)
-    expected = (x @ packed.value if int8 else x.astype(np.float64) @ rounded) + bias
+    packed = Tensor(pack_weight(weight, dtype=dtype))
+    rounded = pack_weight.reference(weight, dtype=dtype)
+    assert np.allclose(x @ packed.value, x @ rounded, atol=np.abs(x).max(initial=0) * n_terms / 100)
+    expected = (x.astype(np.float64) @ rounded if dtype == "float32" else x @ packed.value) + bias
     close: dict[str, Any] = {"rtol": 1e-5, "atol": 3e-6 * n_terms**0.5}
     np.testing.assert_allclose(ops.linear(x, packed, None).value, expected - bias, **close)
     np.testing.assert_allclose(ops.linear(x, packed, bias).value, expected, **close)
     np.testing.assert_allclose(ops.linear_relu(x, packed, bias).value, np.maximum(expected, 0), **close)
 
 
-@pytest.mark.parametrize("int8", [False, True])
-def test_weights_may_be_transposed_and_rows_apart(int8: bool) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_weights_may_be_transposed_and_rows_apart(dtype: PackedDtype) -> None:
     x, weight = numbers(40, 100)[:, 10:80], numbers(90, 70).T
-    expected = x @ pack_weight(np.ascontiguousarray(weight), int8=int8)
-    np.testing.assert_allclose(ops.linear(x, pack_weight(weight, int8=int8), None).value, expected, atol=1e-4)
+    expected = x @ pack_weight(np.ascontiguousarray(weight), dtype=dtype)
+    np.testing.assert_allclose(ops.linear(x, pack_weight(weight, dtype=dtype), None).value, expected, atol=1e-4)
 
 
 def test_a_column_of_int8_has_255_levels_and_its_greatest_weight_is_exact() -> None:
     weight = numbers(300, 5)
     weight[:, 2] = 0
-    rounded = pack_weight.reference(weight, int8=True)
+    rounded = pack_weight.reference(weight, dtype="int8")
     scales = np.abs(weight).max(0) / 127
     assert (np.abs(rounded - weight) <= scales * 0.5001).all()
     assert all(len(np.unique(column)) <= 255 for column in rounded.T)
@@ -62,7 +62,7 @@ def test_a_column_of_int8_has_255_levels_and_its_greatest_weight_is_exact() -> N
 
 @needs_compiler
 def test_int8_weights_take_a_quarter_of_the_memory_and_have_no_gradient() -> None:
-    packed = pack_weight(numbers(64, 96), int8=True)
+    packed = pack_weight(numbers(64, 96), dtype="int8")
     assert isinstance(packed, PackedWeight)
     assert packed.words is not None
     assert packed.words.nbytes == 64 * 96
@@ -77,7 +77,7 @@ def test_int8_multiplies_integers() -> None:
     """Greatest sizes of 127 give scales of 1, so the nearest integers are the levels."""
     x, weight = np.float32([[127, -50.4, 3.4], [0, -127, 1.6]]), np.float32([[2, 0.4], [-127, 127], [60.6, 5]])
     y = [[127 * 2 + 50 * 127 + 3 * 61, -50 * 127 + 3 * 5], [127 * 127 + 2 * 61, -127 * 127 + 2 * 5]]
-    packed = pack_weight(weight, int8=True)
+    packed = pack_weight(weight, dtype="int8")
     np.testing.assert_array_equal(ops.linear(x, packed, None).value, np.float32(y))
     np.testing.assert_array_equal(x @ packed, np.float32(y))
 
@@ -94,7 +94,7 @@ def test_int8_has_the_bits_of_the_reference(n_rows: int, n_terms: int, n_columns
     x[3::6] *= np.float32(1e-44)
     x[4::6, -1], x[5::6, 0] = np.nan, -np.inf
     weight[:, 1::9], weight[-1, 2::9], weight[0, 3::9] = 0, np.inf, np.nan
-    packed = pack_weight(weight, int8=True)
+    packed = pack_weight(weight, dtype="int8")
     with guarded_allocations() as guarded:
         arrays = (guarded.copy_of(x), guarded.copy_of(bias))
         with product_threads(2):
@@ -107,15 +107,15 @@ def test_int8_has_the_bits_of_the_reference(n_rows: int, n_terms: int, n_columns
 
 @needs_compiler
 def test_sums_that_may_exceed_32_bits_are_not_computed_in_int8() -> None:
-    packed = pack_weight(np.ones((133_144, 1), np.float32), int8=True)
+    packed = pack_weight(np.ones((133_144, 1), np.float32), dtype="int8")
     assert ops.linear(np.ones((1, 133_144), np.float32), packed, None).value == pytest.approx(133_144)
-    assert not isinstance(pack_weight(np.ones((133_145, 1), np.float32), int8=True), PackedWeight)
+    assert not isinstance(pack_weight(np.ones((133_145, 1), np.float32), dtype="int8"), PackedWeight)
 
 
 @needs_compiler
-@pytest.mark.parametrize("int8", [False, True])
-def test_the_bits_depend_neither_on_threads_nor_on_other_rows(int8: bool) -> None:
-    x, packed = numbers(30, 700), pack_weight(numbers(700, 333), int8=int8)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_the_bits_depend_neither_on_threads_nor_on_other_rows(dtype: PackedDtype) -> None:
+    x, packed = numbers(30, 700), pack_weight(numbers(700, 333), dtype=dtype)
     alone = np.concatenate([ops.linear(row[None], packed, None).value for row in x])
     for n_threads in (1, 2, 7):
         with product_threads(n_threads):
@@ -156,19 +156,19 @@ assert os.waitpid(child, 0)[1] == 0
 
 
 @needs_compiler
-@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize(("n_terms", "n_columns"), [(1, 1), (7, 33), (513, 100)])
 def test_references_compute_with_packed_weights(
-    n_terms: int, n_columns: int, int8: bool, kernels_run: list[Any]
+    n_terms: int, n_columns: int, dtype: PackedDtype, kernels_run: list[Any]
 ) -> None:
     x, weight, bias = numbers(3, n_terms), numbers(n_terms, n_columns), numbers(n_columns)
-    packed, rounded = pack_weight(weight, int8=int8), pack_weight.reference(weight, int8=int8)
+    packed, rounded = pack_weight(weight, dtype=dtype), pack_weight.reference(weight, dtype=dtype)
     kernels_run.clear()
-    y = x @ packed if int8 else x @ rounded
+    y = x @ rounded if dtype == "float32" else x @ packed
     with references_only():
         np.testing.assert_array_equal(ops.linear(x, packed, bias).value, y + bias)
         np.testing.assert_array_equal(ops.linear_relu(x, packed, bias).value, np.maximum(y + bias, 0))
-        assert isinstance(pack_weight(weight, int8=int8), np.ndarray)
+        assert isinstance(pack_weight(weight, dtype=dtype), np.ndarray)
     assert kernels_run == []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import fake_cuda
 import numpy as np
@@ -17,7 +17,7 @@ from autograd.blas import product_threads
 from autograd.kernels.cpu.library import library
 from autograd.ops.linear import pack_weight
 from autograd.ops.top_k import linear_top_k, top
-from autograd.packed_weight import PackedWeight
+from autograd.packed_weight import PackedDtype, PackedWeight
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDTHS = st.integers(1, 12) | st.integers(1, 600)
@@ -66,35 +66,35 @@ PROJECTIONS = st.tuples(
     SEEDS, st.integers(0, 30), st.integers(1, 12), WIDTHS, st.integers(1, 7), st.sampled_from([2, 5, 10**6])
 )
 HOW = st.fixed_dictionaries({
-    name: st.booleans() for name in ("has_bias", "per_row", "int8", "is_packed")
-} | {"n_threads": st.integers(1, 3)})  # fmt: skip
+    name: st.booleans() for name in ("has_bias", "per_row", "is_packed")
+} | {"n_threads": st.integers(1, 3), "dtype": st.sampled_from(get_args(PackedDtype))})  # fmt: skip
 
 
 @given(projection=PROJECTIONS, how=HOW)
-@example((1, 7, 11, 403, 2, 2), {"has_bias": 1, "per_row": 0, "int8": 0, "is_packed": 1, "n_threads": 2})
+@example((1, 7, 11, 403, 2, 2), {"has_bias": 1, "per_row": 0, "dtype": "float32", "is_packed": 1, "n_threads": 2})
 @settings(max_examples=60)
-def test_top_k_of_a_projection_are_those_of_its_softmax(projection: tuple[int, ...], how: dict[str, int]) -> None:
+def test_top_k_of_a_projection_are_those_of_its_softmax(projection: tuple[int, ...], how: dict[str, Any]) -> None:
     """Products of integers are exact: ties are the same in every order of summation."""
     seed, n_rows, n_terms, n_columns, n, n_values = projection
-    random, int8 = np.random.default_rng(seed), bool(how["int8"])
+    random, dtype = np.random.default_rng(seed), how["dtype"]
     x, weight, bias = (
         random.integers(-n_values, n_values, shape).astype(np.float32) / (1 if n_values < 10 else n_values)
         for shape in ((n_rows, n_terms), (n_terms, n_columns), n_columns)
     )
     bias = bias if how["has_bias"] else None
     forbidden = random.random((n_rows if how["per_row"] else 1, n_columns)) < 0.1
-    rounded = pack_weight.reference(weight, int8=int8)
+    rounded = pack_weight.reference(weight, dtype=dtype)
     with product_threads(how["n_threads"]):
-        used = pack_weight(weight, int8=int8) if how["is_packed"] else rounded
+        used = pack_weight(weight, dtype=dtype) if how["is_packed"] else rounded
         values, columns = linear_top_k(x, used, bias, n=n, forbidden=forbidden)
-    product = x @ used if int8 else x.astype(np.float64) @ rounded
+    product = x.astype(np.float64) @ rounded if dtype == "float32" else x @ used
     expected = log_softmax(product + (0 if bias is None else bias))
     expected = np.where(forbidden, -np.inf, expected)
     np.testing.assert_allclose(values, -np.sort(-expected, axis=1)[:, :n], rtol=1e-5, atol=1e-4)
     possible = values > -np.inf
     column_values = np.take_along_axis(expected, columns, 1)
     np.testing.assert_allclose(values[possible], column_values[possible], rtol=1e-5, atol=1e-4)
-    if n_values < 10 and not int8:
+    if n_values < 10 and dtype != "int8":
         np.testing.assert_array_equal(columns[possible], np.argsort(-expected, 1, "stable")[:, :n][possible])
 
 
@@ -126,11 +126,11 @@ def test_numbers_that_are_not_finite_give_no_log_probability(value: float, n_thr
 
 
 @needs_compiler
-@pytest.mark.parametrize("int8", [False, True])
-def test_the_bits_do_not_depend_on_the_number_of_threads(int8: bool) -> None:
+@pytest.mark.parametrize("dtype", get_args(PackedDtype))
+def test_the_bits_do_not_depend_on_the_number_of_threads(dtype: PackedDtype) -> None:
     random = np.random.default_rng(1)
     x, weight = (random.standard_normal(shape, np.float32) for shape in ((29, 70), (70, 1_111)))
-    packed = pack_weight(weight, int8=int8)
+    packed = pack_weight(weight, dtype=dtype)
     assert isinstance(packed, PackedWeight)
     found = []
     for n_threads in (1, 2, 5, 20):

@@ -1,6 +1,6 @@
 /* Matrix products in bfloat16 for training: operands in the order that products read, and products with what follows.
 
-   Rows of a matrix (R, C) are R rows of row_words(C) words; a word holds two neighbours of a row.  Panels of a matrix B (K, C)
+   Rows of a matrix (R, C) are R rows of words_of_row(C) words; a word holds two neighbours of a row.  Panels of a matrix B (K, C)
    are ⌈C/PANEL⌉ panels of ⌈K/2⌉ rows of PANEL words; a word holds two neighbours of a column. */
 
 #include "bfloat16.h"
@@ -12,37 +12,10 @@
 
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-typedef uint16_t half __attribute__((may_alias)); /* a word is written as two */
-
-/* Return the distance of rows: whole cache lines, and an odd number of them, or else rows would share a part of the
-   first-level cache.  bfloat16.py has it, too. */
-static inline int64_t row_words(int64_t columns) { return ((columns + 31) / 32 | 1) * 16; }
-
-/* Round to the nearest bfloat16, ties to even; NaN stays NaN. */
-static inline uint16_t rounded(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    const uint32_t nearest = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? bits >> 16 | 0x40u : nearest);
-}
-
-/* Round n numbers; write a zero behind an odd last one. */
-ALWAYS_INLINE void round_numbers(const float *restrict x, half *restrict out, int64_t n) {
-    int64_t i = 0;
-#if defined(__AVX512BF16__)
-    for (; i + 32 <= n; i += 32) {
-        const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + 16), _mm512_loadu_ps(x + i));
-        memcpy(out + i, &both, sizeof both);
-    }
-#endif
-    for (; i < n; i++) out[i] = rounded(x[i]);
-    if (n % 2) out[n] = 0;
-}
-
 /* Write the rows of x (rows × columns). */
 void bfloat16_rows(const float *restrict x, int32_t *restrict out, int64_t rows, int64_t columns) {
     for (int64_t row = 0; row < rows; row++)
-        round_numbers(x + row * columns, (half *)(out + row * row_words(columns)), columns);
+        round_numbers(x + row * columns, (half *)(out + row * words_of_row(columns)), columns);
 }
 
 /* Write PANEL words of a panel: pairs of the numbers of two rows. */
@@ -52,7 +25,7 @@ ALWAYS_INLINE void write_pairs(const half *restrict first, const half *restrict 
 
 /* Write the panels of B (terms, columns), given by its rows. */
 void bfloat16_panels(const int32_t *restrict rows, int32_t *restrict out, int64_t terms, int64_t columns) {
-    const int64_t stride = 2 * row_words(columns), even = (columns + 1) / 2 * 2, pairs = (terms + 1) / 2;
+    const int64_t stride = 2 * words_of_row(columns), even = (columns + 1) / 2 * 2, pairs = (terms + 1) / 2;
     const half zeros[PANEL] = {0};
     for (int64_t start = 0; start < pairs; start += STEP)
         for (int64_t c = 0; c < columns; c += PANEL) {
@@ -165,7 +138,7 @@ typedef struct {
 /* Let `use` compute each piece of C = A B from the term pairs first, …, last − 1; all panels of a block of rows before the
    next block. */
 static void for_each_piece(Factors f, int64_t first, int64_t last, Use use, const void *arguments) {
-    const int64_t n = last - first, block = smaller(MOST_ROWS, BLOCK / (n + 1) + 1), stride = row_words(f.terms);
+    const int64_t n = last - first, block = smaller(MOST_ROWS, BLOCK / (n + 1) + 1), stride = words_of_row(f.terms);
     for (int64_t row = 0; row < f.rows; row += block)
         for (int64_t column = 0; column < f.columns; column += PANEL) {
             const Left left = {(const uint32_t *)f.a + row * stride + first, stride, 1};
@@ -228,7 +201,7 @@ static void use_hidden(const void *arguments, const Piece *piece) {
 /* Write the rows of h = max(0, A B + bias); NaN stays NaN. */
 void bfloat16_hidden(const int32_t *restrict a, const int32_t *restrict panels, const float *restrict bias,
                      int32_t *restrict hidden, int64_t rows, int64_t terms, int64_t columns) {
-    const Hidden arguments = {bias, (uint32_t *)hidden, row_words(columns)};
+    const Hidden arguments = {bias, (uint32_t *)hidden, words_of_row(columns)};
     for_each_piece((Factors){a, panels, rows, terms, columns}, 0, (terms + 1) / 2, use_hidden, &arguments);
 }
 
@@ -261,7 +234,7 @@ static void use_relu_backward(const void *arguments, const Piece *piece) {
 /* Write the rows of dz = A B where h > 0, else 0, and add the sum of the rows, before they are rounded, to dbias. */
 void bfloat16_relu_backward(const int32_t *restrict a, const int32_t *restrict panels, const int32_t *restrict hidden,
                             int32_t *restrict dz, float *restrict dbias, int64_t rows, int64_t terms, int64_t columns) {
-    const ReluBackward arguments = {(const uint32_t *)hidden, (uint32_t *)dz, dbias, row_words(columns)};
+    const ReluBackward arguments = {(const uint32_t *)hidden, (uint32_t *)dz, dbias, words_of_row(columns)};
     for_each_piece((Factors){a, panels, rows, terms, columns}, 0, (terms + 1) / 2, use_relu_backward, &arguments);
 }
 

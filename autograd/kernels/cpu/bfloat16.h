@@ -36,6 +36,33 @@
 
 typedef uint32_t words __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
 
+typedef uint16_t half __attribute__((may_alias)); /* a word is written as two */
+
+/* Return the distance of rows: whole cache lines, and an odd number of them, or else rows would share a part of the
+   first-level cache.  bfloat16.py has it, too. */
+static inline int64_t words_of_row(int64_t columns) { return ((columns + 31) / 32 | 1) * 16; }
+
+/* Round to the nearest bfloat16, ties to even; NaN stays NaN. */
+static inline uint16_t rounded(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint32_t nearest = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? bits >> 16 | 0x40u : nearest);
+}
+
+/* Round n numbers; write a zero behind an odd last one. */
+ALWAYS_INLINE void round_numbers(const float *restrict x, half *restrict out, int64_t n) {
+    int64_t i = 0;
+#if defined(__AVX512BF16__)
+    for (; i + 32 <= n; i += 32) {
+        const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + 16), _mm512_loadu_ps(x + i));
+        memcpy(out + i, &both, sizeof both);
+    }
+#endif
+    for (; i < n; i++) out[i] = rounded(x[i]);
+    if (n % 2) out[n] = 0;
+}
+
 /* Return sum + a₀ b₀ + a₁ b₁ for each lane, where a and b are pairs. */
 ALWAYS_INLINE floats add_pairs(floats sum, uint32_t a, words b) {
 #if defined(__AVX512BF16__)

@@ -15,7 +15,7 @@ from autograd.tensor import PendingGradient, TapeError
 PANEL = 32  # columns, as in bfloat16.h
 
 
-def row_words(n_columns: int) -> int:
+def words_of_row(n_columns: int) -> int:
     """Return the number of words of a row, as ``bfloat16.c`` does."""
     return (-(-n_columns // 32) | 1) * 16
 
@@ -29,7 +29,7 @@ class Rows:
 
     def __init__(self, n_rows: int, n_columns: int, words: Array | None = None) -> None:
         self.shape, self.ndim = (n_rows, n_columns), 2
-        self.words = np.empty((n_rows, row_words(n_columns)), np.int32) if words is None else words
+        self.words = np.empty((n_rows, words_of_row(n_columns)), np.int32) if words is None else words
 
     @classmethod
     def rounded(cls, x: Array) -> Rows:

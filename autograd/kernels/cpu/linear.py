@@ -6,17 +6,18 @@ import numpy as np
 
 from autograd.array import Array
 from autograd.blas import n_product_threads, product
-from autograd.kernels.cpu.bfloat16 import Rows, is_for_bfloat16, pending_weight_gradient, rounded_product
+from autograd.kernels.cpu.bfloat16 import Rows, is_for_bfloat16, pending_weight_gradient, rounded_product, words_of_row
 from autograd.kernels.cpu.library import Function, is_for_c
 from autograd.ops.linear import check_linear, linear, linear_relu, pack_weight
-from autograd.packed_weight import PackedWeight
+from autograd.packed_weight import PackedDtype, PackedWeight
 from autograd.tensor import Backward, Gradient, PendingGradient
 
 PADDED, WIDTH = 32, 16  # as in packed.h
 MOST_TERMS_OF_INT8 = (2**31 - 1) // 127**2  # whose sum cannot exceed 32 bits
 
 _add_bias, _add_bias_relu, _relu_backward = map(Function, ("add_bias", "add_bias_relu", "relu_backward"))
-_linear_packed, _pack_panels, _pack_words = Function("linear_packed"), Function("pack_panels"), Function("pack_words")
+_linear_packed, _pack_panels = Function("linear_packed"), Function("pack_panels")
+_pack_bfloat16, _pack_words = Function("pack_bfloat16"), Function("pack_words")
 
 
 def pending_product(left: Array, right: Array) -> PendingGradient:
@@ -134,7 +135,7 @@ def _packed_product(x: Array, weight: PackedWeight, bias: Array | None, *, relu:
     y = np.empty((n_rows, n_columns), np.float32)
     _linear_packed(
         np.ascontiguousarray(x, np.float32),
-        empty_levels(x, weight),
+        empty_rounded(x, weight),
         weight.panels,
         weight.words,
         weight.scales,
@@ -149,30 +150,37 @@ def _packed_product(x: Array, weight: PackedWeight, bias: Array | None, *, relu:
     return y
 
 
-def empty_levels(x: Array, weight: PackedWeight) -> Array | None:
-    """Return an array that is large enough for the levels of x on every processor (int8.h); None if W is float32."""
-    return None if weight.words is None else np.empty((len(x), 2 + 2 * weight.words.shape[1]), np.int32)
+def empty_rounded(x: Array, weight: PackedWeight) -> Array | None:
+    """Return an array for x, rounded as W is, which is large enough for every processor; None if W is float32."""
+    if weight.words is None:
+        return None
+    n_words = words_of_row(x.shape[1]) if weight.scales is None else 2 + 2 * weight.words.shape[1]  # int8.h
+    return np.empty((len(x), n_words), np.int32)
 
 
 def _no_backward(dy: Array) -> tuple[Array]:
     raise TypeError("backward: a packed weight has no gradient; compute with the model's own weights")
 
 
-def _is_for_packing(weight: Array, *, int8: bool = False) -> bool:
-    return (is_for_c(weight) or is_for_c(weight.T)) and not (int8 and len(weight) > MOST_TERMS_OF_INT8)
+def _is_for_packing(weight: Array, *, dtype: PackedDtype = "float32") -> bool:
+    return (is_for_c(weight) or is_for_c(weight.T)) and not (dtype == "int8" and len(weight) > MOST_TERMS_OF_INT8)
 
 
 @pack_weight.kernel("cpu", supports=_is_for_packing)
-def pack_weight_in_c(weight: Array, *, int8: bool = False) -> PackedWeight:
+def pack_weight_in_c(weight: Array, *, dtype: PackedDtype = "float32") -> PackedWeight:
     """Return the reference's weight as a ``PackedWeight``."""
     n_terms, n_columns = weight.shape
     n_panels = -(-n_columns // PADDED) * (PADDED // WIDTH)
     stored = weight if weight.flags.c_contiguous else weight.T
     row_step, column_step = (stride // weight.itemsize for stride in weight.strides)
-    if not int8:
+    if dtype == "float32":
         panels = np.empty((n_panels, n_terms, WIDTH), np.float32)
         _pack_panels(stored, row_step, column_step, panels, n_terms, n_columns)
         return PackedWeight(weight.shape, panels=panels)
+    if dtype == "bfloat16":
+        words = np.empty((n_panels, -(-n_terms // 2), WIDTH), np.int32)
+        _pack_bfloat16(stored, row_step, column_step, words, n_terms, n_columns)
+        return PackedWeight(weight.shape, words=words)
     words = np.empty((n_panels, -(-n_terms // 4), WIDTH), np.int32)
     scales = np.empty(n_panels * WIDTH, np.float32)
     _pack_words(stored, row_step, column_step, words, scales, n_terms, n_columns)

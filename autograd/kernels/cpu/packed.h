@@ -1,13 +1,14 @@
 /* Products with a packed weight W (I, O): panels of WIDTH columns each, zeros after the last column.
 
-   A panel holds its rows one after the other: WIDTH numbers of float, or WIDTH words.  Byte j of a word is the weight of
-   row 4 k + j (int8.h).  A tile of a product, up to ROWS rows by COLUMNS columns, is summed in registers, so weights
+   A panel holds its rows one after the other: WIDTH numbers of float, or WIDTH words.  A word is the weights of four rows
+   as bytes (int8.h), or of two rows in bfloat16 (bfloat16.h).  A tile of a product, up to ROWS rows by COLUMNS columns, is summed in registers, so weights
    are read once for ROWS rows.  GCC does not keep an array of floats in registers, only one of vectors: their size is
    the only property of the processor that is written here.  Each sum has its terms in order, whatever the tile. */
 
 #ifndef PACKED_H
 #define PACKED_H
 
+#include "bfloat16.h"
 #include "int8.h"
 #include "parallel.h"
 
@@ -28,13 +29,19 @@
 #define AHEAD 64 /* rows or words, 4 KiB, that are asked for in advance: processors foresee too little */
 #define FEW_NUMBERS 16384 /* of x, which one thread rounds sooner than another one begins */
 
-/* The factors of a product x W of `terms` terms: x and panels of floats; or levels, words and the columns' scales. */
+/* The factors of a product x W of `terms` terms: x and panels of floats; x and the weight in bfloat16; or levels, words and
+   the columns' scales. */
 typedef struct {
     const float *x, *panels;
-    const int32_t *levels, *words;
+    const int32_t *rounded, *words;
     const float *scales;
     int64_t terms;
 } Product;
+
+/* The number of words of a row of x that is rounded. */
+static inline int64_t rounded_words(int64_t terms, int is_int8) {
+    return is_int8 ? row_words(terms) : words_of_row(terms);
+}
 
 /* The index of row k's numbers that vector v of a tile needs, in panels of n rows; the tile begins at column c. */
 static inline int64_t index_of(int64_t c, int v, int64_t k, int64_t n) {
@@ -96,9 +103,30 @@ ALWAYS_INLINE void multiply_levels(int rows, const int32_t *restrict row, Produc
     }
 }
 
+ALWAYS_INLINE void multiply_bfloat16(int rows, const int32_t *restrict row, Product p, int64_t c, float *restrict out,
+                                     int64_t stride) {
+    const int64_t pairs = (p.terms + 1) / 2, n = words_of_row(p.terms);
+    floats sum[ROWS][VECTORS];
+    UNROLLED(int r = 0; r < rows; r++)
+    UNROLLED(int v = 0; v < VECTORS; v++) sum[r][v] = (floats){0};
+    for (int64_t k = 0; k < pairs; k++) {
+        words weight[VECTORS];
+        UNROLLED(int i = 0; i < COLUMNS; i += WIDTH)
+            __builtin_prefetch(p.words + index_of(c + i, 0, k + AHEAD, pairs));
+        UNROLLED(int v = 0; v < VECTORS; v++) weight[v] = *(const words *)(p.words + index_of(c, v, k, pairs));
+        UNROLLED(int r = 0; r < rows; r++)
+        UNROLLED(int v = 0; v < VECTORS; v++) sum[r][v] = add_pairs(sum[r][v], (uint32_t)row[r * n + k], weight[v]);
+    }
+    UNROLLED(int r = 0; r < rows; r++)
+    UNROLLED(int v = 0; v < VECTORS; v++) *(floats *)(out + r * stride + v * VECTOR) = sum[r][v];
+}
+
 ALWAYS_INLINE void multiply_rows(int rows, Product p, int64_t row, int64_t c, float *restrict out, int64_t stride) {
-    if (p.words)
-        multiply_levels(rows, p.levels + row * row_words(p.terms), p, c, out, stride);
+    const int32_t *rounded = p.rounded + row * rounded_words(p.terms, p.scales != 0);
+    if (p.scales)
+        multiply_levels(rows, rounded, p, c, out, stride);
+    else if (p.words)
+        multiply_bfloat16(rows, rounded, p, c, out, stride);
     else
         multiply_floats(rows, p.x + row * p.terms, p, c, out, stride);
 }
@@ -110,25 +138,31 @@ static inline int multiply_tile(Product p, int64_t row, int64_t end, int64_t c, 
     return multiply_rows(1, p, row, c, out, stride), 1;
 }
 
-/* A product's left factor, which is to be rounded to levels. */
+/* A product's left factor, which is to be rounded to levels, or to bfloat16. */
 typedef struct {
     const float *x;
-    int32_t *levels;
+    int32_t *rounded;
     int64_t rows, terms, parts;
+    int is_int8;
 } Rounding;
 
-static void quantise_part(const void *arguments, int64_t part) {
+static void round_part(const void *arguments, int64_t part) {
     const Rounding a = *(const Rounding *)arguments;
-    for (int64_t row = a.rows * part / a.parts; row < a.rows * (part + 1) / a.parts; row++)
-        quantise_row(a.x + row * a.terms, a.terms, a.levels + row * row_words(a.terms));
+    for (int64_t row = a.rows * part / a.parts; row < a.rows * (part + 1) / a.parts; row++) {
+        int32_t *rounded = a.rounded + row * rounded_words(a.terms, a.is_int8);
+        if (a.is_int8)
+            quantise_row(a.x + row * a.terms, a.terms, rounded);
+        else
+            round_numbers(a.x + row * a.terms, (half *)rounded, a.terms);
+    }
 }
 
 /* Round all rows, on several threads if that is worth their start. */
-static inline void quantise(const float *restrict x, int32_t *restrict levels, int64_t rows, int64_t terms,
-                            int64_t threads) {
+static inline void round_rows(const float *restrict x, int32_t *restrict rounded, int64_t rows, int64_t terms,
+                              int is_int8, int64_t threads) {
     const int64_t parts = rows * terms < FEW_NUMBERS ? 1 : threads;
-    const Rounding arguments = {x, levels, rows, terms, parts};
-    run_parts(quantise_part, &arguments, parts, threads);
+    const Rounding arguments = {x, rounded, rows, terms, parts, is_int8};
+    run_parts(round_part, &arguments, parts, threads);
 }
 
 /* z = z + bias for the columns c, c + 1, …, of a row; bias may be null. */

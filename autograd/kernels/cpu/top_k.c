@@ -79,14 +79,14 @@ static void combine_parts(const TopK *a, int64_t row, double *restrict log_p, in
    Equal ones are in order of their columns.  Row r's mask begins at forbidden + r · mask_step.  The columns are divided
    into parts, whose results are in values and part_columns (parts, rows, n) and combined at the end; greatest and total
    (chunks, rows) hold each chunk's maximum and Σ exp(z − maximum).  So results do not depend on the number of parts. */
-void linear_top_k(const float *restrict x, int32_t *restrict levels, const float *restrict panels,
+void linear_top_k(const float *restrict x, int32_t *restrict rounded, const float *restrict panels,
                   const int32_t *restrict words, const float *restrict scales, const float *restrict bias,
                   const uint8_t *restrict forbidden, int64_t mask_step, float *restrict values,
                   int64_t *restrict part_columns, float *restrict greatest, float *restrict total,
                   double *restrict log_p, int64_t *restrict columns, int64_t rows, int64_t terms, int64_t width,
                   int64_t n, int64_t parts, int64_t threads) {
-    if (words) quantise(x, levels, rows, terms, threads);
-    const Product product = {x, panels, levels, words, scales, terms};
+    if (words) round_rows(x, rounded, rows, terms, scales != 0, threads);
+    const Product product = {x, panels, rounded, words, scales, terms};
     const TopK arguments = {product,  bias,  forbidden, mask_step, values, part_columns,
                             greatest, total, rows,      width,     n,      parts};
     run_parts(top_k_part, &arguments, parts, threads);

@@ -7,7 +7,7 @@ import numpy as np
 from autograd.array import Array, BoolArray, FloatArray, IntArray
 from autograd.blas import n_product_threads
 from autograd.kernels.cpu.library import Function
-from autograd.kernels.cpu.linear import empty_levels
+from autograd.kernels.cpu.linear import empty_rounded
 from autograd.ops.linear import check_linear
 from autograd.ops.top_k import linear_top_k
 from autograd.packed_weight import PackedWeight
@@ -33,7 +33,7 @@ def linear_top_k_in_c(
     log_p, columns = np.empty((n_rows, n)), np.empty((n_rows, n), np.int64)
     _linear_top_k(
         np.ascontiguousarray(x, np.float32),
-        empty_levels(x, weight),
+        empty_rounded(x, weight),
         weight.panels,
         weight.words,
         weight.scales,

@@ -152,21 +152,24 @@ def test_only_wanted_lines_are_translated_whatever_batch_they_are_in(
     ]
 
 
-def test_save_and_load_with_int8_weights_nearly_the_same(translator: Translator, tmp_path: Any) -> None:
+@pytest.mark.parametrize(("weights", "error"), [("bfloat16", 0.05), ("int8", 0.2)])
+def test_save_and_load_with_rounded_weights_nearly_the_same(
+    translator: Translator, tmp_path: Any, weights: Any, error: float
+) -> None:
     translator.model.save(tmp_path)
     translator.tokenizer.save(tmp_path)
-    loaded, rounded = Translator.load(tmp_path), Translator.load(tmp_path, weights="int8")
+    loaded, rounded = Translator.load(tmp_path), Translator.load(tmp_path, weights=weights)
     lines, search = LINES[:3], SearchConfig(beam=1)
     assert loaded.translate(lines) == translator.translate(lines)
     for (exact,), (found,) in zip(translator.n_best(lines, search), rounded.n_best(lines, search), strict=True):
         n_tokens = 1 + len(exact.text.split())
-        assert found.log_probability == pytest.approx(exact.log_probability, abs=0.2 * n_tokens)
+        assert found.log_probability == pytest.approx(exact.log_probability, abs=error * n_tokens)
         assert found.log_probability != exact.log_probability
     assert rounded.fingerprint() != translator.fingerprint() == loaded.fingerprint()
 
 
 def test_other_weights_and_a_directory_without_model_are_refused(translator: Translator, tmp_path: Any) -> None:
-    with pytest.raises(ConfigError, match=r"weights: expected one of \('float32', 'int8'\); got 'int4'"):
+    with pytest.raises(ConfigError, match=r"weights: expected one of \('float32', 'bfloat16', 'int8'\); got 'int4'"):
         Translator(translator.model, translator.tokenizer, weights="int4")  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match="no model here .*train one, or give the directory of a trained model"):
         Translator.load(tmp_path)

@@ -1,8 +1,8 @@
-"""What do int8 weights cost in BLEU, and what do they gain in time?
+"""What do rounded weights cost in BLEU, and what do they gain in time?
 
-    python benchmarks/int8_weights.py RUN SOURCE REFERENCE [--beam 4]
+    python benchmarks/weights.py RUN SOURCE REFERENCE [--beam 4]
 
-RUN: a run, or any directory with a model and its tokenizer.  SOURCE and REFERENCE: text, a sentence per line.  Both
+RUN: a run, or any directory with a model and its tokenizer.  SOURCE and REFERENCE: text, a sentence per line.  All
 kinds of weights translate all lines at once, then the first ten one at a time.
 """
 
@@ -13,12 +13,13 @@ import time
 from pathlib import Path
 from typing import get_args
 
+from autograd.packed_weight import PackedDtype
 from minitransformer.inference.bleu import bleu
-from minitransformer.inference.translator import Translator, WeightsDtype
+from minitransformer.inference.translator import Translator
 
 
 def main() -> None:
-    """Translate with both kinds of weights, and print BLEU and times."""
+    """Translate with all kinds of weights, and print BLEU and times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("source", type=Path)
@@ -27,7 +28,7 @@ def main() -> None:
     options = parser.parse_args()
     lines, references = (path.read_text(encoding="utf-8").splitlines() for path in (options.source, options.reference))
     found: list[list[str]] = []
-    for weights in get_args(WeightsDtype):
+    for weights in get_args(PackedDtype):
         translator = Translator.load(options.run, weights=weights)
         start = time.perf_counter()
         found.append(translator.translate(lines, beam=options.beam))
@@ -37,9 +38,11 @@ def main() -> None:
         end = time.perf_counter()
         alone = (end - middle) / len(lines[:10])
         score = bleu(found[-1], [references])
-        print(f"{weights}: BLEU {score.value:.2f}; all {middle - start:.2f} s; one at a time {alone * 1e3:.0f} ms each")
-    n_same = sum(one == other for one, other in zip(*found, strict=True))
-    print(f"{n_same} of {len(lines)} translations are the same")
+        n_same = sum(one == other for one, other in zip(found[0], found[-1], strict=True))
+        print(
+            f"{weights}: BLEU {score.value:.2f}, {n_same} of {len(lines)} translations as in float32; all"
+            f" {middle - start:.2f} s; one at a time {alone * 1e3:.0f} ms each"
+        )
 
 
 if __name__ == "__main__":
