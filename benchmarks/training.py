@@ -41,6 +41,8 @@ PEERS = {
     "PyTorch, torch.compile": (["torch", "--compiled"], MALLOC),
     "PyTorch, eager, packed": (["torch", "--packed"], MALLOC),
     "PyTorch, eager, bfloat16 autocast": (["torch", "--bf16"], MALLOC),
+    "PyTorch, torch.compile, bfloat16 autocast": (["torch", "--compiled", "--bf16"], MALLOC),
+    "PyTorch, eager, packed, bfloat16 autocast": (["torch", "--packed", "--bf16"], MALLOC),
 }
 
 
@@ -147,7 +149,7 @@ def bench(name: str, rounds: int, *, avx2: bool) -> None:
     contestants = [contestant("ours", ["ours"], {}), contestant("ours, bfloat16", ["ours", "--bf16"], {})]
     n_cores, is_large = available_cores(), name == "base"  # all contestants at once would need over 24 GB there
     if importlib.util.find_spec("mpi4py") and n_cores > 1 and not is_large:
-        contestants.append(contestant(f"ours, mpirun -n {n_cores}", ["ours"], {}, n_cores))
+        contestants.append(contestant(f"ours, bfloat16, mpirun -n {n_cores}", ["ours", "--bf16"], {}, n_cores))
     contestants.append(contestant("the matrix products alone", ["matrix-products"], {}))
     if importlib.util.find_spec("torch"):
         for title, how in PEERS.items():
