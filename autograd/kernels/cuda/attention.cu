@@ -64,7 +64,7 @@ __device__ void forward(const bf16* q, const bf16* k, const bf16* v, const Block
     alignas(16) __shared__ bf16 of_keys[SharedRows<kWidth>::kSize], of_values[SharedRows<kWidth>::kSize];
     __shared__ Draws draws[kDrops ? kSlots : 1];
     const SharedRows<kWidth> keys{of_keys}, values{of_values};
-    const Block& block = blocks[blockIdx.x / n_heads];
+    const Block& block = read_block(blocks, n_heads);
     const int head = blockIdx.x % n_heads;
     if (block.is_empty()) return;
     const Slots key_slots = block.keys;  // in registers
@@ -150,7 +150,7 @@ __device__ void backward(const bf16* q, const bf16* k, const bf16* v, const bf16
     __shared__ bool met[kSlots][kSlots];  // slots of queries and of keys
     const SharedRows<kWidth> rows_q{of_q}, rows_dy{of_dy}, rows_k{first_matrix}, rows_v{second_matrix};
     const SharedRows<kBlockRows> weights{first_matrix}, of_scores{second_matrix};
-    const Block& block = blocks[blockIdx.x / n_heads];
+    const Block& block = read_block(blocks, n_heads);
     const int head = blockIdx.x % n_heads, warp = threadIdx.x / 32;
     if (block.is_empty()) return;
     const Slots key_slots = block.keys;  // in registers

@@ -13,6 +13,16 @@ struct Block {
     __device__ __forceinline__ bool is_empty() const { return queries.end[0] == 0 && keys.end[0] == 0; }
 };
 
+// Copies the block of these threads to shared memory, from where each of them reads it many times.
+__device__ __forceinline__ const Block& read_block(const Block* blocks, int n_heads) {
+    constexpr int kNumbers = sizeof(Block) / sizeof(int);
+    __shared__ int numbers[kNumbers];
+    if (threadIdx.x < kNumbers)
+        numbers[threadIdx.x] = reinterpret_cast<const int*>(blocks + blockIdx.x / n_heads)[threadIdx.x];
+    __syncthreads();
+    return *reinterpret_cast<const Block*>(numbers);
+}
+
 struct KeyRange {
     int first, last;
     __device__ __forceinline__ bool has(int key) const { return first <= key && key < last; }

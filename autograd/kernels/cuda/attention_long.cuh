@@ -36,7 +36,7 @@ __device__ void backward_of_queries(const bf16* q, const bf16* k, const bf16* v,
     alignas(16) __shared__ bf16 of_keys[SharedRows<kWidth>::kSize], of_values[SharedRows<kWidth>::kSize];
     __shared__ Draws draws[kDrops ? kSlots : 1];
     const SharedRows<kWidth> keys{of_keys}, values{of_values};
-    const Block& block = blocks[blockIdx.x / n_heads];
+    const Block& block = read_block(blocks, n_heads);
     const int head = blockIdx.x % n_heads;
     if (block.is_empty()) return;
     keys.start_copies(k, head, n_heads, block.keys, 0);
@@ -102,7 +102,7 @@ __device__ void backward_of_keys(const bf16* q, const bf16* k, const bf16* v, co
     __shared__ QueryNumbers numbers[kBlockRows];
     __shared__ Draws all_draws[kDrops ? kSlots : 1];
     const SharedRows<kWidth> queries{of_queries}, of_y{of_dy};
-    const Block& block = blocks[blockIdx.x / n_heads];
+    const Block& block = read_block(blocks, n_heads);
     const int head = blockIdx.x % n_heads, warp = threadIdx.x / 32;
     if (block.is_empty()) return;
     Draws& draws = all_draws[kDrops ? warp : 0];
