@@ -84,8 +84,9 @@ def test_nothing_is_slower_on_a_cpu(config: RunConfig, logged: list[str]) -> Non
 
 
 def test_a_run_goes_on_with_the_values_it_began_with_on_another_device(
-    config: RunConfig, launched: list[str], logged: list[str]
+    config: RunConfig, launched: list[str], logged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(resolving, "bfloat16_set", lambda: None)
     assert values(opened(dataclasses.replace(config, device="cpu")).config) == (2, "float32")
     assert values(opened(config).config) == (2, "float32")
     assert len(slower(logged)) == 2
