@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autograd.array import Device, DeviceError, gpu_module, namespace_of_device
+from autograd.array import Device, DeviceError, gpu_module
 from autograd.kernel_registry import KernelChoice, kernels_for, register_kernels
 from autograd.kernels.cpu.library import bfloat16_set
+from autograd.kernels.cuda.driver import lack_of_bfloat16
 from autograd.precision import dtype_named
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.config.run import RESULTS_FILE, RUN_FILE, initial_settings, resolved, with_values
@@ -315,9 +316,6 @@ def sized(config: ModelConfig, data: PreparedData) -> ModelConfig:
     return dataclasses.replace(config, vocabulary_size=tokenizer.n_target_words, source_vocabulary_size=source)
 
 
-LEAST_CAPABILITY = 80  # compute capability 8.0: the first with tensor cores for bfloat16
-
-
 def resolve(config: RunConfig, world: Communicator) -> tuple[RunConfig, str | None]:
     """Replace the automatic settings of training; all ranks must call this, each after it has chosen its GPU.
 
@@ -343,8 +341,7 @@ def why_no_bfloat16(device: Device, kernels: KernelChoice) -> str | None:
         dtype_named("bfloat16")
     except DeviceError as error:
         return f"{error.problem}; {error.remedy}"
-    capability = str(namespace_of_device(device).cuda.Device().compute_capability)
-    if int(capability) < LEAST_CAPABILITY:
-        return f"the GPU has compute capability {capability[:-1]}.{capability[-1]}, and bfloat16 needs 8.0"
+    if lack := lack_of_bfloat16():
+        return lack
     register_kernels(device)
     return None if kernels_for(device) else "no CUDA kernel has passed its check, and the references compute in float32"

@@ -3,7 +3,8 @@
     python checking_child.py FAULTS GPU [KERNEL …]
 
 FAULTS is "{}", which checks every kernel by emulation, or a JSON object of kernels and the faults to plant in them
-("" for none): these kernels alone are checked, and each is its reference with this fault.
+("" for none): these kernels alone are checked, and each is its reference with this fault.  A "GPU" there is its compute
+capability.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import time
 from typing import Any
 
+import fake_cuda
 import fake_streams
 import gpu_stand_in
 
@@ -70,6 +72,7 @@ def plant(faults: dict[str, str]) -> None:
 
 if __name__ == "__main__":
     faults = json.loads(sys.argv[1])
+    fake_cuda.Device.compute_capability = faults.pop("GPU", "90")
     if faults:
         plant(faults)
     check_child.main(sys.argv[2:])

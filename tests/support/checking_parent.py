@@ -14,6 +14,7 @@ import logging
 import sys
 from pathlib import Path
 
+import fake_cuda
 import gpu_stand_in
 
 gpu_stand_in.install()
@@ -26,6 +27,7 @@ CHILD = Path(__file__).with_name("checking_child.py")
 
 if __name__ == "__main__":
     faults, choice = sys.argv[1:]
+    fake_cuda.Device.compute_capability = json.loads(faults).get("GPU", "90")
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     at_first_use("cuda", functools.partial(register_checked, (sys.executable, str(CHILD), faults)))
     with references_only(when=choice == "reference"):

@@ -285,15 +285,6 @@ inline void finish_copies() {
 
 inline float power_of_two(float x) { return std::exp2(x); }
 
-inline unsigned pack(float low, float high) {
-    const auto rounded = [](float x) {
-        unsigned bits;
-        std::memcpy(&bits, &x, sizeof bits);
-        return (x != x ? 0x7fffu << 16 : bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    };
-    return rounded(high) << 16 | rounded(low);
-}
-
 inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {
     return static_cast<unsigned long long>(static_cast<unsigned __int128>(x) * y >> 64);
 }
@@ -312,16 +303,6 @@ inline unsigned __float_as_uint(float value) {
     unsigned bits;
     std::memcpy(&bits, &value, sizeof bits);
     return bits;
-}
-
-// Two float32 numbers in 16 bits each, to the nearest, ties to even; a NaN is 0x7fff, as cvt.rn.bf16x2.f32 makes it.
-#define BF16_PAIR
-inline unsigned bf16_pair(float low, float high) {
-    const auto half = [](float x) {
-        const unsigned bits = __float_as_uint(x);
-        return x != x ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    };
-    return half(high) << 16 | half(low);
 }
 
 #define RUN_ON_CPU(kernel)                                                                                        \

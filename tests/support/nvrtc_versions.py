@@ -24,8 +24,6 @@ from autograd.kernels.compiler import CompilerError
 from autograd.kernels.cuda import nvrtc
 
 ROOT = Path(__file__).parents[2]
-NO_BFLOAT16 = "sm_75"  # it has no instruction that rounds to bfloat16
-SOURCES_WITHOUT_BFLOAT16 = {"clip.cu", "top_k.cu"}
 
 
 def installed() -> list[Path]:
@@ -69,16 +67,17 @@ def compiled_by(library: Path, architecture: str) -> dict[str, Any]:
 
 
 def compile_sources(library: str, architecture: str) -> dict[str, Any]:
-    """Return the version of NVRTC, whether it knows the architecture, and the errors and spilled bytes by source."""
+    """Return the version of NVRTC, whether it knows the architecture, and errors and spilled bytes by source.
+
+    A source without a kernel has None.
+    """
     nvrtc.paths_of = lambda name: iter([library])
-    errors, spilled = dict[str, str](), dict[str, int]()
+    errors, spilled = dict[str, str](), dict[str, int | None]()
     is_known = architecture in _architectures()
     for source in sorted(path.name for path in nvrtc.SOURCES.glob("*.cu")) if is_known else ():
-        if architecture == NO_BFLOAT16 and source not in SOURCES_WITHOUT_BFLOAT16:
-            continue
         try:
             log = nvrtc.compile_source(source, architecture).log
-            spilled[source] = max(map(int, re.findall(r"(\d+) bytes spill stores", log)))
+            spilled[source] = max(map(int, re.findall(r"(\d+) bytes spill stores", log)), default=None)
         except CompilerError as error:
             errors[source] = str(error)
     return {"version": nvrtc.version(), "is known": is_known, "errors": errors, "spilled": spilled}

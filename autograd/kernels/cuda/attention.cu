@@ -4,6 +4,8 @@
 // autograd.tiles for which slots come together.  No array of the size queries times keys is in global memory: Dao et
 // al. 2022 (FlashAttention), algorithms 1 and 4.  Scores are in units of log 2, because the GPU computes powers of 2.
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800  // older GPUs do not multiply bfloat16: no kernel
+
 #include "attention.cuh"
 #include "attention_long.cuh"
 
@@ -260,3 +262,5 @@ ATTENTION(128)
 BOTH(BACKWARD, 16)
 BOTH(BACKWARD, 32)
 BOTH(BACKWARD, 64)
+
+#endif

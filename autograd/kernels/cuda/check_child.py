@@ -1,7 +1,8 @@
 """The child process that checks CUDA kernels, forward and backward, against the references in float64 on the CPU.
 
-``python -m autograd.kernels.cuda.check_child GPU [KERNEL …]`` checks all kernels but those that are named.  It reports
-on stdout as JSON lists: a name before each kernel; after it the name, the fault or null, and the errors by dtype.
+``python -m autograd.kernels.cuda.check_child GPU [KERNEL …]`` checks all kernels that this GPU can run, but those that
+are named.  It reports on stdout as JSON lists: a name before each kernel; after it the name, the fault or null, and the
+errors by dtype.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from autograd.array import Array, Device, namespace, namespace_of_device, to_dev
 from autograd.kernel_registry import kernels_for
 from autograd.kernels.cuda import attention, layer_norm, register_all
 from autograd.kernels.cuda.check import SECONDS
+from autograd.kernels.cuda.driver import lack_of_bfloat16
 from autograd.masks import KeyRanges, Segments
 from autograd.op import JointKernels, Operation
 from autograd.ops.feed_forward import feed_forward
@@ -229,11 +231,16 @@ def _difference(got: Array, exact: Array) -> float:
     return float(np.linalg.norm(computed - expected) / max(float(np.linalg.norm(expected)), 1e-30))
 
 
+def dtypes_of(name: str) -> list[str]:
+    """Return the dtypes in which a kernel is checked; none if it needs bfloat16, and this GPU does not have it."""
+    return [dtype for dtype in CASES[name][0] if dtype != "bfloat16" or not lack_of_bfloat16()]
+
+
 def largest_errors(name: str, memory: GuardedMemory) -> dict[str, float]:
     """Return a kernel's largest relative error by dtype.  Raises: WrongResultError if one is too large."""
     errors = dict[str, float]()
-    dtypes, cases = CASES[name]
-    for dtype in dtypes:
+    cases = CASES[name][1]
+    for dtype in dtypes_of(name):
         for case in cases(Draw(dtype)):
             memory.allocated.clear()
             got, expected = computed(name, case, dtype, "cuda"), computed(name, case, dtype, "cpu")
@@ -257,7 +264,7 @@ def main(arguments: Sequence[str]) -> None:
     register_all()
     cuda, memory = namespace_of_device("cuda").cuda, GuardedMemory()
     cuda.set_allocator(memory.allocate)
-    for name in sorted(kernels_for("cuda").keys() - set(done)):
+    for name in filter(dtypes_of, sorted(kernels_for("cuda").keys() - set(done))):
         signal.alarm(SECONDS)  # ends this process, even while a library or the GPU does not answer
         print(json.dumps([name]), flush=True)
         try:

@@ -9,15 +9,22 @@ struct bf16 {  // the upper half of a float32
 __device__ __forceinline__ float load(float x) { return x; }
 __device__ __forceinline__ float load(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
 
-// Returns two numbers in 16 bits each, low in the lower half; rounds to nearest, ties to even; a NaN becomes 0x7fff.
-#ifndef BF16_PAIR  // tests define it for the CPU
-#define BF16_PAIR
+// Rounds to 16 bits, to nearest, ties to even; a NaN becomes 0x7fff.
+__device__ __forceinline__ unsigned bf16_bits(float x) {
+    const unsigned bits = __float_as_uint(x);
+    return x != x ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+
+// Returns two numbers in 16 bits each, low in the lower half.
 __device__ __forceinline__ unsigned bf16_pair(float low, float high) {
+#if __CUDA_ARCH__ >= 800
     unsigned pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
-}
+#else  // older GPUs lack the instruction, and tests run this on a CPU
+    return bf16_bits(high) << 16 | bf16_bits(low);
 #endif
+}
 
 __device__ __forceinline__ void store(float& out, float x) { out = x; }
 __device__ __forceinline__ void store(bf16& out, float x) {

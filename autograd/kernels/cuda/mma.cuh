@@ -48,13 +48,6 @@ __device__ __forceinline__ void start_copy(void* to, const void* from, bool exis
 // Waits for this thread's copies; other threads see them after a barrier.
 __device__ __forceinline__ void finish_copies() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
 
-// Rounds two numbers to 16 bits, to nearest, ties to even.
-__device__ __forceinline__ unsigned pack(float low, float high) {
-    unsigned both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-}
-
 // 2 to the power of x.
 __device__ __forceinline__ float power_of_two(float x) {
     float y;
@@ -124,7 +117,7 @@ struct SharedRows {
 // Converts two tiles C of a (16, 16) matrix to the A of the next product, rounded to 16 bits.
 __device__ __forceinline__ void as_a(const float (&c)[2][4], unsigned (&a)[4]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = pack(c[i / 2][i % 2 * 2], c[i / 2][i % 2 * 2 + 1]);
+    for (int i = 0; i < 4; ++i) a[i] = bf16_pair(c[i / 2][i % 2 * 2], c[i / 2][i % 2 * 2 + 1]);
 }
 
 // The A of products of rows: 16 rows of one head in global memory.  They stay in registers; rows of wide heads do not
@@ -218,7 +211,7 @@ __device__ __forceinline__ void store_rows(bf16* all, int head, int n_heads, int
     for (int i = 0; i < kWidth / 8 * 2; ++i) {
         const float scale = i % 2 ? of_lower : of_upper;
         bf16* to = staging.at(own + lane_group() + i % 2 * 8, i / 2 * 8 + 2 * lane_of_group());
-        *reinterpret_cast<unsigned*>(to) = pack(c[i / 2][i % 2 * 2] * scale, c[i / 2][i % 2 * 2 + 1] * scale);
+        *reinterpret_cast<unsigned*>(to) = bf16_pair(c[i / 2][i % 2 * 2] * scale, c[i / 2][i % 2 * 2 + 1] * scale);
     }
     __syncwarp();
 #pragma unroll

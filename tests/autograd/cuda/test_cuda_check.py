@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 
 from autograd.kernel_registry import kernels_for
 from autograd.kernels.compiler import CompilerError
-from autograd.kernels.cuda import check, cublaslt, nvrtc
+from autograd.kernels.cuda import check, check_child, cublaslt, nvrtc
 from autograd.kernels.cuda.check import CheckError, check_results, register_checked
 
 ROOT = Path(__file__).parents[3]
@@ -120,6 +121,23 @@ def test_kernels_with_a_fault_are_not_registered_and_named_in_a_warning() -> Non
     assert of_dropout.startswith("WARNING CUDA kernel dropout: WrongResultError: relative error 0.001 in float32, arg")
     assert "WARNING CUDA kernel embedding: RuntimeError: out of luck" in of_embedding
     assert "the reference runs instead, more slowly: update the driver and CuPy, or report this" in of_embedding
+
+
+def test_an_old_gpu_has_kernels_in_float32_and_one_line_names_the_others(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, log = registered_by(start_parent({"GPU": "75", "attention": "", "dropout": ""}))
+    assert names == ["dropout"]
+    (line,) = (line for line in log.splitlines() if "without" in line)
+    assert re.fullmatch(
+        r"INFO without CUDA kernels for .*, attention, .*, whose references run more slowly: the GPU has compute"
+        r" capability 7\.5, and bfloat16 needs 8\.0",
+        line,
+    )
+    assert check_results(child(GPU="75", attention="", dropout="")).errors["dropout"].keys() == {"float32"}
+    monkeypatch.setattr(cupy.cuda.Device, "compute_capability", "75")
+    without = {name for name in check_child.CASES if not check_child.dtypes_of(name)}
+    assert without == {"add", "attention", "feed_forward"}
 
 
 def test_results_are_kept_until_a_source_changes_or_the_file_is_corrupt(
