@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
@@ -10,17 +11,19 @@ import ml_dtypes
 import numpy as np
 import pytest
 from guarded import guarded_allocations
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from autograd import Tensor, backward, ops
 from autograd.bfloat16_products import bfloat16_products, packed_operands
 from autograd.kernels.cpu.bfloat16 import Rows
 from autograd.kernels.cpu.library import library
 from autograd.kernels.cpu.linear import linear_in_bfloat16
+from autograd.op import ShapeError
 from autograd.ops.cross_entropy import linear_cross_entropy
-from autograd.ops.feed_forward import joint_feed_forward
+from autograd.ops.feed_forward import feed_forward, joint_feed_forward
 from autograd.ops.linear import linear, linear_relu
-from autograd.ops.linear_maps import joint_linear_maps
+from autograd.ops.linear_maps import joint_linear_maps, linear_maps
 from autograd.tensor import TapeError, gradient_array
 
 pytestmark = pytest.mark.skipif(not library().functions, reason="no C compiler")
@@ -82,23 +85,74 @@ def check_linear_map(n_rows: int, n_terms: int, n_columns: int, *, has_bias: boo
 
 
 @given(n_rows=SIZES, n_terms=SIZES, n_columns=SIZES)
+@example(n_rows=13, n_terms=130, n_columns=33)
 @settings(max_examples=30, deadline=None)
 def test_a_feed_forward_network_rounds_its_hidden_rows(n_rows: int, n_terms: int, n_columns: int) -> None:
-    x, weight1, bias1 = numbers(n_rows, n_terms), numbers(n_terms, n_columns, seed=2), numbers(n_columns, seed=3)
-    weight2, bias2, dy = numbers(n_columns, n_terms, seed=4), numbers(n_terms, seed=5), numbers(n_rows, n_terms, seed=6)
+    """Sums of products of integers are exact; odd ones from 257 to 511 are ties of bfloat16."""
+    random, (x_shape, shape1) = np.random.default_rng(1), ((n_rows, n_terms), (n_terms, n_columns))
+    shapes = x_shape, shape1, n_columns, shape1[::-1], n_terms, x_shape
+    x, weight1, bias1, weight2, bias2, dy = (random.integers(-16, 17, shape).astype(np.float32) for shape in shapes)
     arguments = x, weight1, bias1, weight2, bias2
     with guarded_allocations(), bfloat16_products(1):
         together = joint_feed_forward.kernel_of(arguments)
         assert together is not None
-        [y], backward = together(*arguments)
-        dx, dweight1, dbias1, dweight2, dbias2 = map(gradient_array, backward([dy]))
-    hidden = np.maximum(rounded(x) @ rounded(weight1) + bias1, 0)
-    dz = rounded(dy) @ rounded(weight2).T * (hidden > 0)
-    exact = [rounded(hidden) @ rounded(weight2) + bias2, rounded(dz) @ rounded(weight1).T, rounded(x).T @ rounded(dz)]
-    exact += [dz.sum(0), rounded(hidden).T @ rounded(dy), dy.sum(0, dtype=np.float64)]
-    for found, expected in zip((y, dx, dweight1, dbias1, dweight2, dbias2), exact, strict=True):
-        # A number in the middle between two neighbours may be rounded to the other one.
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=0.01 * np.abs(expected).max(initial=1))
+        [y], gradients_for = together(*arguments)
+        gradients = [gradient_array(gradient) for gradient in gradients_for([dy])]
+    hidden = np.maximum(x @ weight1 + bias1, 0)
+    dz = dy @ weight2.T * (hidden > 0)
+    np.testing.assert_array_equal(y, rounded(hidden) @ weight2 + bias2)
+    exact = [rounded(dz) @ weight1.T, x.T @ rounded(dz), dz.sum(0), rounded(hidden).T @ dy, dy.sum(0)]
+    for found, expected in zip(gradients, exact, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+OPERATIONS: dict[str, Callable[..., Tensor]] = {  # of x (T, I), a weight (I, O), a bias (O,), and a weight (O, I)
+    "linear": lambda x, weight, bias, _: linear(x, weight, bias),
+    "linear_relu": lambda x, weight, bias, _: linear_relu(x, weight, bias),
+    "linear_maps": lambda x, weight, bias, _: ops.add(*linear_maps(x, weight, None, weight, bias)),
+    "feed_forward": lambda x, weight1, bias, weight2: feed_forward(x, weight1, bias, weight2, None),
+    "linear_cross_entropy": lambda x, _, bias, weight: linear_cross_entropy(
+        x, weight, None, np.arange(len(x.value)) % max(1, bias.shape[0])
+    ),
+}
+operations = pytest.mark.parametrize("operation", OPERATIONS)
+
+
+def results(operation: str, *arrays: Any, dy_dtype: Any = np.float32) -> list[Any]:
+    """Return the value, and the gradients of x and the others that it depends on."""
+    arguments = [Tensor(array.copy()) for array in arrays]
+    value = OPERATIONS[operation](*arguments)
+    dy = np.asarray(np.random.default_rng(3).standard_normal(value.shape), np.float32)
+    backward(value, dy.astype(dy_dtype))
+    return [value.value, *(each.grad for each in arguments if each.grad is not None)]
+
+
+def operands(n_rows: int, n_terms: int, n_columns: int) -> list[Any]:
+    return [numbers(*shape) for shape in ((n_rows, n_terms), (n_terms, n_columns), (n_columns,), (n_columns, n_terms))]
+
+
+def assert_near(found: list[Any], exact: list[Any]) -> None:
+    """Compare results but for the rounding of operands."""
+    for x, y in zip(found, exact, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0.02, atol=0.02 * np.abs(y).max(initial=0))
+
+
+@operations
+@pytest.mark.parametrize("sizes", [(0, 5, 7), (5, 0, 7), (5, 7, 0), (0, 0, 7)])
+def test_sizes_may_be_zero(operation: str, sizes: tuple[int, int, int]) -> None:
+    if operation == "linear_cross_entropy" and not sizes[2]:
+        pytest.skip("there is no class")
+    with guarded_allocations(), bfloat16_products(1):
+        found = results(operation, *operands(*sizes))
+    assert_near(found, results(operation, *(x.astype(np.float64) for x in operands(*sizes))))
+
+
+@operations
+def test_gradients_may_be_float64(operation: str) -> None:
+    with bfloat16_products(1):
+        found, expected = (results(operation, *operands(20, 33, 7), dy_dtype=dtype) for dtype in ("float64", "float32"))
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
 
 
 def test_maps_of_one_x_leave_out_the_gradients_of_unused_results() -> None:
@@ -153,24 +207,37 @@ def test_numbers_are_rounded_to_the_nearest_and_ties_to_even() -> None:
         np.testing.assert_array_equal(found, x.astype(ml_dtypes.bfloat16).view(np.uint16))
 
 
+@operations
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_row_that_is_not_finite_stays_so_and_changes_no_other(bad: float) -> None:
-    x, weight = numbers(40, 50), numbers(50, 37)
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_row_that_is_not_finite_stays_so_and_changes_no_other(operation: str, bad: float) -> None:
+    x, *others = operands(40, 50, 37)
     with bfloat16_products(1):
-        before = linear.of_arrays(x, weight, None)[0]
+        before = results(operation, x, *others)[:2]
         x[7, 3] = bad
-        after = linear.of_arrays(x, weight, None)[0]
-    assert not np.isfinite(after[7]).any()
-    np.testing.assert_array_equal(np.delete(after, 7, 0), np.delete(before, 7, 0))
+        after = results(operation, x, *others)[:2]
+    assert not np.isfinite(after[0]).all()
+    for rows_before, rows_after in zip(before, after, strict=True):
+        if rows_after.ndim:  # no loss
+            np.testing.assert_array_equal(np.delete(rows_after, 7, 0), np.delete(rows_before, 7, 0))
 
 
-def test_very_large_numbers_and_rows_of_zeros() -> None:
-    x = np.array([[1e30, -1e30, 0], [0, 0, 0], [1e30, 0, 1e30]], np.float32)
-    weight, bias = np.array([[1, 1], [1, 0.5], [1, -1]], np.float32), np.array([1, 2], np.float32)
+@operations
+def test_very_large_numbers_and_rows_of_zeros(operation: str) -> None:
+    x, weight = np.array([[1e30, -1e30, 0], [0, 0, 0], [1e30, 0, 1e30]], np.float32), np.eye(3, 2, dtype=np.float32)
+    arrays = x, weight + weight[::-1] / 2, np.array([1, 2], np.float32), weight.T
     with bfloat16_products(1):
-        y = linear.of_arrays(x, weight, bias)[0]
-    assert_close(y / 1e30, (rounded(x) @ weight + bias) / 1e30)
-    np.testing.assert_array_equal(y[1], bias)
+        found = results(operation, *arrays)
+    exact = results(operation, *(array.astype(np.float64) for array in arrays))
+    assert_near(found, exact)
+    if found[0].ndim:
+        np.testing.assert_array_equal(found[0][1], exact[0][1])
+
+
+@pytest.mark.parametrize("n_rows", [0, 128])
+def test_cross_entropy_needs_a_target_for_each_row(n_rows: int) -> None:
+    with bfloat16_products(1), pytest.raises(ShapeError, match=rf"\({n_rows}, 5\) and \(200,\)"):
+        linear_cross_entropy(Tensor(numbers(n_rows, 3)), Tensor(numbers(5, 3)), None, np.zeros(200, np.int64))
 
 
 @pytest.mark.parametrize("n_threads", [2, 3])

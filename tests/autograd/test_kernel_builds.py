@@ -24,13 +24,21 @@ FILES = [
 ]  # fmt: skip
 FILES_OF_PRODUCTS = ["test_bfloat16_products.py", "test_packed_weight.py", "test_top_k.py"]
 SANITIZED = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
-LEFT_OUT = {  # options of the compiler, and the instructions that these leave out
-    "-mno-avx512bf16 -mno-avx512vnni": ["AVX-512 BF16", "AVX-512 VNNI"],
-    "-mno-avx512f": ["AVX-512"],
-    "-march=x86-64-v3": ["AVX-512", "AVX-VNNI"],
-    "-march=sandybridge": ["AVX2"],
-    "-march=x86-64": ["AVX"],
+BUILDS = {  # options of the compiler, and the extensions of x86 that they allow, of those in SETS
+    "-mno-avx512bf16 -mno-avx512vnni": {"sse2", "avx", "avx2", "avx_vnni", "avx512f", "avx512bw"},
+    "-mno-avx512f": {"sse2", "avx", "avx2", "avx_vnni"},
+    "-march=x86-64-v3": {"sse2", "avx", "avx2"},
+    "-march=sandybridge": {"sse2", "avx"},
+    "-march=x86-64": {"sse2"},
 }
+SETS = {  # extensions and the instructions that products use with them, the best first
+    "float32": {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX", "sse2": "SSE2"},
+    "bfloat16": {"avx512_bf16": "AVX-512 BF16"},
+    "int8": {
+        "avx512_vnni": "AVX-512 VNNI", "avx512bw": "AVX-512", "avx_vnni": "AVX-VNNI", "avx2": "AVX2",
+        "avx": "plain C", "sse2": "SSE2",
+    },
+}  # fmt: skip
 FOR_ARM = {  # extensions, and the instructions of products in bfloat16 and int8
     "armv8-a": "bfloat16=none\nint8=plain C",
     "armv8.2-a+bf16+dotprod": "bfloat16=NEON BF16\nint8=NEON dot product",
@@ -99,16 +107,31 @@ def test_no_kernel_does() -> None:
     run_tests(FILES, **sanitized())
 
 
-@needs_x86
-@pytest.mark.slow
-@pytest.mark.parametrize("options", LEFT_OUT)
-def test_kernels_for_other_processors_are_right(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def build_with(options: str, monkeypatch: pytest.MonkeyPatch) -> cpu.Library:
     monkeypatch.setenv("MINITRANSFORMER_CFLAGS", options)
     build = cpu._open()
     if re.search("unrecognized|unknown argument", build.obstacle or ""):
         pytest.skip(f"this compiler is older: {build.obstacle}")
     assert build.functions
-    assert not set(LEFT_OUT[options]) & set(build.instruction_sets.values())
+    return build
+
+
+@needs_x86
+@pytest.mark.parametrize("options", ["", *(pytest.param(each, marks=pytest.mark.slow) for each in BUILDS)])
+def test_products_use_the_best_instructions(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported = set(cpu._processor().partition(":")[2].split())
+    if not reported:
+        pytest.skip("this system does not report the extensions of its processor")
+    allowed = BUILDS.get(options, reported) & reported
+    best = {type_: next((sets[each] for each in sets if each in allowed), None) for type_, sets in SETS.items()}
+    assert build_with(options, monkeypatch).instruction_sets == best
+
+
+@needs_x86
+@pytest.mark.slow
+@pytest.mark.parametrize("options", BUILDS)
+def test_kernels_for_other_processors_are_right(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = build_with(options, monkeypatch)
     if build.sha256 == cpu.library().sha256:
         pytest.skip("this processor has none of these instructions, so the other tests have tested the same code")
     run_tests(FILES, MINITRANSFORMER_CFLAGS=options)

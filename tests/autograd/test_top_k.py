@@ -8,6 +8,7 @@ from typing import Any, get_args
 import fake_cuda
 import numpy as np
 import pytest
+from guarded import guarded_allocations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from textbook import log_softmax
@@ -81,10 +82,11 @@ def test_top_k_of_a_projection_are_those_of_its_softmax(projection: tuple[int, .
         random.integers(-n_values, n_values, shape).astype(np.float32) / (1 if n_values < 10 else n_values)
         for shape in ((n_rows, n_terms), (n_terms, n_columns), n_columns)
     )
-    bias = bias if how["has_bias"] else None
     forbidden = random.random((n_rows if how["per_row"] else 1, n_columns)) < 0.1
     rounded = pack_weight.reference(weight, dtype=dtype)
-    with product_threads(how["n_threads"]):
+    with product_threads(how["n_threads"]), guarded_allocations() as guarded:
+        x, weight, rounded, forbidden = map(guarded.copy_of, (x, weight, rounded, forbidden))
+        bias = guarded.copy_of(bias) if how["has_bias"] else None
         used = pack_weight(weight, dtype=dtype) if how["is_packed"] else rounded
         values, columns = linear_top_k(x, used, bias, n=n, forbidden=forbidden)
     product = x.astype(np.float64) @ rounded if dtype == "float32" else x @ used
@@ -116,10 +118,11 @@ def test_exponentials_do_not_overflow_wherever_the_greatest_number_comes(
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_numbers_that_are_not_finite_give_no_log_probability(value: float, n_threads: int) -> None:
+@pytest.mark.parametrize("dtype", get_args(PackedDtype))
+def test_numbers_that_are_not_finite_give_no_log_probability(dtype: PackedDtype, value: float, n_threads: int) -> None:
     bias = np.zeros(300, np.float32)
     bias[30] = value
-    packed = pack_weight(np.zeros((2, 300), np.float32))
+    packed = pack_weight(np.zeros((2, 300), np.float32), dtype=dtype)
     with product_threads(n_threads), np.errstate(invalid="ignore"):
         values, _ = linear_top_k(np.eye(2, dtype=np.float32), packed, bias, n=3, forbidden=mask(300, []))
     assert not (values > -np.inf).any()

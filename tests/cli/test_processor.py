@@ -41,9 +41,14 @@ def test_only_zen_5_with_avx512_is_named(
     assert environment == expected
 
 
-def test_a_command_names_it_before_numpy_is_imported() -> None:
-    program = "import sys, cli; print('numpy' in sys.modules, 'cli.processor' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=TIME_LIMIT, check=True
-    )
-    assert done.stdout == "False True\n"
+def test_a_command_names_it_before_numpy_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = """
+import io, os, pathlib, sys
+pathlib.Path.open = lambda *_, **__: io.StringIO(sys.argv[1])
+import cli
+print(os.environ["OPENBLAS_CORETYPE"], "numpy" in sys.modules)
+"""
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    command = [sys.executable, "-c", program, ZEN_5]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT, check=True)
+    assert done.stdout == "SkylakeX False\n"

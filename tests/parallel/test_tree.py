@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from threading import Barrier, BrokenBarrierError, Lock
 from typing import Any
 
@@ -14,6 +15,8 @@ from waiting import TIME_LIMIT
 
 import parallel.communicator
 from autograd import RandomStream, backward
+from autograd.kernels.cpu import bfloat16
+from autograd.kernels.cpu.library import library
 from autograd.parameters import ALIGNMENT, Parameter
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.training.update import GradientAccumulator
@@ -179,6 +182,20 @@ def test_as_many_micro_batches_are_computed_at_once_as_there_are_threads(
     monkeypatch.setattr(network, "loss", loss)
     GradientAccumulator(network, n_threads=n_threads).compute(EIGHT, eight_streams())
     assert len(began) == 8
+
+
+@pytest.mark.skipif(not library().functions, reason="no C compiler")
+def test_an_update_packs_each_weight_once_for_each_orientation(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, packed, pack = model(), [], bfloat16._pack
+
+    def noted(weight: Any, panels: Any, n_terms: int, n_columns: int, transposed: bool, n_threads: int) -> None:
+        packed.append((weight.ctypes.data, transposed))
+        pack(weight, panels, n_terms, n_columns, transposed, n_threads)
+
+    monkeypatch.setattr(bfloat16, "_pack", noted)
+    GradientAccumulator(network, n_threads=2, precision="bfloat16").compute(EIGHT, eight_streams())
+    matrices = [p.value.ctypes.data for _, p in network.named_parameters() if p.value.ndim == 2]
+    assert sorted(packed) == sorted(product(matrices, (False, True)))
 
 
 def test_the_shared_embedding_is_the_last_parameter_whose_gradient_is_final(monkeypatch: pytest.MonkeyPatch) -> None:

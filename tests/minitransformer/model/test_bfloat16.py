@@ -11,6 +11,8 @@ import pytest
 from saved_arrays import saved_arrays
 
 from autograd import RandomStream, backward
+from autograd.bfloat16_products import bfloat16_products
+from autograd.kernels.cpu.library import library
 from autograd.optim import Adam
 from autograd.precision import is_bfloat16, rounded, upcast
 from minitransformer import Batch, ModelConfig, Transformer
@@ -28,6 +30,7 @@ VARIATIONS: dict[str, dict[str, Any]] = {
         "positions": "learned", "max_positions": 40, "attention_bias": True, "softmax_bias": True, "start": "zero",
     },
 }  # fmt: skip
+needs_compiler = pytest.mark.skipif(not library().functions, reason="no C compiler")
 variations = pytest.mark.parametrize("variation", VARIATIONS)
 RANDOM = np.random.default_rng(0)
 SOURCES, TARGETS = ([RANDOM.integers(3, 40, n).tolist() for n in lengths] for lengths in ((5, 9, 1, 14), (7, 3, 2, 11)))
@@ -36,26 +39,29 @@ BATCH = Batch.from_token_ids(SOURCES, TARGETS)
 
 def differentiated(dtype: str, variation: str, hidden_bias: float) -> tuple[float, dict[str, Any], Any]:
     """Loss, gradients by name, and all gradients; ± hidden_bias in turns is the bias before every ReLU."""
+    has_products, dtype = dtype == "bfloat16 products", dtype.replace("bfloat16 products", "float32")
     model = Transformer(dataclasses.replace(CONFIG, **VARIATIONS[variation]), seed=3, dtype=dtype)
     for name, values in model.parameters.named_values().items():
         if name.endswith("hidden.bias"):
             values[...] = np.where(np.arange(len(values)) % 2, -hidden_bias, hidden_bias)
-    loss = model.loss(BATCH, RandomStream(1, update=2))
-    backward(loss)
+    with bfloat16_products(1, when=has_products):
+        loss = model.loss(BATCH, RandomStream(1, update=2))
+        backward(loss)
     return float(loss), {name: p.grad for name, p in model.named_parameters()}, model.parameters.gradients
 
 
 @variations
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("bfloat16 products", marks=needs_compiler)])
 @pytest.mark.parametrize(("hidden_bias", "error", "cosine"), [(6.0, 0.02, 0.999), (0.0, 0.1, 0.99)])
 def test_loss_and_gradients_are_those_of_float64_but_for_rounding(
-    variation: str, hidden_bias: float, error: float, cosine: float
+    variation: str, dtype: str, hidden_bias: float, error: float, cosine: float
 ) -> None:
     """A number is rounded by 2⁻⁹ of it at most, some ten times along a path, at random: an error of 1 %, or less.
 
     Not so near the kink of ReLU.  Of the inputs of ReLU, which vary by 1, about a hundredth is so near to it that they
     change sides, and with them that share of the gradient's square: an error of a tenth.
     """
-    loss, by_name, gradients = differentiated("bfloat16", variation, hidden_bias)
+    loss, by_name, gradients = differentiated(dtype, variation, hidden_bias)
     exact_loss, exact_by_name, exact = differentiated("float64", variation, hidden_bias)
     assert gradients.dtype == np.float32
     assert 0 < abs(loss - exact_loss) < 2e-3 * exact_loss

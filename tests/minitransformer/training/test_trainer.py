@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import itertools
 import math
 import os
 import re
 import signal
 from collections.abc import Callable, Sequence
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any, Never
 
@@ -44,6 +44,10 @@ TRAINING = TrainingConfig(
     validate_every=100,
 )
 SEQUENCES, BATCHES_PER_EPOCH = 30, 3
+BFLOAT16: dict[str, dict[str, Any]] = {
+    "bfloat16 products": {"precision": "bfloat16"},
+    "stored bfloat16": {"precision": "bfloat16", "dtype": "bfloat16"},
+}
 
 
 class Recorder(Callback):
@@ -67,7 +71,7 @@ class FixedLosses:
     """A validation whose losses, and BLEU, are given beforehand."""
 
     def __init__(self, *losses: float, scores: Sequence[float] = (0.0,)) -> None:
-        self._losses, self._scores = iter(losses), itertools.cycle(scores)
+        self._losses, self._scores = iter(losses), cycle(scores)
 
     def report(
         self, model: Transformer, step: int, best_loss: float | None, progress: Callable[[int, int], None]
@@ -85,10 +89,11 @@ def trainer_of(
     validation: Any = None,
     model: ModelConfig = TINY,
     run: str = "run",
+    dtype: str = "float32",
     **changes: Any,
 ) -> Trainer:
     config = dataclasses.replace(TRAINING, **changes)
-    network = Transformer(model, seed=config.seed)
+    network = Transformer(model, seed=config.seed, dtype=dtype)
     world = SerialCommunicator()
     return Trainer(network, copy_store(folder, SEQUENCES), validation, config, folder / run, world, n_threads=n_threads)
 
@@ -135,20 +140,22 @@ def test_only_the_same_seed_number_of_micro_batches_beta_and_precision_give_the_
     assert (one == two) == (not changes)
 
 
-@pytest.mark.parametrize(("n_threads", "precision"), [(2, "float32"), (3, "float32"), (2, "bfloat16")])
-def test_the_number_of_threads_changes_no_bit(tmp_path: Path, n_threads: int, precision: str) -> None:
-    alone = trained(tmp_path, run="one", n_micro_batches=4, precision=precision)
-    more = trained(tmp_path, run="more", n_micro_batches=4, n_threads=n_threads, precision=precision)
+@pytest.mark.parametrize(("n_threads", "numbers"), [(2, "float32"), (3, "float32"), *product([2], BFLOAT16)])
+def test_the_number_of_threads_changes_no_bit(tmp_path: Path, n_threads: int, numbers: str) -> None:
+    changes = {"n_micro_batches": 4, **BFLOAT16.get(numbers, {})}
+    alone = trained(tmp_path, run="one", **changes)
+    more = trained(tmp_path, run="more", n_threads=n_threads, **changes)
     assert everything(more) == everything(alone)
 
 
 @pytest.mark.parametrize(
-    ("first", "precision"), [(1, "float32"), (3, "float32"), (4, "float32"), (7, "float32"), (3, "bfloat16")]
+    ("first", "numbers"), [(1, "float32"), (3, "float32"), (4, "float32"), (7, "float32"), *product([3], BFLOAT16)]
 )
-def test_resuming_equals_training_in_one_go_bit_for_bit(tmp_path: Path, first: int, precision: str) -> None:
-    whole = trained(tmp_path, run="whole", precision=precision)
-    trained(tmp_path, run="parts", max_updates=first, precision=precision)
-    assert everything(trained(tmp_path, run="parts", precision=precision)) == everything(whole)
+def test_resuming_equals_training_in_one_go_bit_for_bit(tmp_path: Path, first: int, numbers: str) -> None:
+    changes = BFLOAT16.get(numbers, {})
+    whole = trained(tmp_path, run="whole", **changes)
+    trained(tmp_path, run="parts", **changes, max_updates=first)
+    assert everything(trained(tmp_path, run="parts", **changes)) == everything(whole)
 
 
 def test_the_state_counts_updates_epochs_and_batches(tmp_path: Path) -> None:
