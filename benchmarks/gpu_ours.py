@@ -28,6 +28,7 @@ from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training.graph import CapturedStep
 from minitransformer.training.loop import Trainer
+from minitransformer.training.memory import try_largest_batch
 from parallel.communicator import SerialCommunicator
 
 N_UPDATES = 4  # launched and captured, then replayed three times
@@ -47,6 +48,7 @@ class OurTraining:
         step = self.trainer.training_step
         if isinstance(step, CapturedStep) and not in_graphs:
             self.trainer.training_step = step.step
+        try_largest_batch(self.trainer)
         self._batches = cycle(np.arange(a, b) for a, b in pairwise(np.cumsum([0, *map(len, batches)])))
 
     def updates(self, n: int) -> int:

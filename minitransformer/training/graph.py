@@ -11,7 +11,8 @@ update.  The host reads the result of an update after it has enqueued the next o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,7 @@ MOST_GRAPHS = 256  # kept at once; the next one replaces the one that was used l
 N_SLOTS = 2  # slots of pinned memory and of its copies on the device: one is read while the other is written
 _N_OUTCOME = 3  # loss, norm and scale: see ``autograd.optim.clip``
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+_EMPTY = Batch.from_token_ids([], [])
 _OF_UPDATE: Shapes = {"update": ((), "uint64"), "scalars": ((N_SCALARS,), "float64")}
 
 
@@ -69,11 +71,20 @@ class CapturedStep:
         self._slot = (self._slot + 1) % N_SLOTS
         if earlier := self._results[self._slot]:
             earlier.norm  # noqa: B018  (reads it, before its memory is written again)
-        batches = [batch or Batch.from_token_ids([], []) for batch in micro_batches]
+        batches = [batch or _EMPTY for batch in micro_batches]
         buffers = self._buffers_for(Capacity.of(lengths, self._capacity_step), len(batches))
-        buffers.write(
-            self._slot, batches, self.step.gradient.model.config.neighbourhood, step, self.step.scalars(step, n_tokens)
-        )
+        with self._uploaded(buffers, batches, step, self.step.scalars(step, n_tokens)):
+            outcome = self.enqueue(buffers)
+            outcome.get(self._stream, out=self._outcomes[self._slot], blocking=False)
+            end = self._stream.record()
+        read = partial(self._read, self._slot, end)
+        self._results[self._slot] = result = StepResult(n_tokens, read, flops=self.step.flops(lengths))
+        return result
+
+    @contextmanager
+    def _uploaded(self, buffers: _Buffers, batches: Sequence[Batch], step: int, scalars: Array) -> Iterator[None]:
+        """Copy the data of an update to the device; enter the stream and the memory of graphs."""
+        buffers.write(self._slot, batches, self.step.gradient.model.config.neighbourhood, step, scalars)
         before = self._cuda.get_current_stream().record()  # after parameters are loaded and memory is freed
         self._copies.wait_event(before)
         uploaded = buffers.upload(self._slot, self._copies)
@@ -81,13 +92,17 @@ class CapturedStep:
             self._stream.wait_event(before)
             self._stream.wait_event(uploaded)
             buffers.take(self._slot)
-            outcome = self.enqueue(buffers)
-            outcome.get(self._stream, out=self._outcomes[self._slot], blocking=False)
-            end = self._stream.record()
-        self._results[self._slot] = result = StepResult(
-            n_tokens, partial(self._read, self._slot, end), flops=self.step.flops(lengths)
-        )
-        return result
+            yield
+
+    def reserve_memory(self, lengths: IntArray, n_micro_batches: int) -> None:
+        """Reserve the memory of micro-batches with sentences of these lengths (B, 2).  Raises: MemoryError.
+
+        Computes gradients of filler tokens once.  Otherwise the pool grows with each larger batch.
+        """
+        buffers = _Buffers(Capacity.of([lengths], self._capacity_step), n_micro_batches, self._cuda)
+        with self._uploaded(buffers, [_EMPTY] * n_micro_batches, 0, 0.0):
+            self.step.gradient.compute(buffers.batches, [RandomStream(0, 0, i) for i in range(n_micro_batches)])
+            self._stream.synchronize()
 
     def _read(self, slot: int, end: Any) -> Array:
         """Wait until this slot's update has ended, but not for later updates; return (loss, norm, scale)."""
@@ -109,12 +124,13 @@ class CapturedStep:
             result.norm  # noqa: B018
 
     def free(self) -> None:
-        """Destroy all graphs, once the updates that were launched have ended.
+        """Destroy all graphs, once the updates that were launched have ended, and free their memory.
 
         Else NCCL would wait for ever when its communicator is destroyed first: it waits for graphs of its calls.
         """
         self._read_all()
         self._buffers.clear()
+        self.pool.free_all_blocks()
 
     @property
     def n_graphs(self) -> int:
@@ -140,11 +156,7 @@ class _Buffers:
     """The memory of batches of one capacity, and the graph that is launched for them."""
 
     def __init__(self, capacity: Capacity, n_micro_batches: int, cuda: Any) -> None:
-        shapes = {
-            f"{micro_batch}.{name}": shape
-            for micro_batch in range(n_micro_batches)
-            for name, shape in capacity.shapes().items()
-        }
+        shapes = {f"{i}.{name}": shape for i in range(n_micro_batches) for name, shape in capacity.shapes().items()}
         layout = BufferLayout({**_OF_UPDATE, **shapes})
         empty = namespace_of_device("cuda").empty
         self._pinned = [pinned_bytes(cuda, layout.n_bytes) for _ in range(N_SLOTS)]
@@ -156,21 +168,13 @@ class _Buffers:
         self.outcome_of_graph: Array = None
         self.graph: Any = None
 
-    def write(
-        self, slot: int, micro_batches: Sequence[Batch], neighbourhood: int | None, step: int, scalars: Array
-    ) -> None:
+    def write(self, slot: int, batches: Sequence[Batch], neighbourhood: int | None, step: int, scalars: Array) -> None:
         """Write the data of an update into a slot of pinned memory."""
         written = self._written[slot]
         written["update"][...], written["scalars"][...] = step, scalars
-        masks = [
-            fill(_micro_batch_arrays(written, i), micro_batch, neighbourhood)
-            for i, micro_batch in enumerate(micro_batches)
-        ]
+        masks = [fill(_arrays_of(i, written), batch, neighbourhood) for i, batch in enumerate(batches)]
         if not self.batches:
-            self.batches = [
-                FixedBatch.of(_micro_batch_arrays(self._arrays, i), micro_batch_masks)
-                for i, micro_batch_masks in enumerate(masks)
-            ]
+            self.batches = [FixedBatch.of(_arrays_of(i, self._arrays), mask) for i, mask in enumerate(masks)]
 
     def upload(self, slot: int, stream: Any) -> Any:
         """Copy the slot to the device; return an event that is recorded after the copy."""
@@ -194,7 +198,7 @@ class _Buffers:
         self.graph = capture_graph(work, stream)
 
 
-def _micro_batch_arrays(arrays: dict[str, Array], micro_batch: int) -> dict[str, Array]:
+def _arrays_of(micro_batch: int, arrays: dict[str, Array]) -> dict[str, Array]:
     prefix = f"{micro_batch}."
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
@@ -224,10 +228,7 @@ def _allocate(size: int) -> Any:
 
 
 def captured_step(step: TrainingStep, world: Communicator) -> tuple[TrainingStep | CapturedStep, str | None]:
-    """Return the update as a graph if every rank can capture it; else the update itself, and why it is no graph.
-
-    All ranks must call this.  NCCL allows no graph on one rank whose sums are no part of a graph on another.
-    """
+    """Return the update as a graph if every rank can capture it; else the update itself, and why it is no graph."""
     why = why_no_rank_captures(world, why_not_captured(step.gradient.model) or step.reducer.why_not_captured)
     return (step, why) if why else (CapturedStep(step), None)
 
@@ -269,9 +270,7 @@ def why_not_captured(model: Transformer) -> str | None:
     return f"no CUDA kernel computes {', '.join(dict.fromkeys(lacking))} for this model" if lacking else None
 
 
-_CAPTURED_BY_CUPY = (  # references of one element at a time
-    ops.add, ops.gelu, ops.gelu_tanh, ops.multiply, ops.reshape, ops.scale, ops.swish,
-)  # fmt: skip
+_CAPTURED_BY_CUPY = ops.add, ops.gelu, ops.gelu_tanh, ops.multiply, ops.reshape, ops.scale, ops.swish  # elementwise
 
 
 def _lacking_of_optimizer(parameters: ParameterBuffer) -> list[str]:
@@ -282,11 +281,7 @@ def _lacking_of_optimizer(parameters: ParameterBuffer) -> list[str]:
         (clip, (numbers, numbers[0], numbers)),
         (adam_update, (values, gradients, gradients, gradients, parameters.low_precision, numbers, numbers[0])),
     ]
-    return [
-        function.name
-        for function, function_arguments in arguments
-        if not _is_kernel(function.choose(function_arguments, {}), function)
-    ]
+    return [operation.name for operation, x in arguments if not _is_kernel(operation.choose(x, {}), operation)]
 
 
 def _is_kernel(run: Any, function: Dispatch[Any]) -> bool:

@@ -8,6 +8,8 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
+import numpy as np
+
 from autograd import RandomStream
 from autograd.array import IntArray, namespace_of_device
 from minitransformer.config import MAX_MICRO_BATCHES
@@ -16,6 +18,7 @@ from minitransformer.data.batching import cut_into_micro_batches, read_batch
 from minitransformer.system.errors import UserError
 from minitransformer.system.memory import describe_free_memory, format_bytes, free_memory, limited_memory
 from minitransformer.training.flops import flops_of_pairs
+from minitransformer.training.graph import CapturedStep
 from minitransformer.training.loop import Trainer
 from parallel.communicator import micro_batches_of_rank
 
@@ -56,6 +59,7 @@ def memory_advice(trainer: Trainer) -> Iterator[None]:
         yield
     except MemoryError as error:
         traceback.clear_frames(error.__traceback__)  # the frames hold the arrays that filled the memory
+        trainer.training_step.free()
         raise OutOfMemoryError(_advice(trainer)) from error
 
 
@@ -72,12 +76,11 @@ def _advice(trainer: Trainer) -> str:
             _try(trainer, n_micro_batches)
         except MemoryError as error:
             traceback.clear_frames(error.__traceback__)
+            trainer.training_step.free()
         else:
             fits = f"training.n_micro_batches = {n_micro_batches} fits: the same batch in smaller pieces"
-            run = trainer.run_directory
-            has_begun = (run / RUN_FILE).exists()  # then it refuses other batches
-            other = f", with another directory as run: {run} has begun with other batches" if has_begun else ""
-            return f"{lack}. {fits}{other}"
+            other = f", with another directory as run: {trainer.run_directory} has begun with other batches"
+            return f"{lack}. {fits}{other if (trainer.run_directory / RUN_FILE).exists() else ''}"
     return (
         f"{lack}. No number of micro-batches fits: choose a smaller model (model.n_layers, model.d_model …), shorter"
         " sentences (data.max_length), or another machine"
@@ -88,8 +91,7 @@ def _free_description(trainer: Trainer) -> str:
     if trainer.model.device == "cuda":
         cupy = namespace_of_device("cuda")
         unused = cupy.get_default_memory_pool().free_bytes()  # CuPy has taken them, and keeps them for its arrays
-        free = cupy.cuda.runtime.memGetInfo()[0] + unused
-        return f"{format_bytes(free)} of the GPU"
+        return f"{format_bytes(cupy.cuda.runtime.memGetInfo()[0] + unused)} of the GPU"
     return describe_free_memory(trainer.world.local_size) or "bytes"
 
 
@@ -100,6 +102,9 @@ def _try(trainer: Trainer, n_micro_batches: int) -> int:
     """
     world, config = trainer.world, trainer.config
     mine = micro_batches_of_rank(world.rank, world.size, n_micro_batches, config.sum)
+    if isinstance(trainer.training_step, CapturedStep):
+        trainer.training_step.reserve_memory(_most_tokens(trainer, n_micro_batches), len(mine))
+        return 0
     chosen = _largest(trainer, mine, n_micro_batches)
     micro_batches = [read_batch(trainer.pairs, chosen[i]) if i in chosen else None for i in range(len(mine))]
     streams = [RandomStream(config.seed, 0, micro_batch) for micro_batch in mine]
@@ -107,6 +112,13 @@ def _try(trainer: Trainer, n_micro_batches: int) -> int:
     with _traced_memory() as taken, limit:
         trainer.gradient.compute(micro_batches, streams)
         return taken()
+
+
+def _most_tokens(trainer: Trainer, n: int) -> IntArray:
+    """Return the largest numbers of source and target tokens, shape (1, 2), in the epoch cut into n micro-batches."""
+    lengths, epoch = trainer.pairs.lengths, trainer.batches.epoch(trainer.state.epoch)
+    cut = [(lengths[pairs] + 1).sum(0) for batch in epoch for pairs in cut_into_micro_batches(batch, lengths, n)]
+    return np.array([np.max(cut, axis=0)])
 
 
 def _largest(trainer: Trainer, mine: range, n_micro_batches: int) -> dict[int, IntArray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from minitransformer.training import divergence, graph
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.graph import CapturedStep, why_no_rank_captures, why_not_captured
 from minitransformer.training.loop import Trainer
+from minitransformer.training.memory import OutOfMemoryError, try_largest_batch
 from minitransformer.training.update import GradientAccumulator, StepResult, TrainingStep
 from parallel.communicator import SerialCommunicator
 from parallel.reducer import LocalReducer
@@ -160,6 +162,14 @@ def test_if_memory_runs_out_the_default_pool_gives_back_what_it_does_not_use(
         cupy.zeros(2**20)  # is freed at once
     fill_gpu(monkeypatch)
     assert [numbers(begin(updates, i, batches[i - 1])) for i in (2, 3, 4)] == expected[1:]
+
+
+def test_memory_reserved_for_the_largest_batch_is_enough_for_all_graphs(launched: list[str]) -> None:
+    batches, (reserved, grown) = [SMALL[0], LARGE, LARGEST], (step_of(model_on_gpu()) for _ in range(2))
+    reserved.reserve_memory(np.array([[LARGEST[0].n_source_tokens, LARGEST[0].n_target_tokens]]), 1)
+    n_bytes = reserved.pool.total_bytes()
+    assert run(reserved, batches) == run(grown, batches)
+    assert reserved.pool.total_bytes() == n_bytes < grown.pool.total_bytes()
 
 
 def test_a_lack_of_memory_takes_none_from_graphs(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,27 +399,76 @@ def store(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def train(folder: Path, run: str, n_updates: int) -> tuple[Trainer, list[float]]:
-    """Train; return also the reported losses."""
+def trainer_of(folder: Path, run: str, n_updates: int, **changes: Any) -> Trainer:
     config = TrainingConfig(
-        max_updates=n_updates,
-        batch_tokens=32,
-        n_micro_batches=1,
+        **{"max_updates": n_updates, "batch_tokens": 32, "n_micro_batches": 1} | changes,
         warmup_steps=4,
         log_every=2,
         checkpoint_every=3,
         precision="bfloat16",
     )
+    trainer = Trainer(
+        model_on_gpu(), TokenStore(folder, "train"), None, config, folder / run, SerialCommunicator(), n_threads=1
+    )
+    assert isinstance(trainer.training_step, CapturedStep)
+    return trainer
+
+
+def test_the_trial_of_the_largest_batch_reserves_the_memory_of_graphs(launched: list[str], store: Path) -> None:
+    trainer = trainer_of(store, "run", 4)
+    try_largest_batch(trainer)
+    pool, sizes = trainer.training_step.pool, []
+    n_bytes = pool.total_bytes()
+
+    class Measuring(Callback):
+        def report(self, report: Any) -> None:
+            sizes.append(pool.total_bytes())
+
+    assert trainer.train(Measuring())
+    assert sizes == [n_bytes, n_bytes]
+
+
+def test_a_lack_of_the_gpus_memory_names_what_fits_there(
+    launched: list[str], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A card of 6 GB, whose graphs may have 32 tokens in a micro-batch."""
+    trainer, reserve = trainer_of(store, "run", 1, batch_tokens=128), CapturedStep.reserve_memory
+
+    def limited(step: CapturedStep, lengths: Any, n_micro_batches: int) -> None:
+        if lengths.max() > 32:
+            raise MemoryError
+        reserve(step, lengths, n_micro_batches)
+
+    monkeypatch.setattr(CapturedStep, "reserve_memory", limited)
+    monkeypatch.setattr(fake_cuda.runtime, "memGetInfo", lambda: (5_900_000_000, 6_000_000_000))
+    with pytest.raises(OutOfMemoryError) as caught:
+        try_largest_batch(trainer)
+    assert re.fullmatch(
+        r"out of memory \(trying the largest batch\): 128 tokens in 1 micro-batches need more than the 5\.90 GB of the"
+        r" GPU that are free\. training\.n_micro_batches = 4 fits: the same batch in smaller pieces",
+        str(caught.value),
+    )
+
+
+def test_a_gpu_without_free_memory_is_too_small(
+    launched: list[str], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minitransformer.training.memory.MAX_MICRO_BATCHES", 2)
+    trainer = trainer_of(store, "run", 1)
+    fill_gpu(monkeypatch)
+    with pytest.raises(OutOfMemoryError, match="No number of micro-batches fits"):
+        try_largest_batch(trainer)
+
+
+def train(folder: Path, run: str, n_updates: int) -> tuple[Trainer, list[float]]:
+    """Train; return also the reported losses."""
     losses: list[float] = []
 
     class Listening(Callback):
         def report(self, report: Any) -> None:
             losses.append(report.loss)
 
-    trainer = Trainer(
-        model_on_gpu(), TokenStore(folder, "train"), None, config, folder / run, SerialCommunicator(), n_threads=1
-    )
-    assert isinstance(trainer.training_step, CapturedStep)
+    trainer = trainer_of(folder, run, n_updates)
     trainer.resume()
     assert trainer.train(Listening())
     return trainer, losses
