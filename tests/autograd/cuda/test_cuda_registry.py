@@ -14,6 +14,7 @@ from autograd.precision import dtype_named
 from autograd.random import StreamId
 from minitransformer.model.masks import cached_mask, causal_mask
 
+pytest.importorskip("ml_dtypes", reason="bfloat16 needs ml_dtypes")
 SEGMENTS = Segments.of_lengths([3, 4])
 MASK = {"mask": causal_mask(SEGMENTS)}
 
