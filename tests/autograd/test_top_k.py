@@ -101,18 +101,20 @@ def test_top_k_of_a_projection_are_those_of_its_softmax(projection: tuple[int, .
 
 
 @pytest.mark.parametrize("column", [1, 13, 259, 299])
-@pytest.mark.parametrize("greatest", [-300.0, 30.0, 60.0, 2_000.0])
+@pytest.mark.parametrize("greatest", [-300.0, 30.0, 60.0, 2_000.0, 1e30])
 @pytest.mark.parametrize("never", [[], [0], [299]], ids=str)
+@pytest.mark.parametrize("dtype", get_args(PackedDtype))
 def test_exponentials_do_not_overflow_wherever_the_greatest_number_comes(
-    column: int, greatest: float, never: list[int]
+    column: int, greatest: float, never: list[int], dtype: PackedDtype
 ) -> None:
-    logits = np.random.default_rng(1).standard_normal((2, 300)).astype(np.float32)
-    logits[0, column] = greatest
-    packed = pack_weight(logits)
-    values, columns = linear_top_k(np.eye(2, dtype=np.float32), packed, None, n=3, forbidden=mask(300, never))
-    expected = log_softmax(logits.astype(np.float64))
-    expected[:, never] = -np.inf
-    np.testing.assert_array_equal(columns, np.argsort(-expected, 1)[:, :3])
+    weight, x = np.random.default_rng(1).standard_normal((2, 300)).astype(np.float32), np.eye(2, dtype=np.float32)
+    weight[0, column] = greatest
+    packed = pack_weight(weight, dtype=dtype)
+    values, columns = linear_top_k(x, packed, None, n=3, forbidden=mask(300, never))
+    logits = (x @ packed).astype(np.float64)
+    expected = log_softmax(logits)
+    logits[:, never] = -np.inf
+    np.testing.assert_array_equal(columns, np.argsort(-logits, 1, "stable")[:, :3])
     np.testing.assert_allclose(values, np.take_along_axis(expected, columns, 1), rtol=1e-5, atol=1e-6)
 
 
