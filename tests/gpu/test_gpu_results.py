@@ -1,10 +1,11 @@
-"""The file of results of the benchmark for GPUs, and its goals; needs no GPU."""
+"""The file of results of the benchmark for GPUs, its goals, and its contests; needs no GPU."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import gpu_card
+import gpu_peers
 from gpu_card import Card
 from gpu_results import Results, goals_of
 from workload import Workload
@@ -147,3 +149,29 @@ def test_words_are_as_frequent_as_one_divided_by_their_rank() -> None:
     assert max(words) <= 1_002
     assert words.count(3) / len(words) == pytest.approx(0.1336, abs=0.005)
     assert words.count(4) / len(words) == pytest.approx(0.0668, abs=0.005)
+
+
+def test_contestants_are_two_and_ours_is_ready_before_the_other_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = list[tuple[str, str]]()
+
+    class Contestant:
+        tokens, peak_mb, median = 1, 1.0, 1.0
+
+        def __init__(self, name: str, command: list[str]) -> None:
+            self.name, self.seconds = name, [1.0]
+
+        def __getattr__(self, what: str) -> Any:
+            return lambda: events.append((what, self.name))
+
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    monkeypatch.setattr(gpu_peers, "Contestant", Contestant)
+    assert gpu_peers.contests(card_of(results_in(tmp_path)))
+    first = ["begin", "wait_until_ready"]
+    ours, peer = ([(what, name) for what in first] for name in ("ours", "PyTorch, eager"))
+    assert events[: 2 * len(first)] == ours + peer
+    names = [name for what, name in events if what == "begin"]
+    assert names[::2] == ["ours"] * len(names[1::2])
+    assert "ours" not in names[1::2]
+    assert sum(what == "stop" for what, _ in events) == len(names)
