@@ -10,13 +10,16 @@ import inspect
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import fake_cuda
 import pytest
 
+ROOT = Path(__file__).parents[2]
 IS_INSTALLED = importlib.util.find_spec("cupy") is not None
 NOT_OF_CUPY = {  # imports and helpers of the stand-in
     "annotations", "Any", "Callable", "Iterator", "SimpleNamespace",
@@ -72,7 +75,22 @@ def names_in(found: Any, prefix: str = "") -> Iterator[str]:
                 yield from names_in(value, f"{path}.")
 
 
-@pytest.mark.skipif(not IS_INSTALLED, reason='CuPy is not installed: pip install "cupy-cuda13x"')
+needs_cupy = pytest.mark.skipif(not IS_INSTALLED, reason='CuPy is not installed: pip install "cupy-cuda13x"')
+
+
+@needs_cupy
+def test_the_extra_requires_the_nccl_that_cupy_wants() -> None:
+    spec = importlib.util.find_spec("cupy")
+    assert spec is not None
+    (folder,) = spec.submodule_search_locations or ()
+    wheel = json.loads((Path(folder) / ".data" / "_wheel.json").read_text(encoding="utf-8"))
+    major = wheel["cuda"].partition(".")[0]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    required = [line.partition(";")[0] for line in extras[f"cuda{major}"]]
+    assert f"nvidia-nccl-cu{major}>={wheel['nccl']['min_pypi_version']}" in required
+
+
+@needs_cupy
 def test_cupy_has_every_name_of_its_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cupy", "cupy.cuda.nccl"):  # so that what is there now comes back
         monkeypatch.setitem(sys.modules, name, None)
