@@ -17,6 +17,7 @@ from autograd.array import Device, count_gpus, gpu_module
 from autograd.kernel_registry import KernelChoice
 from autograd.kernels.cpu.library import library
 from autograd.kernels.cuda.check import CheckError, check_results
+from autograd.kernels.cuda.driver import lack_of_bfloat16
 from minitransformer.extras.doctor.finding import SAME_EVERYWHERE, Finding
 from minitransformer.system.provenance import blas_libraries, code_version
 from minitransformer.system.ranks import SAME_KERNELS
@@ -148,7 +149,8 @@ def cuda_kernels(choice: KernelChoice, placement: Placement) -> Finding:
     except CheckError as error:
         return Finding("CUDA kernels", "not used; the references run instead, more slowly", str(error))
     right, warnings = f"right: {', '.join(results.right()) or 'none'}", results.warnings()
-    found = "\n".join([right, *(f"not used: {warning}" for warning in warnings)])
+    lack = [f"no others: {reason}"] if (reason := lack_of_bfloat16()) else []
+    found = "\n".join([right, *lack, *(f"not used: {warning}" for warning in warnings)])
     return Finding("CUDA kernels", found, results.remedy if warnings else None)
 
 
