@@ -82,7 +82,12 @@ def preflight(card: Card) -> bool:
 
 
 def compile_sources() -> dict[str, Any]:
-    """Compile side by side, then load each result from the cache, or raise the compiler's error."""
+    """Compile side by side, then load each result from the cache, or raise the compiler's error.
+
+    Raises: RuntimeError on a GPU without bfloat16, in which all stages compute.
+    """
+    if lack := driver.lack_of_bfloat16():
+        raise RuntimeError(lack)
     device = namespace_of_device("cuda").cuda.Device()
     architecture = f"sm_{device.compute_capability}"
     nvrtc.compile_all(architecture)

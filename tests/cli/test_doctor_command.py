@@ -186,6 +186,10 @@ def test_the_check_of_every_cuda_kernel_is_reported(
     monkeypatch.setattr(machine, "check_results", lambda: right)
     status, output = output_and_status(capsys, *arguments)
     assert (status, "ok CUDA kernels right: dropout, linear" in output) == (0, True)
+    with monkeypatch.context() as old:
+        old.setattr(fake_cuda.Device, "compute_capability", "75")
+        _, output = output_and_status(capsys, *arguments)
+    assert "dropout, linear no others: the GPU has compute capability 7.5, and bfloat16 needs 8.0" in output
     wrong = right._replace(faults={"attention": "relative error 2", "dropout": None, "linear": "relative error 2"})
     monkeypatch.setattr(machine, "check_results", lambda: wrong)
     status, output = output_and_status(capsys, *arguments)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import gpu_card
+import gpu_ours
 import gpu_peers
 from gpu_card import Card
 from gpu_results import Results, goals_of
 from workload import Workload
 
+from autograd.kernels.cuda import driver
 from minitransformer import ModelConfig
 
 MACHINE = {"device": "cuda", "card": "NVIDIA H200", "driver": "1", "commit": "a", "code": "b"}
@@ -149,6 +152,29 @@ def test_words_are_as_frequent_as_one_divided_by_their_rank() -> None:
     assert max(words) <= 1_002
     assert words.count(3) / len(words) == pytest.approx(0.1336, abs=0.005)
     assert words.count(4) / len(words) == pytest.approx(0.0668, abs=0.005)
+
+
+def test_the_preflight_comes_first_within_a_minute_and_all_stages_within_half_an_hour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "")  # the script changes it
+    stages = importlib.import_module("gpu").STAGES
+    names, seconds = [*stages], [stage.seconds for stage in stages.values()]
+    assert names == ["preflight", "numerics", "sameness", "ours", "classes", "contests", "decoding", "multi30k"]
+    assert seconds[0] <= 60
+    assert sum(seconds) <= 30 * 60
+
+
+def test_an_old_gpu_ends_the_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = SimpleNamespace(Device=lambda: SimpleNamespace(compute_capability="75"))
+    monkeypatch.setattr(driver, "namespace_of_device", lambda device: SimpleNamespace(cuda=cuda))
+    with pytest.raises(RuntimeError, match=r"compute capability 7\.5, and bfloat16 needs 8\.0"):
+        gpu_ours.compile_sources()
+
+
+def test_on_a_gpu_no_stage_registers_kernels_that_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_card, "register_all", pytest.fail)
+    Card("cuda").open()
 
 
 def test_contestants_are_two_and_ours_is_ready_before_the_other_begins(
