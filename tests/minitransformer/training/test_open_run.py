@@ -50,7 +50,7 @@ def test_a_failed_first_start_leaves_the_directory_free(tmp_path: Path) -> None:
 def test_an_interruption_leaves_no_trace_in_the_finished_model_and_its_cost(
     shared_run: RunConfig, tmp_path: Path
 ) -> None:
-    config = run_of(tmp_path)
+    config = run_of(tmp_path, precision="float32")
     assert not job_of(config).trainer.train(StoppingMonitor(14))
     cost = finished(config)
     np.testing.assert_array_equal(weights(config), weights(shared_run))
@@ -284,7 +284,7 @@ def corrupt(file: Path) -> None:
 def test_a_run_whose_newest_checkpoint_is_corrupt_says_so_and_ends_like_an_undisturbed_one(
     shared_run: RunConfig, tmp_path: Path, logged: list[str]
 ) -> None:
-    config = run_of(tmp_path)
+    config = run_of(tmp_path, precision="float32")
     assert not job_of(config).trainer.train(StoppingMonitor(14))
     corrupt(config.run / "checkpoints" / "step-00000014" / "optimizer.safetensors")
     assert job_of(config).trainer.state.step == 12
