@@ -39,7 +39,7 @@ class Losing(Callback):
 def test_the_last_state_of_a_removed_run_lies_beside_it_and_goes_on(
     shared_run: RunConfig, tmp_path: Path, step: int
 ) -> None:
-    config = run_of(tmp_path)
+    config = run_of(tmp_path, precision="float32")
     job = job_of(config)
     with pytest.raises(LostDirectoryError, match="moved or removed while it trained") as caught:
         train_to_end(job, Losing(step, job, lambda: shutil.rmtree(config.run)))
