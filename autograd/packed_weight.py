@@ -16,7 +16,7 @@ PackedDtype: TypeAlias = Literal["float32", "bfloat16", "int8"]
 class PackedWeight:
     """A weight matrix W (I, O) that ``autograd.ops.linear.pack_weight`` packed, for kernels.
 
-    It is float32 in ``panels`` (P, I, 16); or bfloat16 in ``words`` (P, ⌈I/2⌉, 16) int32, two rows in a word; or int8
+    It is float32 in ``panels`` (P, I, 16); or bfloat16 in ``words`` (P, ⌈I/2⌉, 32) int32, two rows in a word; or int8
     in ``words`` (P, ⌈I/4⌉, 16), four rows in a word, with a scale for each column: ``scales`` (P·16,).  A byte of a
     word is a level of −127 … 127, plus 128.
     """
@@ -56,6 +56,7 @@ class PackedWeight:
 
 def nearest_bfloat16(x: Any) -> Any:
     """Return each number of a float32 array rounded to bfloat16, to nearest, ties to even; NaN stays NaN."""
+    x = x.astype(np.float32, copy=False)
     bits = x.view(np.uint32)
     nearest = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
     return np.where(np.isnan(x), x, nearest.view(np.float32))

@@ -52,7 +52,7 @@ def test_the_notebook_on_heads_reads_a_trained_run(tmp_path: Path) -> None:
     write_parallel_text(tmp_path, "train", 60, seed=1)
     data = DataConfig(raw=tmp_path, train_source=("train.en",), train_target=("train.de",), vocabulary_size=40)
     model = ModelConfig(n_layers=1, n_decoder_layers=2, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
-    training = TrainingConfig(max_updates=40, batch_tokens=300, n_micro_batches=2, warmup_steps=20)
+    training = TrainingConfig(max_updates=40, batch_tokens=300, n_micro_batches=2, warmup_steps=20, precision="float32")
     run = train(RunConfig(tmp_path / "run", data, model, training)).run
     changes = {"RUN = None": f"RUN = {str(run)!r}", "The small dog sees three red houses.": "one two three"}
     notebook = executed(ROOT / "docs" / "notebooks" / "attention_heads.ipynb", changes)

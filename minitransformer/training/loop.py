@@ -48,8 +48,8 @@ class Trainer:
     ) -> None:
         if not len(store):
             raise ValueError("Trainer: the token store has no pairs; there is nothing to train on")
-        if not config.n_micro_batches:
-            raise ValueError("Trainer: n_micro_batches is automatic (0); give a power of two, or use open_run")
+        if not config.n_micro_batches or config.precision == "automatic":
+            raise ValueError("Trainer: n_micro_batches or precision is automatic; give them values, or use open_run")
         self.model, self.store, self.validation = model, store, validation
         self.config, self.run_directory, self.world = config, run, world
         if reducer is None and world.size > 1:

@@ -225,6 +225,7 @@ def test_a_model_saved_from_the_device_is_loaded_there_and_on_the_cpu(cupy: Any,
 
 def train(model: Transformer, run: Path, data: Path, n_updates: int) -> None:
     config = TrainingConfig(
+        precision="float32",
         max_updates=n_updates,
         batch_tokens=40,
         n_micro_batches=4,

@@ -45,6 +45,7 @@ WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": 
 TRAINING: dict[str, Any] = {
     "max_updates": 20, "batch_tokens": 150, "n_micro_batches": 2, "warmup_steps": 10, "log_every": 5,
     "validate_every": 10, "checkpoint_every": 4, "keep_checkpoints": 3, "average_checkpoints": 3,
+    "precision": "float32",
 }  # fmt: skip
 
 

@@ -35,6 +35,7 @@ MODEL = ModelConfig(
     vocabulary_size=23, n_layers=1, d_model=8, d_ff=16, n_heads=2, d_k=4, d_v=4, p_drop=0.1, p_drop_attention=0.1
 )
 TRAINING = TrainingConfig(
+    precision="float32",
     max_updates=6,
     batch_tokens=60,
     n_micro_batches=N_MICRO_BATCHES,

@@ -4,7 +4,7 @@
    zero beside it.  The left matrix A is given by the distances between its rows and between its words.  The right
    matrix B lies in panels of PANEL columns: the words of a term pair for all columns of the panel, then those of the
    next pair.  Each sum has its terms in order, whatever the tile.  Processors with instructions for such pairs need half
-   the time of float32; others compute the same in float32. */
+   the time of float32.  Others multiply in float32, and their results differ in the last bits. */
 
 #ifndef BFLOAT16_H
 #define BFLOAT16_H
@@ -22,7 +22,7 @@
 #define TILE_ROWS 6
 #define TILE_COLUMNS 16
 #elif defined(__AVX512F__)
-#define BFLOAT16_SET "none" /* but float32 */
+#define BFLOAT16_SET "none"
 #define TILE_ROWS 10
 #define TILE_COLUMNS 32
 #else
@@ -30,7 +30,9 @@
 #define TILE_ROWS 4
 #define TILE_COLUMNS 16
 #endif
+#define MOST_TILE_ROWS 14 /* of any processor and any caller */
 #define PANEL 32
+#define AHEAD_PAIRS 32 /* 4 KiB, which are asked for in advance: processors foresee too little */
 #define PAIRS 256 /* of a block: a panel of so many words stays in the first-level cache */
 #define TILE_VECTORS (TILE_COLUMNS / VECTOR)
 
@@ -42,10 +44,11 @@ typedef uint16_t half __attribute__((may_alias)); /* a word is written as two */
    first-level cache.  bfloat16.py has it, too. */
 static inline int64_t words_of_row(int64_t columns) { return ((columns + 31) / 32 | 1) * 16; }
 
-/* Round to the nearest bfloat16, ties to even; NaN stays NaN. */
-static inline uint16_t rounded(float x) {
+/* Round to the nearest bfloat16, ties to even; NaN stays NaN.  Numbers below 2⁻¹²⁶ become 0, as AVX-512 has them. */
+static inline uint16_t nearest_bfloat16(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7f800000u) == 0) return (uint16_t)(bits >> 16 & 0x8000u);
     const uint32_t nearest = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? bits >> 16 | 0x40u : nearest);
 }
@@ -59,7 +62,7 @@ ALWAYS_INLINE void round_numbers(const float *restrict x, half *restrict out, in
         memcpy(out + i, &both, sizeof both);
     }
 #endif
-    for (; i < n; i++) out[i] = rounded(x[i]);
+    for (; i < n; i++) out[i] = nearest_bfloat16(x[i]);
     if (n % 2) out[n] = 0;
 }
 
@@ -89,7 +92,7 @@ typedef struct {
 /* Set a tile of C to A B, to C + A B if adds, or to A B plus the bias of the columns, if there is one. */
 ALWAYS_INLINE void multiply_pairs(int rows, Left a, const uint32_t *restrict b, int64_t pairs, float *restrict c,
                                   int64_t c_row, int adds, const float *restrict bias) {
-    floats sum[TILE_ROWS][TILE_VECTORS];
+    floats sum[MOST_TILE_ROWS][TILE_VECTORS];
     UNROLLED(int r = 0; r < rows; r++)
     UNROLLED(int v = 0; v < TILE_VECTORS; v++) {
         sum[r][v] = (floats){0};
@@ -98,6 +101,7 @@ ALWAYS_INLINE void multiply_pairs(int rows, Left a, const uint32_t *restrict b, 
     }
     for (int64_t p = 0; p < pairs; p++, b += PANEL) {
         words right[TILE_VECTORS];
+        UNROLLED(int i = 0; i < TILE_COLUMNS; i += 16) __builtin_prefetch(b + AHEAD_PAIRS * PANEL + i);
         UNROLLED(int v = 0; v < TILE_VECTORS; v++) right[v] = *(const words *)(b + v * VECTOR);
         const uint32_t *left = a.words + p * a.pair;
         UNROLLED(int r = 0; r < rows; r++)

@@ -57,8 +57,8 @@ def _empty_panels(n_terms: int, n_columns: int) -> Array:
     return np.empty((-(-n_columns // PANEL), -(-n_terms // 2), PANEL), np.int32)
 
 
-def _packed(weight: Array, transposed: bool, n_threads: int) -> Array:
-    """Return the panels of W, or of Wᵀ."""
+def packed(weight: Array, transposed: bool, n_threads: int) -> Array:
+    """Return the panels of a contiguous weight W, or of Wᵀ."""
     n_terms, n_columns = weight.shape[::-1] if transposed else weight.shape
     panels = _empty_panels(n_terms, n_columns)
     _pack(weight, panels, n_terms, n_columns, transposed, n_threads)
@@ -70,13 +70,14 @@ def panels_of_weight(weight: Array, *, transposed: bool) -> Array:
     operands = packed_operands()
     if operands is None:
         raise TapeError("backward: the context bfloat16_products has ended; call backward in it, too")
-    return operands.get(weight, transposed=transposed, pack=_packed)
+    return operands.get(weight, transposed=transposed, pack=packed)
 
 
 def rounded_product(
     x: Rows, weight: Array, bias: Array | None = None, *, transposed: bool = False, out: Array | None = None
 ) -> Array:
-    """Return x W + b, or x Wᵀ; with ``out``, add the product to it."""
+    """Return x W + b, or x Wᵀ + b; or add x W or x Wᵀ to ``out``, without a bias."""
+    assert bias is None or out is None
     (n_rows, n_terms), n_columns = x.shape, weight.shape[0 if transposed else 1]
     y = np.empty((n_rows, n_columns), np.float32) if out is None else out
     panels = panels_of_weight(weight, transposed=transposed)

@@ -8,7 +8,7 @@ from autograd.array import Array
 from autograd.blas import product
 from autograd.kernels.cpu.bfloat16 import Rows, is_for_bfloat16, pending_weight_gradient, rounded_product
 from autograd.kernels.cpu.library import Function, is_for_c
-from autograd.kernels.cpu.linear import pending_product
+from autograd.kernels.cpu.linear import pending_product, sum_of_rows
 from autograd.ops.cross_entropy import (
     SmoothedClasses,
     check_projection,
@@ -45,8 +45,8 @@ def linear_cross_entropy_in_place(
     Saves: p − q (T, W), x and the weight.
     """
     dlogits = linear_logits(x, weight, bias)
-    n_rows = len(dlogits)
-    loss = _loss_of_rows(dlogits, targets, smoothing, over, impossible)
+    n_rows, n_classes = checked_shape(dlogits, targets)
+    loss = _loss_of_rows(dlogits, targets, smoothed_masses(smoothing, over, impossible, n_classes), impossible)
 
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
         dbias = product(np.full(n_rows, dy, np.float32), dlogits) if bias is not None else None
@@ -58,43 +58,48 @@ def linear_cross_entropy_in_place(
 @linear_cross_entropy.kernel(
     "cpu",
     supports=lambda x, weight, bias, targets, **static: (
-        is_for_bfloat16(x, weight) and bias is None and _is_supported(x, weight, bias, targets)
+        is_for_bfloat16(x, weight, bias) and _is_supported(x, weight, bias, targets)
     ),
 )
 def linear_cross_entropy_in_bfloat16(
     x: Array,
     weight: Array,
-    bias: None,
+    bias: Array | None,
     targets: Array,
     *,
     smoothing: float = 0.0,
     over: SmoothedClasses = "V-1",
     impossible: int | None = None,
 ) -> tuple[Array, Backward]:
-    """Compute the reference's result with rounded operands of products, for a block of rows at a time.
+    """Compute the reference's result with rounded factors, for a block of rows at a time.
 
     Saves: p − q (T, W) in bfloat16, x and the weight.
     """
     check_projection(x, weight, bias)
-    rows, dlogits, loss = Rows.rounded(x), Rows(len(x), len(weight)), 0.0
-    for start in range(0, len(x), ROWS):
+    n_rows, n_classes = checked_shape(np.broadcast_to(np.float32(0), (len(x), len(weight))), targets)
+    masses = smoothed_masses(smoothing, over, impossible, n_classes)
+    rows, dlogits, loss = Rows.rounded(x), Rows(n_rows, n_classes), 0.0
+    dbias = None if bias is None else np.zeros_like(bias)
+    for start in range(0, n_rows, ROWS):
         block = slice(start, start + ROWS)
-        z = rounded_product(rows[block], weight, transposed=True)
-        loss += _loss_of_rows(z, targets[block], smoothing, over, impossible)
+        z = rounded_product(rows[block], weight, bias, transposed=True)
+        loss += _loss_of_rows(z, targets[block], masses, impossible)
         dlogits.set(block, z)
+        if dbias is not None:
+            dbias += sum_of_rows(z)
 
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
         scaled = rows if dy == 1 else Rows.rounded(x * dy)
-        return rounded_product(dlogits, weight) * dy, pending_weight_gradient(dlogits, scaled), None, None
+        dx = rounded_product(dlogits, weight) * dy
+        return dx, pending_weight_gradient(dlogits, scaled), None if dbias is None else dbias * dy, None
 
     return np.asarray(loss, np.float32), backward
 
 
-def _loss_of_rows(z: Array, targets: Array, smoothing: float, over: SmoothedClasses, impossible: int | None) -> float:
-    """Return the loss of rows of logits, which are overwritten by p − q."""
-    n_rows, n_classes = checked_shape(z, targets)
-    share, target_mass = smoothed_masses(smoothing, over, impossible, n_classes)
+def _loss_of_rows(z: Array, targets: Array, masses: tuple[float, float], impossible: int | None) -> float:
+    """Return the loss of rows of logits, which p − q overwrites; ``masses`` are those of ``smoothed_masses``."""
+    share, target_mass = masses
     targets = np.ascontiguousarray(targets, np.int64)
     no_class = -1 if impossible is None else impossible
-    loss: float = _cross_entropy_rows(z, targets, n_rows, n_classes, share, target_mass - share, no_class)
+    loss: float = _cross_entropy_rows(z, targets, *z.shape, share, target_mass - share, no_class)
     return loss

@@ -29,9 +29,9 @@
 #endif
 
 #ifdef PAIRS_OF_X86
-typedef int16_t Level;
+typedef int16_t Level __attribute__((may_alias)); /* stored in words */
 #else
-typedef int8_t Level;
+typedef int8_t Level __attribute__((may_alias));
 #endif
 #define QUAD ((int64_t)sizeof(Level)) /* words of a row of levels for each word of the weight: four levels */
 #define HEAD 2                        /* words before them: the row's scale, and what its sums begin with */

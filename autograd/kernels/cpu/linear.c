@@ -61,23 +61,7 @@ void pack_panels(const float *restrict w, int64_t row_step, int64_t column_step,
     }
 }
 
-/* Write the words of the panels of W in bfloat16. */
-void pack_bfloat16(const float *restrict w, int64_t row_step, int64_t column_step, int32_t *restrict words,
-                   int64_t terms, int64_t columns) {
-    const int64_t n_panels = (columns + PADDED - 1) / PADDED * (PADDED / WIDTH), pairs = (terms + 1) / 2;
-    for (int64_t p = 0; p < n_panels; p++) {
-        const int64_t c = p * WIDTH, count = columns - c < WIDTH ? columns - c : WIDTH;
-        int32_t *panel = words + p * pairs * WIDTH;
-        memset(panel, 0, sizeof(int32_t) * (size_t)(pairs * WIDTH));
-        for (int64_t k = 0; k < terms; k++)
-            for (int64_t i = 0; i < count; i++) {
-                const uint32_t number = rounded(w[k * row_step + (c + i) * column_step]);
-                panel[k / 2 * WIDTH + i] |= (int32_t)(number << 16 * (k % 2));
-            }
-    }
-}
-
-/* Write the words of the panels of W in int8, and the scale of each column. */
+/* Write the words of the panels of W, and the scale of each column. */
 void pack_words(const float *restrict w, int64_t row_step, int64_t column_step, int32_t *restrict words,
                 float *restrict scales, int64_t terms, int64_t columns) {
     const int64_t n_panels = (columns + PADDED - 1) / PADDED * (PADDED / WIDTH), n_words = (terms + 3) / 4;

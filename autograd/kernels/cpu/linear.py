@@ -6,7 +6,14 @@ import numpy as np
 
 from autograd.array import Array
 from autograd.blas import n_product_threads, product
-from autograd.kernels.cpu.bfloat16 import Rows, is_for_bfloat16, pending_weight_gradient, rounded_product, words_of_row
+from autograd.kernels.cpu.bfloat16 import (
+    Rows,
+    is_for_bfloat16,
+    packed,
+    pending_weight_gradient,
+    rounded_product,
+    words_of_row,
+)
 from autograd.kernels.cpu.library import Function, is_for_c
 from autograd.ops.linear import check_linear, linear, linear_relu, pack_weight
 from autograd.packed_weight import PackedDtype, PackedWeight
@@ -17,7 +24,7 @@ MOST_TERMS_OF_INT8 = (2**31 - 1) // 127**2  # whose sum cannot exceed 32 bits
 
 _add_bias, _add_bias_relu, _relu_backward = map(Function, ("add_bias", "add_bias_relu", "relu_backward"))
 _linear_packed, _pack_panels = Function("linear_packed"), Function("pack_panels")
-_pack_bfloat16, _pack_words = Function("pack_bfloat16"), Function("pack_words")
+_pack_words = Function("pack_words")
 
 
 def pending_product(left: Array, right: Array) -> PendingGradient:
@@ -178,9 +185,7 @@ def pack_weight_in_c(weight: Array, *, dtype: PackedDtype = "float32") -> Packed
         _pack_panels(stored, row_step, column_step, panels, n_terms, n_columns)
         return PackedWeight(weight.shape, panels=panels)
     if dtype == "bfloat16":
-        words = np.empty((n_panels, -(-n_terms // 2), WIDTH), np.int32)
-        _pack_bfloat16(stored, row_step, column_step, words, n_terms, n_columns)
-        return PackedWeight(weight.shape, words=words)
+        return PackedWeight(weight.shape, words=packed(stored, stored is not weight, 1))
     words = np.empty((n_panels, -(-n_terms // 4), WIDTH), np.int32)
     scales = np.empty(n_panels * WIDTH, np.float32)
     _pack_words(stored, row_step, column_step, words, scales, n_terms, n_columns)

@@ -1,9 +1,10 @@
 /* Products with a packed weight W (I, O): panels of WIDTH columns each, zeros after the last column.
 
-   A panel holds its rows one after the other: WIDTH numbers of float, or WIDTH words.  A word is the weights of four rows
-   as bytes (int8.h), or of two rows in bfloat16 (bfloat16.h).  A tile of a product, up to ROWS rows by COLUMNS columns, is summed in registers, so weights
-   are read once for ROWS rows.  GCC does not keep an array of floats in registers, only one of vectors: their size is
-   the only property of the processor that is written here.  Each sum has its terms in order, whatever the tile. */
+   A panel holds its rows one after the other: WIDTH numbers of float, or WIDTH words, each the weights of four rows as
+   bytes (int8.h).  Weights in bfloat16 have the panels of bfloat16.h.  A tile of a product, up to ROWS rows by COLUMNS
+   columns, is summed in registers, so weights are read once for ROWS rows.  GCC does not keep an array of floats in
+   registers, only one of vectors: their size is the only property of the processor that is written here.  Each sum has
+   its terms in order, whatever the tile. */
 
 #ifndef PACKED_H
 #define PACKED_H
@@ -103,32 +104,21 @@ ALWAYS_INLINE void multiply_levels(int rows, const int32_t *restrict row, Produc
     }
 }
 
-ALWAYS_INLINE void multiply_bfloat16(int rows, const int32_t *restrict row, Product p, int64_t c, float *restrict out,
-                                     int64_t stride) {
-    const int64_t pairs = (p.terms + 1) / 2, n = words_of_row(p.terms);
-    floats sum[ROWS][VECTORS];
-    UNROLLED(int r = 0; r < rows; r++)
-    UNROLLED(int v = 0; v < VECTORS; v++) sum[r][v] = (floats){0};
-    for (int64_t k = 0; k < pairs; k++) {
-        words weight[VECTORS];
-        UNROLLED(int i = 0; i < COLUMNS; i += WIDTH)
-            __builtin_prefetch(p.words + index_of(c + i, 0, k + AHEAD, pairs));
-        UNROLLED(int v = 0; v < VECTORS; v++) weight[v] = *(const words *)(p.words + index_of(c, v, k, pairs));
-        UNROLLED(int r = 0; r < rows; r++)
-        UNROLLED(int v = 0; v < VECTORS; v++) sum[r][v] = add_pairs(sum[r][v], (uint32_t)row[r * n + k], weight[v]);
-    }
-    UNROLLED(int r = 0; r < rows; r++)
-    UNROLLED(int v = 0; v < VECTORS; v++) *(floats *)(out + r * stride + v * VECTOR) = sum[r][v];
+/* The panels of bfloat16.h have as many columns as a tile, or twice as many. */
+ALWAYS_INLINE void multiply_bfloat16(int rows, Product p, int64_t row, int64_t c, float *restrict out, int64_t stride) {
+    const int64_t n_pairs = (p.terms + 1) / 2, n_words = words_of_row(p.terms);
+    const Left left = {(const uint32_t *)p.rounded + row * n_words, n_words, 1};
+    const uint32_t *panel = (const uint32_t *)p.words + c / PANEL * n_pairs * PANEL;
+    multiply_pairs(rows, left, panel + c % PANEL, n_pairs, out, stride, 0, 0);
 }
 
 ALWAYS_INLINE void multiply_rows(int rows, Product p, int64_t row, int64_t c, float *restrict out, int64_t stride) {
-    const int32_t *rounded = p.rounded + row * rounded_words(p.terms, p.scales != 0);
-    if (p.scales)
-        multiply_levels(rows, rounded, p, c, out, stride);
-    else if (p.words)
-        multiply_bfloat16(rows, rounded, p, c, out, stride);
-    else
+    if (p.panels)
         multiply_floats(rows, p.x + row * p.terms, p, c, out, stride);
+    else if (p.scales)
+        multiply_levels(rows, p.rounded + row * row_words(p.terms), p, c, out, stride);
+    else
+        multiply_bfloat16(rows, p, row, c, out, stride);
 }
 
 /* Write x W for the first of these rows and COLUMNS columns from c on; return the number of rows. */

@@ -301,7 +301,10 @@ def conclusion(single: Replay, double: Replay) -> str:
         return "float64 does not help: look at the operation that is named first, and at its inputs"
     if not _is_finite(single):
         return "float32 overflows where float64 does not: lower the learning rate, or clip (training.clip_norm)"
-    return "all is finite here, so it is not the update: check the machine that trained (memory, processor, library)"
+    return (
+        "all is finite here, so it is not the update: check the machine that trained (memory, processor, library), or"
+        " train in float32 (training.precision)"
+    )
 
 
 def _is_finite(replay: Replay) -> bool:

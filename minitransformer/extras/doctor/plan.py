@@ -105,8 +105,9 @@ def expected_model(config: RunConfig) -> tuple[ModelConfig, bool]:
 
 
 def precision(config: RunConfig, why_no_bfloat16: str | None) -> Finding:
-    """Return the type of weights and activations, and why bfloat16 is not available or slow."""
-    reason = f"; not bfloat16: {why_no_bfloat16}" if why_no_bfloat16 else ""
+    """Return the type of numbers in products, and why bfloat16 is not available or slow."""
+    is_float32 = config.training.precision == "float32"
+    reason = f"; {'not bfloat16' if is_float32 else 'but'}: {why_no_bfloat16}" if why_no_bfloat16 else ""
     return Finding("precision", f"{config.training.precision}{reason}")
 
 

@@ -95,7 +95,7 @@ def test_weights_packed_as_int8_are_the_same_from_int8_files() -> None:
     weights = Transformer(CONFIG, seed=2).weights()
     again = restored(stored(weights, "int8"), HERE)
     for name, by_columns in ((LINEAR, lambda w: w), ("projection.weight", np.transpose)):
-        first, second = (pack_weight.reference(by_columns(of[name]), int8=True) for of in (weights, again))
+        first, second = (pack_weight.reference(by_columns(of[name]), dtype="int8") for of in (weights, again))
         np.testing.assert_allclose(second, first, rtol=1e-6)
 
 

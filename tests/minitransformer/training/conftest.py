@@ -17,7 +17,7 @@ __all__ = ["meter"]
 @pytest.fixture(scope="session")
 def shared_run(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     """The settings of a finished run of 20 updates, which no test may change."""
-    config = run_of(tmp_path_factory.mktemp("finished"), precision="float32")
+    config = run_of(tmp_path_factory.mktemp("finished"))
     finished(config)
     return config
 

@@ -19,7 +19,9 @@ from minitransformer.training.state import TrainingState
 from parallel.communicator import SerialCommunicator
 
 MODEL = ModelConfig(vocabulary_size=12, n_layers=2, d_model=16, d_ff=24, n_heads=2, d_k=5, d_v=7)
-TRAINING = TrainingConfig(max_updates=6, batch_tokens=80, n_micro_batches=2, log_every=2, checkpoint_every=3)
+TRAINING = TrainingConfig(
+    precision="float32", max_updates=6, batch_tokens=80, n_micro_batches=2, log_every=2, checkpoint_every=3
+)
 
 
 class Recorder(Callback):

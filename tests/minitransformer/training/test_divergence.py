@@ -26,6 +26,7 @@ from parallel.communicator import SerialCommunicator
 from tests.support.training import TINY, copy_store
 
 TRAINING = TrainingConfig(
+    precision="float32",
     max_updates=20, batch_tokens=60, n_micro_batches=2, warmup_steps=20, log_every=2, checkpoint_every=4,
     validate_every=100,
 )  # fmt: skip

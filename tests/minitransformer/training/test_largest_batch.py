@@ -38,7 +38,7 @@ def trainer_of(folder: Path, *, n_threads: int = 2, model: ModelConfig = MODEL, 
     pairs = [tuple(ids.integers(3, 30, n).tolist() for n in ids.integers(1, 20, 2)) for _ in range(60)]
     write_store(folder, "train", pairs, 30)
     values = {"max_updates": 6, "batch_tokens": 150, "n_micro_batches": 4, "checkpoint_every": 3} | training
-    config = TrainingConfig(**values, warmup_steps=10, validate_every=100)
+    config = TrainingConfig(**values, precision="float32", warmup_steps=10, validate_every=100)
     store = TokenStore(folder, "train")
     return Trainer(Transformer(model), store, None, config, folder / "run", SerialCommunicator(), n_threads=n_threads)
 

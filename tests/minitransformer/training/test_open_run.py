@@ -140,7 +140,7 @@ def test_all_that_decides_the_outcome_is_in_the_hash(tmp_path: Path) -> None:
 
 
 def test_files_hash_and_a_resumed_run_have_the_values_of_automatic_settings(tmp_path: Path) -> None:
-    config = run_of(tmp_path, n_micro_batches=0)
+    config = run_of(tmp_path, n_micro_batches=0, precision="automatic")
     results = finished(config)
     chosen = changed(config, n_micro_batches=2, precision="bfloat16" if bfloat16_set() else "float32")
     record = json.loads((config.run / "run.json").read_text())
@@ -154,17 +154,21 @@ def test_files_hash_and_a_resumed_run_have_the_values_of_automatic_settings(tmp_
 def test_on_a_cpu_references_and_processors_without_instructions_compute_in_float32(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = dataclasses.replace(run_of(tmp_path), kernels="reference")
-    assert resolve(config, SerialCommunicator())[0].training.precision == "float32"
-    for name, precision in (("AVX-512 BF16", "bfloat16"), (None, "float32")):
+    config = run_of(tmp_path, precision="automatic")
+    assert (
+        resolve(dataclasses.replace(config, kernels="reference"), SerialCommunicator())[0].training.precision
+        == "float32"
+    )
+    for name, precision in (("AVX-512 BF16", "bfloat16"), ("NEON BF16", "float32"), (None, "float32")):
         monkeypatch.setattr("minitransformer.training.open_run.bfloat16_set", lambda name=name: name)
-        assert resolve(run_of(tmp_path), SerialCommunicator())[0].training.precision == precision
+        assert resolve(config, SerialCommunicator())[0].training.precision == precision
 
 
-def test_a_trainer_refuses_automatic_settings(tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", [TrainingConfig(n_micro_batches=2), TrainingConfig(precision="float32")])
+def test_a_trainer_refuses_automatic_settings(tmp_path: Path, config: TrainingConfig) -> None:
     trainer = job_of(run_of(tmp_path)).trainer
-    with pytest.raises(ValueError, match=r"Trainer: n_micro_batches is automatic \(0\)"):
-        Trainer(trainer.model, trainer.store, None, TrainingConfig(), tmp_path, SerialCommunicator(), n_threads=1)
+    with pytest.raises(ValueError, match="Trainer: n_micro_batches or precision is automatic"):
+        Trainer(trainer.model, trainer.store, None, config, tmp_path, SerialCommunicator(), n_threads=1)
 
 
 @pytest.mark.parametrize(
