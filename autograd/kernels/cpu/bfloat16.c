@@ -24,7 +24,7 @@ ALWAYS_INLINE void write_pairs(const half *restrict first, const half *restrict 
 }
 
 /* Write the panels of B (terms, columns), given by its rows. */
-void bfloat16_panels(const int32_t *restrict rows, int32_t *restrict out, int64_t terms, int64_t columns) {
+static void write_panels(const int32_t *restrict rows, int32_t *restrict out, int64_t terms, int64_t columns) {
     const int64_t stride = 2 * words_of_row(columns), even = (columns + 1) / 2 * 2, pairs = (terms + 1) / 2;
     const half zeros[PANEL] = {0};
     for (int64_t start = 0; start < pairs; start += STEP)
@@ -169,9 +169,12 @@ static void use_linear(const void *arguments, const Piece *piece) {
         for (int64_t i = 0; i < p.columns; i++) y[i] = a->adds ? y[i] + z[row][i] : z[row][i];
 }
 
-/* y = A B + bias, with a bias or without; or y += A B if adds.  A is given by its rows, B by its panels. */
-void bfloat16_linear(const int32_t *restrict a, const int32_t *restrict panels, const float *restrict bias,
-                     float *restrict y, int64_t rows, int64_t terms, int64_t columns, int64_t adds) {
+/* y = A B + bias, with a bias or without; or y += A B if adds.  A is given by its rows, which are written first if x is
+   given, and B by its panels. */
+void bfloat16_linear(const float *restrict x, int32_t *restrict a, const int32_t *restrict panels,
+                     const float *restrict bias, float *restrict y, int64_t rows, int64_t terms, int64_t columns,
+                     int64_t adds) {
+    if (x) bfloat16_rows(x, a, rows, terms);
     const int64_t pairs = (terms + 1) / 2;
     for (int64_t start = 0; start == 0 || start < pairs; start += PAIRS) {
         const Linear arguments = {start ? 0 : bias, y, columns, adds || start};
@@ -198,9 +201,11 @@ static void use_hidden(const void *arguments, const Piece *piece) {
     }
 }
 
-/* Write the rows of h = max(0, A B + bias); NaN stays NaN. */
-void bfloat16_hidden(const int32_t *restrict a, const int32_t *restrict panels, const float *restrict bias,
-                     int32_t *restrict hidden, int64_t rows, int64_t terms, int64_t columns) {
+/* Write the rows of h = max(0, A B + bias); NaN stays NaN.  The rows of A are written first if x is given. */
+void bfloat16_hidden(const float *restrict x, int32_t *restrict a, const int32_t *restrict panels,
+                     const float *restrict bias, int32_t *restrict hidden, int64_t rows, int64_t terms,
+                     int64_t columns) {
+    if (x) bfloat16_rows(x, a, rows, terms);
     const Hidden arguments = {bias, (uint32_t *)hidden, words_of_row(columns)};
     for_each_piece((Factors){a, panels, rows, terms, columns}, 0, (terms + 1) / 2, use_hidden, &arguments);
 }
@@ -231,9 +236,12 @@ static void use_relu_backward(const void *arguments, const Piece *piece) {
     for (int64_t i = 0; i < p.columns; i++) a->dbias[p.column + i] += sum[i];
 }
 
-/* Write the rows of dz = A B where h > 0, else 0, and add the sum of the rows, before they are rounded, to dbias. */
-void bfloat16_relu_backward(const int32_t *restrict a, const int32_t *restrict panels, const int32_t *restrict hidden,
-                            int32_t *restrict dz, float *restrict dbias, int64_t rows, int64_t terms, int64_t columns) {
+/* Write the rows of dz = A B where h > 0, else 0, and add the sum of the rows, before they are rounded, to dbias.  The
+   rows of A are written first if x is given. */
+void bfloat16_relu_backward(const float *restrict x, int32_t *restrict a, const int32_t *restrict panels,
+                            const int32_t *restrict hidden, int32_t *restrict dz, float *restrict dbias, int64_t rows,
+                            int64_t terms, int64_t columns) {
+    if (x) bfloat16_rows(x, a, rows, terms);
     const ReluBackward arguments = {(const uint32_t *)hidden, (uint32_t *)dz, dbias, words_of_row(columns)};
     for_each_piece((Factors){a, panels, rows, terms, columns}, 0, (terms + 1) / 2, use_relu_backward, &arguments);
 }
@@ -260,13 +268,17 @@ static void multiply_panels(const WeightGradient *a, int64_t row, int64_t column
         for (int64_t i = 0; i < columns; i++) c[i] = a->adds ? c[i] + z[r][i] : z[r][i];
 }
 
-/* C = Xᵀ Y, or C += Xᵀ Y if adds, for X (terms, rows) and Y (terms, columns), both given by their panels. */
-void bfloat16_weight_gradient(const int32_t *restrict x, const int32_t *restrict y, float *restrict c, int64_t terms,
+/* C = Xᵀ Y, or C += Xᵀ Y if adds, for X (terms, rows) and Y (terms, columns), both given by their rows.  Their panels
+   are written first; those of X only if it is not packed. */
+void bfloat16_weight_gradient(const int32_t *restrict x, int32_t *restrict x_panels, int64_t is_packed,
+                              const int32_t *restrict y, int32_t *restrict y_panels, float *restrict c, int64_t terms,
                               int64_t rows, int64_t columns, int64_t adds) {
     const int64_t pairs = (terms + 1) / 2, step = 2 * PAIRS, block = BLOCK / step / PANEL * PANEL;
+    if (!is_packed) write_panels(x, x_panels, terms, rows);
+    write_panels(y, y_panels, terms, columns);
     for (int64_t start = 0; start == 0 || start < pairs; start += step) {
-        const WeightGradient a = {(const uint32_t *)x, (const uint32_t *)y, c,     pairs,
-                                  rows,                columns,             start, smaller(start + step, pairs),
+        const WeightGradient a = {(const uint32_t *)x_panels, (const uint32_t *)y_panels, c,     pairs,
+                                  rows,                       columns,                    start, smaller(start + step, pairs),
                                   adds || start};
         for (int64_t first = 0; first < rows; first += block)
             for (int64_t column = 0; column < columns; column += PANEL)

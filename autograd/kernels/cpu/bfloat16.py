@@ -1,6 +1,6 @@
 """Products that multiply in bfloat16 and add in float32, in the context of ``bfloat16_products``.
 
-Operands are rounded to int32 words of two numbers; ``bfloat16.c`` describes their orders.
+Factors are rounded to int32 words of two numbers; ``bfloat16.c`` describes their orders.
 """
 
 from __future__ import annotations
@@ -20,22 +20,28 @@ def words_of_row(n_columns: int) -> int:
     return (-(-n_columns // 32) | 1) * 16
 
 
-_rows, _panels, _pack = map(Function, ("bfloat16_rows", "bfloat16_panels", "bfloat16_pack"))
+_rows, _pack = Function("bfloat16_rows"), Function("bfloat16_pack")
 _linear, _weight_gradient = Function("bfloat16_linear"), Function("bfloat16_weight_gradient")
 
 
 class Rows:
-    """A matrix (R, C) in bfloat16, by rows: the left operand of a product."""
+    """A matrix (R, C) in bfloat16, by rows: the left factor of a product.
+
+    A call of C takes microseconds, and a thread may have to wait for Python's lock after it.  So the first product with
+    a matrix also rounds it, and the gradient of a weight also makes the panels of its factors.
+    """
 
     def __init__(self, n_rows: int, n_columns: int, words: Array | None = None) -> None:
         self.shape, self.ndim = (n_rows, n_columns), 2
-        self.words = np.empty((n_rows, words_of_row(n_columns)), np.int32) if words is None else words
+        self._words = np.empty((n_rows, words_of_row(n_columns)), np.int32) if words is None else words
+        self._unrounded: Array | None = None
+        self.panels: Array | None = None  # the matrix as a factor of a product that sums over its rows
 
     @classmethod
     def rounded(cls, x: Array) -> Rows:
-        """Round a float32 matrix, to nearest, ties to even."""
+        """Return a float32 matrix that the first product rounds, to nearest, ties to even."""
         rows = cls(*x.shape)
-        rows.set(slice(None), x)
+        rows._unrounded = np.ascontiguousarray(x, np.float32)
         return rows
 
     def __getitem__(self, block: slice) -> Rows:
@@ -44,13 +50,20 @@ class Rows:
 
     def set(self, block: slice, x: Array) -> None:
         """Round a float32 matrix into a block of rows."""
-        _rows(np.ascontiguousarray(x, np.float32), self.words[block], *x.shape)
+        _rows(np.ascontiguousarray(x, np.float32), self._words[block], *x.shape)
 
-    def panels(self) -> Array:
-        """Return the matrix by panels: an operand of a product that sums over its rows."""
-        panels = _empty_panels(*self.shape)
-        _panels(self.words, panels, *self.shape)
-        return panels
+    @property
+    def words(self) -> Array:
+        """The rounded rows."""
+        x, words = self.for_product()
+        if x is not None:
+            _rows(x, words, *self.shape)
+        return words
+
+    def for_product(self) -> tuple[Array | None, Array]:
+        """Return the matrix that a product has to round first, None if it is rounded, and the array for the rows."""
+        x, self._unrounded = self._unrounded, None
+        return x, self._words
 
 
 def _empty_panels(n_terms: int, n_columns: int) -> Array:
@@ -81,7 +94,7 @@ def rounded_product(
     (n_rows, n_terms), n_columns = x.shape, weight.shape[0 if transposed else 1]
     y = np.empty((n_rows, n_columns), np.float32) if out is None else out
     panels = panels_of_weight(weight, transposed=transposed)
-    _linear(x.words, panels, bias, y, n_rows, n_terms, n_columns, out is not None)
+    _linear(*x.for_product(), panels, bias, y, n_rows, n_terms, n_columns, out is not None)
     return y
 
 
@@ -90,7 +103,10 @@ def pending_weight_gradient(x: Rows, dy: Rows) -> PendingGradient:
     n_terms, shape = x.shape[0], (x.shape[1], dy.shape[1])
 
     def into(out: Array, add: bool) -> None:
-        _weight_gradient(x.panels(), dy.panels(), out, n_terms, *shape, add)
+        is_packed = x.panels is not None
+        if not is_packed:
+            x.panels = _empty_panels(*x.shape)
+        _weight_gradient(x.words, x.panels, is_packed, dy.words, _empty_panels(*dy.shape), out, n_terms, *shape, add)
 
     return PendingGradient(shape, np.empty(0, np.float32), into)
 

@@ -35,14 +35,14 @@ def feed_forward_in_bfloat16(
     rows, hidden = Rows.rounded(x), Rows(n_rows, width)
     check_linear("feed_forward", hidden, weight2, bias2)
     panels = panels_of_weight(weight1, transposed=False)
-    _hidden(rows.words, panels, bias1, hidden.words, n_rows, n_terms, width)
+    _hidden(*rows.for_product(), panels, bias1, hidden.words, n_rows, n_terms, width)
 
     def backward(dys: list[Array | None]) -> list[Gradient | None]:
         dy = dys[0]
         assert dy is not None  # the only result
         dy_rows, dz, dbias1 = Rows.rounded(dy), Rows(n_rows, width), np.zeros(width, np.float32)
         panels = panels_of_weight(weight2, transposed=True)
-        _relu_backward(dy_rows.words, panels, hidden.words, dz.words, dbias1, n_rows, dy.shape[1], width)
+        _relu_backward(*dy_rows.for_product(), panels, hidden.words, dz.words, dbias1, n_rows, dy.shape[1], width)
         first = rounded_product(dz, weight1, transposed=True), pending_weight_gradient(rows, dz), dbias1
         return [*first, pending_weight_gradient(hidden, dy_rows), sum_of_rows(dy) if bias2 is not None else None]
 
