@@ -72,6 +72,7 @@ mutants: $(VENV)/installed-mutants
 
 bench: $(VENV)/installed-for-bench
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/training.py --bf16
 	$(BIN)/python benchmarks/translation.py
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/input.py
