@@ -147,7 +147,9 @@ def bench(name: str, rounds: int, *, bf16: bool) -> None:
     contestants = [contestant("ours", ["ours"], {}), contestant("ours, bfloat16", ["ours", "--bf16"], {})]
     n_cores, is_large = available_cores(), name == "base"  # all contestants at once would need over 24 GB there
     if importlib.util.find_spec("mpi4py") and n_cores > 1 and not is_large:
-        contestants.append(contestant(f"ours, bfloat16, mpirun -n {n_cores}", ["ours", "--bf16"], {}, n_cores))
+        by_processes = f"mpirun -n {n_cores}"
+        contestants.append(contestant(f"ours, {by_processes}", ["ours"], {}, n_cores))
+        contestants.append(contestant(f"ours, bfloat16, {by_processes}", ["ours", "--bf16"], {}, n_cores))
     contestants.append(contestant("the matrix products alone", ["matrix-products"], {}))
     if importlib.util.find_spec("torch"):
         for title, (words, environment) in PEERS.items():
