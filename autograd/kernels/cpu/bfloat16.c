@@ -223,15 +223,15 @@ static void use_relu_backward(const void *arguments, const Piece *piece) {
     float z[MOST_ROWS][PANEL], sum[PANEL] = {0};
     multiply_panel(p.a, p.rows, p.panel, p.pairs, z[0], PANEL, 0, 0);
     for (int64_t row = 0; row < p.rows; row++) {
-        const int64_t place = (p.row + row) * a->stride + p.column / 2;
+        const int64_t index = (p.row + row) * a->stride + p.column / 2;
         uint16_t h[PANEL] = {0};
-        memcpy(h, a->hidden + place, sizeof(uint16_t) * (size_t)p.columns);
+        memcpy(h, a->hidden + index, sizeof(uint16_t) * (size_t)p.columns);
         for (int i = 0; i < PANEL; i++) {
             const int is_positive = (uint16_t)(h[i] - 1) < 0x7f80; /* and no NaN */
             z[row][i] = is_positive ? z[row][i] : 0.0f;
             sum[i] += z[row][i];
         }
-        round_numbers(z[row], (half *)(a->dz + place), p.columns);
+        round_numbers(z[row], (half *)(a->dz + index), p.columns);
     }
     for (int64_t i = 0; i < p.columns; i++) a->dbias[p.column + i] += sum[i];
 }

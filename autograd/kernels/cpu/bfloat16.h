@@ -36,8 +36,6 @@
 #define PAIRS 256 /* of a block: a panel of so many words stays in the first-level cache */
 #define TILE_VECTORS (TILE_COLUMNS / VECTOR)
 
-typedef uint32_t words __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
-
 typedef uint16_t half __attribute__((may_alias)); /* a word is written as two */
 
 /* Return the distance of rows: whole cache lines, and an odd number of them, or else rows would share a part of the

@@ -37,6 +37,7 @@
 #endif
 #define UNROLLED _Pragma("GCC unroll 16") for
 typedef float floats __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
+typedef uint32_t words __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias)); /* sums of them may wrap */
 
 /* Combine the first WIDTH lanes with the next WIDTH.  WIDTH is a constant, so that the loop becomes one instruction. */
 #define ADD_LANES(WIDTH) \

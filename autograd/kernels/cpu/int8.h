@@ -38,7 +38,6 @@ typedef int8_t Level __attribute__((may_alias));
 #define AT_ONCE 64                    /* levels */
 
 typedef int32_t ints __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
-typedef uint32_t words __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias)); /* sums, too: they may wrap */
 typedef uint16_t halves __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
 
 /* The number of words of a row of levels. */
@@ -92,13 +91,13 @@ ALWAYS_INLINE void store_levels(const int32_t *restrict levels, int64_t count, L
 }
 
 /* Return the bits of |x|, which are in the order of the numbers, with NaN after infinity. */
-static inline int32_t size_of(float x) {
+static inline int32_t magnitude_bits(float x) {
     int32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits & INT32_MAX;
 }
 
-/* Return the scale of numbers from the size_of their greatest: NaN if they are not finite, and not 0 for zeros. */
+/* Return the scale of numbers from the magnitude_bits of their greatest: NaN if they are not finite, and not 0 for zeros. */
 static inline float scale_of(int32_t greatest) {
     float scale;
     memcpy(&scale, &greatest, sizeof scale);
@@ -109,7 +108,7 @@ static inline float scale_of(int32_t greatest) {
 /* Round a row to levels; if its scale is NaN, all levels are 0. */
 static inline void quantise_row(const float *restrict x, int64_t terms, int32_t *restrict row) {
     int32_t greatest = 0;
-    for (int64_t k = 0; k < terms; k++) greatest = greatest < size_of(x[k]) ? size_of(x[k]) : greatest;
+    for (int64_t k = 0; k < terms; k++) greatest = greatest < magnitude_bits(x[k]) ? magnitude_bits(x[k]) : greatest;
     const float scale = scale_of(greatest), inverse = 1.0f / scale;
     const int64_t n_finite = scale > 0.0f ? terms : 0;
     uint32_t total = 0;

@@ -71,7 +71,7 @@ void pack_words(const float *restrict w, int64_t row_step, int64_t column_step, 
         int32_t greatest[WIDTH] = {0};
         for (int64_t k = 0; k < terms; k++)
             for (int64_t i = 0; i < count; i++) {
-                const int32_t size = size_of(first[k * row_step + i * column_step]);
+                const int32_t size = magnitude_bits(first[k * row_step + i * column_step]);
                 greatest[i] = greatest[i] < size ? size : greatest[i];
             }
         for (int64_t i = 0; i < WIDTH; i++) scales[c + i] = scale_of(greatest[i]);
