@@ -73,7 +73,7 @@ class TrainingConfig:
     """Type of the numbers that matrix products multiply; they add in float32.  With "bfloat16" a GPU also stores
     weights and activations in it, while a CPU rounds only the factors of products.  Updates are computed, and
     everything is saved, in float32.  "automatic": what the run began with, or for a new run bfloat16 if the processor
-    or the GPU has instructions for it, else float32."""
+    has AVX-512 BF16 or the GPU has kernels for it, else float32."""
     bpe_dropout: float = 0.0
     """Probability that a merge of byte pairs is left out when training text is segmented, anew in every epoch; 0 keeps
     one segmentation.  Short trainings learn more slowly with it."""

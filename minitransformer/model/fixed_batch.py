@@ -59,7 +59,9 @@ class Capacity(NamedTuple):
         ]
         blocks, long_blocks = (max(kind_counts) for kind_counts in zip(*counts, strict=True))
         unit = max(source, target) // BLOCK_ROWS + 1
-        return cls(source, target, _doubled(unit, blocks), long_blocks and _doubled(unit, long_blocks))
+        return cls(
+            source, target, _power_of_two_times(unit, blocks), long_blocks and _power_of_two_times(unit, long_blocks)
+        )
 
     def shapes(self) -> Shapes:
         """Return the shape and dtype of each array of a ``FixedBatch``."""
@@ -77,7 +79,7 @@ def _rounded_up(n: int, step: int) -> int:
     return -(-n // step) * step
 
 
-def _doubled(unit: int, least: int) -> int:
+def _power_of_two_times(unit: int, least: int) -> int:
     while unit < least:
         unit *= 2
     return unit

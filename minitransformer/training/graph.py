@@ -172,9 +172,9 @@ class _Buffers:
         """Write the data of an update into a slot of pinned memory."""
         written = self._written[slot]
         written["update"][...], written["scalars"][...] = step, scalars
-        masks = [fill(_arrays_of(i, written), batch, neighbourhood) for i, batch in enumerate(batches)]
+        masks = [fill(_micro_batch_arrays(written, i), batch, neighbourhood) for i, batch in enumerate(batches)]
         if not self.batches:
-            self.batches = [FixedBatch.of(_arrays_of(i, self._arrays), mask) for i, mask in enumerate(masks)]
+            self.batches = [FixedBatch.of(_micro_batch_arrays(self._arrays, i), mask) for i, mask in enumerate(masks)]
 
     def upload(self, slot: int, stream: Any) -> Any:
         """Copy the slot to the device; return an event that is recorded after the copy."""
@@ -198,7 +198,7 @@ class _Buffers:
         self.graph = capture_graph(work, stream)
 
 
-def _arrays_of(micro_batch: int, arrays: dict[str, Array]) -> dict[str, Array]:
+def _micro_batch_arrays(arrays: dict[str, Array], micro_batch: int) -> dict[str, Array]:
     prefix = f"{micro_batch}."
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
@@ -228,7 +228,10 @@ def _allocate(size: int) -> Any:
 
 
 def captured_step(step: TrainingStep, world: Communicator) -> tuple[TrainingStep | CapturedStep, str | None]:
-    """Return the update as a graph if every rank can capture it; else the update itself, and why it is no graph."""
+    """Return the update as a graph if every rank can capture it; else the update itself, and why it is no graph.
+
+    All ranks must call this.  NCCL allows no graph on one rank whose sums are no part of a graph on another.
+    """
     why = why_no_rank_captures(world, why_not_captured(step.gradient.model) or step.reducer.why_not_captured)
     return (step, why) if why else (CapturedStep(step), None)
 

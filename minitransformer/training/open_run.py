@@ -118,8 +118,7 @@ def _log_setup(trainer: Trainer, placements: list[Placement], n_threads: int, wh
     if world.size > 1:
         for line in (*describe(placements), trainer.reducer.description):
             _log.info(line)
-    slower = _slower_on_gpu if trainer.model.device == "cuda" else _slower_on_cpu
-    for line in (*_idle(trainer.config, world, n_threads), *slower(trainer, why_no_bfloat16)):
+    for line in (*_idle(trainer.config, world, n_threads), *_slower(trainer, why_no_bfloat16)):
         _log.warning(line)
 
 
@@ -137,14 +136,12 @@ def _idle(training: TrainingConfig, world: Communicator, n_threads: int) -> Iter
         )
 
 
-def _slower_on_cpu(trainer: Trainer, why_no_bfloat16: str | None) -> Iterator[str]:
-    """Yield a line if this processor has no instructions for the precision."""
-    if trainer.config.precision == "bfloat16" and why_no_bfloat16:
-        yield f"training.precision is bfloat16, but {why_no_bfloat16}"
-
-
-def _slower_on_gpu(trainer: Trainer, why_no_bfloat16: str | None) -> Iterator[str]:
-    """Yield a line for each thing that makes updates slower on a GPU than they could be."""
+def _slower(trainer: Trainer, why_no_bfloat16: str | None) -> Iterator[str]:
+    """Yield a line for each thing that makes updates slower than they could be."""
+    if trainer.model.device == "cpu":
+        if trainer.config.precision == "bfloat16" and why_no_bfloat16:
+            yield f"training.precision is bfloat16, but {why_no_bfloat16}"
+        return
     if trainer.config.precision == "float32" and why_no_bfloat16:
         yield f"slower in float32: {why_no_bfloat16}"
     elif trainer.config.precision == "float32":

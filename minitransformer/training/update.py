@@ -15,7 +15,6 @@ from autograd.bfloat16_products import bfloat16_products
 from autograd.blas import product_threads
 from autograd.optim import Adam, clip, sum_squares
 from minitransformer.config import TrainingConfig
-from minitransformer.config.training import PrecisionChoice
 from minitransformer.model.fixed_batch import ModelInput
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import ThreadPool, even_slices
@@ -50,10 +49,8 @@ class GradientAccumulator:
     does not depend on the number of ranks, either.
     """
 
-    def __init__(self, model: Transformer, *, n_threads: int, precision: PrecisionChoice = "float32") -> None:
-        self.model, self.n_threads = model, n_threads
-        has_float32 = model.device == "cpu" and model.parameters.low_precision is None
-        self._rounds_products = precision == "bfloat16" and has_float32
+    def __init__(self, model: Transformer, *, n_threads: int, rounds_factors: bool = False) -> None:
+        self.model, self.n_threads, self._rounds_factors = model, n_threads, rounds_factors
         self._executor = ThreadPool(
             max(1, n_threads - 1), thread_name_prefix="micro-batch", initializer=pin_to_device(model.device)
         )
@@ -69,7 +66,7 @@ class GradientAccumulator:
         gradients = self.model.parameters.gradients
         loss: Array = namespace(gradients).zeros(())
         if micro_batches:
-            with product_threads(1), bfloat16_products(self.n_threads, when=self._rounds_products):
+            with product_threads(1), bfloat16_products(self.n_threads, when=self._rounds_factors):
                 loss = loss + self._sum(list(zip(micro_batches, streams, strict=True)), gradients, self.n_threads)
         return loss
 
@@ -199,7 +196,8 @@ class TrainingStep:
         """Return the update of this rank, with a new Adam for its shard of the parameters."""
         adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, shard=reducer.shard)
         micro_batches = micro_batches_of_rank(world.rank, world.size, config.n_micro_batches, config.sum)
-        gradient = GradientAccumulator(model, n_threads=n_threads, precision=config.precision)
+        rounds_factors = config.precision == "bfloat16" and model.parameters.low_precision is None
+        gradient = GradientAccumulator(model, n_threads=n_threads, rounds_factors=rounds_factors)
         return cls(gradient, reducer, adam, config, micro_batches)
 
     def learning_rate(self, step: int) -> float:

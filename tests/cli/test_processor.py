@@ -1,4 +1,4 @@
-"""OpenBLAS is told what a processor is that it does not know, before it is loaded."""
+"""OpenBLAS gets the name of a processor that it does not know, before it is loaded."""
 
 from __future__ import annotations
 

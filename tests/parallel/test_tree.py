@@ -193,7 +193,7 @@ def test_an_update_packs_each_weight_once_for_each_orientation(monkeypatch: pyte
         pack(weight, panels, n_terms, n_columns, transposed, n_threads)
 
     monkeypatch.setattr(bfloat16, "_pack", noted)
-    GradientAccumulator(network, n_threads=2, precision="bfloat16").compute(EIGHT, eight_streams())
+    GradientAccumulator(network, n_threads=2, rounds_factors=True).compute(EIGHT, eight_streams())
     matrices = [p.value.ctypes.data for _, p in network.named_parameters() if p.value.ndim == 2]
     assert sorted(packed) == sorted(product(matrices, (False, True)))
 

@@ -1,7 +1,7 @@
 /* Matrix products in bfloat16 for training: operands in the order that products read, and products with what follows.
 
-   Rows of a matrix (R, C) are R rows of words_of_row(C) words; a word holds two neighbours of a row.  Panels of a matrix B (K, C)
-   are ⌈C/PANEL⌉ panels of ⌈K/2⌉ rows of PANEL words; a word holds two neighbours of a column. */
+   Rows of a matrix (R, C) are R rows of words_of_row(C) words; a word holds two neighbours of a row.  Panels of a matrix
+   B (K, C) are ⌈C/PANEL⌉ panels of ⌈K/2⌉ rows of PANEL words; a word holds two neighbours of a column. */
 
 #include "bfloat16.h"
 #include "parallel.h"
@@ -135,8 +135,8 @@ typedef struct {
     int64_t rows, terms, columns;
 } Factors;
 
-/* Let `use` compute each piece of C = A B from the term pairs first, …, last − 1; all panels of a block of rows before the
-   next block. */
+/* Let `use` compute each piece of C = A B from the term pairs first, …, last − 1: all panels of a block of rows before
+   the next block. */
 static void for_each_piece(Factors f, int64_t first, int64_t last, Use use, const void *arguments) {
     const int64_t n = last - first, block = smaller(MOST_ROWS, BLOCK / (n + 1) + 1), stride = words_of_row(f.terms);
     for (int64_t row = 0; row < f.rows; row += block)
@@ -277,9 +277,9 @@ void bfloat16_weight_gradient(const int32_t *restrict x, int32_t *restrict x_pan
     if (!is_packed) write_panels(x, x_panels, terms, rows);
     write_panels(y, y_panels, terms, columns);
     for (int64_t start = 0; start == 0 || start < pairs; start += step) {
-        const WeightGradient a = {(const uint32_t *)x_panels, (const uint32_t *)y_panels, c,     pairs,
-                                  rows,                       columns,                    start, smaller(start + step, pairs),
-                                  adds || start};
+        const int64_t last = smaller(start + step, pairs);
+        const WeightGradient a = {(const uint32_t *)x_panels, (const uint32_t *)y_panels, c, pairs, rows, columns, start,
+                                  last, adds || start};
         for (int64_t first = 0; first < rows; first += block)
             for (int64_t column = 0; column < columns; column += PANEL)
                 for (int64_t row = first; row < smaller(first + block, rows); row += PANEL)

@@ -97,7 +97,8 @@ static inline int32_t magnitude_bits(float x) {
     return bits & INT32_MAX;
 }
 
-/* Return the scale of numbers from the magnitude_bits of their greatest: NaN if they are not finite, and not 0 for zeros. */
+/* Return the scale of numbers from the magnitude_bits of their greatest: NaN if they are not finite, and not 0 for
+   zeros. */
 static inline float scale_of(int32_t greatest) {
     float scale;
     memcpy(&scale, &greatest, sizeof scale);

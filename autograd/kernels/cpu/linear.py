@@ -23,8 +23,7 @@ PADDED, WIDTH = 32, 16  # as in packed.h
 MOST_TERMS_OF_INT8 = (2**31 - 1) // 127**2  # whose sum cannot exceed 32 bits
 
 _add_bias, _add_bias_relu, _relu_backward = map(Function, ("add_bias", "add_bias_relu", "relu_backward"))
-_linear_packed, _pack_panels = Function("linear_packed"), Function("pack_panels")
-_pack_words = Function("pack_words")
+_linear_packed, _pack_panels, _pack_words = map(Function, ("linear_packed", "pack_panels", "pack_words"))
 
 
 def pending_product(left: Array, right: Array) -> PendingGradient:

@@ -30,8 +30,8 @@
 #define AHEAD 64 /* rows or words, 4 KiB, that are asked for in advance: processors foresee too little */
 #define FEW_NUMBERS 16384 /* of x, which one thread rounds sooner than another one begins */
 
-/* The factors of a product x W of `terms` terms: x and panels of floats; x and the weight in bfloat16; or levels, words and
-   the columns' scales. */
+/* The factors of a product x W of `terms` terms: x and panels of floats; x and W in bfloat16; or levels, words and the
+   columns' scales. */
 typedef struct {
     const float *x, *panels;
     const int32_t *rounded, *words;

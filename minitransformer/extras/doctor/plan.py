@@ -106,8 +106,8 @@ def expected_model(config: RunConfig) -> tuple[ModelConfig, bool]:
 
 def precision(config: RunConfig, why_no_bfloat16: str | None) -> Finding:
     """Return the type of numbers in products, and why bfloat16 is not available or slow."""
-    is_float32 = config.training.precision == "float32"
-    reason = f"; {'not bfloat16' if is_float32 else 'but'}: {why_no_bfloat16}" if why_no_bfloat16 else ""
+    missing = "not bfloat16: " if config.training.precision == "float32" else ""
+    reason = f"; {missing}{why_no_bfloat16}" if why_no_bfloat16 else ""
     return Finding("precision", f"{config.training.precision}{reason}")
 
 

@@ -164,6 +164,14 @@ def test_on_a_cpu_references_and_processors_without_instructions_compute_in_floa
         assert resolve(config, SerialCommunicator())[0].training.precision == precision
 
 
+def test_bfloat16_without_fast_instructions_is_said(
+    tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minitransformer.training.open_run.bfloat16_set", lambda: None)
+    job_of(run_of(tmp_path, precision="bfloat16"))
+    assert "training.precision is bfloat16, but it was not seen to be faster here than float32" in logged
+
+
 @pytest.mark.parametrize("config", [TrainingConfig(n_micro_batches=2), TrainingConfig(precision="float32")])
 def test_a_trainer_refuses_automatic_settings(tmp_path: Path, config: TrainingConfig) -> None:
     trainer = job_of(run_of(tmp_path)).trainer
