@@ -169,7 +169,7 @@ def test_bfloat16_without_fast_instructions_is_said(
 ) -> None:
     monkeypatch.setattr("minitransformer.training.open_run.bfloat16_set", lambda: None)
     job_of(run_of(tmp_path, precision="bfloat16"))
-    assert "training.precision is bfloat16, but it was not seen to be faster here than float32" in logged
+    assert "warning: training.precision is bfloat16, but it was not seen to be faster here than float32" in logged
 
 
 @pytest.mark.parametrize("config", [TrainingConfig(n_micro_batches=2), TrainingConfig(precision="float32")])
