@@ -2,6 +2,8 @@
 
 import importlib
 
+from autograd.kernel_registry import at_first_use
+
 MODULES = (
     "adam", "arithmetic", "attention", "clip", "cross_entropy", "dropout", "embedding", "feed_forward", "layer_norm",
     "linear", "linear_maps", "top_k",
@@ -9,6 +11,7 @@ MODULES = (
 
 
 def register_all() -> None:
-    """Register every kernel, checked or not."""
+    """Register every kernel, checked or not; the first model will not check them."""
+    at_first_use("cuda", lambda: None)
     for name in MODULES:
         importlib.import_module(f"{__name__}.{name}")

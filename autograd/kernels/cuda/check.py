@@ -62,9 +62,7 @@ class _UncheckedError(Exception):
 
 
 def register_checked(child: Sequence[str] = CHILD) -> None:
-    """Register the CUDA kernels that are right on this GPU, and warn of the others, unless some are registered."""
-    if kernels_for("cuda"):
-        return
+    """Register the CUDA kernels that are right on this GPU, and warn of the others."""
     try:
         results = check_results(child)
     except CheckError as error:

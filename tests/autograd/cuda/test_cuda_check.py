@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -18,9 +19,9 @@ import cuda_kernels
 import cuda_on_cpu
 import pytest
 
-from autograd.kernel_registry import kernels_for
+from autograd.kernel_registry import at_first_use, kernels_for, register_kernels
 from autograd.kernels.compiler import CompilerError
-from autograd.kernels.cuda import check, check_child, cublaslt, nvrtc
+from autograd.kernels.cuda import check, check_child, cublaslt, nvrtc, register_all
 from autograd.kernels.cuda.check import CheckError, check_results, register_checked
 
 ROOT = Path(__file__).parents[3]
@@ -88,7 +89,7 @@ def test_every_kernel_passes_its_check_and_is_registered() -> None:
 def test_a_fault_is_that_of_its_kernel_and_the_others_are_checked() -> None:
     planted_and_found = {
         "attention": ("writes before", "WrongResultError: it writes before an array of "),
-        "dropout": ("is wrong", "WrongResultError: relative error 0.001 in float32, arguments 1 × 63"),
+        "dropout": ("is wrong", "WrongResultError: relative error 0.001 in float32, result 0, arguments 1 × 63"),
         "embedding": ("leaves NaN", "WrongResultError: an element of a result is not finite, or not written"),
         "layer_norm": ("", None),
         "linear": ("writes behind", "WrongResultError: it writes behind an array of "),
@@ -118,7 +119,7 @@ def test_kernels_with_a_fault_are_not_registered_and_named_in_a_warning() -> Non
     names, log = registered_by(start_parent({"dropout": "is wrong", "embedding": "raises", "layer_norm": ""}))
     assert names == ["layer_norm"]
     of_dropout, of_embedding = (line for line in log.splitlines() if line.startswith("WARNING"))
-    assert of_dropout.startswith("WARNING CUDA kernel dropout: WrongResultError: relative error 0.001 in float32, arg")
+    assert of_dropout.startswith("WARNING CUDA kernel dropout: WrongResultError: relative error 0.001 in float32, res")
     assert "WARNING CUDA kernel embedding: RuntimeError: out of luck" in of_embedding
     assert "the reference runs instead, more slowly: update the driver and CuPy, or report this" in of_embedding
 
@@ -264,9 +265,18 @@ def test_without_cublaslt_nothing_is_checked(monkeypatch: pytest.MonkeyPatch) ->
         check_results(scripted(dropout="right"))
 
 
-def test_kernels_that_are_registered_already_are_not_checked(logged: list[str]) -> None:
+def test_kernels_that_an_import_has_registered_are_checked_all_the_same(logged: list[str]) -> None:
     with cuda_kernels.registered():
-        register_checked(NO_CHILD)
+        register_checked(scripted(dropout="right", embedding="is wrong"))
+        assert list(kernels_for("cuda")) == ["dropout"]
+    assert "CUDA kernel embedding: is wrong; the reference runs instead" in logged[-1]
+
+
+def test_without_a_check_all_kernels_are_registered_by_one_call(logged: list[str]) -> None:
+    with cuda_kernels.registered():
+        at_first_use("cuda", functools.partial(register_checked, NO_CHILD))
+        register_all()
+        register_kernels("cuda")
         assert kernels_for("cuda").keys() == cuda_kernels.KERNELS.keys()
     assert logged == []
 
