@@ -20,6 +20,7 @@ import numpy as np
 
 from autograd import ParameterBuffer, RandomStream, no_tape, ops
 from autograd.array import Array, IntArray, capture_graph, namespace_of_device
+from autograd.kernels.cuda.cublaslt import SPLIT_TERMS
 from autograd.op import Dispatch, Operation, Run, observed
 from autograd.optim import N_SCALARS, adam_update, clip, sum_squares
 from autograd.tensor import Backward
@@ -55,7 +56,7 @@ class CapturedStep:
     def __init__(self, step: TrainingStep) -> None:
         self.step = step
         config = step.config
-        self._capacity_step = -(-config.batch_tokens // (config.n_micro_batches * STEPS * 16)) * 16
+        self._capacity_step = -(-config.batch_tokens // (config.n_micro_batches * STEPS * SPLIT_TERMS)) * SPLIT_TERMS
         self._cuda = namespace_of_device("cuda").cuda
         self._stream, self._copies = (self._cuda.Stream(non_blocking=True) for _ in range(2))
         self.pool = self._cuda.MemoryPool(_allocate)  # so that no other array gets memory that graphs use

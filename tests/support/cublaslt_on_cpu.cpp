@@ -15,6 +15,7 @@ enum Status { kSuccess = 0, kInvalid = 7, kNotSupported = 15 };
 enum Type { kFloat = 0, kBf16 = 14 };
 constexpr int kCandidates = 5;
 constexpr size_t kWorkspaceOfOne = 1 << 20;
+constexpr int kSplits = 5;  // the word of an algorithm that says so
 
 struct Layout {
     int32_t type;
@@ -164,16 +165,19 @@ int cublasLtMatmulPreferenceSetAttribute(Preference* of, int attribute, const vo
 int cublasLtMatmulPreferenceDestroy(Preference* of) { return delete of, kSuccess; }
 
 // Proposal i is marked by i, needs as many MiB, and knows its problem's alignments.  The first, 0, is one that failed.
+// If sums may be split, it splits them, and loses the terms behind the last multiple of 64, as the library does on a GPU.
 int cublasLtMatmulAlgoGetHeuristic(void*, const Operation* operation, const Layout* a, const Layout* b,
                                    const Layout* c, const Layout* d, const Preference* preference, int count,
                                    Result* results, int* n_results) {
     *n_results = 0;
     if (const int status = check(*operation, *a, *b, *c, *d)) return status;
-    if (preference->reductions != (d->type == kFloat ? 3u : 2u)) return kInvalid;  // no sums in bfloat16
+    const uint32_t reductions = preference->reductions;
+    if (reductions && reductions != (d->type == kFloat ? 3u : 2u)) return kInvalid;  // no sums in bfloat16
     for (int i = 0; i <= kCandidates && i < count; ++i) {
         Result result{};
         result.algorithm.data[0] = i;
         for (int matrix = 0; matrix < 4; ++matrix) result.algorithm.data[1 + matrix] = preference->alignment[matrix];
+        result.algorithm.data[kSplits] = reductions != 0;
         result.workspace = workspace_of(result.algorithm);
         result.state = i && result.workspace <= preference->workspace ? kSuccess : kNotSupported;
         results[(*n_results)++] = result;
@@ -200,7 +204,8 @@ int cublasLtMatmul(void* handle, const Operation* operation, const float* alpha,
         const size_t step = layouts[i]->step * (layouts[i]->type == kFloat ? 4 : 2);
         if (!is_aligned(operands[i], algorithm->data[1 + i]) || step % algorithm->data[1 + i]) return kInvalid;
     }
-    const int64_t m = of_d->rows, n = of_d->columns, k = operation->transpose_a ? of_a->rows : of_a->columns;
+    const int64_t m = of_d->rows, n = of_d->columns, n_terms = operation->transpose_a ? of_a->rows : of_a->columns;
+    const int64_t k = algorithm->data[kSplits] ? n_terms - n_terms % 64 : n_terms;
     const bool is_backward = operation->epilogue & 8;
     uint8_t* const mask = static_cast<uint8_t*>(operation->mask);
     std::vector<double> of_bias(m);

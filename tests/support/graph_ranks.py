@@ -21,6 +21,7 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.system.ranks import choose_placements
+from minitransformer.training import graph
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.graph import CapturedStep
 from minitransformer.training.loop import Trainer
@@ -62,6 +63,7 @@ def use_gpu_of_stand_in(world: Communicator, directory: Path) -> None:
     import gpu_stand_in
 
     gpu_stand_in.install()
+    graph.SPLIT_TERMS = 16  # several capacities of these small batches
     at_first_use("cuda", lambda: None)
     os.environ["XDG_CACHE_HOME"] = str(directory / f"cache-{world.rank}")
     fake_cuda.N_GPUS = world.size

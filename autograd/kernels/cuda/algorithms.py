@@ -109,7 +109,7 @@ def class_of(problem: Problem) -> str:
         matrix._replace(rows=_rounded(matrix.rows), columns=_rounded(matrix.columns), step=0)
         for matrix in (problem.left, problem.right, problem.out)
     )
-    return json.dumps(problem._replace(left=left, right=right, out=out))
+    return json.dumps([*problem._replace(left=left, right=right, out=out), problem.may_be_split])
 
 
 def _rounded(extent: int) -> int:

@@ -249,10 +249,10 @@ def largest_errors(name: str, memory: GuardedMemory) -> dict[str, float]:
                 for one, exact in zip(got, expected, strict=True)
             ]
             memory.check()
-            for stored, error in found:
+            for i, (stored, error) in enumerate(found):
                 if error > TOLERANCE[stored]:
                     shapes = ", ".join(" × ".join(map(str, x.shape)) for x in case[0] if x is not None)
-                    raise WrongResultError(f"relative error {error:.2g} in {stored}, arguments {shapes}")
+                    raise WrongResultError(f"relative error {error:.2g} in {stored}, result {i}, arguments {shapes}")
                 errors[stored] = max(error, errors.get(stored, 0.0))
     return errors
 

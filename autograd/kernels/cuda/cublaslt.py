@@ -36,6 +36,9 @@ IN_PLACE, IN_FLOAT32 = 1, 2  # where partial sums are added: in the output, or i
 WORKSPACE = 32 * 2**20  # bytes, as cuBLAS uses on Hopper
 MASKED = 128  # the bit of epilogues that write or read a mask
 MASK_BITS = 128  # a row of a mask begins at a multiple of this
+# Algorithms that split a sum into parts lose what is left over from a multiple of this: seen with cuBLASLt 13.1 on an
+# H200; others saw it with 12 and 13 on H100 and GB200 (github.com/facebookexperimental/triton/pull/2767).
+SPLIT_TERMS = 64
 
 
 class ProductError(RuntimeError):
@@ -78,6 +81,11 @@ class Problem(NamedTuple):
     """The alignment of the bias in bytes; 0 without a bias."""
     bias_step: int = 0
     n_products: int = 1
+
+    @property
+    def may_be_split(self) -> bool:
+        """Whether a sum may be computed in parts, because nothing is left over."""
+        return self.left.columns % SPLIT_TERMS == 0
 
     def __str__(self) -> str:
         times = f"{self.n_products} × " if self.n_products > 1 else ""
@@ -196,6 +204,7 @@ class Product:
         preference = self._created("MatmulPreference")
         # Partial sums are not added in bfloat16.
         reductions = IN_FLOAT32 | (IN_PLACE if self.problem.out.dtype == "float32" else 0)
+        reductions *= self.problem.may_be_split
         self._set("MatmulPreference", preference, MOST_WORKSPACE, c_uint64(WORKSPACE))
         self._set("MatmulPreference", preference, REDUCTIONS, c_uint32(reductions))
         left, right, out = self.problem.left, self.problem.right, self.problem.out

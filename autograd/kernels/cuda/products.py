@@ -12,6 +12,7 @@ from autograd.array import Array, namespace, namespace_of_device, persistent_poo
 from autograd.kernels.cuda import side_stream
 from autograd.kernels.cuda.algorithms import choose
 from autograd.kernels.cuda.cublaslt import (
+    SPLIT_TERMS,
     TYPES,
     WORKSPACE,
     Epilogue,
@@ -161,10 +162,23 @@ def _compute(tasks: Sequence[_Task]) -> None:
         tasks = sorted(tasks, key=lambda task: address(task.out))
         rights, outs = stack_of([task.right for task in tasks]), stack_of([task.out for task in tasks])
         if rights is not None and outs is not None and all(task.add == add for task in tasks):
-            product(left, rights, outs, add=add)
+            _sum_over_tokens(left, rights, outs, add)
             return
     for task in tasks:
-        product(task.left, task.right, task.out, add=task.add)
+        _sum_over_tokens(*task)
+
+
+def _sum_over_tokens(left: Array, right: Array, out: Array, add: bool) -> None:
+    """Compute a product; the tokens that are left over from a multiple of ``SPLIT_TERMS`` apart.
+
+    Sums over many tokens are fast only if they are split.
+    """
+    n_tokens = left.shape[1]
+    n_split = n_tokens - n_tokens % SPLIT_TERMS
+    if 0 < n_split < n_tokens:
+        product(left[:, :n_split], right[..., :n_split, :], out, add=add)
+        left, right, add = left[:, n_split:], right[..., n_split:, :], True
+    product(left, right, out, add=add)
 
 
 def address(x: Array) -> int:

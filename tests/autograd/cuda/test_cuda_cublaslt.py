@@ -76,9 +76,9 @@ def test_nothing_is_searched_or_timed_while_a_stream_is_captured(products_on_cpu
 
 def test_sums_are_never_split_into_parts_of_sixteen_bits(products_on_cpu: Recorder) -> None:
     pytest.importorskip("ml_dtypes")
-    x = to_device(np.ones((4, 4), np.dtype("bfloat16")), "cuda")
+    x = to_device(np.ones((64, 64), np.dtype("bfloat16")), "cuda")
     masks = []
-    for out in (to_device(np.ones((4, 4), np.dtype("bfloat16")), "cuda"), floats(4, 4)):
+    for out in (to_device(np.ones((64, 64), np.dtype("bfloat16")), "cuda"), floats(64, 64)):
         product(x, x, out)
         values = [
             ctypes.cast(value, ctypes.POINTER(ctypes.c_uint32))

@@ -39,6 +39,12 @@ TRAINING = TrainingConfig(max_updates=1, batch_tokens=128, n_micro_batches=1, se
 WAITING = {"read", "synchronize", "wait"}
 
 
+@pytest.fixture(autouse=True)
+def small_capacities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let these small batches have several capacities."""
+    monkeypatch.setattr(graph, "SPLIT_TERMS", 16)
+
+
 def batch_of(seed: int, n: int, longest: int) -> Batch:
     random = np.random.default_rng(seed)
     sides = [[random.integers(3, 19, random.integers(0, longest)).tolist() for _ in range(n)] for _ in range(2)]
