@@ -7,6 +7,7 @@ Python array API.  CuPy is imported only when device "cuda" is used.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from types import ModuleType
@@ -65,7 +66,7 @@ def namespace_of_device(device: Device) -> Any:
 
 def _import_cupy() -> ModuleType:
     try:
-        return importlib.import_module("cupy")
+        return sys.modules.get("cupy") or importlib.import_module("cupy")  # the first is faster, and asked often
     except ImportError as error:
         raise DeviceError(
             f"CuPy cannot be imported ({error})",

@@ -28,7 +28,8 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import available_cores, map_in_threads, require_wanted
 
-HYPOTHESES_AT_ONCE = 512  # live hypotheses of one batch: enough to fill the matrix products
+BATCHES_AT_ONCE = {"cpu": 2, "cuda": 1}  # a step on a GPU takes the same time for few and for many sentences
+HYPOTHESES_AT_ONCE = {"cpu": 512, "cuda": 1_024}  # live ones of one batch: enough to fill the matrix products
 SCORES_AT_ONCE = 512 * 128**2  # of queries and keys in a batch, for each head: bounds the memory for very long lines
 MOST_FINISHED = 16  # times n_best: finished hypotheses among which different texts are looked for
 FIRST_EXTRA_TOKENS = 50  # of a first search, which a low limit ends earlier; lines that reach it are searched again
@@ -221,7 +222,7 @@ class Translator:
             settings = dataclasses.replace(config, max_extra_tokens=extra)
         advance(len(sources) - len(left))  # empty lines, which are not searched
         while left and n_finished <= MOST_FINISHED * config.n_best:
-            batches, again = _batches_by_length(sources, left, config.beam), list[int]()
+            batches, again = _batches_by_length(sources, left, config.beam, self.model.device), list[int]()
             search_batch = partial(search, config=settings, n_finished=n_finished, advance=advance)
             searches = map_in_threads(search_batch, batches, n_threads)
             for i, hypotheses in zip(itertools.chain(*batches), itertools.chain.from_iterable(searches), strict=True):
@@ -290,8 +291,7 @@ def require_same_words(directory: Path, config: ModelConfig, tokenizer: Tokenize
 
 
 def _select(wanted: Wanted, batch: IntArray) -> list[bool]:
-    flags = wanted()
-    return [flags[i] for i in batch]
+    return list(np.array(wanted())[batch])
 
 
 def _one_line(text: str) -> str:
@@ -299,19 +299,18 @@ def _one_line(text: str) -> str:
     return BETWEEN_WORDS.sub(" ", text).strip(" ")
 
 
-def _batches_by_length(sources: Sequence[Sequence[int]], indices: Sequence[int], beam: int) -> list[IntArray]:
-    """Return batches of the indices of sources, longest first; a batch has a bounded number of hypotheses.
+def _batches_by_length(sources: Sequence[Sequence[int]], rows: list[int], beam: int, device: Device) -> list[IntArray]:
+    """Return batches of rows of ``sources``, longest first; a batch has a bounded number of hypotheses.
 
-    Batches of very long sources are smaller, because attention scores grow with the square of the length.  The batches
-    do not depend on the number of threads, so the results have the same bits for any number.  Two batches are formed at
-    once: sources are assigned to them alternately.
+    Batches of very long sources are smaller, because attention scores grow with the square of the length.  Batches that
+    are formed at once take sources in turns.  They do not depend on the number of threads, so neither do the bits.
     """
-    by_length = np.array(sorted(indices, key=lambda i: -len(sources[i])), np.int64)
-    batches, start = list[IntArray](), 0
+    by_length = np.array(sorted(rows, key=lambda i: -len(sources[i])), np.int64)
+    n, batches, start = BATCHES_AT_ONCE[device], list[IntArray](), 0
     while start < len(by_length):
         longest = len(sources[by_length[start]]) + 1  # and the end symbol
-        at_once = 2 * max(1, min(HYPOTHESES_AT_ONCE // beam, SCORES_AT_ONCE // longest**2))
+        at_once = n * max(1, min(HYPOTHESES_AT_ONCE[device] // beam, SCORES_AT_ONCE // longest**2))
         dealt = by_length[start : start + at_once]
-        batches += [dealt] if len(dealt) < FEW else [dealt[0::2], dealt[1::2]]
+        batches += [dealt] if len(dealt) < FEW else [dealt[i::n] for i in range(n)]
         start += at_once
     return batches

@@ -12,6 +12,7 @@ import pytest
 from small_sentences import LINES, small_tokenizer
 from threadpoolctl import threadpool_info
 
+from autograd.array import Device
 from minitransformer import Transformer, Translator, presets
 from minitransformer.config import ConfigError
 from minitransformer.inference.beam import beam_search
@@ -30,28 +31,31 @@ def test_one_line_for_each_line_in_their_order_whatever_the_threads(
     together = translator.translate(lines, beam=2, n_threads=1)
     assert together == [translator.translate([line], beam=2)[0] for line in lines]
     assert translator.translate(["", "a dog", "   "], beam=1)[0::2] == ["", ""]
-    monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", 4)
+    monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", {"cpu": 4, "cuda": 4})
     assert translator.translate(lines, beam=2, n_threads=3) == together
 
 
 def test_sentences_are_dealt_out_by_length_and_none_is_lost() -> None:
     sources = [[3] * n for n in (5, 0, 2, 9, 7, 1, 3, 8, 4, 6)]
-    for beam, indices, expected in (
-        (4, [0, *range(2, 10)], [[3, 4, 0, 6, 5], [7, 9, 8, 2]]),
-        (128, [0, *range(2, 10)], [[3, 4, 0, 6], [7, 9, 8, 2], [5]]),
-        (4, [0, *range(2, 8)], [[3, 7, 4, 0, 6, 2, 5]]),
-        (4, [], []),
-    ):
-        assert [batch.tolist() for batch in _batches_by_length(sources, indices, beam)] == expected
+    cases: list[tuple[Device, int, list[int], list[list[int]]]] = [
+        ("cpu", 4, [0, *range(2, 10)], [[3, 4, 0, 6, 5], [7, 9, 8, 2]]),
+        ("cpu", 128, [0, *range(2, 10)], [[3, 4, 0, 6], [7, 9, 8, 2], [5]]),
+        ("cpu", 4, [0, *range(2, 8)], [[3, 7, 4, 0, 6, 2, 5]]),
+        ("cpu", 4, [], []),
+        ("cuda", 4, [0, *range(2, 10)], [[3, 7, 4, 9, 0, 8, 6, 2, 5]]),  # a step of all is as fast as a step of a half
+        ("cuda", 256, [0, *range(2, 10)], [[3, 7, 4, 9], [0, 8, 6, 2], [5]]),
+    ]
+    for device, beam, indices, expected in cases:
+        assert [batch.tolist() for batch in _batches_by_length(sources, indices, beam, device)] == expected
 
 
 @pytest.mark.parametrize("beam", [1, 4, 512])
 def test_of_very_long_sentences_there_are_fewer_together_and_none_is_lost(beam: int) -> None:
     sources = [[3] * (1_024 - i) for i in range(100)]
-    batches = _batches_by_length(sources, range(100), beam)
+    batches = _batches_by_length(sources, list(range(100)), beam, "cpu")
     assert sorted(np.concatenate(batches).tolist()) == list(range(100))
     assert max(len(batch) * max(len(sources[i]) for i in batch) ** 2 for batch in batches) <= 512 * 128**2
-    batches = _batches_by_length([[3] * 127] * 2_048, range(2_048), beam)
+    batches = _batches_by_length([[3] * 127] * 2_048, list(range(2_048)), beam, "cpu")
     assert {len(batch) for batch in batches} == {512 // beam if beam < 512 else 2}
 
 
@@ -142,7 +146,7 @@ def test_a_line_is_cut_to_the_room_of_learned_positions(translator: Translator, 
 def test_only_wanted_lines_are_translated_whatever_batch_they_are_in(
     translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", 4)
+    monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", {"cpu": 4, "cuda": 4})
     lines = ["a dog", "", "sees red houses", "a", "red dog sees", "houses"]
     wanted = [True, True, False, True, False, True]
     found = translator.n_best(lines, SearchConfig(), n_threads=2, wanted=lambda: wanted)
