@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import math
+import re
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from itertools import cycle, pairwise
 from itertools import product as product_of
@@ -166,7 +168,7 @@ def sameness(card: Card) -> bool:
     def trained(*, is_captured: bool = True) -> np.ndarray[Any, Any]:
         training = OurTraining(config, batches[:1], tokens, in_graphs=True)
         step = training.trainer.training_step
-        assert isinstance(step, CapturedStep), "an operation has no kernel, so nothing can be captured"
+        assert isinstance(step, CapturedStep), training.trainer.why_not_captured
         if not is_captured:
             training.trainer.training_step = LaunchedStep(step.step)
         training.updates(N_UPDATES)
@@ -195,57 +197,48 @@ class LaunchedStep(CapturedStep):
 
 
 def classes(card: Card) -> bool:
-    """Measure an update of every model and size of batch."""
+    """Measure an update of every model and size of batch.  Without PyTorch none begins."""
+    importlib.import_module("torch")
     return card.attempt_each(
         ("ours by class", {"model": model, "batch tokens": tokens}, partial(by_class, card, model, tokens))
-        for model, tokens in product_of(card.sizes.models, card.sizes.tokens)
+        for tokens, model in product_of(card.sizes.tokens, card.sizes.models)
     )
 
 
 def by_class(card: Card, model: str, tokens: int) -> dict[str, Any]:
-    """Return milliseconds of an update in products and in our kernels, by source; the rest is CuPy's, and waiting."""
+    """Return the milliseconds of every kernel of an update, and how long none or one of them ran.
+
+    PyTorch's profiler has them from CUPTI, which sees the kernels of all libraries, also in graphs.  Kernels of two
+    streams run side by side, so their sum may be more than the time of an update.
+    """
+    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 (ours shall not need PyTorch)
+
     config, batches = card.batches(model, tokens)
-    training = OurTraining(config, batches, tokens, in_graphs=False)
-    training.updates(len(batches))
-    cuda = namespace_of_device("cuda").cuda
-    start, end, stream = cuda.Event(), cuda.Event(), cuda.get_current_stream()
-    with timed_launches() as launches:
-        start.record(stream)
+    training = OurTraining(config, batches, tokens, in_graphs=True)
+    training.updates(2 * len(batches))
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         training.updates(N_UPDATES)
-        end.record(stream)
-        end.synchronize()
-    spent: dict[str, float] = defaultdict(float)
-    for name, before, after in launches:
-        spent[name] += cuda.get_elapsed_time(before, after) / N_UPDATES
-    total = cuda.get_elapsed_time(start, end) / N_UPDATES
+    ran = sorted(
+        (event.time_range.start, event.time_range.end, event.name)
+        for event in profiled.events()
+        if event.device_type.name == "CUDA"
+    )
+    spent, launches = defaultdict[str, float](float), len(ran) / N_UPDATES
+    busy, free_from = 0.0, -math.inf
+    for start, end, name in ran:
+        spent[class_of(name)] += (end - start) / 1e3 / N_UPDATES
+        busy, free_from = busy + max(0, end - max(start, free_from)), max(free_from, end)
+    total = (free_from - ran[0][0]) / 1e3 / N_UPDATES if ran else 0
     return {
         "ms": total,
-        "launches": len(launches) / N_UPDATES,
-        "rest": total - sum(spent.values()),
+        "busy": busy / 1e3 / N_UPDATES,
+        "launches": launches,
         "classes": dict(sorted(spent.items(), key=lambda item: -item[1])),
     }
 
 
-@contextmanager
-def timed_launches() -> Iterator[list[tuple[str, Any, Any]]]:
-    """Within this context everything that we launch stands between two events, which are kept with its class."""
-    cuda, found = namespace_of_device("cuda").cuda, []
-    function_of, run_product = driver._function, cublaslt.Product.run
-
-    def timed(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        def between_events(*arguments: Any, **how: Any) -> Any:
-            before, after, stream = cuda.Event(), cuda.Event(), cuda.get_current_stream()
-            before.record(stream)
-            result = work(*arguments, **how)
-            after.record(stream)
-            found.append((name, before, after))
-            return result
-
-        return between_events
-
-    driver._function = lambda source, *of: timed(source.partition(".")[0], function_of(source, *of))
-    cublaslt.Product.run = timed("products", run_product)
-    try:
-        yield found
-    finally:
-        driver._function, cublaslt.Product.run = function_of, run_product
+def class_of(kernel: str) -> str:
+    """Return "products" for those of cuBLASLt, else the kernel's name without its template arguments."""
+    if re.search("nvjet|gemm|cutlass|splitK|cublas", kernel):
+        return "products"
+    return re.split(r"[<(]", kernel.removeprefix("void "))[0][:80]

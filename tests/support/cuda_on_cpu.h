@@ -181,6 +181,7 @@ void launch(void (*kernel)(Arguments...), dim3 grid, unsigned block, bool backwa
     fibres.resize(block);
     for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
         for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) run_block(backwards);
+    body_argument = nullptr;  // ``call`` ends here
 }
 
 template <typename T>

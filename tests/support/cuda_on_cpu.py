@@ -57,7 +57,9 @@ def _compile(*options: str) -> str:
     """Run the compiler; return what it writes to its output."""
     assert COMPILER is not None
     command = [COMPILER, "-std=c++17", f"-I{HEADER.parent}", f"-I{SOURCES}", *options]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, f"{COMPILER} does not compile it:\n{done.stderr}"
+    return done.stdout
 
 
 class Guarded:
