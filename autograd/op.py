@@ -94,8 +94,15 @@ class Operation(Dispatch[Run]):
         return self.choose(arguments, static)(*arguments, **static)
 
     def __call__(self, *inputs: Any, **static: Any) -> Tensor:
+        """Compute the result, and record its backward on the tape.  Raises: ShapeError, which names the operation."""
         arguments = tuple(map(_value, inputs))
-        value, backward = self.choose(arguments, static)(*arguments, **static)
+        try:
+            value, backward = self.choose(arguments, static)(*arguments, **static)
+        except ShapeError:
+            raise
+        except ValueError as error:  # of NumPy or CuPy, which do not know the operation
+            shapes = ", ".join(str(getattr(x, "shape", type(x).__name__)) for x in arguments)
+            raise ShapeError(f"{self.__name__}: {error}; got arguments of shapes {shapes}") from error
         if not is_recording():
             return Tensor(value)
         return Tensor(value, Node(self.__name__, tuple(map(_origin, inputs)), backward, value))

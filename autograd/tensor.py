@@ -125,7 +125,7 @@ class Tensor:
     __slots__ = ("value", "grad", "node")
     __array_ufunc__ = None  # so that NumPy calls Tensor.__radd__ for ``array + tensor``
 
-    # Python's operators on tensors; autograd.ops sets them, because it defines the operations.
+    # Operators and methods, which autograd.ops sets, because it defines the operations.
     __add__: Callable[[Tensor, Any], Tensor]
     __radd__: Callable[[Tensor, Any], Tensor]
     __sub__: Callable[[Tensor, Any], Tensor]
@@ -134,10 +134,17 @@ class Tensor:
     __rmul__: Callable[[Tensor, Any], Tensor]
     __truediv__: Callable[[Tensor, Any], Tensor]
     __rtruediv__: Callable[[Tensor, Any], Tensor]
+    __pow__: Callable[[Tensor, float], Tensor]
     __neg__: Callable[[Tensor], Tensor]
     __matmul__: Callable[[Tensor, Any], Tensor]
     __rmatmul__: Callable[[Tensor, Any], Tensor]
     __getitem__: Callable[[Tensor, Any], Tensor]
+    sum: Callable[..., Tensor]
+    mean: Callable[..., Tensor]
+    max: Callable[..., Tensor]
+    reshape: Callable[..., Tensor]
+    transpose: Callable[..., Tensor]
+    T: Tensor
 
     def __init__(self, value: Array, node: Node | None = None) -> None:
         if isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic with NumPy's broadcasting, ReLU and tanh."""
+"""Elementwise arithmetic with NumPy's broadcasting, and elementwise functions."""
 
 from __future__ import annotations
 
@@ -104,3 +104,72 @@ def tanh(x: Array) -> tuple[Array, Backward]:
         return (dy * (1 - y * y),)
 
     return y, backward
+
+
+@op
+def exp(x: Array) -> tuple[Array, Backward]:
+    """Return y = eˣ; dx = y dy.
+
+    Saves: y.
+    """
+    y = namespace(x).exp(x)
+
+    def backward(dy: Array) -> tuple[Array]:
+        return (dy * y,)
+
+    return y, backward
+
+
+@op
+def log(x: Array) -> tuple[Array, Backward]:
+    """Return the natural logarithm of x; dx = dy / x.
+
+    Saves: x.
+    """
+
+    def backward(dy: Array) -> tuple[Array]:
+        return (dy / x,)
+
+    return namespace(x).log(x), backward
+
+
+@op
+def sqrt(x: Array) -> tuple[Array, Backward]:
+    """Return y = √x; dx = dy / 2y, which is infinite at 0.
+
+    Saves: y.
+    """
+    y = namespace(x).sqrt(x)
+
+    def backward(dy: Array) -> tuple[Array]:
+        return (dy / (2 * y),)
+
+    return y, backward
+
+
+@op
+def power(x: Array, *, exponent: float) -> tuple[Array, Backward]:
+    """Return xⁿ, for a number n (``exponent``) that needs no gradient; dx = n xⁿ⁻¹ dy.
+
+    Saves: x.
+    """
+
+    def backward(dy: Array) -> tuple[Array]:
+        return (dy * exponent * x ** (exponent - 1),)
+
+    return x**exponent, backward
+
+
+@op
+def maximum(x: Array, y: Array) -> tuple[Array, Backward]:
+    """Return the greater of x and y elementwise, broadcast; where they are equal, each gets half of the gradient.
+
+    Saves: x and y.
+    """
+    xp = namespace(x if hasattr(x, "dtype") else y)
+
+    def backward(dz: Array) -> tuple[Array, Array]:
+        share = xp.sign(x - y) * 0.5 + 0.5
+        return unbroadcast(dz * share, np.shape(x)), unbroadcast(dz * (1 - share), np.shape(y))
+
+    return xp.maximum(x, y), backward

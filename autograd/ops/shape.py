@@ -1,8 +1,9 @@
-"""Reshape, transpose, slicing and gathering, sum and mean."""
+"""Reshape, transpose, slicing and gathering, joining, and reductions over axes."""
 
 from __future__ import annotations
 
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 from autograd.array import Array, namespace
@@ -92,9 +93,64 @@ def mean(x: Array, *, axis: Axes = None, keepdims: bool = False) -> tuple[Array,
     Saves: the shape of x.
     """
     total, backward_of_sum = sum.reference(x, axis=axis, keepdims=keepdims)
-    count = x.size // max(1, total.size)
+    count = x.size // (total.size or 1)
 
     def backward(dy: Array) -> tuple[Array | None, ...]:
         return tuple(backward_of_sum(dy / count))
 
     return total / count, backward
+
+
+@op
+def max(x: Array, *, axis: Axes = None, keepdims: bool = False) -> tuple[Array, Backward]:
+    """Return the maximum over the given axes (all by default); equal maxima share the gradient equally.
+
+    Saves: where the maxima are.
+    """
+    y = x.max(axis, keepdims=True)
+    is_greatest = x == y
+
+    def backward(dy: Array) -> tuple[Array]:
+        share = is_greatest / is_greatest.sum(axis, keepdims=True)
+        return (dy.reshape(y.shape) * share.astype(dy.dtype),)
+
+    return y if keepdims else y.squeeze(axis), backward
+
+
+@op
+def concatenate(*arrays: Array, axis: int = 0) -> tuple[Array, Backward]:
+    """Return the arrays joined along an existing axis: ``concatenate(x, y, axis=1)``.
+
+    Saves: the lengths along this axis.
+    Raises: TypeError if an argument is a list or a tuple.
+    """
+    _check_arrays("concatenate", arrays)
+    ends = [0, *accumulate(x.shape[axis] for x in arrays)]
+    before = (slice(None),) * (axis % arrays[0].ndim)
+
+    def backward(dy: Array) -> tuple[Array, ...]:
+        return tuple(dy[(*before, slice(*part))] for part in pairwise(ends))
+
+    return namespace(arrays[0]).concatenate(arrays, axis), backward
+
+
+@op
+def stack(*arrays: Array, axis: int = 0) -> tuple[Array, Backward]:
+    """Return the arrays joined along a new axis: ``stack(x, y)``.
+
+    Saves: nothing.
+    Raises: TypeError if an argument is a list or a tuple.
+    """
+    _check_arrays("stack", arrays)
+    xp = namespace(arrays[0])
+
+    def backward(dy: Array) -> tuple[Array, ...]:
+        slices = xp.moveaxis(dy, axis, 0)
+        return tuple(slices[i] for i in range(len(arrays)))
+
+    return xp.stack(arrays, axis), backward
+
+
+def _check_arrays(name: str, arrays: tuple[Any, ...]) -> None:
+    if not arrays or any(isinstance(x, list | tuple) for x in arrays):
+        raise TypeError(f"{name}: expected tensors as arguments of their own, as in {name}(x, y); got {arrays!r:.80}")

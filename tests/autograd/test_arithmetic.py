@@ -28,6 +28,16 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "x @ y": lambda x, y: x @ y,
     "array @ x": lambda x, y: np.eye(3)[::-1] @ x,
     "x[1:]": lambda x, y: x[1:],
+    "x ** 2": lambda x, y: x**2,
+    "x.T": lambda x, y: x.T,
+    "x.transpose(1, 0)": lambda x, y: x.transpose(1, 0),
+    "x.transpose((1, 0))": lambda x, y: x.transpose((1, 0)),
+    "x.reshape(-1)": lambda x, y: x.reshape(-1),
+    "x.reshape((9, 1))": lambda x, y: x.reshape((9, 1)),
+    "x.sum()": lambda x, y: x.sum(),
+    "x.sum(0)": lambda x, y: x.sum(0),
+    "x.mean(axis=1, keepdims=True)": lambda x, y: x.mean(axis=1, keepdims=True),
+    "x.max(axis=1)": lambda x, y: x.max(axis=1),
 }
 
 
@@ -38,6 +48,29 @@ def test_pythons_operators_mean_what_they_mean_for_arrays(operator: Callable[[An
     assert isinstance(result, Tensor)
     np.testing.assert_allclose(result.value, operator(x, y), rtol=1e-14)
     check_gradients(operator, x, y)
+
+
+def test_equal_maxima_share_the_gradient() -> None:
+    x, y = Tensor(np.array([2.0, 1.0, 2.0])), Tensor(np.array([2.0, 3.0, 0.0]))
+    backward(x.max() + ops.sum(ops.maximum(x, y)))
+    assert x.grad is not None
+    assert y.grad is not None
+    np.testing.assert_array_equal(x.grad, [1.0, 0.0, 1.5])
+    np.testing.assert_array_equal(y.grad, [0.5, 1.0, 0.0])
+
+
+def test_maximum_takes_a_number_on_either_side() -> None:
+    x = Tensor(np.array([-1.0, 2.0]))
+    for y in (ops.maximum(x, 0.0), ops.maximum(0.0, x)):
+        np.testing.assert_array_equal(y.value, [0.0, 2.0])
+        backward(ops.sum(y))
+        assert x.grad is not None
+        np.testing.assert_array_equal(x.grad, [0.0, 1.0])
+
+
+def test_an_exponent_is_a_number() -> None:
+    with pytest.raises(TypeError, match="unsupported operand"):
+        Tensor(np.ones(2)) ** Tensor(np.ones(2))  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("index", [((0, 0),), [0, 0], np.array([0, 0]), (slice(None), (1, 1)), ([0, 0], None)], ids=str)

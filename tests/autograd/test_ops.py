@@ -127,6 +127,9 @@ def ids(n: int) -> Any:
 SHAPES_OF_LOSS = r"linear_cross_entropy: expected x \(T, D\), weight.*"
 SHAPES_OF_EMBEDDINGS = r"embedding_with_positions: expected table \(W, D\), ids \(T,\), encodings"
 SHAPE_ERRORS: list[tuple[str, list[Any], str]] = [
+    ("add", ones((2, 3), (4,)), r"add: .*broadcast.*; got arguments of shapes \(2, 3\), \(4,\)"),
+    ("multiply", ones((2, 3), (2, 4)), r"multiply: .*; got arguments of shapes \(2, 3\), \(2, 4\)"),
+    ("concatenate", ones((2, 3), (3, 4)), r"concatenate: .*; got arguments of shapes"),
     ("layer_norm", ones((2, 3), (1,), (3,)), r"layer_norm: expected .* gain \(1,\), bias"),
     ("layer_norm", ones((2, 3), (3,), (2, 3)), r"layer_norm: .* bias \(2, 3\)"),
     ("layer_norm", ones((), (), ()), r"layer_norm: expected x .*got x \(\)"),
@@ -170,3 +173,9 @@ STATIC: dict[str, dict[str, Any]] = {
 def test_shape_errors_name_expected_and_given_shapes(name: str, arguments: list[Any], message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         getattr(ops, name)(*arguments, **STATIC.get(name, {}))
+
+
+@pytest.mark.parametrize("name", ["concatenate", "stack"])
+def test_a_list_of_tensors_is_refused_with_the_call_that_is_meant(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"{name}: expected tensors as arguments of their own, as in {name}\(x, y\)"):
+        getattr(ops, name)([Tensor(np.ones(2)), Tensor(np.ones(2))])

@@ -47,6 +47,15 @@ def quarter_of_the_smallest(x: Any) -> float:
     return 0.25 * float(np.abs(x).min())
 
 
+def positive(d: Draw) -> tuple[Any, ...]:
+    return (np.abs(d.away_from_zero("T", "D")),)
+
+
+def short_of_zero(x: Any) -> float:
+    """Logarithm and roots vary on the scale of their argument."""
+    return STEP * float(np.abs(x).min(initial=1))
+
+
 def layer_norm_step(x: Any, gain: Any, bias: Any) -> float:
     """Layer norm varies on the scale on which it divides: in a row of equal numbers √eps."""
     return STEP * float(np.sqrt(x.var(-1).min() + 1e-6))
@@ -102,6 +111,11 @@ LINEAR = [
         "getitem", lambda d: (d("T", "D"),), lambda x, index: x[index],
         lambda d: {"index": d.integers(d.sizes["T"], "S")}, name="gather",
     ),
+    OpCase(
+        "concatenate", lambda d: (d("T", "D"), d("T", 1), d("T", "K")), lambda *x, axis: np.concatenate(x, axis),
+        lambda d: {"axis": -1},
+    ),
+    OpCase("stack", lambda d: (d("T", "D"), d("T", "D")), lambda *x, axis: np.stack(x, axis), lambda d: {"axis": 1}),
     OpCase("sum", lambda d: (d("T", "D"),), lambda x: x.sum()),
     OpCase("sum", lambda d: (d("T", "D"),), lambda x, axis: x.sum(axis), lambda d: {"axis": 0}, name="axis"),
     OpCase(
@@ -185,6 +199,22 @@ CURVED = [
         "divide", lambda d: (d("T", "D"), d.mild("D")), np.divide, step=lambda x, y: STEP * float(np.abs(y).min()),
     ),
     OpCase("tanh", lambda d: (d.mild("T", "D"),), np.tanh),
+    OpCase("exp", lambda d: (d.mild("T", "D"),), np.exp),
+    OpCase("log", positive, np.log, step=short_of_zero),
+    OpCase("sqrt", positive, np.sqrt, step=short_of_zero),
+    OpCase(
+        "power", positive, lambda x, exponent: x**exponent, lambda d: {"exponent": -1.5}, step=short_of_zero,
+    ),
+    OpCase("power", lambda d: (d.mild("T", "D"),), lambda x, exponent: x * x * x, lambda d: {"exponent": 3}, "cube"),
+    OpCase(
+        "maximum", lambda d: (d.away_from_zero("T", "D"), np.zeros(d.sizes["D"])), np.maximum,
+        step=lambda x, y: quarter_of_the_smallest(x),
+    ),
+    OpCase(
+        "max", lambda d: (d.random.permuted(np.tile(np.arange(d.sizes["D"]) * 0.5, (d.sizes["T"], 1)), axis=1),),
+        lambda x, axis, keepdims: x.max(axis, keepdims=keepdims), lambda d: {"axis": -1, "keepdims": True},
+    ),
+    OpCase("max", lambda d: (d.random.permutation(d.sizes["D"] * 1.0 + np.arange(9)),), np.max, name="of all"),
     OpCase("swish", lambda d: (d.mild("T", "D"),), lambda x: x / (1 + np.exp(-x))),
     OpCase("gelu", lambda d: (d.mild("T", "D"),), gelu),
     OpCase(
