@@ -11,22 +11,33 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VERSION := import sys; print("%d.%d" % sys.version_info[:2])
+MADE_BY := $(shell sed -n 's/^version[a-z_]* = \([0-9]*\.[0-9]*\).*/\1/p' $(VENV)/pyvenv.cfg 2>/dev/null)
+STARTS := $(shell grep -qF '$(CURDIR)/$(VENV)' $(BIN)/activate && $(BIN)/python -c '$(VERSION)' 2>/dev/null)
+WANTED := $(if $(filter file,$(origin PYTHON)),$(MADE_BY),$(shell $(PYTHON) -c '$(VERSION)' 2>/dev/null))
 
 .PHONY: help demo test test-all docs mutants bench check-gpu lint clean
+# .venv is made again if another Python is named than the one that made it, if that has been replaced, or if it was moved
+ifneq ($(MADE_BY) $(MADE_BY),$(STARTS) $(WANTED))
+.PHONY: $(VENV)/pyvenv.cfg
+endif
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# //p' Makefile
 
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/pyvenv.cfg:
+	@command -v $(PYTHON) >/dev/null || { echo "error: there is no $(PYTHON): install Python 3.11 or newer, or name one: make demo PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit("error: $(PYTHON) is Python %d.%d; 3.11 or newer is needed: make demo PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "error: $(PYTHON) cannot make virtual environments: sudo apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
 
-$(VENV)/installed: pyproject.toml | $(BIN)/python
+$(VENV)/installed: pyproject.toml $(VENV)/pyvenv.cfg
 	$(BIN)/pip install --quiet -e .
 	touch $@
 
-$(VENV)/installed-for-tests: pyproject.toml | $(BIN)/python
+$(VENV)/installed-for-tests: pyproject.toml $(VENV)/pyvenv.cfg
 	$(BIN)/pip install --quiet -e ".[mpi,test]"
 	touch $@ $(VENV)/installed
 

@@ -80,8 +80,14 @@ def start(name: str) -> int:
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not if the shell ignores Ctrl-C
     if interruptible:
         signal.signal(signal.SIGINT, _end)
-    import_module("minitransformer")  # first, because it checks that the other packages are ours
-    run = import_module(f"cli.{name}").main
+    try:
+        import_module("minitransformer")  # first, because it checks that the other packages are ours
+        run = import_module(f"cli.{name}").main
+    except Exception as error:  # a package that is incomplete, or of another Python, may raise any error
+        if "--debug" in sys.argv:
+            raise
+        print(f"error: {_fault(error)}", file=sys.stderr)
+        return 1
     if interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     status = int(run())
@@ -95,6 +101,18 @@ def __getattr__(name: str) -> Callable[[], int]:
     if name not in COMMANDS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return partial(start, name)
+
+
+def _fault(error: BaseException) -> str:
+    """Return why the packages cannot be imported, with the remedy, in one line."""
+    if type(error) is ImportError and error.name == "minitransformer":  # its own check; it names the remedy
+        return str(error)
+    while error.__cause__ or error.__context__:
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    reason = str(error).strip().partition("\n")[0] or type(error).__name__
+    is_virtual = sys.prefix != sys.base_prefix
+    remedy = f"remove {sys.prefix} and" if is_virtual else "in a virtual environment,"
+    return f"{reason}: the packages of {sys.executable} are incomplete; {remedy} install minitransformer again"
 
 
 def _end(*_: object) -> None:

@@ -21,12 +21,14 @@ def _require_sister_packages() -> None:
             raise ImportError(
                 f"minitransformer needs its own package {name!r} from {here}, but Python finds {found or 'none'}:"
                 " rename that file or its directory and start Python again; or, if it belongs to an installed package,"
-                " install minitransformer in a virtual environment of its own (make demo does)"
+                " install minitransformer in a virtual environment of its own (make demo does)",
+                name="minitransformer",
             )
     if not hasattr(import_module("autograd"), "TapeError"):
         raise ImportError(
             "minitransformer needs its own package 'autograd', but another distribution has overwritten"
-            f" {here / 'autograd' / '__init__.py'}: reinstall minitransformer in a virtual environment of its own"
+            f" {here / 'autograd' / '__init__.py'}: reinstall minitransformer in a virtual environment of its own",
+            name="minitransformer",
         )
 
 

@@ -32,6 +32,7 @@ from cli.serve import ServeOptions
 NOT_RUN = {
     r"^git clone|^cd ": "needs the repository's address",
     r"^make ": "installs packages; that the target exists is tested below",
+    r"^wsl|^sudo apt": "changes the system",
     r"^pip install|^python3 -m venv|^source ": "changes the environment; that extras exist is tested in test_documents",
     r"--download": "needs a network",
     r"--device cuda": "needs a GPU",

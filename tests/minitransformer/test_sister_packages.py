@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import autograd
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,15 +52,63 @@ def test_a_module_that_hides_one_of_ours_is_named_with_the_remedy(module: str, t
     assert "virtual environment" in error
 
 
-@pytest.mark.parametrize("code", ["import minitransformer", "import cli.entry; cli.entry.presets()"])
-def test_an_autograd_that_overwrote_ours_is_named_with_the_remedy(code: str, tmp_path: Path) -> None:
-    """As ``pip install autograd`` does: the ``__init__.py`` is replaced, and our other files remain."""
+COMMAND = "import sys, cli.entry; sys.exit(cli.entry.presets())"
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder with our packages, as pip installs them."""
     for package in ("autograd", "parallel", "minitransformer", "cli"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "autograd/__init__.py").write_text("def grad(function): ...\n", encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    return tmp_path.resolve()
+
+
+def run_code(code: str, installed: Path) -> tuple[int, list[str]]:
+    """Return the status of a Python program and the lines of its errors."""
+    environment = os.environ | {"PYTHONPATH": str(installed)}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
-    assert done.returncode == 1
-    error = done.stderr.splitlines()[-1]
-    assert f"has overwritten {tmp_path.resolve() / 'autograd/__init__.py'}: reinstall minitransformer in" in error
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=installed)
+    return done.returncode, done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("code", ["import minitransformer", COMMAND])
+def test_an_autograd_that_overwrote_ours_is_named_with_the_remedy(code: str, installed: Path) -> None:
+    """As ``pip install autograd`` does: the ``__init__.py`` is replaced, and our other files remain."""
+    (installed / "autograd/__init__.py").write_text("def grad(function): ...\n", encoding="utf-8")
+    status, lines = run_code(code, installed)
+    assert status == 1
+    assert f"has overwritten {installed / 'autograd/__init__.py'}: reinstall minitransformer in" in lines[-1]
+    assert code != COMMAND or (len(lines) == 1 and lines[0].startswith("error: "))
+
+
+def test_an_autograd_that_ours_overwrote_is_named_at_the_first_import(installed: Path) -> None:
+    (installed / "autograd/tracer.py").write_text("")
+    status, lines = run_code("import minitransformer", installed)
+    assert status == 0
+    (line,) = lines
+    assert line.startswith(f"{installed / 'autograd'} has files of two packages: minitransformer's autograd")
+
+
+@pytest.mark.parametrize("name", ["grad", "numpy"])
+def test_what_only_the_other_autograd_has_is_answered_with_whose_package_this_is(name: str) -> None:
+    with pytest.raises(ImportError, match=rf"is minitransformer's, which has no '{name}': install PyPI's autograd in"):
+        exec(f"from autograd import {name}")
+    assert not hasattr(autograd, "typo")
+
+
+@pytest.mark.parametrize(
+    ("before", "error"),
+    [
+        ("import sys; sys.version_info = (3, 10, 4)", "minitransformer needs Python 3.11 or newer; this is 3.1"),
+        ("import sys; sys.modules['numpy'] = None", "import of numpy halted; None in sys.modules: the packages of "),
+        (
+            "import numpy, sys; del numpy.ndarray",  # as after an update that was cut off
+            "module 'numpy' has no attribute 'ndarray': the packages of ",
+        ),
+    ],
+)
+def test_a_command_in_a_broken_environment_ends_in_one_line(before: str, error: str) -> None:
+    status, (line,) = run_code(f"{before}; {COMMAND}", ROOT)
+    assert status == 1
+    assert line.startswith(f"error: {error}")
+    assert re.search("install (minitransformer|it)( again| in a virtual)", line)
