@@ -68,7 +68,7 @@ class ServeOptions:
     kernels: KernelChoice = RunConfig.kernels
     """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
     longest_text: int = 2_000
-    """Characters of a request; longer ones are refused (status 413)."""
+    """Characters of a request; longer ones are refused (status 400)."""
     tokens_per_minute: int = 100_000
     """Tokens that one client may ask for in a minute; further requests are refused (status 429)."""
     tokens_waiting: int = 64_000

@@ -26,8 +26,16 @@ from minitransformer.extras.serve.guard import Guard, RateLimit
 from minitransformer.extras.serve.languages import Languages
 from minitransformer.extras.serve.metrics import MEDIA_TYPE, Metrics
 from minitransformer.extras.serve.translation_queue import STOPPING, OverloadedError, TranslationQueue
-from minitransformer.extras.serve.translation_request import Limits, RequestError, answer_of, request_of, texts_of
+from minitransformer.extras.serve.translation_request import (
+    Limits,
+    RequestError,
+    answer_of,
+    detection,
+    request_of,
+    texts_of,
+)
 from minitransformer.extras.serve.word_attention import TooLongError, attention_cost, word_attention
+from minitransformer.inference.translator import Translation
 
 CLOSING_SECONDS = 5.0  # for the batch that is being translated when the server stops
 Result = TypeVar("Result")
@@ -116,7 +124,7 @@ class _Endpoints:
     async def translate(self, request: Request) -> Response:
         """Translate a text, or a list of texts."""
         wanted = request_of(await _fields(request), self.languages, self.limits)
-        lines = [line for text in wanted.lines for line in text if line]
+        lines = [line for text in wanted.lines for line in text if _has_letters(line)]
         lengths = await asyncio.to_thread(self.queue.translator.count_tokens, lines)  # long texts take time
         longest = self.queue.translator.longest_source
         if max(lengths, default=0) > longest:
@@ -125,7 +133,10 @@ class _Endpoints:
         with self._charge(request, costs):
             futures = self.queue.translate(lines, costs, 1 + wanted.alternatives)
         results = iter(await _results(futures, request))
-        found = [[next(results) if line else [] for line in text] for text in wanted.lines]
+        found = [
+            [next(results) if _has_letters(line) else [Translation(line, 0.0, 0.0)] for line in text]
+            for text in wanted.lines
+        ]
         return JSONResponse(answer_of(wanted, found))
 
     async def attention(self, request: Request) -> Response:
@@ -143,8 +154,9 @@ class _Endpoints:
         return JSONResponse({"source": found.source, "translation": found.target, "weights": weights})
 
     async def detect(self, request: Request) -> Response:
-        """Refuse: nothing here can tell one language from another."""
-        raise HTTPException(501, f"no language is detected here: the source language is {self.languages.source.code}")
+        """Return the only language that the server translates from, for any text."""
+        texts_of(await _fields(request), "q", self.limits)
+        return JSONResponse([detection(self.languages.source)])
 
     async def known_languages(self, request: Request) -> Response:
         """Return both languages, and what each is translated into."""
@@ -227,6 +239,11 @@ def _part(name: str, media_type: str, values: Mapping[str, str] | None = None) -
     return answer
 
 
+def _has_letters(line: str) -> bool:
+    """Return whether there is something to translate: digits, signs and emojis stay as they are."""
+    return any(map(str.isalpha, line))
+
+
 async def _fields(request: Request) -> Mapping[str, Any]:
     """Return the fields of a JSON object, or of a form and the address; a field that comes several times is a list.
 
@@ -238,9 +255,9 @@ async def _fields(request: Request) -> Mapping[str, Any]:
     if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
         async with request.form(max_files=0, max_fields=20) as form:
             return in_address | _listed(form)
-    if not kind and in_address:
-        return in_address
     if kind != "application/json":
+        if in_address or not await request.body():
+            return in_address
         raise RequestError(415, "Invalid request: send application/json or a form")
     try:
         fields = json.loads(await request.body())

@@ -1,5 +1,7 @@
 """Requests in LibreTranslate's words, checked, and their answers.
 
+Programs compare its error messages, so those are LibreTranslate's to the letter.
+
 Source: the API of LibreTranslate 1.6, https://docs.libretranslate.com/guides/api_usage
 """
 
@@ -10,10 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from minitransformer.data.normalisation import BLANKS
-from minitransformer.extras.serve.languages import Languages
+from minitransformer.extras.serve.languages import Language, Languages
 from minitransformer.inference.translator import Translation
-
-_EMPTY = Translation("", 0.0, 0.0)
 
 
 class RequestError(Exception):
@@ -47,6 +47,8 @@ class TranslationRequest:
     is_list: bool
     """True if the texts came as a list; then the answer is a list, too."""
     alternatives: int = 0
+    detected: Language | None = None
+    """The source language, if the request leaves it to the server."""
 
     @property
     def lines(self) -> list[list[str]]:
@@ -59,12 +61,15 @@ class TranslationRequest:
 
 def request_of(fields: Mapping[str, Any], languages: Languages, limits: Limits) -> TranslationRequest:
     """Return what the fields of a JSON object or a form ask for.  Raises: RequestError."""
-    _check_languages(fields, languages)
-    if fields.get("format") not in (None, "", "text"):
-        raise RequestError(400, f"{_short(fields['format'])} format is not supported: send text")
-    texts = texts_of(fields, "q", limits)
+    for name in ("q", "source", "target"):
+        if not fields.get(name):
+            raise _missing(name)
     alternatives = _alternatives(fields.get("alternatives"), limits)
-    return TranslationRequest(tuple(texts), isinstance(fields["q"], list), alternatives)
+    texts = texts_of(fields, "q", limits)
+    detected = check_languages(fields, languages)
+    if fields.get("format") not in (None, "", "text"):
+        raise RequestError(400, f"{_short(fields['format'])} format is not supported")
+    return TranslationRequest(tuple(texts), isinstance(fields["q"], list), alternatives, detected)
 
 
 def texts_of(fields: Mapping[str, Any], name: str, limits: Limits) -> Sequence[str]:
@@ -72,11 +77,11 @@ def texts_of(fields: Mapping[str, Any], name: str, limits: Limits) -> Sequence[s
     given = fields.get(name)
     texts: list[Any] = given if isinstance(given, list) else [given]
     if not given:
-        raise RequestError(400, f"Invalid request: missing {name} parameter")
+        raise _missing(name)
     if not all(isinstance(text, str) for text in texts):
         raise RequestError(400, f"Invalid request: {name} must be a string or a list of strings")
     if (size := sum(map(len, texts))) > limits.characters:
-        raise RequestError(413, f"Invalid request: request ({size}) exceeds text limit ({limits.characters})")
+        raise RequestError(400, f"Invalid request: request ({size}) exceeds text limit ({limits.characters})")
     try:
         "".join(texts).encode()
     except UnicodeEncodeError as error:
@@ -90,45 +95,75 @@ def answer_of(wanted: TranslationRequest, found: Sequence[Sequence[Sequence[Tran
     Scores are log-probabilities divided by the length penalty, and are added over lines.
 
     Args:
-        found: for each text, for each line, its translations, best first; none of an empty line.
+        found: for each text, for each line, its translations, best first.
     """
     ranked = [_ranked(lines, wanted.alternatives) for lines in found]
     answer: dict[str, Any] = {"translatedText": [texts[0][0] for texts in ranked]}
     if wanted.alternatives:
         answer["alternatives"] = [[text for text, _ in texts[1:]] for texts in ranked]
         answer["scores"] = [[score for _, score in texts] for texts in ranked]
+    if wanted.detected:
+        answer["detectedLanguage"] = [detection(wanted.detected) for _ in ranked]
     return answer if wanted.is_list else {name: values[0] for name, values in answer.items()}
 
 
 def _ranked(lines: Sequence[Sequence[Translation]], alternatives: int) -> list[tuple[str, float]]:
     """Return text and score: first of the best translations of all lines, then of the second best, and so on."""
-    n = min(1 + alternatives, max((len(line) for line in lines if line), default=1))
-    chosen = [[line[min(k, len(line) - 1)] if line else _EMPTY for line in lines] for k in range(n)]
+    n = min(1 + alternatives, max(map(len, lines)))
+    chosen = [[line[min(k, len(line) - 1)] for line in lines] for k in range(n)]
     return [
         ("\n".join(translation.text for translation in translations), round(sum(t.score for t in translations), 4))
         for translations in chosen
     ]
 
 
-def _check_languages(fields: Mapping[str, Any], languages: Languages) -> None:
-    for side, language in (("source", languages.source), ("target", languages.target)):
-        given = fields.get(side)
-        if not given:
-            raise RequestError(400, f"Invalid request: missing {side} parameter")
-        if given == "auto" and side == "source":
-            raise RequestError(400, f"auto is not supported: no language is detected here; send {language.code}")
-        if not isinstance(given, str) or given.lower() != language.code:
-            raise RequestError(400, f"{_short(given)} is not supported: the {side} language here is {language.code}")
+def detection(language: Language) -> dict[str, Any]:
+    """Return the only source language as the result of a detection."""
+    return {"confidence": 100.0, "language": language.code}
+
+
+def check_languages(fields: Mapping[str, Any], languages: Languages) -> Language | None:
+    """Return the source language if it is to be detected.  Raises: RequestError for languages not translated."""
+    known: dict[str, Language] = {}
+    for side, own, other in (
+        ("source", languages.source, languages.target),
+        ("target", languages.target, languages.source),
+    ):
+        code = str(fields[side]).lower().replace("_", "-")
+        same = (
+            [own]
+            if (side, fields[side]) == ("source", "auto")
+            else [each for each in (own, other) if _is_same(code, each.code)]
+        )
+        if not same:
+            raise RequestError(400, f"{_short(fields[side])} is not supported")
+        known[side] = same[0]
+    source, target = known["source"], known["target"]
+    if source != languages.source or target != languages.target:
+        raise RequestError(
+            400,
+            f"{target.name} ({target.code}) is not available as a target language from {source.name} ({source.code})",
+        )
+    return source if fields["source"] == "auto" else None
+
+
+def _is_same(code: str, other: str) -> bool:
+    """Return whether two codes name the same language, one of them perhaps without the region: en-us and en."""
+    return code == other or code.startswith(f"{other}-") or other.startswith(f"{code}-")
 
 
 def _alternatives(given: Any, limits: Limits) -> int:
     try:
-        number = int(given or 0)
+        number = max(0, int(given or 0))
     except (TypeError, ValueError, OverflowError) as error:
         raise RequestError(400, "Invalid request: alternatives parameter is not a number") from error
-    if not 0 <= number <= limits.alternatives:
-        raise RequestError(400, f"Invalid request: alternatives must be between 0 and {limits.alternatives}")
+    if number > limits.alternatives:
+        raise RequestError(400, f"Invalid request: alternatives parameter must be <= {limits.alternatives}")
     return number
+
+
+def _missing(name: str) -> RequestError:
+    return RequestError(400, f"Invalid request: missing {name} parameter")
 
 
 def _short(given: Any) -> str:

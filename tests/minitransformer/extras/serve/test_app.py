@@ -44,8 +44,31 @@ def test_a_model_translates(real: Any) -> None:
 def test_json_both_kinds_of_form_and_fields_in_the_address(client: Any, how: str) -> None:
     fields = form("one\n\ntwo")
     given = {name: (None, value) for name, value in fields.items()} if how == "files" else fields
-    answer = client.post("/translate", **{how: given})
+    headers = {"Content-Type": "text/plain"} if how == "params" else {}
+    answer = client.post("/translate", **{how: given}, headers=headers)
     assert (answer.status_code, answer.json()) == (200, {"translatedText": "ONE\n\nTWO"})
+
+
+DETECTED = {"confidence": 100.0, "language": "en"}
+
+
+@pytest.mark.parametrize(("fields", "answer"), [
+    ({"q": "one", "source": "auto"}, {"translatedText": "ONE", "detectedLanguage": DETECTED}),
+    ({"q": ["one", "2"], "source": "auto"}, {"translatedText": ["ONE", "2"], "detectedLanguage": [DETECTED] * 2}),
+    ({"q": "😀\n 1.5 %"}, {"translatedText": "😀\n1.5 %"}), ({"q": ["😀", "😁"]}, {"translatedText": ["😀", "😁"]}),
+    ({"q": "1", "alternatives": 2}, {"translatedText": "1", "alternatives": [], "scores": [0.0]}),
+])  # fmt: skip
+def test_a_source_left_to_the_server_and_texts_without_letters(
+    client: Any, fields: dict[str, Any], answer: dict[str, Any]
+) -> None:
+    assert client.post("/translate", json={"source": "en", "target": "de"} | fields).json() == answer
+
+
+def test_the_only_source_language_is_detected_and_an_empty_text_has_none(client: Any) -> None:
+    assert client.post("/detect", data={"q": "one"}).json() == [DETECTED]
+    assert client.post("/detect", json={"q": ["one", "two"]}).json() == [DETECTED]
+    refused = client.post("/detect", data={"r": "one"})
+    assert (refused.status_code, refused.json()) == (400, {"error": "Invalid request: missing q parameter"})
 
 
 @pytest.mark.parametrize("how", ["data", "files"])
@@ -88,7 +111,7 @@ def test_any_body_is_answered(client: Any, body: bytes, headers: dict[str, str],
 
 
 @pytest.mark.parametrize(
-    ("text", "status"), [("a " * 21, 413), ("a\n" * 99, 413), ("a" * 201, 413), ("a" * 200, 200), (" \n" * 99, 200)]
+    ("text", "status"), [("a " * 21, 413), ("a\n" * 99, 413), ("a" * 201, 400), ("a" * 200, 200), (" \n" * 99, 200)]
 )
 def test_limits_of_length(text: str, status: int) -> None:
     with client_of(ScriptedTranslator(), tokens_waiting=1_000) as client:
@@ -116,8 +139,8 @@ def test_what_is_asked_before_the_first_text(client: Any) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("POST", "/detect", 501), ("GET", "/translate", 405), ("GET", "/nowhere", 404), ("POST", "/", 405),
-     ("GET", "/../pyproject.toml", 404)],
+    [("GET", "/detect", 405), ("POST", "/detect", 400), ("GET", "/translate", 405), ("GET", "/nowhere", 404),
+     ("POST", "/", 405), ("GET", "/../pyproject.toml", 404)],
 )  # fmt: skip
 def test_what_is_not_there_is_refused_in_json(client: Any, method: str, path: str, status: int) -> None:
     answer = client.request(method, path)
