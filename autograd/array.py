@@ -70,8 +70,8 @@ def _import_cupy() -> ModuleType:
     except ImportError as error:
         raise DeviceError(
             f"CuPy cannot be imported ({error})",
-            'install it with pip install -e ".[cuda12]" or ".[cuda13]" in the directory of the clone, or use device'
-            ' "cpu"',
+            'install it with pip install "cupy-cuda13x[ctk]" or "cupy-cuda12x[ctk]", for the CUDA version that'
+            ' nvidia-smi shows, or use device "cpu"',
         ) from error
 
 

@@ -27,6 +27,7 @@ Repeated = Annotated[tuple[Value, ...], "repeated"]
 """The type of a field with one value for each occurrence of its option: --run A --run B."""
 
 MOST_THREADS = 1_024
+SHORT_NAMES = {"input": "-i", "output": "-o", "n_best": "-n"}
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
 _EXPECTED = {int: "a whole number", float: "a number"}
 
@@ -78,7 +79,8 @@ class Option:
         elif len(self.types) > 1:
             settings["nargs"] = len(self.types)
         if self.names:
-            parser.add_argument(*self.names, dest=self.path, required=self.default is MISSING, **settings)
+            short = [SHORT_NAMES[self.path]] if self.path in SHORT_NAMES else []
+            parser.add_argument(*self.names, *short, dest=self.path, required=self.default is MISSING, **settings)
         else:
             if self.is_list and self.default is MISSING:
                 settings["default"] = ()

@@ -10,6 +10,7 @@ from pathlib import Path
 from cli.command import run_command, say
 from cli.options import Positional, as_text, parse_kind
 from minitransformer.config import RunConfig
+from minitransformer.extras.packages import import_extra
 from minitransformer.extras.report.attended import AttendedPair, PictureKind, attended_pair
 from minitransformer.extras.report.errors import PICTURES, ReportError, check_suffix
 from minitransformer.extras.report.merging import merge_words
@@ -18,7 +19,6 @@ from minitransformer.extras.report.run_page import run_page
 from minitransformer.extras.report.run_record import read_runs
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
-from minitransformer.system.errors import import_extra
 from minitransformer.system.files import write_text
 
 DESCRIPTION = """Show what a model computes and how it was trained. "attention" draws every head of every layer for

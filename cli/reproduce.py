@@ -12,9 +12,9 @@ from cli.command import run_command, say
 from cli.options import parse_kind
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
+from minitransformer.extras.packages import import_extra
 from minitransformer.extras.paper.complexity.layout import as_json, markdown
 from minitransformer.extras.paper.complexity.table import measure_table
-from minitransformer.system.errors import import_extra
 from minitransformer.system.files import atomic_write
 from minitransformer.system.provenance import code_version
 

@@ -28,6 +28,8 @@ Options = TypeVar("Options")
 
 STARTS: Sequence[str] = ("preset", "compat")
 _HEAD_SIZES = ("d_model", "n_heads", "d_k")
+RECIPES = (Path(__file__).parent, Path(__file__).parents[1])
+"""The directories that have recipes/: in a wheel, and in a clone."""
 FILE_REMEDY = 'to read options from a file, give "--config {file}"'
 
 
@@ -119,12 +121,14 @@ def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file, with or without a byte order mark.
+    """Read a TOML file, with or without a byte order mark; recipes/NAME.toml is found from any directory.
 
     Raises: ConfigError with the file's name, and the line if it is not TOML.
     """
+    folders = RECIPES if path.parts[:1] == ("recipes",) else ()
+    found = next((each for each in (path, *(folder / path for folder in folders)) if each.exists()), path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(found.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: not found; expected a TOML file, such as recipes/multi30k-en-de.toml") from error
     except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not TOML, too long a number

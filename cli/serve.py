@@ -16,6 +16,7 @@ from autograd.packed_weight import PackedDtype
 from cli.command import run_command, say
 from cli.options import parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
+from minitransformer.extras.packages import import_extra
 from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.extras.serve.languages import languages_of
 from minitransformer.extras.serve.translation_queue import TranslationQueue
@@ -23,7 +24,6 @@ from minitransformer.extras.serve.translation_request import Limits
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.model.files import require_weights
-from minitransformer.system.errors import import_extra
 
 DESCRIPTION = """Serve translations: a page for people, and a JSON API that programs for LibreTranslate can use.
 Ctrl-C or SIGTERM ends it, after the requests that have begun are answered. Nothing that users type is stored."""

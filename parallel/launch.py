@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from parallel.communicator import SECONDS_TO_FORWARD, Communicator, SerialCommunicator
 from parallel.watchdog import PATIENCE
 
-INSTALL_MPI = 'pip install -e ".[mpi]" in the directory of the clone'
+INSTALL_MPI = "pip install mpi4py mpich"
 STDERR = 2  # the file descriptor
 
 # Variables that launchers set: MPICH and its relatives, Open MPI, and Slurm's srun (always, with any MPI library).

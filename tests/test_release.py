@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PACKAGES = ("autograd", "cli", "minitransformer", "parallel")
+PACKAGES = ("autograd", "cli", "minitransformer", "parallel", "recipes")
 
 
 def tracked_files() -> list[str]:
@@ -51,7 +51,7 @@ def test_wheel_and_sdist_have_every_file_of_the_packages(release: tuple[Path, Pa
         in_wheel = {name for name in archive.namelist() if ".dist-info/" not in name}
     with tarfile.open(sdist) as archive:
         in_sdist = {name.partition("/")[2] for name in archive.getnames()}
-    assert in_wheel == set(files)
+    assert in_wheel == {f"cli/{name}" if name.startswith("recipes/") else name for name in files}
     assert in_sdist >= {*files, "LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "tests/test_release.py"}
 
 
@@ -67,6 +67,9 @@ def test_a_wheel_trains_and_translates_in_a_fresh_environment(release: tuple[Pat
     assert version.startswith(f"minitransformer {PROJECT['version']}")
     little = ["--preset", "tiny", "--training.max-updates", "3", "--training.batch-tokens", "200"]
     run(fresh / "bin/minitransformer-train", *little, folder=folder)
+    recipe = [fresh / "bin/minitransformer-prepare", "--config", "recipes/multi30k-en-de.toml"]
+    done = subprocess.run(recipe, cwd=folder, capture_output=True, text=True, check=False)
+    assert "train.en" in done.stderr, "the recipe was read, and its text is missing"
     done = run("sh", "-c", f"echo the dog | {fresh}/bin/minitransformer-translate", folder=folder)
     assert len(done.stdout.splitlines()) == 1
 

@@ -258,7 +258,9 @@ def test_a_training_run_stopped_and_resumed_on_the_device_is_that_of_the_cpu(cup
 
 def test_a_device_without_cupy_is_an_error_that_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    remedy = r'CuPy cannot be imported .*pip install -e "\.\[cuda12\]" or "\.\[cuda13\]" in the .* or use device "cpu"'
+    remedy = (
+        r'CuPy cannot be imported .*pip install "cupy-cuda13x\[ctk\]" or "cupy-cuda12x\[ctk\]", .* or use device "cpu"'
+    )
     with pytest.raises(DeviceError, match=remedy):
         Transformer(config_of("paper"), device="cuda")
 

@@ -15,7 +15,8 @@ import pytest
 from small_run import plain
 
 from cli.average import average
-from cli.options import parse_kind, require_threads
+from cli.convert import ConvertOptions
+from cli.options import parse_kind, parse_options, require_threads
 from cli.parse import parse
 from cli.prepare import prepare_data
 from cli.report import KINDS as REPORTS
@@ -23,7 +24,7 @@ from cli.report import report
 from cli.reproduce import reproduce
 from cli.score import KINDS, BleuOptions, score
 from cli.train import TrainOptions, read_options, train
-from cli.translate import translate
+from cli.translate import TranslateOptions, translate
 from minitransformer.config import ConfigError, DataConfig, presets
 from minitransformer.config.run import demo_training
 from minitransformer.extras.paper.compatibility import CONVENTIONS, compatible
@@ -310,6 +311,13 @@ def test_values_may_stand_before_after_and_between_options() -> None:
     for words in (["a", "b", "--lowercase"], ["--lowercase", "a", "b"], ["a", "--lowercase", "b"]):
         options = parse_kind(KINDS, "", ["bleu", *words])
         assert options == BleuOptions(first, (second,), lowercase=True)
+
+
+def test_the_options_that_are_typed_daily_have_short_names() -> None:
+    words = ["-i", "in.txt", "-o", "out.txt", "-n", "4"]
+    expected = TranslateOptions(input=Path("in.txt"), output=Path("out.txt"), n_best=4)
+    assert parse_options(TranslateOptions, "", words) == expected
+    assert parse_options(ConvertOptions, "", ["model", "-o", "b"]) == ConvertOptions(Path("model"), Path("b"))
 
 
 def test_a_number_may_be_negative_and_a_word_after_two_hyphens_may_begin_with_one() -> None:

@@ -35,6 +35,17 @@ def size_of(name: str) -> str:
     return "big" if name.endswith("big") else "base"
 
 
+def test_a_recipe_is_found_from_any_directory_unless_a_file_there_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "recipes/wmt14-en-de.toml"
+    assert read_options(["--config", name]).training == recipe("wmt14-en-de").training
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / name).write_text("[training]\nmax_updates = 7\n")
+    assert read_options(["--config", name]).training.max_updates == 7
+
+
 @pytest.mark.parametrize(("name", "words"), list(zip(NAMES, [37_000, 37_000, 32_000, 32_000], strict=True)))
 def test_model_training_and_vocabulary_are_the_papers(name: str, words: int) -> None:
     """Sections 5.1 to 5.4 and 6.1: batches, updates, warm-up, Adam; checkpoints ten minutes apart, 5 or 20 averaged."""

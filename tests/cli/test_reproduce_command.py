@@ -55,7 +55,7 @@ def test_without_matplotlib_nothing_is_measured_and_the_remedy_is_reported(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert as_command("reproduce", ["table1", "--output", str(tmp_path)], monkeypatch) == 1
-    assert re.fullmatch(r'error: [^\n]*pip install -e "\.\[report\]"[^\n]*\n', capsys.readouterr().err)
+    assert re.fullmatch(r'error: [^\n]*pip install -e "/.*\[report\]"[^\n]*\n', capsys.readouterr().err)
 
 
 def test_repeats_must_be_some(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

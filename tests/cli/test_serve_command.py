@@ -375,7 +375,7 @@ def test_without_the_extra_it_says_how_to_install_it() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 1
     assert re.fullmatch(
-        r'error: the extra "serve" .*starlette.*: install it with pip install -e "\.\[serve\]" in .*\n', done.stderr
+        r'error: the extra "serve" .*starlette.*: install it with pip install -e "/.*\[serve\]"\n', done.stderr
     )
 
 

@@ -412,7 +412,7 @@ def test_ranks_that_disagree_end_with_a_message_that_says_which_and_how(tmp_path
 @pytest.mark.parametrize(
     ("variable", "remedy"),
     [("SLURM_STEP_NUM_TASKS", "use srun --mpi=pmi2 with MPICH, srun --mpi=pmix with Open MPI"),
-     ("OMPI_COMM_WORLD_SIZE", 'pip install -e ".[mpi]"')],
+     ("OMPI_COMM_WORLD_SIZE", "pip install mpi4py mpich")],
 )  # fmt: skip
 def test_a_launcher_of_another_mpi_library_is_an_error_that_names_the_remedy(
     variable: str, remedy: str, tmp_path: Path

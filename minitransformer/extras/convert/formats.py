@@ -20,9 +20,9 @@ from minitransformer.extras.convert.joeynmt import is_joeynmt, read_joeynmt
 from minitransformer.extras.convert.marian_directory import is_marian, read_marian, write_marian
 from minitransformer.extras.convert.marian_npz import is_marian_npz, read_marian_npz
 from minitransformer.extras.convert.parts import ConversionError, Parts, require_empty, require_finite, write_bundle
+from minitransformer.extras.packages import import_extra
 from minitransformer.model.files import BUNDLE_FILE, CONFIG_FILE, WEIGHTS_FILE
 from minitransformer.model.storage import Storage
-from minitransformer.system.errors import import_extra
 from minitransformer.system.files import CheckpointError, lock_directory, make_directory, sync, temporary_path, try_lock
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")

@@ -16,8 +16,8 @@ import sentencepiece
 from minitransformer.data.rare_words import SPLIT_AT_BLANKS, splits_at_blanks
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.parts import Array, ConversionError, Vocabulary
+from minitransformer.extras.packages import import_extra
 from minitransformer.model.symbols import BLANK, END, LANGUAGE_CODE, START, UNKNOWN
-from minitransformer.system.errors import import_extra
 
 
 def _format() -> Any:

@@ -27,7 +27,7 @@ from minitransformer.extras.files.codes import (
 )
 from minitransformer.extras.files.memories import Languages
 from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTranslator
-from minitransformer.system.errors import import_extra
+from minitransformer.extras.packages import import_extra
 from minitransformer.system.files import atomic_write
 
 XLIFF, GETTEXT = frozenset({".xlf", ".xliff"}), frozenset({".po", ".pot"})

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from minitransformer.config import ConfigError
+from minitransformer.extras.packages import import_extra
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.model.symbols import LANGUAGE_CODE
-from minitransformer.system.errors import import_extra
 
 Split: TypeAlias = Callable[[str], Sequence[str]]
 # Source: ISO 639-1.  For any other code sentencex uses English rules, so a wrong one would not be noticed.

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from minitransformer.system.errors import import_extra
+from minitransformer.extras.packages import import_extra
 from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError
 from minitransformer.extras.files.sentences import LANGUAGES, SentenceSplitter, SplitTexts, translate_texts
+from minitransformer.extras.packages import MissingExtraError
 from minitransformer.extras.serve.languages import NAMES
 from minitransformer.inference.translator import Translator
-from minitransformer.system.errors import MissingExtraError
 
 BLANK = st.text(" \t\n\u3000\xa0", max_size=3)
 SENTENCE = st.text(st.characters(codec="utf-8"), max_size=5).map(str.strip)
@@ -96,7 +96,7 @@ def before_wide_stops(text: str) -> list[str]:
 def test_without_sentencex_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(
-        MissingExtraError, match=r'the extra "sentences" .*sentencex.* pip install -e "\.\[sentences\]"'
+        MissingExtraError, match=r'the extra "sentences" .*sentencex.* pip install -e "/.*\[sentences\]"'
     ):
         SentenceSplitter("en")
 
