@@ -1,4 +1,4 @@
-"""minitransformer-report: draw a model's attention, or show training runs, as a page or a picture."""
+"""minitransformer-report: show a model's attention, all its numbers for a sentence, or training runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from minitransformer.extras.report.merging import merge_words
 from minitransformer.extras.report.page import attention_page
 from minitransformer.extras.report.run_page import run_page
 from minitransformer.extras.report.run_record import read_runs
+from minitransformer.extras.report.sentence_page import sentence_page
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import write_text
 
 DESCRIPTION = """Show what a model computes and how it was trained. "attention" draws every head of every layer for
-one sentence. "training" shows training runs side by side."""
+one sentence. "sentence" shows all its numbers, step by step. "training" shows training runs side by side."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,31 @@ class TrainingReportOptions:
     """File to write: .html for the self-contained page; .png, .svg or .pdf for a picture of the curves."""
 
 
+@dataclass(frozen=True)
+class SentenceOptions:
+    """Show all numbers that the model computes for one sentence, step by step, as a self-contained HTML page."""
+
+    sentence: Positional[str]
+    """The sentence to translate, in quotes."""
+    run: Path = RunConfig.run
+    """Directory of a training run, or any directory with a model and its tokenizer."""
+    target: str | None = None
+    """The translation to show; the model's own if not given."""
+    output: Path = Path("sentence.html")
+    """File to write, which ends in .html."""
+    beam: int = SearchConfig.beam
+    """Hypotheses kept alive while the model translates; 1 is greedy search."""
+    alpha: float | None = SearchConfig.alpha
+    """Exponent of the length penalty; if not given, the model's."""
+
+
 PICTURE_OPTIONS = {  # by their names on the command line
     "kinds": "kinds", "layers": "layers", "heads": "heads", "no-end": "end", "merge-words": "merge_words",
     "least-weight": "least_weight",
 }  # fmt: skip
 
 
-KINDS = {"attention": AttentionOptions, "training": TrainingReportOptions}
+KINDS = {"attention": AttentionOptions, "sentence": SentenceOptions, "training": TrainingReportOptions}
 
 
 def main() -> int:
@@ -84,10 +103,24 @@ def main() -> int:
 
 def report(arguments: Sequence[str]) -> int:
     """Draw the page or the picture that the options describe."""
-    options: AttentionOptions | TrainingReportOptions = parse_kind(
+    options: AttentionOptions | SentenceOptions | TrainingReportOptions = parse_kind(
         KINDS, DESCRIPTION, arguments, '; to draw the attention of a sentence, give "attention" before it'
     )
+    if isinstance(options, SentenceOptions):
+        return report_sentence(options)
     return report_training(options) if isinstance(options, TrainingReportOptions) else report_attention(options)
+
+
+def report_sentence(options: SentenceOptions) -> int:
+    """Write the page of one sentence."""
+    check_suffix(options.output, (".html",))
+    search = SearchConfig(beam=options.beam, alpha=options.alpha)
+    sentence = as_text("sentence", options.sentence)
+    target = None if options.target is None else as_text("target", options.target)
+    page, translation = sentence_page(Translator.load(options.run), sentence, target, search)
+    write_text(options.output, page)
+    say(f"{translation}\nwrote {options.output}")
+    return 0
 
 
 def report_attention(options: AttentionOptions) -> int:

@@ -93,6 +93,7 @@ MENTIONED = {
     "reproduce table1": ["in a minute or two"],
     "reproduce table3": ["the same command continues"],
     "report attention": ["every head of every layer", "counted from 1"],
+    "report sentence": ["all numbers", "step by step"],
     "report training": ["finished or not", "paired bootstrap test"],
     "score trees": ["as EVALB does"],
     "parse": ["Penn bracket format", "--treebank FILE", "minitransformer-score trees"],

@@ -13,6 +13,7 @@ import pytest
 from small_run import Trained, as_command, output_of, translated
 
 from cli.report import report
+from minitransformer.extras.report.errors import ReportError
 
 
 def data_of(page: Path) -> dict[str, object]:
@@ -28,6 +29,16 @@ def test_a_page_of_the_runs_own_translation(trained: Trained, tmp_path: Path) ->
     translation = translated(trained, b"one two\n").decode().strip()
     assert output == f"{translation}\nwrote {page}\n"
     assert data_of(page)["translation"] == translation
+
+
+def test_a_page_of_all_numbers(trained: Trained, tmp_path: Path) -> None:
+    page = tmp_path / "sentence.html"
+    words = ["sentence", "one two", "--run", str(trained.run), "--output", str(page), "--beam", "2"]
+    translation = translated(trained, b"one two\n").decode().strip()
+    assert output_of(lambda: report(words)) == f"{translation}\nwrote {page}\n"
+    assert data_of(page)["translation"] == translation
+    with pytest.raises(ReportError, match=r"sentence\.png: .*\.html"):
+        report(["sentence", "one two", "--run", str(trained.run), "--output", str(tmp_path / "sentence.png")])
 
 
 def test_arguments_that_are_not_utf8_are_read_with_replacements(trained: Trained, tmp_path: Path) -> None:

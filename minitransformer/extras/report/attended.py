@@ -67,23 +67,34 @@ class AttendedPair:
         return max(len(self.weights.encoder if kind == "encoder" else self.weights.decoder) for kind in kinds)
 
 
-def attended_pair(
+@dataclass(frozen=True)
+class TokenPair:
+    """A sentence and its translation as ids and pieces, without marks."""
+
+    source_ids: list[int]
+    target_ids: list[int]
+    source_pieces: list[str]
+    target_pieces: list[str]
+    sentence: str
+    translation: str
+
+
+def token_pair(
     translator: Translator, sentence: str, target: str | None = None, search: SearchConfig | None = None
-) -> AttendedPair:
-    """Compute the attention between ``sentence`` and ``target``.
+) -> TokenPair:
+    """Return the tokens of ``sentence`` and ``target``.
 
     Without a target, the model's own translation is used; if the model is a parser, its tree over the words separated
     by blanks.
 
-    Raises: ReportError if a side is empty or too long, if weights are not finite, or if the model appends no end symbol
-    to sources: pages and pictures count on it.
+    Raises: ReportError if a side is empty or too long, or if the model appends no end symbol to sources: pages and
+    pictures count on it.
     """
     if not translator.model.config.source_end:
-        raise ReportError("attention: the model appends no end symbol to sources (source_end), which the display needs")
-    model, tokenizer, longest = translator.model, translator.tokenizer, translator.longest_source
+        raise ReportError("report: the model appends no end symbol to sources (source_end), which the display needs")
+    tokenizer, longest = translator.tokenizer, translator.longest_source
     source_ids = tokenizer.encode_source([sentence])[0]
     _check_length("sentence", source_ids, longest)
-    source_pieces = tokenizer.source_pieces(sentence)
     if target is None:
         target_ids = _found(translator, source_ids, sentence, search or SearchConfig())
         target = tokenizer.decode_target([target_ids])[0]
@@ -92,20 +103,31 @@ def attended_pair(
         target_ids = tokenizer.encode_target([target])[0]
         pieces = tokenizer.target_pieces(target)
     _check_length("target", target_ids, longest)
-    weights = attention_weights(model, source_ids, target_ids)
+    return TokenPair(source_ids, target_ids, tokenizer.source_pieces(sentence), pieces, sentence, target)
+
+
+def attended_pair(
+    translator: Translator, sentence: str, target: str | None = None, search: SearchConfig | None = None
+) -> AttendedPair:
+    """Compute the attention between the tokens of a ``token_pair``.
+
+    Raises: ReportError as ``token_pair``, and if weights are not finite.
+    """
+    tokens = token_pair(translator, sentence, target, search)
+    weights = attention_weights(translator.model, tokens.source_ids, tokens.target_ids)
     if not all(np.isfinite(part).all() for part in (weights.encoder, weights.decoder, weights.encoder_decoder)):
         raise ReportError("attention: weights are not finite numbers; the model has diverged: take another checkpoint")
-    source, written = shown_pieces(source_pieces), shown_pieces(pieces)
+    source, written = shown_pieces(tokens.source_pieces), shown_pieces(tokens.target_pieces)
     return AttendedPair(
         source=[*source, END_MARK],
         inputs=[START_MARK, *written],
         outputs=[*written, END_MARK],
-        source_starts=[*word_starts(source_pieces), len(source)],
-        target_starts=word_starts(pieces),
+        source_starts=[*word_starts(tokens.source_pieces), len(source)],
+        target_starts=word_starts(tokens.target_pieces),
         weights=weights,
-        sentence=sentence,
-        translation=target,
-        origin=_origin(translator),
+        sentence=tokens.sentence,
+        translation=tokens.translation,
+        origin=origin_of(translator),
     )
 
 
@@ -127,10 +149,11 @@ def _check_length(name: str, ids: Sequence[Any], longest: int) -> None:
     limit = min(MOST_TOKENS, longest)
     if not 1 <= len(ids) <= limit:
         problem = "is empty" if not ids else f"has {len(ids):,} tokens"
-        raise ReportError(f"attention: the {name} {problem}; give one of 1 to {limit} tokens")
+        raise ReportError(f"report: the {name} {problem}; give one of 1 to {limit} tokens")
 
 
-def _origin(translator: Translator) -> str:
+def origin_of(translator: Translator) -> str:
+    """Return a line that describes the model and the version of the code."""
     config = translator.model.config
     size = f"{config.n_layers} + {config.decoder_depth} layers, d_model {config.d_model}, {config.n_heads} heads"
     return f"{size}; code {code_version()}"

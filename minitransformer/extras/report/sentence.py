@@ -1,0 +1,106 @@
+"""All numbers of a model for one sentence and its translation: what each step of the forward pass computes.
+
+The model's own operations run; an observer keeps their results.  A result is named by the parameter that its operation
+multiplies, such as "encoder.layers.0.self_attention.query.weight".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autograd import no_tape, to_host
+from autograd.array import Array, FloatArray
+from autograd.op import Operation, Run, observed
+from autograd.ops.softmax import softmax_values
+from autograd.tensor import Backward
+from minitransformer.model.batch import Batch, Ids
+from minitransformer.model.transformer import Transformer
+
+QUERY = ".query.weight"
+
+
+@dataclass
+class HeadNumbers:
+    """What one attention sublayer computes.
+
+    Shapes: queries (T, H, K), keys (S, H, K), values (S, H, V), scores and weights (H, T, S), mixed (T, H, V).
+    """
+
+    queries: FloatArray
+    keys: FloatArray
+    values: FloatArray
+    scores: FloatArray
+    """Q Kᵀ / √d_k; −∞ where the mask forbids a key."""
+    weights: FloatArray
+    mixed: FloatArray
+    """The result: the weights times the values."""
+
+
+@dataclass
+class SentenceNumbers:
+    """The results of a forward pass by name, in its order.
+
+    ``results`` has, for each operation with a parameter, its last result under the parameter's name; so a feed-forward
+    network's activation replaces what it is applied to.  ``inputs`` has the first argument of that operation.
+    """
+
+    results: dict[str, FloatArray] = field(default_factory=dict)
+    inputs: dict[str, FloatArray] = field(default_factory=dict)
+    attention: dict[str, HeadNumbers] = field(default_factory=dict)
+    embedded: list[tuple[FloatArray, FloatArray]] = field(default_factory=list)
+    """For source and target: the scaled embeddings and the positions' encodings, (T, D) each."""
+    logits: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
+    """Of the next token after each decoder input, (T, W)."""
+
+
+def sentence_numbers(model: Transformer, source: Ids, target: Ids) -> SentenceNumbers:
+    """Compute the numbers of a sentence, with ``target`` as the decoder's input; ids have no start and end symbols."""
+    plain = Transformer(model.config, seed=None, device=model.device)  # a model for search has packed weights
+    plain.parameters.values[...] = model.parameters.values
+    recorder = _Recorder(plain)
+    with no_tape(), observed(recorder):
+        logits = plain.logits(Batch.from_token_ids([source], [target], source_end=model.config.source_end))
+    recorder.numbers.logits = to_host(logits.value)
+    return recorder.numbers
+
+
+class _Recorder:
+    """An observer of operations; see ``SentenceNumbers``."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.numbers = SentenceNumbers()
+        self._names = {id(parameter.value): name for name, parameter in model.named_parameters()}
+        self._last, self._query = "", ""
+
+    def __call__(self, operation: Operation, run: Run, *arguments: Any, **static: Any) -> tuple[Array, Backward]:
+        value, backward = run(*arguments, **static)
+        numbers, name = self.numbers, operation.__name__
+        named = [self._names[id(x)] for x in arguments[1:] if id(x) in self._names]
+        if name == "embedding_with_positions":
+            table, ids, encodings, positions = (to_host(x) for x in arguments[:4])
+            numbers.embedded.append((static["scale"] * table[ids], encodings[positions]))
+        elif name == "attention":
+            queries, keys, values = map(to_host, arguments)
+            sublayer = self._query.removesuffix(QUERY)
+            numbers.attention[sublayer] = _heads(queries, keys, values, static["mask"], value)
+        elif named:
+            self._last = named[0]
+            if self._last.endswith(QUERY):
+                self._query = self._last
+            numbers.inputs[self._last] = to_host(arguments[0])
+            numbers.results[self._last] = to_host(value)
+        elif name in ("swish", "gelu", "gelu_tanh"):
+            numbers.results[self._last] = to_host(value)
+        return value, backward
+
+
+def _heads(queries: FloatArray, keys: FloatArray, values: FloatArray, mask: Any, mixed: Array) -> HeadNumbers:
+    scores = np.einsum("thk,shk->hts", queries, keys) / math.sqrt(queries.shape[-1])
+    bias = mask.bias(np, scores.dtype)
+    if bias is not None:
+        scores = scores + bias[0]
+    return HeadNumbers(queries, keys, values, scores, softmax_values(scores), to_host(mixed))

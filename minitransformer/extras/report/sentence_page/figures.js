@@ -1,0 +1,101 @@
+// ---- figures: numbers as colours
+
+function colour(name) {
+  const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  return [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16));
+}
+
+/** The shown strength of a number beside the greatest: weak ones are raised, so that they can be seen. */
+const strength = (x, greatest) => Math.min(1, Math.abs(x) / greatest) ** 0.7;
+
+function rowLabels(figure) {
+  return element("ol", {className: "rows"}, ...figure.rows.map((text, row) => {
+    const button = element("button", {type: "button", textContent: text});
+    button.setAttribute("aria-pressed", row === state.row);
+    button.addEventListener("click", () => change({row}));
+    return element("li", {}, button);
+  }));
+}
+
+function readingOf(figure, row, column, x) {
+  const place = figure.columns ? `“${figure.rows[row]}” → “${figure.columns[column]}”` : `“${figure.rows[row]}”, number ${column + 1}`;
+  byId("reading").textContent = `${figure.title}, ${place}: ${shownNumber(x)}`;
+}
+
+/** A canvas with one pixel for each number, stretched. */
+function heat(figure) {
+  const {rows, columns, greatest, values} = sheet(figure);
+  const canvas = element("canvas", {width: columns, height: rows});
+  canvas.style.setProperty("--columns", columns);
+  canvas.style.setProperty("--rows", rows);
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", `${figure.title}: ${rows} rows of ${columns} numbers`);
+  const context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
+  const [paper, positive, negative] = ["--zero", "--positive", "--negative"].map(colour);
+  values.forEach((x, i) => {
+    const share = strength(x, greatest), end = x < 0 ? negative : positive;
+    for (const c of range(3)) image.data[4 * i + c] = paper[c] + (end[c] - paper[c]) * share;
+    image.data[4 * i + 3] = 255;
+  });
+  context.putImageData(image, 0, 0);
+  canvas.addEventListener("pointermove", (event) => {
+    const box = canvas.getBoundingClientRect();
+    const row = Math.min(rows - 1, Math.floor((event.clientY - box.top) / box.height * rows));
+    const column = Math.min(columns - 1, Math.floor((event.clientX - box.left) / box.width * columns));
+    if (row >= 0 && column >= 0) readingOf(figure, row, column, values[row * columns + column]);
+  });
+  return element("div", {className: "heat"}, rowLabels(figure), element("div", {className: "scroll", tabIndex: 0}, canvas));
+}
+
+/** Numbers between two sequences of words, written in their cells. */
+function table(figure) {
+  const {rows, columns, greatest, values} = sheet(figure);
+  const head = element("tr", {}, element("td"), ...figure.columns.map((text) => {
+    return element("th", {scope: "col"}, element("span", {textContent: text}));
+  }));
+  const body = range(rows).map((row) => {
+    const label = element("th", {scope: "row", textContent: figure.rows[row], className: row === state.row ? "chosen" : ""});
+    label.addEventListener("click", () => change({row}));
+    return element("tr", {}, label, ...range(columns).map((column) => {
+      const x = values[row * columns + column], forbidden = !Number.isFinite(x);
+      const cell = element("td", {textContent: shownNumber(x), className: forbidden ? "forbidden" : x < 0 ? "negative" : ""});
+      cell.style.setProperty("--share", forbidden ? 0 : strength(x, greatest).toFixed(3));
+      cell.addEventListener("pointerenter", () => readingOf(figure, row, column, x));
+      return cell;
+    }));
+  });
+  const classes = columns > 16 ? "words dense" : "words";
+  return element("div", {className: "scroll", tabIndex: 0}, element("table", {className: classes}, element("thead", {}, head), element("tbody", {}, ...body)));
+}
+
+function figureElement(figure) {
+  const {rows, columns} = sheet(figure);
+  const title = element("figcaption", {}, element("b", {textContent: figure.title}), ` ${rows} × ${columns}`);
+  return element("figure", {}, title, figure.columns ? table(figure) : heat(figure));
+}
+
+function piecesElement(pieces) {
+  return element("ol", {className: "pieces"}, ...pieces.map(({piece, id}) => {
+    return element("li", {}, element("span", {className: "piece", textContent: piece}), element("span", {className: "id", textContent: id}));
+  }));
+}
+
+function predictionElement({inputs, places}) {
+  const place = Math.min(state.row, places.length - 1);
+  const chosen = (i) => places[i].find((word) => word.chosen).piece;
+  const line = element("ol", {className: "places"}, ...inputs.map((_, row) => {
+    const button = element("button", {type: "button", textContent: chosen(row)});
+    button.setAttribute("aria-pressed", row === place);
+    button.addEventListener("click", () => change({row}));
+    return element("li", {}, button);
+  }));
+  const read = element("p", {className: "note", textContent: `after “${inputs.slice(0, place + 1).join(" ")}”`});
+  const bars = element("table", {className: "bars"}, ...places[place].map(({piece, logit, p, chosen}) => {
+    const bar = element("span", {className: "bar"});
+    bar.style.setProperty("--share", p);
+    const percent = p >= 0.0005 ? `${(100 * p).toFixed(1)} %` : "< 0.05 %";
+    return element("tr", {className: chosen ? "chosen" : ""}, element("th", {scope: "row", textContent: piece}), element("td", {}, bar),
+      element("td", {className: "number", textContent: percent}), element("td", {className: "number faint", textContent: shownNumber(logit)}));
+  }));
+  return element("div", {}, line, read, bars);
+}

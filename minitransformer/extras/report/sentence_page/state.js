@@ -1,0 +1,57 @@
+// ---- what is shown: the number of a step, a head, and a row; the address keeps them
+
+const steps = data.blocks.flatMap((block, b) => block.steps.map((step) => ({...step, block: b})));
+const state = {step: 0, head: 0, row: 0};
+
+function readAddress() {
+  const found = new URLSearchParams(location.hash.slice(1));
+  const number = (name, below) => {
+    const n = Number(found.get(name)) - 1;
+    return Number.isInteger(n) && n >= 0 && n < below ? n : 0;
+  };
+  state.step = number("step", steps.length);
+  state.head = number("head", data.colours.length);
+  state.row = number("row", 1e6);
+}
+
+function change(changes) {
+  Object.assign(state, changes);
+  state.step = Math.max(0, Math.min(steps.length - 1, state.step));
+  history.replaceState(null, "", `#step=${state.step + 1}&head=${state.head + 1}&row=${state.row + 1}`);
+  draw();
+}
+
+// ---- the numbers
+
+const decoded = new Map();
+
+/** The numbers of a matrix, as {shape, values}; −∞ where a mask forbids. */
+function matrix(number) {
+  if (!decoded.has(number)) {
+    const {shape, greatest, steps} = data.matrices[number];
+    const bytes = Uint8Array.from(atob(steps), (letter) => letter.charCodeAt(0));
+    const view = new DataView(bytes.buffer);
+    const values = Float32Array.from({length: bytes.length / 2}, (_, i) => {
+      const step = view.getInt16(2 * i, true);
+      return step === -32768 ? -Infinity : step / 32767 * greatest;
+    });
+    decoded.set(number, {shape, values, greatest});
+  }
+  return decoded.get(number);
+}
+
+/** One head's rows and columns, or those of all if there are no heads. */
+function sheet(figure) {
+  const {shape, values, greatest} = matrix(figure.matrix);
+  const [rows, columns] = shape.slice(-2);
+  const start = shape.length === 3 ? state.head * rows * columns : 0;
+  return {rows, columns, greatest, values: values.subarray(start, start + rows * columns)};
+}
+
+const hasHeads = (step) => step.figures.some((figure) => data.matrices[figure.matrix].shape.length === 3);
+
+function shownNumber(x) {
+  if (!Number.isFinite(x)) return "−∞";
+  const text = Math.abs(x) >= 100 ? x.toFixed(0) : Math.abs(x) >= 10 ? x.toFixed(1) : x.toFixed(2);
+  return text.replace("-", "−").replace(/^−(0\.?0*)$/, "$1");
+}

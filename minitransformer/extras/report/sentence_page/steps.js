@@ -1,0 +1,70 @@
+// ---- the way through the model
+
+const template = (name, value) => document.querySelector(`template[data-${name}="${value}"]`);
+
+function buildBlocks() {
+  byId("sentence").textContent = data.sentence;
+  byId("translation").textContent = data.translation;
+  byId("origin").textContent = data.origin;
+  byId("blocks").append(...data.blocks.map((block, b) => {
+    const button = element("button", {type: "button", textContent: block.name});
+    button.addEventListener("click", () => change({step: steps.findIndex((step) => step.block === b)}));
+    return element("li", {className: block.name.split(" ")[0]}, button);
+  }));
+  byId("heads").append(element("span", {className: "note", textContent: "head"}), ...data.colours.map((shade, head) => {
+    const button = element("button", {type: "button", textContent: head + 1});
+    button.style.setProperty("--colour", shade);
+    button.addEventListener("click", () => change({head}));
+    return button;
+  }));
+  byId("back").addEventListener("click", () => change({step: state.step - 1}));
+  byId("next").addEventListener("click", () => change({step: state.step + 1}));
+  document.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.key === "ArrowRight") change({step: state.step + 1});
+    if (event.key === "ArrowLeft") change({step: state.step - 1});
+  });
+}
+
+function drawWay(step) {
+  for (const [b, item] of [...byId("blocks").children].entries()) item.firstChild.setAttribute("aria-current", b === step.block ? "step" : "false");
+  byId("blocks").children[step.block].scrollIntoView({block: "nearest", inline: "nearest"});
+  byId("steps").replaceChildren(...steps.map((each, number) => [each, number]).filter(([each]) => each.block === step.block).map(([each, number]) => {
+    const {title, short} = template("kind", each.kind).dataset;
+    const button = element("button", {type: "button", textContent: short ?? title});
+    button.setAttribute("aria-current", number === state.step ? "step" : "false");
+    button.addEventListener("click", () => change({step: number}));
+    return element("li", {className: each.attention ?? ""}, button);
+  }));
+  byId("back").disabled = state.step === 0;
+  byId("next").disabled = state.step === steps.length - 1;
+  byId("place").textContent = `${state.step + 1} of ${steps.length}`;
+}
+
+function drawExplanation(step) {
+  const found = template("kind", step.kind), kind = step.attention && template("attention", step.attention);
+  const where = data.blocks[step.block].name.replace(/^(.)/, (letter) => letter.toUpperCase());
+  byId("title").textContent = found.dataset.title;
+  byId("shape").textContent = kind ? `${where}, ${kind.dataset.name}` : where;
+  const content = found.content.cloneNode(true), equation = content.querySelector("math");
+  byId("equation").replaceChildren(...(equation ? [equation] : []));
+  byId("text").replaceChildren(content);
+  if (kind && ["projections", "scores"].includes(step.kind)) byId("text").append(kind.content.cloneNode(true));
+}
+
+function draw() {
+  const step = steps[state.step];
+  drawWay(step);
+  drawExplanation(step);
+  byId("heads").hidden = !hasHeads(step);
+  for (const [head, button] of [...byId("heads").querySelectorAll("button")].entries()) button.setAttribute("aria-pressed", head === state.head);
+  byId("reading").textContent = "";
+  const extra = step.pieces ? [piecesElement(step.pieces)] : step.places ? [predictionElement(step)] : [];
+  byId("figures").replaceChildren(...extra, ...step.figures.map(figureElement));
+}
+
+buildBlocks();
+readAddress();
+draw();
+window.addEventListener("hashchange", () => { readAddress(); draw(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
