@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,13 @@ def test_every_extra_that_a_text_installs_exists() -> None:
         named |= set(re.findall(r"import_extra\(['\"](\w+)", text))
     assert named >= {"mpi", "cuda12", "report", "convert", "test"}
     assert named <= known
+
+
+def test_the_pictures_of_pages_show_the_pages_of_today() -> None:
+    """If not, make them again: python docs/figures/pictures.py"""
+    pictures = runpy.run_path(str(ROOT / "docs" / "figures" / "pictures.py"))
+    kept = json.loads((ROOT / "docs" / "figures" / "pictures.json").read_text(encoding="utf-8"))
+    assert kept == {name: pictures["hash_of"](folder) for name, (folder, *_) in pictures["SHOWN"].items()}
 
 
 def test_the_index_of_benchmarks_names_every_file_and_no_other() -> None:
