@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import json
 import logging
@@ -133,7 +134,9 @@ def prepare(
     require_no_model(directory)
     _log.info("generating the demo corpus" if config.task == "demonstration" else "reading the text")
     if missing := [path for path in text_files(config).values() if not path.exists()]:
-        raise CorpusError(f"{missing[0]}: not found; {config.remedy_if_missing}")
+        near = difflib.get_close_matches(missing[0].name, [path.name for path in missing[0].parent.glob("*")], n=1)
+        meant = f"did you mean {missing[0].with_name(near[0])}? Or " if near else ""
+        raise CorpusError(f"{missing[0]}: not found; {meant}{config.remedy_if_missing}")
     files = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
     corpus = open_corpus(config)
     _log_oddities(corpus)

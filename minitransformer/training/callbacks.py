@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -24,6 +25,8 @@ from minitransformer.system.progress import LOG_INTERVAL, WorkBar, in_words
 from minitransformer.system.records import as_object
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
+
+SPEED_SECONDS = 60  # whose mean speed tells the time that is left
 
 _log = logging.getLogger(__name__)
 
@@ -136,11 +139,12 @@ class ProgressBar(Callback):
         self._progress = WorkBar(console)
         self._task = self._progress.add_task("starting", total=None)
         self._figures = ""
-        self._max_updates, self._first = 0, TrainingState()
+        self._max_updates = 0
+        self._places = deque[tuple[float, int]]()  # seconds and updates, of the last minute and the report before it
         self._logged = time.monotonic()  # when the last line was printed
 
     def begin(self, state: TrainingState, max_updates: int) -> None:
-        self._max_updates, self._first = max_updates, state
+        self._max_updates, self._places = max_updates, deque([(state.seconds, state.step)])
         self._progress.reset(self._task, total=max_updates, completed=state.step)
         self._progress.start()
 
@@ -192,9 +196,12 @@ class ProgressBar(Callback):
         self.print(clock + line)
 
     def _seconds_left(self, report: TrainingReport) -> float:
-        """Estimate the training time that is left from the mean speed since ``begin``."""
-        per_update = (report.seconds - self._first.seconds) / max(1, report.step - self._first.step)
-        return per_update * (self._max_updates - report.step)
+        """Estimate the training time that is left from the speed of the last minute."""
+        self._places.append((report.seconds, report.step))
+        while report.seconds - self._places[1][0] >= SPEED_SECONDS:
+            self._places.popleft()
+        seconds, step = self._places[0]
+        return (report.seconds - seconds) / max(1, report.step - step) * (self._max_updates - report.step)
 
 
 class MetricsFile(Callback):

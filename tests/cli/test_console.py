@@ -61,12 +61,22 @@ def test_off_a_terminal_there_are_plain_lines(tmp_path: Path) -> None:
     ("seconds", "left"),
     [(2.0, "7 min left"), (0.2, "40 s left"), (200.0, "11 h 03 min left"), (2e5, "11055 h 33 min left")],
 )
-def test_the_time_left_follows_from_the_speed_since_the_start(seconds: float, left: str) -> None:
+def test_the_time_left_follows_from_the_speed(seconds: float, left: str) -> None:
     shown = io.StringIO()
     bar = ProgressBar(Console(file=shown, highlight=False))
     bar.begin(TrainingState(step=0, seconds=10.0), 1_000)
     bar.report(dataclasses.replace(TRAINING_REPORT, seconds=10.0 + seconds))
     assert left in shown.getvalue()
+
+
+def test_the_time_left_follows_from_the_last_minute_of_a_long_training() -> None:
+    """100 updates took 1,000 s, and the last 50 only 100 s: the other 850 take 1,700 s, and not 8,500 s."""
+    shown = io.StringIO()
+    bar = ProgressBar(Console(file=shown, highlight=False))
+    bar.begin(TrainingState(), 1_000)
+    for step, seconds in ((100, 1_000.0), (125, 1_050.0), (150, 1_100.0)):
+        bar.report(dataclasses.replace(TRAINING_REPORT, step=step, seconds=seconds))
+    assert shown.getvalue().splitlines()[-1].endswith("28 min left")
 
 
 def test_the_bar_fits_80_columns_and_shows_the_progress_of_a_validation() -> None:

@@ -60,6 +60,12 @@ def test_a_missing_file_is_named_with_what_to_do(tmp_path: Path) -> None:
     downloadable = dataclasses.replace(config, sha256=(f"en:{'0' * 64}",))
     with pytest.raises(CorpusError, match=r"not found; to fetch the files, run minitransformer-prepare with the same"):
         prepared(downloadable)
+    misspelt = dataclasses.replace(config_of(tmp_path, GOOD), train_source=("en.txr",))
+    (tmp_path / "en.txt").touch()
+    with pytest.raises(
+        CorpusError, match=r"en\.txr: not found; did you mean \S*en\.txt\? Or set data\.raw to the folder"
+    ):
+        prepared(misspelt)
     assert not (tmp_path / "data").exists()
 
 
