@@ -119,19 +119,20 @@ def persistent_pool(device: Device) -> AbstractContextManager[object]:
     return nullcontext() if cupy is None else cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc)
 
 
-def capture_graph(work: Callable[[], object], stream: Any) -> Any:
-    """Return the CUDA graph of what ``work`` enqueues on ``stream``; nothing is computed yet.
+def capture_graph(work: Callable[[], Any], stream: Any) -> tuple[Any, Any]:
+    """Return the CUDA graph of what ``work`` enqueues on ``stream``, and the arrays that each launch will write.
 
+    Nothing is computed yet; the arrays are the result of ``work``.
     The capture is ended even if ``work`` raises an error: until then the stream computes nothing.
     """
     stream.begin_capture()
     try:
-        work()
+        result = work()
     except BaseException:
         with suppress(RuntimeError):  # CUDA makes no graph of an interrupted capture
             stream.end_capture()
         raise
-    return stream.end_capture()
+    return stream.end_capture(), result
 
 
 def to_device(x: Array, device: Device) -> Array:

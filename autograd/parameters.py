@@ -8,7 +8,9 @@ declare them, which is nearly the order in which backward completes their gradie
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -17,7 +19,7 @@ import numpy as np
 from autograd.array import Array, Device, namespace, namespace_of_device, to_device
 from autograd.precision import dtype_named
 from autograd.random import StreamId, named_stream_id, normal, uniform
-from autograd.tensor import Gradient, PendingGradient, Tensor, put, wait_for_deferred_gradients
+from autograd.tensor import Gradient, PendingGradient, Tensor, backward, put, wait_for_deferred_gradients
 
 Initialiser: TypeAlias = Callable[[StreamId, tuple[int, ...]], Array]
 Allocate: TypeAlias = Callable[[int, Any], tuple[Array, Array]]
@@ -179,6 +181,56 @@ class ParameterBuffer:
     def n_parameters(self) -> int:
         """The number of learned numbers, without the padding between parameters."""
         return sum(parameter.size for parameter in self.named.values())
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Slices that cover the flat gradients, from their beginning to their end, and what to do with each.
+
+    ``final(bucket, wait)`` is called with each bucket, in this order, once its gradients are final.  ``wait()`` orders
+    the current stream after those that kernels have deferred.
+    """
+
+    slices: Sequence[slice]
+    final: Callable[[slice, Callable[[], None]], object]
+
+    def complete(self) -> None:
+        """Call ``final`` with every bucket."""
+        for bucket in self.slices:
+            self.final(bucket, wait_for_deferred_gradients)
+
+    def adding(self, summand: Array, out: Array) -> Buckets:
+        """Return the buckets of ``summand``: each is added to ``out``, whose bucket is then final."""
+
+        def add(bucket: slice, wait: Callable[[], None]) -> None:
+            wait()
+            out[bucket] += summand[bucket]
+            self.final(bucket, wait)
+
+        return Buckets(self.slices, add)
+
+
+ONE_BUCKET = Buckets((slice(None),), lambda bucket, wait: None)
+
+
+def backward_in_buckets(loss: Tensor, parameters: ParameterBuffer, into: Array, buckets: Buckets) -> None:
+    """Run ``backward``, and call ``buckets.final`` while it goes on.
+
+    A bucket waits for those before it, so the order of the calls does not depend on the tape.
+    """
+    early = deque(buckets.slices[:-1])
+    missing = deque(reversed(parameters.named.values()))  # in the order of the buffer
+    complete: set[Tensor] = set()
+
+    def completed(leaf: Tensor) -> None:
+        complete.add(leaf)
+        while missing and missing[0] in complete:
+            missing.popleft()
+        while early and missing and early[0].stop <= missing[0].offset:
+            buckets.final(early.popleft(), wait_for_deferred_gradients)
+
+    backward(loss, into=into, completed=completed if early else None)
+    Buckets((*early, buckets.slices[-1]), buckets.final).complete()
 
 
 def zeros(stream_id: StreamId, shape: tuple[int, ...]) -> Array:

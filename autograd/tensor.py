@@ -8,6 +8,7 @@ threads record independently, and the tape is freed with the result.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -199,7 +200,13 @@ class Tensor:
 Origin: TypeAlias = Node | Tensor
 
 
-def backward(result: Tensor, gradient: Array | None = None, *, into: Array | None = None) -> None:
+def backward(
+    result: Tensor,
+    gradient: Array | None = None,
+    *,
+    into: Array | None = None,
+    completed: Callable[[Tensor], None] | None = None,
+) -> None:
     """Run the tape of ``result`` backwards and set d⟨gradient, result⟩/dleaf in every leaf that it depends on.
 
     Gradients are set, not added to those of an earlier call.  A leaf that ``result`` does not depend on keeps its old
@@ -211,6 +218,8 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
         gradient: dy of the result's shape; may be left out for a scalar, where it is 1.
         into: a flat array, laid out as the buffer of the parameters, that receives the gradients of parameters
             instead of the buffer's ``gradients``.  So several threads can differentiate the same parameters at once.
+        completed: called with each leaf of the tape when its gradient is final, while the pass goes on.  Kernels may
+            have deferred the gradient: see ``wait_for_deferred_gradients``.
 
     Raises: TapeError if there is no tape, a part of it was consumed, or ``gradient`` is missing or has the wrong shape;
         then no gradient has changed.  BackwardError if the backward of an operation does not return one gradient for
@@ -221,13 +230,16 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
     gradients: dict[Node, Array] = {result.node: _checked_seed(result, gradient)}
     nodes = _in_order(result.node)
     try:
-        _walk(nodes, gradients, into)
+        _walk(nodes, gradients, into, completed)
     finally:
         wait_for_deferred_gradients()
 
 
-def _walk(nodes: list[Node], gradients: dict[Node, Array], into: Array | None) -> None:
+def _walk(
+    nodes: list[Node], gradients: dict[Node, Array], into: Array | None, completed: Callable[[Tensor], None] | None
+) -> None:
     """Run the backward functions of the nodes, the last one first; ``gradients`` has that of the last node."""
+    n_uses = _count_uses(nodes) if completed else None
     own: set[Node] = set()  # nodes whose gradient is an array made here, which may be changed in place
     reached: set[Tensor] = set()
     while nodes:
@@ -235,6 +247,7 @@ def _walk(nodes: list[Node], gradients: dict[Node, Array], into: Array | None) -
         dy = gradients.pop(node, None)
         inputs, node_backward = node.consume()
         if dy is None:  # the operations that used it returned no gradient for it
+            _report_completed(inputs, n_uses, completed)
             continue
         input_gradients = node_backward(dy)
         if not (_is_sequence_of(input_gradients, len(inputs)) and all(map(_fits, input_gradients, inputs))):
@@ -256,6 +269,25 @@ def _walk(nodes: list[Node], gradients: dict[Node, Array], into: Array | None) -
                     own.add(origin)
         dx = None
         del input_gradients  # free these arrays before the next ones are computed
+        _report_completed(inputs, n_uses, completed)
+
+
+def _count_uses(nodes: list[Node]) -> Counter[Tensor]:
+    """Return how often each leaf is an input of the nodes."""
+    return Counter(origin for node in nodes for origin in node.inputs if isinstance(origin, Tensor))
+
+
+def _report_completed(
+    inputs: tuple[Origin | None, ...], n_uses: Counter[Tensor] | None, completed: Callable[[Tensor], None] | None
+) -> None:
+    """Count down the uses of a node's leaves after its backward; call ``completed`` with those that have none left."""
+    if n_uses is None or completed is None:
+        return
+    for origin in inputs:
+        if isinstance(origin, Tensor):
+            n_uses[origin] -= 1
+            if not n_uses[origin]:
+                completed(origin)
 
 
 def _is_sequence_of(gradients: Any, n: int) -> bool:
@@ -354,17 +386,19 @@ def _checked_seed(result: Tensor, gradient: Array | None) -> Array:
 def _in_order(last: Node) -> list[Node]:
     """Return all nodes on which ``last`` depends, in topological order, inputs first (depth-first, without recursion).
 
+    Of a node's inputs the last comes first.  So an encoder, whose output is a later argument of attention, comes before
+    the decoder, and the backward pass completes the decoder first.
     Raises: TapeError if one of them was consumed, before anything is computed.
     """
     finished: list[Node] = []
     visited = {last}
-    stack: list[tuple[Node, Iterator[Origin | None]]] = [(last, iter(last.inputs))]
+    stack: list[tuple[Node, Iterator[Origin | None]]] = [(last, reversed(last.inputs))]
     while stack:
         node, inputs = stack[-1]
         for origin in inputs:
             if isinstance(origin, Node) and origin not in visited:
                 visited.add(origin)
-                stack.append((origin, iter(origin.inputs)))
+                stack.append((origin, reversed(origin.inputs)))
                 break
         else:
             node.unconsumed()

@@ -60,33 +60,21 @@ class MicroBatch:
         self._batch = Batch.from_token_ids(
             *map(list, zip(*pairs[::2], strict=True))
         )  # half a batch: one of two micro-batches
-        self._final: dict[Parameter, float] = {}
 
     def run(self) -> Pass:
         """One pass."""
+        final: dict[Any, float] = {}
         start = time.perf_counter()
         loss = self.model.loss(self._batch, RandomStream(1))
         middle = time.perf_counter()
-        backward(loss)
-        end = time.perf_counter()
-        return Pass(middle - start, end - middle, {p: when - middle for p, when in self._final.items()})
-
-    def watch(self) -> None:
-        """Note from now on when gradients are received: the last time, they are final."""
-        receive = Parameter.receive_gradient
-
-        def received(parameter: Parameter, *arguments: Any, **keywords: Any) -> None:
-            receive(parameter, *arguments, **keywords)
-            self._final[parameter] = time.perf_counter()
-
-        Parameter.receive_gradient = received  # type: ignore[assignment]
+        backward(loss, completed=lambda parameter: final.update({parameter: time.perf_counter() - middle}))
+        return Pass(middle - start, time.perf_counter() - middle, final)
 
 
 def show_completion(name: str, rounds: int, n_ranks: int, bandwidth: float) -> None:
     """Print when gradients are final, and what follows."""
     micro_batch = MicroBatch(name)
     micro_batch.run()
-    micro_batch.watch()
     passes = [micro_batch.run() for _ in range(rounds)]
     shares = [statistics.median(p.share_of_numbers(share) for p in passes) for share in SHARES]
     seconds_a_number = (1 - 1 / n_ranks) * 4 / bandwidth

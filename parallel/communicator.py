@@ -12,6 +12,7 @@ SentIn: TypeAlias = Literal["float32", "bfloat16"]  # the type that gradients ha
 
 # A multiple of autograd.parameters.ALIGNMENT, whose runs the gradient's norm adds up: a test holds the two together.
 ALIGNMENT = 64  # shards begin at multiples of so many elements, so that two ranks never write to one cache line
+WHOLE = (slice(None),)  # the one bucket of gradients whose sum does not begin before the backward pass ends
 ELEMENTS_AT_ONCE = 4 << 20  # in one message: large messages are faster in pieces, and buffers stay small
 SECONDS_TO_FORWARD = 1.0  # time for mpirun to forward a rank's output; it drops the rest when it ends the ranks
 

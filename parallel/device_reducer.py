@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from parallel.communicator import Communicator, Value
+from parallel.communicator import WHOLE, Communicator, Value
 from parallel.host_reducer import HostReducer
 from parallel.nccl import NcclTransport
 
+BUCKET = 1 << 23  # elements summed at once by NCCL: a smaller sum takes little less time, a larger one begins later
 PINNED_BYTES = 64 << 20  # size of the pinned host buffer; arrays are copied through it in pieces
 
 
 class DeviceReducer:
     """A reducer of arrays on GPUs (see ``GradientReducer``): every rank gets the whole sum and updates all values.
+
+    NCCL sums on a stream of its own, bucket by bucket, while the backward pass goes on.  Within a capture these sums
+    become part of the graph.
 
     Args:
         cupy: the module ``cupy``.
@@ -24,6 +28,7 @@ class DeviceReducer:
         is_idle: whether this rank has no gradients to add.
     """
 
+    buckets: Sequence[slice] = WHOLE
     shard = slice(None)
     seconds_waited = 0.0  # not measured: the libraries wait internally
 
@@ -41,18 +46,37 @@ class DeviceReducer:
         self.description = description
         self._world, self._cupy, self._is_idle = world, cupy, is_idle
         self._allreduce, self._nccl = allreduce, nccl
+        self._stream = None if nccl is None else cupy.cuda.Stream(non_blocking=True)
+        self._n_begun = 0  # buckets of this update
         self.why_not_captured = why_not_captured
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
         """Return two arrays on this rank's GPU."""
         self._gradients = self._cupy.zeros(n, dtype)
+        if self._nccl is not None:
+            self.buckets = [slice(start, min(n, start + BUCKET)) for start in range(0, n, BUCKET)]
         return self._cupy.zeros(n, dtype), self._gradients
+
+    def begin_sum(self, bucket: slice, wait: Callable[[], None]) -> None:
+        """Enqueue the sum of a bucket on the stream of sums; without NCCL the sum begins in ``reduce_scatter``."""
+        if self._stream is not None:
+            self._stream.wait_event(self._cupy.cuda.get_current_stream().record())
+            with self._stream:
+                wait()
+                self._allreduce(self._gradients[bucket])
+            self._n_begun += 1
 
     def reduce_scatter(self) -> None:
         """Replace all gradients with their sum over ranks."""
         if self._is_idle:
             self._gradients[...] = 0
-        self._allreduce(self._gradients)
+        if self._stream is None:
+            self._allreduce(self._gradients)
+            return
+        for bucket in self.buckets[self._n_begun :]:
+            self.begin_sum(bucket, lambda: None)
+        self._n_begun = 0
+        self._cupy.cuda.get_current_stream().wait_event(self._stream.record())
 
     def allreduce(self, number: Any) -> Any:
         """Return the sum of one number from each rank.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from parallel.communicator import ELEMENTS_AT_ONCE, Communicator, Value, shard_of_rank
+from parallel.communicator import ELEMENTS_AT_ONCE, WHOLE, Communicator, Value, shard_of_rank
 from parallel.exact_sum import ExactSum, FlatArray
 from parallel.shared_memory import NoSharedMemoryError, allocate_shared
 
@@ -28,6 +28,7 @@ class HostReducer:
         n_threads: threads that add.
     """
 
+    buckets: Sequence[slice] = WHOLE
     shard: slice
     description: str
     why_not_captured: str | None = "gradients lie in the host's memory"
@@ -84,6 +85,9 @@ class HostReducer:
         if self._rounds:
             transport += ", rounded to bfloat16"
         return transport + (f", because ranks cannot share memory ({obstacles[0]})" if obstacles else "")
+
+    def begin_sum(self, bucket: slice, wait: Callable[[], None]) -> None:
+        """Return at once: no rank adds before all have their gradients."""
 
     def reduce_scatter(self) -> None:
         """Wait until all ranks have their gradients, then sum this rank's shard of them."""

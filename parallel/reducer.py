@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from parallel.communicator import Communicator, SentIn, SumOrder, Value, working_ranks
+from parallel.communicator import WHOLE, Communicator, SentIn, SumOrder, Value, working_ranks
 from parallel.cuda_aware import reads_gpu_memory
 from parallel.device_reducer import DeviceReducer, MpiTransport, PinnedAllreduce
 from parallel.exact_sum import Transport, allreduce_exactly
@@ -29,10 +29,12 @@ class GradientReducer(Protocol):
     """A sum of gradients over ranks, and an exchange of the updated values.
 
     In an update every rank computes its gradients and calls ``reduce_scatter``.  It then updates its shard of the
-    values from its shard of the gradients, and calls ``all_gather``.  All ranks must make the same calls in the same
-    order.
+    values from its shard of the gradients, and calls ``all_gather``.  All ranks must make these calls in the same
+    order.  ``begin_sum`` is an exception: a rank may leave out any number of its last calls.
     """
 
+    buckets: Sequence[slice]
+    """Slices that cover the gradients, in the order in which ``begin_sum`` takes them; known after ``allocate``."""
     shard: slice
     """The slice of the flat arrays that this rank updates; known after ``allocate``."""
     description: str
@@ -45,8 +47,14 @@ class GradientReducer(Protocol):
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
         """Return two flat arrays of zeros, values and gradients, in memory that this reducer can use."""
 
+    def begin_sum(self, bucket: slice, wait: Callable[[], None]) -> None:
+        """Begin to sum a bucket of the gradients while the backward pass goes on, if the transport allows it.
+
+        ``wait`` orders the current stream after gradients that kernels have deferred; the stream that sums calls it.
+        """
+
     def reduce_scatter(self) -> None:
-        """Replace this rank's shard of its gradients with the sum over ranks.
+        """Replace this rank's shard of its gradients with the sum over ranks; begin the sums that have not begun.
 
         Its gradients outside the shard are then undefined.
         """
@@ -74,6 +82,7 @@ class LocalReducer:
     """The reducer of a single process: its shard is the whole array."""
 
     shard = slice(None)
+    buckets: Sequence[slice] = WHOLE
     description = "gradients stay in one process"
     seconds_waited = 0.0
     why_not_captured: str | None = None
@@ -83,6 +92,9 @@ class LocalReducer:
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
         return self._array_module.zeros(n, dtype), self._array_module.zeros(n, dtype)
+
+    def begin_sum(self, bucket: slice, wait: Callable[[], None]) -> None:
+        """Leave the gradients as they are."""
 
     def reduce_scatter(self) -> None:
         """Leave the gradients as they are."""

@@ -147,7 +147,8 @@ class CapturedStep:
         """
         if buffers.graph is None:
             outcome = buffers.compute(self.step)
-            buffers.capture(self.step, self._stream)
+            update = partial(buffers.compute, self.step)
+            buffers.graph, buffers.outcome_of_graph = capture_graph(update, self._stream)
             return outcome
         buffers.graph.launch(self._stream)
         return buffers.outcome_of_graph
@@ -190,14 +191,6 @@ class _Buffers:
         """Enqueue the kernels of an update; return the outcome."""
         return step.run(self.batches, self._update, self._scalars)
 
-    def capture(self, step: TrainingStep, stream: Any) -> None:
-        """Capture an update as the graph, which writes ``outcome_of_graph`` at each launch."""
-
-        def work() -> None:
-            self.outcome_of_graph = self.compute(step)
-
-        self.graph = capture_graph(work, stream)
-
 
 def _micro_batch_arrays(arrays: dict[str, Array], micro_batch: int) -> dict[str, Array]:
     prefix = f"{micro_batch}."
@@ -231,7 +224,7 @@ def _allocate(size: int) -> Any:
 def captured_step(step: TrainingStep, world: Communicator) -> tuple[TrainingStep | CapturedStep, str | None]:
     """Return the update as a graph if every rank can capture it; else the update itself, and why it is no graph.
 
-    All ranks must call this.  NCCL allows no graph on one rank whose sums are no part of a graph on another.
+    All ranks must call this.
     """
     why = why_no_rank_captures(world, why_not_captured(step.gradient.model) or step.reducer.why_not_captured)
     return (step, why) if why else (CapturedStep(step), None)

@@ -9,11 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
-from autograd import RandomStream, backward, namespace, to_device, to_host
+from autograd import RandomStream, namespace, to_device, to_host
 from autograd.array import Array, IntArray, persistent_pool, pin_to_device
 from autograd.bfloat16_products import bfloat16_products
 from autograd.blas import product_threads
 from autograd.optim import Adam, clip, sum_squares
+from autograd.parameters import ONE_BUCKET, Buckets, backward_in_buckets
 from minitransformer.config import TrainingConfig
 from minitransformer.model.fixed_batch import ModelInput
 from minitransformer.model.transformer import Transformer
@@ -56,18 +57,20 @@ class GradientAccumulator:
         )
         self._free: list[Array] = []
 
-    def compute(self, micro_batches: Sequence[ModelInput | None], streams: Sequence[RandomStream]) -> Array:
+    def compute(
+        self, micro_batches: Sequence[ModelInput | None], streams: Sequence[RandomStream], buckets: Buckets = ONE_BUCKET
+    ) -> Array:
         """Write Σ dloss/dθ over this rank's micro-batches to the model's gradients; return Σ loss, in nats.
 
         A micro-batch that is None has no sentences.  Without micro-batches the gradients do not change.  The loss is a
         float64 array without axes on the model's device, so that the call need not wait for the device.  Each matrix
-        product has one thread.
+        product has one thread.  ``buckets`` learn of sums that are final.
         """
         gradients = self.model.parameters.gradients
         loss: Array = namespace(gradients).zeros(())
         if micro_batches:
             with product_threads(1), bfloat16_products(self.n_threads, when=self._rounds_factors):
-                loss = loss + self._sum(list(zip(micro_batches, streams, strict=True)), gradients, self.n_threads)
+                loss += self._sum(list(zip(micro_batches, streams, strict=True)), gradients, self.n_threads, buckets)
         return loss
 
     def leaves_of_threads(self, n_leaves: int) -> list[range]:
@@ -82,29 +85,33 @@ class GradientAccumulator:
 
         return leaves(0, n_leaves, self.n_threads)
 
-    def _sum(self, leaves: list[tuple[ModelInput | None, RandomStream]], out: Array, n_threads: int) -> Array:
+    def _sum(
+        self, leaves: list[tuple[ModelInput | None, RandomStream]], out: Array, n_threads: int, buckets: Buckets
+    ) -> Array:
         """Write the sum of the gradients of ``leaves`` to ``out``, with at most ``n_threads`` threads."""
         if len(leaves) == 1:
             micro_batch, stream = leaves[0]
             if micro_batch is None:
                 out[...] = 0
+                buckets.complete()
                 return 0.0
-            loss_of_micro_batch = self.model.loss(micro_batch, stream)
-            backward(loss_of_micro_batch, into=out)
-            return loss_of_micro_batch.value.astype("float64")
+            loss = self.model.loss(micro_batch, stream)
+            backward_in_buckets(loss, self.model.parameters, out, buckets)
+            return loss.value.astype("float64")
         left, right = leaves[: len(leaves) // 2], leaves[len(leaves) // 2 :]
         right_sum = self._borrow(out)
         if n_threads > 1:
-            future = self._executor.submit(self._sum, right, right_sum, n_threads // 2)
+            future = self._executor.submit(self._sum, right, right_sum, n_threads // 2, ONE_BUCKET)
             try:
-                loss = self._sum(left, out, n_threads - n_threads // 2)
+                loss = self._sum(left, out, n_threads - n_threads // 2, ONE_BUCKET)
             finally:
                 wait([future])  # after an error no thread may go on, because its arrays fill the memory
             loss += future.result()
+            self._add(out, right_sum, n_threads)
+            buckets.complete()
         else:
-            loss = self._sum(left, out, 1)
-            loss += self._sum(right, right_sum, 1)
-        self._add(out, right_sum, n_threads)
+            loss = self._sum(left, out, 1, ONE_BUCKET)
+            loss += self._sum(right, right_sum, 1, buckets.adding(right_sum, out))
         self._free.append(right_sum)
         return loss
 
@@ -230,7 +237,7 @@ class TrainingStep:
     def run(self, micro_batches: Sequence[ModelInput | None], step: int | Array, scalars: Array) -> Array:
         """Compute an update without reading from the device; return (loss, norm, scale), see ``clip``."""
         streams = [RandomStream(self.config.seed, step, index) for index in self.micro_batches]
-        loss = self.gradient.compute(micro_batches, streams)
+        loss = self.gradient.compute(micro_batches, streams, Buckets(self.reducer.buckets, self.reducer.begin_sum))
         self.reducer.reduce_scatter()
         squares = self.reducer.allgather_of_shards(sum_squares(self.parameters.gradients[self.reducer.shard]))
         xp = namespace(squares[0])

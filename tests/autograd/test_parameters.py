@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autograd import Layer, Parameter, ParameterBuffer, RandomStream, Tensor, backward, named_parameters, ops
-from autograd.parameters import ALIGNMENT, glorot_uniform, ones, scaled_normal, zeros
+from autograd.parameters import ALIGNMENT, Buckets, backward_in_buckets, glorot_uniform, ones, scaled_normal, zeros
 
 
 class Leafy(Layer):
@@ -95,6 +95,38 @@ def test_a_parameter_has_a_gradient_in_a_buffer_and_lies_in_one_alone() -> None:
     ParameterBuffer(tree, seed=1)
     with pytest.raises(ValueError, match="ParameterBuffer: embedding lies in another buffer already"):
         ParameterBuffer(tree, seed=2)
+
+
+class Chain(Layer):
+    """Maps of which the first is also the last, and a parameter that the result does not depend on."""
+
+    def __init__(self) -> None:
+        self.shared, self.unused = Parameter((64, 64), glorot_uniform), Parameter((3,), ones)
+        self.maps = [Parameter((64, 64), glorot_uniform) for _ in range(4)]
+
+    def __call__(self, x: Any) -> Tensor:
+        for weight in (self.shared, *self.maps, self.shared):
+            x = x @ weight
+        return ops.sum(x)
+
+
+def test_a_bucket_is_final_while_the_backward_pass_goes_on() -> None:
+    """Buckets come in the order of the buffer, each with the gradients that it has in the end."""
+    chain, x = Chain(), np.random.default_rng(1).standard_normal((2, 64)).astype(np.float32)
+    buffer = ParameterBuffer(chain, seed=1)
+    buffer.gradients[...] = np.nan
+    size, calls = len(buffer.values), list[tuple[slice, Any, int]]()
+    buckets = [slice(start, min(size, start + 3000)) for start in range(0, size, 3000)]
+
+    def final(bucket: slice, wait: Any) -> None:
+        n_maps = sum(bool(np.isfinite(weight.grad).all()) for weight in chain.maps)
+        calls.append((bucket, buffer.gradients[bucket].copy(), n_maps))
+
+    backward_in_buckets(chain(x), buffer, buffer.gradients, Buckets(buckets, final))
+    assert [bucket for bucket, *_ in calls] == buckets
+    assert [n_maps for *_, n_maps in calls] == [1, 2, 3, 3, 4, 4, 4]
+    for bucket, gradients, _ in calls:
+        np.testing.assert_array_equal(gradients, buffer.gradients[bucket])
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])

@@ -176,9 +176,9 @@ def test_a_pending_gradient_is_added_in_place_to_what_nobody_else_holds() -> Non
 
     pending = Operation(lambda x: (x + 0, lambda dy: (gradient(dy),)))
     for function, expected in (
-        (lambda x: pending(x) + pending(x) + pending(x), ["write", "add", "add"]),
-        (lambda x: x + pending(x) + pending(x), ["write", "add"]),
-        (lambda x: pending(x) + (pending(x) + x), ["add", "add"]),
+        (lambda x: pending(x) + (pending(x) + pending(x)), ["write", "add", "add"]),
+        (lambda x: pending(x) + (pending(x) + x), ["write", "add"]),
+        (lambda x: x + pending(x) + pending(x), ["add", "add"]),
     ):
         leaf, dy = Tensor(np.ones(3)), np.arange(3.0)
         calls.clear()

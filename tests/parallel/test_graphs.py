@@ -36,10 +36,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any
 def test_graphs_of_several_ranks_leave_the_bits_of_one(
     n_ranks: int, micro_batches: list[int], alone: tuple[dict[str, Any], Any], tmp_path: Path
 ) -> None:
-    """Losses, and parameters of every rank; each has as many graphs as the rank alone, and launches them as often."""
+    """Losses, and parameters of every rank; each has as many graphs as the rank alone, and launches them as often.
+
+    The backward pass begins the sums of its two buckets of gradients, if there is one.
+    """
     expected, parameters = alone
     results = run_ranks(n_ranks, "train_in_graphs", pairs_in(tmp_path / "together"))
-    assert results == [expected | {"micro-batches": n} for n in micro_batches]
+    assert results == [expected | {"micro-batches": n, "begun": 2 * (n > 0)} for n in micro_batches]
     for rank in range(n_ranks):
         assert np.array_equal(parameters_of(tmp_path / "together", rank), parameters), f"rank {rank}"
 

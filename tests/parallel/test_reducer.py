@@ -10,10 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import fake_cuda
+import fake_streams
 import numpy as np
 import pytest
 
-from parallel import cuda_aware, reducer
+from parallel import cuda_aware, device_reducer, reducer
 from parallel.communicator import SerialCommunicator
 from parallel.cuda_aware import loaded_mpi_libraries, reads_gpu_memory
 from parallel.reducer import choose_reducer
@@ -106,6 +107,34 @@ def test_a_rank_without_micro_batches_adds_zeros_and_not_the_last_sum(
     gradients[...] = 7
     chosen.reduce_scatter()
     assert sent == [added]
+
+
+def test_sums_run_on_their_own_stream_while_the_backward_pass_goes_on(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each bucket is summed once, after what its gradients wait for; the stand-in's other streams compute late."""
+    where: list[int] = []
+
+    def double(array: Any) -> None:
+        where.append(fake_streams.get_current_stream().ptr)
+        array *= 2
+
+    transport = SimpleNamespace(allreduce_array=double, why_not_captured=None)
+    monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: transport)
+    monkeypatch.setattr(device_reducer, "BUCKET", 2)
+    chosen = choose_reducer(World([("here", "0000:01:00.0", True, True)]), cupy, 2, "fast")
+    _, gradients = chosen.allocate(5, np.float32)
+    assert chosen.buckets == [slice(0, 2), slice(2, 4), slice(4, 5)]
+    for n_begun in (2, 0, 3):
+        gradients[...] = 1
+        where.clear()
+        for bucket in chosen.buckets[:n_begun]:
+            chosen.begin_sum(bucket, lambda: where.append(fake_streams.get_current_stream().ptr))
+        assert gradients.get().tolist() == [1] * 5
+        chosen.reduce_scatter()
+        assert gradients.get().tolist() == [2] * 5
+        assert len(where) == 3 + n_begun
+        assert len({*where, fake_streams.get_current_stream().ptr}) == 2
 
 
 class WatchedWorld(World):

@@ -17,7 +17,7 @@ import parallel.communicator
 from autograd import RandomStream, backward
 from autograd.kernels.cpu import bfloat16
 from autograd.kernels.cpu.library import library
-from autograd.parameters import ALIGNMENT, Parameter
+from autograd.parameters import ALIGNMENT, Buckets
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.training.update import GradientAccumulator
 from parallel.communicator import SerialCommunicator, SumOrder, micro_batches_of_rank, shard_of_rank, working_ranks
@@ -84,12 +84,17 @@ def stream(number: int) -> RandomStream:
 
 
 def summed(micro_batches: list[Batch | None], streams: list[RandomStream], *, n_threads: int) -> tuple[float, Any]:
-    """Loss and gradients of micro-batches, on ``n_threads``; what stood in the gradients before must not matter."""
+    """Loss and gradients of micro-batches, on ``n_threads``; what stood in the gradients before must not matter.
+
+    Each bucket of the gradients must be final when it is said to be.
+    """
     network = model()
-    network.parameters.gradients[...] = 7.0
-    gradient = GradientAccumulator(network, n_threads=n_threads)
+    gradients = network.parameters.gradients
+    gradients[...], final = 7.0, np.zeros_like(gradients)
+    buckets = Buckets((slice(0, 999), slice(999, len(final))), lambda part, _: final[part].__iadd__(gradients[part]))
     with threadpool_limits(1, user_api="blas"):
-        loss = gradient.compute(micro_batches, streams)
+        loss = GradientAccumulator(network, n_threads=n_threads).compute(micro_batches, streams, buckets)
+    assert np.array_equal(final, gradients) or not micro_batches
     return float(loss), gradients_of(network)
 
 
@@ -198,19 +203,13 @@ def test_an_update_packs_each_weight_once_for_each_orientation(monkeypatch: pyte
     assert sorted(packed) == sorted(product(matrices, (False, True)))
 
 
-def test_the_shared_embedding_is_the_last_parameter_whose_gradient_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So sums that ran while backward does could not begin with it: docs/parallel.md."""
-    network, received, receive = model(), [], Parameter.receive_gradient
-
-    def noted(parameter: Parameter, *arguments: Any, **keywords: Any) -> None:
-        received.append(parameter)
-        receive(parameter, *arguments, **keywords)
-
-    monkeypatch.setattr(Parameter, "receive_gradient", noted)
-    backward(network.loss(micro_batch(0), stream(0)))
-    names = {id(parameter): name for name, parameter in network.named_parameters()}
-    assert len({id(parameter) for parameter in received}) == len(names)
-    assert names[id(received[-1])] == "source_embedding.weight"
+def test_the_shared_embedding_is_the_last_parameter_whose_gradient_is_final() -> None:
+    """So sums that run while backward does cannot begin with it: docs/parallel.md."""
+    network, final = model(), list[Any]()
+    backward(network.loss(micro_batch(0), stream(0)), completed=final.append)
+    names = {parameter: name for name, parameter in network.named_parameters()}
+    assert len(set(final)) == len(final) == len(names)
+    assert names[final[-1]] == "source_embedding.weight"
 
 
 def test_every_micro_batch_needs_a_stream() -> None:

@@ -9,7 +9,7 @@ memory.  A stream that waits for an event of a capture is captured with it, and 
 ends.  What CuPy refuses then, or what would leave a graph in memory that others are given, is refused: to read a value,
 to copy from the host, to wait, to allocate outside a pool of the graph's own.  After that there is no graph of the
 capture, as in CUDA; and a stream cannot be left before its capture has been ended.  A pool gives memory to the next
-array as soon as it is free, and graphs that have used it still write to it.
+array of the same stream as soon as it is free, and graphs that have used it still write to it.
 """
 
 from __future__ import annotations
@@ -169,17 +169,18 @@ class Graph:
 
 
 class MemoryPool:
-    """Memory that is given to the next array as soon as the last one in it is gone, whatever graphs write to it."""
+    """Memory that is given to a stream's next array as soon as its last one is gone, whatever graphs write to it."""
 
     def __init__(self, allocator: Allocator | None = None) -> None:
         self._allocate = allocator or (lambda size: fake_cuda.MemoryPointer(fake_cuda.Memory(size), 0))
-        self._free: list[fake_cuda.Memory] = []
+        self._free: dict[int, list[fake_cuda.Memory]] = {}  # by address of the stream that has used it
         self._n_bytes = 0
 
     def malloc(self, size: int) -> Pointer:
-        fitting = [i for i, memory in enumerate(self._free) if memory.size >= size]
+        free = self._free.setdefault(get_current_stream().ptr, [])
+        fitting = [i for i, memory in enumerate(free) if memory.size >= size]
         if fitting:
-            return Pointer(Block(self, self._free.pop(min(fitting, key=lambda i: self._free[i].size))))
+            return Pointer(Block(self, free.pop(min(fitting, key=lambda i: free[i].size)), free))
         try:
             memory = self._allocate(size).mem
         except fake_cuda.CUDARuntimeError:
@@ -189,32 +190,30 @@ class MemoryPool:
             except fake_cuda.CUDARuntimeError as error:
                 raise MemoryError(f"Out of memory allocating {size:,} bytes") from error
         self._n_bytes += size
-        return Pointer(Block(self, memory))
-
-    def take_back(self, memory: fake_cuda.Memory) -> None:
-        poison(memory.buffer)
-        self._free.append(memory)
+        return Pointer(Block(self, memory, free))
 
     def free_all_blocks(self) -> None:
-        self._n_bytes -= sum(memory.size for memory in self._free)
-        self._free.clear()
+        self._n_bytes -= self.free_bytes()
+        for free in self._free.values():
+            free.clear()
 
     def total_bytes(self) -> int:
         return self._n_bytes
 
     def free_bytes(self) -> int:
-        return sum(memory.size for memory in self._free)
+        return sum(memory.size for free in self._free.values() for memory in free)
 
 
 class Block:
-    """Memory of a pool, in use until the last array in it is gone."""
+    """Memory of a pool, in use until the last array in it is gone; then it is ``free`` for the same stream."""
 
-    def __init__(self, pool: MemoryPool, memory: fake_cuda.Memory) -> None:
-        self.pool, self.memory = pool, memory
+    def __init__(self, pool: MemoryPool, memory: fake_cuda.Memory, free: list[fake_cuda.Memory]) -> None:
+        self.pool, self.memory, self._free = pool, memory, free
         _blocks[id(memory.owner)] = self
 
     def __del__(self) -> None:
-        self.pool.take_back(self.memory)
+        poison(self.memory.buffer)
+        self._free.append(self.memory)
 
 
 class Pointer:

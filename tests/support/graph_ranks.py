@@ -28,6 +28,7 @@ from minitransformer.training.loop import Trainer
 from minitransformer.training.open_run import reducer_for
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
+from parallel import device_reducer
 from parallel.communicator import Communicator, SumOrder
 from parallel.nccl import NcclTransport
 
@@ -64,6 +65,7 @@ def use_gpu_of_stand_in(world: Communicator, directory: Path) -> None:
 
     gpu_stand_in.install()
     graph.SPLIT_TERMS = 16  # several capacities of these small batches
+    device_reducer.BUCKET = 1 << 15
     at_first_use("cuda", lambda: None)
     os.environ["XDG_CACHE_HOME"] = str(directory / f"cache-{world.rank}")
     fake_cuda.N_GPUS = world.size
@@ -71,14 +73,18 @@ def use_gpu_of_stand_in(world: Communicator, directory: Path) -> None:
 
 
 class Observer(Callback):
-    """Counts graphs and launches, and keeps what is logged; ``hangs`` at the first launch: "process" or "GPU"."""
+    """Counts graphs, launches, and sums that the gradients have begun; keeps what is logged.
+
+    ``hangs`` at the first launch: "process" or "GPU".
+    """
 
     def __init__(self, trainer: Trainer, hangs: str) -> None:
         assert isinstance(trainer.training_step, CapturedStep), trainer.why_not_captured
         self.step = trainer.training_step
         self.losses: list[float] = []
         self.n_launched = self.n_graphs = 0
-        enqueue = self.step.enqueue
+        enqueue, self.n_begun = self.step.enqueue, 0
+        reducer, reduce_scatter = trainer.reducer, trainer.reducer.reduce_scatter
 
         def enqueue_and_count(buffers: Any) -> Any:
             self.n_launched += buffers.graph is not None
@@ -87,7 +93,12 @@ class Observer(Callback):
             fake_cuda.nccl.is_stuck |= self.n_launched > 0 and hangs == "GPU"
             return enqueue(buffers)
 
+        def count_and_sum() -> None:
+            self.n_begun = getattr(reducer, "_n_begun", 0)
+            reduce_scatter()
+
         self.step.enqueue = enqueue_and_count  # type: ignore[method-assign]
+        reducer.reduce_scatter = count_and_sum  # type: ignore[method-assign]
 
     def after_step(self, result: StepResult, state: TrainingState) -> None:
         self.n_graphs = self.step.n_graphs
@@ -120,6 +131,7 @@ def train_in_graphs(
         "graphs": observer.n_graphs,
         "launched": observer.n_launched,
         "micro-batches": len(trainer.micro_batches),
+        "begun": observer.n_begun,
     }
 
 

@@ -90,7 +90,7 @@ def milliseconds(run: Callable[[int], None], stream: Any) -> float:
         for _ in range(REPEATS):
             run(graph_stream.ptr)
 
-    graph = capture_graph(repeat, graph_stream)
+    graph, _ = capture_graph(repeat, graph_stream)
     graph.launch(stream)  # the first launch also copies the graph to the GPU
     start, end = cuda.Event(), cuda.Event()
     start.record(stream)

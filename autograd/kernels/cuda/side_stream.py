@@ -27,6 +27,7 @@ class _SideStream(threading.local):
 
     def __init__(self) -> None:
         self._stream: Any = None
+        self._main: Any = None
         self._held: deque[tuple[Any, Callable[[], None]]] = deque()  # the event after each work, and the work
 
     def run(self, work: Callable[[], None]) -> None:
@@ -35,7 +36,7 @@ class _SideStream(threading.local):
         ``work`` refers to the arrays that it reads and writes.  Until ``wait`` the main stream must not write to them.
         """
         cuda = namespace_of_device("cuda").cuda
-        main = cuda.get_current_stream()
+        main = self._main = cuda.get_current_stream()
         if self._stream is None:
             self._stream = cuda.Stream(non_blocking=True)
         while len(self._held) >= MOST_HELD:
@@ -49,12 +50,17 @@ class _SideStream(threading.local):
                 self._held.append((self._stream.record(), work))
 
     def wait(self) -> None:
-        """Let the main stream wait for everything that was enqueued on the second stream; then hold nothing."""
+        """Let the current stream wait for everything that was enqueued on the second stream.
+
+        If it is the main stream, then hold nothing.
+        """
         if self._held:
+            current = namespace_of_device("cuda").cuda.get_current_stream()
             try:
-                namespace_of_device("cuda").cuda.get_current_stream().wait_event(self._held[-1][0])
+                current.wait_event(self._held[-1][0])
             finally:
-                self._held.clear()
+                if current.ptr == self._main.ptr:
+                    self._held.clear()
 
 
 thread_stream = _SideStream()

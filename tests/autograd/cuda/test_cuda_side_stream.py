@@ -126,6 +126,24 @@ def test_factors_are_held_until_the_first_stream_has_waited(products: Recorder) 
     assert len(reused) == n
 
 
+def test_a_third_stream_may_wait_before_the_first_one_does(products: Recorder, cupy: Any) -> None:
+    """It reads the products, whose factors are held all the same."""
+    choose_algorithms()
+    xs, dys, out = matrices(1)
+    factor, first, third = weakref.ref(dys[0]), cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
+    start(xs.pop().T, dys.pop(), out[0])
+    third.wait_event(first.record())
+    with third:
+        wait_for_deferred_gradients()
+        copy = out[0] + 0
+    gc.collect()
+    assert factor() is not None
+    wait_for_deferred_gradients()
+    assert factor() is None
+    first.wait_event(third.record())
+    near(to_host(copy), expected(0), NEAR)
+
+
 def test_a_few_factors_are_held_and_no_more(products: Recorder) -> None:
     n = side_stream.MOST_HELD + 2
     xs, dys, out = matrices(n)
@@ -214,7 +232,7 @@ def test_a_product_that_fails_beside_does_not_leave_a_capture_open(products: Rec
             capture_graph(work, stream)
         assert not fake_streams.n_capturing()
         work()
-        graph = capture_graph(work, stream)
+        graph, _ = capture_graph(work, stream)
         out[...] = 0
         graph.launch(stream)
         near(to_host(out), draw(3, 9, WIDTH).T @ draw(3, 9, WIDTH), NEAR)
