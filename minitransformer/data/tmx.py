@@ -52,7 +52,6 @@ class _Collector:
         self._builder: ElementTree.TreeBuilder | None = None  # of the current unit
         self.units: list[Unit] = []
         self.source_language: str | None = None
-        self._root: str | None = None
         self._language: str | None = None
         self._line, self._texts = 0, dict[str, str]()
         self._text: list[str] | None = None  # of the current segment
@@ -82,7 +81,7 @@ class _Collector:
         self._depth += 1
         if self._depth > _DEEPEST:
             self.refuse(f"<{name:.80}> is within {_DEEPEST} other elements; expected text in <tmx><body><tu><tuv><seg>")
-        if self._root is None:
+        if self._depth == 1:
             self._start_root(name)
         elif self._text is not None:
             self._start_within_text(name, attributes)
@@ -103,7 +102,6 @@ class _Collector:
             self._builder.start(name, attributes)
 
     def _start_root(self, name: str) -> None:
-        self._root = name
         if name != "tmx":
             self.refuse(f"the root element is <{name}>; expected <tmx>: is this a TMX file?")
 
@@ -189,15 +187,17 @@ def _marked(stream: BinaryIO) -> Iterator[bytes]:
     yield pattern.sub(mark, rest) if pattern else rest
 
 
-def read_tmx(path: Path, *, with_elements: bool = False) -> Iterator[tuple[str | None, Unit]]:
-    """Yield the header's source language with each unit of a TMX file, plain, .gz or .xz; if asked, whole as XML.
+def read_tmx(
+    path: Path, content: BinaryIO | None = None, *, with_elements: bool = False
+) -> Iterator[tuple[str | None, Unit]]:
+    """Yield the header's source language with each unit of a TMX file (plain, .gz, .xz) or ``content``, whole if asked.
 
     Inline codes are left out, or become a blank if they break a line; highlighted text stays; a segment is one line.
     Raises: CorpusError naming file and line, if it is not XML, not TMX, incomplete, or declares entities.
     """
     collector, n_bytes = _Collector(path, with_elements=with_elements), 0
     try:
-        with open_bytes(path) as stream:
+        with content or open_bytes(path) as stream:
             for data in _marked(stream):
                 n_bytes += len(data)
                 collector.parser.Parse(data, False)

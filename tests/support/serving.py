@@ -55,13 +55,21 @@ class ScriptedTranslator:
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
 
-    def n_best(self, lines: Sequence[str], config: SearchConfig, **_: Any) -> list[list[Translation]]:
+    def n_best(
+        self, lines: Sequence[str], config: SearchConfig, *, aligned: bool = False, **_: Any
+    ) -> list[list[Translation]]:
         self.batches.append(list(lines))
         if any("fail" in line for line in lines):
             raise FloatingPointError(f"cannot translate {lines}")
         return [
             [
-                Translation(f"{line.upper()}{'!' * k}", -k - 1.0, -k - 0.5, is_cut="endless" in line)
+                Translation(
+                    f"{line.upper()}{'!' * k}",
+                    -k - 1.0,
+                    -k - 0.5,
+                    tuple((i, i) for i in range(len(line.split()) * aligned)),
+                    is_cut="endless" in line,
+                )
                 for k in range(config.n_best)
             ]
             for line in lines

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
@@ -94,13 +94,36 @@ def _textual_codes(text: str) -> Iterator[Part]:
 
 def translate_segments(segments: Sequence[Parts], translate: Translate) -> list[TranslatedSegment]:
     """Translate segments that have codes or none; blanks at both ends stay."""
+    steps = translation_steps(segments)
+    texts, done = next_texts(steps)
+    while done is None:
+        texts, done = next_texts(steps, translate(texts))
+    return done
+
+
+TranslationSteps: TypeAlias = Generator[list[str], Sequence[Translation], list[TranslatedSegment]]
+"""Yields texts, expects their translations as ``Translate`` returns them, and returns the translated segments."""
+
+
+def next_texts(
+    steps: TranslationSteps, found: Sequence[Translation] | None = None
+) -> tuple[list[str], list[TranslatedSegment] | None]:
+    """Pass on the last texts' translations; return the next texts, or at the end the translated segments."""
+    try:
+        return (next(steps) if found is None else steps.send(found)), None
+    except StopIteration as end:
+        return [], end.value
+
+
+def translation_steps(segments: Sequence[Parts]) -> TranslationSteps:
+    """Yield the texts of segments; then, without their placeholders, those whose translations have not the same."""
     flat = [_without_codes(parts, keep_placeholders=True) for parts in segments]
-    found = translate([one.text.strip() for one in flat])
+    found = yield [one.text.strip() for one in flat]
     kept = list(map(_has_placeholders, segments, found))
     if all(kept):
         return list(map(_with_codes, flat, found))
     again = [_without_codes(parts, keep_placeholders=False) for parts in segments]
-    found_again = translate(["" if keeps else one.text.strip() for keeps, one in zip(kept, again, strict=True)])
+    found_again = yield ["" if keeps else one.text.strip() for keeps, one in zip(kept, again, strict=True)]
     return [
         _with_codes(flat[i], found[i]) if keeps else _with_codes(again[i], found_again[i])
         for i, keeps in enumerate(kept)
@@ -131,15 +154,15 @@ class _Flat:
 
 def _without_codes(parts: Parts, *, keep_placeholders: bool) -> _Flat:
     text, codes = "", list[tuple[Code, int]]()
-    words_follow = [any(isinstance(part, str) and part.strip() for part in parts[i:]) for i in range(len(parts))]
-    for part, follows in zip(parts, words_follow, strict=True):
+    last_text = max((i for i, part in enumerate(parts) if isinstance(part, str) and part.strip()), default=-1)
+    for i, part in enumerate(parts):
         if isinstance(part, str):
             text += part
         elif part.is_placeholder and keep_placeholders:
             text += part.content
         else:
             codes.append((part, len(text)))
-            text += " " * (part.is_break and follows and text.strip() != "")
+            text += " " * (part.is_break and i < last_text and text.strip() != "")
     return _Flat(text, codes)
 
 

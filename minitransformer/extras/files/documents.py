@@ -51,13 +51,15 @@ class Document(Protocol):
         """Return the file's content."""
 
 
-def read_document(path: Path, languages: Languages | None = None) -> Document:
-    """Read a document.  ``languages`` are written into a file that does not name its target language.
+def read_document(path: Path, languages: Languages | None = None, content: bytes | None = None) -> Document:
+    """Read a document, from ``content`` if it is given; else from the file.
 
+    ``languages`` are written into a document that does not name its target language.
     Raises: CorpusError if it cannot be read; ConfigError if languages are needed; MissingExtraError.
     """
     try:
-        return (_Gettext if path.suffix.lower() in GETTEXT else _Xliff)(path, languages)
+        content = path.read_bytes() if content is None else content
+        return (_Gettext if path.suffix.lower() in GETTEXT else _Xliff)(path, content, languages)
     except READ_ERRORS as error:
         raise CorpusError(f"{path}: cannot be read: {error}") from error
 
@@ -82,10 +84,11 @@ def translate_document(
 class _Gettext:
     """A PO file.  Each line of a message is a segment; a plural form has the text of the plural."""
 
-    def __init__(self, path: Path, languages: Languages | None) -> None:
+    def __init__(self, path: Path, content: bytes, languages: Languages | None) -> None:
         polib = import_extra("files", "polib")
         try:
-            self.file = polib.pofile(path.read_text(encoding=polib.detect_encoding(str(path))))
+            encoding = polib.detect_encoding(content.decode("latin-1") + "\n")
+            self.file = polib.pofile(content.decode(encoding) + "\n")  # without \n it may be taken for a file's name
         except (OSError, ValueError, LookupError) as error:  # OSError: a line that is none of a PO file
             raise CorpusError(f"{path}: cannot be read as a PO file: {error}") from error
         metadata = self.file.metadata
@@ -139,11 +142,11 @@ def _text(parts: Parts) -> str:
 class _Xliff:
     """An XLIFF file of version 1 or 2.  Segments that the file says not to translate, or has translated, stay."""
 
-    def __init__(self, path: Path, languages: Languages | None) -> None:
+    def __init__(self, path: Path, content: bytes, languages: Languages | None) -> None:
         self.etree = import_extra("files", "lxml.etree")
         parser = self.etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
         try:
-            self.tree = self.etree.parse(io.BytesIO(path.read_bytes()), parser)
+            self.tree = self.etree.parse(io.BytesIO(content), parser)
         except self.etree.XMLSyntaxError as error:
             raise CorpusError(f"{path}, line {error.lineno}: cannot be read as XML: {error.msg}") from error
         document_type = self.tree.docinfo.internalDTD

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import logging
 import re
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
@@ -60,14 +61,17 @@ def groups_of_input(
     return groups_of_file(path, size)
 
 
-def units_with_text(path: Path, languages: Languages, *, with_elements: bool = False) -> Iterator[tuple[Unit, str]]:
+def units_with_text(
+    path: Path, languages: Languages, content: BinaryIO | None = None, *, with_elements: bool = False
+) -> Iterator[tuple[Unit, str]]:
     """Yield the units that have text in the source language, each with its code of it; the log counts the others.
 
+    With elements, the units may be read from ``content`` instead of the file ``path``.
     Raises: CorpusError as ``read_units`` does, and if no unit has any.
     """
     n_found, n_left_out, codes, illegal, chosen = 0, 0, dict[str, None](), Found(), Counter[str]()
     language = languages[0]
-    for _, unit in read_tmx(path, with_elements=True) if with_elements else read_units(path, languages):
+    for _, unit in read_tmx(path, content, with_elements=True) if with_elements else read_units(path, languages):
         code = unit.code(language)
         if unit.is_illegal:
             illegal.add(unit.line)
@@ -149,14 +153,10 @@ class MemoryTranslator:
         return [b"".join(unit_of(self.languages, pair) for pair in pairs if pair[0]), *alignments]
 
     def _units(self, lines: Sequence[bytes], n_before: int, advance: LinesDone) -> list[bytes]:
-        units = [ElementTree.fromstring(line) for line in lines]
-        sources = [_variant(unit, self.languages[0]) for unit in units]
-        segments = [[] if source is None else parts_of(_segment(source)) for source in sources]
-        found = self.translate.segments(segments, n_before, advance)
-        for unit, segment in zip(units, found, strict=True):
-            if segment.translation.text:
-                _add_target(unit, self.languages[1], segment)
-        outputs = [b"".join(_xml(unit) for unit in units)]
+        memory = MemoryDocument([ElementTree.fromstring(line) for line in lines], self.languages)
+        found = self.translate.segments(memory.segments, n_before, advance)
+        memory.fill(found)
+        outputs = [memory.units_as_xml()]
         if self.alignments is not None:
             outputs.append("".join(f"{pharaoh(each.translation.alignment)}\n" for each in found).encode())
         return outputs
@@ -164,6 +164,35 @@ class MemoryTranslator:
     def facts(self) -> dict[str, Any]:
         """Return all settings, and the model's checksum, on which the output depends."""
         return {**self.translate.facts(), "languages": list(self.languages)}
+
+
+class MemoryDocument:
+    """A translation memory, or some of its units, as a document (see ``documents``)."""
+
+    def __init__(self, units: Sequence[ElementTree.Element], languages: Languages) -> None:
+        self.units, self.languages = units, languages
+        sources = [_variant(unit, languages[0]) for unit in units]
+        self.segments = [[] if source is None else parts_of(_segment(source)) for source in sources]
+
+    @classmethod
+    def read(cls, path: Path, content: bytes, languages: Languages) -> MemoryDocument:
+        """Return the units of a memory with text in the source language.  Raises: CorpusError."""
+        found = units_with_text(path, languages, io.BytesIO(content), with_elements=True)
+        return cls([unit.element for unit, _ in found if unit.element is not None], languages)
+
+    def fill(self, found: Sequence[TranslatedSegment]) -> None:
+        """Add the translation of each unit, or replace the one that it has."""
+        for unit, segment in zip(self.units, found, strict=True):
+            if segment.translation.text:
+                _add_target(unit, self.languages[1], segment)
+
+    def units_as_xml(self) -> bytes:
+        """Return the units, each on a line."""
+        return b"".join(map(_xml, self.units))
+
+    def content(self) -> bytes:
+        """Return a file with these units."""
+        return opening(self.languages[0]) + self.units_as_xml() + CLOSING
 
 
 def opening(source_language: str) -> bytes:

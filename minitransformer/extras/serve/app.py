@@ -8,13 +8,14 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from importlib.resources import files
+from dataclasses import dataclass, field
+from importlib.resources import files as package_files
+from pathlib import PurePath
 from string import Template
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
-from starlette.datastructures import ImmutableMultiDict
+from starlette.datastructures import ImmutableMultiDict, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
@@ -22,16 +23,23 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from minitransformer.data.survey import CorpusError
+from minitransformer.extras.files.codes import Code, Parts, TranslatedSegment, next_texts, translation_steps
+from minitransformer.extras.files.html import HtmlText
 from minitransformer.extras.serve.guard import Guard, RateLimit
 from minitransformer.extras.serve.languages import Languages
 from minitransformer.extras.serve.metrics import MEDIA_TYPE, Metrics
+from minitransformer.extras.serve.specification import specification
+from minitransformer.extras.serve.translated_files import TranslatedFiles, formats, read_file
 from minitransformer.extras.serve.translation_queue import STOPPING, OverloadedError, TranslationQueue
 from minitransformer.extras.serve.translation_request import (
     Limits,
     RequestError,
     answer_of,
+    check_languages,
     detection,
     request_of,
+    require_fields,
     texts_of,
 )
 from minitransformer.extras.serve.word_attention import TooLongError, attention_cost, word_attention
@@ -103,6 +111,7 @@ class _Endpoints:
     limits: Limits
     metrics: Metrics
     rate: RateLimit
+    files: TranslatedFiles = field(default_factory=TranslatedFiles)
 
     def routes(self) -> list[Route]:
         get: dict[str, Endpoint] = {
@@ -111,11 +120,18 @@ class _Endpoints:
             "/page.js": _part("page.js", "text/javascript"),
             "/languages": self.known_languages,
             "/frontend/settings": self.settings,
+            "/spec": self.specification,
             "/health": self.health,
             "/ready": self.ready,
             "/metrics": self.exposition,
+            "/download_file/{name}": self.download_file,
         }
-        post: dict[str, Endpoint] = {"/translate": self.translate, "/attention": self.attention, "/detect": self.detect}
+        post: dict[str, Endpoint] = {
+            "/translate": self.translate,
+            "/translate_file": self.translate_file,
+            "/attention": self.attention,
+            "/detect": self.detect,
+        }
         return [
             *(Route(path, endpoint, methods=["GET"]) for path, endpoint in get.items()),
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in post.items()),
@@ -124,20 +140,75 @@ class _Endpoints:
     async def translate(self, request: Request) -> Response:
         """Translate a text, or a list of texts."""
         wanted = request_of(await _fields(request), self.languages, self.limits)
-        lines = [line for text in wanted.lines for line in text if _has_letters(line)]
-        lengths = await asyncio.to_thread(self.queue.translator.count_tokens, lines)  # long texts take time
+        if wanted.is_html:
+            return JSONResponse(answer_of(wanted, await self._translate_html(request, wanted.texts)))
+        texts = wanted.lines
+        results = iter(await self._translations(request, [line for text in texts for line in text], wanted.n_best))
+        return JSONResponse(answer_of(wanted, [[next(results) for _ in text] for text in texts]))
+
+    async def _translate_html(self, request: Request, texts: Sequence[str]) -> list[list[list[Translation]]]:
+        """Return the translation of each text as if it were one line; there are no alternatives."""
+        pages = await asyncio.to_thread(lambda: list(map(HtmlText, texts)))
+        remaining = iter(await self._translate_segments(request, [each for page in pages for each in page.segments]))
+        found = [[next(remaining) for _ in page.segments] for page in pages]
+        return [
+            [[Translation(page.filled(segments), 0.0, sum(each.translation.score for each in segments))]]
+            for page, segments in zip(pages, found, strict=True)
+        ]
+
+    async def translate_file(self, request: Request) -> Response:
+        """Translate a file; the answer has the address from which to fetch it."""
+        async with request.form(max_files=1, max_fields=20) as form:
+            fields = _listed(form)
+            require_fields(fields, "file", "source", "target")
+            if not isinstance(upload := form["file"], UploadFile) or not upload.filename:
+                raise RequestError(400, "Invalid request: empty file")
+            name, content = upload.filename, await upload.read()
+        if PurePath(name).suffix.lower() not in formats():
+            raise RequestError(400, "Invalid request: file format not supported")
+        check_languages(fields, self.languages)
+        codes = self.languages.source.code, self.languages.target.code
+        try:
+            document = await asyncio.to_thread(read_file, name, content, codes)
+        except CorpusError as error:
+            raise RequestError(400, f"Invalid request: {error}") from error
+        await asyncio.to_thread(document.fill, await self._translate_segments(request, document.segments))
+        key = self.files.add(name, codes[1], await asyncio.to_thread(document.content))
+        return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", name=key))})
+
+    async def download_file(self, request: Request) -> Response:
+        """Return a translated file."""
+        found = self.files.get(request.path_params["name"])
+        if found is None:
+            raise HTTPException(404, "there is no such file, or no longer: translate it again")
+        name, content = found
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(content, media_type="application/octet-stream", headers=headers)
+
+    async def _translate_segments(self, request: Request, segments: Sequence[Parts]) -> list[TranslatedSegment]:
+        """Translate segments that may have codes, and carry these over."""
+        aligned = any(isinstance(part, Code) for parts in segments for part in parts)
+        steps = translation_steps(segments)
+        texts, translated = await asyncio.to_thread(next_texts, steps)
+        while translated is None:
+            found = await self._translations(request, texts, 1, aligned=aligned)
+            texts, translated = await asyncio.to_thread(next_texts, steps, [best[0] for best in found])
+        return translated
+
+    async def _translations(
+        self, request: Request, lines: Sequence[str], n_best: int, *, aligned: bool = False
+    ) -> list[list[Translation]]:
+        """Return the best translations of each line; a line without letters is its own."""
+        worded = list(filter(_has_letters, lines))
+        lengths = await asyncio.to_thread(self.queue.translator.count_tokens, worded)  # long texts take time
         longest = self.queue.translator.longest_source
         if max(lengths, default=0) > longest:
             raise RequestError(413, f"Invalid request: a line has more than {longest} tokens; split it")
         costs = [self.queue.cost(n_tokens) for n_tokens in lengths]
         with self._charge(request, costs):
-            futures = self.queue.translate(lines, costs, 1 + wanted.alternatives)
+            futures = self.queue.translate(worded, costs, n_best, aligned=aligned)
         results = iter(await _results(futures, request))
-        found = [
-            [next(results) if _has_letters(line) else [Translation(line, 0.0, 0.0)] for line in text]
-            for text in wanted.lines
-        ]
-        return JSONResponse(answer_of(wanted, found))
+        return [next(results) if _has_letters(line) else [_unchanged(line)] for line in lines]
 
     async def attention(self, request: Request) -> Response:
         """Return how much each word of a translation attends to each word of its source."""
@@ -181,11 +252,15 @@ class _Endpoints:
                 "charLimit": self.limits.characters,
                 "frontendTimeout": 500,
                 "suggestions": False,
-                "filesTranslation": False,
-                "supportedFilesFormat": [],
+                "filesTranslation": True,
+                "supportedFilesFormat": formats(),
                 "language": language,
             }
         )
+
+    async def specification(self, request: Request) -> Response:
+        """Return the description of the API."""
+        return JSONResponse(specification())
 
     async def health(self, request: Request) -> Response:
         """Return "ok" until the server stops."""
@@ -230,13 +305,17 @@ class _Endpoints:
 
 def _part(name: str, media_type: str, values: Mapping[str, str] | None = None) -> Endpoint:
     """Return the endpoint of a file of the page, with ``values`` filled in; the file is read only once."""
-    text = (files("minitransformer.extras.serve") / "page" / name).read_text(encoding="utf-8")
+    text = (package_files("minitransformer.extras.serve") / "page" / name).read_text(encoding="utf-8")
     text = text if values is None else Template(text).substitute(values)
 
     async def answer(request: Request) -> Response:
         return Response(text, media_type=media_type)
 
     return answer
+
+
+def _unchanged(line: str) -> Translation:
+    return Translation(line, 0.0, 0.0, alignment=tuple((i, i) for i in range(len(line.split()))))
 
 
 def _has_letters(line: str) -> bool:

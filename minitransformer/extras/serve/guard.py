@@ -101,7 +101,10 @@ class Guard:
             self._metrics.count_request(self._path(scope), status, time.monotonic() - start)
 
     def _path(self, scope: Scope) -> str:
-        return scope["path"] if scope["path"] in self._paths else "other"
+        """Return the path for the metrics; that of a file without its name."""
+        path: str = scope["path"]
+        candidates = (path, path.rpartition("/")[0] + "/{name}")
+        return next((each for each in candidates if each in self._paths), "other")
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         """Return the refusal of a request with an ambiguous body, or of a POST request from another origin."""

@@ -41,11 +41,12 @@ class OverloadedError(Exception):
 
 @dataclass(eq=False)
 class _Sentence:
-    """A sentence, its cost in tokens, and the number of its translations that are asked for."""
+    """A sentence, its cost in tokens, and what is asked for: the number of translations, and whether aligned."""
 
     line: str
     cost: int
     n_best: int
+    is_aligned: bool
     future: Future[list[Translation]] = field(default_factory=Future)
     since: float = field(default_factory=time.monotonic)
 
@@ -124,13 +125,15 @@ class TranslationQueue:
             can_wait = self.can_wait([SHORT_TOKENS], sum(work.cost for work in waiting))
             return can_wait and not is_late and not self.is_closed
 
-    def translate(self, lines: Sequence[str], costs: Sequence[int], n_best: int) -> list[Future[list[Translation]]]:
-        """Return the future translations of each line, up to ``n_best``, best first.
+    def translate(
+        self, lines: Sequence[str], costs: Sequence[int], n_best: int, *, aligned: bool = False
+    ) -> list[Future[list[Translation]]]:
+        """Return the future translations of each line, up to ``n_best``, best first; with word alignments if asked.
 
         If a future is cancelled, the search for its line ends.
         Raises: OverloadedError if not all of them can wait.
         """
-        sentences = [_Sentence(line, cost, n_best) for line, cost in zip(lines, costs, strict=True)]
+        sentences = [_Sentence(line, cost, n_best, aligned) for line, cost in zip(lines, costs, strict=True)]
         self._add(sentences)
         return [sentence.future for sentence in sentences]
 
@@ -219,8 +222,9 @@ class TranslationQueue:
         """Translate in one batch; if that fails, each alone, so that nobody fails because of another's sentence."""
         search = dataclasses.replace(self.search, n_best=max(sentence.n_best for sentence in sentences))
         lines, wanted = [sentence.line for sentence in sentences], partial(self._wanted, sentences)
+        aligned = any(sentence.is_aligned for sentence in sentences)
         try:
-            found = self.translator.n_best(lines, search, n_threads=self._n_threads, wanted=wanted)
+            found = self.translator.n_best(lines, search, n_threads=self._n_threads, wanted=wanted, aligned=aligned)
         except Exception as error:
             if len(sentences) == 1:
                 _fail(sentences[0], error)

@@ -49,6 +49,12 @@ class TranslationRequest:
     alternatives: int = 0
     detected: Language | None = None
     """The source language, if the request leaves it to the server."""
+    is_html: bool = False
+
+    @property
+    def n_best(self) -> int:
+        """The number of translations of each line."""
+        return 1 + self.alternatives
 
     @property
     def lines(self) -> list[list[str]]:
@@ -61,23 +67,27 @@ class TranslationRequest:
 
 def request_of(fields: Mapping[str, Any], languages: Languages, limits: Limits) -> TranslationRequest:
     """Return what the fields of a JSON object or a form ask for.  Raises: RequestError."""
-    for name in ("q", "source", "target"):
-        if not fields.get(name):
-            raise _missing(name)
+    require_fields(fields, "q", "source", "target")
     alternatives = _alternatives(fields.get("alternatives"), limits)
     texts = texts_of(fields, "q", limits)
     detected = check_languages(fields, languages)
-    if fields.get("format") not in (None, "", "text"):
-        raise RequestError(400, f"{_short(fields['format'])} format is not supported")
-    return TranslationRequest(tuple(texts), isinstance(fields["q"], list), alternatives, detected)
+    if (form := fields.get("format") or "text") not in ("text", "html"):
+        raise RequestError(400, f"{_short(form)} format is not supported")
+    return TranslationRequest(tuple(texts), isinstance(fields["q"], list), alternatives, detected, form == "html")
+
+
+def require_fields(fields: Mapping[str, Any], *names: str) -> None:
+    """Raise RequestError for the first of these fields that is missing or empty."""
+    for name in names:
+        if not fields.get(name):
+            raise RequestError(400, f"Invalid request: missing {name} parameter")
 
 
 def texts_of(fields: Mapping[str, Any], name: str, limits: Limits) -> Sequence[str]:
     """Return the texts of a field, which holds a string or a list of strings.  Raises: RequestError."""
-    given = fields.get(name)
+    require_fields(fields, name)
+    given = fields[name]
     texts: list[Any] = given if isinstance(given, list) else [given]
-    if not given:
-        raise _missing(name)
     if not all(isinstance(text, str) for text in texts):
         raise RequestError(400, f"Invalid request: {name} must be a string or a list of strings")
     if (size := sum(map(len, texts))) > limits.characters:
@@ -160,10 +170,6 @@ def _alternatives(given: Any, limits: Limits) -> int:
     if number > limits.alternatives:
         raise RequestError(400, f"Invalid request: alternatives parameter must be <= {limits.alternatives}")
     return number
-
-
-def _missing(name: str) -> RequestError:
-    return RequestError(400, f"Invalid request: missing {name} parameter")
 
 
 def _short(given: Any) -> str:

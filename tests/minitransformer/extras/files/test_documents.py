@@ -129,6 +129,12 @@ def test_what_is_no_document_is_refused(
         read_document(path)
 
 
+def test_a_gettext_file_that_holds_the_name_of_another_is_not_that_one(tmp_path: Path) -> None:
+    (tmp_path / "other.po").write_text('msgid "one"\nmsgstr ""\n', encoding="utf-8")
+    with pytest.raises(CorpusError, match="cannot be read as a PO file"):
+        read_document(tmp_path / "name.po", content=str(tmp_path / "other.po").encode())
+
+
 def test_an_entity_of_an_xliff_file_is_not_read(tmp_path: Path) -> None:
     bomb = f'<!DOCTYPE xliff [<!ENTITY e SYSTEM "{tmp_path}/secret">]>' + XLIFF_2.replace(">un<", ">&e;<")
     with pytest.raises(CorpusError, match="declares entities, which are not read"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -13,7 +14,7 @@ from waiting import TIME_LIMIT
 
 from minitransformer import Transformer, Translator
 from minitransformer.extras.report.merging import without_key
-from minitransformer.extras.serve import word_attention
+from minitransformer.extras.serve import translated_files, word_attention
 from minitransformer.extras.serve.translation_queue import TranslationQueue
 from minitransformer.inference.attention import attention_weights
 from minitransformer.inference.search import SearchConfig
@@ -31,6 +32,84 @@ def client() -> Iterator[Any]:
 def real() -> Iterator[Any]:
     with client_of(small_translator()) as client:
         yield client
+
+
+@pytest.mark.parametrize("text", ["<p>one <b>two</b> &amp; {0}</p>", "<p>one</p><script>two</script>3"])
+def test_a_page_is_translated_with_its_markup(client: Any, text: str) -> None:
+    expected = text.replace("one", "ONE").replace("two</b>", "TWO</b>")
+    answer = client.post("/translate", json=form([text], format="html", alternatives=2)).json()
+    assert answer == {"translatedText": [expected], "alternatives": [[]], "scores": [[-0.5]]}
+    assert client.post("/translate", data=form(text, format="html")).json() == {"translatedText": expected}
+
+
+TMX = '<tmx version="1.4"><header srclang="en"/><body><tu><tuv xml:lang="en-US"><seg>one</seg></tuv></tu></body></tmx>'
+XLIFF = (
+    '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en"><body>'
+    '<trans-unit id="1"><source>the <g id="1">dog</g> {0}</source></trans-unit></body></file></xliff>'
+)
+
+
+def send_file(client: Any, name: str, content: str | bytes, **fields: str) -> Any:
+    given = {"source": "en", "target": "de"} | fields
+    return client.post("/translate_file", data=given, files={"file": (name, content)})
+
+
+@pytest.mark.parametrize(("name", "content", "expected", "stored"), [
+    ("a b/ä.TXT", "\ufeffone\r\n\n2", "ONE\r\n\n2", "__de.txt"),
+    ("my.po", 'msgid "one {0}"\nmsgstr ""\n', 'msgstr "ONE {0}"', "my_de.po"),
+    ("x.xlf", XLIFF, '<g id="1">DOG</g> {0}</target>', "x_de.xlf"),
+    ("x.tmx", TMX, '<tuv xml:lang="de"><seg>ONE</seg></tuv>', "x_de.tmx"),
+], ids=["text", "gettext", "xliff", "memory"])  # fmt: skip
+def test_a_file_is_translated_and_fetched(client: Any, name: str, content: str, expected: str, stored: str) -> None:
+    address = send_file(client, name, content, source="auto").json()["translatedFileUrl"]
+    assert address.startswith("http://testserver/download_file/")
+    for _ in range(2):
+        answer = client.get(address)
+        assert (answer.status_code, expected in answer.text) == (200, True)
+        assert answer.headers["content-disposition"] == f'attachment; filename="{stored}"'
+    assert Path(stored).suffix in client.get("/frontend/settings").json()["supportedFilesFormat"]
+
+
+@pytest.mark.parametrize(("name", "content", "fields", "message"), [
+    ("x.exe", "MZ", {}, "file format not supported"), ("x.txt", b"\xff", {}, "file.txt: is not UTF-8 text"),
+    ("x.txt", "one", {"source": ""}, "missing source parameter"), ("x.txt", "one", {"target": ""}, "missing target"),
+    ("x.txt", "one", {"target": "zz"}, "zz is not supported"),
+    ("x.xlf", "<xliff", {}, "file.xlf, line 1: cannot be read"),
+    ("x.tmx", TMX.replace("en-US", "fr"), {}, "file.tmx: no unit has text in en"),
+    ("x.po", "/etc/hosts", {}, "PO file"),
+])  # fmt: skip
+def test_other_files_are_refused(client: Any, name: str, content: str, fields: dict[str, str], message: str) -> None:
+    answer = send_file(client, name, content, **fields)
+    assert (answer.status_code, message in answer.json()["error"]) == (400, True), answer.text
+
+
+def test_a_file_too_many_none_or_one_that_was_dropped(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for given in ({}, {"data": {"file": "one"}}, {"files": [("file", ("x.txt", "one"))] * 2}):
+        assert client.post("/translate_file", **given).status_code == 400
+    assert send_file(client, "x.txt", "one " * 21).status_code == 413
+    monkeypatch.setattr(translated_files, "MOST_BYTES", 5)
+    first, second = (send_file(client, "x.txt", text).json()["translatedFileUrl"] for text in ("one", "two"))
+    assert [client.get(each).status_code for each in (first, second)] == [404, 200]
+    assert 'path="/download_file/{name}",status="404"' in client.get("/metrics").text
+
+
+def test_a_translated_file_is_kept_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translated_files, "KEPT_SECONDS", 0.0)
+    with client_of(ScriptedTranslator()) as client:
+        address = send_file(client, "x.txt", "one").json()["translatedFileUrl"]
+        assert client.get(address).status_code == 404
+
+
+def test_the_specification_names_the_paths_of_the_api(client: Any) -> None:
+    found = client.get("/spec").json()
+    assert found["swagger"] == "2.0"
+    for path, methods in found["paths"].items():
+        (method,) = methods
+        assert client.request("PUT", path).headers["allow"].split(", ")[0] in {"GET", "HEAD", method.upper()}
+    fields = {field["name"]: field["required"] for field in found["paths"]["/translate"]["post"]["parameters"]}
+    for name, is_required in fields.items():
+        given = {key: value for key, value in form("one").items() if key != name}
+        assert (client.post("/translate", data=given).status_code == 400) == is_required
 
 
 def test_a_model_translates(real: Any) -> None:

@@ -1,0 +1,141 @@
+"""HTML: the text between elements such as <p> is translated; elements within a sentence, such as <b>, are its codes.
+
+Markup stays as it is written.  Blanks and line ends within a sentence become one blank.
+
+Source: HTML Living Standard, WHATWG, "4.5 Text-level semantics" and "13.1.2 Elements".
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+from minitransformer.extras.files.codes import Code, Part, Parts, TranslatedSegment, with_textual_codes
+
+_WITHIN_SENTENCES = {
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",
+    "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt",
+    "u", "var", "wbr",
+}  # fmt: skip
+_UNTRANSLATED = {
+    "code", "kbd", "math", "noscript", "pre", "samp", "script", "style", "svg", "template", "textarea", "var",
+}  # fmt: skip
+_WITHOUT_END = {
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr",
+}  # fmt: skip
+_BLANKS = re.compile(r"[ \t\n\r\f]+")
+_EventKind: TypeAlias = Literal["begin", "end", "alone", "text", "other"]
+
+
+class _Markup(str):
+    """Text that is written as it is."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class _Event:
+    """The begin of a tag, a text or another part of a page; ``name`` is that of the element."""
+
+    offset: int
+    kind: _EventKind
+    name: str = ""
+    text: str = ""
+    is_untranslated: bool = False
+
+
+class _EventReader(HTMLParser):
+    """A parser that lists the events of a text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.events: list[_Event] = []
+        self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        self.feed(text)
+        self.close()
+
+    def _add(self, kind: _EventKind, name: str = "", text: str = "", *, is_untranslated: bool = False) -> None:
+        line, column = self.getpos()
+        self.events.append(_Event(self._line_starts[line - 1] + column, kind, name, text, is_untranslated))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        is_marked = given.get("translate") == "no" or "notranslate" in (given.get("class") or "").split()
+        self._add("alone" if tag in _WITHOUT_END else "begin", tag, is_untranslated=is_marked or tag in _UNTRANSLATED)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._add("alone", tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._add("end", tag)
+
+    def handle_data(self, data: str) -> None:
+        self._add("text", text=data)
+
+    def handle_comment(self, data: str) -> None:
+        self._add("other")
+
+    def handle_decl(self, decl: str) -> None:
+        self._add("other")
+
+    handle_pi = unknown_decl = handle_comment
+
+
+class HtmlText:
+    """A text in HTML, and its segments.  Scripts, program code and elements with translate="no" are not translated."""
+
+    def __init__(self, text: str) -> None:
+        self.segments: list[Parts] = []
+        self._pieces: list[str | int] = []  # markup between segments, and indices of segments
+        self._parts: Parts = []  # of the current segment
+        self._source = ""  # of the current segment
+        events = [_Event(0, "other"), *_EventReader(text).events, _Event(len(text), "other")]
+        untranslated: _Event | None = None  # the element that stays as it is
+        depth = 0  # of elements of its name within it
+        for event, after in pairwise(events):
+            source = text[(untranslated or event).offset : after.offset]
+            if untranslated:
+                depth += (event.kind == "begin") - (event.kind == "end") if event.name == untranslated.name else 0
+            elif event.is_untranslated and event.kind == "begin":
+                untranslated, depth = event, 1
+            if untranslated and depth and after.offset < len(text):
+                continue
+            self._add(untranslated or event, source, is_whole=untranslated is not None)
+            untranslated = None
+        self._end_segment()
+
+    def _add(self, event: _Event, source: str, *, is_whole: bool) -> None:
+        """Add a text or a tag to the current segment, or end it at markup that is not within a sentence."""
+        if event.kind != "text" and event.name not in _WITHIN_SENTENCES:
+            self._end_segment()
+            self._pieces.append(source)
+            return
+        self._source += source
+        part: Part = _BLANKS.sub(" ", event.text)
+        if event.kind != "text":
+            assert event.kind != "other"
+            part = Code(_Markup(source), "alone" if is_whole else event.kind, f"<{event.name}")
+        self._parts.append(part)
+
+    def _end_segment(self) -> None:
+        if any(isinstance(part, str) and any(map(str.isalpha, part)) for part in self._parts):
+            self._pieces.append(len(self.segments))
+            self.segments.append(with_textual_codes(self._parts))
+        else:
+            self._pieces.append(self._source)
+        self._parts, self._source = [], ""
+
+    def filled(self, found: Sequence[TranslatedSegment]) -> str:
+        """Return the text with the translation of each segment in its place."""
+        texts = ["".join(map(_written, segment.parts)) for segment in found]
+        return "".join(texts[piece] if isinstance(piece, int) else piece for piece in self._pieces)
+
+
+def _written(part: Part) -> str:
+    content = part.content if isinstance(part, Code) else part
+    return content if isinstance(content, _Markup) else html.escape(content, quote=False)
