@@ -39,8 +39,8 @@ class PackedWeight:
         n_panels, n_words, width = self.words.shape
         numbers = self.words.astype("<i4").view(stored).reshape(n_panels, n_words, width, -1)
         in_rows = numbers.transpose(1, 3, 0, 2).reshape(-1, n_panels * width)[:n_terms, :n_columns]
-        if self.scales is None:  # the upper halves of float32
-            return (in_rows.astype(np.uint32) << 16).view(np.float32)
+        if self.scales is None:
+            return bfloat16_values(in_rows)
         return in_rows - np.float32(128)
 
     def __rmatmul__(self, x: Any) -> Any:
@@ -52,6 +52,11 @@ class PackedWeight:
         levels, row_scales = quantised(x)
         sums = product(levels.astype(np.float64), self.levels().astype(np.float64))
         return sums.astype(np.float32) * self.scales[: self.shape[1]] * row_scales
+
+
+def bfloat16_values(upper: Any) -> Any:
+    """Return numbers in bfloat16, stored as uint16, as float32 with the same values."""
+    return (upper.astype(np.uint32) << 16).view(np.float32)
 
 
 def nearest_bfloat16(x: Any) -> Any:

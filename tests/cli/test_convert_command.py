@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,18 +115,6 @@ def test_a_failed_certificate_leaves_no_output(
     with pytest.raises(ConversionError, match="other program"):
         convert([str(trained.run), *words])
     assert list(contents(tmp_path)) == ["text"]
-
-
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "x$(touch hacked) 'y'.bin"])
-def test_a_pickle_is_refused_with_the_command_that_converts_it(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b"\x80\x04cposix\nsystem\n.")
-    for source in (tmp_path, tmp_path / name):
-        with pytest.raises(ConversionError, match=r"is a pickle, .* never read; .* same command again: ") as caught:
-            convert([str(source), "--output", str(tmp_path / "new")])
-        words = shlex.split(str(caught.value).partition(" again: ")[2])
-        assert words[:2] == ["python", "-c"]
-        assert 'torch.load(sys.argv[1], map_location="cpu", weights_only=True)' in words[2]
-        assert words[3:] == [str(tmp_path / name), str(tmp_path / "model.safetensors")]
 
 
 def test_a_run_becomes_a_ctranslate2_model_and_a_model_of_ours_again(trained: Trained, tmp_path: Path) -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -270,12 +267,23 @@ def test_the_written_directory_is_converted_by_ctranslate2(positions: Any, start
         assert translated.hypotheses[0] == [words[i] for i in found.ids]
 
 
-def test_a_pickle_is_converted_by_the_command_of_the_message(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_a_pickle_gives_the_weights_of_safetensors(tmp_path: Path, is_zip: bool) -> None:
     model = write_directory(tmp_path)
+    expected = read_parts(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(ConversionError, match="is a pickle") as caught:
-        read_parts(tmp_path)
-    command = str(caught.value).partition(": python ")[2]
-    subprocess.run([sys.executable, *shlex.split(command)], check=True)
-    compare(read_parts(tmp_path), model, tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=is_zip)
+    found = read_parts(tmp_path)
+    assert found.config == expected.config
+    assert found.weights.keys() == expected.weights.keys()
+    assert all(array.tobytes() == expected.weights[name].tobytes() for name, array in found.weights.items())
+
+
+def test_shards_of_transformers_give_the_weights_of_one_file(tmp_path: Path) -> None:
+    model = write_directory(tmp_path / "one")
+    write_directory(tmp_path / "shards")
+    (tmp_path / "shards/model.safetensors").unlink()
+    model.save_pretrained(tmp_path / "shards", max_shard_size="10KB")
+    assert len(list((tmp_path / "shards").glob("model-*-of-*.safetensors"))) > 2
+    expected, found = (read_parts(tmp_path / name).weights for name in ("one", "shards"))
+    assert all(array.tobytes() == expected[name].tobytes() for name, array in found.items())

@@ -1,14 +1,16 @@
-"""Small state dicts under the names of fairseq and JoeyNMT, written without PyTorch; all weights are random."""
+"""Small checkpoints of fairseq (in the older format) and JoeyNMT, written without PyTorch; all weights are random."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sentencepiece.sentencepiece_model_pb2  # noqa: F401  (so that no reader imports it: fuzzed ones open no such file)
-from safetensors.numpy import save_file
+from pytorch_files import older_file, zip_file
 
 D_MODEL, D_FF = 4, 6
 WORDS = ["alpha", "beta", "gamma", "delta"]
@@ -36,8 +38,9 @@ def write_fairseq(directory: Path, words: Sequence[str] = WORDS) -> None:
         shapes |= _layer(f"{stack}.layers.0", FAIRSEQ, "" if stack == "decoder" else "encoder_attn")
     heads = {f"{stack}_attention_heads": 2 for stack in ("encoder", "decoder")}
     norms = {f"{stack}_normalize_before": False for stack in ("encoder", "decoder")}
-    _save(directory, shapes)
-    _write_json(directory / "args.json", {**heads, **norms, "source_lang": "en", "target_lang": "de"})
+    settings = argparse.Namespace(**heads, **norms, source_lang="en", target_lang="de")
+    checkpoint = older_file({"args": settings, "model": _arrays(shapes)})
+    (directory / "checkpoint_best.pt").write_bytes(checkpoint)
     for language in ("en", "de"):
         (directory / f"dict.{language}.txt").write_text("".join(f"{word} 5\n" for word in words), encoding="utf-8")
 
@@ -48,8 +51,8 @@ def write_joeynmt(directory: Path, words: Sequence[str] = WORDS) -> None:
     shapes |= _layer("encoder.layers.0", JOEYNMT, "trg_att", "x_layer_norm", "dec_layer_norm")
     shapes |= _layer("decoder.layers.0", JOEYNMT, "src_src_att", "0.layer_norm")
     stack = {"type": "transformer", "num_heads": 2, "embeddings": {"scale": True}}
-    _save(directory, shapes)
-    _write_json(directory / "config.json", {"model": {"encoder": stack, "decoder": stack}})
+    (directory / "best.ckpt").write_bytes(zip_file({"steps": 3, "model_state": _arrays(shapes)}))
+    (directory / "config.json").write_text(json.dumps({"model": {"encoder": stack, "decoder": stack}}))
     for side in ("src", "trg"):
         lines = "".join(f"{word}\n" for word in ("<unk>", "<pad>", "<s>", "</s>", *words))
         (directory / f"{side}_vocab.txt").write_text(lines, encoding="utf-8")
@@ -60,15 +63,10 @@ def _layer(layer: str, shapes: dict[str, tuple[int, ...]], *without: str) -> dic
     return {name: shape for name, shape in named.items() if not any(part and part in name for part in without)}
 
 
-def _save(directory: Path, shapes: dict[str, tuple[int, ...]]) -> None:
+def _arrays(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray[Any, Any]]:
     arrays = {f"{name}.weight": RANDOM.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    arrays |= {
+    return arrays | {
         f"{name}.bias": np.zeros(shape[0], np.float32)
         for name, shape in shapes.items()
         if "embed" not in name and name != "decoder.output_layer"
     }
-    save_file(arrays, directory / "model.safetensors")
-
-
-def _write_json(path: Path, settings: object) -> None:
-    path.write_text(json.dumps(settings), encoding="utf-8")

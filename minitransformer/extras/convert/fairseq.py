@@ -1,4 +1,4 @@
-"""fairseq's Transformers (``transformer_wmt_en_de``, ``transformer_iwslt_de_en``), read from a state dict.
+"""fairseq's Transformers (``transformer_wmt_en_de``, ``transformer_iwslt_de_en``), read from a checkpoint.
 
 Source: fairseq 0.12, ``fairseq/models/transformer`` and ``fairseq/data/dictionary.py``
     (https://github.com/facebookresearch/fairseq), and the names of its first versions.
@@ -12,12 +12,20 @@ from typing import Any
 
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation
-from minitransformer.extras.convert.foreign_files import SettingsFile, WeightsFile, read_lines, sentencepiece_models
+from minitransformer.extras.convert.foreign_files import (
+    SettingsFile,
+    WeightsFile,
+    read_lines,
+    read_state_dict,
+    sentencepiece_models,
+    weights_file,
+)
 from minitransformer.extras.convert.layers import FAIRSEQ_NAMES, count_layers, layer_sizes, read_layers
 from minitransformer.extras.convert.parts import Array, ConversionError, Parts, Vocabulary
 from minitransformer.extras.convert.vocabulary import embeddings, vocabulary_settings, with_tokenizer
+from minitransformer.system.records import as_object, read_object
 
-ARGS, WEIGHTS = "args.json", "model.safetensors"
+ARGS, CHECKPOINTS = "args.json", ("checkpoint_best.pt", "*.pt")
 SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3, which a dictionary's file does not have
 FIRST_POSITION = 2  # positions up to that of the padding symbol, 1, are left out
 EPSILON = 1e-5  # of layer norm, PyTorch's default
@@ -42,19 +50,22 @@ _OLD_NORMS = {  # stack and number of a norm in the first versions, and its name
 
 def is_fairseq(path: Path) -> bool:
     """Return whether a directory has a state dict and the arguments of fairseq."""
-    return (path / WEIGHTS).is_file() and (path / ARGS).is_file()
+    if not (has_arguments := (path / ARGS).is_file()) and not any(path.glob("dict*.txt")):
+        return False
+    weights = weights_file(path, *CHECKPOINTS)
+    return weights.is_file() and (has_arguments or weights.suffix == ".pt")
 
 
 def read_fairseq(directory: Path, source_spm: Path | None = None, target_spm: Path | None = None) -> Parts:
-    """Read ``model.safetensors``, ``args.json`` and the dictionaries; for subwords see ``sentencepiece_models``.
+    """Read a checkpoint and the dictionaries; for subwords see ``sentencepiece_models``.
 
-    The start symbol is fairseq's padding symbol, because both are never generated; its decoder starts with the end
-    symbol.
+    ``args.json`` has the arguments of ``model.safetensors``, or more of them than a checkpoint (.pt) has.  The start
+    symbol is fairseq's padding symbol, because both are never generated; its decoder starts with the end symbol.
     Raises: ConversionError if a setting is missing, or if the model has what ours lacks; CorruptFileError if a file is
     missing or corrupt.
     """
     models = sentencepiece_models(directory, source_spm, target_spm)
-    settings, arrays = SettingsFile.load(directory / ARGS), WeightsFile.load(directory / WEIGHTS)
+    settings, arrays = _settings_and_weights(directory)
     settings.refuse(_ALLOWED)
     _use_newest_names(arrays)
     source, target, tokenizer = with_tokenizer(*_dictionaries(directory, settings), models)
@@ -69,6 +80,15 @@ def read_fairseq(directory: Path, source_spm: Path | None = None, target_spm: Pa
     arrays.require_none_left(_IGNORED)
     model_config = ModelConfig(**config, **vocabulary_settings(source, target, weights))
     return Parts(model_config, weights, tokenizer, (source, target))
+
+
+def _settings_and_weights(directory: Path) -> tuple[SettingsFile, WeightsFile]:
+    path = weights_file(directory, *CHECKPOINTS)
+    if path.suffix != ".pt":
+        return SettingsFile.load(directory / ARGS), WeightsFile.load(path)
+    content, arrays = read_state_dict(path, "model")
+    arguments = content.get("args") or as_object(content.get("cfg")).get("model")
+    return SettingsFile(path, as_object(arguments) | read_object(directory / ARGS)), WeightsFile(path, arrays)
 
 
 def _use_newest_names(arrays: WeightsFile) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,15 +17,16 @@ from typing import Any
 import numpy as np
 
 from minitransformer.data.tokenizer import JOINT_FILE
-from minitransformer.extras.convert.parts import Array, ConversionError, looked_up, require_finite
+from minitransformer.extras.convert.parts import Array, ConversionError, looked_up, require_finite, require_inflatable
+from minitransformer.extras.convert.pytorch_files import read_pytorch
 from minitransformer.extras.convert.vocabulary import SubwordModels
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_arrays, read_json, read_regular, require_regular
-from minitransformer.system.memory import free_memory
 
+_INDEX = ".index.json"
+WEIGHTS = ("model.safetensors", f"model.safetensors{_INDEX}", "pytorch_model.bin", f"pytorch_model.bin{_INDEX}")
 SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"  # sentencepiece models, if each language has its own
 _LARGEST_EXACT = 2**53  # whole numbers up to it are floats without rounding
-_MOST_INFLATED, _SMALL = 20, 64 << 20  # times the file's size, and bytes: even weights of which most are 0 need less
 _NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -78,7 +80,7 @@ class SettingsFile:
             value = float(value)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind in (int, float)):
             raise ConversionError(
-                f"{self.path}: expected the setting {name}, of type {kind.__name__}; got {value!r:.80}"
+                f"{self.path}: expected the setting {name}, of type {kind.__name__}; got {reprlib.repr(value):.80}"
             )
         return value
 
@@ -115,10 +117,13 @@ class WeightsFile:
         self.path, self._arrays = path, dict(arrays)
 
     @classmethod
-    def load(cls, path: Path) -> WeightsFile:
-        """Read a safetensors file.  Raises: CorruptFileError, UnfitError, ConversionError."""
-        with foreign_content(path, "safetensors"):
-            return cls(path, read_arrays(path))
+    def load(cls, path: Path, state: str | None = None) -> WeightsFile:
+        """Read a file of safetensors or of PyTorch, or the index of several such files.
+
+        ``state`` is the key of the state dict in a checkpoint of PyTorch, if it has other content, too.
+        Raises: CorruptFileError, UnfitError, ConversionError.
+        """
+        return cls(path, _read_weights(path, state))
 
     def __contains__(self, name: str) -> bool:
         return name in self._arrays
@@ -185,6 +190,51 @@ class WeightsFile:
         )
 
 
+def weights_file(directory: Path, *others: str) -> Path:
+    """Return the file of weights in a directory: the first of ``WEIGHTS``, or else of ``others``, that is there.
+
+    ``others`` are patterns of names.  Without any, it is the first of ``WEIGHTS``, which is not there.
+    Raises: ConversionError if several files match one pattern.
+    """
+    for pattern in (*WEIGHTS, *others):
+        found = sorted(directory.glob(pattern))
+        if len(found) > 1:
+            names = ", ".join(path.name for path in found[:3])
+            raise ConversionError(f"{directory}: has {len(found)} checkpoints ({names}, …); keep one of them there")
+        if found:
+            return found[0]
+    return directory / WEIGHTS[0]
+
+
+def read_state_dict(path: Path, state: str | None = None) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return what ``read_pytorch`` does.  Raises: ConversionError."""
+    with foreign_content(path, "a file of PyTorch"):
+        return read_pytorch(path, state)
+
+
+def _read_weights(path: Path, state: str | None = None) -> dict[str, Array]:
+    if path.name.endswith(_INDEX):
+        return _read_shards(path)
+    if path.suffix != ".safetensors":
+        return read_state_dict(path, state)[1]
+    with foreign_content(path, "safetensors"):
+        return read_arrays(path)
+
+
+def _read_shards(index: Path) -> dict[str, Array]:
+    """Return the arrays of the files that an index names, which are beside it."""
+    files = SettingsFile.load(index).of("weight_map", dict)
+    for name in files.values():
+        if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+\.(safetensors|bin)", name):
+            raise ConversionError(
+                f"{index}: weight_map: expected names of .safetensors or .bin files; got {name!r:.80}"
+            )
+    shards = {name: _read_weights(index.with_name(name)) for name in sorted(set(files.values()))}
+    if missing := [array for array, name in files.items() if array not in shards[name]]:
+        raise ConversionError(f"{index}: {files[missing[0]]} has no {missing[0]}; is it of the same model?")
+    return {array: shards[name][array] for array, name in files.items()}
+
+
 def read_npz(path: Path) -> dict[str, Array]:
     """Return the arrays of a .npz file, without Python objects.
 
@@ -193,14 +243,8 @@ def read_npz(path: Path) -> dict[str, Array]:
     """
     require_regular(path)
     with zipfile.ZipFile(path) as archive:
-        members, n_bytes = archive.infolist(), path.stat().st_size
-        total = sum(member.file_size for member in members)
-        most = min(free_memory(1), _MOST_INFLATED * n_bytes + _SMALL)
-        if total > most:
-            raise ConversionError(
-                f"{path}: {n_bytes:,} bytes inflate to {total:,}; expected at most {most:,.0f}, {_MOST_INFLATED} times"
-                " the file or the free memory: it is no file of weights, or needs a machine with more memory"
-            )
+        members = archive.infolist()
+        require_inflatable(path, sum(member.file_size for member in members))
         return {member.filename.removesuffix(".npy"): _read_member(archive, member) for member in members}
 
 

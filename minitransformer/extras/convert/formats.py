@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,8 +23,6 @@ from minitransformer.extras.packages import import_extra
 from minitransformer.model.files import BUNDLE_FILE, CONFIG_FILE, WEIGHTS_FILE
 from minitransformer.model.storage import Storage
 from minitransformer.system.files import CheckpointError, lock_directory, make_directory, sync, temporary_path, try_lock
-
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ FORMATS: dict[str, Format] = {
         storages=get_args(Storage),
     ),
     "marian": Format(
-        "config.json with model_type marian, model.safetensors, vocab.json, source.spm and target.spm",
+        "config.json with model_type marian, model.safetensors or pytorch_model.bin, vocab.json, *.spm",
         is_marian,
         read_marian,
         write_marian,
@@ -85,10 +82,16 @@ FORMATS: dict[str, Format] = {
         read_marian_npz,
     ),
     "fairseq": Format(
-        "model.safetensors, args.json and dict.txt or dict.LANGUAGE.txt", is_fairseq, read_fairseq, has_tokenizer=False
+        "a checkpoint (.pt), or model.safetensors and args.json; dict.txt or dict.LANGUAGE.txt",
+        is_fairseq,
+        read_fairseq,
+        has_tokenizer=False,
     ),
     "joeynmt": Format(
-        "model.safetensors, config.json, src_vocab.txt and trg_vocab.txt", is_joeynmt, read_joeynmt, has_tokenizer=False
+        "a checkpoint (.ckpt) or model.safetensors, config.json, src_vocab.txt and trg_vocab.txt",
+        is_joeynmt,
+        read_joeynmt,
+        has_tokenizer=False,
     ),
     "onnx": Format(
         "encoder.onnx and decoder_step.onnx", lambda path: (path / "encoder.onnx").exists(), write=_write_onnx
@@ -202,26 +205,9 @@ def recognise(source: Path) -> str:
     for name, each in FORMATS.items():
         if each.read and each.recognise(source):
             return name
-    pickles = [path for path in (source, *sorted(source.glob("*"))) if path.is_file() and path.suffix in _PICKLES]
-    if pickles:
-        raise ConversionError(pickle_message(pickles[0]))
     if source.is_file():
         raise ConversionError(f"{source}: is a file; give the directory of a model, or a .npz file of Marian")
     if FORMATS["onnx"].recognise(source):
         raise ConversionError(f"{source}: ONNX graphs are written, not read; give the model from which they were made")
     looked_for = "; ".join(f"{name}: {each.files}" for name, each in FORMATS.items() if each.read)
     raise ConversionError(f"{source}: no known format; files that were looked for: {looked_for}")
-
-
-def pickle_message(path: Path) -> str:
-    """Return the refusal of a pickle, with a shell command that converts it to safetensors."""
-    program = (
-        "import sys, torch, safetensors.torch as s;"
-        ' w = torch.load(sys.argv[1], map_location="cpu", weights_only=True);'
-        " s.save_file({n: t.clone() for n, t in w.items()}, sys.argv[2])"
-    )
-    command = shlex.join(["python", "-c", program, str(path), str(path.with_name("model.safetensors"))])
-    return (
-        f"{path}: is a pickle, which can run code and is never read; convert it with PyTorch, then give the same"
-        f" command again: {command}"
-    )

@@ -1,4 +1,4 @@
-"""JoeyNMT's Transformers, read from a state dict.
+"""JoeyNMT's Transformers, read from a checkpoint.
 
 Source: JoeyNMT 2.3, ``joeynmt/transformer_layers.py``, ``encoders.py``, ``decoders.py`` and ``vocabulary.py``
     (https://github.com/joeynmt/joeynmt).
@@ -14,12 +14,18 @@ import numpy as np
 
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation
-from minitransformer.extras.convert.foreign_files import SettingsFile, WeightsFile, read_lines, sentencepiece_models
+from minitransformer.extras.convert.foreign_files import (
+    SettingsFile,
+    WeightsFile,
+    read_lines,
+    sentencepiece_models,
+    weights_file,
+)
 from minitransformer.extras.convert.layers import STACKS, ModuleNames, count_layers, layer_sizes, read_layers
 from minitransformer.extras.convert.parts import Array, ConversionError, Parts, Vocabulary
 from minitransformer.extras.convert.vocabulary import embeddings, vocabulary_settings, with_tokenizer
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, CHECKPOINTS = "config.json", ("best.ckpt", "*.ckpt")
 VOCABULARIES = ("src_vocab.txt", "trg_vocab.txt")
 ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
 _NAMES: dict[str, ModuleNames] = {  # of each stack
@@ -54,18 +60,20 @@ _IGNORED = r"(en|de)coder\.pe\.pe"  # sinusoids
 
 def is_joeynmt(path: Path) -> bool:
     """Return whether a directory has a state dict, a configuration and the vocabularies of JoeyNMT."""
-    return all((path / name).is_file() for name in (WEIGHTS, CONFIG, *VOCABULARIES))
+    has_texts = all((path / name).is_file() for name in (CONFIG, *VOCABULARIES))
+    return has_texts and weights_file(path, *CHECKPOINTS).is_file()
 
 
 def read_joeynmt(directory: Path, source_spm: Path | None = None, target_spm: Path | None = None) -> Parts:
-    """Read ``model.safetensors``, ``config.json`` and the vocabularies; for subwords see ``sentencepiece_models``.
+    """Read a checkpoint, ``config.json`` and the vocabularies; for subwords see ``sentencepiece_models``.
 
     The padding symbol is an ordinary word here, because JoeyNMT's softmax has it, too.
     Raises: ConversionError if a setting is missing, or if the model has what ours lacks; CorruptFileError if a file is
     missing or corrupt.
     """
     models = sentencepiece_models(directory, source_spm, target_spm)
-    settings, arrays = SettingsFile.load(directory / CONFIG), WeightsFile.load(directory / WEIGHTS)
+    settings = SettingsFile.load(directory / CONFIG)
+    arrays = WeightsFile.load(weights_file(directory, *CHECKPOINTS), "model_state")
     _require_supported(settings)
     vocabularies = [_vocabulary(directory / name, settings) for name in VOCABULARIES]
     source, target, tokenizer = with_tokenizer(vocabularies[0], vocabularies[1], models)

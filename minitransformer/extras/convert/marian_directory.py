@@ -1,4 +1,4 @@
-"""MarianMT models of Hugging Face's transformers, read and written: config.json, model.safetensors, vocab.json, *.spm.
+"""MarianMT models of Hugging Face's transformers, read and written: config.json, weights, vocab.json, *.spm.
 
 Source: transformers 5.24, models/marian (https://github.com/huggingface/transformers), whose numbers are reproduced.
     Its position encodings have the frequencies of the paper, 10000^(-2i/D), with all sines before all cosines.  Marian
@@ -21,7 +21,15 @@ from autograd.array import IntArray
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation, PositionLayout
 from minitransformer.data.rare_words import is_of_words
-from minitransformer.extras.convert.foreign_files import SOURCE_FILE, TARGET_FILE, SettingsFile, WeightsFile, read_bytes
+from minitransformer.extras.convert.foreign_files import (
+    SOURCE_FILE,
+    TARGET_FILE,
+    WEIGHTS,
+    SettingsFile,
+    WeightsFile,
+    read_bytes,
+    weights_file,
+)
 from minitransformer.extras.convert.layers import (
     FAIRSEQ_NAMES,
     layer_sizes,
@@ -54,7 +62,7 @@ from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.files import read_json, write_arrays, write_text
 from minitransformer.system.records import read_object
 
-CONFIG, WEIGHTS, VOCABULARY, TARGET_VOCABULARY = "config.json", "model.safetensors", "vocab.json", "target_vocab.json"
+CONFIG, VOCABULARY, TARGET_VOCABULARY = "config.json", "vocab.json", "target_vocab.json"
 TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_config.json"
 PREFIX = "model."  # of the names of all arrays in the layers
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
@@ -83,7 +91,7 @@ _ALLOWED = {  # settings of a configuration, and the values with which transform
 
 def is_marian(path: Path) -> bool:
     """Return whether a directory has the configuration and the weights of a MarianMT model."""
-    if not ((path / CONFIG).is_file() and (path / WEIGHTS).is_file()):
+    if not ((path / CONFIG).is_file() and weights_file(path).is_file()):
         return False
     return bool(read_object(path / CONFIG).get("model_type") == "marian")
 
@@ -94,7 +102,7 @@ def read_marian(path: Path) -> Parts:
     Raises: ConversionError if a setting is missing, or if the model has what ours cannot express; CorruptFileError if a
     file is missing or corrupt.
     """
-    settings, arrays = SettingsFile.load(path / CONFIG), WeightsFile.load(path / WEIGHTS)
+    settings, arrays = SettingsFile.load(path / CONFIG), WeightsFile.load(weights_file(path))
     models = read_bytes(path / SOURCE_FILE), read_bytes(path / TARGET_FILE)
     depths = settings.of("encoder_layers", int), settings.of("decoder_layers", int)
     layers = _configuration(path, settings, depths)
@@ -138,7 +146,7 @@ def _vocabularies(path: Path, settings: SettingsFile, has_own_padding: bool) -> 
         )
     if has_own_padding:
         if separate or target_ids[start] != max(target_ids.values()) or START_WORD not in target_ids:
-            raise _unknown_positions(path / WEIGHTS)
+            raise _unknown_positions(weights_file(path))
         target_ids.pop(start)
         start = START_WORD
     source, target = (
@@ -248,7 +256,7 @@ def write_marian(parts: Parts, directory: Path, storage: str = "float32") -> Non
     arrays = {name: array.astype(storage) for name, array in _arrays(parts, orders, choices).items()}
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise ConversionError(f"some weights are too large for {storage}, or not finite")
-    write_arrays(directory / WEIGHTS, arrays, {"format": "pt"})
+    write_arrays(directory / WEIGHTS[0], arrays, {"format": "pt"})
     padding = len(orders[1]) - 1 if adds_padding else orders[1].index(START)
     _write_json(directory / CONFIG, _settings(config, choices, storage, padding))
     _write_json(directory / GENERATION_CONFIG, _generation(config, padding, orders[1].index(START)))

@@ -26,6 +26,7 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.system.checksums import checksums_of, write_list
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import atomic_write
+from minitransformer.system.memory import free_memory
 from minitransformer.system.provenance import code_version
 from minitransformer.system.records import as_object, read_object
 
@@ -33,6 +34,7 @@ IMPOSSIBLE = -1e4  # logit of a word that the foreign model lacks: its probabili
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
+_MOST_INFLATED, _SMALL = 20, 64 << 20  # times the file's size, and bytes: even weights of which most are 0 need less
 
 
 class ConversionError(UserError):
@@ -90,6 +92,17 @@ def require_finite(path: Path, name: str, array: np.ndarray[Any, Any]) -> np.nda
             " has diverged: take another checkpoint"
         )
     return array
+
+
+def require_inflatable(path: Path, n_bytes: int) -> None:
+    """Raise ConversionError if a file's arrays need much more memory than the file has bytes, or more than is free."""
+    size = path.stat().st_size
+    most = min(free_memory(1), _MOST_INFLATED * size + _SMALL)
+    if n_bytes > most:
+        raise ConversionError(
+            f"{path}: {size:,} bytes inflate to {n_bytes:,}; expected at most {most:,.0f}, {_MOST_INFLATED} times the"
+            " file or the free memory: it is no file of weights, or needs a machine with more memory"
+        )
 
 
 @dataclass(frozen=True)

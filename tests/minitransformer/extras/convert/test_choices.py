@@ -75,7 +75,7 @@ def marian(directory: Path) -> None:
 
 def fairseq(directory: Path) -> None:
     write_fairseq(directory)
-    change_settings(directory / "args.json", activation_fn="added")
+    (directory / "args.json").write_text('{"activation_fn": "added"}')
 
 
 def joeynmt(directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
 import re
@@ -16,12 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 from fuzzed_readers import READERS
+from pytorch_files import older_file, zip_file
 
 from minitransformer.extras.convert.ctranslate2 import ModelFile, read_model_file
 from minitransformer.extras.convert.ctranslate2_writer import write_model_file
 from minitransformer.extras.convert.foreign_files import read_npz, sentencepiece_models
 from minitransformer.extras.convert.formats import FORMATS, read_parts
 from minitransformer.extras.convert.parts import ConversionError, Parts
+from minitransformer.extras.convert.pytorch_files import read_pytorch
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_arrays, write_arrays
 
@@ -67,7 +70,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {  # by format
 }
 TABLE = "encoder/embeddings_0/weight"
 OPTIONAL = {  # files that a format may have
-    "fairseq": ["tokenizer.model", "dict.txt"],
+    "fairseq": ["tokenizer.model", "dict.txt", "args.json"],
     "joeynmt": ["tokenizer.model"],
     "marian-npz": ["decoder.yml", "source.spm"],
     "ctranslate2": ["tokenizer.model", "config.json"],
@@ -126,6 +129,14 @@ def change_weights(directory: Path, change: Callable[[dict[str, Any]], object]) 
             arrays = dict(file)
         change(arrays)
         np.savez(path, **arrays)
+    elif (path := directory / "checkpoint_best.pt").exists():
+        content, arrays = read_pytorch(path, "model")
+        change(arrays)
+        path.write_bytes(older_file({"args": argparse.Namespace(**content["args"]), "model": arrays}))
+    elif (path := directory / "best.ckpt").exists():
+        _, arrays = read_pytorch(path, "model_state")
+        change(arrays)
+        path.write_bytes(zip_file({"model_state": arrays}))
     else:
         arrays = read_arrays(directory / "model.safetensors")
         change(arrays)

@@ -1,0 +1,326 @@
+"""Files of ``torch.save`` (.bin, .pt, .ckpt), read without PyTorch and without running code.
+
+Such a file has a pickle: a program for a machine with a stack, which can call any function of Python.  The interpreter
+here knows few of its opcodes and the names in ``_NAMES``, and imports nothing; ``pickletools`` decodes the opcodes.
+
+Two formats are read.  Since PyTorch 1.6 a file is a .zip archive with ``data.pkl``, ``byteorder`` and a member
+``data/KEY`` for the numbers of each storage.  The older format is five pickles (magic number, version, system, content,
+keys of storages), then for each key the number of values in 8 bytes and the values, always little-endian.
+
+Source: PyTorch 2.13, ``torch/serialization.py`` and ``torch/_utils.py``.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickletools
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+
+from autograd.packed_weight import bfloat16_values
+from minitransformer.extras.convert.parts import Array, ConversionError, require_inflatable
+from minitransformer.system.files import require_regular
+
+_LONGEST_PICKLE = 4 << 20  # bytes; an array takes about 300
+_MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # of the older format
+_BFLOAT16 = "torch.BFloat16Storage"
+_STORAGES = {
+    "torch.DoubleStorage": "f8", "torch.FloatStorage": "f4", "torch.HalfStorage": "f2", _BFLOAT16: "u2",
+    "torch.LongStorage": "i8", "torch.IntStorage": "i4", "torch.ShortStorage": "i2", "torch.CharStorage": "i1",
+    "torch.ByteStorage": "u1", "torch.BoolStorage": "?",
+}  # fmt: skip
+_NAMES = {
+    *_STORAGES, "collections.OrderedDict", "argparse.Namespace", "torch._utils._rebuild_tensor_v2",
+    "torch._utils._rebuild_parameter",
+}  # fmt: skip
+
+
+class ForbiddenError(Exception):
+    """An error: a pickle has something else than arrays and plain data."""
+
+
+@dataclass(frozen=True)
+class _Name:
+    """A name of Python to which a pickle refers."""
+
+    name: str
+
+
+class _Arguments(dict[str, Any]):
+    """The attributes of an argparse.Namespace."""
+
+
+@dataclass(frozen=True)
+class _Storage:
+    key: str
+    kind: str
+    n_values: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(_STORAGES[self.kind])
+
+    @property
+    def n_bytes(self) -> int:
+        return self.n_values * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """A part of a storage; offset and strides are numbers of values."""
+
+    storage: _Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        return math.prod(self.shape) * max(self.storage.dtype.itemsize, 4)  # of float32 at least
+
+    def array(self, values: Array) -> Array:
+        """Return the array in a storage's values.  Raises: ValueError, TypeError if it is not within them."""
+        strides = [values.itemsize * stride for stride in self.strides]
+        array: Array = np.ndarray(self.shape, values.dtype, values, values.itemsize * self.offset, strides)
+        return np.asarray(bfloat16_values(array)) if self.storage.kind == _BFLOAT16 else array
+
+
+class _Interpreter:
+    """The machine that executes a pickle; ``storages`` are those to which the pickle refers."""
+
+    def __init__(self) -> None:
+        self.storages = dict[str, _Storage]()
+        self._stack, self._marks, self._memo = list[Any](), list[int](), dict[int, Any]()
+
+    def run(self, stream: BinaryIO) -> Any:
+        """Return the content of a pickle.
+
+        Raises: ForbiddenError if it has anything but arrays and plain data; any other error for corrupt content.
+        """
+        self._stack, self._marks, self._memo = [], [], {}
+        for opcode, argument, _ in pickletools.genops(stream):
+            if opcode.name in _VALUES:
+                self._stack.append(_VALUES[opcode.name](argument))
+            elif opcode.name in _ACTIONS:
+                _ACTIONS[opcode.name](self, argument)
+            elif opcode.name not in ("PROTO", "FRAME", "STOP"):
+                raise ForbiddenError(f"the opcode {opcode.name}")
+        (content,) = self._stack
+        return content
+
+    def mark(self, _: None) -> None:
+        self._marks.append(len(self._stack))
+
+    def _since_mark(self) -> list[Any]:
+        start = self._marks.pop()
+        items = self._stack[start:]
+        del self._stack[start:]
+        return items
+
+    def tuple_since_mark(self, _: None) -> None:
+        self._stack.append(tuple(self._since_mark()))
+
+    def last_as_tuple(self, n_items: int) -> None:
+        self._stack[-n_items:] = [tuple(self._stack[-n_items:])]
+
+    def append(self, _: None) -> None:
+        self._extend([self._stack.pop()])
+
+    def append_since_mark(self, _: None) -> None:
+        self._extend(self._since_mark())
+
+    def _extend(self, items: list[Any]) -> None:
+        target = self._stack[-1]
+        if not isinstance(target, list):
+            raise ForbiddenError(f"items of an object of type {type(target).__name__}")
+        target.extend(items)
+
+    def set_item(self, _: None) -> None:
+        value, key = self._stack.pop(), self._stack.pop()
+        self._update([key, value])
+
+    def set_items_since_mark(self, _: None) -> None:
+        self._update(self._since_mark())
+
+    def _update(self, items: list[Any]) -> None:
+        """Add keys and values to a dictionary; the hash of a nested key could exhaust the stack of the process."""
+        target, keys = self._stack[-1], items[::2]
+        if not isinstance(target, dict) or not all(isinstance(key, str | int | float | None) for key in keys):
+            raise ForbiddenError("keys that are no strings or numbers")
+        target.update(zip(keys, items[1::2], strict=True))
+
+    def refer(self, name: str) -> None:
+        """Push a name, given as module, blank, name.  Raises: ForbiddenError if it is not one of those known."""
+        dotted = name.replace(" ", ".", 1)
+        if dotted not in _NAMES:
+            raise ForbiddenError(f"{dotted!r:.100}")
+        self._stack.append(_Name(dotted))
+
+    def refer_from_stack(self, _: None) -> None:
+        name, module = self._stack.pop(), self._stack.pop()
+        self.refer(f"{module!s:.80} {name!s:.80}" if isinstance(module, str) and isinstance(name, str) else "no string")
+
+    def call(self, _: None) -> None:
+        arguments, name = self._stack.pop(), self._stack.pop()
+        self._stack.append(self._made(name, arguments))
+
+    def _made(self, name: Any, arguments: Any) -> Any:
+        """Return what PyTorch has made with a function and its arguments."""
+        if not isinstance(name, _Name):
+            raise ForbiddenError("a call of no function")
+        match name.name, arguments:
+            case "collections.OrderedDict", ():
+                return {}
+            case "argparse.Namespace", ():
+                return _Arguments()
+            case "torch._utils._rebuild_parameter", (_Tensor() as tensor, *_):
+                return tensor
+            case "torch._utils._rebuild_tensor_v2", (_Storage() as storage, offset, tuple(shape), tuple(strides), *_):
+                if not all(type(n) is int and n >= 0 for n in (offset, *shape, *strides)):
+                    raise ValueError("a tensor has sizes that are no whole numbers")
+                return _Tensor(storage, offset, shape, strides)
+        raise ForbiddenError(f"a call of {name.name} with unknown arguments")
+
+    def build(self, _: None) -> None:
+        """Set the attributes of an object: those of arguments are kept, those of a dictionary are not read."""
+        state, target = self._stack.pop(), self._stack[-1]
+        if not isinstance(target, dict) or not isinstance(state, dict):
+            raise ForbiddenError(f"the state of an object of type {type(target).__name__}")
+        if isinstance(target, _Arguments):
+            target.update(state)
+
+    def refer_to_storage(self, _: None) -> None:
+        """Push the storage that a persistent id names."""
+        match self._stack.pop():
+            case ("storage", _Name(name=kind), str(key), str(), int(n), *view) if kind in _STORAGES and n >= 0:
+                storage = _Storage(key, kind, n)
+            case _:
+                raise ForbiddenError("a persistent id that names no storage")
+        if self.storages.setdefault(key, storage) != storage or any(item is not None for item in view):
+            raise ForbiddenError("a storage that is a part of another one")
+        self._stack.append(storage)
+
+    def put(self, key: int) -> None:
+        self._memo[key] = self._stack[-1]
+
+    def put_next(self, _: None) -> None:
+        self._memo[len(self._memo)] = self._stack[-1]
+
+    def get(self, key: int) -> None:
+        self._stack.append(self._memo[key])
+
+
+_VALUES: dict[str, Callable[[Any], Any]] = {  # opcodes that push a value
+    **dict.fromkeys(["BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE",
+                     "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES"], lambda argument: argument),
+    "NONE": lambda _: None, "NEWTRUE": lambda _: True, "NEWFALSE": lambda _: False,
+    "EMPTY_LIST": lambda _: [], "EMPTY_TUPLE": lambda _: (), "EMPTY_DICT": lambda _: {},
+}  # fmt: skip
+_ACTIONS: dict[str, Callable[[_Interpreter, Any], None]] = {
+    "MARK": _Interpreter.mark, "TUPLE": _Interpreter.tuple_since_mark,
+    "TUPLE1": lambda machine, _: machine.last_as_tuple(1), "TUPLE2": lambda machine, _: machine.last_as_tuple(2),
+    "TUPLE3": lambda machine, _: machine.last_as_tuple(3),
+    "APPEND": _Interpreter.append, "APPENDS": _Interpreter.append_since_mark,
+    "SETITEM": _Interpreter.set_item, "SETITEMS": _Interpreter.set_items_since_mark,
+    "GLOBAL": _Interpreter.refer, "STACK_GLOBAL": _Interpreter.refer_from_stack,
+    "REDUCE": _Interpreter.call, "NEWOBJ": _Interpreter.call, "BUILD": _Interpreter.build,
+    "BINPERSID": _Interpreter.refer_to_storage,
+    "BINPUT": _Interpreter.put, "LONG_BINPUT": _Interpreter.put, "MEMOIZE": _Interpreter.put_next,
+    "BINGET": _Interpreter.get, "LONG_BINGET": _Interpreter.get,
+}  # fmt: skip
+
+
+def read_pytorch(path: Path, state: str | None = None) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return the content of a file, and the arrays of its state dict; no other arrays are read.
+
+    Args:
+        state: the key of the state dict in the content; None if it is the content itself.
+
+    bfloat16, which NumPy lacks, becomes float32 with the same values.
+    Raises: ConversionError if there is anything but arrays and plain data, no such state dict, or too little memory for
+    the arrays; any error for corrupt content: see ``foreign_content``.
+    """
+    require_regular(path)
+    try:
+        with path.open("rb") as file:
+            if file.read(2) == b"PK":
+                with zipfile.ZipFile(file) as archive:
+                    return _read_zip(path, archive, state)
+            file.seek(0)
+            return _read_older(path, file, state)
+    except ForbiddenError as error:
+        raise ConversionError(
+            f"{path}: has {error}; only arrays and plain data are read, and no code is run; if you trust its"
+            " maker, save the state dict alone with PyTorch"
+        ) from error
+
+
+def _read_zip(path: Path, archive: zipfile.ZipFile, state: str | None) -> tuple[dict[str, Any], dict[str, Array]]:
+    members = {member.filename: member for member in archive.infolist()}
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members.values()):
+        raise ValueError("an archive of PyTorch has no compressed members")
+    if sum(member.file_size for member in members.values()) > path.stat().st_size:
+        raise ValueError("the members have more bytes than the file")
+    (pickled,) = (name for name in members if name.count("/") == 1 and name.endswith("/data.pkl"))
+    if members[pickled].file_size > _LONGEST_PICKLE:
+        raise ValueError(f"{pickled} has more than {_LONGEST_PICKLE:,} bytes")
+    folder = pickled.removesuffix("data.pkl")
+    letters: Mapping[bytes, Literal["<", ">"]] = {b"little": "<", b"big": ">"}
+    order = archive.read(f"{folder}byteorder") if f"{folder}byteorder" in members else b"little"
+    content = _Interpreter().run(io.BytesIO(archive.read(pickled)))
+
+    def values(storage: _Storage) -> Array:
+        name = f"{folder}data/{storage.key}"
+        if members[name].file_size != storage.n_bytes:
+            raise ValueError(f"{name} has {members[name].file_size:,} bytes, expected {storage.n_bytes:,}")
+        stored = np.frombuffer(archive.read(name), storage.dtype.newbyteorder(letters[order]))
+        return stored.astype(storage.dtype, copy=False)
+
+    return content, _arrays(path, content, state, values)
+
+
+def _read_older(path: Path, file: BinaryIO, state: str | None) -> tuple[dict[str, Any], dict[str, Array]]:
+    beginning, machine = io.BytesIO(file.read(_LONGEST_PICKLE)), _Interpreter()
+    if (machine.run(beginning), machine.run(beginning)) != (_MAGIC, _VERSION):
+        raise ValueError("it begins like no file of PyTorch")
+    machine.run(beginning)
+    content, keys, offset = machine.run(beginning), machine.run(beginning), beginning.tell()
+    offsets = dict[str, int]()
+    for key in keys:
+        if not isinstance(key, str):
+            raise ValueError("the keys of storages are no strings")
+        file.seek(offset)
+        n_values, storage = int.from_bytes(file.read(8), "little"), machine.storages[key]
+        if n_values != storage.n_values:
+            raise ValueError(f"storage {key!r:.80} has {n_values:,} values, expected {storage.n_values:,}")
+        offsets[key] = offset + 8
+        offset += 8 + storage.n_bytes
+    if offset > path.stat().st_size:
+        raise ValueError("it is truncated")
+
+    def values(storage: _Storage) -> Array:
+        file.seek(offsets[storage.key])
+        return np.frombuffer(file.read(storage.n_bytes), storage.dtype.newbyteorder("<"))
+
+    return content, _arrays(path, content, state, values)
+
+
+def _arrays(path: Path, content: Any, state: str | None, read: Callable[[_Storage], Array]) -> dict[str, Array]:
+    """Return the arrays of a state dict; each storage is read once, also if several arrays share it."""
+    found = content.get(state) if isinstance(content, dict) and state is not None else content
+    if not isinstance(found, dict) or not all(isinstance(tensor, _Tensor) for tensor in found.values()):
+        where = "it" if state is None else f"{state} in it"
+        raise ConversionError(
+            f"{path}: {where} is no state dict, which has an array for each name; it is of another kind"
+        )
+    tensors: Mapping[str, _Tensor] = {str(name): tensor for name, tensor in found.items()}
+    storages = {tensor.storage.key: tensor.storage for tensor in tensors.values()}
+    require_inflatable(path, sum(tensor.n_bytes for tensor in tensors.values()))
+    values = {key: read(storage) for key, storage in storages.items()}
+    return {name: tensor.array(values[tensor.storage.key]) for name, tensor in tensors.items()}
