@@ -205,6 +205,22 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     assert "class MultiHeadAttention" in re.sub(r"<[^>]*>", "", shown)
 
 
+WIDER = """[...document.querySelectorAll('pre > code, .md-typeset__scrollwrap, .md-content, html')]
+    .filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.textContent.trim().slice(0, 60))"""
+
+
+@pytest.mark.slow
+def test_no_code_and_no_table_is_wider_than_its_box(site: Path, browser: Browser) -> None:
+    browser.show(width=1_280, height=900)
+    pages = [page for page in site.rglob("*.html") if "source" not in page.relative_to(site).parts]
+    assert len(pages) > 40
+    found = {}
+    for page in pages:
+        browser.open(page.as_uri())
+        found[str(page.relative_to(site))] = browser.evaluate(WIDER)
+    assert {name: boxes for name, boxes in found.items() if boxes} == {}
+
+
 @pytest.mark.slow
 def test_a_search_finds_pages_that_are_opened_from_disk(site: Path, tmp_path: Path) -> None:
     if CHROMIUM is None:
