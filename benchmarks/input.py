@@ -24,7 +24,7 @@ from workload import WORKLOADS
 from minitransformer.config import DataConfig
 from minitransformer.data.batching import cut_into_micro_batches, plan_epoch, read_batch
 from minitransformer.data.prepare import PreparedData, prepare
-from minitransformer.data.store import TokenStore
+from minitransformer.data.store import Pairs
 
 VOCABULARY = 10_000
 
@@ -43,13 +43,13 @@ def prepared(files: list[str], directory: Path) -> PreparedData:
     return data
 
 
-def seconds_of_a_batch(store: TokenStore, batch_tokens: int) -> float:
+def seconds_of_a_batch(pairs: Pairs, batch_tokens: int) -> float:
     """Its share of the epoch's plan, its micro-batches, and reading them."""
     start = time.perf_counter()
-    plan = plan_epoch(store.lengths, batch_tokens, seed=1, epoch=0)
+    plan = plan_epoch(pairs.lengths, batch_tokens, seed=1, epoch=0)
     for batch in plan:
-        for micro_batch in cut_into_micro_batches(batch, store.lengths, 2):
-            read_batch(store, micro_batch)
+        for micro_batch in cut_into_micro_batches(batch, pairs.lengths, 2):
+            read_batch(pairs, micro_batch)
     return (time.perf_counter() - start) / len(plan)
 
 
@@ -65,7 +65,7 @@ def main() -> None:
         os.sched_setaffinity(0, {min(cores)})
         data = prepared(options.files, Path(name))
         os.sched_setaffinity(0, cores)
-        of_batch = seconds_of_a_batch(data.store("train"), workload.batch_tokens)
+        of_batch = seconds_of_a_batch(data.store("train").read(), workload.batch_tokens)
     (_, updates), n_batches, seconds = ours(workload), len(workload.batches()), []
     for _ in range(options.rounds):
         start = time.perf_counter()

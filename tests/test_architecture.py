@@ -176,8 +176,8 @@ def test_a_class_name_stands_for_one_class() -> None:
     assert {name: found for name, found in modules.items() if len(found) > 1} == {}
 
 
-# Methods, read after what they belong to: ``Segments.of_lengths(lengths)``, ``store.of_epoch(3)``.
-METHODS_OF = {"of_all", "of_arrays", "of_epoch", "of_kind", "of_lengths", "of_lines", "of_preset"}
+# Methods, read after what they belong to: ``Segments.of_lengths(lengths)``.
+METHODS_OF = {"of_all", "of_arrays", "of_kind", "of_lengths", "of_lines", "of_preset"}
 
 
 def test_names_are_nouns_with_their_role() -> None:

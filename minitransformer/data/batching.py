@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,18 +14,21 @@ from minitransformer.data.store import Pairs, TrainingPairs
 from minitransformer.model.batch import Batch
 
 POOL = 128  # batches per pool; pairs are sorted by length within a pool, and pools differ between epochs
-_ORDER_OF_PAIRS, _ORDER_OF_BATCHES = 0x706169727300, 0x626174636800  # random stream ids that no model uses
+SHARDS_AT_ONCE = 10  # file shards that are planned together, which bounds memory: 5,000,000 pairs
+_ORDER_OF_PAIRS, _ORDER_OF_BATCHES, _ORDER_OF_SHARDS = 0x706169727300, 0x626174636800, 0x736861726400  # stream ids
+
+Position: TypeAlias = tuple[int, int, int]  # of a batch: epoch, index of the group of shards, index in the group's plan
 
 
-def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int) -> list[IntArray]:
-    """Return the batches of an epoch, each an array of indices of pairs; every pair occurs once.
+def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int, group: int = 0) -> list[IntArray]:
+    """Return the batches of a group of shards in an epoch, each an array of indices of pairs; every pair occurs once.
 
     Pairs are shuffled, sorted by length within pools, and cut into batches of at most ``batch_tokens`` tokens a side,
     end symbols included.  A longer pair is a batch of its own.  Then the batches are shuffled.
 
     Shapes: lengths (n, 2), source and target tokens without end symbols.
     """
-    order = permutation(StreamId(seed, _ORDER_OF_PAIRS, epoch), len(lengths))
+    order = permutation(StreamId(seed, _ORDER_OF_PAIRS, epoch, group), len(lengths))
     n_tokens = len(lengths) + int(lengths.max(axis=1, initial=0).sum())  # of the longer sides
     pairs_per_pool = max(1, POOL * batch_tokens * len(order) // max(1, n_tokens))
     batches = []
@@ -33,7 +37,7 @@ def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int) -
         with_ends = lengths[pool] + 1
         target_then_source = np.lexsort((with_ends[:, 0], with_ends[:, 1]))
         batches += [pool[run] for run in cut_by_tokens(target_then_source, with_ends, batch_tokens)]
-    return [batches[i] for i in permutation(StreamId(seed, _ORDER_OF_BATCHES, epoch), len(batches))]
+    return [batches[i] for i in permutation(StreamId(seed, _ORDER_OF_BATCHES, epoch, group), len(batches))]
 
 
 def cut_by_tokens(indices: IntArray, lengths: IntArray, batch_tokens: int) -> list[IntArray]:
@@ -64,34 +68,42 @@ def cut_into_micro_batches(indices: IntArray, lengths: IntArray, n_micro_batches
 
 
 class BatchOrder:
-    """The batches of a training, one after the other: a pure function of seed, epoch and the lengths of sentences."""
+    """The batches of a training, one after the other: a pure function of seed, epoch and the lengths of sentences.
+
+    In each epoch the file shards are shuffled and divided into groups, which are planned one at a time.
+    """
 
     def __init__(self, store: TrainingPairs, batch_tokens: int, seed: int) -> None:
         self._store, self._batch_tokens, self._seed = store, batch_tokens, seed
-        self._epoch, self._plan = -1, list[IntArray]()  # the epoch that was planned last, and its batches
+        self._n_groups = -(-store.n_shards // SHARDS_AT_ONCE)
+        self._latest = dict[tuple[int, int], tuple[Pairs, list[IntArray]]]()  # the group that was planned last
 
-    def next(self, epoch: int, index: int, avoided: Collection[tuple[int, int]] = ()) -> tuple[IntArray, int, int]:
-        """Return the batch at this index of an epoch, as indices of pairs, its epoch, and the index after it.
+    def next(self, position: Position, avoided: Collection[Position] = ()) -> tuple[IntArray, Position]:
+        """Return the batch at a position, as indices of pairs of its group, and the position after it.
 
-        At the end of an epoch it is the first batch of the next one.  Batches in ``avoided`` are skipped: pairs of
-        epoch and index.
+        At the end of a group it is the first batch of the next one.  Batches at ``avoided`` positions are skipped.
         """
+        epoch, group, index = position
         while True:
-            plan = self.epoch(epoch)
-            if index >= len(plan):  # greater: the epoch has fewer batches than when the index was saved
-                epoch, index = epoch + 1, 0
-            elif (epoch, index) in avoided:
+            if group >= self._n_groups:
+                epoch, group, index = epoch + 1, 0, 0
+            elif index >= len(plan := self.group(epoch, group)[1]):  # greater: it had more batches when it was saved
+                group, index = group + 1, 0
+            elif (epoch, group, index) in avoided:
                 index += 1
             else:
-                return plan[index], epoch, index + 1
+                return plan[index], (epoch, group, index + 1)
 
-    def epoch(self, epoch: int) -> list[IntArray]:
-        """Return all batches of an epoch."""
-        if epoch != self._epoch:
-            lengths = self._store.of_epoch(epoch).lengths
-            self._plan = plan_epoch(lengths, self._batch_tokens, seed=self._seed, epoch=epoch)
-            self._epoch = epoch
-        return self._plan
+    def group(self, epoch: int, number: int) -> tuple[Pairs, list[IntArray]]:
+        """Return the pairs of a group of shards, and all its batches."""
+        if (epoch, number) not in self._latest:
+            self._latest.clear()  # before the next plan is made: memory never holds two
+            order = permutation(StreamId(self._seed, _ORDER_OF_SHARDS, epoch), self._store.n_shards)
+            start, end = (len(order) * i // self._n_groups for i in (number, number + 1))
+            pairs = self._store.read(sorted(order[start:end].tolist()), epoch)
+            plan = plan_epoch(pairs.lengths, self._batch_tokens, seed=self._seed, epoch=epoch, group=number)
+            self._latest[epoch, number] = pairs, plan
+        return self._latest[epoch, number]
 
 
 def read_micro_batches(

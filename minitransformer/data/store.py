@@ -1,7 +1,8 @@
 """Token ids on disk, memory-mapped, so that a corpus may be larger than memory.
 
 A split consists of file shards.  Each shard is three NumPy files: the source tokens of its pairs in one flat array, the
-target tokens in another, and the two lengths of every pair.  Only lengths and offsets are in memory: 32 bytes a pair.
+target tokens in another, and the two lengths of every pair.  All are memory-mapped, so that the processes of a machine
+share them.  A training opens a few shards at a time; their lengths and offsets are in memory: 32 bytes a pair.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import itertools
 import math
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from minitransformer.system.files import CheckpointError, CorruptFileError, atom
 PAIRS_PER_SHARD = 500_000
 SIDES = ("source", "target")
 _TOKENS, _LENGTHS = ("<u2", "<u4"), ("<i4",)
+_INCOMPLETE = "the data is incomplete: prepare the data again"
 # The header of a NumPy file.  NumPy's own reader evaluates it as Python; corrupt headers make it warn or fail.
 _HEADER_BYTES = 128
 _HEADER = re.compile(
@@ -72,90 +74,84 @@ def _shard_path(directory: Path, split: str, number: int, part: str) -> Path:
     return directory / f"{split}-{number:05d}.{part}.npy"
 
 
-class Pairs(Protocol):
-    """Pairs of id sequences, by index.
+Shard: TypeAlias = tuple[np.ndarray[Any, Any], ...]  # lengths, (n, 2), source tokens, target tokens
+
+
+class Pairs:
+    """The pairs of id sequences of some shards, by index.
 
     Shapes: ``lengths`` (n, 2) int64: source and target tokens of each pair, without start and end symbols.
     """
 
-    lengths: IntArray
-
-    def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the source and target ids of pair i."""
-
-
-class TrainingPairs(Protocol):
-    """The training pairs of a run, whose tokens may differ from epoch to epoch."""
-
-    def __len__(self) -> int:
-        """Return the number of pairs, which is the same in each epoch."""
-
-    def of_epoch(self, epoch: int) -> Pairs:
-        """Return the pairs of an epoch."""
-
-
-class TokenStore:
-    """The pairs of id sequences of a split that ``write_store`` wrote, by index.
-
-    Shapes: ``lengths`` (n, 2) int64: source and target tokens of each pair, without start and end symbols.
-    """
-
-    def __init__(self, directory: Path, split: str) -> None:
-        self._shards: list[tuple[np.ndarray[Any, Any], ...]] = []
-        lengths: list[np.ndarray[Any, Any]] = []
-        for number in range(_n_shards(directory, split)):
-            lengths.append(_open(_shard_path(directory, split, number, "lengths"), _LENGTHS, (2,)))
-            tokens = tuple(_open(_shard_path(directory, split, number, side), _TOKENS, ()) for side in SIDES)
-            _check_complete(tokens, lengths[-1], directory, split, number)
-            self._shards.append(tokens)
-        self.lengths = np.concatenate(lengths).astype(np.int64)
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._shards, lengths = shards, [lengths for lengths, *_ in shards]
+        self.lengths: IntArray = np.concatenate(lengths, dtype=np.int64)
         self._offsets = np.concatenate([np.cumsum(part, axis=0, dtype=np.int64) - part for part in lengths])
         self._first_pairs = np.cumsum([0, *map(len, lengths)])
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def of_epoch(self, epoch: int) -> TokenStore:
-        """Return this store: its pairs are the same in each epoch."""
-        return self
+    def tokens(self, side: int) -> np.ndarray[Any, Any]:
+        """Return the ids of all sources (side 0) or targets (side 1), one after the other, in memory."""
+        return np.concatenate([shard[1 + side] for shard in self._shards])
+
+    def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the source and target ids of pair i, as views."""
+        _, source, target = self._shards[int(np.searchsorted(self._first_pairs, i, side="right")) - 1]
+        (s, t), (n_s, n_t) = self._offsets[i], self.lengths[i]
+        return source[s : s + n_s], target[t : t + n_t]
+
+
+class TrainingPairs(Protocol):
+    """The training pairs of a run, in shards; their tokens may differ from epoch to epoch."""
+
+    n_shards: int
+
+    def __len__(self) -> int:
+        """Return the number of pairs, which is the same in each epoch."""
+
+    def read(self, shards: Sequence[int], epoch: int) -> Pairs:
+        """Return the pairs of some shards in an epoch."""
+
+
+class TokenStore:
+    """The shards of a split that ``write_store`` wrote.  Opening a store checks all of them, and keeps none open."""
+
+    def __init__(self, directory: Path, split: str) -> None:
+        self._directory, self._split, self.n_shards = directory, split, _n_shards(directory, split)
+        self._latest = dict[tuple[int, ...], Pairs]()  # the shards that were read last
+        found = [(len(lengths), int(lengths.max(initial=0))) for lengths, *_ in self._open(range(self.n_shards))]
+        self._n_pairs = sum(n_pairs for n_pairs, _ in found)
+        self.longest = max(longest for _, longest in found)  # tokens of the longest sentence
+
+    def __len__(self) -> int:
+        return self._n_pairs
+
+    def read(self, shards: Sequence[int] | None = None, epoch: int = 0) -> Pairs:
+        """Return the pairs of some shards, by default of all; they are the same in each epoch."""
+        key = tuple(range(self.n_shards) if shards is None else shards)
+        if key not in self._latest:
+            self._latest.clear()
+            self._latest[key] = Pairs(list(self._open(key)))
+        return self._latest[key]
+
+    def _open(self, shards: Iterable[int]) -> Iterator[Shard]:
+        return (_open_shard(self._directory, self._split, number) for number in shards)
 
     def check_ids(self, *vocabulary_sizes: int) -> None:
         """Check that all source and target ids are below the sizes of their vocabularies.
 
         Raises: CorruptFileError otherwise, because the shards are corrupt or belong to another tokenizer.
         """
-        for tokens in self._shards:
+        for _, *tokens in self._open(range(self.n_shards)):
             for flat, size in zip(tokens, vocabulary_sizes, strict=True):
                 if (largest := int(flat.max(initial=0))) >= size:
-                    name = flat.filename if isinstance(flat, np.memmap) else "token ids"
                     raise CorruptFileError(
-                        f"{name}: has token {largest:,}, expected less than {size:,}, the size of the tokenizer's"
-                        " vocabulary: it is corrupt, or of another tokenizer; prepare the data again"
+                        f"{getattr(flat, 'filename', 'token ids')}: has token {largest:,}, expected less than {size:,},"
+                        " the size of the tokenizer's vocabulary: it is corrupt, or of another tokenizer; prepare the"
+                        " data again"
                     )
-
-    def tokens(self, side: int) -> np.ndarray[Any, Any]:
-        """Return the ids of all sources (side 0) or targets (side 1), one after the other, in memory."""
-        return np.concatenate([shard[side] for shard in self._shards])
-
-    def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the ids of pair i, as views into the memory-mapped files."""
-        shard = self._shards[int(np.searchsorted(self._first_pairs, i, side="right")) - 1]
-        (s, t), (n_s, n_t) = self._offsets[i], self.lengths[i]
-        return shard[0][s : s + n_s], shard[1][t : t + n_t]
-
-
-class FlatPairs:
-    """The pairs of one epoch: the tokens of each side in one array, and the lengths."""
-
-    def __init__(self, sides: Sequence[tuple[np.ndarray[Any, Any], IntArray]]) -> None:
-        self._tokens = [tokens for tokens, _ in sides]
-        self.lengths = np.stack([lengths for _, lengths in sides], axis=1)
-        self._ends = np.cumsum(self.lengths, axis=0)
-
-    def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        starts, ends = self._ends[i] - self.lengths[i], self._ends[i]
-        source, target = (tokens[a:b] for tokens, a, b in zip(self._tokens, starts, ends, strict=True))
-        return source, target
 
 
 def _n_shards(directory: Path, split: str) -> int:
@@ -165,6 +161,21 @@ def _n_shards(directory: Path, split: str) -> int:
     if not numbers:
         raise CheckpointError(f"{directory}: no {split!r} data here; prepare the data first")
     return max(numbers) + 1
+
+
+def _open_shard(directory: Path, split: str, number: int) -> Shard:
+    """Return the lengths, source tokens and target tokens of a shard.  Raises: CheckpointError if it is incomplete."""
+    path = _shard_path(directory, split, number, "lengths")
+    lengths = _open(path, _LENGTHS, (2,))
+    if lengths.min(initial=0) < 0:
+        raise CheckpointError(f"{path}: has negative lengths; it is corrupt: prepare the data again")
+    shard = [lengths]
+    for name, n_tokens in zip(SIDES, lengths.sum(axis=0), strict=True):
+        path = _shard_path(directory, split, number, name)
+        shard.append(_open(path, _TOKENS, ()))
+        if len(shard[-1]) != n_tokens:
+            raise CheckpointError(f"{path}: expected {n_tokens} tokens, found {len(shard[-1])}; {_INCOMPLETE}")
+    return tuple(shard)
 
 
 def _open(path: Path, dtypes: Sequence[str], other_axes: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -188,22 +199,4 @@ def _open(path: Path, dtypes: Sequence[str], other_axes: tuple[int, ...]) -> np.
         # An array without elements cannot be mapped.
         return np.memmap(path, dtype, "r", header.end(), shape) if size else np.empty(shape, dtype)
     except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path}: cannot be read ({error}); the data is incomplete: prepare the data again"
-        ) from error
-
-
-def _check_complete(
-    tokens: tuple[np.ndarray[Any, Any], ...], lengths: np.ndarray[Any, Any], directory: Path, split: str, number: int
-) -> None:
-    if lengths.min(initial=0) < 0:
-        raise CheckpointError(
-            f"{_shard_path(directory, split, number, 'lengths')}: has negative lengths; it is corrupt: prepare"
-            " the data again"
-        )
-    for side, name in enumerate(SIDES):
-        if len(tokens[side]) != lengths[:, side].sum():
-            raise CheckpointError(
-                f"{_shard_path(directory, split, number, name)}: expected {lengths[:, side].sum()} tokens, found"
-                f" {len(tokens[side])}; the data is incomplete: prepare the data again"
-            )
+        raise CheckpointError(f"{path}: cannot be read ({error}); {_INCOMPLETE}") from error

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from random import Random
-from typing import TypeAlias
 
 import numpy as np
 import sentencepiece
@@ -15,7 +13,7 @@ import sentencepiece
 from autograd.array import IntArray
 from autograd.random import StreamId, named_stream_id, random_words, uniform
 from minitransformer.data.rare_words import WordEncoder
-from minitransformer.data.store import SIDES, FlatPairs, Pairs, TokenStore
+from minitransformer.data.store import SIDES, Pairs, TokenStore
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import BLANK
 
@@ -24,28 +22,19 @@ _LONGEST_WORD = 100  # characters: segmentation takes time with the square of th
 _STREAMS = (0x6270652D736F, 0x6270652D7461)  # random stream ids of the choices in source and target; no model uses them
 
 
-Side: TypeAlias = tuple[np.ndarray, IntArray]  # the tokens of all sentences, and the length of each sentence
+class _TokenDropout:
+    """Training pairs with other tokens in every epoch: a pure function of seed, epoch and pair.
 
+    The tokens of all shards are in memory, as one shard.
+    """
 
-class _TokenDropout(ABC):
-    """Training pairs with other tokens in every epoch: a pure function of seed, epoch and pair."""
+    n_shards = 1
 
-    def __init__(self, n_pairs: int) -> None:
-        self._n_pairs = n_pairs
-        self._latest: tuple[int, FlatPairs] | None = None  # the epoch that was drawn last, and its pairs
+    def __init__(self, store: TokenStore, seed: int) -> None:
+        self._pairs, self._seed = store.read(), seed
 
     def __len__(self) -> int:
-        return self._n_pairs
-
-    def of_epoch(self, epoch: int) -> Pairs:
-        """Return the pairs of an epoch; the last epoch's stay in memory."""
-        if self._latest is None or self._latest[0] != epoch:
-            self._latest = epoch, FlatPairs(self._sides(epoch))
-        return self._latest[1]
-
-    @abstractmethod
-    def _sides(self, epoch: int) -> list[Side]:
-        """Return sources and targets of an epoch."""
+        return len(self._pairs)
 
 
 def segment(word: str, ranks: Mapping[str, float], rate: float, random: Random) -> list[str]:
@@ -81,15 +70,17 @@ class BpeDropout(_TokenDropout):
     """
 
     def __init__(self, store: TokenStore, tokenizer: Tokenizer, rate: float, seed: int) -> None:
-        super().__init__(len(store))
-        models = (tokenizer.source, tokenizer.target)
+        super().__init__(store, seed)
+        pairs, models = self._pairs, (tokenizer.source, tokenizer.target)
         self._text = [
-            _WordsOfSide(store.tokens(side), store.lengths[:, side], models[side], rate, StreamId(seed, _STREAMS[side]))
+            _WordsOfSide(pairs.tokens(side), pairs.lengths[:, side], models[side], rate, StreamId(seed, _STREAMS[side]))
             for side in range(len(SIDES))
         ]
 
-    def _sides(self, epoch: int) -> list[Side]:
-        return [side.segmented(epoch) for side in self._text]
+    def read(self, shards: Sequence[int], epoch: int) -> Pairs:
+        """Return all pairs in an epoch."""
+        (source, source_lengths), (target, target_lengths) = (side.segmented(epoch) for side in self._text)
+        return Pairs([(np.stack([source_lengths, target_lengths], axis=1), source, target)])
 
 
 class _WordsOfSide:
@@ -125,7 +116,7 @@ class _WordsOfSide:
         for number, ids in enumerate(self._words):
             self._append(number, 0, ids)
 
-    def segmented(self, epoch: int) -> Side:
+    def segmented(self, epoch: int) -> tuple[np.ndarray, IntArray]:
         """Return the tokens of all sentences, and the length of each sentence."""
         id_, words = self._id, self._word_of_occurrence
         chosen = random_words(np.empty(0), stream_id=StreamId(id_.seed, id_.stream, epoch), count=len(words))
@@ -187,19 +178,16 @@ class WordDropout(_TokenDropout):
     """
 
     def __init__(self, store: TokenStore, tokenizer: Tokenizer, strength: float, seed: int) -> None:
-        super().__init__(len(store))
-        self._store, self._seed = store, seed
-        self._sources = store.tokens(0)
+        super().__init__(store, seed)
+        self._sources = self._pairs.tokens(0)
         self._class_of = np.asarray(WordEncoder(tokenizer.source).classes(), self._sources.dtype)
         counts = np.bincount(self._sources, minlength=len(self._class_of))
         self._probability = strength / (strength + counts)
 
-    def _sides(self, epoch: int) -> list[Side]:
-        lengths = self._store.lengths
-        return [(self._dropped(epoch), lengths[:, 0]), (self._store.tokens(1), lengths[:, 1])]
-
-    def _dropped(self, epoch: int) -> np.ndarray:
+    def read(self, shards: Sequence[int], epoch: int) -> Pairs:
+        """Return all pairs in an epoch."""
         words = self._sources
         stream = named_stream_id(self._seed, "word dropout").stream
         drawn = uniform(StreamId(self._seed, stream, epoch), (len(words),))
-        return np.where(drawn < self._probability[words], self._class_of[words], words)
+        dropped = np.where(drawn < self._probability[words], self._class_of[words], words)
+        return Pairs([(self._pairs.lengths, dropped, self._pairs.tokens(1))])

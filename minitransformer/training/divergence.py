@@ -19,6 +19,7 @@ from autograd import to_host
 from autograd.array import Array, IntArray
 from autograd.optim import gradient_norm
 from minitransformer.config import TrainingConfig
+from minitransformer.data.batching import Position
 from minitransformer.data.store import SIDES, Pairs
 from minitransformer.model.batch import IdPair
 from minitransformer.model.transformer import Transformer
@@ -32,9 +33,7 @@ from parallel.communicator import Communicator
 _log = logging.getLogger(__name__)
 
 PATIENCE = 10  # updates skipped in a row, after which training goes back to its last checkpoint
-
 SPIKE = 10  # times the usual norm of the gradient
-
 _USUAL = 100  # the usual norm is the median of so many last norms; with fewer than a tenth of them no spike is reported
 
 
@@ -69,9 +68,9 @@ class Rollback:
     """A description of the non-finite number in the last skipped update."""
 
     @property
-    def avoided(self) -> tuple[tuple[int, int], ...]:
-        """The epoch and the index of each batch whose update was skipped."""
-        return tuple((update.state.epoch, update.state.next_batch - 1) for update in self.skipped)
+    def avoided(self) -> tuple[Position, ...]:
+        """The position of each batch whose update was skipped."""
+        return tuple((one.state.epoch, one.state.group, one.state.next_batch - 1) for one in self.skipped)
 
 
 class DivergenceGuard:
@@ -178,10 +177,12 @@ class UpdateFacts:
 
     step: int
     epoch: int
+    group: int
+    """The index of the group of token shards in the epoch."""
     batch_index: int
-    """The index of the batch in the epoch's plan."""
+    """The index of the batch in the group's plan."""
     pairs: list[int]
-    """Indices of the batch's pairs in the token store."""
+    """Indices of the batch's pairs in the group."""
     seed: int
     n_micro_batches: int
     learning_rate: float
@@ -197,6 +198,7 @@ class UpdateFacts:
         return cls(
             step=state.step,
             epoch=state.epoch,
+            group=state.group,
             batch_index=state.next_batch - 1,
             pairs=batch.tolist(),
             seed=config.seed,

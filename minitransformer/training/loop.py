@@ -127,7 +127,7 @@ class Trainer:
         return self.is_complete and not self.state.validation_is_due
 
     def step(self, batch: IntArray) -> StepResult:
-        """Make the next update with a batch, given as indices of pairs of the state's epoch.
+        """Make the next update with a batch, given as indices of ``pairs``.
 
         On a GPU the update may still be running when this returns; reading the result waits for it.  Of the state, only
         ``step`` changes: ``train`` also counts losses and costs, validates and saves.
@@ -152,8 +152,8 @@ class Trainer:
 
     @property
     def pairs(self) -> Pairs:
-        """The training pairs of the current epoch."""
-        return self.store.of_epoch(self.state.epoch)
+        """The training pairs of the current group of shards."""
+        return self.batches.group(self.state.epoch, self.state.group)[0]
 
     def _change(self, **fields: object) -> None:
         self.state = dataclasses.replace(self.state, **fields)  # type: ignore[arg-type]
@@ -163,8 +163,10 @@ class Trainer:
         return self.state.step % interval == 0 or self.is_complete
 
     def _next_batch(self) -> IntArray:
-        batch, epoch, index = self.batches.next(self.state.epoch, self.state.next_batch, self.state.avoided)
-        self._change(epoch=epoch, next_batch=index)
+        state = self.state
+        position = state.epoch, state.group, state.next_batch
+        batch, (epoch, group, index) = self.batches.next(position, state.avoided)
+        self._change(epoch=epoch, group=group, next_batch=index)
         return batch
 
     def _count(self, batch: IntArray, result: StepResult) -> None:
@@ -232,7 +234,7 @@ class Trainer:
             facts = UpdateFacts.of(last.state, last.batch, self.config, rate, rollback.reason)
             shard = self.model.parameters.gradients[self.reducer.shard]
             gradients = self.reducer.gather(shard * (1 / last.result.n_tokens))
-            pairs = self.store.of_epoch(last.state.epoch)
+            pairs, _ = self.batches.group(last.state.epoch, last.state.group)
             give_up(self.run_directory, self.model, pairs, facts, gradients, self.world)
         self.state = self.state.after_rollback(undone, avoided)
         _log.info(f"going on from update {self.state.step:,}, without {len(avoided)} batches")

@@ -30,7 +30,7 @@ class OutOfMemoryError(UserError, MemoryError):
 
 
 def try_largest_batch(trainer: Trainer) -> str | None:
-    """Compute the gradients of the largest micro-batches of the epoch once; return and log the memory that they took.
+    """Compute the gradients of the plan's largest micro-batches once; return and log the memory that they took.
 
     Each thread computes the largest of its micro-batches, so that the peak of memory is the same as in an update.
     Parameters, Adam's moments and random numbers do not change: dropout is a function of update and index, and
@@ -115,23 +115,24 @@ def _try(trainer: Trainer, n_micro_batches: int) -> int:
 
 
 def _most_tokens(trainer: Trainer, n: int) -> IntArray:
-    """Return the largest numbers of source and target tokens, shape (1, 2), in the epoch cut into n micro-batches."""
-    lengths, epoch = trainer.pairs.lengths, trainer.batches.epoch(trainer.state.epoch)
-    cut = [(lengths[pairs] + 1).sum(0) for batch in epoch for pairs in cut_into_micro_batches(batch, lengths, n)]
-    return np.array([np.max(cut, axis=0)])
+    """Return the largest numbers of source and target tokens, shape (1, 2), in the plan cut into n micro-batches."""
+    pairs, plan = trainer.batches.group(trainer.state.epoch, trainer.state.group)
+    cut = [part for batch in plan for part in cut_into_micro_batches(batch, pairs.lengths, n)]
+    return np.array([np.max([(pairs.lengths[part] + 1).sum(axis=0) for part in cut], axis=0)])
 
 
 def _largest(trainer: Trainer, mine: range, n_micro_batches: int) -> dict[int, IntArray]:
-    """Return the largest micro-batch that each thread computes in the epoch's largest batch.
+    """Return the largest micro-batch that each thread computes in the plan's largest batch.
 
     The result has the pairs of each, by its index in ``mine``.  FLOPs measure the size: they count every element of the
     activations, the scores and the logits in proportion.
     """
-    size = flops_of_pairs(trainer.model.config, trainer.pairs.lengths + 1)
+    pairs, plan = trainer.batches.group(trainer.state.epoch, trainer.state.group)
+    size = flops_of_pairs(trainer.model.config, pairs.lengths + 1)
     runs = trainer.gradient.leaves_of_threads(len(mine))
     largest, chosen = -1, dict[int, IntArray]()
-    for batch in trainer.batches.epoch(trainer.state.epoch):
-        cut = cut_into_micro_batches(batch, trainer.pairs.lengths, n_micro_batches)
+    for batch in plan:
+        cut = cut_into_micro_batches(batch, pairs.lengths, n_micro_batches)
         sizes = [int(size[cut[micro_batch]].sum()) for micro_batch in mine]
         heaviest = [max(run, key=sizes.__getitem__) for run in runs]
         if (total := sum(sizes[i] for i in heaviest)) > largest:

@@ -297,7 +297,7 @@ def check_lengths(config: ModelConfig, data: PreparedData) -> None:
 
     Without this check the run would fail only when the sentence occurs.
     """
-    longest = 1 + max(int(data.store(split).lengths.max(initial=0)) for split in ("train", "validation"))
+    longest = 1 + max(data.store(split).longest for split in ("train", "validation"))
     if config.positions == "learned" and longest > config.longest_sentence:
         raise ConfigError(
             f"model.max_positions is {config.max_positions} and leaves room for {config.longest_sentence} tokens,"

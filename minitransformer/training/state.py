@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from minitransformer.data.batching import Position
 from minitransformer.system.records import read_record
 
 STATE_FILE = "state.json"
@@ -19,24 +20,26 @@ STATE_FILE = "state.json"
 class TrainingState:
     """The state of a run: updates done, the position of the next batch, sums for the next log line, and costs.
 
-    ``unlogged_…`` are sums over the updates since the last log line.  ``avoided`` are the epoch and the index of each
-    batch that is skipped because its update was not finite.  ``flops`` and ``device_seconds`` are the costs of the
-    updates (``minitransformer.training.flops``).  ``between_intervals`` is True if the checkpoint was not due at an
-    interval, but was written at an interruption or at the end.  ``validation_is_due`` is True if an interruption ended
-    the validation of this step; it is repeated first.  ``n_without_progress`` are the validations since the best one,
-    and ``best_score`` is their greatest score: see ``patience``.  ``earlier_updates`` are those of another training
-    whose moments of Adam this one began with.
+    ``group`` and ``next_batch`` are indices: of the group of shards in the epoch, of the batch in the group's plan.
+    ``unlogged_…`` are sums over the updates since the last log line.  ``avoided`` are the positions of the batches that
+    are skipped because their updates were not finite.  ``flops`` and ``device_seconds`` are the costs of the updates
+    (``minitransformer.training.flops``).  ``between_intervals`` is True if the checkpoint was not due at an interval,
+    but was written at an interruption or at the end.  ``validation_is_due`` is True if an interruption ended the
+    validation of this step; it is repeated first.  ``n_without_progress`` are the validations since the best one, and
+    ``best_score`` is their greatest score: see ``patience``.  ``earlier_updates`` are those of another training whose
+    moments of Adam this one began with.
     """
 
     step: int = 0
     epoch: int = 0
+    group: int = 0
     next_batch: int = 0
     best_loss: float | None = None
     seconds: float = 0.0
     unlogged_loss: float = 0.0
     unlogged_tokens: int = 0
     unlogged_seconds: float = 0.0
-    avoided: tuple[tuple[int, int], ...] = ()
+    avoided: tuple[Position, ...] = ()
     flops: int = 0
     device_seconds: float = 0.0
     between_intervals: bool = False
@@ -67,7 +70,7 @@ class TrainingState:
         """Return the state at the beginning of a new interval of the log."""
         return dataclasses.replace(self, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0)
 
-    def after_rollback(self, undone: TrainingState, avoided: tuple[tuple[int, int], ...]) -> TrainingState:
+    def after_rollback(self, undone: TrainingState, avoided: tuple[Position, ...]) -> TrainingState:
         """Return this earlier state with the batches to avoid, and with the costs and the best loss of ``undone``.
 
         (The best model of the undone updates stays on the disk.)  A validation that was due has been made meanwhile.
@@ -82,10 +85,9 @@ class TrainingState:
         )
 
 
-_COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens", "avoided", "n_without_progress", "earlier_updates")
 _SUMS = ("best_loss", "seconds", "unlogged_loss", "unlogged_seconds", "device_seconds", "best_score")
 _BOUNDS = {  # the FLOPs of a big model exceed 2⁶³
-    **dict.fromkeys(_COUNTS, (0, 2**63)),
+    **{field.name: (0, 2**63) for field in dataclasses.fields(TrainingState)},
     **dict.fromkeys(_SUMS, (0, math.inf)),
     "flops": (0, 2**127),
 }
@@ -97,6 +99,6 @@ def read_state(path: Path) -> TrainingState:
         path,
         TrainingState,
         bounds=_BOUNDS,
-        defaults={"earlier_updates": 0},  # checkpoints written before there was fine-tuning lack it
+        defaults={"earlier_updates": 0, "group": 0},  # older checkpoints lack these fields
         remedy="the checkpoint is corrupt or of another version: use another one",
     )

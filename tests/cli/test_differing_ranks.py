@@ -111,7 +111,7 @@ def test_a_rank_with_other_token_ids_of_the_same_lengths_is_reported(options: li
         for text in tmp_path.glob("train.*"):
             lines = [" ".join(reversed(line.split())) for line in text.read_text(encoding="utf-8").splitlines()]
             text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    stores = [TokenStore(directory, "train") for directory in directories]
+    stores = [TokenStore(directory, "train").read() for directory in directories]
     assert (stores[0].lengths == stores[1].lengths).all()
     done = run_two(*([*TRAIN, *options, "--data.directory", str(path)] for path in directories))
     assert done.returncode != 0

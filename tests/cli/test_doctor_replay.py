@@ -21,7 +21,7 @@ def bundle(folder: Path, value: float | None = None) -> str:
     model = Transformer(SMALL)
     if value is not None:
         model.parameters.named["decoder.layers.0.feed_forward.hidden.weight"].value[0] = value
-    facts = UpdateFacts(17, 1, 4, [5, 0], seed=3, n_micro_batches=2, learning_rate=1e-3, what="the loss is nan")
+    facts = UpdateFacts(17, 1, 0, 4, [5, 0], seed=3, n_micro_batches=2, learning_rate=1e-3, what="the loss is nan")
     write_repro_bundle(folder, model, PAIRS, facts, model.parameters.gradients)
     return str(folder)
 

@@ -45,7 +45,7 @@ def test_a_trained_model_is_measured_on_its_validation_data(
     output = explained(capsys, "--explain-compat", "fairseq", *trained.arguments)
     first = f"Measured on the trained model of {trained.run}, on the first 16 pairs of its validation data."
     assert plain(output).startswith(first)
-    store = PreparedData.open(read_options(trained.arguments).data_directory).store("validation")
+    store = PreparedData.open(read_options(trained.arguments).data_directory).store("validation").read()
     sources, targets = zip(*(store.pair(i) for i in range(16)), strict=True)
     model = Transformer.load(trained.run)
     batch = Batch.from_token_ids(sources, targets)

@@ -83,7 +83,7 @@ def model_and_adam() -> tuple[Transformer, Adam]:
 
 
 def write_checkpoint(run: Path) -> None:
-    save_checkpoint(run, Snapshot.of(*model_and_adam(), TrainingState(20, 3, 7, 0.5, 12.25)), keep=1)
+    save_checkpoint(run, Snapshot.of(*model_and_adam(), TrainingState(20, 3, 2, 7, 0.5, 12.25)), keep=1)
 
 
 def checkpoint_in(run: Path) -> Path:
@@ -127,7 +127,7 @@ def write_tokens(directory: Path) -> None:
 
 
 def read_tokens(directory: Path) -> None:
-    store = TokenStore(directory, "train")
+    store = TokenStore(directory, "train").read()
     assert all(len(side) for i in range(len(store)) for side in store.pair(i) if len(side))
 
 
@@ -214,6 +214,7 @@ def write_repro_bundle_of_update(directory: Path) -> None:
     facts = UpdateFacts(
         step=17,
         epoch=1,
+        group=0,
         batch_index=4,
         pairs=[5, 0],
         seed=3,

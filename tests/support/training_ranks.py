@@ -19,8 +19,10 @@ from autograd import to_host
 from autograd.array import Device
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
-from minitransformer.data.batching import plan_epoch
-from minitransformer.data.store import TokenStore, write_store
+from minitransformer.data import batching
+from minitransformer.data import store as store_module
+from minitransformer.data.batching import BatchOrder
+from minitransformer.data.store import Pairs, TokenStore, write_store
 from minitransformer.training import divergence
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.divergence import TrainingDivergedError
@@ -112,19 +114,20 @@ def logged_lines() -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
+@mock.patch.object(batching, "SHARDS_AT_ONCE", 1)
 def train_and_report(world: Communicator, directory: Path) -> dict[str, Any]:
-    """Two updates: which pairs this rank reads for each, and what it says of itself."""
+    """Two updates in two groups of shards: which pairs this rank reads for each, and what it says of itself."""
     read: list[list[int]] = []
 
-    class Watched(TokenStore):
+    class Watched(Pairs):
         def pair(self, i: int) -> Any:
             read[-1].append(i)
             return super().pair(i)
 
-    store = Watched(directory / "data", "train")
     config = dataclasses.replace(TRAINING, max_updates=2)
     reducer = reducer_for(config, world, "cpu", 1)
     model = Transformer(MODEL, allocate=reducer.allocate)
+    store = TokenStore(directory / "data", "train")
     trainer = Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=1)
     step = trainer.step
 
@@ -133,10 +136,11 @@ def train_and_report(world: Communicator, directory: Path) -> dict[str, Any]:
         return step(batch)
 
     trainer.step = step_and_note  # type: ignore[method-assign]
-    with logged_lines() as lines:
+    with logged_lines() as lines, mock.patch.object(store_module, "Pairs", Watched):
         trainer.train(Callback())
-    plan = plan_epoch(store.lengths, config.batch_tokens, seed=config.seed, epoch=0)
-    return {"read": read, "batches": [batch.tolist() for batch in plan[:2]], "lines": lines}
+    order = BatchOrder(store, config.batch_tokens, config.seed)
+    first, after = order.next((0, 0, 0))
+    return {"read": read, "batches": [first.tolist(), order.next(after)[0].tolist()], "lines": lines}
 
 
 class WitnessingMonitor(Callback):
@@ -192,13 +196,14 @@ def parameters_of(directory: Path, rank: int = 0) -> Any:
 
 
 def corpus_in(directory: Path) -> Path:
-    """36 pairs of random sentences, some empty: few batches an epoch, so that six updates reach into the second."""
+    """Three shards with 36 pairs of random sentences, some empty; the last of six updates is in the second epoch."""
     random = np.random.default_rng(9)
 
     def sentence() -> list[int]:
         return random.integers(3, MODEL.vocabulary_size, random.integers(0, 9)).tolist()
 
-    write_store(directory / "data", "train", [(sentence(), sentence()) for _ in range(36)], MODEL.vocabulary_size)
+    with mock.patch.object(store_module, "PAIRS_PER_SHARD", 13):
+        write_store(directory / "data", "train", [(sentence(), sentence()) for _ in range(36)], MODEL.vocabulary_size)
     return directory
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import tracemalloc
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer.config import TrainingConfig
+from minitransformer.data import batching
+from minitransformer.data import store as store_module
 from minitransformer.data.batching import BatchOrder, cut_by_tokens, cut_into_micro_batches, plan_epoch, read_batch
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training.state import TrainingState
@@ -72,6 +78,18 @@ def test_a_plan_stays_what_it_was_in_earlier_versions() -> None:
     """Otherwise runs that are resumed would see some pairs twice in an epoch and others never."""
     batches = as_lists(plan_epoch(np.array([(i % 7, i % 5) for i in range(12)]), 12, seed=3, epoch=2))
     assert batches == [[9, 4], [1, 11], [0, 10, 5], [6, 7, 2], [8, 3]]
+
+
+def test_shards_of_one_group_are_planned_as_one_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in versions that planned whole epochs, which computed this checksum."""
+    monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 300)
+    lengths = np.random.default_rng(1).integers(0, 40, (2_000, 2)).tolist()
+    write_store(tmp_path, "train", ([[7] * n_source, [8] * n_target] for n_source, n_target in lengths), 100)
+    order, digest = BatchOrder(TokenStore(tmp_path, "train"), 400, seed=3), hashlib.sha256()
+    for epoch in range(2):
+        for batch in order.group(epoch, 0)[1]:
+            digest.update(batch.tobytes() + b"|")
+    assert digest.hexdigest() == "abde69ca27a417852e41577771c183d181f14a2a84fd039df9434fff32e52e72"
 
 
 def test_planning_takes_no_more_memory_than_the_order_and_the_plan_but_for_what_a_pool_takes() -> None:
@@ -143,7 +161,7 @@ def test_of_fewer_pairs_than_micro_batches_some_micro_batches_are_empty() -> Non
 
 def test_a_batch_holds_its_pairs_in_the_given_order_with_start_and_end(tmp_path: Path) -> None:
     write_store(tmp_path, "train", [([10, 11], [20]), ([12], []), ([], [21, 22, 23])], 100)
-    batch = read_batch(TokenStore(tmp_path, "train"), np.array([2, 0]))
+    batch = read_batch(TokenStore(tmp_path, "train").read(), np.array([2, 0]))
     assert batch.source_ids.tolist() == [2, 10, 11, 2]
     assert batch.decoder_ids.tolist() == [1, 21, 22, 23, 1, 20]
     assert batch.labels.tolist() == [21, 22, 23, 2, 20, 2]
@@ -153,31 +171,48 @@ def test_a_batch_holds_its_pairs_in_the_given_order_with_start_and_end(tmp_path:
 CONFIG = TrainingConfig(batch_tokens=60)
 
 
+@dataclass
 class Lengths:
-    """A store of which only the lengths are read."""
+    """The pairs of a store of which only the lengths are read, and the number of each in the whole text."""
 
-    def __init__(self, lengths: np.ndarray[Any, Any]) -> None:
-        self.lengths = lengths
+    lengths: np.ndarray[Any, Any]
+    numbers: list[int]
 
-    def of_epoch(self, epoch: int) -> Lengths:
-        return self
+
+@dataclass
+class Store:
+    """40 pairs in shards of nearly equal sizes."""
+
+    n_shards: int
+
+    def read(self, shards: Sequence[int], epoch: int) -> Lengths:
+        numbers = [int(i) for shard in shards for i in np.array_split(np.arange(40), self.n_shards)[shard]]
+        return Lengths(STORED_LENGTHS[numbers], numbers)
 
 
 STORED_LENGTHS = np.random.default_rng(1).integers(1, 9, (40, 2))
 N_BATCHES = 12  # of two epochs and a part of the third
+several_groups = pytest.mark.parametrize("n_shards", [3, 7], ids=["one group", "three groups"])
 
 
-def batches_from(state: TrainingState, n: int) -> list[tuple[list[int], TrainingState]]:
-    """The next ``n`` batches from a state on, each with the state after it."""
-    order, found = BatchOrder(Lengths(STORED_LENGTHS), CONFIG.batch_tokens, CONFIG.seed), []  # type: ignore[arg-type]
+def order_of(n_shards: int) -> BatchOrder:
+    with mock.patch.object(batching, "SHARDS_AT_ONCE", 3):
+        return BatchOrder(Store(n_shards), CONFIG.batch_tokens, CONFIG.seed)  # type: ignore[arg-type]
+
+
+def batches_from(state: TrainingState, n: int, n_shards: int = 3) -> list[tuple[list[int], TrainingState]]:
+    """The next ``n`` batches from a state on, as numbers of pairs in the whole text, each with the state after it."""
+    order, found = order_of(n_shards), []
     for _ in range(n):
-        batch, epoch, index = order.next(state.epoch, state.next_batch, state.avoided)
-        state = dataclasses.replace(state, epoch=epoch, next_batch=index)
-        found.append((batch.tolist(), state))
+        position = state.epoch, state.group, state.next_batch
+        batch, (epoch, group, index) = order.next(position, state.avoided)
+        pairs: Any = order.group(epoch, group)[0]
+        state = dataclasses.replace(state, epoch=epoch, group=group, next_batch=index)
+        found.append(([pairs.numbers[i] for i in batch], state))
     return found
 
 
-def test_epochs_follow_each_other_whole() -> None:
+def test_epochs_of_one_group_follow_each_other_whole() -> None:
     found = batches_from(TrainingState(), N_BATCHES)
     plans = [plan_epoch(STORED_LENGTHS, CONFIG.batch_tokens, seed=CONFIG.seed, epoch=epoch) for epoch in range(3)]
     expected = [(batch.tolist(), epoch, index + 1) for epoch in range(3) for index, batch in enumerate(plans[epoch])]
@@ -185,37 +220,68 @@ def test_epochs_follow_each_other_whole() -> None:
     assert found[-1][1].epoch == 2
 
 
-def test_a_new_order_goes_on_from_any_state() -> None:
-    whole = batches_from(TrainingState(), N_BATCHES)
+def test_in_an_epoch_of_several_groups_every_pair_occurs_once_and_groups_are_of_other_shards_than_before() -> None:
+    found = batches_from(TrainingState(), 50, n_shards=7)
+    groups = {}
+    for epoch in range(2):
+        ours = [(batch, state.group) for batch, state in found if state.epoch == epoch]
+        assert sorted(i for batch, _ in ours for i in batch) == list(range(40))
+        assert [group for _, group in ours] == sorted(group for _, group in ours)
+        groups[epoch] = [sorted(i for batch, group in ours if group == wanted for i in batch) for wanted in range(3)]
+        assert max(map(len, groups[epoch])) <= 3 * -(-40 // 7)
+    assert groups[0] != groups[1]
+
+
+@several_groups
+def test_a_new_order_goes_on_from_any_state(n_shards: int) -> None:
+    whole = batches_from(TrainingState(), N_BATCHES, n_shards)
     for done, (_, state) in enumerate(whole, 1):
-        assert batches_from(state, N_BATCHES - done) == whole[done:]
+        assert batches_from(state, N_BATCHES - done, n_shards) == whole[done:]
 
 
-def test_from_a_state_after_the_last_batch_the_next_epoch_begins() -> None:
+@pytest.mark.parametrize("after", [{"next_batch": 5}, {"next_batch": 8}, {"group": 1}, {"group": 4, "next_batch": 1}])
+def test_from_a_state_after_the_last_batch_the_next_epoch_begins(after: dict[str, int]) -> None:
     """Wherever that is: another text under the same run may have fewer batches."""
-    n = len(plan_epoch(STORED_LENGTHS, CONFIG.batch_tokens, seed=CONFIG.seed, epoch=0))
+    assert len(order_of(3).group(0, 0)[1]) == 5
     (first, _), *_ = batches_from(TrainingState(epoch=1), 1)
-    assert [batches_from(TrainingState(next_batch=index), 1)[0][0] for index in (n, n + 3)] == [first, first]
+    assert batches_from(TrainingState(**after), 1)[0][0] == first  # type: ignore[arg-type]
 
 
-def test_an_epoch_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned: list[int] = []
+@several_groups
+def test_a_group_is_planned_once(n_shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[tuple[int, int]] = []
 
-    def noted(*arguments: Any, epoch: int, **keywords: Any) -> Any:
-        planned.append(epoch)
-        return plan_epoch(*arguments, epoch=epoch, **keywords)
+    def noted(*arguments: Any, epoch: int, group: int, **keywords: Any) -> Any:
+        planned.append((epoch, group))
+        return plan_epoch(*arguments, epoch=epoch, group=group, **keywords)
 
     monkeypatch.setattr("minitransformer.data.batching.plan_epoch", noted)
-    batches_from(TrainingState(), N_BATCHES)
-    assert planned == [0, 1, 2]
+    last = batches_from(TrainingState(), N_BATCHES, n_shards)[-1][1]
+    groups = [(epoch, group) for epoch in range(3) for group in range(-(-n_shards // 3))]
+    assert planned == groups[: groups.index((last.epoch, last.group)) + 1]
 
 
-def test_batches_to_avoid_are_skipped_in_their_epoch_alone() -> None:
-    first, second, *_ = batches_from(TrainingState(), 2)
-    n = len(plan_epoch(STORED_LENGTHS, CONFIG.batch_tokens, seed=CONFIG.seed, epoch=0))
-    avoiding = TrainingState(avoided=((0, 0), (1, 1)))
-    places = [(state.epoch, state.next_batch - 1) for _, state in batches_from(avoiding, N_BATCHES - 2)]
-    both = [(epoch, index) for epoch in range(3) for index in range(n)]
-    assert places == [place for place in both if place not in avoiding.avoided][: N_BATCHES - 2]
-    assert batches_from(avoiding, 1)[0] == (second[0], dataclasses.replace(second[1], avoided=avoiding.avoided))
-    assert first[0] != second[0]
+@several_groups
+def test_batches_to_avoid_are_skipped_in_their_group_of_their_epoch_alone(n_shards: int) -> None:
+    whole = batches_from(TrainingState(), N_BATCHES, n_shards)
+    avoided = tuple((state.epoch, state.group, state.next_batch - 1) for _, state in whole[:7:3])
+    kept = [batch for i, (batch, _) in enumerate(whole) if i not in (0, 3, 6)]
+    assert [batch for batch, _ in batches_from(TrainingState(avoided=avoided), N_BATCHES - 3, n_shards)] == kept
+
+
+def test_training_on_many_shards_holds_the_lengths_of_one_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 1_000)
+    monkeypatch.setattr(batching, "SHARDS_AT_ONCE", 2)
+    n_pairs = 50_000
+    write_store(tmp_path, "train", (([7], [8, 9]) for _ in range(n_pairs)), 100)
+    tracemalloc.start()
+    try:
+        order, position = BatchOrder(TokenStore(tmp_path, "train"), 1_000, seed=1), (0, 0, 0)
+        while position < (0, 2, 0):
+            _, position = order.next(position)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * n_pairs  # bytes: less than one number for each pair

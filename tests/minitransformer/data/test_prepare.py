@@ -133,7 +133,7 @@ HELD_OUT_OF_TEXT: dict[str, Any] = {"validation_source": (), "validation_target"
 
 
 def stored_pairs(data: PreparedData, split: str) -> list[tuple[tuple[int, ...], ...]]:
-    store = data.store(split)
+    store = data.store(split).read()
     return [tuple(tuple(side.tolist()) for side in store.pair(i)) for i in range(len(store))]
 
 
@@ -229,7 +229,8 @@ def test_odd_lines_are_used_and_counted(tmp_path: Path, logged: list[str]) -> No
         "control characters": 1,
     }
     assert f"{tmp_path / 'en'}: control characters: 1 lines (22)" in logged
-    assert np.array_equal(data.store("train").pair(0)[0], data.store("train").pair(1)[0])
+    pairs = data.store("train").read()
+    assert np.array_equal(pairs.pair(0)[0], pairs.pair(1)[0])
 
 
 @pytest.mark.parametrize(
@@ -283,7 +284,7 @@ def test_validation_pairs_that_are_not_worth_training_on_are_kept(tmp_path: Path
     data = prepared(config)
     assert data.manifest["validation_pairs"] == len(data.store("validation")) == 3
     assert data.manifest["validation_too_long"] == 0
-    assert data.store("validation").lengths.tolist() == [[2, 2], [0, 1], [1, 1_024]]
+    assert data.store("validation").read().lengths.tolist() == [[2, 2], [0, 1], [1, 1_024]]
 
 
 @pytest.mark.parametrize("side", ["v.en", "v.de"])
@@ -315,7 +316,7 @@ def test_prepared_data_are_the_text_and_its_ids_with_a_manifest_and_the_same_byt
     data = prepared(config)
     assert data.text("validation") == [("a b", "b a"), ("", "c"), ("d", "d\u2028d")]
     assert data.text("test") == data.text("no such split") == []
-    source, target = data.store("train").pair(0)
+    source, target = data.store("train").read().pair(0)
     assert source.tolist() == data.tokenizer.encode_source([GOOD[0][0]])[0]
     assert target.tolist() == data.tokenizer.encode_target([GOOD[0][1]])[0]
     manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,9 @@ PAIRS = st.lists(st.tuples(SEQUENCES, SEQUENCES), max_size=12)
 THREE = [([3, 4, 5], [6, 7]), ([], [8]), ([9, 10], [])]
 
 
-def pairs_of(store: TokenStore) -> list[tuple[list[int], list[int]]]:
-    return [(store.pair(i)[0].tolist(), store.pair(i)[1].tolist()) for i in range(len(store))]
+def pairs_of(store: TokenStore, shards: Sequence[int] | None = None) -> list[tuple[list[int], list[int]]]:
+    pairs = store.read(shards)
+    return [(source.tolist(), target.tolist()) for source, target in map(pairs.pair, range(len(pairs)))]
 
 
 @settings(max_examples=25)
@@ -37,7 +39,9 @@ def test_pairs_are_read_back_as_they_were_written(
 
 def test_lengths_leave_out_start_and_end_symbols_and_no_temporary_file_remains(tmp_path: Path) -> None:
     write_store(tmp_path, "train", THREE, 100)
-    lengths = TokenStore(tmp_path, "train").lengths
+    store = TokenStore(tmp_path, "train")
+    lengths = store.read().lengths
+    assert (len(store), store.longest) == (3, 3)
     assert lengths.tolist() == [[3, 2], [0, 1], [2, 0]]
     assert lengths.dtype == np.int64
     names = [f"train-00000.{part}.npy" for part in ("lengths", "source", "target")]
@@ -47,8 +51,8 @@ def test_lengths_leave_out_start_and_end_symbols_and_no_temporary_file_remains(t
 def test_a_store_without_pairs_can_be_opened(tmp_path: Path) -> None:
     assert write_store(tmp_path, "validation", [], 100) == 0
     store = TokenStore(tmp_path, "validation")
-    assert len(store) == 0
-    assert store.lengths.shape == (0, 2)
+    assert (len(store), store.longest) == (0, 0)
+    assert store.read().lengths.shape == (0, 2)
 
 
 def test_a_shard_is_closed_when_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +61,18 @@ def test_a_shard_is_closed_when_it_is_full(tmp_path: Path, monkeypatch: pytest.M
     first, second = (np.load(tmp_path / f"train-0000{number}.lengths.npy") for number in (0, 1))
     assert (first.tolist(), second.tolist()) == ([[3, 2], [0, 1]], [[2, 0]])
     assert np.load(tmp_path / "train-00001.source.npy").tolist() == [9, 10]
+    assert pairs_of(TokenStore(tmp_path, "train"), [1]) == THREE[2:]
+
+
+def test_a_store_of_many_shards_keeps_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each mapped file takes a descriptor, and a process may have 1,024 of them."""
+    monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 1)
+    write_store(tmp_path, "train", THREE * 10, 100)
+    before = set(Path("/proc/self/fd").iterdir())
+    store = TokenStore(tmp_path, "train")
+    store.check_ids(100, 100)
+    gc.collect()
+    assert set(Path("/proc/self/fd").iterdir()) <= before
 
 
 def test_a_smaller_store_written_over_a_larger_one_has_only_its_own_pairs(
@@ -82,14 +98,14 @@ def test_ids_take_two_bytes_as_long_as_the_vocabulary_allows(
     tmp_path: Path, vocabulary_size: int, dtype: type, largest: int
 ) -> None:
     write_store(tmp_path, "train", [([largest], [3])], vocabulary_size)
-    source, _ = TokenStore(tmp_path, "train").pair(0)
+    source, _ = TokenStore(tmp_path, "train").read().pair(0)
     assert source.dtype == dtype
     assert source.tolist() == [largest]
 
 
 def test_tokens_are_memory_mapped_and_read_only(tmp_path: Path) -> None:
     write_store(tmp_path, "train", THREE, 100)
-    for side in TokenStore(tmp_path, "train").pair(0):
+    for side in TokenStore(tmp_path, "train").read().pair(0):
         owner = side
         while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
             owner = owner.base

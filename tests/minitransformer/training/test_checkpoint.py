@@ -37,7 +37,7 @@ from minitransformer.training.checkpoint import (
 from minitransformer.training.state import TrainingState, read_state
 
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
-STATE = TrainingState(20, 3, 7, 1 / 3, 12.25, unlogged_loss=61.5, unlogged_tokens=30, unlogged_seconds=0.5)
+STATE = TrainingState(20, 3, 2, 7, 1 / 3, 12.25, unlogged_loss=61.5, unlogged_tokens=30, unlogged_seconds=0.5)
 FILES = ["checksums.json", "model.json", "model.safetensors", "optimizer.safetensors", "state.json"]
 
 
@@ -246,8 +246,8 @@ STATES = {
     STATE_WITH("12.25", "NaN"): f"seconds {COUNTED} inf; got nan",
     STATE_WITH('"epoch": 3', f'"epoch": {2**70}'): f"epoch {COUNTED} .*; got {2**70}",
     STATE_WITH('"flops": 0', f'"flops": {2**127}'): f"flops {COUNTED} .*; got {2**127}",
-    STATE_WITH('"avoided": []', '"avoided": [[1]]'): r"avoided\[0\] must be a list of 2; got \[1\]",
-    STATE_WITH('"avoided": []', '"avoided": [[1, -2]]'): f"avoided {COUNTED} .*; got -2",
+    STATE_WITH('"avoided": []', '"avoided": [[1]]'): r"avoided\[0\] must be a list of 3; got \[1\]",
+    STATE_WITH('"avoided": []', '"avoided": [[1, 0, -2]]'): f"avoided {COUNTED} .*; got -2",
 }
 
 
@@ -356,12 +356,13 @@ def test_state_is_written_as_plain_json(tmp_path: Path) -> None:
     assert state == dataclasses.asdict(STATE) | {"avoided": []}
 
 
-def test_the_state_of_a_checkpoint_from_before_there_was_fine_tuning_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("field", ["earlier_updates", "group"])
+def test_the_state_of_a_checkpoint_from_before_there_was_a_field_is_read(tmp_path: Path, field: str) -> None:
     path = saved(tmp_path) / "state.json"
     state = json.loads(path.read_text())
-    del state["earlier_updates"]
+    del state[field]
     path.write_text(json.dumps(state))
-    assert (read_state(path).step, read_state(path).earlier_updates) == (20, 0)
+    assert read_state(path) == dataclasses.replace(STATE, **{field: 0})
 
 
 def test_a_link_under_the_name_of_an_unfinished_checkpoint_is_not_written_through(tmp_path: Path) -> None:

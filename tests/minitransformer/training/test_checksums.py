@@ -26,7 +26,7 @@ from minitransformer.training.checkpoint import (
 from minitransformer.training.state import TrainingState
 
 TINY = ModelConfig(vocabulary_size=5, n_layers=1, d_model=2, d_ff=2, n_heads=1, d_k=1, d_v=1)
-STATE = TrainingState(20, 3, 7, 1 / 3, 12.25, unlogged_loss=61.5, unlogged_tokens=30, unlogged_seconds=0.5)
+STATE = TrainingState(20, 3, 2, 7, 1 / 3, 12.25, unlogged_loss=61.5, unlogged_tokens=30, unlogged_seconds=0.5)
 
 
 def model_and_adam(seed: int | None = None) -> tuple[Transformer, Adam]:

@@ -122,22 +122,22 @@ def test_after_a_few_in_a_row_training_goes_back_and_avoids_their_batches(tmp_pa
     assert trainer.train(monitor)
     assert monitor.went_back_to == [8]
     assert logged[-1] == "going on from update 8, without 2 batches"
-    assert trainer.state.avoided == ((1, 2), (1, 3))
+    assert trainer.state.avoided == ((1, 0, 2), (1, 0, 3))
     assert trainer.state.step == 20
     assert (trainer.state.epoch, trainer.state.next_batch) == (3, 4)  # two batches further than without
 
 
 def test_what_was_learned_is_what_the_other_batches_teach(tmp_path: Path) -> None:
     one, other = trainer_of(tmp_path / "went back", bad_pair), trainer_of(tmp_path / "never met them")
-    other.state = dataclasses.replace(other.state, avoided=((1, 2), (1, 3)))
+    other.state = dataclasses.replace(other.state, avoided=((1, 0, 2), (1, 0, 3)))
     assert one.train(Callback())
     assert other.train(Callback())
     assert bits(one) == bits(other)
 
 
 def test_updates_that_were_undone_stay_on_the_account(tmp_path: Path) -> None:
-    pair = ((1, 4), (1, 5))  # updates 11 and 12: the ninth and tenth are undone with them
-    one = trainer_of(tmp_path / "went back", lambda epoch, index: (epoch, index) in pair, checkpoint_every=8)
+    pair = ((1, 0, 4), (1, 0, 5))  # updates 11 and 12: the ninth and tenth are undone with them
+    one = trainer_of(tmp_path / "went back", lambda epoch, index: (epoch, 0, index) in pair, checkpoint_every=8)
     other = trainer_of(tmp_path / "never met them", checkpoint_every=8)
     other.state = dataclasses.replace(other.state, avoided=pair)
     states = list[TrainingState]()
@@ -156,8 +156,8 @@ def test_updates_that_were_undone_stay_on_the_account(tmp_path: Path) -> None:
 def test_the_best_model_stays_the_best_after_going_back() -> None:
     checkpoint = TrainingState(step=8, epoch=1, next_batch=2, best_loss=3.0, seconds=1.5, flops=80, device_seconds=2.0)
     undone = TrainingState(step=12, epoch=1, next_batch=6, best_loss=2.5, seconds=2.5, flops=120, device_seconds=3.0)
-    assert checkpoint.after_rollback(undone, ((1, 4),)) == dataclasses.replace(
-        checkpoint, best_loss=2.5, flops=120, device_seconds=3.0, avoided=((1, 4),)
+    assert checkpoint.after_rollback(undone, ((1, 0, 4),)) == dataclasses.replace(
+        checkpoint, best_loss=2.5, flops=120, device_seconds=3.0, avoided=((1, 0, 4),)
     )
 
 
@@ -184,7 +184,7 @@ def test_a_run_that_went_back_resumes_exactly(tmp_path: Path) -> None:
     assert trainer_of(tmp_path / "parts", bad_pair, max_updates=13).train(Callback())
     parts = trainer_of(tmp_path / "parts", bad_pair)
     assert parts.resume()
-    assert parts.state.avoided == ((1, 2), (1, 3))
+    assert parts.state.avoided == ((1, 0, 2), (1, 0, 3))
     assert parts.train(Callback())
     assert bits(parts) == bits(whole)
 
@@ -207,7 +207,7 @@ def test_the_second_time_it_gives_up_and_leaves_a_repro_bundle(tmp_path: Path) -
     )
     assert np.isfinite(trainer.model.parameters.values).all()
     facts = json.loads((directory / "update.json").read_text())
-    norms, n_tokens = facts["norms"], (trainer.store.lengths[facts["pairs"], 1] + 1).sum()
+    norms, n_tokens = facts["norms"], (trainer.pairs.lengths[facts["pairs"], 1] + 1).sum()
     for name, parameter in trainer.model.named_parameters():
         assert parameter.grad is not None
         norm = np.linalg.norm(parameter.grad) / n_tokens

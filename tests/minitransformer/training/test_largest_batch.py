@@ -73,9 +73,9 @@ def test_the_largest_micro_batch_of_every_thread_is_computed_and_no_other(
     monkeypatch.setattr(trainer.model, "loss", noted)
     try_largest_batch(trainer)
     costs_by_batch = []
-    for batch in trainer.batches.epoch(0):
-        cut = cut_into_micro_batches(batch, trainer.store.lengths, 4)
-        costs = [flops_of_pairs(MODEL, trainer.store.lengths[micro_batch] + 1).sum() for micro_batch in cut]
+    for batch in trainer.batches.group(0, 0)[1]:
+        cut = cut_into_micro_batches(batch, trainer.pairs.lengths, 4)
+        costs = [flops_of_pairs(MODEL, trainer.pairs.lengths[micro_batch] + 1).sum() for micro_batch in cut]
         costs_by_batch.append(sorted([max(costs[:2]), max(costs[2:])]))
     assert sorted(map(flops_of, computed)) == max(costs_by_batch, key=sum)
 

@@ -94,7 +94,7 @@ def test_the_loss_of_the_first_update_is_that_of_the_model(config: RunConfig, so
     job = opened(changed(changed(config, "model", p_drop=0.0), "training", precision="float32"))
     pairs = np.arange(12)
     loss = job.trainer.step(pairs).loss
-    sources, targets = zip(*(job.trainer.store.of_epoch(0).pair(i) for i in pairs), strict=True)
+    sources, targets = zip(*(job.trainer.pairs.pair(i) for i in pairs), strict=True)
     batch = Batch.from_token_ids([s.tolist() for s in sources], [t.tolist() for t in targets])
     assert loss == pytest.approx(float(Transformer.load(source).loss(batch)), rel=1e-6)
 

@@ -22,6 +22,7 @@ PAIRS = [(np.array(source), np.array(target)) for source, target in (([3, 4, 5],
 FACTS = UpdateFacts(
     step=17,
     epoch=1,
+    group=0,
     batch_index=4,
     pairs=[5, 0, 2],
     seed=3,

@@ -159,7 +159,7 @@ def test_resuming_equals_training_in_one_go_bit_for_bit(tmp_path: Path, first: i
 
 
 def test_the_state_counts_updates_epochs_and_batches(tmp_path: Path) -> None:
-    assert len(plan_epoch(copy_store(tmp_path, SEQUENCES).lengths, 60, seed=1, epoch=0)) == BATCHES_PER_EPOCH
+    assert len(plan_epoch(copy_store(tmp_path, SEQUENCES).read().lengths, 60, seed=1, epoch=0)) == BATCHES_PER_EPOCH
     state = trained(tmp_path, max_updates=BATCHES_PER_EPOCH + 1).state
     assert (state.step, state.epoch, state.next_batch, state.best_loss) == (4, 1, 1, None)
 
@@ -217,7 +217,7 @@ def test_the_first_update_is_that_of_the_mean_loss_per_target_token(tmp_path: Pa
     undropped = dataclasses.replace(TINY, p_drop=0.0)
     trainer, monitor = trainer_of(tmp_path, model=undropped, log_every=1, max_updates=1), Recorder()
     alone = Transformer(undropped, seed=1)
-    batch = read_batch(trainer.store, plan_epoch(trainer.store.lengths, 60, seed=1, epoch=0)[0])
+    batch = read_batch(trainer.pairs, plan_epoch(trainer.pairs.lengths, 60, seed=1, epoch=0)[0])
     loss = alone.loss(batch)
     backward(loss, into=alone.parameters.gradients)
     trainer.train(monitor)
