@@ -42,7 +42,7 @@ PANELS = (
         "Training has dropout and label smoothing, which raise its loss; validation has neither. So its curve may lie"
         " below. What counts is that it falls.", from_zero=False,
     ),
-    Panel("Perplexity", "validation", "log", (Series("validation", "perplexity"),), "e to the validation loss."),
+    Panel("Perplexity", "validation", "log", (Series("validation", "perplexity"),), "exp(validation loss)."),
     Panel(
         "BLEU", "validation, greedy", "linear", (Series("validation", "bleu"),),
         "Of the first sentences of the validation set. The final score is of all of them, with beam search.",

@@ -50,9 +50,11 @@ def _setting(fields: Any, name: str) -> str:
 
 
 def state(run: RunRecord) -> str:
-    """Say whether a run is finished, and how far it is."""
+    """Say whether a run is finished, with its final score, and how far it is."""
     if run.is_finished:
-        return f"finished after {run.step:,} updates"
+        scores = (_final(split)(run).partition("\n")[0] for split in ("test", "validation"))
+        score = next(filter(None, scores), "")
+        return f"finished after {run.step:,} updates{': ' if score else ''}{score}"
     planned = run.setting("training", "max_updates")
     of = f" of {planned:,}" if isinstance(planned, int) else ""
     return f"update {run.step:,}{of}: still training, or interrupted"

@@ -28,10 +28,11 @@ _log = logging.getLogger(__name__)
 MOST_SAMPLES = 20  # sentences whose translations a page shows
 
 
-def run_page(runs: Sequence[RunRecord]) -> str:
-    """Return the page."""
+def run_page(runs: Sequence[RunRecord], *, is_training: bool = False) -> str:
+    """Return the page.  While training it loads itself again every minute, unless its reader has opened a part."""
     title = f"Training: {', '.join(run.name for run in runs)}"
-    return self_contained_page("training_page", ("plot.js", "page.js"), title, run_page_data(runs))
+    data = {**run_page_data(runs), "isTraining": is_training}
+    return self_contained_page("training_page", ("plot.js", "page.js"), title, data)
 
 
 def run_page_data(runs: Sequence[RunRecord]) -> dict[str, Any]:
@@ -146,12 +147,12 @@ class ReportPage(Callback):
 
     def end(self) -> None:
         """Write the page, with the final scores if the run is complete."""
-        self._write()
+        self._write(is_training=False)
 
-    def _write(self) -> None:
+    def _write(self, *, is_training: bool = True) -> None:
         if not all((self._run / name).exists() for name in (RUN_FILE, METRICS_FILE)):
             return  # nothing is logged yet; or the directory was moved or removed, and must not be made again
         try:
-            write_text(self._run / REPORT_FILE, run_page([read_run(self._run)]))
+            write_text(self._run / REPORT_FILE, run_page([read_run(self._run)], is_training=is_training))
         except UserError as error:
             _log.warning(f"{self._run / REPORT_FILE}: not written: {error}; training goes on")

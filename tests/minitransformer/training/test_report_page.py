@@ -40,13 +40,15 @@ def test_the_page_is_written_after_a_validation_with_its_figures_and_not_after_e
     data = data_in(run)
     assert data["panels"][0]["curves"][0][0]["values"][-1] == 0.125
     assert data["panels"][0]["curves"][0][1]["values"][-1] == 0.0625
+    assert data["isTraining"]  # so it loads itself again
     assert data["samples"][-1] == {"source": "one", "reference": "eins", "final": [None], "history": [[[50, "zwei"]]]}
 
 
 def test_at_the_end_the_page_has_the_final_scores(tmp_path: Path) -> None:
     run = finish(write_logged_run(tmp_path / "run"), ["x"] * 4)
     ReportPage(run).end()
-    assert data_in(run)["runs"][0]["state"] == "finished after 40 updates"
+    assert data_in(run)["runs"][0]["state"].startswith("finished after 40 updates: BLEU ")
+    assert not data_in(run)["isTraining"]
 
 
 def test_a_run_that_ends_before_its_first_line_has_no_page_and_no_warning(tmp_path: Path, logged: list[str]) -> None:

@@ -96,3 +96,7 @@ showPairedTests();
 byId("samples-section").hidden = !data.samples.length;
 byId("samples").append(...data.samples.map(showSample));
 showSettings();
+
+if (data.isTraining) {
+  setInterval(() => { if (!document.querySelector("details[open]")) location.reload(); }, 60_000);
+}

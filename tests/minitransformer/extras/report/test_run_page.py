@@ -85,7 +85,7 @@ def test_an_unfinished_run_shows_how_far_it_is(run: Path) -> None:
 
 def test_the_figures_of_a_finished_run(run: Path) -> None:
     data = data_of(finish(run, GOOD))
-    assert data["runs"][0]["state"] == "finished after 40 updates"
+    assert data["runs"][0]["state"] == "finished after 40 updates: BLEU 62.25"
     expected = {
         "final score, validation": f"BLEU 62.25\n{SIGNATURE}", "best score in training (greedy)":
         f"BLEU 40.50, update 40\n{SIGNATURE}", "best validation loss": "0.2000, update 40", "last training loss":
