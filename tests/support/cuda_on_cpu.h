@@ -1,10 +1,10 @@
 // Enough of CUDA to run a kernel on one core of a CPU: the threads of a block are fibres that take turns.
 //
 // A fibre runs until it waits at a barrier.  A warp runs until all its threads wait for other warps, and only then the
-// next one runs, in the order that the caller chooses: most kernels that lack a barrier give different results forwards
-// and backwards.  A barrier that some threads never reach aborts, and does not hang.  An asynchronous copy fills its
-// destination with NaN when it starts, and copies when its thread waits for it; a thread that ends before aborts.  Not
-// emulated: warps that run in lock step, and warps that take turns between two barriers of the block.
+// next one runs: most kernels that lack a barrier give wrong results.  A barrier that some threads never reach aborts, and
+// does not hang.  An asynchronous copy fills its destination with NaN when it starts, and copies when its thread waits
+// for it; a thread that ends before aborts.  Not emulated: warps that run in lock step, and warps that take turns between
+// two barriers of the block.
 
 #pragma once
 
@@ -74,7 +74,7 @@ inline void (*body)(void*);
 inline void* body_argument;
 
 inline void fail(const char* reason) {
-    std::fprintf(stderr, "block %u,%u: %s\n", blockIdx.x, blockIdx.y, reason);
+    std::fprintf(stderr, "block %u: %s\n", blockIdx.x, reason);
     std::abort();
 }
 
@@ -126,11 +126,11 @@ inline void run_for_ever() {
 }
 
 // Lets each thread of a warp run to its next barrier; returns whether some have not finished before.
-inline bool run_threads(unsigned of_warp, bool backwards) {
+inline bool run_threads(unsigned of_warp) {
     const unsigned first = of_warp * kWarp, rest = fibres.size() - first, n = rest < kWarp ? rest : kWarp;
     bool running = false;
     for (unsigned i = 0; i < n; ++i) {
-        current = first + (backwards ? n - 1 - i : i);
+        current = first + i;
         if (fibres[current].finished) continue;
         running = true;
         threadIdx.x = current;
@@ -139,18 +139,17 @@ inline bool run_threads(unsigned of_warp, bool backwards) {
     return running;
 }
 
-inline void run_block(bool backwards) {
+inline void run_block() {
     for (Fibre& fibre : fibres) fibre.finished = false;
     block_barrier = Barrier();
     warps.assign((blockDim.x + kWarp - 1) / kWarp, Warp());
     for (bool running = true; running;) {
         running = false;
         bool any_progress = false;
-        for (unsigned i = 0; i < warps.size(); ++i) {
-            const unsigned of_warp = backwards ? warps.size() - 1 - i : i;
+        for (unsigned of_warp = 0; of_warp < warps.size(); ++of_warp) {
             do {
                 progress = 0;
-                running |= run_threads(of_warp, backwards);
+                running |= run_threads(of_warp);
                 any_progress |= progress > 0;
             } while (progress);
         }
@@ -172,15 +171,14 @@ struct Call {
 
 // As cuLaunchKernel: arguments[i] points to argument i.
 template <typename... Arguments>
-void launch(void (*kernel)(Arguments...), dim3 grid, unsigned block, bool backwards, void** arguments) {
+void launch(void (*kernel)(Arguments...), unsigned grid, unsigned block, void** arguments) {
     Call<Arguments...> call{kernel, arguments};
     body = Call<Arguments...>::enter;
     body_argument = &call;
-    gridDim = grid;
-    blockDim = dim3{block, 1, 1};
+    gridDim = dim3{grid};
+    blockDim = dim3{block};
     fibres.resize(block);
-    for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
-        for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) run_block(backwards);
+    for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x) run_block();
     body_argument = nullptr;  // ``call`` ends here
 }
 
@@ -306,7 +304,7 @@ inline unsigned __float_as_uint(float value) {
     return bits;
 }
 
-#define RUN_ON_CPU(kernel)                                                                                        \
-    extern "C" void run_##kernel(unsigned x, unsigned y, unsigned block, int backwards, void** arguments) { \
-        cuda_on_cpu::launch(kernel, dim3{x, y, 1}, block, backwards != 0, arguments);                             \
+#define RUN_ON_CPU(kernel)                                                          \
+    extern "C" void run_##kernel(unsigned grid, unsigned block, void** arguments) { \
+        cuda_on_cpu::launch(kernel, grid, block, arguments);                        \
     }

@@ -40,7 +40,7 @@ def built(name: str, sources: Iterable[Path], build: Callable[[Path], None]) -> 
 
 @functools.cache
 def library(source: str) -> ctypes.CDLL:
-    """All kernels of a source file, as functions of grid, block, order and pointers to arguments."""
+    """All kernels of a source file, as functions of the sizes of grid and block, and pointers to arguments."""
     return built(source, [Path(__file__), HEADER, *SOURCES.glob("*.cu*")], functools.partial(_build, source))
 
 
@@ -90,8 +90,8 @@ class Guarded:
             )
 
 
-def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any, backwards: bool = False) -> None:
-    """As ``autograd.kernels.cuda.driver.launch``; ``backwards`` lets the last thread of a block go first."""
+def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
+    """As ``autograd.kernels.cuda.driver.launch``."""
     assert n_blocks > 0
     assert 0 < n_threads <= 1024
     guarded = [Guarded(x) if isinstance(x, np.ndarray) else None for x in arguments]
@@ -100,7 +100,7 @@ def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: 
         for x, g in zip(arguments, guarded, strict=True)
     ]
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-    getattr(library(source), f"run_{kernel}")(n_blocks, 1, n_threads, int(backwards), pointers)
+    getattr(library(source), f"run_{kernel}")(n_blocks, n_threads, pointers)
     for g in guarded:
         if g:
             g.finish()

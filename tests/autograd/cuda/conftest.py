@@ -1,4 +1,4 @@
-"""Run the sources of the CUDA kernels on the CPU, with threads in both orders, and on a GPU if there is one."""
+"""Run the CUDA kernels on the CPU, from their sources and from their PTX, and on a GPU if there is one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import cublaslt_on_cpu
 import cuda_on_cpu
 import fake_streams
 import numpy as np
+import ptx
 import pytest
 from cuda_kernels import GPU, MODULES, registered
+from nvrtc_versions import installed
 
 from autograd import to_device, to_host
 from autograd.kernels.cuda import driver, products
@@ -52,14 +54,21 @@ def unwritten(allocate: Callable[..., Any]) -> Callable[..., Any]:
     return poisoned
 
 
-@pytest.fixture(params=["first thread first", "last thread first", pytest.param("on a GPU", marks=GPU)])
+PTX = [
+    pytest.param(library, id=f"PTX of {library.name}", marks=[pytest.mark.slow, ptx.needs_interpreter])
+    for library in installed()
+]
+
+
+@pytest.fixture(params=["on the CPU", *PTX, pytest.param("on a GPU", marks=GPU)])
 def launch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return the function that launches kernels; on the CPU a missing barrier makes the thread order matter."""
+    """Return the function that launches kernels."""
     run: Callable[..., None] = launch_on_gpu
     if request.param != "on a GPU":
         if cuda_on_cpu.COMPILER is None:
             pytest.skip("there is no C++ compiler (g++)")
-        run = functools.partial(cuda_on_cpu.launch, backwards=request.param == "last thread first")
+        is_source = request.param == "on the CPU"
+        run = cuda_on_cpu.launch if is_source else functools.partial(ptx.launch, ptx.compiled(request.param))
         request.getfixturevalue("products_on_cpu")
         for name in ("empty", "empty_like"):
             monkeypatch.setattr(np, name, unwritten(getattr(np, name)))

@@ -1,0 +1,115 @@
+"""Faults planted in the CUDA sources are found where their PTX runs in an interpreter."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import ptx
+import pytest
+from cuda_kernels import MODULES
+from nvrtc_versions import installed
+
+from autograd import Segments
+from autograd.kernels.cuda import attention, clip, cross_entropy, embedding, layer_norm, linear, nvrtc, top_k
+from autograd.precision import rounded
+from autograd.random import StreamId
+from minitransformer.model.masks import causal_mask
+
+pytestmark = [
+    pytest.mark.slow,
+    ptx.needs_interpreter,
+    pytest.mark.skipif(not installed(), reason="NVRTC is not installed (pip install nvidia-cuda-nvrtc)"),
+]
+DROPOUT = {"rate": 0.3, "stream_id": StreamId(5, 1, 3, 2)}
+
+
+def draw(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+
+
+def run_attention() -> None:
+    """Run with short and long segments, in one pass and in two."""
+    mask = causal_mask(Segments.of_lengths([70, 3, 20]))
+    *qkv, dy = (rounded(x).view(np.uint16) for x in draw(4, 93, 1, 16))
+    attention.attention_in_tiles(*qkv, mask=mask, **DROPOUT)[1](dy)
+
+
+def run_embedding() -> None:
+    table, ids = draw(7, 40), np.arange(70) % 7
+    embedding.embedding_with_positions_in_one_pass(table, ids, table, ids, scale=3.0, **DROPOUT)
+
+
+def run_layer_norm() -> None:
+    x, y, dy = draw(3, 45, 128)
+    layer_norm.add_norm_in_registers(x, y, *draw(2, 128), **DROPOUT)[1](dy)
+
+
+def run_cross_entropy() -> None:
+    logits, targets, losses = draw(2, 1025), np.array([1, 1024]), np.zeros(2, np.float32)
+    numbers = np.int64(1025), np.float32(1e-4), np.float32(0.9), np.int32(0)
+    cross_entropy.launch(
+        cross_entropy.SOURCE, cross_entropy.kernel_name("float32"), 2, 512, logits, targets, losses, *numbers
+    )
+
+
+RUNS: dict[str, Callable[[], object]] = {
+    "attention": run_attention,
+    "clip": lambda: clip.sum_squares_by_blocks(draw(1000)),
+    "cross_entropy": run_cross_entropy,
+    "embedding": run_embedding,
+    "layer_norm": run_layer_norm,
+    "linear": lambda: linear.sum_of_rows(draw(300, 65)),
+    "top_k": lambda: top_k.top_in_one_block(draw(2, 1025), n=3),
+}
+USERS = {"attention_long": "attention", "mma": "attention", "common": "cross_entropy"}  # a source that has this header
+WAIT = re.compile(r"\b(?:__syncthreads|__syncwarp|finish_copies)\(\);")
+WAITS = [
+    (path.name, match[0], text.count(match[0], 0, match.start()), ";")
+    for path in sorted(nvrtc.SOURCES.glob("*.cu*"))
+    for text in [path.read_text()]
+    for match in WAIT.finditer(text)
+]
+INDICES = [  # off by one
+    ("attention.cuh", "row < end ?", 0, "row <= end ?"),
+    ("attention.cuh", "words[row][threadIdx.x % 2 * 4 + i]", 0, "words[row][threadIdx.x % 2 * 4 + i + 1]"),
+    ("mma.cuh", "row + r < end", 0, "row + r <= end"),
+    ("clip.cu", "i < n;", 0, "i <= n;"),
+    ("cross_entropy.cu", "i < n_words - n_in_vectors", 0, "i <= n_words - n_in_vectors"),
+    ("layer_norm.cu", "words[32 * j + lane()]", 0, "words[32 * j + lane() + 1]"),
+    ("linear.cu", "of_warps[other][lane]", 0, "of_warps[other][lane + 1]"),
+]
+
+REPORT = r" pc \d+ |copies"  # of the interpreter: the instruction that a fault or a race has, or copies not waited for
+
+
+def run(source: str, sources: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run kernels of a source, which is compiled from these files; the others are as they are."""
+    shutil.copytree(ptx.compiled(installed()[0]), directory / "ptx")
+    ptx.write(installed()[0], sources, directory / "ptx", source)
+    for module in MODULES:
+        monkeypatch.setattr(module, "launch", functools.partial(ptx.launch, directory / "ptx"))
+    RUNS[source]()
+
+
+@pytest.mark.parametrize("source", RUNS)
+def test_sources_without_a_fault_run(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(source, nvrtc.SOURCES, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(("file", "right", "n_before", "wrong"), [*WAITS, *INDICES])
+def test_a_missing_wait_and_an_index_off_by_one_are_found(
+    file: str, right: str, n_before: int, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(nvrtc.SOURCES, tmp_path / "sources")
+    pieces = (nvrtc.SOURCES / file).read_text().split(right)
+    texts = right.join(pieces[: n_before + 1]), right.join(pieces[n_before + 1 :])
+    assert texts[1]
+    (tmp_path / "sources" / file).write_text(wrong.join(texts))
+    stem = Path(file).stem
+    with pytest.raises(AssertionError, match=REPORT):
+        run(USERS.get(stem, stem), tmp_path / "sources", tmp_path, monkeypatch)
