@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,18 @@ def ctranslate2_directory(directory: Path, parts: Parts, storage: Storage = "flo
     directory.mkdir(exist_ok=True)
     write_ctranslate2(parts, directory, storage)
     return directory
+
+
+def argos_package(path: Path, parts: Parts) -> Path:
+    """Write a package of Argos Translate, whose name ends with .argosmodel."""
+    with TemporaryDirectory() as temporary, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        model = ctranslate2_directory(Path(temporary), parts)
+        (model / "README.md").write_text("no part of the model")
+        for file in model.iterdir():
+            name = "sentencepiece.model" if file.name == "tokenizer.model" else f"model/{file.name}"
+            archive.write(file, f"translate-en_de/{name}")
+        archive.writestr("translate-en_de/metadata.json", '{"from_code": "en", "to_code": "de"}')
+    return path
 
 
 def change_variables(directory: Path, changes: Mapping[str, Any]) -> None:

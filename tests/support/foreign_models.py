@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ctranslate2_models import ctranslate2_directory, random_parts
+from ctranslate2_models import argos_package, ctranslate2_directory, random_parts
 from marian_models import LINES, ids_of, subwords, write_directory
 from marian_npz_files import SETTINGS, TARGET, parameters, vocabulary_in_yaml, write_marian, write_npz
 from number_words import sentences, trained_parts
@@ -35,6 +36,15 @@ def ours(directory: Path) -> None:
     trained_parts().save(directory)
 
 
+def argos(directory: Path) -> None:
+    """Write the directory that Argos Translate makes of a package."""
+    package = argos_package(directory.with_suffix(".argosmodel"), trained_parts())
+    with zipfile.ZipFile(package) as archive:
+        archive.extractall(directory)
+    for path in (directory / "translate-en_de").iterdir():
+        path.rename(directory / path.name)
+
+
 # The writer of each model, its format, and lines of its words.
 MODELS: dict[str, tuple[Callable[[Path], object], str, list[str]]] = {
     "ours": (ours, "minitransformer", sentences(6, seed=5)),
@@ -44,6 +54,7 @@ MODELS: dict[str, tuple[Callable[[Path], object], str, list[str]]] = {
     "marian-npz, words": (write_marian, "marian-npz", [" ".join(TARGET[2:5]), TARGET[3]]),
     "ctranslate2": (lambda path: ctranslate2_directory(path, trained_parts()), "ctranslate2", sentences(6, seed=5)),
     "ctranslate2, words": (lambda path: ctranslate2_directory(path, random_parts({})), "ctranslate2", ["a b c j", "c"]),
+    "argos": (argos, "argos", sentences(6, seed=5)),
     "fairseq": (lambda path: with_subwords(write_fairseq, path), "fairseq", LINES),
     "fairseq, words": (write_fairseq, "fairseq", [" ".join(WORDS), WORDS[1]]),
     "joeynmt": (lambda path: with_subwords(write_joeynmt, path), "joeynmt", LINES),

@@ -11,18 +11,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from minitransformer.extras.convert.argos import is_argos, read_argos
 from minitransformer.extras.convert.ctranslate2 import is_ctranslate2, read_ctranslate2
 from minitransformer.extras.convert.ctranslate2_writer import write_ctranslate2
 from minitransformer.extras.convert.fairseq import is_fairseq, read_fairseq
-from minitransformer.extras.convert.foreign_files import foreign_content
+from minitransformer.extras.convert.foreign_files import WEIGHTS, foreign_content
 from minitransformer.extras.convert.joeynmt import is_joeynmt, read_joeynmt
 from minitransformer.extras.convert.marian_directory import is_marian, read_marian, write_marian
 from minitransformer.extras.convert.marian_npz import is_marian_npz, read_marian_npz
-from minitransformer.extras.convert.parts import ConversionError, Parts, require_empty, require_finite, write_bundle
+from minitransformer.extras.convert.parts import (
+    ConversionError,
+    Parts,
+    looked_up,
+    require_empty,
+    require_finite,
+    write_bundle,
+)
 from minitransformer.extras.packages import import_extra
 from minitransformer.model.files import BUNDLE_FILE, CONFIG_FILE, WEIGHTS_FILE
 from minitransformer.model.storage import Storage
 from minitransformer.system.files import CheckpointError, lock_directory, make_directory, sync, temporary_path, try_lock
+from minitransformer.system.records import read_object
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,7 @@ FORMATS: dict[str, Format] = {
         ("float32", "float16", "int8"),
         has_tokenizer=False,
     ),
+    "argos": Format("a package of Argos Translate (.argosmodel)", is_argos, read_argos),
     "marian-npz": Format(
         "a .npz file of Marian, with its vocabulary (.yml, .json or .spm) and perhaps source.spm and target.spm",
         is_marian_npz,
@@ -206,8 +216,11 @@ def recognise(source: Path) -> str:
         if each.read and each.recognise(source):
             return name
     if source.is_file():
-        raise ConversionError(f"{source}: is a file; give the directory of a model, or a .npz file of Marian")
+        raise ConversionError(f"{source}: is a file; give the directory of a model, a .npz file or a .argosmodel file")
     if FORMATS["onnx"].recognise(source):
         raise ConversionError(f"{source}: ONNX graphs are written, not read; give the model from which they were made")
+    if kind := read_object(source / "config.json").get("model_type"):
+        looked_up(str(source / "config.json"), "model_type", kind, {"marian": None})
+        raise ConversionError(f"{source}: has no {' or '.join(WEIGHTS[::2])}; download it, too")
     looked_for = "; ".join(f"{name}: {each.files}" for name, each in FORMATS.items() if each.read)
     raise ConversionError(f"{source}: no known format; files that were looked for: {looked_for}")
