@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cli.command import run_command
 from cli.run_options import Start, parse_run_options
+from cli.tokenizer_file import split_tokenizer_file, tokenizer_in
 from minitransformer.config import ConfigError, DataConfig, RunConfig
 from minitransformer.config.run import require_other_directory
 from minitransformer.data.given_tokenizer import GivenTokenizer
@@ -19,7 +20,8 @@ from minitransformer.inference.task import task_of
 from minitransformer.training.open_run import has_begun
 
 DESCRIPTION = """Turn raw parallel text into token ids: train the subword tokenizer, encode, drop and count unusable
-pairs. The files and presets of minitransformer-train set the same options here: "run", and all in the table [data]."""
+pairs. The files and presets of minitransformer-train set the same options here: "run", and all in the table [data].
+--data.tokenizer FILE takes the tokenizer of another program: a model of sentencepiece, or a tokenizer.json."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ def main() -> int:
 def prepare_data(arguments: Sequence[str]) -> int:
     """Prepare the data that the options describe."""
     options = parse_run_options(PrepareOptions, DESCRIPTION, arguments)
-    given = _given_tokenizer(options)
+    file, _ = split_tokenizer_file(arguments)
+    given = _given_tokenizer(options) if file is None else GivenTokenizer(tokenizer_in(file))
     if options.data.directory is None and has_begun(options.run):
         raise ConfigError(
             f"{options.run}: its training has begun, so its text is not prepared again; for other text choose another"

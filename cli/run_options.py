@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from cli.command import say
 from cli.options import parse_known, parse_options
+from cli.tokenizer_file import require_settings_of, split_tokenizer_file, tokenizer_in
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, presets
 from minitransformer.config.checks import with_changes
+from minitransformer.data.given_tokenizer import settings_of
 from minitransformer.extras.paper.compatibility import CONVENTIONS, compatible
 from minitransformer.training.pretrained import fine_tuning
 from parallel.launch import rank_launched
@@ -78,11 +80,16 @@ def parse_run_options(options: type[Options], description: str, arguments: Seque
     Raises: ConfigError for a wrong file, or a file name without an option; CheckpointError if there is no model to
     begin from; SystemExit as ``parse_options`` does.
     """
+    file, arguments = split_tokenizer_file(arguments)
     start, config = start_of(parse_known(_Early(), arguments).config, arguments)
+    if file is not None:
+        config = dataclasses.replace(config, data=with_changes(config.data, settings_of(tokenizer_in(file))))
     values = vars(start) | vars(config)
     names = [field.name for field in dataclasses.fields(options) if field.name in values]  # type: ignore[arg-type]
     default = options(**{name: values[name] for name in names})
     chosen = parse_options(options, description, arguments, FILE_REMEDY, default=default)
+    if file is not None:
+        require_settings_of(file, vars(chosen)["data"], config.init_from)
     if isinstance(chosen, RunConfig) and not chosen.init_from:
         advice = head_size_advice(chosen.model, start.preset)
         if advice and rank_launched() == 0:

@@ -11,6 +11,7 @@ from cli.command import all_end_together, log_shown, run_command
 from cli.console import log_console
 from cli.entry import INTERRUPTED
 from cli.run_options import RunStart, parse_run_options
+from cli.tokenizer_file import prepare_with_tokenizer, split_tokenizer_file
 from minitransformer.config import RunConfig
 from minitransformer.extras.doctor.check import verify_resume
 from minitransformer.extras.report.run_page import ReportPage
@@ -53,8 +54,12 @@ def train(arguments: Sequence[str]) -> int:
 
 def _train_as_rank(world: Communicator, arguments: Sequence[str]) -> int:
     options = read_options(arguments)
+    file, _ = split_tokenizer_file(arguments)
     bar = ProgressBar(log_console(quiet=world.rank != 0))
     with log_shown(bar.print):
+        with world.waiting_for_rank_0():
+            if file is not None and world.rank == 0:
+                prepare_with_tokenizer(file, options.data, options.data_directory)
         return _train_or_verify(options, world, bar)
 
 

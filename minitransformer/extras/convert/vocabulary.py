@@ -20,14 +20,14 @@ from minitransformer.extras.packages import import_extra
 from minitransformer.model.symbols import BLANK, END, LANGUAGE_CODE, START, UNKNOWN
 
 
-def _format() -> Any:
+def model_format() -> Any:
     """Return the module of sentencepiece that reads and writes models as messages of protobuf."""
     return import_extra("convert", "sentencepiece.sentencepiece_model_pb2")
 
 
 def parsed(model: bytes) -> Any:
     """Return a sentencepiece model as a message of protobuf.  Raises: ConversionError if it is none."""
-    message = _format().ModelProto()
+    message = model_format().ModelProto()
     try:
         message.ParseFromString(model)
         sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -67,7 +67,7 @@ def warning_of_words(models: Sequence[bytes]) -> str | None:
 
 def words_beyond(model: bytes, words: Sequence[str]) -> list[str]:
     """Return the pieces that the model splits text into, or merges on the way, and that are none of the words."""
-    kinds, known = _format().ModelProto.SentencePiece, set(words)
+    kinds, known = model_format().ModelProto.SentencePiece, set(words)
     symbols = (kinds.UNKNOWN, kinds.CONTROL)
     return [each.piece for each in parsed(model).pieces if each.type not in symbols and each.piece not in known]
 
@@ -83,7 +83,7 @@ def with_ids_of(model: bytes, words: Sequence[str]) -> bytes:
     A word that is a language code, as >>fra<<, is split from the beginning of a line, with the blank before it.
     Raises: ConversionError if a piece is no word (see ``words_beyond``), or if two words are the same.
     """
-    old, message = parsed(model), _format().ModelProto()
+    old, message = parsed(model), model_format().ModelProto()
     if beyond := words_beyond(model, words):
         raise ConversionError(f"tokenizer: {len(beyond)} pieces are not in the vocabulary, the first is {beyond[0]!r}")
     if len(set(words)) < len(words):
@@ -109,7 +109,7 @@ def without_other_words(model: bytes) -> bytes:
 
     The first three pieces stay the symbols; ids of others change.
     """
-    message, kinds = parsed(model), _format().ModelProto.SentencePiece
+    message, kinds = parsed(model), model_format().ModelProto.SentencePiece
     kept = [
         piece
         for i, piece in enumerate(message.pieces)
@@ -128,7 +128,7 @@ def word_model(words: Sequence[str]) -> bytes:
     The first three words are the symbols for unknown words, start and end.
     Raises: ConversionError if the words are sentencepiece's, because lines must then be split by its model.
     """
-    message = _format().ModelProto()
+    message = model_format().ModelProto()
     marked = [word for word in words[END + 1 :] if BLANK in word or not word]
     if marked:
         raise ConversionError(
