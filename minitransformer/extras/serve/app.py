@@ -45,6 +45,7 @@ from minitransformer.extras.serve.translation_request import (
 from minitransformer.extras.serve.word_attention import TooLongError, attention_cost, word_attention
 from minitransformer.inference.translator import Translation
 
+MOST_PARTS = 1_000  # of a segment: the work of placing its codes grows with the square of their number
 CLOSING_SECONDS = 5.0  # for the batch that is being translated when the server stops
 Result = TypeVar("Result")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -187,6 +188,10 @@ class _Endpoints:
 
     async def _translate_segments(self, request: Request, segments: Sequence[Parts]) -> list[TranslatedSegment]:
         """Translate segments that may have codes, and carry these over."""
+        if max(map(len, segments), default=0) > MOST_PARTS:
+            raise RequestError(
+                413, f"Invalid request: a sentence has more than {MOST_PARTS} tags, placeholders and texts"
+            )
         aligned = any(isinstance(part, Code) for parts in segments for part in parts)
         steps = translation_steps(segments)
         texts, translated = await asyncio.to_thread(next_texts, steps)

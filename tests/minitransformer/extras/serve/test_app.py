@@ -87,6 +87,8 @@ def test_a_file_too_many_none_or_one_that_was_dropped(client: Any, monkeypatch: 
     for given in ({}, {"data": {"file": "one"}}, {"files": [("file", ("x.txt", "one"))] * 2}):
         assert client.post("/translate_file", **given).status_code == 400
     assert send_file(client, "x.txt", "one " * 21).status_code == 413
+    many_tags = XLIFF.replace("the <g", '<x id="2"/>' * 1_000 + "the <g")
+    assert "a sentence has more than 1000 tags" in send_file(client, "x.xlf", many_tags).json()["error"]
     monkeypatch.setattr(translated_files, "MOST_BYTES", 5)
     first, second = (send_file(client, "x.txt", text).json()["translatedFileUrl"] for text in ("one", "two"))
     assert [client.get(each).status_code for each in (first, second)] == [404, 200]
