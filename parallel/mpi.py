@@ -129,7 +129,7 @@ class MpiCommunicator(MpiRanks):
         with self._watchdog.waiting("MPI_Comm_split"):
             machine = cast(MPI.Intracomm, world.Split_type(MPI.COMM_TYPE_SHARED))
             self.local_rank, self.local_size = machine.Get_rank(), machine.Get_size()
-            mine = os.getpid(), PID_NAMESPACE.stat().st_ino
+            mine = os.getpid(), PID_NAMESPACE.stat().st_ino if PID_NAMESPACE.exists() else 0  # only Linux has these
             others = [found for found in machine.allgather(mine) if found != mine]
             self._local_pids += [pid for pid, space in others if space == mine[1]]
             shares_memory = cast(MPI.Intracomm, machine.Split(node_group(self.local_rank)))

@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 _log = logging.getLogger(__name__)
 _DIGEST = hashlib.sha256
 
@@ -68,18 +70,19 @@ def _is_complete(path: Path) -> bool:
 def cache_directory() -> Path:
     """Return the directory of compiled kernels, which only this user may read or write.
 
-    It is ``minitransformer/kernels`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.  If that cannot be written, belongs to
-    another user, or there is no home directory, it is a temporary directory, and kernels are compiled in every process.
+    It is ``minitransformer/kernels`` in the user's directory of caches.  If that cannot be written, belongs to another
+    user, or there is no home directory, it is a temporary directory, and kernels are compiled in every process.
     """
     try:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        directory = user_cache_path("minitransformer") / "kernels"
     except RuntimeError:
-        return _temporary_directory("~/.cache: there is no home directory")
-    directory = base / "minitransformer" / "kernels"
+        return _temporary_directory("there is no home directory")
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = directory.stat()
-        is_private = status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o022
+        is_private = not hasattr(os, "getuid") or (
+            status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o022
+        )
         if is_private and os.access(directory, os.W_OK):
             return directory
         reason = "is not writable" if is_private else "can be written by other users"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -11,6 +10,7 @@ import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +75,10 @@ def remove_unfinished(directory: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the list of names in a directory, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Wait until a file, or the list of names in a directory, is on the disk.  Windows cannot open a directory."""
+    if os.name == "nt" and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -86,14 +88,15 @@ def sync(path: Path) -> None:
 def try_lock(descriptor: int) -> bool:
     """Lock an open file or directory for this process, until it is closed or the process ends in any way.
 
-    Returns: False if another process holds the lock.  On a file system without locks, as on some clusters, the result
-    is always True.
+    Returns: False if another process holds the lock.  On Windows, and on a file system without locks, as on some
+    clusters, the result is always True.
     """
     try:
+        fcntl = import_module("fcntl")
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:
+    except (ImportError, OSError):
         pass
     return True
 
@@ -109,7 +112,7 @@ def lock_directory(directory: Path, activity: str) -> Iterator[None]:
     is_new = not directory.exists()
     try:
         make_directory(directory)
-        descriptor = os.open(directory, os.O_RDONLY)
+        descriptor = os.open(os.devnull if os.name == "nt" else directory, os.O_RDONLY)
     except OSError as error:
         raise CheckpointError(
             f"{directory}: cannot be written ({error}); free some space or choose another directory"

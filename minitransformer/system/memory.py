@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import math
-import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import psutil
+
+resource: Any = import_module("resource") if find_spec("resource") else None  # None on Windows
 # The parameters of mallopt(3) and their numbers in glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _GREATEST = 2**31 - 1
@@ -34,20 +38,17 @@ _FIRST_VERSION = _Accounts("memory", "memory.limit_in_bytes", "memory.usage_in_b
 
 
 def free_memory(n_processes: int) -> float:
-    """Return the bytes that a process may still allocate; ∞ if unknown.
+    """Return the bytes that a process may still allocate.
 
     The limits are the process' limit of address space and its share of the free memory, which ``n_processes`` share
     evenly.  Free memory is limited by the system and by control groups (of a container or a batch job).
     """
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    taken, available = 0.0, math.inf
-    with suppress(OSError):  # no Linux
-        taken = float((_PROC / "self/statm").read_text().split()[0]) * resource.getpagesize()
-        available = float(_fields(_PROC / "meminfo")["MemAvailable"] * 1024)
+    available = float(psutil.virtual_memory().available)
     with suppress(OSError):  # a system without control groups
         available = min(available, *_left_in_control_groups(), math.inf)
     share = available / n_processes
-    return share if limit == resource.RLIM_INFINITY else min(share, limit - taken)
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0] if resource else -1
+    return share if limit < 0 else min(share, limit - psutil.Process().memory_info().vms)  # RLIM_INFINITY is -1
 
 
 def describe_free_memory(n_processes: int) -> str | None:
@@ -63,12 +64,13 @@ def limited_memory(n_bytes: float) -> Iterator[None]:
 
     Without a limit Linux grants more than it has, and ends the process when it uses it.  Elsewhere nothing is limited.
     """
+    taken = getattr(psutil.Process().memory_info(), "data", None)  # data and stack; only on Linux
+    if taken is None or resource is None:
+        yield
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = soft
-    with suppress(OSError, OverflowError):  # no Linux; or the free memory is not known, so ∞
-        taken = int((_PROC / "self/statm").read_text().split()[5]) * resource.getpagesize()  # proc(5): data and stack
-        limit = taken + int(n_bytes)
-        limit = limit if soft == resource.RLIM_INFINITY else min(limit, soft)
+    limit = taken + int(n_bytes)
+    limit = limit if soft == resource.RLIM_INFINITY else min(limit, soft)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
     try:
         yield
@@ -129,5 +131,7 @@ def keep_freed_memory() -> bool:
 
 def peak_memory() -> int:
     """Return the most main memory that this process has had so far, in bytes; memory of a GPU is not counted."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if resource is None:
+        return int(getattr(psutil.Process().memory_info(), "peak_wset", 0))
+    peak: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak  # getrusage(2): kibibytes, except on macOS

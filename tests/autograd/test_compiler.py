@@ -199,6 +199,27 @@ def test_what_is_no_library_is_not_kept(
     assert list(cache.iterdir()) == []
 
 
+@needs_compiler
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64", "arm64"])
+@pytest.mark.parametrize("refuses", [True, False])
+def test_the_kernels_are_for_this_processor_unless_the_compiler_refuses_that(
+    machine: str, refuses: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The option is that of the machine; the stand-in for a compiler does not pass it on."""
+    native, log = "-march=native" if machine == "x86_64" else "-mcpu=native", tmp_path / "log"
+    compiler = compiler_that(
+        f'case "$*" in *{native}*) echo {native} >> {log}; {"exit 1" if refuses else ":"};; esac\n'
+        'echo \'const char used_extensions[] = ""; const char instruction_sets[] = "";\' | cc -shared -x c - -o $out',
+        tmp_path,
+    )
+    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setattr(cpu, "_functions_of", lambda shared: {"f": abs})
+    monkeypatch.setattr(cpu.platform, "machine", lambda: machine)
+    library = cpu.library()
+    assert log.read_text().split() == [native]
+    assert (library.obstacle, native in library.command) == (None, not refuses)
+
+
 def test_a_compiler_that_hangs_is_ended_with_all_that_it_has_started(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

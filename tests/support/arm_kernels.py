@@ -22,7 +22,7 @@ from autograd.kernels.cpu import library as cpu
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 PROGRAM = "KERNELS_FOR_ARM"  # the environment variable with the path of the compiled program
-FLAGS = [flag for flag in cpu.FLAGS if flag not in ("-march=native", "-fPIC", "-shared")]
+FLAGS = [flag for flag in cpu.FLAGS if flag not in ("-fPIC", "-shared")]
 KEY = pytest.StashKey["Emulator"]()
 
 

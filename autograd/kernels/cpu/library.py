@@ -34,10 +34,11 @@ _log = logging.getLogger(__name__)
 SOURCES = Path(__file__).parent
 # No -ffast-math: it may reorder sums by the alignment of an array.  Loops that add have explicit lanes instead.
 FLAGS = (
-    "-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC",
+    "-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC",
     "-shared", "-pthread",
 )  # fmt: skip
 WIDE = "-mprefer-vector-width=512"  # or else GCC and Clang use half of AVX-512's registers
+NATIVE = {True: "-march=native", False: "-mcpu=native"}  # for x86, and for Arm and others: all that this CPU has
 SECONDS = 120.0  # that the compiler may take; it usually takes 3
 _PROTOTYPE = re.compile(r"^(void|float|double) (\w+)\(([^)]*)\)\s*\{", re.MULTILINE)
 _NUMBERS = {"int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "float": ctypes.c_float, "double": ctypes.c_double}
@@ -85,6 +86,10 @@ class Function:
         return self._function(*arguments)
 
 
+class _RefusalError(CompilerError):
+    """An error: the compiler refuses an option or a source."""
+
+
 class Library(NamedTuple):
     """The compiled C functions by name, the command that compiled them, and a hash of the machine code.
 
@@ -130,12 +135,10 @@ def is_for_c(*arrays: Array | None) -> bool:
 def _open() -> Library:
     """Return the library for this CPU: compiled again if the compiler uses extensions that the CPU does not report."""
     try:
-        command = _command()
-        shared, sha256 = _load(command)
+        command, shared, sha256 = _load_native()
         unreported = _unreported_extensions(shared)
         if unreported and _is_x86():
-            command = _command(*(f"-mno-{extension}" for extension in unreported))
-            shared, sha256 = _load(command)
+            command, shared, sha256 = _load_native(*(f"-mno-{extension}" for extension in unreported))
             without, unreported = unreported, _unreported_extensions(shared)
             if not unreported:
                 _log.warning(f"this CPU does not report {', '.join(without)}: the kernels are compiled without them")
@@ -149,6 +152,16 @@ def _open() -> Library:
     except (CompilerError, OSError) as error:
         _log.warning(f"{error}; NumPy computes instead, which takes up to three times as long")
         return Library({}, obstacle=str(error))
+
+
+def _load_native(*restrictions: str) -> tuple[list[str], ctypes.CDLL, str]:
+    """Return the command and the library for this CPU; for any CPU of its kind if the compiler refuses that option."""
+    command = _command(NATIVE[_is_x86()], *restrictions)
+    try:
+        return command, *_load(command)
+    except _RefusalError:
+        command = _command(*restrictions)
+        return command, *_load(command)
 
 
 def _load(command: list[str]) -> tuple[ctypes.CDLL, str]:
@@ -190,7 +203,7 @@ def _type_of(parameter: str) -> Any:
     return _Pointer(_DTYPES[c_type]) if "*" in parameter else _NUMBERS[c_type]
 
 
-def _command(*restrictions: str) -> list[str]:
+def _command(*tuning: str) -> list[str]:
     """Return the compiler and its options.  Raises: CompilerError if there is none."""
     name, *options = shlex.split(os.environ.get("CC") or "cc")
     compiler = shutil.which(name)
@@ -200,7 +213,7 @@ def _command(*restrictions: str) -> list[str]:
         )
     wide = (WIDE,) if _is_x86() else ()
     own = shlex.split(os.environ.get("MINITRANSFORMER_CFLAGS", ""))
-    return [compiler, *options, *FLAGS, *wide, *restrictions, *own]
+    return [compiler, *options, *FLAGS, *wide, *tuning, *own]
 
 
 def _is_x86() -> bool:
@@ -245,11 +258,14 @@ def _run(command: list[str], description: str, directory: Path) -> None:
             raise CompilerError(f"{description} did not end within {SECONDS:.0f} s") from None
         finally:
             if process.poll() is None:  # also after Ctrl-C
-                os.killpg(process.pid, signal.SIGKILL)
+                if hasattr(os, "killpg"):
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:  # Windows
+                    process.kill()
                 process.wait()
         if status:
             messages.seek(0)
-            raise CompilerError(f"{description} failed:\n{messages.read().decode(errors='replace').strip()}")
+            raise _RefusalError(f"{description} failed:\n{messages.read().decode(errors='replace').strip()}")
 
 
 def _processor() -> str:

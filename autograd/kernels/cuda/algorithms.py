@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from platformdirs import user_cache_path
 
 from autograd.array import capture_graph, namespace_of_device
 from autograd.kernels.compiler import write_atomically
@@ -127,8 +128,10 @@ def choices_of(device: int) -> Choices:
 
 def default_file() -> Path:
     """Return the path of the cache file in the user's cache directory."""
-    home = Path(os.environ.get("HOME") or tempfile.gettempdir())
-    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "minitransformer" / "products.json"
+    try:
+        return user_cache_path("minitransformer") / "products.json"
+    except RuntimeError:  # there is no home directory
+        return Path(tempfile.gettempdir()) / "products.json"
 
 
 class Choices:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -11,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from autograd.kernels.cuda.driver import lack_of_bfloat16
 _log = logging.getLogger(__name__)
 CHILD = (sys.executable, "-P", "-m", "autograd.kernels.cuda.check_child")
 SECONDS = 120  # that the child may take for a kernel, which is compiled before
-CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)  # other processes send others
+CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV")  # other processes send others
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -96,7 +96,8 @@ def check_results(child: Sequence[str] = CHILD) -> CheckResults:
 
     try:
         with (cache_directory() / "cuda-check.lock").open("a") as lock:
-            with contextlib.suppress(OSError):  # on a file system without locks all of them check
+            with contextlib.suppress(OSError, ImportError):  # without locks all of them check
+                fcntl = import_module("fcntl")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             path = cached_code("cuda-check", _inputs(), check)
             faults, errors = json.loads(code_of(path))
@@ -136,7 +137,7 @@ def _check(command: Sequence[str], results: CheckResults) -> None:
             if result:
                 results.faults[name], results.errors[name] = result
         if status and kernel:
-            results.faults[kernel], is_final = _description(child), is_final and -status in CRASHES
+            results.faults[kernel], is_final = _description(child), is_final and _name_of(-status) in CRASHES
         elif status and not reports:
             raise CheckError(_description(child))
     _log.info(f"{len(results.right())} of {len(results.faults)} CUDA kernels passed their check")
@@ -144,9 +145,14 @@ def _check(command: Sequence[str], results: CheckResults) -> None:
         raise _UncheckedError
 
 
+def _name_of(signal_number: int) -> str | None:
+    """Return the name of a signal; None if this system does not have it."""
+    return next((each.name for each in signal.Signals if each == signal_number), None)
+
+
 def _description(child: subprocess.CompletedProcess[bytes]) -> str:
     status, last = child.returncode, child.stderr.decode(errors="replace").strip().rpartition("\n")[2][:500]
     how = f"with status {status}" if status > 0 else f"by signal {-status} ({signal.strsignal(-status)})"
-    if status == -signal.SIGALRM:
+    if _name_of(-status) == "SIGALRM":
         how = f"after the {SECONDS} s that a kernel may take"
     return f"the child process that checks kernels ended {how}{': ' if last else ''}{last}"

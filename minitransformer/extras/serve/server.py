@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import resource
 import socket
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import uvicorn
@@ -15,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from minitransformer.config import ConfigError
 
+resource: Any = import_module("resource") if find_spec("resource") else None  # None on Windows
 HEAD_SECONDS = 10.0  # for the head of a request to arrive
 STOP_SECONDS = 20  # for the requests that are being answered when the server stops
 SILENT_SECONDS = 60  # between two messages that connections cannot be accepted
@@ -65,8 +68,8 @@ class _Server(uvicorn.Server):
         if isinstance(error, OSError) and error.errno in _EXHAUSTED:
             if loop.time() >= self._silent_until:
                 self._silent_until = loop.time() + SILENT_SECONDS
-                most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-                reason, remedy = error.strerror, f"close some, or raise the limit of open files, {most:,}"
+                most = f", {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}" if resource else ""
+                reason, remedy = error.strerror, f"close some, or raise the limit of open files{most}"
                 _log.warning(f"new connections wait ({reason}): {remedy}")
         elif not (self.should_exit and isinstance(error, ValueError)):  # asyncio tries to accept from a closed socket
             loop.default_exception_handler(context)
@@ -101,8 +104,10 @@ def run_server(app: ASGIApp, listening: socket.socket, *, proxy: str | None = No
     Args:
         proxy: the address of a reverse proxy, whose X-Forwarded-For names the clients.
     """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection is a file
+    if resource:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with suppress(ValueError, OSError):  # macOS calls the limit infinite, and grants less
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection is a file
     config = uvicorn.Config(
         app,
         http=_ImpatientProtocol,

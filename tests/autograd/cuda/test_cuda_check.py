@@ -21,7 +21,7 @@ import pytest
 
 from autograd.kernel_registry import at_first_use, kernels_for, register_kernels
 from autograd.kernels.compiler import CompilerError
-from autograd.kernels.cuda import check, check_child, cublaslt, nvrtc, register_all
+from autograd.kernels.cuda import check_child, cublaslt, nvrtc, register_all
 from autograd.kernels.cuda.check import CheckError, check_results, register_checked
 
 ROOT = Path(__file__).parents[3]
@@ -231,7 +231,7 @@ def test_on_a_file_system_without_locks_every_process_checks(monkeypatch: pytest
     def flock(file: Any, how: int) -> None:
         raise OSError("no locks")
 
-    monkeypatch.setattr(check.fcntl, "flock", flock)
+    monkeypatch.setattr("fcntl.flock", flock)
     assert check_results(scripted(dropout="right")).right() == ["dropout"]
 
 
