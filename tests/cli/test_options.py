@@ -236,7 +236,7 @@ COMMANDS = {
         ("average", "runs/x", 'runs/x: it follows no option; to average a run, give "--run runs/x"'),
         ("score", "a b", "unknown word 'a'; known here: bleu, audit, .* give \"bleu\" before the files"),
         ("score", "pair a b", "unknown word 'pair'; did you mean 'pairs'\\?"),
-        ("report", "sentence", 'give "attention" before it'),
+        ("report", "hello", 'give "attention" before it'),
         ("reproduce", "table2", "unknown word 'table2'; did you mean 'table[13]'\\?"),
     ],
 )
