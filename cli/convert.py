@@ -30,6 +30,7 @@ from minitransformer.extras.convert.formats import (
     recognise,
     require_writable,
 )
+from minitransformer.extras.convert.hub import download, is_hub_name
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.model.storage import Storage
 
@@ -41,13 +42,15 @@ class ConvertOptions:
     """The options of minitransformer-convert."""
 
     source: Positional[Path]
-    """Directory of the model to convert."""
+    """Directory or file of the model to convert, or its name on the Hugging Face Hub."""
     output: Path
     """Directory to write, which must not exist or be empty."""
     to: Literal[WRITABLE] = "minitransformer"  # type: ignore[valid-type]
     """Format to write."""
     from_: Literal[READABLE] | None = None  # type: ignore[valid-type]
     """Format of the source; if not given, it is recognised by the files there."""
+    revision: str | None = None
+    """Branch, tag or commit of a model on the Hugging Face Hub.  Without it, the newest commit is taken."""
     storage: Storage = "float32"
     """Numbers in which weights are stored."""
     certify: Path | None = None
@@ -73,16 +76,25 @@ def convert(arguments: Sequence[str]) -> int:
     if options.licence and options.to != "bundle":
         raise ConversionError(f"--licence: {options.to} records no licence; use --to bundle, or leave the option out")
     require_writable(options.output, options.to, options.storage)  # before a large model is read
+    origin = download(str(options.source), options.revision) if is_hub_name(options.source) else None
+    if origin:
+        options = dataclasses.replace(options, source=origin.directory)
+    elif options.revision:
+        raise ConversionError(f"--revision: {options.source} is no name of a model on the Hugging Face Hub")
     if options.certify:
         sentences, (name, directory) = read_sentences(options.certify), _other_directory(options)
         require_side(name)
     parts = read_parts(options.source, options.from_, source_spm=options.source_spm, target_spm=options.target_spm)
     parts = dataclasses.replace(parts, licence=options.licence or parts.licence)
     with output_directory(parts, options.output, options.to, options.storage) as temporary:
+        if origin:
+            origin.write_origin(temporary)
         if options.certify:
             theirs = temporary if directory == options.output else directory
             certificate = certify(parts, other_side(name, _other_model(options, parts, name, theirs)), sentences)
             write_certificate(certificate, temporary)
+    if origin:
+        say(f"read {origin.name} at commit {origin.commit}")
     say(f"wrote {options.output} ({options.to}: {FORMATS[options.to].files})")
     if options.certify:
         say(f"{options.output / CERTIFICATE_FILE}: {certificate.description}")

@@ -23,8 +23,8 @@ from minitransformer.extras.convert.vocabulary import SubwordModels
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_arrays, read_json, read_regular, require_regular
 
-_INDEX = ".index.json"
-WEIGHTS = ("model.safetensors", f"model.safetensors{_INDEX}", "pytorch_model.bin", f"pytorch_model.bin{_INDEX}")
+INDEX = ".index.json"
+WEIGHTS = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
 SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"  # sentencepiece models, if each language has its own
 _LARGEST_EXACT = 2**53  # whole numbers up to it are floats without rounding
 _NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -213,7 +213,7 @@ def read_state_dict(path: Path, state: str | None = None) -> tuple[dict[str, Any
 
 
 def _read_weights(path: Path, state: str | None = None) -> dict[str, Array]:
-    if path.name.endswith(_INDEX):
+    if path.name.endswith(INDEX):
         return _read_shards(path)
     if path.suffix != ".safetensors":
         return read_state_dict(path, state)[1]
@@ -221,15 +221,21 @@ def _read_weights(path: Path, state: str | None = None) -> dict[str, Array]:
         return read_arrays(path)
 
 
-def _read_shards(index: Path) -> dict[str, Array]:
-    """Return the arrays of the files that an index names, which are beside it."""
-    files = SettingsFile.load(index).of("weight_map", dict)
-    for name in files.values():
+def shard_names(index: Path) -> list[str]:
+    """Return the names of the files that an index names, which are beside it.  Raises: ConversionError."""
+    names = set[str]()
+    for name in SettingsFile.load(index).of("weight_map", dict).values():
         if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+\.(safetensors|bin)", name):
             raise ConversionError(
                 f"{index}: weight_map: expected names of .safetensors or .bin files; got {name!r:.80}"
             )
-    shards = {name: _read_weights(index.with_name(name)) for name in sorted(set(files.values()))}
+        names.add(name)
+    return sorted(names)
+
+
+def _read_shards(index: Path) -> dict[str, Array]:
+    shards = {name: _read_weights(index.with_name(name)) for name in shard_names(index)}
+    files = SettingsFile.load(index).of("weight_map", dict)
     if missing := [array for array, name in files.items() if array not in shards[name]]:
         raise ConversionError(f"{index}: {files[missing[0]]} has no {missing[0]}; is it of the same model?")
     return {array: shards[name][array] for array, name in files.items()}

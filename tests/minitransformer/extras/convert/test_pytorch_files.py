@@ -287,9 +287,9 @@ def test_a_marian_model_is_the_same_from_every_file_of_weights(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("shard", "problem"), [
-    ("../model.safetensors", "weight_map: expected names of .safetensors or .bin files; got '../model.safetensors'"),
-    ("x.safetensors.index.json", "weight_map: expected names"),
-    (7, "weight_map: expected names .* got 7"),
+    ("../model.safetensors", "weight_map: expected .safetensors or .bin files; got '../model.safetensors'"),
+    ("x.safetensors.index.json", "weight_map: expected .safetensors"),
+    (7, "weight_map: expected .safetensors .* got 7"),
     ("y.safetensors", "y.safetensors: not found"),
     ("x.safetensors", "x.safetensors has no w; is it of the same model"),
 ])  # fmt: skip
