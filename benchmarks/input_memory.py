@@ -1,29 +1,39 @@
 """How much memory does it take to make text into batches, and does it grow with the text?
 
     python benchmarks/input_memory.py SOURCE TARGET [--times 1 4 16] [--sample 50000] [--shard 20000]
+    python benchmarks/input_memory.py --pairs 1000000000 [--processes 1 4]
 
-Prepares two files of parallel lines, repeated so many times, each time in a process of its own, and plans an epoch of
-them.  Reports the greatest resident memory until the tokenizer was trained, while tokens were written, and while the
-epoch was planned; the last one beside what it was before the store was opened.  --sample and --shard are the lines that
-train the tokenizer and the pairs of a shard, in the place of the real numbers (5,000,000 and 500,000): so that a corpus
-of this size is to them what one of tens of millions is to the real ones.
+Prepares two files of parallel lines, repeated so many times, each time in a process of its own, and takes the first
+batch of an epoch of them.  Reports the greatest resident memory until the tokenizer was trained, while tokens were
+written, and until the batch was read; the last one beside what it was before the store was opened.  --sample and
+--shard are the lines that train the tokenizer and the pairs of a shard, in the place of the real numbers (5,000,000 and
+500,000): so that a corpus of this size is to them what one of tens of millions is to the real ones.
+
+With --pairs, lengths are drawn instead of read: 8 bytes a pair on the disk.  The files of tokens are holes, which take
+no space, because planning reads none of them.  So many processes at once then open the store, plan the first group of
+shards and read the first batch.  The lengths are dropped from the page cache first.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+import numpy as np
 from contest import describe_machine
 
 from minitransformer.config import DataConfig
 from minitransformer.data import store, tokenizer
-from minitransformer.data.batching import plan_epoch
+from minitransformer.data.batching import BatchOrder, read_batch
 from minitransformer.data.prepare import prepare
+from minitransformer.data.store import TokenStore
 
 VOCABULARY, BATCH_TOKENS = 10_000, 25_000
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -43,41 +53,99 @@ def peak() -> int:
     return most
 
 
-def measure(source: str, target: str, times: int) -> None:
+def first_batch(directory: Path) -> int:
+    """Open the training pairs, plan, and read the first batch; return the number of all pairs."""
+    pairs = TokenStore(directory, "train")
+    order = BatchOrder(pairs, BATCH_TOKENS, seed=1)
+    batch, (epoch, group, _) = order.next((0, 0, 0))
+    read_batch(order.group(epoch, group)[0], batch)
+    return len(pairs)
+
+
+class StageNotes(logging.Handler):
+    """Prints the peak until the tokenizer was trained."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() == "writing tokens":
+            print(f"{peak():,} |", end=" ", flush=True)
+
+
+def measure_text(source: str, target: str, times: int) -> None:
     """Print the peaks of the three stages, and the pairs."""
     config = DataConfig(train_source=(source,) * times, train_target=(target,) * times, vocabulary_size=VOCABULARY)
-
-    def tell_of_tokenizer(line: str) -> None:
-        if line == "writing tokens":
-            print(f"| {times} | {peak():,} |", end=" ", flush=True)
-
+    logging.basicConfig(level=logging.INFO, handlers=[StageNotes()])
+    print(f"| {times} |", end=" ", flush=True)
     with tempfile.TemporaryDirectory() as name:
-        data = prepare(config, Path(name), tell_of_tokenizer)
+        prepare(config, Path(name))
         print(f"{peak():,} |", end=" ", flush=True)
-        before, pairs = memory("VmRSS"), data.store("train")
-        plan_epoch(pairs.lengths, BATCH_TOKENS, seed=1, epoch=0)
-        print(f"{peak():,} ({before:,}) | {len(pairs):,} |", flush=True)
+        before = memory("VmRSS")
+        n_pairs = first_batch(Path(name))
+        print(f"{peak():,} ({before:,}) | {n_pairs:,} |", flush=True)
+
+
+def write_lengths(directory: Path, n_pairs: int) -> None:
+    """Write shards of random lengths, of 30 tokens a side on average; their tokens are holes."""
+    for number, start in enumerate(range(0, n_pairs, store.PAIRS_PER_SHARD)):
+        shape = (min(store.PAIRS_PER_SHARD, n_pairs - start), 2)
+        lengths = np.random.default_rng(number).integers(1, 60, shape, np.int32)
+        np.save(directory / f"train-{number:05d}.lengths.npy", lengths)
+        for side, n_tokens in zip(store.SIDES, lengths.sum(axis=0).tolist(), strict=True):
+            with (directory / f"train-{number:05d}.{side}.npy").open("wb") as stream:
+                header = {"descr": "<u2", "fortran_order": False, "shape": (n_tokens,)}
+                np.lib.format.write_array_header_1_0(stream, header)
+                stream.truncate(stream.tell() + 2 * n_tokens)
+
+
+def drop_from_page_cache(directory: Path) -> None:
+    """Let the next reader read the lengths from the disk."""
+    for path in directory.glob("*.lengths.npy"):
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def measure_lengths(n_pairs: int, processes: list[int]) -> None:
+    """Print the most memory of a process, the sum over processes, and the time to the first batch of the slowest."""
+    print("| pairs | processes | most of one, MB | all, MB | seconds |\n|-|-|-|-|-|", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        write_lengths(Path(name), n_pairs)
+        for n in processes:
+            drop_from_page_cache(Path(name))
+            start = time.perf_counter()
+            command = [sys.executable, __file__, name, "--here"]
+            children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(n)]
+            peaks = [int(child.communicate()[0]) for child in children]
+            seconds = time.perf_counter() - start
+            print(f"| {n_pairs:,} | {n} | {max(peaks):,} | {sum(peaks):,} | {seconds:.1f} |", flush=True)
 
 
 def main() -> None:
     """Measure every size in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs=2)
+    parser.add_argument("files", nargs="*")
     parser.add_argument("--times", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--sample", type=int, default=tokenizer.MAX_TRAINING_SENTENCES)
     parser.add_argument("--shard", type=int, default=store.PAIRS_PER_SHARD)
+    parser.add_argument("--pairs", type=int)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1])
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.here:
+    if options.here and len(options.files) == 1:
+        first_batch(Path(options.files[0]))
+        print(peak())
+    elif options.here:
         tokenizer.MAX_TRAINING_SENTENCES, store.PAIRS_PER_SHARD = options.sample, options.shard
-        measure(*options.files, options.times[0])
-        return
-    describe_machine("sentencepiece")
-    print("| times | tokenizer, MB | writing, MB | epoch, MB (before) | pairs |\n|-|-|-|-|-|", flush=True)
-    limits = ["--sample", str(options.sample), "--shard", str(options.shard)]
-    for times in options.times:
-        command = [sys.executable, __file__, *options.files, "--times", str(times), *limits, "--here"]
-        subprocess.run(command, check=True)
+        measure_text(*options.files, options.times[0])
+    elif options.pairs:
+        describe_machine("numpy")
+        measure_lengths(options.pairs, options.processes)
+    else:
+        describe_machine("sentencepiece")
+        print("| times | tokenizer, MB | writing, MB | epoch, MB (before) | pairs |\n|-|-|-|-|-|", flush=True)
+        limits = ["--sample", str(options.sample), "--shard", str(options.shard)]
+        for times in options.times:
+            command = [sys.executable, __file__, *options.files, "--times", str(times), *limits, "--here"]
+            subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

@@ -170,8 +170,8 @@ def _open_shard(directory: Path, split: str, number: int) -> Shard:
     if lengths.min(initial=0) < 0:
         raise CheckpointError(f"{path}: has negative lengths; it is corrupt: prepare the data again")
     shard = [lengths]
-    for name, n_tokens in zip(SIDES, lengths.sum(axis=0), strict=True):
-        path = _shard_path(directory, split, number, name)
+    for side, name in enumerate(SIDES):
+        path, n_tokens = _shard_path(directory, split, number, name), lengths[:, side].sum()
         shard.append(_open(path, _TOKENS, ()))
         if len(shard[-1]) != n_tokens:
             raise CheckpointError(f"{path}: expected {n_tokens} tokens, found {len(shard[-1])}; {_INCOMPLETE}")
