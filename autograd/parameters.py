@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autograd.array import Array, Device, namespace, namespace_of_device, to_device
+from autograd.array import Array, Device, device_of, namespace, namespace_of_device, persistent_pool, to_device
 from autograd.precision import dtype_named
 from autograd.random import StreamId, named_stream_id, normal, uniform
 from autograd.tensor import Gradient, PendingGradient, Tensor, backward, put, wait_for_deferred_gradients
@@ -115,8 +115,8 @@ class ParameterBuffer:
     summed.  ``low_precision`` (size,) are the rounded values (low-precision weights), which operations read for
     parameters with more than one axis.  They read gains and biases in float32.
     Initial values are a pure function of (seed, name), drawn in float64 whatever the dtype; zero without a seed.
-    ``allocate(size, dtype)`` returns zeros for values and gradients, for example in memory that processes share.  By
-    default they are allocated on the device, gradients on first use.
+    ``allocate(size, dtype)`` returns at least so many zeros for values and gradients, for example in memory that
+    processes share.  By default they are allocated on the device, gradients on first use.
 
     Raises: ValueError if a parameter lies in another buffer already.
     """
@@ -144,7 +144,7 @@ class ParameterBuffer:
         self.values, gradients = (
             (xp.zeros(size, value_dtype), None) if allocate is None else allocate(size, value_dtype)
         )
-        self.low_precision: Array | None = xp.zeros(size, stored) if is_narrow else None
+        self.low_precision: Array | None = xp.zeros(len(self.values), stored) if is_narrow else None
         self._gradient_buffer = _Gradients(self.values)
         if gradients is not None:
             self._gradient_buffer.array = gradients
@@ -165,6 +165,19 @@ class ParameterBuffer:
         """Round the values into ``low_precision`` again, after code other than Adam has changed the values."""
         if self.low_precision is not None:
             self.low_precision[...] = self.values.astype(self.low_precision.dtype)
+
+    @cached_property
+    def vectors(self) -> Array | None:
+        """The indices of the values that operations read in float32 although there are low-precision weights."""
+        if self.low_precision is None:
+            return None
+        vectors = [p for p in self.named.values() if len(p.declared_shape) < 2]
+        device = device_of(self.values)
+        with persistent_pool(device):
+            return to_device(
+                np.concatenate([np.empty(0, np.int64), *(np.arange(p.offset, p.offset + p.size) for p in vectors)]),
+                device,
+            )
 
     def named_values(self) -> dict[str, Array]:
         """Return every parameter's view of ``values``, by name."""

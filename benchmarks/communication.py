@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from contest import describe_machine
 from training import ours
@@ -31,12 +32,12 @@ def be_rank(name: str, rounds: int, node_group: Callable[[int], int]) -> None:
     trainer, work = ours(WORKLOADS[name], world)
     waiting_for, exchanging_for = Clock(), Clock()
 
-    def timed(step: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
+    def timed(step: Callable[..., None]) -> Callable[..., None]:
+        def run(*arguments: Any) -> None:
             with waiting_for:
                 MPI.COMM_WORLD.Barrier()
             with exchanging_for:
-                step()
+                step(*arguments)
 
         return run
 

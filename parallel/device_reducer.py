@@ -7,28 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from parallel.communicator import WHOLE, Communicator, Value
+from parallel.communicator import WHOLE, Communicator
 from parallel.host_reducer import HostReducer
-from parallel.nccl import NcclTransport
 
-BUCKET = 1 << 23  # elements summed at once by NCCL: a smaller sum takes little less time, a larger one begins later
 PINNED_BYTES = 64 << 20  # size of the pinned host buffer; arrays are copied through it in pieces
 
 
 class DeviceReducer:
-    """A reducer of arrays on GPUs (see ``GradientReducer``): every rank gets the whole sum and updates all values.
+    """A reducer of arrays on GPUs without NCCL (see ``GradientReducer``).
 
-    NCCL sums on a stream of its own, bucket by bucket, while the backward pass goes on.  Within a capture these sums
-    become part of the graph.
+    Every rank gets the whole sum and updates all values.
 
     Args:
         cupy: the module ``cupy``.
-        allreduce: a function that replaces a flat array on the GPU with its sum over ranks.
-        nccl: the transport of ``allreduce`` if that is NCCL; None if ``allreduce`` waits until its sum is finished.
+        allreduce: a function that replaces a flat array on the GPU with its sum over ranks, and waits for it.
         is_idle: whether this rank has no gradients to add.
     """
 
     buckets: Sequence[slice] = WHOLE
+    pieces: Sequence[slice] = WHOLE
     shard = slice(None)
     seconds_waited = 0.0  # not measured: the libraries wait internally
 
@@ -37,89 +34,46 @@ class DeviceReducer:
         world: Communicator,
         cupy: Any,
         allreduce: Callable[[Any], None],
-        nccl: NcclTransport | None,
         description: str,
-        why_not_captured: str | None,
+        why_not_captured: str,
         *,
         is_idle: bool,
     ) -> None:
         self.description = description
-        self._world, self._cupy, self._is_idle = world, cupy, is_idle
-        self._allreduce, self._nccl = allreduce, nccl
-        self._stream = None if nccl is None else cupy.cuda.Stream(non_blocking=True)
-        self._n_begun = 0  # buckets of this update
-        self.why_not_captured = why_not_captured
+        self.why_not_captured: str | None = why_not_captured
+        self._world, self._cupy, self._is_idle, self._allreduce = world, cupy, is_idle, allreduce
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
         """Return two arrays on this rank's GPU."""
         self._gradients = self._cupy.zeros(n, dtype)
-        if self._nccl is not None:
-            self.buckets = [slice(start, min(n, start + BUCKET)) for start in range(0, n, BUCKET)]
         return self._cupy.zeros(n, dtype), self._gradients
 
     def begin_sum(self, bucket: slice, wait: Callable[[], None]) -> None:
-        """Enqueue the sum of a bucket on the stream of sums; without NCCL the sum begins in ``reduce_scatter``."""
-        if self._stream is not None:
-            self._stream.wait_event(self._cupy.cuda.get_current_stream().record())
-            with self._stream:
-                wait()
-                self._allreduce(self._gradients[bucket])
-            self._n_begun += 1
+        """Return at once: the library would let the backward pass wait."""
 
     def reduce_scatter(self) -> None:
         """Replace all gradients with their sum over ranks."""
         if self._is_idle:
             self._gradients[...] = 0
-        if self._stream is None:
-            self._allreduce(self._gradients)
-            return
-        for bucket in self.buckets[self._n_begun :]:
-            self.begin_sum(bucket, lambda: None)
-        self._n_begun = 0
-        self._cupy.cuda.get_current_stream().wait_event(self._stream.record())
+        self._allreduce(self._gradients)
 
-    def allreduce(self, number: Any) -> Any:
-        """Return the sum of one number from each rank.
+    def map_shards(self, function: Callable[[Any], Any], array: Any) -> Any:
+        return function(array)
 
-        With NCCL it stays on the GPU.  Unless its stream is captured, the call waits for the GPU.
-        """
-        if self._nccl is None:
-            return self._world.allreduce(float(number))
-        total = self._sum_along_tree(number, self._nccl)
-        stream = self._cupy.cuda.get_current_stream()
-        if not stream.is_capturing():
-            self._nccl.wait(stream.record())
-        return total
-
-    def _sum_along_tree(self, number: Any, nccl: NcclTransport) -> Any:
-        """Add the ranks' numbers along a binary tree over the ranks, which is that of their gradients.
-
-        NCCL chooses the order in which it adds.  Here it only collects the numbers: it adds zeros to each, which
-        changes no bit in any order.
-        """
-        numbers = self._cupy.zeros(1 << (nccl.size - 1).bit_length())
-        numbers[nccl.rank] = number
-        nccl.allreduce_array(numbers)
-        while len(numbers) > 1:
-            numbers = numbers[::2] + numbers[1::2]
-        return numbers[0]
+    def allreduce(self, number: Any) -> float:
+        return self._world.allreduce(float(number))
 
     def wait(self, end: Any) -> None:
-        """Wait for an event behind sums; see ``GradientReducer``."""
-        if self._nccl is None:
-            end.synchronize()
-        else:
-            self._nccl.wait(end)
+        end.synchronize()
 
-    def all_gather(self) -> None:
+    def all_gather(self, low_precision: Any | None = None, vectors: Any | None = None) -> None:
         """Return at once: every rank has updated all values."""
+
+    def complete(self) -> None:
+        """Return at once: every rank has all values."""
 
     def gather(self, shard: Any) -> Any:
         return shard
-
-    def allgather_of_shards(self, value: Value) -> list[Value]:
-        """Return a list that contains only this value, because all ranks have the same shard."""
-        return [value]
 
 
 class MpiTransport:

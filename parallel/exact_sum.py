@@ -241,6 +241,14 @@ class ExactSum:
             yield [slice(min(s.start + i, s.stop), min(s.start + i + n, s.stop)) for s in self.shards]
 
 
+def exact_sum(
+    flat: FlatArray, transport: Transport, n_working: int, n_at_once: int, *, rounds: bool = False, xp: Any = np
+) -> ExactSum:
+    """Return the sum of ``flat`` over ranks of which none reads another's array."""
+    nodes = [(rank,) for rank in range(transport.size)]
+    return ExactSum(transport, nodes, n_working, {transport.rank: flat}, n_at_once, rounds=rounds, xp=xp)
+
+
 def allreduce_exactly(
     flat: FlatArray, transport: Transport, n_working: int, n_at_once: int, *, rounds: bool = False, xp: Any = np
 ) -> None:
@@ -249,8 +257,7 @@ def allreduce_exactly(
     A rank sends 2(1 − 1/n) times the array in total.  Finished sums are rounded, too, so that all ranks have the same
     bits.
     """
-    nodes = [(rank,) for rank in range(transport.size)]
-    exact = ExactSum(transport, nodes, n_working, {transport.rank: flat}, n_at_once, rounds=rounds, xp=xp)
+    exact = exact_sum(flat, transport, n_working, n_at_once, rounds=rounds, xp=xp)
     exact.sum_by_messages()
     exact.exchange_shards(flat, rounds=rounds)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from parallel.communicator import ELEMENTS_AT_ONCE, WHOLE, Communicator, Value, shard_of_rank
+from parallel.communicator import ELEMENTS_AT_ONCE, WHOLE, Communicator, shard_of_rank
 from parallel.exact_sum import ExactSum, FlatArray
 from parallel.shared_memory import NoSharedMemoryError, allocate_shared
 
@@ -29,6 +29,7 @@ class HostReducer:
     """
 
     buckets: Sequence[slice] = WHOLE
+    pieces: Sequence[slice] = WHOLE
     shard: slice
     description: str
     why_not_captured: str | None = "gradients lie in the host's memory"
@@ -105,7 +106,7 @@ class HostReducer:
     def wait(self, end: Any) -> None:
         """Return at once: each call has waited for its sums."""
 
-    def all_gather(self) -> None:
+    def all_gather(self, low_precision: Any | None = None, vectors: Any | None = None) -> None:
         """Copy the shards of other nodes, and wait until no rank reads this rank's gradients any more."""
         self._sum.exchange_shards(self._values)
         if self._shares_memory:
@@ -114,5 +115,8 @@ class HostReducer:
     def gather(self, shard: FlatArray) -> FlatArray | None:
         return self._world.gatherv_array(shard, [other.stop - other.start for other in self._sum.shards])
 
-    def allgather_of_shards(self, value: Value) -> list[Value]:
-        return self._world.allgather(value)
+    def complete(self) -> None:
+        """Return at once: every rank has all values."""
+
+    def map_shards(self, function: Callable[[FlatArray], FlatArray], array: FlatArray) -> FlatArray:
+        return np.concatenate(self._world.allgather(function(array[self.shard])))

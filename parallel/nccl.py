@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from parallel.communicator import Communicator
 
@@ -68,6 +67,25 @@ class NcclTransport:
                 address, address, array.size, self._type(array), self._nccl.NCCL_SUM, self._stream()
             )
 
+    def reduce_scatter_array(self, array: Any) -> None:
+        """Replace the rank-th of ``size`` equal parts of ``array`` with its sum over all ranks, in NCCL's order."""
+        n = array.size // self.size
+        own = array[self.rank * n : (self.rank + 1) * n].data.ptr
+        with self._world.waiting("ncclReduceScatter"):
+            self._communicator.reduceScatter(
+                array.data.ptr, own, n, self._type(array), self._nccl.NCCL_SUM, self._stream()
+            )
+
+    def allgather_arrays(self, arrays: Sequence[Any]) -> None:
+        """Copy the rank-th of ``size`` equal parts of each array to all ranks, in place."""
+        with self._world.waiting("ncclAllGather"):
+            self._nccl.groupStart()
+            for array in arrays:
+                n = array.size // self.size
+                own = array[self.rank * n : (self.rank + 1) * n].data.ptr
+                self._communicator.allGather(own, array.data.ptr, n, self._type(array), self._stream())
+            self._nccl.groupEnd()
+
     def wait(self, end: Any) -> None:
         """Wait until this rank's GPU has reached the event ``end``, which lies behind sums over ranks.
 
@@ -87,7 +105,7 @@ class NcclTransport:
             raise
 
     def _type(self, array: Any) -> Any:
-        name = "float16" if array.dtype == np.uint16 else array.dtype.name  # bits are copied, whatever their type
+        name = "float16" if array.itemsize == 2 else array.dtype.name  # bits are copied, whatever their type
         return getattr(self._nccl, f"NCCL_{name.upper()}")
 
     def _stream(self) -> Any:

@@ -9,15 +9,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from parallel.communicator import WHOLE, Communicator, SentIn, SumOrder, Value, working_ranks
+from parallel.communicator import WHOLE, Communicator, SentIn, SumOrder, working_ranks
 from parallel.cuda_aware import reads_gpu_memory
 from parallel.device_reducer import DeviceReducer, MpiTransport, PinnedAllreduce
-from parallel.exact_sum import Transport, allreduce_exactly
+from parallel.exact_sum import allreduce_exactly
 from parallel.host_reducer import HostReducer
 from parallel.nccl import NcclTransport, load_nccl
+from parallel.nccl_reducer import ELEMENTS_AT_ONCE, NcclReducer
 from parallel.placement import numbered
-
-DEVICE_ELEMENTS_AT_ONCE = 1 << 24  # summed at once on a GPU: so many that the latency of a message does not count
 
 _ORDERS = {
     "exact": 'added in one fixed order (training.sum = "exact")',
@@ -36,7 +35,9 @@ class GradientReducer(Protocol):
     buckets: Sequence[slice]
     """Slices that cover the gradients, in the order in which ``begin_sum`` takes them; known after ``allocate``."""
     shard: slice
-    """The slice of the flat arrays that this rank updates; known after ``allocate``."""
+    """The slice of the flat arrays of which this rank keeps moments; known after ``allocate``."""
+    pieces: Sequence[slice]
+    """The slices of the shard that this rank updates; known after ``allocate``."""
     description: str
     """One line for the log: the transport, the order of additions, and the reason for both."""
     seconds_waited: float
@@ -45,7 +46,7 @@ class GradientReducer(Protocol):
     """The reason why a CUDA graph cannot contain the calls; None if it can."""
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
-        """Return two flat arrays of zeros, values and gradients, in memory that this reducer can use."""
+        """Return two flat arrays of at least n zeros, values and gradients, in memory that this reducer can use."""
 
     def begin_sum(self, bucket: slice, wait: Callable[[], None]) -> None:
         """Begin to sum a bucket of the gradients while the backward pass goes on, if the transport allows it.
@@ -54,9 +55,9 @@ class GradientReducer(Protocol):
         """
 
     def reduce_scatter(self) -> None:
-        """Replace this rank's shard of its gradients with the sum over ranks; begin the sums that have not begun.
+        """Replace this rank's pieces of its gradients with the sum over ranks; begin the sums that have not begun.
 
-        Its gradients outside the shard are then undefined.
+        Its other gradients are then undefined.
         """
 
     def allreduce(self, number: Any) -> Any:
@@ -68,14 +69,29 @@ class GradientReducer(Protocol):
         If the sums need other ranks, raise an error after a time limit.
         """
 
-    def all_gather(self) -> None:
-        """Copy every rank's shard of the values to all ranks."""
+    def map_shards(self, function: Callable[[Any], Any], array: Any) -> Any:
+        """Apply ``function`` to all ranks' pieces of their arrays; return its results in the order of the array.
+
+        ``function`` returns a flat array with one number for each run of neighbours.
+        """
+
+    def all_gather(self, low_precision: Any | None = None, vectors: Any | None = None) -> None:
+        """Copy the values that every rank has updated to all ranks.
+
+        Args:
+            low_precision: the low-precision weights, which every rank has updated, too.  A reducer may copy these
+                instead; then ``complete`` must be called before something reads all values.
+            vectors: indices of the values that the next forward pass reads all the same.
+        """
+
+    def complete(self) -> None:
+        """Copy to all ranks the values that ``all_gather`` has not copied; all ranks must call this."""
 
     def gather(self, shard: Any) -> Any | None:
-        """Concatenate the shards of all ranks to one flat array on rank 0; return None on the others."""
+        """Concatenate the shards of all ranks to one flat array on rank 0.
 
-    def allgather_of_shards(self, value: Value) -> list[Value]:
-        """Return one value for each different shard, in the order of the shards."""
+        The other ranks get None or the same array.
+        """
 
 
 class LocalReducer:
@@ -83,6 +99,7 @@ class LocalReducer:
 
     shard = slice(None)
     buckets: Sequence[slice] = WHOLE
+    pieces: Sequence[slice] = WHOLE
     description = "gradients stay in one process"
     seconds_waited = 0.0
     why_not_captured: str | None = None
@@ -105,14 +122,17 @@ class LocalReducer:
     def wait(self, end: Any) -> None:
         end.synchronize()
 
-    def all_gather(self) -> None:
+    def map_shards(self, function: Callable[[Any], Any], array: Any) -> Any:
+        return function(array)
+
+    def all_gather(self, low_precision: Any | None = None, vectors: Any | None = None) -> None:
+        """Leave the values as they are."""
+
+    def complete(self) -> None:
         """Leave the values as they are."""
 
     def gather(self, shard: Any) -> Any:
         return shard
-
-    def allgather_of_shards(self, value: Value) -> list[Value]:
-        return [value]
 
 
 def choose_reducer(
@@ -141,37 +161,34 @@ def choose_reducer(
     if cupy is None:
         return host
     without_nccl, without_mpi = _obstacles(world, cupy)
-    nccl: NcclTransport | None = None
-    if without_nccl and without_mpi:
-        through, because = "pinned host memory", f"{without_nccl}, and {world.library} {without_mpi}"
+    rounding = ", rounded to bfloat16 in messages" if order == "exact" else ", where nothing is rounded to bfloat16"
+    if not without_nccl:
+        because = "gradients travel through NCCL, because every rank has a GPU of its own"
+        description = f"{because}{rounding if rounds else ''}; {_ORDERS[order]}"
+        return NcclReducer(cupy, NcclTransport(cupy, world), n_working, order, description, rounds=rounds)
+    if without_mpi:
+        travel = "gradients travel through pinned host memory"
+        because = f"{without_nccl}, and {world.library} {without_mpi}"
         allreduce: Any = PinnedAllreduce(cupy, host)
         rounding = ", rounded to bfloat16 in messages"
     else:
-        transport: Transport
-        if not without_nccl:
-            transport = nccl = NcclTransport(cupy, world)
-            through, because = "NCCL", "every rank has a GPU of its own"
-        else:
-            transport, through = MpiTransport(cupy, world), world.library
-            because = f"it says that it reads the memory of GPUs, and NCCL cannot be used: {without_nccl}"
+        transport, travel = MpiTransport(cupy, world), f"gradients travel through {world.library}"
+        because = f"it says that it reads the memory of GPUs, and NCCL cannot be used: {without_nccl}"
         exact = partial(
             allreduce_exactly,
             transport=transport,
             n_working=n_working,
-            n_at_once=DEVICE_ELEMENTS_AT_ONCE,
+            n_at_once=ELEMENTS_AT_ONCE,
             rounds=rounds,
             xp=cupy,
         )
         allreduce = exact if order == "exact" else transport.allreduce_array
-        rounding = ", rounded to bfloat16 in messages" if order == "exact" else ", where nothing is rounded to bfloat16"
-    travel = f"gradients travel through {through}"
     return DeviceReducer(
         world,
         cupy,
         allreduce,
-        nccl,
         f"{travel}, because {because}{rounding if rounds else ''}; {_ORDERS[order]}",
-        nccl.why_not_captured if nccl else f"{travel}, which cannot be part of it",
+        f"{travel}, which cannot be part of it",
         is_idle=world.rank >= n_working,
     )
 

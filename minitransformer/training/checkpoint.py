@@ -479,6 +479,7 @@ class RunCheckpoints:
         Raises: LostDirectoryError; DisagreementError if parameters differ between ranks; TrainingDivergedError if
         they are not finite.
         """
+        self._reducer.complete()
         require_finite(self._model, state.step)
         require_same_parameters(
             self.world,

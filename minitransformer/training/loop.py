@@ -194,6 +194,7 @@ class Trainer:
 
         At a signal return at once, with ``validation_is_due`` set.  The time does not count as training time.
         """
+        self.reducer.complete()
         with self._stopwatch.pause(), self.world.waiting_for_rank_0():
             if self.validation is not None and self.world.rank == 0:
                 try:
@@ -232,6 +233,7 @@ class Trainer:
             last = rollback.skipped[-1]
             rate = self.learning_rate(last.state.step)
             facts = UpdateFacts.of(last.state, last.batch, self.config, rate, rollback.reason)
+            self.reducer.complete()
             shard = self.model.parameters.gradients[self.reducer.shard]
             gradients = self.reducer.gather(shard * (1 / last.result.n_tokens))
             pairs, _ = self.batches.group(last.state.epoch, last.state.group)

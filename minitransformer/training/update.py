@@ -239,16 +239,11 @@ class TrainingStep:
         streams = [RandomStream(self.config.seed, step, index) for index in self.micro_batches]
         loss = self.gradient.compute(micro_batches, streams, Buckets(self.reducer.buckets, self.reducer.begin_sum))
         self.reducer.reduce_scatter()
-        squares = self.reducer.allgather_of_shards(sum_squares(self.parameters.gradients[self.reducer.shard]))
-        xp = namespace(squares[0])
-        outcome = clip(
-            xp.concatenate(squares),
-            xp.asarray(self.reducer.allreduce(loss), np.float64),
-            scalars,
-            max_norm=self.config.clip_norm or math.inf,
-        )
+        squares = self.reducer.map_shards(sum_squares, self.parameters.gradients)
+        loss = namespace(squares).asarray(self.reducer.allreduce(loss), np.float64)
+        outcome = clip(squares, loss, scalars, max_norm=self.config.clip_norm or math.inf)
         self._on_all_threads(lambda within: self.adam.update(scalars, outcome[2], within))
-        self.reducer.all_gather()
+        self.reducer.all_gather(self.parameters.low_precision, self.parameters.vectors)
         if len(self.adam.m) < len(self.parameters.values):  # other ranks have changed the rest
             self.parameters.refresh_low_precision()
         return outcome
@@ -259,7 +254,8 @@ class TrainingStep:
     def _on_all_threads(self, function: Callable[[slice], None]) -> None:
         """Apply ``function`` to slices that cover this rank's shard."""
         if self.gradient.n_threads == 1:  # on this thread, whose stream may be under capture
-            function(slice(None))
+            for piece in self.reducer.pieces:
+                function(piece)
             return
         list(self.executor.map(function, even_slices(len(self.adam.m), self.gradient.n_threads)))
 

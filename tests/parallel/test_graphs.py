@@ -47,6 +47,14 @@ def test_graphs_of_several_ranks_leave_the_bits_of_one(
         assert np.array_equal(parameters_of(tmp_path / "together", rank), parameters), f"rank {rank}"
 
 
+def test_a_run_goes_on_with_another_number_of_ranks(alone: tuple[dict[str, Any], Any], tmp_path: Path) -> None:
+    """A checkpoint has the values and moments that each rank has updated."""
+    together = pairs_in(tmp_path / "together")
+    for n_ranks, n_updates in ((4, 3), (2, 4), (1, N_UPDATES)):
+        run_ranks(n_ranks, "train_in_graphs", together, "exact", "", "", n_updates)
+    assert np.array_equal(parameters_of(together), alone[1])
+
+
 def test_in_the_fast_order_graphs_of_all_ranks_leave_the_same_bits(
     alone: tuple[dict[str, Any], Any], tmp_path: Path
 ) -> None:

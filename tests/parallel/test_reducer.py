@@ -14,7 +14,7 @@ import fake_streams
 import numpy as np
 import pytest
 
-from parallel import cuda_aware, device_reducer, reducer
+from parallel import cuda_aware, nccl_reducer, reducer
 from parallel.communicator import SerialCommunicator
 from parallel.cuda_aware import loaded_mpi_libraries, reads_gpu_memory
 from parallel.reducer import choose_reducer
@@ -33,7 +33,7 @@ class World(SerialCommunicator):
         return [("here", *value[1:]), *self._others]
 
 
-UNUSED = SimpleNamespace(allreduce_array=None, why_not_captured=None)  # a transport
+UNUSED = SimpleNamespace(why_not_captured=None)  # a transport
 FIXED = '; added in one fixed order (training.sum = "exact")'
 OWN = "through NCCL, because every rank has a GPU of its own"
 
@@ -93,20 +93,29 @@ def test_a_library_that_chooses_the_order_rounds_nothing(cupy: Any, monkeypatch:
     assert described.startswith(f"gradients travel {OWN}, where nothing is rounded to bfloat16; ")
 
 
+def reducer_over(
+    world: World, cupy: Any, monkeypatch: pytest.MonkeyPatch, n_micro_batches: int, reduce_scatter: Any
+) -> Any:
+    """The reducer of a rank whose NCCL sums in the fast order as ``reduce_scatter`` does."""
+    transport = SimpleNamespace(
+        rank=world.rank, size=world.size, why_not_captured=None, reduce_scatter_array=reduce_scatter
+    )
+    monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: transport)
+    return choose_reducer(world, cupy, n_micro_batches, "fast")
+
+
 @pytest.mark.parametrize(("rank", "added"), [(0, [7.0, 7.0]), (1, [0.0, 0.0])])
 def test_a_rank_without_micro_batches_adds_zeros_and_not_the_last_sum(
     rank: int, added: list[float], cupy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[list[float]] = []
-    transport = SimpleNamespace(allreduce_array=lambda array: sent.append(array.get().tolist()), why_not_captured=None)
-    monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: transport)
+    monkeypatch.setattr(nccl_reducer, "RUN", 1)
     world = World([("here", "0000:01:00.0", True, True)])
     world.rank = rank
-    chosen = choose_reducer(world, cupy, 1, "fast")
+    chosen = reducer_over(world, cupy, monkeypatch, 1, lambda array: None)
     _, gradients = chosen.allocate(2, np.float32)
     gradients[...] = 7
     chosen.reduce_scatter()
-    assert sent == [added]
+    assert gradients.get().tolist() == added
 
 
 def test_sums_run_on_their_own_stream_while_the_backward_pass_goes_on(
@@ -119,20 +128,20 @@ def test_sums_run_on_their_own_stream_while_the_backward_pass_goes_on(
         where.append(fake_streams.get_current_stream().ptr)
         array *= 2
 
-    transport = SimpleNamespace(allreduce_array=double, why_not_captured=None)
-    monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: transport)
-    monkeypatch.setattr(device_reducer, "BUCKET", 2)
-    chosen = choose_reducer(World([("here", "0000:01:00.0", True, True)]), cupy, 2, "fast")
-    _, gradients = chosen.allocate(5, np.float32)
-    assert chosen.buckets == [slice(0, 2), slice(2, 4), slice(4, 5)]
+    monkeypatch.setattr(nccl_reducer, "RUN", 64)
+    monkeypatch.setattr(nccl_reducer, "BUCKET", 128)
+    chosen = reducer_over(World([("here", "0000:01:00.0", True, True)]), cupy, monkeypatch, 2, double)
+    _, gradients = chosen.allocate(300, np.float32)
+    assert chosen.buckets == [slice(0, 128), slice(128, 256), slice(256, 384)]
+    assert chosen.pieces == [slice(0, 64), slice(128, 192), slice(256, 320)]
     for n_begun in (2, 0, 3):
         gradients[...] = 1
         where.clear()
         for bucket in chosen.buckets[:n_begun]:
             chosen.begin_sum(bucket, lambda: where.append(fake_streams.get_current_stream().ptr))
-        assert gradients.get().tolist() == [1] * 5
+        assert (gradients.get() == 1).all()
         chosen.reduce_scatter()
-        assert gradients.get().tolist() == [2] * 5
+        assert (gradients.get() == 2).all()
         assert len(where) == 3 + n_begun
         assert len({*where, fake_streams.get_current_stream().ptr}) == 2
 

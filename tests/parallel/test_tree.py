@@ -17,9 +17,11 @@ import parallel.communicator
 from autograd import RandomStream, backward
 from autograd.kernels.cpu import bfloat16
 from autograd.kernels.cpu.library import library
+from autograd.kernels.cuda import clip
 from autograd.parameters import ALIGNMENT, Buckets
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.training.update import GradientAccumulator
+from parallel import nccl_reducer
 from parallel.communicator import SerialCommunicator, SumOrder, micro_batches_of_rank, shard_of_rank, working_ranks
 
 SIZES = st.integers(1, 70)
@@ -65,6 +67,7 @@ def test_every_element_belongs_to_one_rank_and_parts_are_even_and_begin_at_runs(
 
 def test_what_is_never_divided_is_what_the_norm_adds_up_in_one_go() -> None:
     assert parallel.communicator.ALIGNMENT % ALIGNMENT == 0
+    assert nccl_reducer.RUN % clip.RUN == nccl_reducer.RUN % parallel.communicator.ALIGNMENT == 0
 
 
 def model() -> Transformer:

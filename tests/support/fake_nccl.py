@@ -50,8 +50,10 @@ class Nccl:
     def groupEnd(self) -> None:  # noqa: N802
         from mpi4py import MPI
 
-        assert self.group
+        assert self.group is not None
         group, self.group = self.group, None
+        if not group:  # calls of all ranks were enqueued one by one
+            return
         communicator, stream = group[0][:2]
         rank = communicator.world.Get_rank()
         facts: dict[int, Facts] = {}
@@ -97,6 +99,28 @@ class NcclCommunicator:
         self._of_all(
             ("allReduce", count, kind, op), stream, lambda: self.world.Allreduce(MPI.IN_PLACE, _at(to, count, kind))
         )
+
+    def reduceScatter(self, address: int, to: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802
+        from mpi4py import MPI
+
+        self._nccl.calls.append(("reduceScatter", count, kind, op, stream))
+        size, rank = self.world.Get_size(), self.world.Get_rank()
+        whole, own = _at(address, size * count, kind), _at(to, count, kind)
+        assert to == address + rank * own.nbytes
+
+        def move() -> None:
+            self.world.Allreduce(MPI.IN_PLACE, sums := whole.copy())
+            own[...] = sums[rank * count : (rank + 1) * count]
+
+        self._of_all(("reduceScatter", count, kind, op), stream, move)
+
+    def allGather(self, address: int, to: int, count: int, kind: int, stream: int) -> None:  # noqa: N802
+        from mpi4py import MPI
+
+        self._nccl.calls.append(("allGather", count, kind, stream))
+        whole = _at(to, self.world.Get_size() * count, kind)
+        assert address == to + self.world.Get_rank() * count * whole.itemsize
+        self._of_all(("allGather", count, kind), stream, lambda: self.world.Allgather(MPI.IN_PLACE, whole))
 
     def _of_all(self, call: tuple[Any, ...], stream: int, move: Callable[[], None]) -> None:
         rank = self.world.Get_rank()

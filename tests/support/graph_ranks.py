@@ -17,6 +17,7 @@ from failing_ranks import impatient_world
 from autograd import to_host
 from autograd.array import namespace_of_device
 from autograd.kernel_registry import at_first_use
+from autograd.kernels.cuda import clip
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
@@ -28,7 +29,7 @@ from minitransformer.training.loop import Trainer
 from minitransformer.training.open_run import reducer_for
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
-from parallel import device_reducer
+from parallel import nccl_reducer
 from parallel.communicator import Communicator, SumOrder
 from parallel.nccl import NcclTransport
 
@@ -65,7 +66,7 @@ def use_gpu_of_stand_in(world: Communicator, directory: Path) -> None:
 
     gpu_stand_in.install()
     graph.SPLIT_TERMS = 16  # several capacities of these small batches
-    device_reducer.BUCKET = 1 << 15
+    nccl_reducer.BUCKET, nccl_reducer.RUN, clip.RUN = 1 << 15, 512, 512
     at_first_use("cuda", lambda: None)
     os.environ["XDG_CACHE_HOME"] = str(directory / f"cache-{world.rank}")
     fake_cuda.N_GPUS = world.size
@@ -108,21 +109,27 @@ class Observer(Callback):
 
 
 def train_in_graphs(
-    world: Communicator, directory: Path, order: SumOrder = "exact", hangs: str = "", error: str = ""
+    world: Communicator,
+    directory: Path,
+    order: SumOrder = "exact",
+    hangs: str = "",
+    error: str = "",
+    n_updates: str = str(N_UPDATES),
 ) -> dict[str, Any]:
-    """Train, and save this rank's parameters; what ``hangs``, if anything, is the last rank's."""
+    """Train, or go on, and save this rank's parameters; what ``hangs``, if anything, is the last rank's."""
     if hangs:
         world, fake_cuda.nccl.patience, fake_cuda.nccl.error = impatient_world(300 if error else 20), 10.0, error
     use_gpu_of_stand_in(world, directory)
     from cuda_kernels import registered
 
-    config = dataclasses.replace(TRAINING, sum=order)
+    config = dataclasses.replace(TRAINING, sum=order, max_updates=int(n_updates))
     with registered():
         reducer = reducer_for(config, world, "cuda", 1)
         model = Transformer(CONFIG, seed=3, dtype="bfloat16", device="cuda", allocate=reducer.allocate)
         store = TokenStore(directory / "data", "train")
         trainer = Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=1)
         observer = Observer(trainer, hangs if world.rank == world.size - 1 else "")
+        trainer.resume()
         assert trainer.train(observer)
     assert observer.step.n_graphs == 0, "graphs outlive the training"
     np.save(directory / f"parameters-{world.rank}.npy", to_host(model.parameters.values))

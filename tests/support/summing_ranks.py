@@ -45,7 +45,7 @@ class Sums:
 
     def __init__(self, reducer: GradientReducer, size: int, dtype: Any = np.float32) -> None:
         self.reducer = reducer
-        self.values, self.gradients = reducer.allocate(size, dtype)
+        self.values, self.gradients = (array[:size] for array in reducer.allocate(size, dtype))
 
     def allreduce(self, numbers: Any) -> Any:
         """The sum of all ranks' numbers, on all of them: an update that makes of a value its gradient."""
@@ -147,13 +147,14 @@ def sum_on_gpus(
 ) -> dict[str, Any]:
     """Add up arrays of a stand-in for CuPy; ``way`` is what there is: "NCCL", "MPI" that reads GPUs, or "nothing"."""
     from minitransformer.system.ranks import choose_placements
-    from parallel import device_reducer, reducer
+    from parallel import device_reducer, nccl_reducer, reducer
 
     fake_cuda.CALLS.clear()
     cupy = fake_cuda.stand_in_for_cupy()
     fake_cuda.N_GPUS = 1 if way == "nothing" else world.size
     fake_cuda.nccl.available = way != "MPI"
-    reducer.DEVICE_ELEMENTS_AT_ONCE, device_reducer.PINNED_BYTES = GPU_ELEMENTS_AT_ONCE, PINNED_BYTES
+    reducer.ELEMENTS_AT_ONCE = nccl_reducer.ELEMENTS_AT_ONCE = GPU_ELEMENTS_AT_ONCE
+    device_reducer.PINNED_BYTES, nccl_reducer.RUN = PINNED_BYTES, 64
     reducer.reads_gpu_memory = lambda: way == "MPI"
     placement = choose_placements("cuda", world)[world.rank]
     chosen = choose_reducer(cast(Communicator, GpuAwareWorld(world)), cupy, N_MICRO_BATCHES, order, sent_in)

@@ -80,8 +80,8 @@ def train(
     if deviant and world.rank == int(deviant):
         all_gather = reducer.all_gather
 
-        def gather_and_deviate() -> None:
-            all_gather()
+        def gather_and_deviate(*weights: Any) -> None:
+            all_gather(*weights)
             model.parameters.values[0] += 1e-3
 
         reducer.all_gather = gather_and_deviate  # type: ignore[method-assign]

@@ -19,12 +19,12 @@ __device__ double sum_over_block(double x) {
     return sums[0];
 }
 
-// Writes one partial sum per block.
+// Writes the sum of each run of neighbours; a block for each.
 extern "C" __global__ void __launch_bounds__(kThreads)
-    sum_squares(const float* gradients, double* squares, long long n) {
+    sum_squares(const float* gradients, double* squares, long long n, int run) {
     double sum = 0;
-    for (long long i = static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x; i < n;
-         i += static_cast<long long>(gridDim.x) * kThreads)
+    const long long first = static_cast<long long>(blockIdx.x) * run;
+    for (long long i = first + threadIdx.x; i < n && i < first + run; i += kThreads)
         sum += static_cast<double>(gradients[i]) * gradients[i];
     sum = sum_over_block(sum);
     if (threadIdx.x == 0) squares[blockIdx.x] = sum;

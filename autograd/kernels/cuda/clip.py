@@ -12,15 +12,15 @@ from autograd.optim import clip, sum_squares
 
 SOURCE, SQUARES, CLIP = "clip.cu", "sum_squares", "clip"
 THREADS = 256
-MOST_BLOCKS = 1056  # eight per multiprocessor of an H200
+RUN = 1 << 14  # elements of a partial sum: a long sum keeps its bits if ranks compute whole runs of it
 
 
 @sum_squares.kernel("cuda", supports=lambda gradients: gradients.dtype == np.float32)
 def sum_squares_by_blocks(gradients: Array) -> Array:
-    """Return float64 partial sums, one per block; the order of addition depends only on the size."""
+    """Return float64 partial sums, one per run."""
     n = len(gradients)
-    squares = namespace(gradients).empty(max(1, min(MOST_BLOCKS, -(-n // THREADS))), np.float64)
-    launch(SOURCE, SQUARES, len(squares), THREADS, gradients, squares, np.int64(n))
+    squares = namespace(gradients).empty(max(1, -(-n // RUN)), np.float64)
+    launch(SOURCE, SQUARES, len(squares), THREADS, gradients, squares, np.int64(n), np.int32(RUN))
     return squares
 
 

@@ -97,10 +97,12 @@ def test_an_outcome_is_loss_norm_and_scale(size: int, max_norm: float, run: Any)
     np.testing.assert_allclose(clipped(run, gradients, 3.5, max_norm), expected, rtol=1e-6)
 
 
-def test_a_norm_of_more_blocks_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clip, "MOST_BLOCKS", 3)
+def test_a_norm_of_several_runs_has_the_same_bits_if_they_are_added_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clip, "RUN", 600)
     gradients = np.random.default_rng(1).standard_normal(2000).astype(np.float32)
     near(clipped(RUNS[0], gradients, 0, 1.0), clipped(RUNS[1], gradients, 0, 1.0), 1e-6)
+    apart = [clip.sum_squares_by_blocks(gradients[part]) for part in (slice(0, 1200), slice(1200, 2000))]
+    assert np.array_equal(np.concatenate(apart), clip.sum_squares_by_blocks(gradients))
 
 
 @by_kernel_and_reference

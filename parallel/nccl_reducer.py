@@ -1,0 +1,155 @@
+"""The sum of gradients by NCCL, during the backward pass, and Adam sharded over GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from parallel.communicator import SumOrder, shard_of_rank
+from parallel.exact_sum import exact_sum
+from parallel.nccl import NcclTransport
+
+BUCKET = 1 << 23  # elements summed at once: a smaller sum takes little less time, a larger one begins later
+ELEMENTS_AT_ONCE = 1 << 24  # in one message of an exact sum: so many that its latency does not count
+
+# Pieces consist of whole runs, whose squares one block of the kernel adds up: a test holds the two together.
+RUN = 1 << 14  # elements
+
+
+class NcclReducer:
+    """A reducer of arrays on GPUs that NCCL sums (see ``GradientReducer``).
+
+    The flat arrays are cut into buckets, and each bucket into equal pieces, one for each rank.  The sum of a bucket
+    runs on a stream of its own while the backward pass goes on.  Each rank gets the sums of its pieces, and updates
+    these pieces of the values.  Then all ranks get all low-precision weights, and the values that the forward pass
+    reads in float32.  All arrays have their full size on each rank.  But values and moments are up to date in its own
+    pieces only, until ``complete`` or ``gather``.  Within a capture all calls become part of the graph.
+
+    Args:
+        cupy: the module ``cupy``.
+        n_working: number of ranks that have gradients to add; these are the first ranks.
+        order: "exact" sums by messages along the tree of ranks; "fast" as NCCL chooses.
+        rounds: whether messages of the exact order round to bfloat16.
+    """
+
+    shard = slice(None)
+    seconds_waited = 0.0  # not measured: NCCL waits internally
+
+    def __init__(
+        self, cupy: Any, nccl: NcclTransport, n_working: int, order: SumOrder, description: str, *, rounds: bool
+    ) -> None:
+        self._cupy, self._nccl, self._n_working, self._order = cupy, nccl, n_working, order
+        self.description, self._rounds = description, rounds
+        self.why_not_captured = nccl.why_not_captured
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._n_begun = 0  # buckets of this update
+        self._own_vectors: Any = None
+
+    def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
+        """Return two arrays on this rank's GPU; their length is a multiple of the number of ranks and RUN."""
+        rank, size, self._n = self._nccl.rank, self._nccl.size, n
+        n_padded, length = (-(-x // (size * RUN)) * size * RUN for x in (n, BUCKET))
+        self.buckets: Sequence[slice] = [
+            slice(start, min(n_padded, start + length)) for start in range(0, n_padded, length)
+        ]
+        pieces = [shard_of_rank(rank, size, bucket.stop - bucket.start) for bucket in self.buckets]
+        self.pieces: Sequence[slice] = [
+            slice(bucket.start + piece.start, bucket.start + piece.stop)
+            for bucket, piece in zip(self.buckets, pieces, strict=True)
+        ]
+        self._values, self._gradients = self._cupy.zeros(n_padded, dtype), self._cupy.zeros(n_padded, dtype)
+        return self._values, self._gradients
+
+    def begin_sum(self, bucket: slice, wait: Callable[[], None]) -> None:
+        """Enqueue the sum of a bucket on the stream of sums."""
+        self._stream.wait_event(self._cupy.cuda.get_current_stream().record())
+        with self._stream:
+            wait()
+            self._sum(self._gradients[bucket])
+        self._n_begun += 1
+
+    def _sum(self, bucket: Any) -> None:
+        if self._order == "fast":
+            self._nccl.reduce_scatter_array(bucket)
+        else:
+            exact_sum(
+                bucket, self._nccl, self._n_working, ELEMENTS_AT_ONCE, rounds=self._rounds, xp=self._cupy
+            ).sum_by_messages()
+
+    def reduce_scatter(self) -> None:
+        """Begin the sums that have not begun; let the current stream wait for all of them."""
+        if self._nccl.rank >= self._n_working:
+            self._gradients[...] = 0
+        for bucket in self.buckets[self._n_begun :]:
+            self.begin_sum(bucket, lambda: None)
+        self._n_begun = 0
+        self._cupy.cuda.get_current_stream().wait_event(self._stream.record())
+
+    def map_shards(self, function: Callable[[Any], Any], array: Any) -> Any:
+        """Apply ``function`` to all ranks' pieces; see ``GradientReducer``."""
+        results = [function(array[piece]) for piece in self.pieces]
+        rank_results = self._cupy.zeros((self._nccl.size, sum(map(len, results))), results[0].dtype)
+        rank_results[self._nccl.rank] = self._cupy.concatenate(results)
+        self._nccl.allreduce_array(rank_results)  # adds zeros to each number, which changes no bit in any order
+        ends = np.cumsum([len(result) for result in results]).tolist()
+        bucket_results = [
+            rank_results[:, start:end].reshape(-1) for start, end in zip([0, *ends[:-1]], ends, strict=True)
+        ]
+        whole = self._cupy.concatenate(bucket_results)
+        run = len(array) // len(whole)
+        return whole[: -(-self._n // run)]  # without those of the padding
+
+    def allreduce(self, number: Any) -> Any:
+        """Return the sum of one number from each rank, on the GPU.
+
+        The numbers are added along a binary tree over the ranks, which is that of their gradients.  NCCL only collects
+        them.  Unless its stream is captured, the call waits for the GPU.
+        """
+        numbers = self._cupy.zeros(1 << (self._nccl.size - 1).bit_length())
+        numbers[self._nccl.rank] = number
+        self._nccl.allreduce_array(numbers)
+        while len(numbers) > 1:
+            numbers = numbers[::2] + numbers[1::2]
+        self._wait_unless_captured()
+        return numbers[0]
+
+    def _wait_unless_captured(self) -> None:
+        stream = self._cupy.cuda.get_current_stream()
+        if not stream.is_capturing():
+            self._nccl.wait(stream.record())
+
+    def wait(self, end: Any) -> None:
+        """Wait for an event behind sums; see ``GradientReducer``."""
+        self._nccl.wait(end)
+
+    def all_gather(self, low_precision: Any | None = None, vectors: Any | None = None) -> None:
+        """Copy all ranks' low-precision weights, and their values at ``vectors``; without these, all values."""
+        if low_precision is None or vectors is None:
+            self._gather(self._values)
+            return
+        self._gather(low_precision)
+        if self._own_vectors is None:
+            is_own = np.zeros(len(self._values), bool)
+            for piece in self.pieces:
+                is_own[piece] = True
+            with self._cupy.cuda.using_allocator(self._cupy.get_default_memory_pool().malloc):
+                self._own_vectors = self._cupy.asarray(is_own[vectors.get()])
+        numbers = self._cupy.where(self._own_vectors, self._values[vectors], 0)
+        self._nccl.allreduce_array(numbers)
+        self._values[vectors] = numbers
+
+    def complete(self) -> None:
+        """Copy every rank's pieces of the values to all ranks; wait for the GPU."""
+        self._gather(self._values)
+        self._wait_unless_captured()
+
+    def gather(self, shard: Any) -> Any:
+        """Return an array with the pieces of all ranks, on every rank."""
+        whole = shard.copy()
+        self._gather(whole)
+        return whole
+
+    def _gather(self, array: Any) -> None:
+        self._nccl.allgather_arrays([array[bucket] for bucket in self.buckets])
