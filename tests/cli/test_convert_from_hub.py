@@ -14,10 +14,11 @@ from fuzzed_readers import READERS
 from hub_server import COMMIT, NAME, hub_server
 from pytorch_files import zip_file
 
+from cli.convert import convert
 from minitransformer.extras.convert.formats import read_parts
+from minitransformer.extras.packages import MissingExtraError
 from minitransformer.system.files import read_arrays
 
-pytest.importorskip("huggingface_hub")
 PARTS, INDEX = ("pytorch_model-1.bin", "pytorch_model-2.bin"), "pytorch_model.bin.index.json"
 SENT = [  # target.spm has the bytes of source.spm, so the cache has it
     "config.json", "generation_config.json", *PARTS, INDEX, "source.spm", "tokenizer_config.json", "vocab.json",
@@ -43,6 +44,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hub(model: Path) -> Iterator[tuple[str, list[str]]]:
+    pytest.importorskip("huggingface_hub")
     with hub_server(model) as served:
         yield served
 
@@ -96,7 +98,15 @@ def test_another_architecture_is_refused_before_its_weights_are_sent(
     assert hub[1] == ["config.json"]
 
 
+def test_without_the_extra_a_misspelt_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MissingExtraError, match=r"^runs/dmeo: not found here; to download it .* the extra \"hub\""):
+        convert(["runs/dmeo", "--output", "ours"])
+
+
 def test_without_a_network_and_a_cache_the_remedy_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub")
     _, output = converted(tmp_path, "http://127.0.0.1:9", NAME, "--output", "ours", HF_HUB_OFFLINE="1")
     assert "is not complete in the cache of the Hugging Face Hub, which cannot be reached" in output
     assert "Traceback" not in output

@@ -20,7 +20,7 @@ from minitransformer.extras.convert.marian_directory import (
     VOCABULARY,
 )
 from minitransformer.extras.convert.parts import ConversionError, looked_up
-from minitransformer.extras.packages import import_extra
+from minitransformer.extras.packages import MissingExtraError, import_extra
 from minitransformer.system.files import write_text
 from minitransformer.system.records import read_object
 
@@ -56,7 +56,10 @@ def download(name: str, revision: str | None = None) -> HubModel:
     Raises: MissingExtraError; ConversionError if there is no such model, if it is of another kind, or if it is not in
     the cache and cannot be downloaded.
     """
-    hub = import_extra("hub", "huggingface_hub")
+    try:
+        hub = import_extra("hub", "huggingface_hub")
+    except MissingExtraError as error:
+        raise MissingExtraError(f"{name}: not found here; to download it from the Hugging Face Hub: {error}") from error
     try:
         config = Path(hub.hf_hub_download(name, CONFIG, revision=revision))
         commit = config.parent.name

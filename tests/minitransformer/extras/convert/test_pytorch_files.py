@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fuzzed_readers import READERS
-from pytorch_files import Raw, View, older_file, pickled, scalar, zip_file
+from pytorch_files import Pickle, Raw, View, older_file, pickled, scalar, zip_file
 
 from minitransformer.extras.convert.foreign_files import WeightsFile, read_state_dict, weights_file
 from minitransformer.extras.convert.formats import read_parts, recognise
@@ -97,10 +97,17 @@ def test_plain_data_is_read_and_arrays_outside_of_the_state_dict_are_not(tmp_pat
 
 def test_newer_protocols_are_read(tmp_path: Path) -> None:
     """``torch.save`` has the argument ``pickle_protocol``: names come from the stack, and the memo has no keys."""
-    tensor = Raw(b"\x8c\x0bcollections\x94\x8c\x0bOrderedDict\x94\x93\x94)R(\x8c\x01wNu\x94")
-    path = written(tmp_path / "x.bin", zip_file(tensor))
-    with pytest.raises(ConversionError, match="it is no state dict"):
-        read_state_dict(path)
+    args = b"\x8c\x04args\x94\x8c\x08argparse\x94\x8c\x09Namespace\x94\x93\x94)\x81\x94}\x8c\x01ah\x00sb"
+    pickle = Raw(b"}\x94(" + args + scalar("model") + Pickle({"w": np.ones(3, np.float32)}).content[2:-1] + b"u")
+    content = Pickle(pickle).content
+    path = written(tmp_path / "x.pt", zip_file({"model": {"w": np.ones(3, np.float32)}}))
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()} | {"archive/data.pkl": content}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    found, arrays = read_state_dict(path, "model")
+    assert (found["args"], arrays["w"].tolist()) == ({"a": found}, [1, 1, 1])
 
 
 SYSTEM = b"cposix\nsystem\n(" + scalar("touch called") + b"tR"
@@ -287,9 +294,9 @@ def test_a_marian_model_is_the_same_from_every_file_of_weights(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("shard", "problem"), [
-    ("../model.safetensors", "weight_map: expected .safetensors or .bin files; got '../model.safetensors'"),
-    ("x.safetensors.index.json", "weight_map: expected .safetensors"),
-    (7, "weight_map: expected .safetensors .* got 7"),
+    ("../model.safetensors", "weight_map: expected names of .safetensors or .bin files; got '../model.safetensors'"),
+    ("x.safetensors.index.json", "weight_map: expected names"),
+    (7, "weight_map: expected names .* got 7"),
     ("y.safetensors", "y.safetensors: not found"),
     ("x.safetensors", "x.safetensors has no w; is it of the same model"),
 ])  # fmt: skip
