@@ -18,7 +18,7 @@ if sys.version_info < (3, 11):  # noqa: UP036  (a clone can be imported without 
 
 from autograd import ops
 from autograd.array import DeviceError, namespace, to_device, to_host
-from autograd.masks import AttentionMask, KeyIndices, KeyRanges, PaddedMask, Segments
+from autograd.masks import AttentionMask, CachedKeys, KeyIndices, KeyRanges, Segments
 from autograd.op import ShapeError, op
 from autograd.ops.cross_entropy import SmoothedClasses
 from autograd.parameters import Layer, Parameter, ParameterBuffer, named_parameters
@@ -37,11 +37,11 @@ if Path(__file__).with_name("tracer.py").exists():  # a file of PyPI's autograd
 __all__ = [
     "AttentionMask",
     "BackwardError",
+    "CachedKeys",
     "DeviceError",
     "KeyIndices",
     "KeyRanges",
     "Layer",
-    "PaddedMask",
     "Parameter",
     "ParameterBuffer",
     "RandomStream",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
@@ -119,22 +119,6 @@ def persistent_pool(device: Device) -> AbstractContextManager[object]:
     return nullcontext() if cupy is None else cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc)
 
 
-def capture_graph(work: Callable[[], Any], stream: Any) -> tuple[Any, Any]:
-    """Return the CUDA graph of what ``work`` enqueues on ``stream``, and the arrays that each launch will write.
-
-    Nothing is computed yet; the arrays are the result of ``work``.
-    The capture is ended even if ``work`` raises an error: until then the stream computes nothing.
-    """
-    stream.begin_capture()
-    try:
-        result = work()
-    except BaseException:
-        with suppress(RuntimeError):  # CUDA makes no graph of an interrupted capture
-            stream.end_capture()
-        raise
-    return stream.end_capture(), result
-
-
 def to_device(x: Array, device: Device) -> Array:
     """Return ``x`` on ``device``: itself if it is there already, else a copy."""
     xp = namespace_of_device(device)
@@ -144,6 +128,11 @@ def to_device(x: Array, device: Device) -> Array:
 def to_host(x: Array) -> np.ndarray[Any, Any]:
     """Return ``x`` as a NumPy array: itself if it is one, else a copy (which waits for the device)."""
     return x if isinstance(x, np.ndarray) else np.asarray(x.get() if hasattr(x, "get") else x)
+
+
+def pinned_bytes(n: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Allocate pinned host memory, which a GPU can copy asynchronously."""
+    return np.frombuffer(namespace_of_device("cuda").cuda.alloc_pinned_memory(n), np.uint8, n)
 
 
 class ReadLater:
@@ -157,8 +146,8 @@ class ReadLater:
         self._host: np.ndarray[Any, Any] = x
         self._copied: Any = None
         if cupy is not None:
-            pinned = np.frombuffer(cupy.cuda.alloc_pinned_memory(x.nbytes), x.dtype, x.size)
-            self._host, self._copied = pinned.reshape(x.shape), cupy.cuda.Event(disable_timing=True)
+            self._host = pinned_bytes(x.nbytes).view(x.dtype).reshape(x.shape)
+            self._copied = cupy.cuda.Event(disable_timing=True)
             x.get(out=self._host, blocking=False)
             self._copied.record()
 

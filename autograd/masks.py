@@ -206,16 +206,35 @@ class KeyIndices(AttentionMask):
 
 
 @dataclass(frozen=True, eq=False)
-class PaddedMask(AttentionMask):
-    """A mask given as the padded array itself, on the device of the queries, for keys that form no range.
+class CachedKeys(AttentionMask):
+    """A mask over cached keys, of which each segment has some of the steps so far, as arrays on the device.
 
-    Nothing is checked, because reading the mask would wait for the device: every query must attend to at least one key.
-    Shapes: padded_mask (B, longest query segment, longest key segment) bool; B segments of queries and of keys.
+    A step has ``n_slots`` keys.  A query attends to one key of each of the first ``n_steps`` steps of its segment, or
+    with a ``neighbourhood`` r only of the last r + 1 of them.  It is the key in the slot that ``slots`` has for the
+    query and the step, or in slot 0 if ``slots`` is None.
+    Nothing is checked, because reading the arrays would wait for the device: every query must attend to some key.
+    Shapes: n_steps (B,), or (1,) for all segments, int64; slots (B, queries of a segment, at least the steps of a
+    segment of keys) int64; all segments of queries have one length, and all segments of keys.
     """
 
-    padded_mask: Array
+    n_steps: Array
     queries: Segments
     keys: Segments
+    slots: Array | None = None
+    n_slots: int = 1
+    neighbourhood: int | None = None
+
+    @cached_property
+    def padded_mask(self) -> Array:
+        xp, n_steps, steps = namespace(self.n_steps), self.n_steps[:, None], self.keys.longest // self.n_slots
+        allowed = xp.arange(steps) < n_steps
+        if self.neighbourhood is not None:
+            allowed = allowed & (xp.arange(steps) >= n_steps - 1 - self.neighbourhood)
+        allowed = allowed[:, None, :, None]
+        if self.slots is not None:
+            allowed = allowed & (self.slots[:, :, :steps, None] == xp.arange(self.n_slots))
+        shape = len(self.keys), self.queries.longest, steps, self.n_slots
+        return xp.broadcast_to(allowed, shape).reshape(*shape[:2], self.keys.longest)
 
 
 def pad(x: Array, segments: Segments) -> Array:

@@ -1,7 +1,8 @@
 """Beam search with a length penalty; it stops only when no better translation can be found.
 
 The state of a search is on the models' device, and a step is array operations of known shape.  So on a GPU a step waits
-for nothing, unless there is a constraint, which computes on the host.
+for nothing, and the host enqueues it by one call, as a CUDA graph, unless there is a constraint, which computes on the
+host.
 
 Source: Wu et al. 2016, equation 14 (length penalty); the order of steps follows tensor2tensor, with which the paper's
 models were decoded.
@@ -9,6 +10,7 @@ models were decoded.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
@@ -17,7 +19,10 @@ import numpy as np
 
 from autograd import Tensor, namespace, no_tape, to_device, to_host
 from autograd.array import Array, BoolArray, IntArray, ReadLater, namespace_of_device
+from autograd.graphs import GraphStream, graph_stream
+from autograd.kernel_registry import kernels_for
 from autograd.ops.top_k import top
+from minitransformer.inference.cache import newest_step
 from minitransformer.inference.search import (
     Advance,
     Constraint,
@@ -33,7 +38,9 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import require_wanted
 
 STEPS_BEHIND = {"cpu": 0, "cuda": 1}  # steps that are enqueued before the host reads which sentences a step finished
-REMOVED_AT_ONCE = {"cpu": 0.0, "cuda": 0.25}  # the least share of finished sentences that is removed from the batch
+REMOVED_AT_ONCE = {"cpu": (1, 0.0), "cuda": (1, 0.25), "graph": (64, 0.5)}
+"""The least number and share of finished sentences that are removed from the batch; a graph must be captured again."""
+_log = logging.getLogger(__name__)
 
 
 def beam_search(
@@ -70,28 +77,43 @@ def beam_search(
         return []
     models = [models] if isinstance(models, Transformer) else models
     config = (config or SearchConfig()).for_model(models[0].config)
-    with no_tape():
-        return _Search(models, sources, config, constraint, advance, n_given, wanted, n_finished or config.n_best).run()
+    n_finished = n_finished or config.n_best
+    with no_tape(), graph_stream(models[0].device) as graphs:
+        return _Search(models, sources, config, constraint, advance, n_given, wanted, n_finished, graphs).run()
 
 
-class Finished(NamedTuple):
-    """The n best finished hypotheses of S sentences, best first; those with a score of −∞ do not exist yet.
+class State(NamedTuple):
+    """The state of a search: of each of S sentences k live hypotheses, at first 1, and n finished ones, best first.
 
-    Shapes: scores and log_p (S, n) float64; ids (S, n, L) int64, with END after the last token.
+    Shapes: ``log_p`` (S, k) float64, −∞ for hypotheses that do not exist; ``newest`` (S, k) int64; ``ids`` (S, k, L)
+    int64, END after the last token; ``cache_index`` (S, k, L) int64, see ``cached_mask``.  L is the greatest length.
+    ``finished_scores``, −∞ for those that do not exist yet, ``finished_log_p`` (S, n) float64; ``finished_ids``
+    (S, n, L) int64, with END after the last token.
+    ``done`` (S,) bool marks sentences whose search has ended: the steps that the host enqueues before it knows that
+    change nothing in their finished hypotheses.  ``limits`` and ``greatest_penalties`` (S,) never change.
     """
 
-    scores: Array
     log_p: Array
+    newest: Array
     ids: Array
+    cache_index: Array
+    finished_scores: Array
+    finished_log_p: Array
+    finished_ids: Array
+    done: Array
+    limits: Array
+    greatest_penalties: Array
+
+    def select(self, rows: Array) -> State:
+        """Return the state of these sentences."""
+        return State(*(x[rows] for x in self))
 
 
 class _Search(Search):
-    """A search whose state is on the models' device: k hypotheses of each of S sentences, best first; k is 1 at first.
+    """A search whose state is on the models' device.
 
-    Shapes: ``log_p`` (S, k) float64, −∞ for hypotheses that do not exist; ``ids`` (S, k, L) int64, END after the last
-    token; ``cache_index`` (S, k, L) int64, see ``cached_mask``; ``newest`` (S·k,) int64.  L is the greatest length.
-    ``done`` (S,) bool marks sentences whose search has ended: the steps that the host enqueues before it knows that
-    change nothing in their ``finished`` hypotheses.
+    A step reads nothing from the host but the constraint, and what depends on the number of steps is indexed by
+    ``n_steps``, on a GPU an array (1,).  So a CUDA graph of a step computes any step of the same shapes.
     """
 
     def __init__(
@@ -104,25 +126,35 @@ class _Search(Search):
         n_given: Sequence[int] | None,
         wanted: Wanted | None,
         n_finished: int,
+        graphs: GraphStream | None = None,
     ) -> None:
         super().__init__(models, sources, config, constraint, advance, n_given, wanted)
         self.n_finished, self.device = n_finished, self.predictor.device
         self.xp = namespace_of_device(self.device)
         xp, n, longest = self.xp, len(sources), int(self.max_lengths.max())
-        self.ids, self.cache_index = xp.full((n, 1, longest), END, np.int64), xp.zeros((n, 1, longest), np.int64)
-        self.newest, self.log_p = xp.full(n, START, np.int64), xp.zeros((n, 1), np.float64)
-        self.finished = Finished(
+        self.state = State(
+            xp.zeros((n, 1), np.float64),
+            xp.full((n, 1), START, np.int64),
+            xp.full((n, 1, longest), END, np.int64),
+            xp.zeros((n, 1, longest), np.int64),
             xp.full((n, n_finished), -np.inf, np.float64),
             xp.full((n, n_finished), -np.inf, np.float64),
             xp.full((n, n_finished, longest), END, np.int64),
+            xp.zeros(n, np.bool_),
+            to_device(self.max_lengths, self.device),
+            to_device(config.length_penalty(self.max_lengths), self.device),
         )
-        self.done = xp.zeros(n, np.bool_)
-        self.limits = to_device(self.max_lengths, self.device)
-        self.greatest_penalties = to_device(config.length_penalty(self.max_lengths), self.device)
+        self.n_steps: int | Array = 1 if self.device == "cpu" else xp.ones(1, np.int64)
+        penalties = np.array([config.length_penalty(length) for length in range(1, longest + 1)], np.float64)
+        self.penalties = to_device(penalties, self.device)
         self.never_generated = to_device(self.never(), self.device)
         self.n_candidates = 2 * config.beam if config.beam > 1 else 1
         """Continuations of a sentence that are ranked: no more of one hypothesis can be among the best."""
-        self.removed: list[tuple[IntArray, Finished]] = []
+        self.removed: list[tuple[IntArray, State]] = []
+        may_be_graphs = constraint is None and "top" in kernels_for("cuda")  # whose reference may copy from the host
+        self.graphs = graphs if may_be_graphs else None
+        self._shapes: tuple[int, ...] = ()  # of the last step
+        self._graphs: dict[tuple[int, ...], Any] = {}  # by shapes; kept until they have ended
 
     def run(self) -> list[list[Hypothesis]]:
         """Step until all sentences are done; on a GPU, enqueue steps and read late which sentences are."""
@@ -130,9 +162,9 @@ class _Search(Search):
         pending: deque[tuple[IntArray, ReadLater]] = deque()
         for length in range(1, int(self.max_lengths.max()) + 1):
             require_wanted()
-            self._branch(self._decode(length), length)
+            self._enqueue(length)
             n_before = is_done.sum()
-            pending.append((self.sentences, ReadLater(self.done)))
+            pending.append((self.sentences, ReadLater(self.state.done)))
             if len(pending) > STEPS_BEHIND[self.device]:
                 sentences, done = pending.popleft()
                 is_done[sentences] |= done.read()
@@ -143,85 +175,112 @@ class _Search(Search):
             rows_done = is_done[self.sentences]
             if rows_done.all():
                 break
-            if rows_done.sum() >= max(1, REMOVED_AT_ONCE[self.device] * len(rows_done)):
+            fewest, share = REMOVED_AT_ONCE["graph" if self._shapes in self._graphs else self.device]
+            if rows_done.sum() >= max(fewest, share * len(rows_done)):
                 self._remove(rows_done)
-        self.removed.append((self.sentences, self.finished))
+        self.removed.append((self.sentences, self.state))
         return self.results(self._hypotheses(len(is_done)))
 
-    def _decode(self, length: int) -> list[Tensor]:
+    def _enqueue(self, length: int) -> None:
+        """Enqueue step ``length``: launch its kernels, or the graph of a step of the same shapes.
+
+        The graph is captured for the second step of its shapes, because the first one chooses the algorithms of the
+        products.
+        """
+        shapes = (*self.state.log_p.shape, self.predictor.reserve(length))
+        if shapes == self._shapes and shapes not in self._graphs and self.graphs is not None:
+            try:
+                self._graphs[shapes] = self.graphs.capture(self._step_in_place)
+            except RuntimeError as error:  # such as CuPy's, for an operation without a kernel
+                _log.info("no CUDA graph of a step of the search: %s", error)
+                self.graphs = None
+        self._shapes = shapes
+        if shapes in self._graphs:
+            self._graphs[shapes].launch()
+        else:
+            self.state = self._step(self.state)
+
+    def _step_in_place(self) -> None:
+        """Enqueue a step that overwrites the state."""
+        for x, new in zip(self.state, self._step(self.state), strict=True):
+            if new is not x:
+                x[...] = new
+
+    def _step(self, state: State) -> State:
+        """Enqueue the kernels of a step; return the state after it."""
+        index = newest_step(self.n_steps)
+        state.cache_index[:, :, index] = self.xp.arange(state.log_p.shape[1])[:, None]
+        state = self._branch(state, self._decode(state), index)
+        self.n_steps += 1
+        return state
+
+    def _decode(self, state: State) -> list[Tensor]:
         """Compute the models' outputs (S·k, D) at the newest token of every hypothesis."""
-        self.cache_index[:, :, length - 1] = self.xp.arange(self.cache_index.shape[1])
-        return self.predictor.decode(self.newest, self.cache_index[:, :, :length])
+        return self.predictor.decode(state.newest.reshape(-1), state.cache_index, self.n_steps)
 
-    def _forbidden(self, length: int) -> Array:
+    def _forbidden(self, state: State) -> Array:
         """Return which tokens may not come next: (S·k, W), or (1, W) if these are the same for every hypothesis."""
-        is_last = (self.max_lengths[self.sentences] <= length).any()
-        last = self.xp.repeat(self.limits <= length, self.log_p.shape[1]) if is_last else None
-        return forbidden_tokens(self.never_generated, self.constraint, last)
+        is_last = state.limits <= self.n_steps
+        if self.device == "cpu" and not is_last.any():  # on a GPU, reading this would wait
+            return forbidden_tokens(self.never_generated, self.constraint, None)
+        rows = self.xp.repeat(is_last, state.log_p.shape[1])
+        return forbidden_tokens(self.never_generated, self.constraint, rows)
 
-    def _branch(self, decoded: list[Tensor], length: int) -> None:
+    def _branch(self, state: State, decoded: list[Tensor], index: slice | Array) -> State:
         """Finish the continuations that end among the best 2k; select the best k that do not end.
 
         Greedy search takes only the best one: if that ends, no hypothesis is live.
         """
-        n_sentences, k = self.log_p.shape
-        token_log_p, token = self.predictor.top_k(decoded, n=self.n_candidates, forbidden=self._forbidden(length))
+        n_sentences, k = state.log_p.shape
+        token_log_p, token = self.predictor.top_k(decoded, n=self.n_candidates, forbidden=self._forbidden(state))
         n_tokens = token.shape[1]
-        token_log_p = token_log_p.reshape(n_sentences, k, n_tokens) + self.log_p[:, :, None]
+        token_log_p = token_log_p.reshape(n_sentences, k, n_tokens) + state.log_p[:, :, None]
         log_p, choice = _best(token_log_p.reshape(n_sentences, k * n_tokens), self.n_candidates)
         token, parent = _take(token.reshape(n_sentences, k * n_tokens), choice), choice // n_tokens
         ends, exists = token == END, log_p > -np.inf  # no hypothesis has log p NaN
-        self._finish(self.xp.where(ends & exists & ~self.done[:, None], log_p, -np.inf), parent, length)
-        self.log_p, best = _best(self.xp.where(exists & ~ends, log_p, -np.inf), self.config.beam)
+        ended_log_p = self.xp.where(ends & exists & ~state.done[:, None], log_p, -np.inf)
+        finished = self._finish(state, ended_log_p, parent, index)
+        log_p, best = _best(self.xp.where(exists & ~ends, log_p, -np.inf), self.config.beam)
         parent, token = _take(parent, best), _take(token, best)
-        self.ids, self.cache_index = _take(self.ids, parent), _take(self.cache_index, parent)
-        self.ids[:, :, length - 1], self.newest = token, token.reshape(-1)
+        ids, cache_index = _take(state.ids, parent), _take(state.cache_index, parent)
+        ids[:, :, index] = token[:, :, None]
         if self.constraint is not None:
             rows = np.arange(n_sentences)[:, None] * k + to_host(parent)
-            self.constraint.follow(rows.ravel(), to_host(self.newest))
-        self._mark_done(length)
+            self.constraint.follow(rows.ravel(), to_host(token).ravel())
+        bound = log_p.max(axis=1) / state.greatest_penalties  # of the scores of live hypotheses
+        done = state.done | ~((bound > finished[0][:, -1]) & (state.limits > self.n_steps))
+        return State(log_p, token, ids, cache_index, *finished, done, *state[-2:])
 
-    def _finish(self, log_p: Array, parent: Array, length: int) -> None:
-        """Insert hypotheses into the n best finished ones; an older one precedes a newer one of the same score.
+    def _finish(self, state: State, log_p: Array, parent: Array, index: slice | Array) -> tuple[Array, Array, Array]:
+        """Return the n best finished hypotheses with others; an older one precedes a newer one of the same score.
 
         Shapes: log_p (S, candidates), −∞ where none ends; parent (S, candidates), the hypothesis that is continued.
+        Returns scores, log p and ids; see ``State``.
         """
+        xp, n_best, old_scores = self.xp, self.n_finished, state.finished_scores
         if self.device == "cpu" and not (log_p > -np.inf).any():  # on a GPU, reading this would wait
-            return
-        xp, n_best, old = self.xp, self.n_finished, self.finished
-        together = xp.concatenate([old.scores, log_p / self.config.length_penalty(length)], axis=1)
-        scores, choice = _best(together, n_best)
-        old_rows = xp.broadcast_to(xp.arange(n_best), old.scores.shape)
+            return old_scores, state.finished_log_p, state.finished_ids
+        scores, choice = _best(xp.concatenate([old_scores, log_p / self.penalties[index]], axis=1), n_best)
+        old_rows = xp.broadcast_to(xp.arange(n_best), old_scores.shape)
         rows = _take(xp.concatenate([old_rows, n_best + parent], axis=1), choice)
-        self.finished = Finished(
-            scores,
-            _take(xp.concatenate([old.log_p, log_p], axis=1), choice),
-            _take(xp.concatenate([old.ids, self.ids], axis=1), rows),
-        )
-
-    def _mark_done(self, length: int) -> None:
-        """Mark the sentences in which no live hypothesis can beat the n best finished hypotheses."""
-        bound = self.log_p.max(axis=1) / self.greatest_penalties
-        self.done = self.done | ~((bound > self.finished.scores[:, -1]) & (self.limits > length))
+        finished_log_p = _take(xp.concatenate([state.finished_log_p, log_p], axis=1), choice)
+        return scores, finished_log_p, _take(xp.concatenate([state.finished_ids, state.ids], axis=1), rows)
 
     def _remove(self, done: BoolArray) -> None:
         """Remove the sentences that are done; their finished hypotheses stay on the device until the end."""
         unfinished, done_on_device = np.flatnonzero(~done), to_device(np.flatnonzero(done), self.device)
-        self.removed.append((self.sentences[done], Finished(*(x[done_on_device] for x in self.finished))))
+        self.removed.append((self.sentences[done], self.state.select(done_on_device)))
         if self.constraint is not None:
-            k = self.log_p.shape[1]
+            k = self.state.log_p.shape[1]
             self.constraint.select((unfinished[:, None] * k + np.arange(k)).ravel())
-        self.sentences, rows = self.sentences[unfinished], self.predictor.select(unfinished)
-        self.newest = self.newest.reshape(self.log_p.shape)[rows].reshape(-1)
-        self.ids, self.cache_index, self.log_p = self.ids[rows], self.cache_index[rows], self.log_p[rows]
-        self.finished = Finished(*(x[rows] for x in self.finished))
-        self.done, self.limits = self.done[rows], self.limits[rows]
-        self.greatest_penalties = self.greatest_penalties[rows]
+        self.sentences = self.sentences[unfinished]
+        self.state = self.state.select(self.predictor.select(unfinished))
 
     def _hypotheses(self, n_sentences: int) -> list[list[Hypothesis]]:
         """Return the finished hypotheses of every sentence, best first, on the host."""
         found: list[list[Hypothesis]] = [[] for _ in range(n_sentences)]
-        for sentences, finished in self.removed:
+        for sentences, state in self.removed:
+            finished = state.finished_scores, state.finished_log_p, state.finished_ids
             arrays = zip(sentences, *map(to_host, finished), strict=True)
             for sentence, scores, log_p, ids in arrays:
                 found[sentence] = [

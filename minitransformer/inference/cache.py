@@ -4,54 +4,57 @@ from __future__ import annotations
 
 import numpy as np
 
-from autograd import KeyRanges, Segments, Tensor, namespace
-from autograd.array import Array, IntArray
+from autograd import AttentionMask, CachedKeys, KeyRanges, Segments, Tensor, namespace, to_device
+from autograd.array import Array, device_of
 from autograd.masks import pad
 from minitransformer.model.layers import KeysValues
 
-_FIRST_CAPACITY = 16
+
+def newest_step(n_steps: int | Array) -> slice | Array:
+    """Return the index of the newest of so many steps, which keeps their axis; on a GPU the number is an array (1,)."""
+    return slice(n_steps - 1, n_steps) if isinstance(n_steps, int) else n_steps - 1
 
 
 class LayerCache:
     """One decoder layer's self-attention keys and values, for S sentences of at most k hypotheses each.
 
     Entries do not move when hypotheses branch or end: the mask of ``cached_mask`` selects the keys of each hypothesis.
-    Shapes: two arrays (S, capacity, k, H, K or V), of which the first ``length`` steps are filled.
+    Shapes: two arrays (S, capacity, k, H, K or V).
     """
 
-    def __init__(self, n_sentences: int, n_hypotheses: int) -> None:
-        self.n_sentences, self.n_hypotheses = n_sentences, n_hypotheses
-        self.length = self.capacity = 0
+    def __init__(self, n_sentences: int, n_hypotheses: int, first_capacity: int = 16) -> None:
+        self.n_sentences, self.n_hypotheses, self.first_capacity = n_sentences, n_hypotheses, first_capacity
+        self.capacity = 0
+        self.newest: slice | Array = slice(0, 0)
+        """The index of the step that is appended next; see ``newest_step``."""
         self._arrays: list[Array] = []
 
-    @property
-    def next_capacity(self) -> int:
-        """The capacity after one more step is appended."""
-        return self.capacity if self.length < self.capacity else max(_FIRST_CAPACITY, 2 * self.capacity)
+    def reserve(self, n_steps: int) -> int:
+        """Reserve memory for so many steps, twice as much as before if it is not enough; return for how many."""
+        if n_steps > self.capacity:
+            self.capacity = max(n_steps, self.first_capacity, 2 * self.capacity)
+            self._arrays = [self._with_capacity(array) for array in self._arrays]
+        return self.capacity
 
     def extend(self, keys_values: KeysValues) -> KeysValues:
         """Append the newest tokens' keys and values, (S·k, H, ·) each; return all, flattened, unused entries included.
 
         A step may have fewer hypotheses than k, as the first one has.
         """
-        newest = [tensor.value.reshape(self.n_sentences, -1, *tensor.shape[1:]) for tensor in keys_values]
-        if self.length == self.capacity:
-            self._grow(newest)
+        newest = [tensor.value.reshape(self.n_sentences, 1, -1, *tensor.shape[1:]) for tensor in keys_values]
+        if not self._arrays:
+            self._arrays = [self._with_capacity(x[:, :0]) for x in newest]
         for array, x in zip(self._arrays, newest, strict=True):
-            array[:, self.length, : x.shape[1]] = x
-        self.length += 1
+            array[:, self.newest, : x.shape[2]] = x
         keys, values = (Tensor(array.reshape(-1, *array.shape[3:])) for array in self._arrays)
         return keys, values
 
-    def _grow(self, newest: list[Array]) -> None:
-        self.capacity = self.next_capacity
-        grown = []
-        for i, x in enumerate(newest):
-            array = namespace(x).zeros((len(x), self.capacity, self.n_hypotheses, *x.shape[2:]), x.dtype)
-            if self._arrays:
-                array[:, : self.length] = self._arrays[i]
-            grown.append(array)
-        self._arrays = grown
+    def _with_capacity(self, x: Array) -> Array:
+        """Return a copy of keys or values (S, steps, …) with unused entries at the end."""
+        array = namespace(x).zeros((len(x), self.capacity, self.n_hypotheses, *x.shape[3:]), x.dtype)
+        if x.size:
+            array[:, : x.shape[1]] = x
+        return array
 
     def select(self, sentences: Array) -> None:
         """Select these sentences, in this order."""
@@ -66,9 +69,9 @@ class Memory:
     """
 
     def __init__(self, keys_values: list[KeysValues], source: Segments) -> None:
-        self._lengths, self._longest = source.lengths, source.longest
         self._arrays = [[pad(tensor.value, source) for tensor in layer] for layer in keys_values]
-        self._masks: dict[int, KeyRanges] = {}
+        self._lengths = to_device(source.lengths, device_of(self._arrays[0][0]))
+        self._masks: dict[int, AttentionMask] = {}
 
     @property
     def keys_values(self) -> list[KeysValues]:
@@ -76,16 +79,19 @@ class Memory:
         packed = [[Tensor(x.reshape(-1, *x.shape[2:])) for x in layer] for layer in self._arrays]
         return [(keys, values) for keys, values in packed]
 
-    def mask(self, n_queries: int) -> KeyRanges:
+    def mask(self, n_queries: int) -> AttentionMask:
         """Return ``encoder_decoder_mask`` for ``n_queries`` queries of each sentence; computed once, then cached."""
         if n_queries not in self._masks:
-            positions = Segments.of_lengths(np.full(len(self._lengths), self._longest))
-            queries = Segments.of_lengths(np.full(len(self._lengths), n_queries))
-            first = np.repeat(positions.starts, n_queries)
-            self._masks[n_queries] = KeyRanges(first, first + np.repeat(self._lengths, n_queries), queries, positions)
+            n_sentences, longest = self._arrays[0][0].shape[:2]
+            keys, queries = (Segments.of_lengths(np.full(n_sentences, n)) for n in (longest, n_queries))
+            if device_of(self._lengths) == "cuda":
+                self._masks[n_queries] = CachedKeys(self._lengths, queries, keys)
+            else:
+                first = np.repeat(keys.starts, n_queries)
+                self._masks[n_queries] = KeyRanges(first, first + np.repeat(self._lengths, n_queries), queries, keys)
         return self._masks[n_queries]
 
-    def select(self, sentences: IntArray, on_device: Array) -> None:
-        """Select these sentences, in this order; their indices are given on the host, and on the model's device."""
-        self._arrays = [[x[on_device] for x in layer] for layer in self._arrays]
+    def select(self, sentences: Array) -> None:
+        """Select these sentences, in this order; their indices are on the model's device."""
+        self._arrays = [[x[sentences] for x in layer] for layer in self._arrays]
         self._lengths, self._masks = self._lengths[sentences], {}

@@ -13,14 +13,16 @@ from functools import reduce
 import numpy as np
 
 from autograd import Tensor, namespace, to_device
-from autograd.array import Array, IntArray, device_of
+from autograd.array import Array, IntArray
 from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import top
-from minitransformer.inference.cache import LayerCache, Memory
+from minitransformer.inference.cache import LayerCache, Memory, newest_step
 from minitransformer.model.batch import Ids, pack_sequences
-from minitransformer.model.masks import cached_mask, cached_mask_on_device, self_attention_mask
+from minitransformer.model.masks import cached_mask, self_attention_mask
 from minitransformer.model.positions import SamePosition
 from minitransformer.model.transformer import Transformer
+
+FIRST_CAPACITY = {"cpu": 16, "cuda": 64}  # steps of a search for which memory is reserved; a GPU does not read the rest
 
 
 class ModelState:
@@ -32,30 +34,28 @@ class ModelState:
         mask = self_attention_mask(source, model.config.neighbourhood)
         encoded = model.encode(source_ids, source.position_in_segment, mask)
         self.memory = Memory(model.decoder.memory(encoded), source)
-        self.caches = [LayerCache(len(sources), beam) for _ in model.decoder.layers]
+        first = FIRST_CAPACITY[model.device]
+        self.caches = [LayerCache(len(sources), beam, first) for _ in model.decoder.layers]
 
-    def decode(self, newest: Array, cache_index: Array) -> Tensor:
-        """Compute the decoder's output (S·k, D) at the newest token (S·k,) of every hypothesis.
-
-        Args:
-            cache_index: see ``cached_mask``; on the host, or on the model's device.
-        """
-        make_mask = cached_mask if device_of(cache_index) == "cpu" else cached_mask_on_device
-        mask = make_mask(cache_index, self.beam, self.caches[0].next_capacity, self.model.config.neighbourhood)
+    def decode(self, newest: Array, cache_index: Array, n_steps: int | Array) -> Tensor:
+        """Compute the decoder's output (S·k, D) at the newest token (S·k,) of every hypothesis; see ``Predictor``."""
+        newest_index, capacity = newest_step(n_steps), self.caches[0].capacity
+        for cache in self.caches:
+            cache.newest = newest_index
         return self.model.decode(
             newest,
-            SamePosition(cache_index.shape[2] - 1, len(newest)),
+            SamePosition(n_steps - 1, len(newest), farthest=cache_index.shape[2] - 1),
             self.memory.keys_values,
-            mask,
+            cached_mask(cache_index, n_steps, self.beam, capacity, self.model.config.neighbourhood),
             self.memory.mask(cache_index.shape[1]),
             caches=list(self.caches),
         )
 
-    def select(self, sentences: IntArray, on_device: Array) -> None:
-        """Select these sentences, in this order; their indices are given on the host, and on the model's device."""
-        self.memory.select(sentences, on_device)
+    def select(self, sentences: Array) -> None:
+        """Select these sentences, in this order; their indices are on the model's device."""
+        self.memory.select(sentences)
         for cache in self.caches:
-            cache.select(on_device)
+            cache.select(sentences)
 
 
 class Predictor:
@@ -71,9 +71,17 @@ class Predictor:
         self.states = [ModelState(model, sources, beam) for model in models]
         self.device = models[0].device
 
-    def decode(self, newest: Array, cache_index: Array) -> list[Tensor]:
-        """Compute each model's output (S·k, D) at the newest token (S·k,) of every hypothesis."""
-        return [state.decode(newest, cache_index) for state in self.states]
+    def reserve(self, n_steps: int) -> int:
+        """Reserve memory for the keys and values of so many steps; return for how many there is memory."""
+        return max(cache.reserve(n_steps) for state in self.states for cache in state.caches)
+
+    def decode(self, newest: Array, cache_index: Array, n_steps: int | Array) -> list[Tensor]:
+        """Compute each model's output (S·k, D) at the newest token (S·k,) of every hypothesis.
+
+        Args:
+            cache_index, n_steps: see ``cached_mask``; ``reserve`` was called for the number of steps.
+        """
+        return [state.decode(newest, cache_index, n_steps) for state in self.states]
 
     def top_k(self, decoded: Sequence[Tensor], *, n: int, forbidden: Array) -> tuple[Array, Array]:
         """Return log p (nats) and ids of the n best next tokens that are not forbidden, best first, on the device.
@@ -99,7 +107,7 @@ class Predictor:
         """Select these sentences in all states, and return their indices on the device."""
         on_device = to_device(sentences, self.device)
         for state in self.states:
-            state.select(sentences, on_device)
+            state.select(on_device)
         return on_device
 
 

@@ -153,7 +153,8 @@ class _SamplingSearch(Search):
         """Compute log p (S·n, W) of the next token of every sample."""
         n_sentences, n, _ = self.ids.shape
         slots = np.broadcast_to(np.arange(n)[:, None], (n_sentences, n, length))  # a sample keeps its own keys
-        decoded = self.predictor.decode(self.ids[:, :, -1].ravel(), slots)
+        self.predictor.reserve(length)
+        decoded = self.predictor.decode(self.ids[:, :, -1].ravel(), slots, length)
         return to_host(self.predictor.log_probabilities(decoded)).astype(np.float64)
 
     def _draw(self, log_p: FloatArray, length: int) -> None:

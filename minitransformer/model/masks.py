@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autograd import KeyIndices, KeyRanges, PaddedMask, Segments, namespace
-from autograd.array import Array, IntArray
+from autograd import CachedKeys, KeyIndices, KeyRanges, Segments
+from autograd.array import Array
 
 
 class BatchMasks(NamedTuple):
@@ -44,43 +44,25 @@ def causal_mask(segments: Segments, neighbourhood: int | None = None) -> KeyRang
     return KeyRanges(start, here + 1, segments, segments)
 
 
-def cached_mask(cache_index: IntArray, n_slots: int, capacity: int, neighbourhood: int | None = None) -> KeyIndices:
+def cached_mask(
+    cache_index: Array, n_steps: int | Array, n_slots: int, capacity: int, neighbourhood: int | None = None
+) -> KeyIndices | CachedKeys:
     """Return the mask of cached decoder self-attention, for the newest token of k hypotheses of each sentence.
 
     The cache of a sentence holds ``capacity`` steps of ``n_slots`` keys each.  Hypotheses with a common prefix
-    share its keys: ``cache_index`` (S, k, steps) is the slot of each step's key, for each hypothesis.
+    share its keys: ``cache_index`` (S, k, at least ``n_steps``) is the slot of each step's key, for each hypothesis.
     The mask equals ``causal_mask`` of each hypothesis.
+    On a GPU ``n_steps`` is an array (1,) on the device, like ``cache_index``, and the mask is made without reading it.
     """
-    n_sentences, k, n_steps = cache_index.shape
-    first_step = _first_step(n_steps, neighbourhood)
-    queries, keys = _cached_segments(cache_index, n_slots, capacity)
-    indices = keys.starts[:, None, None] + np.arange(n_steps) * n_slots + cache_index
-    return KeyIndices(indices[:, :, first_step:].reshape(n_sentences * k, -1), queries, keys)
-
-
-def cached_mask_on_device(
-    cache_index: Array, n_slots: int, capacity: int, neighbourhood: int | None = None
-) -> PaddedMask:
-    """Return ``cached_mask`` as an array on the device of ``cache_index``, made there without waiting for it."""
-    xp, (n_sentences, k, n_steps) = namespace(cache_index), cache_index.shape
-    allowed = cache_index[..., None] == xp.arange(n_slots)
-    first_step = _first_step(n_steps, neighbourhood)
-    if first_step:
-        allowed[:, :, :first_step] = False
-    queries, keys = _cached_segments(cache_index, n_slots, capacity)
-    return PaddedMask(allowed.reshape(n_sentences, k, n_steps * n_slots), queries, keys)
-
-
-def _first_step(n_steps: int, neighbourhood: int | None) -> int:
-    """Return the first step to which the newest token attends."""
-    return 0 if neighbourhood is None else max(0, n_steps - 1 - neighbourhood)
-
-
-def _cached_segments(cache_index: Array, n_slots: int, capacity: int) -> tuple[Segments, Segments]:
-    """Return the queries of each sentence, and the keys of its cache that are filled."""
-    n_sentences, k, n_steps = cache_index.shape
-    keys = Segments(np.arange(n_sentences) * capacity * n_slots, np.full(n_sentences, n_steps * n_slots))
-    return Segments.of_lengths(np.full(n_sentences, k)), keys
+    n_sentences, k = cache_index.shape[:2]
+    n_filled = n_steps if isinstance(n_steps, int) else min(capacity, cache_index.shape[2])
+    queries = Segments.of_lengths(np.full(n_sentences, k))
+    keys = Segments(np.arange(n_sentences) * capacity * n_slots, np.full(n_sentences, n_filled * n_slots))
+    if not isinstance(n_steps, int):
+        return CachedKeys(n_steps, queries, keys, cache_index, n_slots, neighbourhood)
+    first = 0 if neighbourhood is None else max(0, n_steps - 1 - neighbourhood)
+    indices = keys.starts[:, None, None] + np.arange(first, n_steps) * n_slots + cache_index[:, :, first:n_steps]
+    return KeyIndices(indices.reshape(n_sentences * k, -1), queries, keys)
 
 
 def encoder_decoder_mask(queries: Segments, keys: Segments) -> KeyRanges:

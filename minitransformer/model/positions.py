@@ -22,15 +22,17 @@ class PositionError(UserError, ValueError):
 class SamePosition(NamedTuple):
     """The position that all ``n_tokens`` tokens have, as in a step of a search.
 
-    It is a number of the host, so on a GPU nothing is copied, and a table of the right length is known.
+    It is a number of the host, or an array (1,) on the device, of which ``farthest`` is an upper bound.  So on a GPU
+    nothing is copied, and a table of the right length is known.
     """
 
-    position: int
+    position: int | Array
     n_tokens: int
+    farthest: int
 
     def rows(self, first_position: int, device: Device) -> Array:
         """Return the row (n_tokens,) of each token in a table that begins with position −``first_position``."""
-        return namespace_of_device(device).full(self.n_tokens, self.position + first_position, np.int64)
+        return namespace_of_device(device).zeros(self.n_tokens, np.int64) + (self.position + first_position)
 
 
 class PositionalEncoding(Layer, ABC):
@@ -82,7 +84,7 @@ class SinusoidalPositions(PositionalEncoding):
 
     def table_and_rows(self, positions: Array | SamePosition, dtype: Any, device: Device) -> tuple[Array, Array]:
         if isinstance(positions, SamePosition):
-            rows, farthest = positions.rows(self.first_position, device), positions.position
+            rows, farthest = positions.rows(self.first_position, device), positions.farthest
         else:
             # On a GPU the number of positions is an upper bound that needs no waiting.
             farthest = len(positions) if device_of(positions) == "cuda" else positions.max(initial=0)

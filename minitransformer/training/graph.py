@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from autograd import ParameterBuffer, RandomStream, no_tape, ops
-from autograd.array import Array, IntArray, capture_graph, namespace_of_device
+from autograd.array import Array, IntArray, namespace_of_device, pinned_bytes
+from autograd.graphs import capture_graph, graph_pool
 from autograd.kernels.cuda.cublaslt import SPLIT_TERMS
 from autograd.op import Dispatch, Operation, Run, observed
 from autograd.optim import N_SCALARS, adam_update, clip, sum_squares
@@ -34,7 +35,6 @@ STEPS = 32  # number of capacities of a side, up to the tokens of a whole batch
 MOST_GRAPHS = 256  # kept at once; the next one replaces the one that was used least recently
 N_SLOTS = 2  # slots of pinned memory and of its copies on the device: one is read while the other is written
 _N_OUTCOME = 3  # loss, norm and scale: see ``autograd.optim.clip``
-_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _EMPTY = Batch.from_token_ids([], [])
 _OF_UPDATE: Shapes = {"update": ((), "uint64"), "scalars": ((N_SCALARS,), "float64")}
 
@@ -59,8 +59,8 @@ class CapturedStep:
         self._capacity_step = -(-config.batch_tokens // (config.n_micro_batches * STEPS * SPLIT_TERMS)) * SPLIT_TERMS
         self._cuda = namespace_of_device("cuda").cuda
         self._stream, self._copies = (self._cuda.Stream(non_blocking=True) for _ in range(2))
-        self.pool = self._cuda.MemoryPool(_allocate)  # so that no other array gets memory that graphs use
-        pinned = pinned_bytes(self._cuda, N_SLOTS * _N_OUTCOME * 8)
+        self.pool = graph_pool()
+        pinned = pinned_bytes(N_SLOTS * _N_OUTCOME * 8)
         self._outcomes = pinned.view(np.float64).reshape(N_SLOTS, _N_OUTCOME)
         self._results: list[StepResult | None] = [None] * N_SLOTS
         self._buffers: dict[Capacity, _Buffers] = {}
@@ -100,7 +100,7 @@ class CapturedStep:
 
         Computes gradients of filler tokens once.  Otherwise the pool grows with each larger batch.
         """
-        buffers = _Buffers(Capacity.of([lengths], self._capacity_step), n_micro_batches, self._cuda)
+        buffers = _Buffers(Capacity.of([lengths], self._capacity_step), n_micro_batches)
         with self._uploaded(buffers, [_EMPTY] * n_micro_batches, 0, 0.0):
             self.step.gradient.compute(buffers.batches, [RandomStream(0, 0, i) for i in range(n_micro_batches)])
             self._stream.synchronize()
@@ -116,7 +116,7 @@ class CapturedStep:
             self._read_all()
             if len(self._buffers) == MOST_GRAPHS:
                 del self._buffers[next(iter(self._buffers))]
-            buffers = _Buffers(capacity, n_micro_batches, self._cuda)
+            buffers = _Buffers(capacity, n_micro_batches)
         self._buffers[capacity] = buffers  # the last of all: the first one is that used least recently
         return buffers
 
@@ -157,11 +157,11 @@ class CapturedStep:
 class _Buffers:
     """The memory of batches of one capacity, and the graph that is launched for them."""
 
-    def __init__(self, capacity: Capacity, n_micro_batches: int, cuda: Any) -> None:
+    def __init__(self, capacity: Capacity, n_micro_batches: int) -> None:
         shapes = {f"{i}.{name}": shape for i in range(n_micro_batches) for name, shape in capacity.shapes().items()}
         layout = BufferLayout({**_OF_UPDATE, **shapes})
         empty = namespace_of_device("cuda").empty
-        self._pinned = [pinned_bytes(cuda, layout.n_bytes) for _ in range(N_SLOTS)]
+        self._pinned = [pinned_bytes(layout.n_bytes) for _ in range(N_SLOTS)]
         self._uploaded = [empty(layout.n_bytes, np.uint8) for _ in range(N_SLOTS)]
         self._read = empty(layout.n_bytes, np.uint8)
         self._written, self._arrays = [layout.views(pinned) for pinned in self._pinned], layout.views(self._read)
@@ -195,30 +195,6 @@ class _Buffers:
 def _micro_batch_arrays(arrays: dict[str, Array], micro_batch: int) -> dict[str, Array]:
     prefix = f"{micro_batch}."
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def pinned_bytes(cuda: Any, n: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Allocate pinned host memory, which a GPU can copy asynchronously."""
-    return np.frombuffer(cuda.alloc_pinned_memory(n), np.uint8, n)
-
-
-def _allocate(size: int) -> Any:
-    """Allocate memory of the GPU for the pool of graphs; if none is left, free what CuPy's default pool does not use.
-
-    CuPy itself would free the unused memory of the pool that asks.  Graphs write to it at each launch.
-    Raises: MemoryError.
-    """
-    cupy = namespace_of_device("cuda")
-    try:
-        return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        if error.status != _OUT_OF_MEMORY:
-            raise
-        other, before = cupy.get_default_memory_pool(), cupy.get_default_memory_pool().total_bytes()
-        other.free_all_blocks()
-        if other.total_bytes() == before:
-            raise MemoryError(f"the GPU has no {size:,} bytes left for CUDA graphs") from error
-    return _allocate(size)
 
 
 def captured_step(step: TrainingStep, world: Communicator) -> tuple[TrainingStep | CapturedStep, str | None]:

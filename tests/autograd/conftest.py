@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from autograd import graphs
 from minitransformer.model import positions
 
 
@@ -28,6 +29,9 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Replace CuPy by its stand-in: device "cuda" without a GPU."""
     module = load_fake_cupy()
     monkeypatch.setitem(sys.modules, "cupy", module)
-    positions._table.cache_clear()  # it keeps tables on the device
+    forget = positions._table.cache_clear, graphs._idle.clear  # they keep arrays and streams of a device
+    for clear in forget:
+        clear()
     yield module
-    positions._table.cache_clear()
+    for clear in forget:
+        clear()

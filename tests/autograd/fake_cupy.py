@@ -197,6 +197,8 @@ def _refuse_bfloat16(what: str, *operands: Any) -> None:
 
 def _on_arguments(function: Callable[..., Any], *, moves: bool = True) -> Callable[..., ndarray]:
     def on_device(*arguments: Any, **keywords: Any) -> ndarray:
+        if function in (np.dot, np.matmul, np.tensordot):
+            fake_streams.refuse("cuBLAS")
         if not moves:
             _refuse_bfloat16(function.__name__, *arguments)
         if keywords.keys() & {"initial", "where"}:
@@ -215,6 +217,8 @@ def _operator(name: str, *, reflected: bool = False, in_place: bool = False) -> 
     in_python = getattr(operator, name)
 
     def operate(self: ndarray, other: Any) -> Any:
+        if name == "matmul":
+            fake_streams.refuse("cuBLAS")
         is_foreign = getattr(type(other), "__array_ufunc__", False) is None and not isinstance(other, ndarray)
         if is_foreign and not (reflected or in_place):
             return NotImplemented  # such as a Tensor, which has its own say

@@ -18,8 +18,7 @@ from autograd.array import ReadLater
 from minitransformer import ModelConfig, Transformer
 from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.inference.attention import source_attention_weights
-from minitransformer.inference.beam import REMOVED_AT_ONCE, STEPS_BEHIND, beam_search
-from minitransformer.inference.predictor import Predictor
+from minitransformer.inference.beam import REMOVED_AT_ONCE, STEPS_BEHIND, _Search, beam_search
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint
 from minitransformer.inference.sampling import Sampling, sample
 from minitransformer.inference.search import Hypothesis, SearchConfig, SearchError, Wanted
@@ -130,7 +129,7 @@ def test_so_are_they_however_late_the_host_reads_and_however_few_sentences_it_re
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(STEPS_BEHIND, "cuda", case["steps_behind"])
-        patch.setitem(REMOVED_AT_ONCE, "cuda", case["removed_at_once"])
+        patch.setitem(REMOVED_AT_ONCE, "cuda", (1, case["removed_at_once"]))
         expected, found = map(search, models(case["seed"], config=dataclasses.replace(TINY, **VARIANTS[variant])))
     assert_same(found, expected)
     assert sum(counts["cpu"]) == sum(counts["cuda"]) == len(sources)
@@ -148,11 +147,9 @@ def calls_by_step(model: Transformer, sources: Any, config: SearchConfig) -> lis
     """Return the calls of each step of a search; the last step's include the end of the search."""
     beam_search(model, sources, config)  # so that tables of positions are on the device
     starts: list[int] = []
-    decode = model.decode
+    enqueue = _Search._enqueue
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            model, "decode", lambda *some, **more: (starts.append(len(fake_cuda.CALLS)), decode(*some, **more))[1]
-        )
+        patch.setattr(_Search, "_enqueue", lambda *some: (starts.append(len(fake_cuda.CALLS)), enqueue(*some))[1])
         fake_cuda.CALLS.clear()
         beam_search(model, sources, config)
         calls = list(fake_cuda.CALLS)
@@ -164,13 +161,13 @@ def test_no_step_reads_uploads_or_waits_for_itself(beam: int, cupy: Any) -> None
     _, model = models(1, end=-100.0)
     steps = calls_by_step(model, [[4, 5, 6]], SearchConfig(beam, max_extra_tokens=20))
     assert len(steps) == 23
-    for step in steps[2:-1]:  # the first two upload masks of the sources, the last reads what was found
+    for step in steps[1:-1]:  # the last reads what was found
         assert {name for name, *_ in step} == {"pinned", "event", "wait"}
         assert [name for name, *_ in step].count("wait") == 1
     numbered = [number for step in steps for name, *rest in step if name == "wait" for number in rest]
     calls = [call for step in steps for call in step]
     events = [name for name, *_ in calls]
-    assert events.count("event") == len(steps)
+    assert events.count("event") == len(steps) + 1  # the last one is for the caller's stream
     assert numbered == sorted(set(numbered))
     assert len(numbered) == len(steps) - STEPS_BEHIND["cuda"]  # each reads the flags of the step before
     assert events[: events.index("wait")].count("event") == 1 + STEPS_BEHIND["cuda"]  # the next step is enqueued before
@@ -186,7 +183,7 @@ def test_what_a_search_reads_and_uploads_does_not_grow_with_its_steps(extra: int
     assert len(steps) == 6 + extra
     assert names.count("read") == 2 * 3  # of those that are removed together, and of the rest
     shrinking = [i for i, step in enumerate(steps) if any(name == "upload" for name, *_ in step)]
-    assert shrinking == [0, 1, extra]  # masks of the sources for 1 and 4 hypotheses, then indices of those that stay
+    assert shrinking == [extra]  # indices of those that stay
 
 
 def numbers_of_sentences(
@@ -194,12 +191,10 @@ def numbers_of_sentences(
 ) -> list[int]:
     """Return how many sentences each step decodes."""
     numbers: list[int] = []
-    decode = Predictor.decode
+    enqueue = _Search._enqueue
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            Predictor,
-            "decode",
-            lambda self, newest, index: (numbers.append(len(index)), decode(self, newest, index))[1],
+            _Search, "_enqueue", lambda self, length: (numbers.append(len(self.sentences)), enqueue(self, length))[1]
         )
         beam_search(model, sources, config, wanted=wanted)
     return numbers

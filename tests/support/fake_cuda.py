@@ -79,7 +79,7 @@ class Memory:
         Memory.used += size
 
     def __del__(self) -> None:
-        Memory.used -= self.size
+        type(self).used -= self.size  # at the end of a process the module's names are gone
 
 
 class MemoryPointer:

@@ -108,26 +108,22 @@ def plain_beam(model: Transformer, source: list[int], config: SearchConfig) -> l
 class SearchWithoutCache(_Search):
     """Decodes the whole prefix of every hypothesis again for every token."""
 
-    def _decode(self, length: int) -> Any:
-        (state,), k = self.predictor.states, self.log_p.shape[1]
-        source_mask = state.memory.mask(k)
+    def _decode(self, state: Any) -> Any:
+        (model_state,), length, k = self.predictor.states, self.n_steps, state.log_p.shape[1]
+        source_mask = model_state.memory.mask(k)
         start = np.full((len(self.sentences) * k, 1), START)
-        ids = np.concatenate([start, self.ids[:, :, : length - 1].reshape(len(start), -1)], axis=1)
+        ids = np.concatenate([start, state.ids[:, :, : length - 1].reshape(len(start), -1)], axis=1)
         segments = Segments.of_lengths(np.full(len(start), length))
         queries = Segments.of_lengths(np.full(len(self.sentences), k * length))
         first, last = (np.repeat(ends[::k], k * length) for ends in (source_mask.first, source_mask.last))
-        decoded = state.model.decode(
+        decoded = model_state.model.decode(
             ids.reshape(-1),
             segments.position_in_segment,
-            state.memory.keys_values,
-            causal_mask(segments, state.model.config.neighbourhood),
+            model_state.memory.keys_values,
+            causal_mask(segments, model_state.model.config.neighbourhood),
             KeyRanges(first, last, queries, source_mask.keys),
         )
         return [Tensor(decoded.value[length - 1 :: length].copy())]
-
-    def _remove(self, done: Any) -> None:
-        self.predictor.states[0].caches.clear()
-        super()._remove(done)
 
 
 def search_without_cache(

@@ -17,7 +17,8 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from autograd.array import capture_graph, namespace_of_device
+from autograd.array import namespace_of_device
+from autograd.graphs import capture_graph
 from autograd.kernels.compiler import write_atomically
 from autograd.kernels.cuda.cublaslt import Algorithm, Operands, Problem, Product, ProductError, version
 

@@ -1,19 +1,20 @@
-"""Attention over key ranges by tensor cores, without an array of the size queries × keys."""
+"""Attention without an array of the size queries × keys: over key ranges by tensor cores, and to cached keys."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import launch
 from autograd.kernels.cuda.dropout import numbers_of
-from autograd.masks import AttentionMask, KeyRanges
+from autograd.masks import AttentionMask, CachedKeys, KeyRanges
 from autograd.ops.attention import attention, check_shapes
 from autograd.ops.dropout import threshold_and_scale
 from autograd.random import StreamId
-from autograd.tensor import Backward
+from autograd.tensor import Backward, Gradient
 from autograd.tiles import Tiles, tiles_of
 
 SOURCE = "attention.cu"
@@ -21,6 +22,8 @@ WIDTHS = (16, 32, 64, 128)
 PASSES = ("forward", "backward_of_queries", "backward_of_keys", "backward")
 THREADS = 128  # of a block: a warp for each slot of ``autograd.tiles``
 WIDEST_IN_ONE_PASS = 64  # wider heads do not fit into shared memory
+CACHED_SOURCE, CACHED_KERNEL = "cached_attention.cu", "cached_attention"
+WIDEST_CACHED = THREADS  # a thread adds up a number of a head
 
 
 def kernel_name(pass_name: str, width: int, drops: bool) -> str:
@@ -112,5 +115,51 @@ def attention_in_tiles(
         if len(tiles.long_keys):
             in_two_passes(tiles.long_queries, tiles.long_keys)
         return dq, dk, dv
+
+    return y, backward
+
+
+def _is_cached(
+    q: Array, k: Array, v: Array, *, mask: AttentionMask, rate: float = 0.0, stream_id: StreamId | None = None
+) -> bool:
+    return (
+        isinstance(mask, CachedKeys)
+        and all(str(x.dtype) == "float32" and x.flags.c_contiguous for x in (q, k, v))
+        and max(q.shape[-1], v.shape[-1]) <= WIDEST_CACHED
+        and mask.keys.stride_over(k.shape[0]) is not None
+        and (mask.slots is None or mask.slots.flags.c_contiguous)
+        and not (rate and stream_id)
+    )
+
+
+@attention.kernel("cuda", supports=_is_cached)
+def attention_to_cached_keys(
+    q: Array, k: Array, v: Array, *, mask: CachedKeys, rate: float = 0.0, stream_id: StreamId | None = None
+) -> tuple[Array, Backward]:
+    """Compute the reference's result with a running maximum and sum for softmax; read only the keys of the mask.
+
+    The backward pass, which a search does not need, is the reference's.
+    Saves: q, k and v.
+    """
+    check_shapes(q, k, v, mask)
+    del rate, stream_id
+    (n_queries, n_heads, width), slots = q.shape, mask.slots
+    y = namespace(q).empty((n_queries, n_heads, v.shape[-1]), q.dtype)
+    if y.size:
+        launch(
+            CACHED_SOURCE,
+            CACHED_KERNEL,
+            n_queries * n_heads,
+            THREADS,
+            *(q, k, v, mask.n_steps, slots, y),
+            *map(np.int32, (n_heads, width, v.shape[-1], mask.queries.longest)),
+            *map(np.int32, (len(k) // len(mask.keys), mask.n_slots, 0 if slots is None else slots.shape[2])),
+            np.int32(len(mask.n_steps) > 1),
+            np.int32(-1 if mask.neighbourhood is None else mask.neighbourhood),
+            np.float32(1 / math.sqrt(width)),
+        )
+
+    def backward(dy: Array) -> Sequence[Gradient | None]:
+        return attention.reference(q, k, v, mask=mask)[1](dy)
 
     return y, backward

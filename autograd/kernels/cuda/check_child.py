@@ -7,6 +7,7 @@ errors by dtype.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -22,7 +23,7 @@ from autograd.kernel_registry import kernels_for
 from autograd.kernels.cuda import attention, layer_norm, register_all
 from autograd.kernels.cuda.check import SECONDS
 from autograd.kernels.cuda.driver import lack_of_bfloat16
-from autograd.masks import KeyRanges, Segments
+from autograd.masks import CachedKeys, KeyRanges, Segments
 from autograd.op import JointKernels, Operation
 from autograd.ops.feed_forward import feed_forward
 from autograd.ops.linear_maps import linear_maps
@@ -45,7 +46,7 @@ class Draw:
     """Random arrays on the host: normal numbers in ``dtype``, or as a method says."""
 
     def __init__(self, dtype: str, seed: int = 1) -> None:
-        self.random = np.random.default_rng(seed)
+        self.random, self.dtype = np.random.default_rng(seed), dtype
         self.stored = rounded if dtype == "bfloat16" else functools.partial(np.asarray, dtype=dtype)
 
     def __call__(self, *shape: int) -> Any:
@@ -83,6 +84,9 @@ def _rows(
 
 
 def _attention(draw: Draw) -> Iterator[Case]:
+    if draw.dtype == "float32":
+        yield from _cached_attention(draw)
+        return
     here, there = Segments.of_lengths(LENGTHS), Segments.of_lengths([n + 1 for n in LENGTHS[::-1]])
     many = Segments.of_lengths([17] * (WAVE // 512 + 1))  # each has two tiles; a warp computes a tile of a head
     kinds = itertools.product([(here, there)], attention.WIDTHS, ({}, DROPOUT))
@@ -96,6 +100,19 @@ def _attention(draw: Draw) -> Iterator[Case]:
             yield tuple(heads), {"mask": mask, **static}
 
 
+def _cached_attention(draw: Draw) -> Iterator[Case]:
+    kinds = itertools.product(LENGTHS, (33, attention.WIDEST_CACHED), (None, 7), ((1, 3), (4, 2)))
+    many = LENGTHS[1], 33, None, (4, WAVE // (attention.THREADS * 4 * 3) + 1)
+    for n, width, neighbourhood, (n_slots, n_sentences) in [*kinds, many]:
+        queries = Segments.of_lengths([n_slots] * n_sentences)
+        keys = Segments(np.arange(n_sentences) * (n + 2) * n_slots, np.full(n_sentences, n * n_slots))
+        n_steps = n - draw.ids(min(n, 3), n_sentences if n_slots == 1 else 1)
+        slots = draw.ids(n_slots, n_sentences, n_slots, n) if n_slots > 1 else None
+        mask = CachedKeys(n_steps, queries, keys, slots, n_slots, neighbourhood)
+        n_keys = n_sentences * (n + 2) * n_slots
+        yield (draw(queries.n_tokens, 3, width), *draw(2, n_keys, 3, width)), {"mask": mask}
+
+
 NORMS, WORDS = [(width,) for width in layer_norm.WIDTHS], [(33,), (5_003,), (37_000,)]
 SHAPES, MANY = [(64, 128), (33, 65)], (64, 2_048)  # of matrices; MANY: many blocks, each of 256 rows of 128 columns
 BOTH, FLOAT32, BFLOAT16 = ("float32", "bfloat16"), ("float32",), ("bfloat16",)
@@ -107,7 +124,7 @@ CASES: dict[str, tuple[tuple[str, ...], Cases]] = {  # the dtypes in which a ker
     "add": (BFLOAT16, _rows(lambda x, n, d: (x(n, d), x(n, d)), 32, [(63,)])),
     "add_norm": (BOTH, _rows(
         lambda x, n, d: (x(n, d), x(n, d), x.float32(d), x.float32(d)), 32, NORMS, **DROPOUT)),
-    "attention": (BFLOAT16, _attention),
+    "attention": (BOTH, _attention),
     "clip": (FLOAT32, _rows(
         lambda x, n: (np.square(x(n).astype(float)), np.array(7.0), SCALARS), 0.25, max_norm=0.01)),
     "dropout": (BOTH, _rows(lambda x, n, d: (x(n, d),), 63 / 16, [(63,)], **DROPOUT)),
@@ -189,6 +206,9 @@ def computed(name: str, case: Case, dtype: str, device: Device) -> list[Any]:
     """
     (arguments, static), operation = case, kernels_for("cuda")[name]
     inputs: list[Any] = [_on(device, x) for x in arguments]
+    if device == "cuda" and isinstance(mask := static.get("mask"), CachedKeys):
+        arrays = {name: _on(device, getattr(mask, name)) for name in ("n_steps", "slots")}
+        static = {**static, "mask": dataclasses.replace(mask, **arrays)}
     is_on_tape = isinstance(operation, Operation | JointKernels)
     leaves: list[Tensor] = []
     if is_on_tape:  # the first argument is a tensor, the others are parameters

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_on_cpu import from_bf16, near, to_bf16
+from cuda_on_cpu import double, from_bf16, near, to_bf16
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autograd import KeyRanges, Segments
+from autograd import CachedKeys, KeyRanges, Segments
 from autograd.kernels.cuda import attention
 from autograd.ops.attention import attention as operation
 from autograd.ops.softmax import log_normaliser
@@ -211,3 +211,53 @@ def test_attention_of_nothing() -> None:
         nothing, nothing, nothing, mask=self_attention_mask(Segments.of_lengths([]))
     )
     assert [x.shape for x in (y, *backward(nothing))] == [(0, 2, 32)] * 4
+
+
+@pytest.mark.parametrize("neighbourhood", [None, 3])
+@pytest.mark.parametrize(
+    ("n_sentences", "k", "n_slots", "capacity", "n_steps", "widths"),
+    [(2, 3, 3, 7, [5], (33, 20)), (3, 1, 1, 20, [20, 1, 17], (64, 64)), (2, 2, 4, 70, [66], (128, 128)),
+     (1, 2, 2, 40, [1], (1, 1)), (2, 0, 3, 7, [5], (8, 8))],
+)  # fmt: skip
+def test_attention_to_cached_keys(
+    n_sentences: int,
+    k: int,
+    n_slots: int,
+    capacity: int,
+    n_steps: list[int],
+    widths: tuple[int, int],
+    neighbourhood: int | None,
+) -> None:
+    """Keys that no query attends to, and slots of later steps, are not read: they are NaN and far outside."""
+    random, n_keys = np.random.default_rng(1), n_sentences * capacity * n_slots
+    q, keys, values = (
+        random.standard_normal((n, 2, width)).astype(np.float32)
+        for n, width in ((n_sentences * k, widths[0]), (n_keys, widths[0]), (n_keys, widths[1]))
+    )
+    slots = random.integers(0, n_slots, (n_sentences, k, capacity + 1)) if n_slots > 1 else None
+    segments = Segments(np.arange(n_sentences) * capacity * n_slots, np.full(n_sentences, capacity * n_slots))
+    mask = CachedKeys(
+        np.array(n_steps), Segments.of_lengths([k] * n_sentences), segments, slots, n_slots, neighbourhood
+    )
+    exact, exact_backward = operation.reference(*double(q, keys, values), mask=mask)
+    unseen = ~(mask.padded_mask.any(1).reshape(-1))
+    for x in (keys, values):
+        x[unseen] = np.nan
+    if slots is not None:
+        slots[:, :, max(n_steps) :] = 10**9
+    y, backward = attention.attention_to_cached_keys(q, keys, values, mask=mask)
+    near(y, exact, 1e-6)
+    for x in (keys, values):
+        x[unseen] = 0
+    dy = random.standard_normal(y.shape).astype(np.float32)
+    for got, expected in zip(backward(dy), exact_backward(dy.astype(float)), strict=True):
+        near(got, expected, 1e-5)
+
+
+def test_large_scores_of_cached_keys_neither_overflow_nor_vanish() -> None:
+    random = np.random.default_rng(1)
+    q, keys, values = (random.standard_normal((n, 1, 32)).astype(np.float32) for n in (1, 50, 50))
+    mask = CachedKeys(np.array([50]), Segments.of_lengths([1]), Segments.of_lengths([50]))
+    for scale in (1e3, -1e3):
+        exact, _ = operation.reference(*double(scale * q, keys, values), mask=mask)
+        near(attention.attention_to_cached_keys(np.float32(scale) * q, keys, values, mask=mask)[0], exact, 1e-5)

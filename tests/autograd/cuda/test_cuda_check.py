@@ -127,18 +127,18 @@ def test_kernels_with_a_fault_are_not_registered_and_named_in_a_warning() -> Non
 def test_an_old_gpu_has_kernels_in_float32_and_one_line_names_the_others(
     cupy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names, log = registered_by(start_parent({"GPU": "75", "attention": "", "dropout": ""}))
+    names, log = registered_by(start_parent({"GPU": "75", "add": "", "dropout": ""}))
     assert names == ["dropout"]
     (line,) = (line for line in log.splitlines() if "without" in line)
     assert re.fullmatch(
-        r"INFO without CUDA kernels for .*, attention, .*, whose references run more slowly: the GPU has compute"
+        r"INFO without CUDA kernels for .*, add, .*, whose references run more slowly: the GPU has compute"
         r" capability 7\.5, and bfloat16 needs 8\.0",
         line,
     )
-    assert check_results(child(GPU="75", attention="", dropout="")).errors["dropout"].keys() == {"float32"}
+    assert check_results(child(GPU="75", add="", dropout="")).errors["dropout"].keys() == {"float32"}
     monkeypatch.setattr(cupy.cuda.Device, "compute_capability", "75")
     without = {name for name in check_child.CASES if not check_child.dtypes_of(name)}
-    assert without == {"add", "attention", "feed_forward"}
+    assert without == {"add", "feed_forward"}
 
 
 def test_results_are_kept_until_a_source_changes_or_the_file_is_corrupt(
@@ -184,7 +184,7 @@ def test_a_kernel_whose_child_is_ended_is_checked_again_at_the_next_start(ending
 
 
 def test_all_sources_are_compiled_side_by_side_before_a_child_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled, side_by_side, run = list[str](), threading.Barrier(3), subprocess.run
+    compiled, side_by_side, run = list[str](), threading.Barrier(2), subprocess.run
 
     def compile_source(name: str, architecture: str) -> nvrtc.Program:
         side_by_side.wait(timeout=60)

@@ -33,6 +33,7 @@ ASKED_FOR = {  # every name that Python can form
         for kind in attention.PASSES for width in attention.WIDTHS for drops in (False, True)
         if kind != "backward" or width <= attention.WIDEST_IN_ONE_PASS
     },
+    attention.CACHED_SOURCE: {attention.CACHED_KERNEL},
     clip.SOURCE: {clip.SQUARES, clip.CLIP},
     cross_entropy.SOURCE: {cross_entropy.kernel_name(dtype) for dtype in STORAGE},
     dropout.SOURCE: {
@@ -52,6 +53,7 @@ ASKED_FOR = {  # every name that Python can form
 }  # fmt: skip
 MOST_REGISTERS = {
     adam.SOURCE: 48,
+    attention.CACHED_SOURCE: 128,
     clip.SOURCE: 40,
     cross_entropy.SOURCE: 32,
     dropout.SOURCE: 48,

@@ -15,7 +15,7 @@ from cuda_kernels import registered
 from cuda_on_cpu import near
 
 from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, ops, to_device, to_host
-from autograd.array import capture_graph
+from autograd.graphs import capture_graph
 from autograd.kernels.cuda import side_stream
 from autograd.kernels.cuda.cublaslt import ProductError
 from autograd.kernels.cuda.products import weight_gradients

@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 
 from autograd import KeyRanges, Segments, Tensor, backward, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.model.masks import (
-    cached_mask,
-    cached_mask_on_device,
-    causal_mask,
-    encoder_decoder_mask,
-    self_attention_mask,
-)
+from minitransformer.model.masks import cached_mask, causal_mask, encoder_decoder_mask, self_attention_mask
 
 # Spans and masks
 
@@ -98,14 +92,16 @@ def test_cached_sets_are_the_last_row_of_the_look_ahead_mask_over_what_ancestors
 ) -> None:
     n_live = 1 + seed % k
     writers = np.random.default_rng(seed).integers(0, k, (n, n_live, length))
-    mask = cached_mask(writers, k, length + gap, r)
+    mask = cached_mask(writers, length, k, length + gap, r)
     newest = ~(look_ahead_mask(length) | distance_mask(length, r))[-1]
     np.testing.assert_array_equal(mask.keys.starts, (length + gap) * k * np.arange(n))
     for sentence, hypothesis, step, writer in np.ndindex(n, n_live, length, k):
         sees = newest[step] and writers[sentence, hypothesis, step] == writer
         assert mask.padded_mask[sentence, hypothesis, step * k + writer] == sees
-    on_device = cached_mask_on_device(writers, k, length + gap, r)
-    np.testing.assert_array_equal(on_device.padded_mask, mask.padded_mask)
+    later = np.concatenate([writers, np.zeros((n, n_live, 2), int)], axis=2)  # steps that are not computed yet
+    on_device = cached_mask(later, np.array([length]), k, length + gap, r)
+    np.testing.assert_array_equal(on_device.padded_mask[:, :, : length * k], mask.padded_mask)
+    assert not on_device.padded_mask[:, :, length * k :].any()
     np.testing.assert_array_equal(on_device.keys.starts, mask.keys.starts)
     np.testing.assert_array_equal(on_device.queries.lengths, mask.queries.lengths)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from autograd import Segments, Tensor, backward, no_tape, ops
 from autograd.array import Array
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.inference.cache import LayerCache
+from minitransformer.inference.cache import LayerCache, newest_step
 from minitransformer.model.masks import cached_mask, causal_mask, encoder_decoder_mask, self_attention_mask
 
 SMALL = ModelConfig(vocabulary_size=8, n_layers=2, d_model=6, d_ff=8, n_heads=2, d_k=3, d_v=2, max_positions=20)
@@ -231,7 +231,9 @@ def test_token_by_token_over_a_cache_is_all_at_once(variant: str, sources: Any, 
         memory = model.decoder.memory(encoded)
         to_source = encoder_decoder_mask(newest, batch.source)
         for t in range(n):
-            over = cached_mask(np.zeros((len(sources), 1, t + 1), int), 1, caches[0].next_capacity, r)
+            for cache in caches:
+                capacity, cache.newest = cache.reserve(t + 1), newest_step(t + 1)
+            over = cached_mask(np.zeros((len(sources), 1, t + 1), int), t + 1, 1, capacity, r)
             positions = np.full(len(sources), t)
             steps.append(model.decode(ids[:, t], positions, memory, over, to_source, caches=[*caches]))
         logits = np.stack([model.projection.logits(step).value for step in steps], axis=1)

@@ -1,0 +1,114 @@
+"""Steps of a search as CUDA graphs, without a GPU: kernels run on the CPU, and a stand-in records what is captured."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import fake_cuda
+import pytest
+
+from autograd import graphs
+from autograd.graphs import GraphStream
+from autograd.ops.top_k import top
+from minitransformer import ModelConfig, Transformer
+from minitransformer.inference import beam, predictor
+from minitransformer.inference.beam import _Search, beam_search
+from minitransformer.inference.prefix import Prefix, PrefixConstraint
+from minitransformer.inference.search import Hypothesis, SearchConfig
+
+SIZES: dict[str, Any] = {"n_layers": 1, "d_model": 128, "d_ff": 24, "n_heads": 2, "d_k": 8, "d_v": 6}
+SOURCES = [[5, 6, 7, 8], [4], [12, 11]]
+VARIANTS: list[dict[str, Any]] = [
+    {"n_decoder_layers": 2, "neighbourhood": 2}, {"norm": "pre", "activation": "swish", "attention_bias": True},
+    {"positions": "learned", "start": "zero", "softmax_bias": True, "tied": "none"},
+]  # fmt: skip
+
+
+def model_of(dtype: str = "float32", **changes: Any) -> Transformer:
+    model = Transformer(ModelConfig(vocabulary_size=19, **{**SIZES, **changes}), seed=3, dtype=dtype, device="cuda")
+    model.parameters.values *= 1.5
+    return model.for_search()
+
+
+class Step(NamedTuple):
+    """How a step was enqueued, for how many sentences, and what was asked of the stand-in until the next one."""
+
+    how: str
+    n_sentences: int
+    calls: set[str]
+
+
+def search(models: Any, **more: Any) -> tuple[list[list[Hypothesis]], list[Step]]:
+    steps: list[Step] = []
+    enqueue = _Search._enqueue
+
+    def observe(self: _Search, length: int) -> None:
+        fake_cuda.CALLS.clear()
+        enqueue(self, length)
+        names = [name for name, *_ in fake_cuda.CALLS]  # the choice of algorithms launches graphs, too
+        steps.append(Step("graph" if names == ["graph"] else "launches", len(self.sentences), set()))
+
+    def update_wanted(self: _Search) -> None:
+        steps[-1].calls.update(name for name, *_ in fake_cuda.CALLS)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Search, "_enqueue", observe)
+        patch.setattr(_Search, "update_wanted", update_wanted)
+        found = beam_search(models, SOURCES, SearchConfig(beam=2, max_extra_tokens=12, n_best=2), **more)
+    return found, steps
+
+
+def search_by_launches(models: Any) -> tuple[list[list[Hypothesis]], list[Step]]:
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("no graph")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GraphStream, "capture", fail)
+        return search(models)
+
+
+@pytest.mark.parametrize("changes", VARIANTS, ids=str)
+def test_translations_from_graphs_are_those_of_launches(
+    changes: dict[str, Any], launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is a new graph for each number of sentences and each capacity of the cache; the first step is launched."""
+    monkeypatch.setitem(predictor.FIRST_CAPACITY, "cuda", 8)
+    monkeypatch.setitem(beam.REMOVED_AT_ONCE, "graph", (1, 0.5))
+    model = model_of(**changes)
+    expected, steps_of_launches = search_by_launches(model)
+    found, steps = search(model)
+    assert found == expected
+    assert {step.how for step in steps_of_launches} == {"launches"}
+    shapes = [(step.n_sentences, i > 0, i >= 8) for i, step in enumerate(steps)]
+    assert len(set(shapes)) >= 4
+    is_new = [shape not in shapes[:i] for i, shape in enumerate(shapes)]
+    assert [step.how for step in steps] == ["launches" if new else "graph" for new in is_new]
+    assert all(step.calls <= {"graph", "pinned", "event", "wait"} for step in steps if step.how == "graph")
+    assert "cached_attention" in launched
+    assert [len(streams) for streams in graphs._idle.values()] == [1]  # of both searches
+
+
+def test_few_finished_sentences_are_not_removed_because_a_graph_must_be_captured_again(launched: list[str]) -> None:
+    assert {step.n_sentences for step in search(model_of())[1]} == {3}
+    assert 1 in {step.n_sentences for step in search_by_launches(model_of())[1]}
+
+
+def test_an_ensemble_has_graphs_too(launched: list[str]) -> None:
+    models = [model_of(), model_of(activation="gelu")]
+    assert search(models)[0] == search_by_launches(models)[0]
+    assert "graph" in {step.how for step in search(models)[1]}
+
+
+@pytest.mark.parametrize("kind", ["a constraint", "no kernel", "no top"])
+def test_steps_that_cannot_be_graphs_are_launched(
+    kind: str, launched: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    model, more = model_of("float64" if kind == "no kernel" else "float32"), dict[str, Any]()
+    if kind == "a constraint":
+        more["constraint"] = PrefixConstraint([Prefix("", "", (5, 4))] * 3, [""] * 19)
+    if kind == "no top":
+        top.remove_kernels("cuda")
+    _, steps = search(model, **more)
+    assert {step.how for step in steps} == {"launches"}
+    assert ("no CUDA graph of a step" in caplog.text) == (kind == "no kernel")
