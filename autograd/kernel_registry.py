@@ -81,8 +81,7 @@ class Kernels(Generic[Implementation]):
         With ``takes_bfloat16`` only kernels that take bfloat16 are tried.
         """
         if self.kernels and not _references_only.get():
-            devices = {device_of(x) for x in arguments if x is not None}
-            device = "cuda" if "cuda" in devices else "cpu"
+            device = "cuda" if any(device_of(x) == "cuda" for x in arguments if x is not None) else "cpu"
             for kernel in self.kernels:
                 fits = kernel.device == device and (kernel.takes_bfloat16 or not takes_bfloat16)
                 if fits and kernel.supports(*arguments, **static):

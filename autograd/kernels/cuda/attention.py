@@ -124,7 +124,7 @@ def _is_cached(
 ) -> bool:
     return (
         isinstance(mask, CachedKeys)
-        and all(str(x.dtype) == "float32" and x.flags.c_contiguous for x in (q, k, v))
+        and all(x.dtype == np.float32 and x.flags.c_contiguous for x in (q, k, v))
         and max(q.shape[-1], v.shape[-1]) <= WIDEST_CACHED
         and mask.keys.stride_over(k.shape[0]) is not None
         and (mask.slots is None or mask.slots.flags.c_contiguous)

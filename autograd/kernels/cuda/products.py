@@ -61,12 +61,12 @@ def product(
     cuda = namespace_of_device("cuda").cuda
     device, stream = cuda.Device().id, cuda.get_current_stream()
     operands = Operands(*(0 if x is None else x.data.ptr for x in (left, right, out, bias, mask)))
-    if matrix_of(out).transposed:
+    matrices = matrix_of(left), matrix_of(right), matrix_of(out)
+    if matrices[2].transposed:
         if epilogue != "none":
             raise ShapeError(f"product: out must lie by rows; got shape {out.shape}, strides {out.strides} bytes")
         product(*(x.swapaxes(-1, -2) for x in (right, left, out)), add=add)
         return
-    matrices = matrix_of(left), matrix_of(right), matrix_of(out)
     bias_step = bias.shape[-1] if bias is not None and bias.ndim == 2 else 0
     problem = Problem(
         *matrices,
