@@ -17,6 +17,7 @@ from op_cases import OpCase
 
 from autograd import RandomStream, Segments, Tensor, backward, to_device, to_host
 from autograd.array import Device, device_of, namespace_of_device
+from autograd.graphs import GraphStream
 from autograd.kernels.cuda.check import CHILD, check_results
 from autograd.op import operations
 from autograd.optim import Adam
@@ -247,3 +248,20 @@ def test_beam_search_finds_what_numpy_finds(implementation: None, beam: int) -> 
     search = SearchConfig(beam=beam, n_best=beam, max_extra_tokens=20)
     here, there = (beam_search(model_on(device, "paper", "float64"), SOURCES, search) for device in ("cpu", "cuda"))
     assert [[hypothesis.ids for hypothesis in best] for best in there] == [[h.ids for h in best] for best in here]
+
+
+@needs_gpu
+@pytest.mark.parametrize("variation", ["paper", "learned positions, neighbourhood"])
+def test_steps_as_graphs_leave_the_translations_of_launches(variation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, graphs, capture = model_on("cuda", variation).for_search(), list[Any](), GraphStream.capture
+    monkeypatch.setattr(GraphStream, "capture", lambda *some: (graphs.append(capture(*some)), graphs[-1])[1])
+    search = SearchConfig(beam=4, n_best=4, max_extra_tokens=60)
+    with registered():
+        by_graphs = beam_search(model, SOURCES, search)
+        assert graphs
+        monkeypatch.setattr(GraphStream, "capture", no_graph)
+        assert beam_search(model, SOURCES, search) == by_graphs
+
+
+def no_graph(*arguments: Any) -> None:
+    raise RuntimeError("this search is to launch its kernels one by one")
