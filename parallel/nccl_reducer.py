@@ -90,14 +90,12 @@ class NcclReducer:
     def map_shards(self, function: Callable[[Any], Any], array: Any) -> Any:
         """Apply ``function`` to all ranks' pieces; see ``GradientReducer``."""
         results = [function(array[piece]) for piece in self.pieces]
-        rank_results = self._cupy.zeros((self._nccl.size, sum(map(len, results))), results[0].dtype)
-        rank_results[self._nccl.rank] = self._cupy.concatenate(results)
-        self._nccl.allreduce_array(rank_results)  # adds zeros to each number, which changes no bit in any order
-        ends = np.cumsum([len(result) for result in results]).tolist()
-        bucket_results = [
-            rank_results[:, start:end].reshape(-1) for start, end in zip([0, *ends[:-1]], ends, strict=True)
-        ]
-        whole = self._cupy.concatenate(bucket_results)
+        whole, start = self._cupy.zeros(self._nccl.size * sum(map(len, results)), results[0].dtype), 0
+        for result in results:  # for more than eight arrays CuPy's concatenate copies addresses from the host
+            own = start + self._nccl.rank * len(result)
+            whole[own : own + len(result)] = result
+            start += self._nccl.size * len(result)
+        self._nccl.allreduce_array(whole)  # adds zeros to each number, which changes no bit in any order
         run = len(array) // len(whole)
         return whole[: -(-self._n // run)]  # without those of the padding
 

@@ -257,7 +257,7 @@ _METHODS = (
 )  # fmt: skip
 _FUNCTIONS = (
     "abs", "absolute", "all", "any", "arange", "argmax", "ascontiguousarray",
-    "broadcast_to", "concatenate", "cos", "cumsum", "divide", "dot", "exp", "expand_dims",
+    "broadcast_to", "cos", "cumsum", "divide", "dot", "exp", "expand_dims",
     "flip", "full", "full_like", "isfinite", "isnan", "log", "log1p", "logaddexp", "logical_and", "logical_not",
     "matmul", "max", "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "ones", "ones_like", "outer",
     "prod", "repeat", "reshape", "sign", "sin", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes",
@@ -291,6 +291,16 @@ def array(x: Any, dtype: Any = None) -> ndarray:
         return ndarray(np.array(x, dtype))
     values = x._values
     return fake_streams.made(lambda: np.array(values, dtype), [], ndarray)
+
+
+_concatenated = _on_arguments(np.concatenate)
+
+
+def concatenate(arrays: Any, axis: int = 0) -> ndarray:
+    """Concatenate arrays; of more than eight CuPy copies the addresses from the host, so no graph can contain it."""
+    if len(arrays) > 8:
+        fake_streams.refuse("concatenate")
+    return _concatenated(arrays, axis)
 
 
 def asarray(x: Any, dtype: Any = None) -> ndarray:

@@ -31,18 +31,20 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any
 
 
 @pytest.mark.parametrize(
-    ("n_ranks", "micro_batches"), [(8, [1] * 8), (3, [4, 4, 0])], ids=["a micro-batch each", "an idle rank"]
+    ("n_ranks", "micro_batches", "n_buckets"),
+    [(8, [1] * 8, 15), (3, [4, 4, 0], 14)],
+    ids=["a micro-batch each", "an idle rank"],
 )
 def test_graphs_of_several_ranks_leave_the_bits_of_one(
-    n_ranks: int, micro_batches: list[int], alone: tuple[dict[str, Any], Any], tmp_path: Path
+    n_ranks: int, micro_batches: list[int], n_buckets: int, alone: tuple[dict[str, Any], Any], tmp_path: Path
 ) -> None:
     """Losses, and parameters of every rank; each has as many graphs as the rank alone, and launches them as often.
 
-    The backward pass begins the sums of its two buckets of gradients, if there is one.
+    The backward pass begins the sums of all buckets of gradients, if there is one.
     """
     expected, parameters = alone
     results = run_ranks(n_ranks, "train_in_graphs", pairs_in(tmp_path / "together"))
-    assert results == [expected | {"micro-batches": n, "begun": 2 * (n > 0)} for n in micro_batches]
+    assert results == [expected | {"micro-batches": n, "begun": n_buckets * (n > 0)} for n in micro_batches]
     for rank in range(n_ranks):
         assert np.array_equal(parameters_of(tmp_path / "together", rank), parameters), f"rank {rank}"
 

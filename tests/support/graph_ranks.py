@@ -66,7 +66,7 @@ def use_gpu_of_stand_in(world: Communicator, directory: Path) -> None:
 
     gpu_stand_in.install()
     graph.SPLIT_TERMS = 16  # several capacities of these small batches
-    nccl_reducer.BUCKET, nccl_reducer.RUN, clip.RUN = 1 << 15, 512, 512
+    nccl_reducer.BUCKET, nccl_reducer.RUN, clip.RUN = 4096, 512, 512
     at_first_use("cuda", lambda: None)
     os.environ["XDG_CACHE_HOME"] = str(directory / f"cache-{world.rank}")
     fake_cuda.N_GPUS = world.size
