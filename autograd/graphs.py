@@ -77,7 +77,10 @@ def graph_stream(device: Device) -> Iterator[GraphStream | None]:
         yield None
         return
     idle, caller = _idle.setdefault(cupy.cuda.Device().id, []), cupy.cuda.get_current_stream()
-    ours = idle.pop() if idle else GraphStream(cupy.cuda.Stream(non_blocking=True), graph_pool())
+    try:
+        ours = idle.pop()
+    except IndexError:  # also if another thread was faster
+        ours = GraphStream(cupy.cuda.Stream(non_blocking=True), graph_pool())
     before = caller.record()
     with ours.stream:
         ours.stream.wait_event(before)

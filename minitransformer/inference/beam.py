@@ -1,8 +1,8 @@
 """Beam search with a length penalty; it stops only when no better translation can be found.
 
 The state of a search is on the models' device, and a step is array operations of known shape.  So on a GPU a step waits
-for nothing, and the host enqueues it by one call, as a CUDA graph, unless there is a constraint, which computes on the
-host.
+for nothing, and the host enqueues it by one call, as a CUDA graph.  A constraint computes on the host, which excludes
+both.
 
 Source: Wu et al. 2016, equation 14 (length penalty); the order of steps follows tensor2tensor, with which the paper's
 models were decoded.
@@ -78,8 +78,8 @@ def beam_search(
     models = [models] if isinstance(models, Transformer) else models
     config = (config or SearchConfig()).for_model(models[0].config)
     n_finished = n_finished or config.n_best
-    with no_tape(), graph_stream(models[0].device) as graphs:
-        return _Search(models, sources, config, constraint, advance, n_given, wanted, n_finished, graphs).run()
+    with no_tape(), graph_stream(models[0].device) as stream:
+        return _Search(models, sources, config, constraint, advance, n_given, wanted, n_finished, stream).run()
 
 
 class State(NamedTuple):
@@ -126,7 +126,7 @@ class _Search(Search):
         n_given: Sequence[int] | None,
         wanted: Wanted | None,
         n_finished: int,
-        graphs: GraphStream | None = None,
+        stream: GraphStream | None = None,
     ) -> None:
         super().__init__(models, sources, config, constraint, advance, n_given, wanted)
         self.n_finished, self.device = n_finished, self.predictor.device
@@ -152,7 +152,7 @@ class _Search(Search):
         """Continuations of a sentence that are ranked: no more of one hypothesis can be among the best."""
         self.removed: list[tuple[IntArray, State]] = []
         may_be_graphs = constraint is None and "top" in kernels_for("cuda")  # whose reference may copy from the host
-        self.graphs = graphs if may_be_graphs else None
+        self._stream = stream if may_be_graphs else None
         self._shapes: tuple[int, ...] = ()  # of the last step
         self._graphs: dict[tuple[int, ...], Any] = {}  # by shapes; kept until they have ended
 
@@ -188,12 +188,12 @@ class _Search(Search):
         products.
         """
         shapes = (*self.state.log_p.shape, self.predictor.reserve(length))
-        if shapes == self._shapes and shapes not in self._graphs and self.graphs is not None:
+        if shapes == self._shapes and shapes not in self._graphs and self._stream is not None:
             try:
-                self._graphs[shapes] = self.graphs.capture(self._step_in_place)
+                self._graphs[shapes] = self._stream.capture(self._step_in_place)
             except RuntimeError as error:  # such as CuPy's, for an operation without a kernel
                 _log.info("no CUDA graph of a step of the search: %s", error)
-                self.graphs = None
+                self._stream = None
         self._shapes = shapes
         if shapes in self._graphs:
             self._graphs[shapes].launch()
@@ -247,9 +247,9 @@ class _Search(Search):
         if self.constraint is not None:
             rows = np.arange(n_sentences)[:, None] * k + to_host(parent)
             self.constraint.follow(rows.ravel(), to_host(token).ravel())
-        bound = log_p.max(axis=1) / state.greatest_penalties  # of the scores of live hypotheses
-        done = state.done | ~((bound > finished[0][:, -1]) & (state.limits > self.n_steps))
-        return State(log_p, token, ids, cache_index, *finished, done, *state[-2:])
+        bound, last_score = log_p.max(axis=1) / state.greatest_penalties, finished[0][:, -1]
+        done = state.done | ~((bound > last_score) & (state.limits > self.n_steps))  # none can beat the n finished ones
+        return State(log_p, token, ids, cache_index, *finished, done, state.limits, state.greatest_penalties)
 
     def _finish(self, state: State, log_p: Array, parent: Array, index: slice | Array) -> tuple[Array, Array, Array]:
         """Return the n best finished hypotheses with others; an older one precedes a newer one of the same score.
