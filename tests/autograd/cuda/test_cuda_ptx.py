@@ -18,7 +18,7 @@ from autograd import Segments
 from autograd.kernels.cuda import attention, clip, cross_entropy, embedding, layer_norm, linear, nvrtc, top_k
 from autograd.precision import rounded
 from autograd.random import StreamId
-from minitransformer.model.masks import causal_mask
+from minitransformer.model.masks import cached_mask, causal_mask
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,6 +37,12 @@ def run_attention() -> None:
     mask = causal_mask(Segments.of_lengths([70, 3, 20]))
     *qkv, dy = (rounded(x).view(np.uint16) for x in draw(4, 93, 1, 16))
     attention.attention_in_tiles(*qkv, mask=mask, **DROPOUT)[1](dy)
+
+
+def run_cached_attention() -> None:
+    """Run with one sentence, whose cache is full."""
+    mask = cached_mask(np.zeros((1, 2, 33), np.int64), np.array([33]), 2, 33)
+    attention.attention_to_cached_keys(draw(2, 1, 40), *draw(2, 66, 1, 40), mask=mask)
 
 
 def run_embedding() -> None:
@@ -59,6 +65,7 @@ def run_cross_entropy() -> None:
 
 RUNS: dict[str, Callable[[], object]] = {
     "attention": run_attention,
+    "cached_attention": run_cached_attention,
     "clip": lambda: clip.sum_squares_by_blocks(draw(1000)),
     "cross_entropy": run_cross_entropy,
     "embedding": run_embedding,
@@ -78,6 +85,7 @@ INDICES = [  # off by one
     ("attention.cuh", "row < end ?", 0, "row <= end ?"),
     ("attention.cuh", "words[row][threadIdx.x % 2 * 4 + i]", 0, "words[row][threadIdx.x % 2 * 4 + i + 1]"),
     ("mma.cuh", "row + r < end", 0, "row + r <= end"),
+    ("cached_attention.cu", "step < n;", 0, "step <= n;"),
     ("clip.cu", "i < n;", 0, "i <= n;"),
     ("cross_entropy.cu", "i < n_words - n_in_vectors", 0, "i <= n_words - n_in_vectors"),
     ("layer_norm.cu", "words[32 * j + lane()]", 0, "words[32 * j + lane() + 1]"),
