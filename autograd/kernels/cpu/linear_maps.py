@@ -15,7 +15,7 @@ from autograd.tensor import Gradient
 def linear_maps_in_bfloat16(x: Array, *maps: Array) -> tuple[list[Array], BackwardOfSeveral]:
     """Compute the reference's results with rounded factors.
 
-    The gradient of x is summed in the order of the reference's tape, the last map first.
+    The gradient of x is summed in the order of the reference's tape, the first map first.
 
     Saves: x in bfloat16 and the weights.
     """
@@ -27,14 +27,14 @@ def linear_maps_in_bfloat16(x: Array, *maps: Array) -> tuple[list[Array], Backwa
     def backward(dys: list[Array | None]) -> list[Gradient | None]:
         dx: Array | None = None
         gradients: list[Gradient | None] = []
-        for dy, weight, bias in zip(dys[::-1], weights[::-1], biases[::-1], strict=True):
+        for dy, weight, bias in zip(dys, weights, biases, strict=True):
             if dy is None:
                 gradients += [None, None]
                 continue
             dy_rows = Rows.rounded(dy)
             dx = rounded_product(dy_rows, weight, transposed=True, out=dx)
             dbias = sum_of_rows(dy) if bias is not None else None
-            gradients += [dbias, pending_weight_gradient(rows, dy_rows)]
-        return [dx, *gradients[::-1]]
+            gradients += [pending_weight_gradient(rows, dy_rows), dbias]
+        return [dx, *gradients]
 
     return [rounded_product(rows, weight, bias) for weight, bias in zip(weights, biases, strict=True)], backward

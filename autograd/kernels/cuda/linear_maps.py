@@ -29,7 +29,7 @@ def linear_maps_as_a_stack(x: Array, *maps: Array) -> tuple[list[Array], Backwar
     """Compute the reference's result with one stack of products.
 
     If the gradients of the results form a stack, the gradients of the weights are computed as one stack of products,
-    too.  The gradient of x is summed in the order of the reference's tape, the last map first.
+    too.  The gradient of x is summed in the order of the reference's tape, the first map first.
 
     Saves: x and the weights.
     """
@@ -44,7 +44,7 @@ def linear_maps_as_a_stack(x: Array, *maps: Array) -> tuple[list[Array], Backwar
         dys = [None if dy is None else xp.ascontiguousarray(dy, dtype=x.dtype) for dy in dys]
         factors = [(dy, weight.T) for dy, weight in zip(dys, weights, strict=True) if dy is not None]
         dweights = iter(weight_gradients(x.T, *(dy for dy in dys if dy is not None)))
-        gradients: list[Gradient | None] = [pending_sum(*factors[::-1])]
+        gradients: list[Gradient | None] = [pending_sum(*factors)]
         for dy, bias in zip(dys, biases, strict=True):
             gradients.append(None if dy is None else next(dweights))
             gradients.append(None if dy is None or bias is None else sum_of_rows(dy))
