@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cli.command import run_command
+from cli.command import all_end_together, run_command
 from cli.run_options import Start, parse_run_options
 from cli.tokenizer_file import split_tokenizer_file, tokenizer_in
 from minitransformer.config import ConfigError, DataConfig, RunConfig
@@ -18,10 +18,13 @@ from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.files.download import download
 from minitransformer.inference.task import task_of
 from minitransformer.training.open_run import has_begun
+from parallel.communicator import Communicator
+from parallel.launch import communicator
 
 DESCRIPTION = """Turn raw parallel text into token ids: train the subword tokenizer, encode, drop and count unusable
 pairs. The files and presets of minitransformer-train set the same options here: "run", and all in the table [data].
---data.tokenizer FILE takes the tokenizer of another program: a model of sentencepiece, or a tokenizer.json."""
+--data.tokenizer FILE takes the tokenizer of another program: a model of sentencepiece, or a tokenizer.json.
+Several processes write the same files: mpirun -n 8 minitransformer-prepare ..."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,12 @@ def main() -> int:
 
 def prepare_data(arguments: Sequence[str]) -> int:
     """Prepare the data that the options describe."""
+    world = communicator()  # first: a rank that ended before starting MPI would leave the others waiting
+    with all_end_together(world):
+        return _prepare_as_rank(world, arguments)
+
+
+def _prepare_as_rank(world: Communicator, arguments: Sequence[str]) -> int:
     options = parse_run_options(PrepareOptions, DESCRIPTION, arguments)
     file, _ = split_tokenizer_file(arguments)
     given = _given_tokenizer(options) if file is None else GivenTokenizer(tokenizer_in(file))
@@ -56,9 +65,10 @@ def prepare_data(arguments: Sequence[str]) -> int:
             f"{options.run}: its training has begun, so its text is not prepared again; for other text choose another"
             " directory with --run"
         )
-    if options.download:
-        download(options.data)
-    prepare(options.data, options.data.directory or options.run / "data", task_of(options.data).corpus, given)
+    with world.waiting_for_rank_0():
+        if options.download and world.rank == 0:
+            download(options.data)
+    prepare(options.data, options.data.directory or options.run / "data", task_of(options.data).corpus, given, world)
     return 0
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 Value = TypeVar("Value")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 SumOrder: TypeAlias = Literal["exact", "fast"]  # "exact": the same order for any number of ranks
 SentIn: TypeAlias = Literal["float32", "bfloat16"]  # the type that gradients have in messages
 
@@ -142,6 +145,22 @@ def micro_batches_of_rank(rank: int, size: int, n_micro_batches: int, order: Sum
     if rank >= n_working:
         return range(0)
     return range(rank * n_micro_batches // n_working, (rank + 1) * n_micro_batches // n_working)
+
+
+def work_in_turn(tasks: Iterable[Task], work: Callable[[Task], Result], world: Ranks) -> list[Result]:
+    """Call ``work`` for each task, the ranks in turn; return all results, in the order of tasks, on every rank.
+
+    All ranks must call this with the same number of tasks.  Results are exchanged after a task of each rank, so that no
+    rank waits longer than for one task.
+    """
+    results, mine = list[Result](), list[Result]()
+    for number, task in enumerate(tasks):
+        if number % world.size == world.rank:
+            mine.append(work(task))
+        if number % world.size == world.size - 1:
+            results.extend(itertools.chain(*world.allgather(mine)))
+            mine = []
+    return [*results, *itertools.chain(*world.allgather(mine))]
 
 
 def shard_of_rank(rank: int, size: int, n_elements: int) -> slice:

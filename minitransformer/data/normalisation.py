@@ -64,23 +64,27 @@ def with_rule_name(model: bytes, kind: TextNormalisation) -> bytes:
 
 
 class LostCharacters:
-    """The lines that a tokenizer cannot write again from their pieces, and the characters that they lose.
+    """The lines that a tokenizer cannot write again from their pieces, and the characters that they lose."""
 
-    Args:
-        location: returns the location of a line, given its index.
-    """
+    def __init__(self) -> None:
+        self.found, self._characters, self._n_lines = Found(), Counter[str](), 0
 
-    def __init__(self, location: Callable[[int], str]) -> None:
-        self.found, self._characters = Found(), Counter[str]()
-        self._location, self._n_lines = location, 0
+    def compare(self, lines: Iterable[str], decoded: Iterable[str], location: Callable[[int], str]) -> None:
+        """Compare the next lines with the text of their pieces; runs of blanks may differ.
 
-    def compare(self, lines: Iterable[str], decoded: Iterable[str]) -> None:
-        """Compare the next lines with the text of their pieces; runs of blanks may differ."""
+        ``location`` returns where a line is, given its index among all lines that were compared.
+        """
         for line, text in zip(lines, decoded, strict=True):
             if text != line and (lost := Counter(" ".join(words_of_line(line))) - Counter(text)):
-                self.found.add(self._location(self._n_lines))
+                self.found.add(location(self._n_lines))
                 self._characters.update(lost.keys())
             self._n_lines += 1
+
+    def extend(self, later: LostCharacters) -> None:
+        """Add what later lines lose."""
+        self.found.extend(later.found)
+        self._characters.update(later._characters)
+        self._n_lines += later._n_lines
 
     @property
     def description(self) -> str:

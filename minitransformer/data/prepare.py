@@ -6,7 +6,9 @@ import difflib
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from minitransformer.data.selection import (
     worth_scoring,
     worth_training_on,
 )
-from minitransformer.data.store import TokenStore, shard_files, write_store
+from minitransformer.data.store import TokenStore, cut_into_shards, remove_shards, shard_files, write_shard, write_store
 from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.batch import IdPair
@@ -40,6 +42,7 @@ from minitransformer.system.files import (
 )
 from minitransformer.system.provenance import short_hash
 from minitransformer.system.records import convert_value, corrupt_file_error, read_object
+from parallel.communicator import Communicator, SerialCommunicator, work_in_turn
 
 MANIFEST = "manifest.json"
 LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and its attention could exhaust the memory
@@ -123,26 +126,47 @@ def prepare(
     directory: Path,
     open_corpus: Callable[[DataConfig], Corpus] = FileCorpus.of,
     given: GivenTokenizer | None = None,
+    world: Communicator = SerialCommunicator(),  # noqa: B008  (it has no state)
 ) -> PreparedData:
     """Read the corpus, train the tokenizer, unless one is given, and write token ids.
 
     ``open_corpus`` opens the corpus of the configuration.  The manifest is written last, so that only a complete
-    directory has one.
+    directory has one.  Several ranks divide the shards of the training text: the files are the same for any number.
     Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written, or another
     process is writing it, or it holds a run or a model.
     """
-    require_no_model(directory)
-    _log.info("generating the demo corpus" if config.task == "demonstration" else "reading the text")
+    begun = list[tuple[Corpus, Mapping[str, Mapping[str, Any]], str | None]]()
+    with ExitStack() as stack:
+        with world.waiting_for_rank_0():
+            if world.rank == 0:
+                require_no_model(directory)
+                _log.info("generating the demo corpus" if config.task == "demonstration" else "reading the text")
+                _require_files(config)
+                read = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
+                corpus = open_corpus(config)
+                _log_oddities(corpus)
+                stack.enter_context(lock_directory(directory, "preparing data"))
+                _remove_manifest(directory)  # an incomplete directory has no manifest
+                remove_unfinished(directory)
+                tokenizer, added = _tokenizer_for(corpus, config, given)
+                tokenizer.save(directory)
+                remove_shards(directory, "train")
+                _log.info("writing tokens")
+                begun.append((corpus, read, added))
+        [(corpus, files, added)] = world.bcast(begun)  # files: the fingerprints from before the text was read
+        tokenizer = Tokenizer.load(directory)
+        written = _write_training(corpus, tokenizer, config, directory, world)
+        with world.waiting_for_rank_0():
+            if world.rank == 0:
+                _write_rest(corpus, tokenizer, config, directory, written, files, added)
+    return PreparedData.open(directory)
+
+
+def _require_files(config: DataConfig) -> None:
     if missing := [path for path in text_files(config).values() if not path.exists()]:
         near = difflib.get_close_matches(missing[0].name, [path.name for path in missing[0].parent.glob("*")], n=1)
         meant = f"did you mean {missing[0].with_name(near[0])}? Or " if near else ""
         raise CorpusError(f"{missing[0]}: not found; {meant}{config.remedy_if_missing}")
-    files = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
-    corpus = open_corpus(config)
-    _log_oddities(corpus)
-    with lock_directory(directory, "preparing data"):
-        _write(corpus, config, directory, files, given)
-    return PreparedData.open(directory)
 
 
 def require_no_model(directory: Path) -> None:
@@ -154,41 +178,66 @@ def require_no_model(directory: Path) -> None:
         )
 
 
-def _write(
+@dataclass
+class _Written:
+    """The held-out pairs, and what has become of the training pairs."""
+
+    held_out: Sequence[HeldOut]
+    copies: Collection[int]
+    dropped: dict[str, Found]
+    in_training: Found
+    lost: LostCharacters
+    n_pairs: int = 0
+
+
+def _write_training(
+    corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, directory: Path, world: Communicator
+) -> _Written:
+    """Hold pairs out, and write the shards of the training text; all ranks must call this."""
+    written = _held_out(corpus, tokenizer, config, world)
+
+    def write(shard: tuple[int, Iterator[Pair]]) -> tuple[int, dict[str, Found], LostCharacters]:
+        (first, pairs), dropped, lost = shard, dict[str, Found](), LostCharacters()
+        compared = None if corpus.targets_are_symbols else lost
+        encoded = _encoded(pairs, tokenizer, compared, lambda i: corpus.location(first + i))
+        kept = worth_training_on(encoded, config, dropped, corpus.location, written.copies, first)
+        return write_shard(directory, "train", first, kept, _n_words(tokenizer)), dropped, lost
+
+    for n_pairs, dropped, lost in work_in_turn(cut_into_shards(corpus.train()), write, world):
+        written.n_pairs += n_pairs
+        written.lost.extend(lost)
+        for reason, found in dropped.items():
+            written.dropped.setdefault(reason, Found()).extend(found)
+    return written
+
+
+def _write_rest(
     corpus: Corpus,
+    tokenizer: Tokenizer,
     config: DataConfig,
     directory: Path,
+    written: _Written,
     files: Mapping[str, Mapping[str, Any]],
-    given: GivenTokenizer | None,
+    added: str | None,
 ) -> None:
-    """Write the prepared data of a corpus; ``files`` are the fingerprints of its files, taken before they were read."""
-    _remove_manifest(directory)  # an incomplete directory has no manifest
-    remove_unfinished(directory)
-    tokenizer, added = _tokenizer_for(corpus, config, given)
-    tokenizer.save(directory)
-    _log.info("writing tokens")
-    dropped: dict[str, Found] = {}
-    in_training, unscored = Found(), Found()
-    held_out, copies = _held_out(corpus, tokenizer, config, dropped, in_training)
-    lost = None if corpus.targets_are_symbols else LostCharacters(corpus.location)
-    encoded = _encoded(corpus.train(), tokenizer, lost)
-    kept = worth_training_on(encoded, config, dropped, corpus.location, copies)
-    n_train = write_store(directory, "train", kept, _n_words(tokenizer))
-    if n_train == 0:
+    """Write held-out pairs and the manifest; ``files`` are the text files' fingerprints from before they were read."""
+    held_out, dropped, in_training = written.held_out, written.dropped, written.in_training
+    if written.n_pairs == 0:
         raise CorpusError(f"no training pair is left; {_losses(dropped)}. Look at data.max_length and the text")
+    unscored = Found()
     n_validation = _write_held_out(held_out, corpus, tokenizer, config, directory, dropped, unscored)
     if changed := changed_files(config, files):
         names = ", ".join(map(str, changed))
         raise CorpusError(f"{names}: has changed while it was read; prepare the data again")
     odd = {path: {kind: found.count for kind, found in seen.odd.items()} for path, seen in corpus.surveys.items()}
     manifest = {
-        "train_pairs": n_train,
+        "train_pairs": written.n_pairs,
         "validation_pairs": n_validation,
         "dropped": {reason: found.count for reason, found in dropped.items()},
         "first_dropped": {reason: found.first for reason, found in dropped.items()},
         "validation_in_training": in_training.count,
         "validation_too_long": unscored.count,
-        "targets_with_lost_characters": lost.found.count if lost else 0,
+        "targets_with_lost_characters": written.lost.found.count,
         "source_words": tokenizer.n_source_words,
         "target_words": tokenizer.n_target_words,
         ADDED: added,
@@ -210,10 +259,11 @@ def _write(
         _log.info(
             f"too long for the validation loss: {unscored.count:,} validation pairs (number {unscored.locations})"
         )
-    if lost:
-        _log_lost(lost, config)
+    _log_lost(written.lost, config)
     losses = ", ".join(f"{found.count:,} {reason}" for reason, found in dropped.items()) or "none"
-    _log.info(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}")
+    _log.info(
+        f"{written.n_pairs:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}"
+    )
 
 
 def _tokenizer_for(corpus: Corpus, config: DataConfig, given: GivenTokenizer | None) -> tuple[Tokenizer, str | None]:
@@ -242,15 +292,20 @@ def _remove_manifest(directory: Path) -> None:
         ) from error
 
 
-def _held_out(
-    corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, dropped: dict[str, Found], in_training: Found
-) -> tuple[Sequence[HeldOut], set[int]]:
+def _held_out(corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, world: Communicator) -> _Written:
     """Return the held-out pairs, and the indices of training pairs that are copies of them, to be dropped."""
+    dropped, in_training = dict[str, Found](), Found()
     encoded = _encoded(corpus.validation(), tokenizer)
     held_out = list(worth_holding_out(corpus.validation(), encoded, config, dropped, corpus.held_out_location))
     normalised = list(_normalised((one.pair for one in held_out), tokenizer))
-    copies = find_copies(held_out, normalised, _normalised(corpus.train(), tokenizer), config)
-    return separate(held_out, copies, dropped, in_training)
+
+    def find(shard: tuple[int, Iterator[Pair]]) -> list[array[int]]:
+        first, pairs = shard
+        return find_copies(held_out, normalised, enumerate(_normalised(pairs, tokenizer), first), config)
+
+    found = work_in_turn(cut_into_shards(corpus.train()), find, world)
+    copies = [list(itertools.chain(*(shard[i] for shard in found))) for i in range(len(held_out))]
+    return _Written(*separate(held_out, copies, dropped, in_training), dropped, in_training, LostCharacters())
 
 
 def _write_held_out(
@@ -314,13 +369,18 @@ def _log_lost(lost: LostCharacters, config: DataConfig) -> None:
         _log.warning(f"{lost.description}{remedy}")
 
 
-def _encoded(pairs: Iterable[Pair], tokenizer: Tokenizer, lost: LostCharacters | None = None) -> Iterator[IdPair]:
+def _encoded(
+    pairs: Iterable[Pair],
+    tokenizer: Tokenizer,
+    lost: LostCharacters | None = None,
+    location: Callable[[int], str] = str,
+) -> Iterator[IdPair]:
     """Yield the ids of pairs; add to ``lost`` what the ids of the targets do not spell."""
     for some in _chunks(pairs):
         targets = [target for _, target in some]
         target_ids = tokenizer.encode_target(targets)
         if lost is not None:
-            lost.compare(targets, tokenizer.decode_target(target_ids))
+            lost.compare(targets, tokenizer.decode_target(target_ids), location)
         yield from zip(tokenizer.encode_source([source for source, _ in some]), target_ids, strict=True)
 
 

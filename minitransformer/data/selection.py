@@ -29,12 +29,13 @@ def worth_training_on(
     dropped: dict[str, Found],
     location: Callable[[int], str],
     copies: Collection[int] = (),
+    first: int = 0,
 ) -> Iterator[IdPair]:
     """Yield the usable training pairs; count the others by reason in ``dropped``, with their first locations.
 
-    ``copies`` are the indices of copies of held-out pairs.
+    ``copies`` are the indices of copies of held-out pairs, ``first`` is the index of the first of ``pairs``.
     """
-    for i, (source, target) in enumerate(pairs):
+    for i, (source, target) in enumerate(pairs, first):
         reason = "copies of held-out pairs" if i in copies else _reason_to_drop((source, target), config)
         if reason:
             dropped.setdefault(reason, Found()).add(location(i))
@@ -62,7 +63,7 @@ def worth_holding_out(
 
 
 def find_copies(
-    held_out: Sequence[HeldOut], normalised: Sequence[Pair], training: Iterable[Pair], config: DataConfig
+    held_out: Sequence[HeldOut], normalised: Sequence[Pair], training: Iterable[tuple[int, Pair]], config: DataConfig
 ) -> list[array[int]]:
     """Return the indices of each held-out pair's copies, which are trained on: the same source and target, normalised.
 
@@ -70,21 +71,21 @@ def find_copies(
 
     Args:
         normalised: the held-out pairs, see ``Tokenizer.normalised``.
-        training: the normalised pairs of the training text.
+        training: normalised pairs of the training text, with their indices.
     """
     found: dict[Pair, array[int]] = {
         pair: array("q")
         for pair, (_, ids, _) in zip(normalised, held_out, strict=True)
         if _reason_to_drop(ids, config) is None  # else training drops the copies, too
     }
-    for i, pair in enumerate(training):
+    for i, pair in training:
         if pair in found:
             found[pair].append(i)
     return [found.get(pair, array("q")) for pair in normalised]
 
 
 def separate(
-    held_out: Sequence[HeldOut], copies: Sequence[array[int]], dropped: dict[str, Found], in_training: Found
+    held_out: Sequence[HeldOut], copies: Sequence[Sequence[int]], dropped: dict[str, Found], in_training: Found
 ) -> tuple[Sequence[HeldOut], set[int]]:
     """Return the pairs that stay held out, and the indices of their copies, to be dropped from the training text.
 

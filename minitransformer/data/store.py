@@ -13,7 +13,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from minitransformer.system.files import CheckpointError, CorruptFileError, atom
 
 PAIRS_PER_SHARD = 500_000
 SIDES = ("source", "target")
+Text = TypeVar("Text")
 _TOKENS, _LENGTHS = ("<u2", "<u4"), ("<i4",)
 _INCOMPLETE = "the data is incomplete: prepare the data again"
 # The header of a NumPy file.  NumPy's own reader evaluates it as Python; corrupt headers make it warn or fail.
@@ -38,13 +39,10 @@ def write_store(directory: Path, split: str, pairs: Iterable[IdPair], vocabulary
 
     At most one shard is held in memory, at 2 or 4 bytes a token.
     """
-    for stale in shard_files(directory, split):
-        (directory / stale).unlink()
-    iterator, n_shards, n_last = iter(pairs), 0, PAIRS_PER_SHARD
-    while n_last == PAIRS_PER_SHARD:
-        n_last = _write_shard(directory, split, n_shards, itertools.islice(iterator, PAIRS_PER_SHARD), vocabulary_size)
-        n_shards += 1
-    return (n_shards - 1) * PAIRS_PER_SHARD + n_last
+    remove_shards(directory, split)
+    shards = cut_into_shards(pairs)
+    n_pairs = sum(write_shard(directory, split, first, shard, vocabulary_size) for first, shard in shards)
+    return n_pairs or write_shard(directory, split, 0, (), vocabulary_size)
 
 
 def shard_files(directory: Path, split: str) -> list[str]:
@@ -52,8 +50,21 @@ def shard_files(directory: Path, split: str) -> list[str]:
     return [path.name for path in directory.glob(f"{split}-*.npy")]
 
 
-def _write_shard(directory: Path, split: str, number: int, pairs: Iterable[IdPair], vocabulary_size: int) -> int:
-    lengths = array("i")
+def remove_shards(directory: Path, split: str) -> None:
+    """Remove the files of a split."""
+    for name in shard_files(directory, split):
+        (directory / name).unlink()
+
+
+def cut_into_shards(pairs: Iterable[Text]) -> Iterator[tuple[int, Iterator[Text]]]:
+    """Yield the index of the first pair of each shard, and its pairs, which need not be read."""
+    for number, numbered in itertools.groupby(enumerate(pairs), lambda one: one[0] // PAIRS_PER_SHARD):
+        yield number * PAIRS_PER_SHARD, (pair for _, pair in numbered)
+
+
+def write_shard(directory: Path, split: str, first: int, pairs: Iterable[IdPair], vocabulary_size: int) -> int:
+    """Write a shard, which begins with the pair of this index of the text; return the number of its pairs."""
+    number, lengths = first // PAIRS_PER_SHARD, array("i")
     tokens = [array("H" if vocabulary_size <= 2**16 else "I") for _ in SIDES]
     for pair in pairs:
         for flat, ids in zip(tokens, pair, strict=True):

@@ -48,6 +48,11 @@ class Found:
         if len(self.first) < N_NAMED:
             self.first.append(location)
 
+    def extend(self, later: Found) -> None:
+        """Add what was found in later text."""
+        self.count += later.count
+        self.first += later.first[: N_NAMED - len(self.first)]
+
     @property
     def locations(self) -> str:
         """The first locations, as text for messages."""

@@ -27,7 +27,16 @@ import pytest
 from mpirun import IS_OPEN_MPI, MPIRUN, PROGRAM, command_line, environment, needs_mpi, run, run_in_turn, start_ranks
 from small_run import SMALL_MODEL, contents, write_parallel_text
 from summing_ranks import GPU_ELEMENTS_AT_ONCE, N_MICRO_BATCHES, N_SUMMED, NODE_GROUPS, PINNED_BYTES, summand
-from training_ranks import MODEL, SPOILT_PARAMETER, TRAINING, corpus_in, parameters_of, train, train_with_faults
+from training_ranks import (
+    MODEL,
+    SPOILT_PARAMETER,
+    TRAINING,
+    corpus_in,
+    parameters_of,
+    prepare_together,
+    train,
+    train_with_faults,
+)
 from waiting import TIME_LIMIT, wait_until
 
 from minitransformer import Transformer
@@ -344,6 +353,20 @@ def every_rank_reads_its_own_part_of_a_batch_and_says_how_long_all_waited(run: R
 @ranks_run("train_on_stand_in_for_gpu", 3, on=(2,))
 def processes_add_up_gradients_that_lie_on_a_gpu(run: Run, alone: Alone) -> None:
     run.check_parameters(parameters_of(run.directory / "alone"))
+
+
+@ranks_run("prepare_together", ("in files", "held out"), on=(2, 3))
+def files_of_prepared_text_are_those_of_one_process(run: Run, alone: Alone) -> None:
+    directory = run.directory / "alone"
+    directory.mkdir()
+    log = prepare_together(SerialCommunicator(), directory, *run.arguments)
+    assert run.results == [log, *[[]] * (run.n_ranks - 1)]
+    files = contents(directory / "data")
+    assert contents(run.directory / "data") == files
+    assert len(files) > 3 * 10
+    manifest = json.loads(files["manifest.json"])
+    assert manifest["dropped"].keys() >= {"empty", "too long"}
+    assert manifest["targets_with_lost_characters"]
 
 
 @ranks_run("train_with_faults", ("gradient nan", "loss nan"), on=(2, 4))

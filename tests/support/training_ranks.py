@@ -18,10 +18,11 @@ from summing_ranks import N_MICRO_BATCHES, world_of_kind
 from autograd import to_host
 from autograd.array import Device
 from minitransformer import ModelConfig, Transformer
-from minitransformer.config import TrainingConfig
+from minitransformer.config import DataConfig, TrainingConfig
 from minitransformer.data import batching
 from minitransformer.data import store as store_module
 from minitransformer.data.batching import BatchOrder
+from minitransformer.data.prepare import prepare
 from minitransformer.data.store import Pairs, TokenStore, write_store
 from minitransformer.training import divergence
 from minitransformer.training.callbacks import Callback
@@ -205,6 +206,28 @@ def corpus_in(directory: Path) -> Path:
     with mock.patch.object(store_module, "PAIRS_PER_SHARD", 13):
         write_store(directory / "data", "train", [(sentence(), sentence()) for _ in range(36)], MODEL.vocabulary_size)
     return directory
+
+
+def prepare_together(world: Communicator, directory: Path, validation: str) -> list[str]:
+    """Prepare 90 pairs in shards of seven, with copies, pairs to drop and characters to lose; return the log."""
+    words = [" ".join("abcdefgh"[i % 8] * (1 + i % 3) for i in range(start, start + 4)) for start in range(70)]
+    words += ["", "a c e g b d f h a c e g", "a b c d aa b", "\u00ad a"] * 5
+    if world.rank == 0:
+        for name in ("train.en", "train.de"):
+            (directory / name).write_text("".join(f"{line}\n" for line in words), encoding="utf-8")
+    fields = {f"validation_{side}": (f"train.{end}",) for side, end in (("source", "en"), ("target", "de"))}
+    config = DataConfig(
+        raw=directory,
+        train_source=("train.en",),
+        train_target=("train.de",),
+        vocabulary_size=40,
+        max_length=8,
+        **(fields if validation == "in files" else {"held_out": 9}),
+    )
+    world.barrier()
+    with logged_lines() as lines, mock.patch.object(store_module, "PAIRS_PER_SHARD", 7):
+        prepare(config, directory / "data", world=world)
+    return [line.replace(str(directory), "") for line in lines]
 
 
 def train_on_stand_in_for_gpu(world: Communicator, directory: Path, n_updates: str) -> None:

@@ -79,17 +79,19 @@ def test_an_invisible_character_is_kept_if_the_text_needs_it(n_lines: int) -> No
 @given(line=st.text(st.sampled_from("abc é\u0301，\u00a0\u3000\u200c▁\x85\xadx"), max_size=20))
 @example("\u00ad")
 def test_what_a_line_loses_is_named(line: str) -> None:
-    tokenizer, lost = tokenizer_of("keep"), LostCharacters(lambda i: f"text:{i + 1}")
-    lost.compare([line], [written(tokenizer, line)])
+    tokenizer, lost = tokenizer_of("keep"), LostCharacters()
+    lost.compare([line], [written(tokenizer, line)], str)
     gone = set(line) & set("▁\xad")
     assert lost.found.count == bool(gone)
     assert all((c if c == "▁" else "U+00AD") in lost.description for c in gone)
 
 
 def test_lost_characters_are_counted_by_lines_and_located() -> None:
-    lost = LostCharacters(lambda i: f"train.en:{i + 1}")
-    lost.compare(["a b", "，a，", "é"], ["a b", ",a,", "é"])
-    lost.compare(["，\xad", "a  b "], [",", "a b"])
+    lost = LostCharacters()
+    lost.compare(["a b", "，a，", "é"], ["a b", ",a,", "é"], lambda i: f"train.en:{i + 1}")
+    later = LostCharacters()
+    later.compare(["，\xad", "a  b "], [",", "a b"], lambda i: f"train.en:{i + 4}")
+    lost.extend(later)
     assert lost.description == (
         "target lines that no model can write, because their pieces lose characters: 2 of 5 (train.en:2, train.en:4);"
         " lost: ， 2, U+00AD 1"
