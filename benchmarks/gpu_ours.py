@@ -41,12 +41,13 @@ class OurTraining:
     """Updates of the model in bfloat16, one batch after the other: each a graph, or launch by launch."""
 
     def __init__(self, config: ModelConfig, batches: list[IdPairs], batch_tokens: int, *, in_graphs: bool) -> None:
-        with tempfile.TemporaryDirectory() as name:  # what is mapped stays
-            write_store(Path(name), "train", (pair for pairs in batches for pair in pairs), config.vocabulary_size)
-            store = TokenStore(Path(name), "train")
+        self._data = tempfile.TemporaryDirectory()  # is removed with this object
+        data = Path(self._data.name)
+        write_store(data, "train", (pair for pairs in batches for pair in pairs), config.vocabulary_size)
+        store = TokenStore(data, "train")
         training = TrainingConfig(batch_tokens=batch_tokens, n_micro_batches=1, warmup_steps=100, precision="bfloat16")
         self.model = Transformer(config, seed=1, dtype="bfloat16", device="cuda")
-        self.trainer = Trainer(self.model, store, None, training, Path(name), SerialCommunicator(), n_threads=1)
+        self.trainer = Trainer(self.model, store, None, training, data, SerialCommunicator(), n_threads=1)
         step = self.trainer.training_step
         if isinstance(step, CapturedStep) and not in_graphs:
             self.trainer.training_step = step.step
