@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PRESENT = (  # on a machine for experiments, with CuPy and PyTorch
     "numpy", "mpi4py", "sentencepiece", "sacrebleu", "safetensors", "rich", "threadpoolctl", "requests", "pytest",
-    "hypothesis",
+    "hypothesis", "platformdirs", "psutil",
 )  # fmt: skip
 
 

@@ -26,6 +26,11 @@ def arguments_of(name: str, seed: int = 0) -> tuple[Any, ...]:
     other: dict[str, tuple[Any, ...]] = {
         "relu": (away_from_zero,),
         "divide": (x, away_from_zero),
+        "log": (abs(away_from_zero),),
+        "sqrt": (abs(away_from_zero),),
+        "power": (abs(away_from_zero),),
+        "concatenate": (x, y),
+        "stack": (x, y),
         "linear": (x, y, x[0] + y[0]),
         "linear_relu": (x, y, np.array([9.0, 9.0, -9.0])),
         "linear_cross_entropy": (x, y, x[0] + y[0], np.array([2, 0, 2])),
@@ -42,7 +47,8 @@ def arguments_of(name: str, seed: int = 0) -> tuple[Any, ...]:
 
 
 STATIC: dict[str, dict[str, Any]] = {
-    "scale": {"factor": -2.5}, "reshape": {"shape": (9,)}, "getitem": {"index": np.array([2, 0, 2])},
+    "scale": {"factor": -2.5}, "power": {"exponent": -1.5}, "reshape": {"shape": (9,)},
+    "getitem": {"index": np.array([2, 0, 2])},
     "embedding_with_positions": {"scale": 3.0, "rate": 0.4, "stream_id": STREAM_ID},
     "dropout": {"rate": 0.4, "stream_id": STREAM_ID}, "add_norm": {"rate": 0.4, "stream_id": STREAM_ID},
     "cross_entropy": {"smoothing": 0.1}, "linear_cross_entropy": {"smoothing": 0.1},
