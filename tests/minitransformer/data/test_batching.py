@@ -276,12 +276,16 @@ def test_training_on_many_shards_holds_the_lengths_of_one_group(
     monkeypatch.setattr(batching, "SHARDS_AT_ONCE", 2)
     n_pairs = 50_000
     write_store(tmp_path, "train", (([7], [8, 9]) for _ in range(n_pairs)), 100)
-    tracemalloc.start()
-    try:
-        order, position = BatchOrder(TokenStore(tmp_path, "train"), 1_000, seed=1), (0, 0, 0)
-        while position < (0, 2, 0):
-            _, position = order.next(position)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 8 * n_pairs  # bytes: less than one number for each pair
+
+    def peak() -> int:
+        tracemalloc.start()
+        try:
+            order, position = BatchOrder(TokenStore(tmp_path, "train"), 1_000, seed=1), (0, 0, 0)
+            while position < (0, 2, 0):
+                _, position = order.next(position)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    # bytes: less than one number for each pair; the least of three, because threads of other tests may allocate, too
+    assert min(peak() for _ in range(3)) < 8 * n_pairs
