@@ -23,7 +23,7 @@ PACKAGES = {
 }
 CHANGES: dict[str, dict[str, Any]] = {
     "onnx": {},
-    "marian": {"attention_bias": True, "layer_norm_eps": 1e-5},
+    "marian": {"attention_bias": True, "layer_norm_eps": 1e-5, "normalisation": "length"},  # transformers has no other
     "ctranslate2": {},
 }
 FORMATS = sorted(PACKAGES)
