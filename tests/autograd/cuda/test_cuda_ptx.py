@@ -86,7 +86,7 @@ INDICES = [  # off by one
     ("attention.cuh", "words[row][threadIdx.x % 2 * 4 + i]", 0, "words[row][threadIdx.x % 2 * 4 + i + 1]"),
     ("mma.cuh", "row + r < end", 0, "row + r <= end"),
     ("cached_attention.cu", "step < n;", 0, "step <= n;"),
-    ("clip.cu", "i < n;", 0, "i <= n;"),
+    ("clip.cu", "i < n &&", 0, "i <= n &&"),
     ("cross_entropy.cu", "i < n_words - n_in_vectors", 0, "i <= n_words - n_in_vectors"),
     ("layer_norm.cu", "words[32 * j + lane()]", 0, "words[32 * j + lane() + 1]"),
     ("linear.cu", "of_warps[other][lane]", 0, "of_warps[other][lane + 1]"),
