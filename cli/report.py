@@ -27,21 +27,41 @@ one sentence. "sentence" shows all its numbers, step by step. "training" shows t
 
 
 @dataclass(frozen=True)
-class AttentionOptions:
-    """Draw every head of every layer for one sentence, as a self-contained HTML page or as a picture."""
+class TranslationOptions:
+    """The sentence and its translation that a report shows."""
 
     sentence: Positional[str]
     """The sentence to translate, in quotes."""
     run: Path = RunConfig.run
     """Directory of a training run, or any directory with a model and its tokenizer."""
     target: str | None = None
-    """The translation to draw; the model's own if not given."""
-    output: Path = Path("attention.html")
-    """File to write: .html for the page; .png, .svg or .pdf for a picture."""
+    """The translation to show; the model's own if not given."""
     beam: int = SearchConfig.beam
     """Hypotheses kept alive while the model translates; 1 is greedy search."""
     alpha: float | None = SearchConfig.alpha
     """Exponent of the length penalty; if not given, the model's."""
+
+    def load(self) -> tuple[Translator, str, str | None, SearchConfig]:
+        """Load the model; return it with the sentence, its translation if one is given, and how to search for one."""
+        sentence = as_text("sentence", self.sentence)
+        target = None if self.target is None else as_text("target", self.target)
+        return Translator.load(self.run), sentence, target, SearchConfig(beam=self.beam, alpha=self.alpha)
+
+
+@dataclass(frozen=True)
+class SentenceOptions(TranslationOptions):
+    """Show all numbers that the model computes for one sentence, step by step, as a self-contained HTML page."""
+
+    output: Path = Path("sentence.html")
+    """File to write, which ends in .html."""
+
+
+@dataclass(frozen=True)
+class AttentionOptions(TranslationOptions):
+    """Draw every head of every layer for one sentence, as a self-contained HTML page or as a picture."""
+
+    output: Path = Path("attention.html")
+    """File to write: .html for the page; .png, .svg or .pdf for a picture."""
     kinds: tuple[PictureKind, ...] = ("encoder", "decoder", "encoder-decoder")
     """For a picture: kinds of attention to draw. "alignment" is encoder-decoder attention averaged over heads."""
     layers: tuple[int, ...] = ()
@@ -67,24 +87,6 @@ class TrainingReportOptions:
     """Directories of training runs."""
     output: Path = Path("training.html")
     """File to write: .html for the self-contained page; .png, .svg or .pdf for a picture of the curves."""
-
-
-@dataclass(frozen=True)
-class SentenceOptions:
-    """Show all numbers that the model computes for one sentence, step by step, as a self-contained HTML page."""
-
-    sentence: Positional[str]
-    """The sentence to translate, in quotes."""
-    run: Path = RunConfig.run
-    """Directory of a training run, or any directory with a model and its tokenizer."""
-    target: str | None = None
-    """The translation to show; the model's own if not given."""
-    output: Path = Path("sentence.html")
-    """File to write, which ends in .html."""
-    beam: int = SearchConfig.beam
-    """Hypotheses kept alive while the model translates; 1 is greedy search."""
-    alpha: float | None = SearchConfig.alpha
-    """Exponent of the length penalty; if not given, the model's."""
 
 
 PICTURE_OPTIONS = {  # by their names on the command line
@@ -114,10 +116,7 @@ def report(arguments: Sequence[str]) -> int:
 def report_sentence(options: SentenceOptions) -> int:
     """Write the page of one sentence."""
     check_suffix(options.output, (".html",))
-    search = SearchConfig(beam=options.beam, alpha=options.alpha)
-    sentence = as_text("sentence", options.sentence)
-    target = None if options.target is None else as_text("target", options.target)
-    page, translation = sentence_page(Translator.load(options.run), sentence, target, search)
+    page, translation = sentence_page(*options.load())
     write_text(options.output, page)
     say(f"{translation}\nwrote {options.output}")
     return 0
@@ -131,10 +130,7 @@ def report_attention(options: AttentionOptions) -> int:
         check_page_options(options)
     else:
         check_picture_options(options)
-    search = SearchConfig(beam=options.beam, alpha=options.alpha)
-    sentence = as_text("sentence", options.sentence)
-    target = None if options.target is None else as_text("target", options.target)
-    pair = attended_pair(Translator.load(options.run), sentence, target, search)
+    pair = attended_pair(*options.load())
     if is_page:
         write_text(options.output, attention_page(pair))
     else:

@@ -84,7 +84,7 @@ class Problem(NamedTuple):
 
     @property
     def may_be_split(self) -> bool:
-        """Whether a sum may be computed in parts, because nothing is left over."""
+        """Return whether a sum may be computed in parts: no term is left over."""
         return self.left.columns % SPLIT_TERMS == 0
 
     def __str__(self) -> str:
