@@ -7,14 +7,13 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from minitransformer.config import DataConfig
 from minitransformer.config.data import has_both_sides
-from minitransformer.data.pair_files import read_pair_file, survey_pair_file
 from minitransformer.data.survey import CorpusError, Survey, fingerprint_of_file, read_lines, survey
-from minitransformer.data.units import without_region
 from minitransformer.system.files import is_same_file
 
 Pair: TypeAlias = tuple[str, str]
@@ -111,10 +110,11 @@ class FileCorpus:
         for source, target in aligned:
             require_two_files(source, target)
         surveys = {
-            path: survey_pair_file(path, config.languages) if has_both_sides(path) else survey(path)
+            path: _pair_files().survey_pair_file(path, config.languages) if has_both_sides(path) else survey(path)
             for path in dict.fromkeys(itertools.chain(*train, *validation))
         }
-        _check_languages(surveys)
+        if languages := {path: found.languages for path, found in surveys.items() if found.languages}:
+            _pair_files().require_one_direction(languages)
         for source, target in aligned:
             check_aligned((source, surveys[source].n_lines), (target, surveys[target].n_lines))
             if filecmp.cmp(source, target, shallow=False):
@@ -175,7 +175,9 @@ class FileCorpus:
 
     def _read_all(self, files: Sequence[tuple[Path, Path]]) -> Iterator[Pair]:
         return itertools.chain.from_iterable(
-            read_pair_file(source, self.languages) if has_both_sides(source) else read_pairs(source, target)
+            _pair_files().read_pair_file(source, self.languages)
+            if has_both_sides(source)
+            else read_pairs(source, target)
             for source, target in files
         )
 
@@ -202,16 +204,9 @@ def check_aligned(one: tuple[Path, int], other: tuple[Path, int]) -> None:
         )
 
 
-def _check_languages(surveys: Mapping[Path, Survey]) -> None:
-    """Raise CorpusError if two translation memories differ in source or target; their regions may differ."""
-    memories = [(path, found.languages) for path, found in surveys.items() if found.languages]
-    for path, theirs in memories:
-        first, ours = memories[0]
-        if list(map(without_region, ours)) != list(map(without_region, theirs)):
-            raise CorpusError(
-                f"{path}: is read as {' → '.join(theirs)}, but {first} as {' → '.join(ours)}; to read both in one"
-                " direction, set data.languages"
-            )
+def _pair_files() -> Any:
+    """Import the extra that reads files with both sides, by its name."""
+    return import_module("minitransformer.extras.files.pair_files")
 
 
 def _paths(config: DataConfig, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[Path, Path]]:

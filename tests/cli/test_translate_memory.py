@@ -13,10 +13,10 @@ from translated_files import FileOperations, PowerCutError, Uppercase
 
 from cli.translate import translate
 from minitransformer.config import ConfigError
-from minitransformer.data.pair_files import read_pair_file
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.extras.files.memories import CLOSING, MemoryTranslator, opening, unit_of
 from minitransformer.extras.files.output_file import ResumeError
+from minitransformer.extras.files.pair_files import read_pair_file
 from minitransformer.extras.files.resumable import translate_file
 
 VERSION = "minitransformer.extras.files.memories.code_version"  # asks git, which takes longer than all else here

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
-from minitransformer.data.tmx import is_break
+from minitransformer.extras.files.tmx import is_break
 from minitransformer.inference.alignment import Links
 from minitransformer.inference.translator import Translation
 

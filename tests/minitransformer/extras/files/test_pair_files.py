@@ -11,8 +11,14 @@ import pytest
 
 from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data.corpus import FileCorpus
-from minitransformer.data.pair_files import INCOMPLETE, languages_of, read_pair_file, read_units, survey_pair_file
 from minitransformer.data.survey import CorpusError
+from minitransformer.extras.files.pair_files import (
+    INCOMPLETE,
+    languages_of,
+    read_pair_file,
+    read_units,
+    survey_pair_file,
+)
 
 PAIRS = [("a house", "ein Haus"), ('"two" \u2028 cats', "zwei Katzen")]
 

@@ -20,8 +20,8 @@ from typing import cast
 
 from minitransformer.data.file_kinds import is_compressed
 from minitransformer.data.survey import N_NAMED, READ_ERRORS, CorpusError, Found, Survey, open_bytes, read_lines
-from minitransformer.data.tmx import read_tmx
-from minitransformer.data.units import Unit, normalised
+from minitransformer.extras.files.tmx import read_tmx
+from minitransformer.extras.files.units import Unit, normalised, without_region
 
 INCOMPLETE = "unit without text in both languages (left out)"
 ILLEGAL = "unit with control characters, which XML does not allow (left out; remove them)"
@@ -177,3 +177,17 @@ def survey_pair_file(path: Path, languages: Sequence[str] = ()) -> Survey:
         )
     left_out = {INCOMPLETE: incomplete, ILLEGAL: illegal}
     return Survey(n_pairs, {name: found for name, found in left_out.items() if found.count}, (source, target))
+
+
+def require_one_direction(languages: Mapping[Path, Sequence[str]]) -> None:
+    """Raise CorpusError if two files differ in source or target; their regions may differ.
+
+    ``languages`` are the source and the target of each file.
+    """
+    first, ours = next(iter(languages.items()))
+    for path, theirs in languages.items():
+        if list(map(without_region, ours)) != list(map(without_region, theirs)):
+            raise CorpusError(
+                f"{path}: is read as {' → '.join(theirs)}, but {first} as {' → '.join(ours)}; to read both in one"
+                " direction, set data.languages"
+            )

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError, DataConfig
-from minitransformer.data import tmx
 from minitransformer.data.corpus import FileCorpus
-from minitransformer.data.pair_files import ILLEGAL, languages_of, read_pair_file, survey_pair_file
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.data.units import Unit
+from minitransformer.extras.files import tmx
 from minitransformer.extras.files.memories import CLOSING, opening, unit_of, units_with_text
+from minitransformer.extras.files.pair_files import ILLEGAL, languages_of, read_pair_file, survey_pair_file
+from minitransformer.extras.files.units import Unit
 
 LINES = [
     '<?xml version="1.0" encoding="UTF-8"?>',
