@@ -35,7 +35,7 @@ from minitransformer.extras.files.stream import (
 )
 from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.extras.parsing.parser import require_translator
-from minitransformer.inference.sampling import Sampling
+from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import is_same_file

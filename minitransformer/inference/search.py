@@ -116,6 +116,23 @@ class Constraint(Protocol):
         """Select these rows."""
 
 
+class Sampler(Protocol):
+    """Draws translations at random in place of a search."""
+
+    def sample(
+        self,
+        models: Sequence[Transformer],
+        sources: Sequence[Ids],
+        config: SearchConfig,
+        numbers: Sequence[int],
+        advance: Advance,
+        constraint: Constraint | None,
+        n_given: Sequence[int] | None,
+        wanted: Wanted | None,
+    ) -> list[list[Hypothesis]]:
+        """Draw ``config.n_best`` translations of each source; ``numbers`` are the numbers of their lines."""
+
+
 class Search:
     """The common part of beam search and sampling: models, limits, the constraint, and the caller's two functions."""
 

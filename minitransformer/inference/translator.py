@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import get_args
+from typing import TypeAlias, get_args
 
 import numpy as np
 
@@ -19,11 +19,9 @@ from autograd.packed_weight import PackedDtype
 from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.data.normalisation import BETWEEN_WORDS
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.inference.alignment import Links, word_links, words_of_source, words_of_target
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint, Prefixer
-from minitransformer.inference.sampling import Sampling, sample
-from minitransformer.inference.search import Advance, Constraint, Hypothesis, SearchConfig, Wanted
+from minitransformer.inference.search import Advance, Constraint, Hypothesis, Sampler, SearchConfig, Wanted
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import available_cores, map_in_threads, require_wanted
@@ -37,13 +35,18 @@ FEW = 8  # sentences: fewer are faster in one batch, with BLAS on all cores
 MAX_SOURCE_TOKENS = 1_024  # the rest of a longer line is cut off, so that memory stays bounded
 CUT = "cut off at the greatest length, which max_length_factor and max_extra_tokens set"
 
+Links: TypeAlias = tuple[tuple[int, int], ...]
+"""Pairs of a source word and a target word, counted from 0, in the order of target words."""
+Align: TypeAlias = "Callable[[Translator, str, Sequence[int], Prefix, Sequence[Hypothesis]], list[Links]]"
+"""Links the words of a line, with these source ids, and those of its translations, which have a given beginning."""
+
 
 @dataclass(frozen=True)
 class Translation:
     """One translation of one line: its text, log p in nats, and log p divided by the length penalty.
 
-    ``alignment`` has the words of line and text that correspond, if it was asked for (see ``word_links``).  ``is_cut``
-    is true if the translation has the greatest length, so that it may be incomplete.
+    ``alignment`` has the words of line and text that correspond, if it was asked for.  ``is_cut`` is true if the
+    translation has the greatest length, so that it may be incomplete.
     """
 
     text: str
@@ -116,7 +119,7 @@ class Translator:
         alpha: float | None = SearchConfig.alpha,
         n_threads: int | None = None,
         prefixes: Sequence[str] | None = None,
-        sampling: Sampling | None = None,
+        sampling: Sampler | None = None,
     ) -> list[str]:
         """Return the best translation of each line; the translation of an empty line is empty.
 
@@ -136,9 +139,9 @@ class Translator:
         constraint_of: Callable[[IntArray], Constraint | None] = lambda numbers: None,
         advance: Advance = lambda n: None,
         prefixes: Sequence[str] | None = None,
-        sampling: Sampling | None = None,
+        sampling: Sampler | None = None,
         n_before: int = 0,
-        aligned: bool = False,
+        align: Align | None = None,
         wanted: Wanted | None = None,
     ) -> list[list[Translation]]:
         """Return ``config.n_best`` translations of each line with different texts, best first.
@@ -154,7 +157,7 @@ class Translator:
             sampling: draw ``config.n_best`` translations at random instead, in the order of the draws, without a beam;
                 the same text may be drawn twice.
             n_before: the number of lines that come before these, so that each line has its own random numbers.
-            aligned: compute the word alignment of each translation, too.
+            align: computes the word alignment of the translations of each line, too.
             wanted: is called, on any thread, after each step of a search.  It returns for each line whether its
                 translation is still wanted; the work for the others ends, and they have no translations.
         """
@@ -174,16 +177,16 @@ class Translator:
                 constraint = PrefixConstraint([begun[i] for i in batch], self.prefixer.pieces)
             if sampling:
                 numbers = [n_before + int(i) for i in batch]
-                return sample(self.models, some, config, sampling, numbers, advance, constraint, n_given, some_wanted)
+                return sampling.sample(self.models, some, config, numbers, advance, constraint, n_given, some_wanted)
             return beam_search(self.models, some, config, constraint, advance, n_given, some_wanted, n_finished)
 
         n_threads = n_threads or (1 if self.model.device == "cuda" else available_cores())
         found = self._find(search, sources, begun, config, advance, n_threads, distinct=sampling is None)
         translations = [self._decoded(best, prefix) for best, prefix in zip(found, begun, strict=True)]
-        if not aligned:
+        if align is None:
             return translations
         work = list(zip(lines, sources, begun, found, translations, strict=True))
-        return list(map_in_threads(lambda line_work: self._aligned(*line_work), work, n_threads))
+        return list(map_in_threads(lambda line_work: self._aligned(align, *line_work), work, n_threads))
 
     @property
     def longest_source(self) -> int:
@@ -249,6 +252,7 @@ class Translator:
 
     def _aligned(
         self,
+        align: Align,
         line: str,
         source: list[int],
         prefix: Prefix,
@@ -259,13 +263,8 @@ class Translator:
         require_wanted()
         if not source:
             return list(translations)
-        source_words = words_of_source(self.tokenizer, line)[: len(source)]
-        aligned = list[Translation]()
-        for hypothesis, translation in zip(hypotheses, translations, strict=True):
-            target_words = words_of_target(self.prefixer, hypothesis.ids, prefix)
-            links = word_links(self.models, source, hypothesis.ids, source_words, target_words)
-            aligned.append(dataclasses.replace(translation, alignment=links))
-        return aligned
+        links = align(self, line, source, prefix, hypotheses)
+        return [dataclasses.replace(each, alignment=its) for each, its in zip(translations, links, strict=True)]
 
 
 def load_with_tokenizer(directory: Path, *, device: Device = "cpu") -> tuple[Transformer, Tokenizer]:

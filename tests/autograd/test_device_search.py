@@ -16,11 +16,11 @@ from searching import SOURCES as DRAWN_SOURCES
 from autograd import to_host
 from autograd.array import ReadLater
 from minitransformer import ModelConfig, Transformer
+from minitransformer.extras.attention import source_attention_weights
 from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
-from minitransformer.inference.attention import source_attention_weights
+from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.beam import REMOVED_AT_ONCE, STEPS_BEHIND, _Search, beam_search
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint
-from minitransformer.inference.sampling import Sampling, sample
 from minitransformer.inference.search import Hypothesis, SearchConfig, SearchError, Wanted
 
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=2, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=3, softmax_bias=True)
@@ -137,8 +137,9 @@ def test_so_are_they_however_late_the_host_reads_and_however_few_sentences_it_re
 
 def test_so_are_samples_and_the_weights_that_align_words(cupy: Any) -> None:
     here, there = models(1, end=1.0)
-    arguments = SOURCES, SearchConfig(2, n_best=2, max_extra_tokens=20), Sampling(seed=5, top_p=0.9), list(range(6))
-    assert ids_of(sample([there], *arguments)) == ids_of(sample([here], *arguments))
+    arguments = SOURCES, SearchConfig(2, n_best=2, max_extra_tokens=20), list(range(6))
+    drawn, expected = (Sampling(seed=5, top_p=0.9).sample([model], *arguments) for model in (there, here))
+    assert ids_of(drawn) == ids_of(expected)
     weights = [source_attention_weights(model, [5, 6, 7], [8, 9], 1) for model in (here, there)]
     np.testing.assert_allclose(*weights, rtol=1e-10)
 

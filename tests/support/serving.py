@@ -30,7 +30,7 @@ from minitransformer.extras.serve.metrics import Metrics
 from minitransformer.extras.serve.translation_queue import TranslationQueue
 from minitransformer.extras.serve.translation_request import Limits
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import Translation, Translator
+from minitransformer.inference.translator import Align, Translation, Translator
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = Languages(Language("en"), Language("de"))
@@ -56,7 +56,7 @@ class ScriptedTranslator:
         self.batches: list[list[str]] = []
 
     def n_best(
-        self, lines: Sequence[str], config: SearchConfig, *, aligned: bool = False, **_: Any
+        self, lines: Sequence[str], config: SearchConfig, *, align: Align | None = None, **_: Any
     ) -> list[list[Translation]]:
         self.batches.append(list(lines))
         if any("fail" in line for line in lines):
@@ -67,7 +67,7 @@ class ScriptedTranslator:
                     f"{line.upper()}{'!' * k}",
                     -k - 1.0,
                     -k - 0.5,
-                    tuple((i, i) for i in range(len(line.split()) * aligned)),
+                    tuple((i, i) for i in range(len(line.split()) * (align is not None))),
                     is_cut="endless" in line,
                 )
                 for k in range(config.n_best)

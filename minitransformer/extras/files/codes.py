@@ -16,8 +16,7 @@ from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 from minitransformer.extras.files.tmx import is_break
-from minitransformer.inference.alignment import Links
-from minitransformer.inference.translator import Translation
+from minitransformer.inference.translator import Links, Translation
 
 UNCERTAIN = "codes were placed without a word to which they belong: check them"
 

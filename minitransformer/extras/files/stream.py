@@ -17,13 +17,13 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from minitransformer.data.file_kinds import N_FIRST_BYTES, refusal_by_first_bytes
 from minitransformer.data.normalisation import BLANKS
 from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_text, require_text
+from minitransformer.extras.alignment import align_words
 from minitransformer.extras.files.codes import Code, Parts, TranslatedSegment, translate_segments
 from minitransformer.extras.files.sentences import SentenceSplitter, SplitTexts
 from minitransformer.extras.files.unknown import UnknownCharacters
-from minitransformer.inference.alignment import Links
-from minitransformer.inference.sampling import Sampling
+from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import CUT, Translation, Translator
+from minitransformer.inference.translator import CUT, Links, Translation, Translator
 from minitransformer.system.errors import UserError
 
 LINES_AT_ONCE = 2_048  # batched together by length; their translations are written together
@@ -261,7 +261,7 @@ class LineTranslator:
             prefixes=prefixes,
             sampling=self.sampling,
             n_before=n_before,
-            aligned=aligned,
+            align=align_words if aligned else None,
         )
         _warn_of_limit([n_before + 1 + i for i, translations in enumerate(found) if translations[0].is_cut])
         return found

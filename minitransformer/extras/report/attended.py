@@ -11,10 +11,10 @@ import numpy as np
 
 from autograd.array import FloatArray
 from minitransformer.data.rare_words import words_of
+from minitransformer.extras.attention import AttentionWeights, attention_weights, word_starts
 from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.extras.parsing.parser import PARSING
 from minitransformer.extras.report.errors import ReportError
-from minitransformer.inference.attention import AttentionWeights, attention_weights, word_starts
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator

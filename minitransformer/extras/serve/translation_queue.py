@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from minitransformer.extras.alignment import align_words
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translation, Translator
 from minitransformer.system.threads import start_thread
@@ -222,9 +223,9 @@ class TranslationQueue:
         """Translate in one batch; if that fails, each alone, so that nobody fails because of another's sentence."""
         search = dataclasses.replace(self.search, n_best=max(sentence.n_best for sentence in sentences))
         lines, wanted = [sentence.line for sentence in sentences], partial(self._wanted, sentences)
-        aligned = any(sentence.is_aligned for sentence in sentences)
+        align = align_words if any(sentence.is_aligned for sentence in sentences) else None
         try:
-            found = self.translator.n_best(lines, search, n_threads=self._n_threads, wanted=wanted, aligned=aligned)
+            found = self.translator.n_best(lines, search, n_threads=self._n_threads, wanted=wanted, align=align)
         except Exception as error:
             if len(sentences) == 1:
                 _fail(sentences[0], error)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from autograd.array import FloatArray
+from minitransformer.extras.attention import attention_weights, word_starts
 from minitransformer.extras.report.merging import weights_of_words, without_key
-from minitransformer.inference.attention import attention_weights, word_starts
 from minitransformer.inference.translator import Translator
 from minitransformer.model.symbols import BLANK
 

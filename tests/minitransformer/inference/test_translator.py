@@ -15,8 +15,8 @@ from threadpoolctl import threadpool_info
 from autograd.array import Device
 from minitransformer import Transformer, Translator, presets
 from minitransformer.config import ConfigError
+from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.beam import beam_search
-from minitransformer.inference.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import _batches_by_length
 from minitransformer.model.symbols import END

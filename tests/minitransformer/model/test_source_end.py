@@ -9,7 +9,7 @@ import pytest
 
 from minitransformer import Batch, ModelConfig, RunConfig, Transformer, presets
 from minitransformer.config import ConfigError
-from minitransformer.inference.attention import attention_weights
+from minitransformer.extras.attention import attention_weights
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.scoring import score_pairs
 from minitransformer.inference.search import SearchConfig

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minitransformer.extras.alignment import Links
 from minitransformer.extras.files.codes import (
     Code,
     Parts,
@@ -17,7 +18,6 @@ from minitransformer.extras.files.codes import (
     with_textual_codes,
     write_parts,
 )
-from minitransformer.inference.alignment import Links
 from minitransformer.inference.translator import Translation
 
 Dictionary = dict[str, tuple[str, Links]]

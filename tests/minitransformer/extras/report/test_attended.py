@@ -11,11 +11,11 @@ from attended import pair_of
 from minitransformer import ModelConfig, Transformer, Translator
 from minitransformer.config import TokenizerType
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.attention import attention_weights
 from minitransformer.extras.parsing.linear import linearised, tree_of
 from minitransformer.extras.report.attended import attended_pair, shown_pieces
 from minitransformer.extras.report.errors import ReportError
 from minitransformer.extras.report.merging import merge_words
-from minitransformer.inference.attention import attention_weights
 from minitransformer.inference.search import SearchConfig
 
 WORDS = ["one two three", "two one", "three two two", "one"] * 5

@@ -15,11 +15,11 @@ import pytest
 
 from minitransformer import Batch, ModelConfig, Transformer, Translator
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.attention import attention_weights
 from minitransformer.extras.report import sentence_page as page_module
 from minitransformer.extras.report.errors import ReportError
 from minitransformer.extras.report.sentence import SentenceNumbers, sentence_numbers
 from minitransformer.extras.report.sentence_page import sentence_page
-from minitransformer.inference.attention import attention_weights
 
 CONFIG = ModelConfig(n_layers=2, n_decoder_layers=1, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=3)
 SOURCE, TARGET = [3, 5, 4], [6, 3]

@@ -13,10 +13,10 @@ from serving import ScriptedTranslator, client_of, form, small_translator
 from waiting import TIME_LIMIT
 
 from minitransformer import Transformer, Translator
+from minitransformer.extras.attention import attention_weights
 from minitransformer.extras.report.merging import without_key
 from minitransformer.extras.serve import translated_files, word_attention
 from minitransformer.extras.serve.translation_queue import TranslationQueue
-from minitransformer.inference.attention import attention_weights
 from minitransformer.inference.search import SearchConfig
 
 JSON_BODY = {"Content-Type": "application/json"}

@@ -50,32 +50,31 @@ class Sampling:
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"sampling.top_p: expected a number above 0 and at most 1; got {self.top_p}")
 
+    def sample(
+        self,
+        models: Sequence[Transformer],
+        sources: Sequence[Ids],
+        config: SearchConfig,
+        numbers: Sequence[int],
+        advance: Advance = lambda n: None,
+        constraint: Constraint | None = None,
+        n_given: Sequence[int] | None = None,
+        wanted: Wanted | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Draw ``config.n_best`` translations of each source, in the order of the draws; the same one may occur twice.
 
-def sample(
-    models: Sequence[Transformer],
-    sources: Sequence[Ids],
-    config: SearchConfig,
-    sampling: Sampling,
-    numbers: Sequence[int],
-    advance: Advance = lambda n: None,
-    constraint: Constraint | None = None,
-    n_given: Sequence[int] | None = None,
-    wanted: Wanted | None = None,
-) -> list[list[Hypothesis]]:
-    """Draw ``config.n_best`` translations of each source, in the order of the draws; the same one may occur twice.
+        Their log p is the model's, whatever the temperature.  START and UNKNOWN are never drawn, and at the greatest
+        length only the end symbol is.
 
-    Their log p is the model's, whatever the temperature.  START and UNKNOWN are never drawn, and at the greatest length
-    only the end symbol is.
+        Args:
+            models, sources, advance, constraint, n_given, wanted: see ``beam_search``.
+            numbers: the number of each source's line, which chooses its random numbers.
 
-    Args:
-        models, sources, advance, constraint, n_given, wanted: see ``beam_search``.
-        numbers: the number of each source's line, which chooses its random numbers.
-
-    Raises: SearchError if the models' outputs are not finite.
-    """
-    config = config.for_model(models[0].config)
-    with no_tape():
-        return _SamplingSearch(models, sources, config, sampling, numbers, constraint, advance, n_given, wanted).run()
+        Raises: SearchError if the models' outputs are not finite.
+        """
+        config = config.for_model(models[0].config)
+        with no_tape():
+            return _SamplingSearch(models, sources, config, self, numbers, constraint, advance, n_given, wanted).run()
 
 
 def draw(log_p: FloatArray, number: float, sampling: Sampling) -> int:

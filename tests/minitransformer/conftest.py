@@ -1,4 +1,4 @@
-"""An untrained translator that all tests of this folder share."""
+"""An untrained translator that the tests of the library share."""
 
 from __future__ import annotations
 

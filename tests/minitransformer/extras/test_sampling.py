@@ -16,9 +16,9 @@ from small_sentences import LINES
 
 from minitransformer import Transformer, Translator
 from minitransformer.config import ConfigError
+from minitransformer.extras.sampling import Sampling, draw
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.prefix import Prefix, PrefixConstraint
-from minitransformer.inference.sampling import Sampling, draw, sample
 from minitransformer.inference.search import Hypothesis, SearchConfig, SearchError
 
 END, UNKNOWN, START = 2, 0, 1
@@ -36,7 +36,7 @@ def samples(
 ) -> list[list[Hypothesis]]:
     config = SearchConfig(n, n_best=n, max_extra_tokens=more.pop("extra", 3))
     models = model if isinstance(model, list) else [model]
-    return sample(models, sources, config, sampling, numbers or list(range(len(sources))), **more)
+    return sampling.sample(models, sources, config, numbers or list(range(len(sources))), **more)
 
 
 def distribution(log_p: Any, sampling: Sampling) -> dict[int, float]:

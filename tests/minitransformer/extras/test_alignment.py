@@ -9,10 +9,10 @@ import pytest
 from small_sentences import small_tokenizer
 
 from minitransformer import ModelConfig, Transformer, Translator
+from minitransformer.extras.alignment import align_words, word_links, words_of_source, words_of_target
+from minitransformer.extras.attention import attention_weights, source_attention_weights, word_starts
 from minitransformer.extras.files.stream import pharaoh
 from minitransformer.extras.report.merging import weights_of_words
-from minitransformer.inference.alignment import word_links, words_of_source, words_of_target
-from minitransformer.inference.attention import attention_weights, source_attention_weights, word_starts
 from minitransformer.inference.prefix import NO_PREFIX
 from minitransformer.inference.search import SearchConfig
 
@@ -157,7 +157,7 @@ def test_words_of_a_beginning_count_as_they_are_given(translator: Translator) ->
 
 def test_alignments_come_with_translations_if_they_are_asked_for(translator: Translator) -> None:
     lines, search = ["a dog sees 3 red houses", "", "dog"], SearchConfig(beam=3, n_best=2)
-    plain, aligned = translator.n_best(lines, search), translator.n_best(lines, search, aligned=True)
+    plain, aligned = translator.n_best(lines, search), translator.n_best(lines, search, align=align_words)
     assert [[t.text for t in best] for best in aligned] == [[t.text for t in best] for best in plain]
     assert {t.alignment for best in plain for t in best} == {()}
     assert aligned[1][0].alignment == ()

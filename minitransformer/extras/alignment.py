@@ -11,22 +11,31 @@ Differs: in decoders of up to three layers the last one is taken, which was the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 
 from autograd.array import FloatArray, IntArray
 from minitransformer.data.normalisation import words_of_line
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.inference.attention import source_attention_weights, word_starts
+from minitransformer.extras.attention import source_attention_weights, word_starts
 from minitransformer.inference.prefix import Prefix, Prefixer
+from minitransformer.inference.search import Hypothesis
+from minitransformer.inference.translator import Links, Translator
 from minitransformer.model.batch import Ids
 from minitransformer.model.transformer import Transformer
 
-Links: TypeAlias = tuple[tuple[int, int], ...]
-"""Pairs of a source word and a target word, counted from 0, in the order of target words."""
-
 _LAST_IS_BEST = 3  # decoders of so many layers, or fewer, are aligned by their last layer
+
+
+def align_words(
+    translator: Translator, line: str, source: Sequence[int], prefix: Prefix, hypotheses: Sequence[Hypothesis]
+) -> list[Links]:
+    """Link the words of a line and of each of its translations; see ``align`` of ``Translator.n_best``."""
+    source_words, links = words_of_source(translator.tokenizer, line)[: len(source)], list[Links]()
+    for hypothesis in hypotheses:
+        target_words = words_of_target(translator.prefixer, hypothesis.ids, prefix)
+        links.append(word_links(translator.models, source, hypothesis.ids, source_words, target_words))
+    return links
 
 
 def word_links(

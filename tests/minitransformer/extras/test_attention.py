@@ -9,8 +9,8 @@ import pytest
 
 from autograd import KeyRanges, ops
 from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.extras.attention import AttentionWeights, attention_weights
 from minitransformer.extras.report.merging import without_key
-from minitransformer.inference.attention import AttentionWeights, attention_weights
 from minitransformer.model.layers import MultiHeadAttention
 
 SIZES = {"vocabulary_size": 30, "n_layers": 2, "d_model": 12, "d_ff": 20, "n_heads": 3, "d_k": 4, "d_v": 5}
