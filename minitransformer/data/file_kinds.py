@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 N_FIRST_BYTES = 4_096  # that are compared with the marks below
-_N_NULS = 8  # among the first bytes: text has fewer, UTF-16 and nearly all binary files have more
+_NULS = rb"(?:[^\0]*\0){8}"  # text has fewer among its first bytes, UTF-16 and nearly all binary files have more
 _XML = rb"(?:<\?xml\s+version(?s:.)*?)?"  # what may precede the root element
 
 _BYTES_AT_ONCE = 1 << 16  # of a compressed file
@@ -132,9 +132,10 @@ _REFUSED = (
     _kind("a table", "export its column of sentences as plain text", ".csv"),
     _kind("a JSON file", "take out its text, a sentence a line", ".json .jsonl .ndjson"),
     _kind(
-        "UTF-16 or binary (it has NUL bytes)", "save UTF-16 as UTF-8, or: iconv -f utf-16le -t utf-8",
-        mark=rb"(?:[^\0]*\0){%d}" % _N_NULS,
+        "UTF-16 without a byte order mark", "save it as UTF-8, or: iconv -f utf-16le -t utf-8",
+        mark=rb"(?=%b)(?s:.?(?:[^\0].)*.?)\Z" % _NULS,  # every second byte is no NUL
     ),
+    _kind("binary", "give a file of plain text", mark=_NULS),
 )  # fmt: skip
 
 

@@ -69,14 +69,16 @@ MARKED = {
     "Zstandard": (b"\x28\xb5\x2f\xfd\x04\x58\n\0", "compressed or an archive", "unpack it"),
     "UTF-16": (LINES.encode("utf-16"), "UTF-16", "iconv -f utf-16 -t utf-8"),
     "UTF-16, big-endian": (b"\xfe\xff" + LINES.encode("utf-16-be"), "UTF-16", "iconv -f utf-16 -t utf-8"),
-    "UTF-16 without a mark": (LINES.encode("utf-16-le"), "UTF-16 or binary", "iconv -f utf-16le -t utf-8"),
+    "UTF-16 without a mark": (LINES.encode("utf-16-le"), "UTF-16 without", "iconv -f utf-16le -t utf-8"),
+    "UTF-16 without a mark, big-endian": (LINES.encode("utf-16-be"), "UTF-16 without", "save it as UTF-8"),
     "Russian UTF-16 without a mark": (
         "Где живёт твоя сестра?\r\nСобака спит на полу, а кошка на диване.\r\n".encode("utf-16-le"),
-        "UTF-16 or binary",
+        "UTF-16 without",
         "iconv -f utf-16le",
     ),
     "UTF-32": (LINES.encode("utf-32"), "UTF-32", "iconv -f utf-32 -t utf-8"),
-    "a picture": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0\0\0\1\0\b\6\0\0\0", "UTF-16 or binary", "NUL bytes"),
+    "a picture": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0\0\0\1\0\b\6\0\0\0", "binary, not", "give a file of plain text"),
+    "a program": (b"\x7fELF\2\1\1" + bytes(9) + b"\3\0>\0\1\0\0\0", "binary, not", "plain text"),
 }
 ENDINGS = {
     "a.xlf": "an XLIFF file", "a.xliff": "an XLIFF file", "a.sdlxliff": "an XLIFF file", "a.PO": "a file of gettext",
