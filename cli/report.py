@@ -10,6 +10,7 @@ from pathlib import Path
 from cli.command import run_command, say
 from cli.options import Positional, as_text, parse_kind
 from minitransformer.config import RunConfig
+from minitransformer.extras.demo.translator import load_translator
 from minitransformer.extras.packages import import_extra
 from minitransformer.extras.report.attended import AttendedPair, PictureKind, attended_pair
 from minitransformer.extras.report.errors import PICTURES, ReportError, check_suffix
@@ -45,7 +46,7 @@ class TranslationOptions:
         """Load the model; return it with the sentence, its translation if one is given, and how to search for one."""
         sentence = as_text("sentence", self.sentence)
         target = None if self.target is None else as_text("target", self.target)
-        return Translator.load(self.run), sentence, target, SearchConfig(beam=self.beam, alpha=self.alpha)
+        return load_translator(self.run), sentence, target, SearchConfig(beam=self.beam, alpha=self.alpha)
 
 
 @dataclass(frozen=True)

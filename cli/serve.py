@@ -16,13 +16,13 @@ from autograd.packed_weight import PackedDtype
 from cli.command import run_command, say
 from cli.options import parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
+from minitransformer.extras.demo.translator import load_translator
 from minitransformer.extras.packages import import_extra
 from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.extras.serve.languages import languages_of
 from minitransformer.extras.serve.translation_queue import TranslationQueue
 from minitransformer.extras.serve.translation_request import Limits
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import Translator
 from minitransformer.model.files import require_weights
 
 DESCRIPTION = """Serve translations: a page for people, and a JSON API that programs for LibreTranslate can use.
@@ -137,7 +137,7 @@ def _serve(options: ServeOptions) -> None:
     require_weights(options.run)
     languages = languages_of(options.run, options.source, options.target)
     with listen(options.host, options.port) as listening:
-        translator, metrics = Translator.load(options.run, device=options.device, weights=options.weights), Metrics()
+        translator, metrics = load_translator(options.run, device=options.device, weights=options.weights), Metrics()
         require_translator(options.run, translator)
         queue = TranslationQueue(
             translator,

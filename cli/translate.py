@@ -19,6 +19,7 @@ from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import has_both_sides, is_memory
 from minitransformer.data.file_kinds import is_compressed
+from minitransformer.extras.demo.translator import load_translator
 from minitransformer.extras.files.documents import is_document, read_document, translate_document
 from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input, languages_between
 from minitransformer.extras.files.resumable import translate_file
@@ -37,7 +38,6 @@ from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import Translator
 from minitransformer.system.files import is_same_file
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
@@ -210,7 +210,7 @@ def _translate(options: TranslateOptions, source: Source, target: BinaryIO) -> N
     languages = languages_between(options.input, options.output, options.languages) if options.input else None
     prefixes = prefixes_of(options)
     runs = options.run or (RunConfig.run,)
-    translator = Translator.load(*runs, device=options.device, weights=options.weights)
+    translator = load_translator(*runs, device=options.device, weights=options.weights)
     require_translator(runs[0], translator)
     translation = LineTranslator(
         translator, search, options.n_best, options.threads, prefixes, sampling, options.alignments, splitter

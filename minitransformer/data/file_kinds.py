@@ -135,7 +135,7 @@ _REFUSED = (
         "UTF-16 without a byte order mark", "save it as UTF-8, or: iconv -f utf-16le -t utf-8",
         mark=rb"(?=%b)(?s:.?(?:[^\0].)*.?)\Z" % _NULS,  # every second byte is no NUL
     ),
-    _kind("binary", "give a file of plain text", mark=_NULS),
+    _kind("binary", "give plain text", mark=_NULS),
 )  # fmt: skip
 
 

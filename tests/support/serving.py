@@ -37,14 +37,14 @@ LANGUAGES = Languages(Language("en"), Language("de"))
 
 
 @functools.cache
-def small_translator() -> Translator:
+def small_translator(kind: type[Translator] = Translator) -> Translator:
     """A random model over the pieces of number words; its distributions are far from uniform."""
     pairs = [(line, translation(line)) for line in sentences(200, seed=1)]
     tokenizer = Tokenizer.train(pairs, vocabulary_size=40)
     sizes = ModelConfig(tokenizer.n_target_words, n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
     model = Transformer(sizes, seed=3)
     model.parameters.values *= 2
-    return Translator(model, tokenizer)
+    return kind(model, tokenizer)
 
 
 class ScriptedTranslator:

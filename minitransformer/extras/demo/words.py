@@ -144,3 +144,19 @@ def places(name: str) -> tuple[tuple[Text, str, str], ...]:
         return tuple(place for each in DATA["places"][name] for place in places(each))
     german, case = DATA["prepositions"][preposition]
     return ((Text(preposition.split("/")[0], german), case, names),)
+
+
+def known_words() -> str:
+    """Return the English words of the demonstration, a line for each kind."""
+    verbs = [verb for table in VERBS.values() for verb in table]
+    kinds = {
+        "nouns": [noun.english for noun in NOUNS.values()],
+        "verbs": [f"{verb.en.split(', ')[0]} {verb.particle}".strip() for verb in verbs] + list(MODALS),
+        "adjectives": [each.english for each in (*COLOURS, *MOODS, *QUALITIES)],
+        "pronouns": [each.english for each in PRONOUNS.values()],
+        "prepositions": [each.split("/")[0] for each in DATA["prepositions"]],
+        "conjunctions": list(DATA["conjunctions"]),
+        "adverbs": list(DATA["frequencies"]),
+        "names": [name for names in NAMES.values() for name in names],
+    }
+    return "\n".join(f"{kind}: {', '.join(dict.fromkeys(words))}" for kind, words in kinds.items())

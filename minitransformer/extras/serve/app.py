@@ -24,6 +24,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from minitransformer.data.survey import CorpusError
+from minitransformer.extras.demo.translator import DemonstrationTranslator
+from minitransformer.extras.demo.words import known_words
 from minitransformer.extras.files.codes import Code, Parts, TranslatedSegment, next_texts, translation_steps
 from minitransformer.extras.files.html import HtmlText
 from minitransformer.extras.serve.guard import Guard, RateLimit
@@ -300,10 +302,12 @@ class _Endpoints:
 
     def _page_values(self) -> dict[str, str]:
         source, target = self.languages.source, self.languages.target
+        is_demonstration = isinstance(self.queue.translator, DemonstrationTranslator)
         values = {
             "source_code": source.code, "source_name": source.name, "target_code": target.code,
             "target_name": target.name, "characters": self.limits.characters,
             "alternatives": min(3, self.limits.alternatives),
+            "hidden": "" if is_demonstration else "hidden", "words": known_words() if is_demonstration else "",
         }  # fmt: skip
         return {name: html.escape(str(value)) for name, value in values.items()}
 

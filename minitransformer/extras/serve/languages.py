@@ -11,6 +11,7 @@ from typing import Any
 from minitransformer.config import ConfigError
 from minitransformer.config.data import common_ending
 from minitransformer.config.run import RUN_FILE
+from minitransformer.extras.demo.translator import is_demonstration
 from minitransformer.system.records import as_object, read_object
 
 # Source: ISO 639-1.  The language of a file is recognised by these codes only: "txt" is no language.
@@ -76,7 +77,7 @@ def _code_of(data: Mapping[str, Any], side: str) -> str | None:
 
     The demonstration has no files.
     """
-    if data.get("train_source") == []:
+    if is_demonstration(data):
         return _DEMONSTRATION[side]
     if isinstance(languages := data.get("languages"), list) and len(languages) == 2:
         return str(languages[side == "target"])

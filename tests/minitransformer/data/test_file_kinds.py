@@ -77,8 +77,8 @@ MARKED = {
         "iconv -f utf-16le",
     ),
     "UTF-32": (LINES.encode("utf-32"), "UTF-32", "iconv -f utf-32 -t utf-8"),
-    "a picture": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0\0\0\1\0\b\6\0\0\0", "binary, not", "give a file of plain text"),
-    "a program": (b"\x7fELF\2\1\1" + bytes(9) + b"\3\0>\0\1\0\0\0", "binary, not", "plain text"),
+    "a picture": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0\0\0\1\0\b\6\0\0\0", "binary, not", "give plain text"),
+    "a program": (b"\x7fELF\2\1\1" + bytes(9) + b"\3\0>\0\1\0\0\0", "binary, not", "give plain text"),
 }
 ENDINGS = {
     "a.xlf": "an XLIFF file", "a.xliff": "an XLIFF file", "a.sdlxliff": "an XLIFF file", "a.PO": "a file of gettext",

@@ -14,6 +14,7 @@ from waiting import TIME_LIMIT
 
 from minitransformer import Transformer, Translator
 from minitransformer.extras.attention import attention_weights
+from minitransformer.extras.demo.translator import DemonstrationTranslator
 from minitransformer.extras.report.merging import without_key
 from minitransformer.extras.serve import translated_files, word_attention
 from minitransformer.extras.serve.translation_queue import TranslationQueue
@@ -244,6 +245,14 @@ def test_the_page_names_its_languages_and_no_other_address(client: Any) -> None:
     assert 'data-source="en" data-target="de" data-alternatives="3"' in page
     for text in (page, client.get("/page.js").text, client.get("/page.css").text):
         assert not any(word in text for word in ("http:", "https:", "//cdn", "@import", "innerHTML", "style="))
+
+
+@pytest.mark.parametrize("is_demonstration", [True, False])
+def test_the_page_of_the_demonstration_says_which_words_it_knows(is_demonstration: bool) -> None:
+    with client_of(small_translator(DemonstrationTranslator if is_demonstration else Translator)) as client:
+        page = client.get("/").text
+    assert ("nouns: man, woman, boy" in page) == is_demonstration
+    assert ('<details id="known" class="note" hidden>' in page) != is_demonstration
 
 
 def test_a_name_that_leads_to_this_machine_is_refused_if_the_server_is_for_it_alone() -> None:

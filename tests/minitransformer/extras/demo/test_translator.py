@@ -1,0 +1,41 @@
+"""The demonstration's translator: it writes no vulgar word, and leaves all words of the demonstration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_sentences import small_tokenizer
+
+from minitransformer import ModelConfig, Transformer
+from minitransformer.config import DataConfig, RunConfig
+from minitransformer.config.run import RUN_FILE
+from minitransformer.extras.demo.translator import load_translator, without_vulgar_words
+from minitransformer.extras.demo.words import DATA
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("das Fuckshund, bäkack und Arschloch.", "das F***, b*** und A***."),
+        ("ein Tit im Marsch, Titel im Futur", "ein T*** im Marsch, Titel im Futur"),
+    ],
+)
+def test_vulgar_words_become_asterisks(text: str, expected: str) -> None:
+    assert without_vulgar_words(text) == expected
+
+
+def test_no_word_of_the_demonstration_is_vulgar() -> None:
+    assert without_vulgar_words(str(DATA)) == str(DATA)
+
+
+@pytest.mark.parametrize(
+    ("data", "begins"), [(DataConfig(), "F***"), (DataConfig(train_source=("a.en",), train_target=("a.de",)), "Fuck")]
+)
+def test_the_commands_load_this_translator_for_the_demonstration(data: DataConfig, begins: str, tmp_path: Path) -> None:
+    config = ModelConfig(70, n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
+    Transformer(config, seed=1).save(tmp_path)
+    small_tokenizer().save(tmp_path)
+    (tmp_path / RUN_FILE).write_text(RunConfig(data=data).to_json(), encoding="utf-8")
+    (text,) = load_translator(tmp_path).translate(["a dog"], beam=1, prefixes=["Fuck "])
+    assert text.startswith(begins)
