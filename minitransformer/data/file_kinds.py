@@ -11,9 +11,8 @@ import io
 import lzma
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 N_FIRST_BYTES = 4_096  # that are compared with the marks below
 _NULS = rb"(?:[^\0]*\0){8}"  # text has fewer among its first bytes, UTF-16 and nearly all binary files have more
@@ -74,68 +73,63 @@ def _open_xz(path: Path) -> io.BufferedReader:
 OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": _open_xz}  # of compressed text, by ending
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """A kind of files that is not read as text; ``mark`` matches its first bytes."""
+class _Kind(NamedTuple):
+    """A kind of files that is not read as text, with its endings; ``mark`` matches its first bytes."""
 
     name: str
     remedy: str
-    endings: frozenset[str]
-    mark: re.Pattern[bytes] | None
-
-
-def _kind(name: str, remedy: str, endings: str = "", mark: bytes | None = None) -> _Kind:
-    return _Kind(name, remedy, frozenset(endings.split()), None if mark is None else re.compile(mark))
+    endings: str = ""
+    mark: bytes | None = None
 
 
 # The first mark that matches decides.  Endings that are also codes of common languages, such as .rar, are left out.
 _REFUSED = (
-    _kind("UTF-32", "save it as UTF-8, or: iconv -f utf-32 -t utf-8", mark=rb"\xff\xfe\0\0|\0\0\xfe\xff"),
-    _kind("UTF-16", "save it as UTF-8, or: iconv -f utf-16 -t utf-8", mark=rb"\xff\xfe|\xfe\xff"),
-    _kind("compressed", "unpack it, or name it .gz or .xz if it is of that kind", mark=rb"\x1f\x8b|\xfd7zXZ\0"),
-    _kind(
+    _Kind("UTF-32", "save it as UTF-8, or: iconv -f utf-32 -t utf-8", mark=rb"\xff\xfe\0\0|\0\0\xfe\xff"),
+    _Kind("UTF-16", "save it as UTF-8, or: iconv -f utf-16 -t utf-8", mark=rb"\xff\xfe|\xfe\xff"),
+    _Kind("compressed", "unpack it, or name it .gz or .xz if it is of that kind", mark=rb"\x1f\x8b|\xfd7zXZ\0"),
+    _Kind(
         "compressed or an archive", "unpack it", ".bz2 .zst .lz4 .7z",
         rb"BZh[1-9]1AY&SY|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07",
     ),
-    _kind(
+    _Kind(
         "a zip archive, as office documents are", "unpack an archive; save a document as plain text in UTF-8",
         ".zip .docx .xlsx .pptx .odt .ods .odp .epub", rb"PK\x03\x04",
     ),
-    _kind(
+    _Kind(
         "an office document", "save it as plain text in UTF-8", ".doc .xls .ppt .rtf",
         rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf1",
     ),
-    _kind("a PDF file", "take out its text, for example with pdftotext, a sentence a line", ".pdf", rb"%PDF-\d"),
-    _kind(
+    _Kind("a PDF file", "take out its text, for example with pdftotext, a sentence a line", ".pdf", rb"%PDF-\d"),
+    _Kind(
         "a translation memory", "name it .tmx to train on it or to translate it; here, plain text is needed", ".tmx",
         _XML + rb"<tmx\s+version=",
     ),
-    _kind(
+    _Kind(
         "an XLIFF file", "it is translated under the name .xlf; to train on it, export a translation memory (.tmx)",
         ".xlf .xliff .sdlxliff .mqxliff .mxliff", _XML + rb"<xliff\s[^>]*version=",
     ),
-    _kind(
+    _Kind(
         "a file of gettext", "it is translated under the name .po; to train on it, convert it, for example with po2tmx",
         ".po .pot",
         rb'(?:(?:#|msgctxt ")[^\n]*\n|\r?\n)*msgid "[^\n]*\n(?:"[^\n]*\n)*msgstr "',
     ),
-    _kind(
+    _Kind(
         "a web page", "take out its text, a sentence a line", ".html .htm .xhtml",
         _XML + rb"<!(?i:doctype\s+html)[^>]*>\s*<",
     ),
-    _kind("an XML file", "take out its text, a sentence a line", ".xml", rb"<\?xml\s+version\s*=[^>]*\?>\s*<"),
-    _kind(
+    _Kind("an XML file", "take out its text, a sentence a line", ".xml", rb"<\?xml\s+version\s*=[^>]*\?>\s*<"),
+    _Kind(
         "a file of subtitles", "take out numbers and times, and write a sentence a line", ".srt .vtt",
         rb"WEBVTT\r?\n|\d+\r?\n\d\d:\d\d:\d\d,\d{3} --> ",
     ),
-    _kind("a table", "write its column of sentences to a file, for example with: cut -f 1", ".tsv"),
-    _kind("a table", "export its column of sentences as plain text", ".csv"),
-    _kind("a JSON file", "take out its text, a sentence a line", ".json .jsonl .ndjson"),
-    _kind(
+    _Kind("a table", "write its column of sentences to a file, for example with: cut -f 1", ".tsv"),
+    _Kind("a table", "export its column of sentences as plain text", ".csv"),
+    _Kind("a JSON file", "take out its text, a sentence a line", ".json .jsonl .ndjson"),
+    _Kind(
         "UTF-16 without a byte order mark", "save it as UTF-8, or: iconv -f utf-16le -t utf-8",
         mark=rb"(?=%b)(?s:.?(?:[^\0].)*.?)\Z" % _NULS,  # every second byte is no NUL
     ),
-    _kind("binary", "give plain text", mark=_NULS),
+    _Kind("binary", "give plain text", mark=_NULS),
 )  # fmt: skip
 
 
@@ -148,7 +142,7 @@ def refusal_by_ending(path: Path) -> str | None:
     """Return why a file with this name is not read as text, with the remedy; None if it is read."""
     ending = (path.with_suffix("") if is_compressed(path) else path).suffix.lower()
     for kind in _REFUSED:
-        if ending in kind.endings:
+        if ending in kind.endings.split():
             return f"is {kind.name}, by its ending; {kind.remedy}; if it is plain text, rename it"
     return None
 
@@ -157,6 +151,6 @@ def refusal_by_first_bytes(first: bytes) -> str | None:
     """Return why a file that begins with these bytes is not read as text, with the remedy; None if it is read."""
     first = first.removeprefix(b"\xef\xbb\xbf").lstrip()
     for kind in _REFUSED:
-        if kind.mark is not None and kind.mark.match(first):
+        if kind.mark is not None and re.match(kind.mark, first):
             return f"is {kind.name}, not plain UTF-8 text; {kind.remedy}"
     return None
