@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from minitransformer.data.corpus import changed_files
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.prepare import ADDED, PreparedData, prepare
 from minitransformer.data.store import TrainingPairs
-from minitransformer.data.token_dropout import BpeDropout, WordDropout
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.task import task_of
 from minitransformer.model.files import WEIGHTS_FILE, load_model_config
@@ -285,11 +285,12 @@ def _require_unfinished(run: Path) -> None:
 def training_pairs(config: TrainingConfig, data: PreparedData) -> TrainingPairs:
     """Return the training pairs of prepared data; with ``bpe_dropout`` or ``word_dropout``, others in every epoch."""
     store = data.store("train")
-    if config.bpe_dropout:
-        return BpeDropout(store, data.tokenizer, config.bpe_dropout, config.seed)
-    if config.word_dropout:
-        return WordDropout(store, data.tokenizer, config.word_dropout, config.seed)
-    return store
+    if not (config.bpe_dropout or config.word_dropout):
+        return store
+    extra = import_module("minitransformer.extras.token_dropout")
+    kind, rate = ("BpeDropout", config.bpe_dropout) if config.bpe_dropout else ("WordDropout", config.word_dropout)
+    pairs: TrainingPairs = getattr(extra, kind)(store, data.tokenizer, rate, config.seed)
+    return pairs
 
 
 def check_lengths(config: ModelConfig, data: PreparedData) -> None:

@@ -10,7 +10,7 @@ import pytest
 from small_sentences import sentencepiece_model
 
 from minitransformer.data.store import Pairs, TokenStore, write_store
-from minitransformer.data.token_dropout import BpeDropout, WordDropout, segment
+from minitransformer.extras.token_dropout import BpeDropout, WordDropout, segment
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import UNKNOWN
 
