@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,17 +11,10 @@ from pathlib import Path
 from cli.command import run_command, say
 from cli.options import Positional, parse_kind
 from minitransformer.config import ConfigError, RunConfig
-from minitransformer.config.data import common_ending
-from minitransformer.data.corpus import check_aligned, read_pairs
+from minitransformer.config.data import common_ending, target_language
+from minitransformer.config.run import TRANSLATIONS_FILE
+from minitransformer.data.corpus import Pair, check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
-from minitransformer.extras.length_penalty import (
-    ALPHAS,
-    Choice,
-    choose_alpha,
-    require_storable,
-    store_alpha,
-    try_alphas,
-)
 from minitransformer.extras.paper.audit import TOKENISED, audit
 from minitransformer.extras.parsing.evalb import COLLINS, Status, compare, with_tags_of
 from minitransformer.extras.parsing.evalb_report import read_parameters, report
@@ -29,11 +23,16 @@ from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.extras.parsing.penn import read_candidates, read_gold_trees
 from minitransformer.extras.parsing.tree import Tree
 from minitransformer.extras.report.comparison import PairedTestName, compare_systems, comparison_table
+from minitransformer.extras.report.run_record import read_run
 from minitransformer.inference.bleu import bleu, chrf
+from minitransformer.inference.length_penalty import ALPHAS, Tried, choose_alpha
 from minitransformer.inference.scoring import TargetScore, score_pairs
 from minitransformer.inference.search import SearchConfig
+from minitransformer.inference.task import TranslationTask
 from minitransformer.inference.translator import Translator, load_with_tokenizer
+from minitransformer.model.files import load_model_files, require_no_bundle, save_model_files
 from minitransformer.system.provenance import code_version
+from minitransformer.system.records import as_object
 from minitransformer.system.threads import available_cores
 
 DESCRIPTION = """Score translations: "bleu" compares a file of translations with references; "audit" does so under every
@@ -87,13 +86,12 @@ class CompareOptions:
 class TuneLengthOptions:
     """Translate held-out text with several exponents of the length penalty, and store the best one with the model.
 
-    The model keeps its own exponent unless another one has a greater BLEU.
+    The model keeps its own exponent unless another one has a greater BLEU, or its translations are much too long.
     """
 
-    source: Positional[Path]
-    """File of source lines that the model was not trained on, such as validation text."""
-    reference: Positional[Path]
-    """File of reference translations, aligned with the source lines."""
+    files: Positional[tuple[Path, ...]]
+    """File of source lines that the model was not trained on, and file of their reference translations; if not given,
+    the validation text of the run, which its training has translated at the end."""
     run: Path = RunConfig.run
     """Directory of a training run."""
     beam: int = SearchConfig.beam
@@ -101,7 +99,8 @@ class TuneLengthOptions:
     alphas: tuple[float, ...] = ALPHAS
     """Exponents to try; the model's own one is always tried."""
     language: str | None = None
-    """Language of the translations, such as zh, for BLEU's tokenizer; if not given, the ending of the references."""
+    """Language of the translations, such as zh, for BLEU's tokenizer; if not given, the ending of the references, or
+    what the training knew."""
 
 
 @dataclass(frozen=True)
@@ -231,37 +230,61 @@ def tune_length(options: TuneLengthOptions) -> int:
     """Print BLEU for each exponent, and store the best one with the model, unless the model's own is as good."""
     if not options.alphas:
         raise ConfigError("score: name at least one exponent to try")
-    pairs = list(read_pairs(options.source, options.reference))
-    if not pairs:
-        raise CorpusError(f"{options.source}: is empty")
-    sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
-    search, translator = SearchConfig(beam=options.beam), Translator.load(options.run)
+    translator = Translator.load(options.run)
     require_translator(options.run, translator)
-    require_storable(options.run, options.alphas)
-    own, tried = translator.model.config.alpha, []
-    alphas, language = (
-        list(dict.fromkeys((*options.alphas, own))),
-        options.language or common_ending([options.reference]),
-    )
-    for one in try_alphas(translator, sources, references, search, alphas, language=language):
-        print(f"alpha {one.alpha:g}: {one.score}", flush=True)
-        tried.append(one)
-    choice = choose_alpha(tried, own)
-    if choice.alpha == own:
-        say(f"kept alpha {own:g} of {options.run}: {_why_kept(choice, len(tried))}")
+    pairs, ending = _held_out(options)
+    require_no_bundle(options.run)
+    config, task, tried = translator.model.config, TranslationTask(options.language or ending), list[Tried]()
+    own, search = config.own_alpha, SearchConfig(beam=options.beam)
+    configs = [dataclasses.replace(config, alpha=alpha) for alpha in dict.fromkeys((*options.alphas, own))]
+    for alpha in (each.own_alpha for each in configs):
+        search = dataclasses.replace(search, alpha=alpha)
+        found = task.evaluate(translator, pairs, search, n_threads=available_cores(), advance=lambda n: None)
+        tried.append(Tried(alpha, found))
+        print(f"alpha {alpha:g}: {found.score}", flush=True)
+    (chosen, *_), best = choose_alpha(tried, own)
+    if chosen == own:
+        say(f"kept alpha {own:g} of {options.run}: {_why_kept(best, len(tried))}")
         return 0
-    store_alpha(options.run, choice.alpha)
-    middle = f", the middle of the best ones, {_listed(choice.best)}" if len(choice.best) > 1 else ""
-    stored = f"stored alpha {choice.alpha:g} in {options.run} (before: {own:g}){middle}"
-    say(f"{stored}; searches with this model now take it")
+    store_alpha(options.run, chosen)
+    middle = f", the middle of the best ones, {_listed(best)}" if len(best) > 1 else ""
+    say(f"stored alpha {chosen:g} in {options.run} (before: {own:g}){middle}; searches with this model now take it")
     return 0
 
 
-def _why_kept(choice: Choice, n_tried: int) -> str:
-    if n_tried == len(choice.best) > 1:
+def _held_out(options: TuneLengthOptions) -> tuple[list[Pair], str | None]:
+    """Return the pairs on which exponents are tried, and the code of their target language, if it is known."""
+    if not options.files:
+        record = read_run(options.run)
+        if not record.translations:
+            raise CorpusError(
+                f"{options.run}: has no {TRANSLATIONS_FILE}, which holds the validation text of a finished training;"
+                " name a file of source lines and a file of references"
+            )
+        return record.pairs(), target_language(as_object(record.settings.get("data")))
+    if len(options.files) != 2:
+        raise CorpusError(f"score: expected a file of sources and one of references; got {len(options.files)} files")
+    source, reference = options.files
+    pairs = list(read_pairs(source, reference))
+    if not pairs:
+        raise CorpusError(f"{source}: is empty")
+    return pairs, common_ending([reference])
+
+
+def store_alpha(directory: Path, alpha: float) -> None:
+    """Store α in a model's configuration, for all later searches.
+
+    Raises: CheckpointError if the model cannot be read or written; ConfigError for an invalid α.
+    """
+    config, weights = load_model_files(directory)
+    save_model_files(directory, dataclasses.replace(config, alpha=alpha), weights)
+
+
+def _why_kept(best: Sequence[float], n_tried: int) -> str:
+    if n_tried == len(best) > 1:
         return f"BLEU is the same with all {n_tried} exponents, so this text cannot choose; give other text, or more"
-    if len(choice.best) > 1:
-        return f"the best ones, {_listed(choice.best)}, have the same BLEU, so this text cannot choose among them"
+    if len(best) > 1:
+        return f"the best ones, {_listed(best)}, have the same BLEU, so this text cannot choose among them"
     return "no other exponent is better"
 
 

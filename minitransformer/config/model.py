@@ -27,6 +27,7 @@ Tying = Literal["all", "target", "none"]
 Start = Literal["symbol", "zero", "end"]
 Normalisation = Literal["gnmt", "length"]
 Activation = Literal["relu", "swish", "gelu", "gelu_tanh"]
+ALPHA = 0.6  # of the length penalty (section 6.1)
 
 CHOICES = {
     "positions": PositionLayout, "norm": NormPlacement, "tied": Tying, "label_smoothing_over": SmoothedClasses,
@@ -107,8 +108,9 @@ class ModelConfig:
     normalisation: Normalisation = "gnmt"
     """Length penalty of translations, unless a search sets another: ((5 + length)/6)^α as in the paper, or length^α
     as in fairseq, Marian and CTranslate2."""
-    alpha: float = 0.6
-    """Exponent α of the length penalty, unless a search sets another (section 6.1)."""
+    alpha: float | None = None
+    """Exponent α of the length penalty, unless a search sets another.  If not given, a training chooses it at its end,
+    on held-out text; until then it is 0.6, as in the paper (section 6.1)."""
 
     def __post_init__(self) -> None:
         require_bounds(self, _BOUNDS, ConfigError, "model.")
@@ -136,6 +138,11 @@ class ModelConfig:
     def decoder_depth(self) -> int:
         """Number of layers of the decoder."""
         return self.n_layers if self.n_decoder_layers is None else self.n_decoder_layers
+
+    @property
+    def own_alpha(self) -> float:
+        """The exponent of searches that set no other."""
+        return ALPHA if self.alpha is None else self.alpha
 
     @property
     def longest_sentence(self) -> int:

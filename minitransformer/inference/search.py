@@ -12,6 +12,7 @@ import numpy as np
 from autograd import namespace, to_device
 from autograd.array import Array, BoolArray, IntArray, device_of
 from minitransformer.config import ConfigError, ModelConfig, Normalisation
+from minitransformer.config.model import ALPHA
 from minitransformer.inference.predictor import Predictor
 from minitransformer.model.batch import Ids
 from minitransformer.model.symbols import END, START, UNKNOWN
@@ -71,7 +72,7 @@ class SearchConfig:
 
     def for_model(self, config: ModelConfig) -> SearchConfig:
         """Return these settings with the model's own length penalty and α, unless these settings have them."""
-        alpha = config.alpha if self.alpha is None else self.alpha
+        alpha = config.own_alpha if self.alpha is None else self.alpha
         return dataclasses.replace(self, alpha=alpha, normalisation=self.normalisation or config.normalisation)
 
     def greatest_lengths(self, n_tokens: IntArray) -> IntArray:
@@ -86,7 +87,7 @@ class SearchConfig:
 
         Without an α of its own, the paper's is used.
         """
-        alpha = ModelConfig.alpha if self.alpha is None else self.alpha
+        alpha = ALPHA if self.alpha is None else self.alpha
         return (length if self.normalisation == "length" else (5 + length) / 6) ** alpha
 
 

@@ -35,7 +35,12 @@ class Evaluation(NamedTuple):
 
 
 class Task(Protocol):
-    """A task, such as translation or parsing."""
+    """A task, such as translation or parsing.
+
+    ``takes_alpha`` is true if searches have the length penalty of the model.
+    """
+
+    takes_alpha: bool
 
     def corpus(self, config: DataConfig) -> Corpus:
         """Open the text or the trees of a configuration.  Raises: CorpusError."""
@@ -55,6 +60,8 @@ class TranslationTask:
     Args:
         language: the code of the target language, if it is known.
     """
+
+    takes_alpha = True
 
     def __init__(self, language: str | None) -> None:
         self.language = language

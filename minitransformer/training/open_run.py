@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +23,7 @@ from minitransformer.data.prepare import ADDED, PreparedData, prepare
 from minitransformer.data.store import TrainingPairs
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.task import task_of
-from minitransformer.model.files import WEIGHTS_FILE, load_model_config
+from minitransformer.model.files import WEIGHTS_FILE
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError, remove_unfinished
 from minitransformer.system.provenance import code_version
@@ -165,23 +164,11 @@ def _resume_or_begin(trainer: Trainer, config: RunConfig) -> dict[str, Any]:
     if trainer.resume():
         if not trainer.is_complete:
             _log.info(f"going on from update {trainer.state.step:,} of {trainer.config.max_updates:,}")
-            _warn_of_stored_alpha(config)
     elif config.init_from is not None:
         pretrained = begin_from_pretrained(config.init_from, config, trainer)
     step = str(trainer.state.step)
     require_same_parameters(trainer.world, trainer.model, "at the start", SAME_START, update=step)
     return pretrained
-
-
-def _warn_of_stored_alpha(config: RunConfig) -> None:
-    """Warn if ``store_alpha`` has stored another α in the model than that of the run, which the next model has."""
-    with suppress(CheckpointError):  # no validation has saved a model yet, or it is corrupt and will be replaced
-        stored, alpha = load_model_config(config.run).alpha, config.model.alpha
-        if stored != alpha:
-            _log.warning(
-                f"{config.run}: the model has the length penalty α {stored:g}, chosen after its training; the next one"
-                f" that is saved has α {alpha:g} again (model.alpha): choose it anew at the end"
-            )
 
 
 DIGEST = "data_digest"  # the field of run.json with ``PreparedData.digest`` of the data with which the run began

@@ -56,7 +56,7 @@ def fine_tuning(config: RunConfig) -> RunConfig:
         tokenizer_settings = settings_of(tokenizer) | task_of(config.data).settings_of(tokenizer)
     if config.data.task != "parsing" and tokenizer_settings["tokenizer"] == "word":  # valid only for treebanks
         del tokenizer_settings["tokenizer"]
-    model = dataclasses.replace(model, vocabulary_size=0, source_vocabulary_size=None)
+    model = dataclasses.replace(model, vocabulary_size=0, source_vocabulary_size=None, alpha=None)  # α is chosen anew
     return dataclasses.replace(config, model=model, data=dataclasses.replace(config.data, **tokenizer_settings))
 
 

@@ -8,9 +8,10 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from autograd.kernel_registry import references_only
 from minitransformer.config import RunConfig
 from minitransformer.config.run import RESULTS_FILE, RUN_FILE, TRANSLATIONS_FILE
 from minitransformer.inference.bleu import is_better
+from minitransformer.inference.length_penalty import ALPHAS, Tried, choose_alpha
+from minitransformer.inference.task import Evaluation
 from minitransformer.model.files import load_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError, lock_directory, read_json, write_text
@@ -101,7 +104,8 @@ def train(
                 f" raise {to_go_on})"
             )
             if world.rank == 0:
-                run.trainer.model.set_weights(load_model_files(config.run)[1])
+                run.trainer.model.config, weights = load_model_files(config.run)
+                run.trainer.model.set_weights(weights)
         else:
             callback.begin(run.trainer.state, config.training.max_updates)
             try:
@@ -182,12 +186,15 @@ def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Co
     for split in ("validation", "test"):
         text = run.data.text(split)
         if text:
-            score, samples = validation.evaluate(run.trainer.model, text, beam=4, progress=callback.validating)
+            chooses = split == "validation" and run.config.model.alpha is None and validation.task.takes_alpha
+            evaluate = partial(validation.evaluate, run.trainer.model, text, beam=4, progress=callback.validating)
+            score, samples = _with_chosen_alpha(run, evaluate) if chooses else evaluate()
             lines += (json.dumps({"split": split} | dataclasses.asdict(s), ensure_ascii=False) + "\n" for s in samples)
             results[split] = {score.name.lower(): score.value, "detail": score.detail, "signature": score.signature}
             if split == "validation":
                 results[split]["perplexity"] = perplexity
             _log.info(f"{split}: {score}, beam 4, {len(text):,} sentences")
+    results["alpha"] = run.trainer.model.config.alpha
     _log.info(f"code {results['code']}, configuration {results['configuration']}")
     results["evaluation_seconds"] = time.perf_counter() - start
     _require_directory(run.config.run)
@@ -222,6 +229,21 @@ def _choose_weights(run: OpenRun, validation: Validation, always_average: bool) 
         _log.info(f"made the {weights}, validation loss {loss:.4f}")
     model.save(directory)
     return weights, perplexity
+
+
+def _with_chosen_alpha(run: OpenRun, evaluate: Callable[..., Evaluation]) -> Evaluation:
+    """Choose the exponent of the length penalty, save it in the model, and return the evaluation with it."""
+    model = run.trainer.model
+    tried = [Tried(alpha, evaluate(alpha=alpha)) for alpha in ALPHAS]
+    chosen, _ = choose_alpha(tried, model.config.own_alpha)
+    scores = ", ".join(f"{one.alpha:g}: {one.score:.2f}" for one in tried)
+    _log.info(
+        f"length penalty: chose α {chosen.alpha:g}, with which translations of the validation text are"
+        f" {chosen.length:.2f} times as long as the references; {chosen.found.score.name} by α: {scores}"
+    )
+    model.config = dataclasses.replace(model.config, alpha=chosen.alpha)
+    model.save(run.config.run)
+    return chosen.found
 
 
 def _require_directory(directory: Path) -> None:

@@ -97,6 +97,7 @@ class Validation:
         text: Sequence[Pair],
         *,
         beam: int,
+        alpha: float | None = None,
         max_extra_tokens: int = SearchConfig.max_extra_tokens,
         progress: Progress = lambda done, total: None,
     ) -> Evaluation:
@@ -107,7 +108,7 @@ class Validation:
         """
         try:
             with self._memory_advice():
-                search = SearchConfig(beam=beam, max_extra_tokens=max_extra_tokens)
+                search = SearchConfig(beam=beam, alpha=alpha, max_extra_tokens=max_extra_tokens)
                 translator, advance = Translator(model, self.tokenizer), _sum_progress(progress, len(text))
                 return self.task.evaluate(translator, text, search, n_threads=self.n_threads, advance=advance)
         except SearchError as error:

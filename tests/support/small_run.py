@@ -19,8 +19,8 @@ from cli.translate import translate
 SMALL_MODEL = """--data.train-source train.en --data.train-target train.de --data.vocabulary-size 40
     --data.validation-source valid.en --data.validation-target valid.de
     --model.n-layers 1 --model.d-model 32 --model.d-ff 64 --model.n-heads 2 --model.d-k 16 --model.d-v 16
-    --training.max-updates 60 --training.batch-tokens 300 --training.n-micro-batches 2 --training.warmup-steps 30
-    --training.log-every 10 --training.validate-every 30 --training.checkpoint-every 20
+    --model.alpha 0.6 --training.max-updates 60 --training.batch-tokens 300 --training.n-micro-batches 2
+    --training.warmup-steps 30 --training.log-every 10 --training.validate-every 30 --training.checkpoint-every 20
     --training.keep-checkpoints 3 --training.average-checkpoints 2"""
 
 

@@ -65,7 +65,7 @@ def write_text(folder: Path, words: dict[str, str] = WORDS) -> DataConfig:
 
 
 def run_of(folder: Path, **training: Any) -> RunConfig:
-    model = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
+    model = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8, alpha=0.6)
     return RunConfig(folder / "run", write_text(folder), model, TrainingConfig(**TRAINING | training))
 
 

@@ -127,7 +127,7 @@ def _certificate(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certif
     model = Transformer(parts.config, seed=None)
     model.set_weights(parts.weights)
     sources = parts.tokenizer.encode_source(lines)
-    alpha = parts.config.alpha if parts.config.normalisation == "length" else 1.0
+    alpha = parts.config.own_alpha if parts.config.normalisation == "length" else 1.0
     search = SearchConfig(alpha=alpha, normalisation="length", max_extra_tokens=EXTRA_TOKENS, max_length_factor=None)
     greedy, beam = (dataclasses.replace(search, beam=size) for size in (GREEDY, BEAM))
     targets = _translations(model, sources, greedy)

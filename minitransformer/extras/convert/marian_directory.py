@@ -307,9 +307,9 @@ def _warnings(parts: Parts, storage: str) -> list[str]:
             "CTranslate2's converter of MarianMT cannot read separate vocabularies of source and target: convert this"
             " model to ctranslate2 directly"
         )
-    if config.normalisation == "gnmt" and config.alpha:
+    if config.normalisation == "gnmt" and config.own_alpha:
         warnings.append(
-            f"the length penalty ((5 + length) / 6)^{config.alpha:g} becomes length^{config.alpha:g}, because"
+            f"the length penalty ((5 + length) / 6)^{config.own_alpha:g} becomes length^{config.own_alpha:g}, because"
             " transformers has no other: beam search may choose other translations"
         )
     if words := warning_of_words(parts.tokenizer.models):
@@ -423,7 +423,7 @@ def _generation(config: ModelConfig, padding: int, start: int) -> dict[str, Any]
     """Return the content of generation_config.json: our default search."""
     return _symbols(padding) | {
         "num_beams": SearchConfig.beam,
-        "length_penalty": config.alpha,
+        "length_penalty": config.own_alpha,
         "max_length": MAX_SOURCE_TOKENS,
         "bad_words_ids": [[i] for i in sorted({padding, start, 1})],  # never generated: symbols and the unknown word
     }

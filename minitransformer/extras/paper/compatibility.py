@@ -17,6 +17,7 @@ import numpy as np
 
 from autograd.array import Array
 from minitransformer.config import ConfigError, ModelConfig, Normalisation
+from minitransformer.config.model import ALPHA
 from minitransformer.inference.search import SearchConfig
 from minitransformer.model.batch import Batch
 from minitransformer.model.transformer import Transformer
@@ -138,7 +139,7 @@ def _measured(model: Transformer, batch: Batch) -> tuple[float, Array]:
     return float(model.loss(batch)) / batch.n_target_tokens, model.log_probabilities(batch)
 
 
-def penalties(system: str, lengths: Sequence[int], *, alpha: float = ModelConfig.alpha) -> list[float]:
+def penalties(system: str, lengths: Sequence[int], *, alpha: float = ALPHA) -> list[float]:
     """Return a system's length penalties, which divide log-probabilities of translations of these lengths in tokens."""
     config = SearchConfig(alpha=alpha, normalisation=conventions_of(system).normalisation)
     return [float(config.length_penalty(length)) for length in lengths]

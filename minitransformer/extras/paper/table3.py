@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minitransformer.config import ConfigError, ModelConfig, presets
+from minitransformer.config.model import ALPHA
 from minitransformer.config.run import RUN_FILE, RunConfig, initial_settings, with_values
 from minitransformer.data.prepare import PreparedData
 from minitransformer.system.files import CorruptFileError, write_text
@@ -183,7 +184,7 @@ class Experiment:
         return dataclasses.replace(
             self.template,
             run=self.directory / f"{row}-seed-{seed}",
-            model=self.scale.of(row),
+            model=dataclasses.replace(self.scale.of(row), alpha=ALPHA),
             training=training,
             data=dataclasses.replace(self.template.data, directory=data_directory),
         )

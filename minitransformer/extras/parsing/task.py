@@ -21,7 +21,9 @@ from minitransformer.model.symbols import END
 
 
 class ParsingTask:
-    """The task of parsing: a search with the brackets of a tree, whose limit of length is that of ``PARSING``."""
+    """The task of parsing: a search with the brackets of a tree; ``PARSING`` limits and penalises its length."""
+
+    takes_alpha = False
 
     def corpus(self, config: DataConfig) -> Corpus:
         return TreebankCorpus.of(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from minitransformer import Transformer
 from minitransformer.config import RunConfig
+from minitransformer.inference.length_penalty import ALPHAS
 from minitransformer.model.files import load_model_files
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoint_path, checkpoints
@@ -88,6 +90,27 @@ def test_an_average_with_older_checkpoints_than_the_last_says_so(
         f" {after}"
         for names in older
     ]
+
+
+def test_the_length_penalty_is_chosen_on_held_out_text_unless_the_run_has_one(
+    finished_run: RunConfig, logged: list[str]
+) -> None:
+    job, free = job_of(finished_run), dataclasses.replace(finished_run.model, alpha=None)
+    for model, n_tried in ((finished_run.model, 0), (free, len(ALPHAS)), (free, len(ALPHAS))):
+        logged.clear()
+        job.trainer.model.config = dataclasses.replace(job.trainer.model.config, alpha=model.alpha)
+        finish(dataclasses.replace(job, config=dataclasses.replace(finished_run, model=model)), Callback())
+        said = [line for line in logged if line.startswith("length penalty: ")]
+        scores = dict(re.findall(r"([0-9.]+): ([0-9.]+)", " ".join(said)))
+        stored = [json.loads((finished_run.run / name).read_text()) for name in ("results.json", "model.json")]
+        assert len(scores) == n_tried
+        assert stored[0]["alpha"] == stored[1]["alpha"]
+        if scores:
+            alpha = stored[0]["alpha"]
+            assert f"chose α {alpha:g}, " in said[0]
+            assert scores[f"{alpha:g}"] == f"{stored[0]['validation']['bleu']:.2f}"
+            assert float(scores[f"{alpha:g}"]) >= float(scores["0.6"])
+    assert job.trainer.model.config.alpha == stored[1]["alpha"]
 
 
 def test_ctrl_c_in_the_final_evaluation_leaves_it_to_the_same_run_started_again(

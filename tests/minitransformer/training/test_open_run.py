@@ -18,7 +18,6 @@ from minitransformer import ModelConfig, train
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.survey import CorpusError
-from minitransformer.extras.length_penalty import store_alpha
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
@@ -77,19 +76,6 @@ def test_a_finished_run_can_be_extended(finished_run: RunConfig) -> None:
     longer = changed(finished_run, max_updates=28)
     assert not is_finished(job_of(longer))
     assert finished(longer)["updates"] == 28
-
-
-def test_a_length_penalty_that_was_chosen_for_the_model_is_not_lost_in_silence(
-    finished_run: RunConfig, logged: list[str]
-) -> None:
-    longer = changed(finished_run, max_updates=21)
-    job_of(longer)
-    store_alpha(finished_run.run, 1.2)
-    assert not any("length penalty" in line for line in logged)
-    job_of(finished_run)  # nothing is left to do
-    assert not any("length penalty" in line for line in logged)
-    job_of(longer)
-    assert any("run: the model has the length penalty α 1.2" in line and "α 0.6 again" in line for line in logged)
 
 
 def test_another_interval_removes_no_checkpoint_of_before(finished_run: RunConfig) -> None:

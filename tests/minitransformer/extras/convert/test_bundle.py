@@ -13,7 +13,6 @@ import pytest
 from minitransformer import ModelConfig, Transformer, Translator
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.parts import ConversionError, Parts, write_bundle
-from minitransformer.extras.length_penalty import store_alpha
 from minitransformer.model.storage import Storage
 from minitransformer.system.files import CheckpointError, CorruptFileError
 
@@ -144,7 +143,7 @@ def test_a_list_with_names_that_lead_out_of_the_bundle_or_without_the_model_is_r
 def test_a_bundle_never_changes_in_place_and_nothing_is_written_over(run: Path, tmp_path: Path) -> None:
     bundle = bundled(run, tmp_path)
     with pytest.raises(CheckpointError, match="bundle: is a bundle, whose files never change; choose"):
-        store_alpha(bundle, 1.5)
+        Transformer.load(bundle).save(bundle)
     Translator.load(bundle)
     before = {path.name for path in bundle.iterdir()}
     with pytest.raises(ConversionError, match="bundle: exists and is not an empty directory"):

@@ -50,7 +50,8 @@ def test_a_model_that_was_written_is_read_with_the_same_probabilities(directory:
         tables.append(model.log_probabilities(batch))
     np.testing.assert_allclose(tables[1], tables[0], atol=1e-6)
     assert after.tokenizer.encode_source([PAIRS[1][0]]) == TOKENIZER.encode_source([PAIRS[1][0]])
-    expected = dataclasses.replace(before.config, attention_bias=True, label_smoothing_over="V", normalisation="length")
+    changes = {"attention_bias": True, "label_smoothing_over": "V", "normalisation": "length", "alpha": 0.6}
+    expected = dataclasses.replace(before.config, **changes)
     assert after.config == expected
     for name, weight in before.weights.items():
         np.testing.assert_array_equal(after.weights[name], weight)
