@@ -1,18 +1,28 @@
-"""The paper's tables from the command line."""
+"""The paper's tables from the command line; of Table 3 the corpus, the rows, and finished cells."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import errno
 import io
 import json
 import re
+import shlex
+import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from small_run import as_command
+from small_run import as_command, output_of, write_parallel_text
 
+from cli.prepare import prepare_data
 from cli.reproduce import reproduce
+from cli.reproduce_table3 import Table3Options, reproduce_table3
+from minitransformer.config import ConfigError
+from minitransformer.data.survey import CorpusError
+from minitransformer.system.files import CheckpointError
 
 
 def test_table_1_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,3 +71,156 @@ def test_without_matplotlib_nothing_is_measured_and_the_remedy_is_reported(
 def test_repeats_must_be_some(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert as_command("reproduce", ["table1", "--repeats", "0"], monkeypatch) == 1
     assert capsys.readouterr().err == "error: --repeats must be at least 1, got 0\n"
+
+
+def options(folder: Path, *rows: str) -> Table3Options:
+    write_parallel_text(folder, "train", 200, seed=1)
+    recipe = folder / "recipe.toml"
+    recipe.write_text(
+        f'[data]\nraw = "{folder}"\ntrain_source = ["train.en"]\ntrain_target = ["train.de"]\nheld_out = 5\n'
+        "vocabulary_size = 40\n[training]\nbatch_tokens = 200\nn_micro_batches = 1\n",
+        encoding="utf-8",
+    )
+    return Table3Options(corpus=recipe, rows=rows, budget=20, d_model=32, n_layers=3, directory=folder / "table3")
+
+
+@dataclass(frozen=True)
+class Table:
+    """The options of a table of two cells that have been trained, and what the command printed."""
+
+    options: Table3Options
+    output: str
+    log: str
+
+    def copied(self, folder: Path, recipe: str | None = None) -> Table3Options:
+        """Return the options of a copy, which a test may change; ``recipe`` is another text of the recipe."""
+        shutil.copytree(self.options.directory, folder / "table3")
+        assert self.options.corpus
+        (folder / "recipe.toml").write_text(recipe or self.options.corpus.read_text())
+        return dataclasses.replace(self.options, corpus=folder / "recipe.toml", directory=folder / "table3")
+
+    @property
+    def recipe(self) -> str:
+        assert self.options.corpus
+        return self.options.corpus.read_text()
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    asked, output = options(tmp_path_factory.mktemp("table"), "E"), io.StringIO()
+    with contextlib.redirect_stdout(output):
+        log = output_of(lambda: reproduce_table3(asked))
+    return Table(asked, output.getvalue(), log)
+
+
+def test_rows_are_trained_and_printed_and_not_trained_again(
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "[2 of 2] table3-E, seed 1" in table.log
+    rows, outcomes, title, claims, counts, provenance = table.output.split("\n\n")
+    assert [line.split(" |")[0] for line in rows.splitlines()[2:]] == ["| base", "| (E) learned positions"]
+    assert len(outcomes.splitlines()) == 4
+    assert title.startswith("What the paper concludes")
+    assert claims.startswith("- (E) learned positions do nearly the same as sinusoids: perplexity ")
+    assert counts.startswith("Of all comparisons ")
+    assert re.match(r"Text: \S+recipe\.toml, [0-9a-f]{10}\. Seeds: 1\.", provenance)
+    assert (table.options.directory / "table3.md").read_text() == table.output
+    asked = dataclasses.replace(table.copied(tmp_path), corpus=table.options.corpus)
+    checkpoints = asked.directory / "base-seed-1" / "checkpoints"
+    assert not checkpoints.exists()
+    checkpoints.mkdir()  # what is left if it is killed before it has removed them
+    assert reproduce_table3(asked) == 0
+    assert tuple(capsys.readouterr()) == (table.output, "")
+    assert not checkpoints.exists()
+    (asked.directory / "table3.md").unlink()
+    (asked.directory / "table3.md").mkdir()
+    with pytest.raises(CheckpointError, match=r"table3\.md: cannot be written"):
+        reproduce_table3(asked)
+
+
+def test_table_3_is_a_subcommand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Table3Options] = []
+    monkeypatch.setattr("cli.reproduce.reproduce_table3", lambda options: asked.append(options) or 7)
+    words = ["table3", "--rows", "A", "big", "--seeds", "3", "5", "--budget", "40", "--directory", str(tmp_path)]
+    assert reproduce(words) == 7
+    assert asked == [Table3Options(rows=("A", "big"), seeds=(3, 5), budget=40, directory=tmp_path)]
+
+
+def test_a_missing_corpus_and_an_unknown_row_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: not found"):
+        reproduce_table3(Table3Options(corpus=tmp_path / "nowhere.toml"))
+    with pytest.raises(ConfigError, match="rows are A, B, C, D, E"):
+        reproduce_table3(Table3Options(rows=("Z",), directory=tmp_path))
+
+
+def test_a_missing_text_is_reported_with_what_this_command_can_do_and_prepared_text_suffices(tmp_path: Path) -> None:
+    folder = tmp_path / "my $(text)"
+    folder.mkdir()
+    asked = options(folder, "base")
+    (folder / "train.en").rename(folder / "elsewhere")
+    with pytest.raises(
+        CorpusError, match=r"train\.en: not found; set raw in \[data\] .* --data\.raw FOLDER$"
+    ) as caught:
+        reproduce_table3(asked)
+    (folder / "elsewhere").rename(folder / "train.en")
+    words = shlex.split(str(caught.value).partition("minitransformer-prepare ")[2])
+    assert prepare_data([str(folder) if word == "FOLDER" else word for word in words]) == 0
+    (folder / "train.en").unlink()
+    assert reproduce_table3(asked) == 0
+
+
+def test_finished_cells_of_another_budget_scale_or_text_are_not_taken_for_these(table: Table, tmp_path: Path) -> None:
+    asked = table.options
+    with pytest.raises(ConfigError, match="base-seed-1: was trained for 20 updates, not 24; set directory to another"):
+        reproduce_table3(dataclasses.replace(asked, budget=24))
+    others = "trained with other settings than this table's: "
+    with pytest.raises(ConfigError, match=f"{others}model.d_model is 32 there, 64 here"):
+        reproduce_table3(dataclasses.replace(asked, d_model=64))
+    smaller = table.recipe.replace("vocabulary_size = 40", "vocabulary_size = 39")
+    with pytest.raises(ConfigError, match=f"{others}data.vocabulary_size is 40 there, 39 here"):
+        reproduce_table3(table.copied(tmp_path, smaller))
+
+
+@pytest.mark.parametrize("cell", ["finished", "half done"])
+def test_cells_of_other_settings_are_refused_before_anything_is_trained(
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: str
+) -> None:
+    """Also of settings with which a single run may go on."""
+    asked = table.copied(tmp_path, table.recipe + "learning_rate_factor = 0.9\nclip_norm = 1.0\n")
+    shutil.rmtree(asked.directory / "base-seed-1")
+    if cell == "half done":
+        (asked.directory / "table3-E-seed-1" / "cell.json").unlink()
+    message = (
+        r"table3-E-seed-1: was trained with other settings than this table's: training\.learning_rate_factor is 1\.0"
+        r" there, 0\.9 here; training\.clip_norm is None there, 1\.0 here\. Set them back .*, set directory to another"
+    )
+    with pytest.raises(ConfigError, match=message):
+        reproduce_table3(asked)
+    assert "[1 of 2]" not in capsys.readouterr().err
+
+
+def test_a_table_tells_where_its_figures_come_from(table: Table) -> None:
+    base = json.loads((table.options.directory / "base-seed-1" / "results.json").read_text())
+    text = json.loads((table.options.directory / "base-seed-1" / "cell.json").read_text())["text"]
+    first, second = table.output.splitlines()[-2:]
+    assert first == (
+        f"Text: {table.options.corpus}, {text}. Seeds: 1. Updates: 20. Configuration of base-seed-1:"
+        f" {base['configuration']}."
+    )
+    assert second.startswith(f"Code: {base['code']}")
+    assert second.endswith(
+        f" Weights: average of the last 5 checkpoints. BLEU: beam 4, {base['validation']['signature']}."
+    )
+
+
+def test_a_cell_trained_on_other_text_is_named(
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = table.copied(tmp_path, table.recipe.replace('raw = "', f'raw = "{tmp_path}" #'))
+    write_parallel_text(tmp_path, "train", 200, seed=2)  # under the same names
+    for folder in ("data", "table3-E-seed-1"):
+        shutil.rmtree(asked.directory / folder)
+    assert reproduce_table3(asked) == 0
+    assert re.search(
+        r"recipe\.toml, [0-9a-f]{10}; NOT THE SAME: [0-9a-f]{10} \(table3-E-seed-1\)\.", capsys.readouterr().out
+    )

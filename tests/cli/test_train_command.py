@@ -1,25 +1,33 @@
-"""Training from end to end: what the command says, what a run holds, and how it goes on."""
+"""Training from end to end: what a run holds, how it goes on, its average, and the resume check."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from small_run import Trained, contents, output_of, plain, translated
+from small_run import SMALL_MODEL, Trained, contents, output_of, plain, translated, write_parallel_text
 
+from cli.average import average
 from cli.prepare import prepare_data
 from cli.train import train
 from minitransformer import Transformer
 from minitransformer.config import ConfigError
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.doctor.check import ResumeCheckError
 from minitransformer.inference.bleu import bleu
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
-from minitransformer.system.files import CheckpointError, CorruptFileError
+from minitransformer.system.files import CheckpointError, CorruptFileError, read_json
+from minitransformer.training import checkpoint as checkpoint_module
+from minitransformer.training.memory import OutOfMemoryError
 from minitransformer.training.run import run_lock
+from minitransformer.training.state import TrainingState
 from parallel.communicator import SerialCommunicator
 
 
@@ -181,3 +189,121 @@ def test_a_run_that_another_process_trains_is_left_to_it(trained: Trained) -> No
         with pytest.raises(CheckpointError, match="another process is training there"):
             train(trained.arguments)
         assert contents(trained.run) == before
+
+
+LAST = "step-00000060"
+
+
+def averaged(run: Path, n: int, *words: str) -> str:
+    return output_of(lambda: average(["--run", str(run), "--last", str(n), *words]))
+
+
+def test_the_average_of_checkpoints_is_a_model_that_translates(trained: Trained, tmp_path: Path) -> None:
+    output = averaged(trained.run, 2, "--output", str(tmp_path / "mean"))
+    assert output == f"averaged step-00000040, {LAST} into {tmp_path / 'mean'}\n"
+    mean = dataclasses.replace(trained, run=tmp_path / "mean")
+    assert translated(mean, b"one\ntwo\n").count(b"\n") == 2
+
+
+def test_the_average_of_the_last_is_the_last(trained: Trained, tmp_path: Path) -> None:
+    unfinished = tmp_path / ".model.safetensors.0123456789abcdef.tmp"  # as a killed process leaves it
+    unfinished.touch()
+    averaged(trained.run, 1, "--output", str(tmp_path))
+    last = trained.run / "checkpoints" / LAST
+    assert contents(tmp_path)["model.safetensors"] == contents(last)["model.safetensors"]
+    assert not unfinished.exists()
+
+
+def test_two_checkpoints_of_an_update_that_a_kill_has_left_count_once_and_the_complete_one_is_averaged(
+    run_copy: Path, tmp_path: Path
+) -> None:
+    last = run_copy / "checkpoints" / LAST
+    shutil.copytree(last, last.with_name(f"{LAST}.replaced"))
+    assert averaged(run_copy, 2, "--output", str(tmp_path / "two")).startswith(f"averaged step-00000040, {LAST} into")
+    weights = (last / "model.safetensors").read_bytes()
+    (last / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    *warnings, said = averaged(run_copy, 1, "--output", str(tmp_path / "one")).splitlines()
+    assert said.startswith(f"averaged {LAST}.replaced into")
+    assert [line.partition(":")[0] for line in warnings] == ["warning"]
+    assert (tmp_path / "one" / "model.safetensors").read_bytes() == weights
+    shutil.rmtree(last.with_name(f"{LAST}.replaced"))
+    with pytest.raises(CorruptFileError, match=f"{LAST}/model.safetensors: has changed since it was written"):
+        averaged(run_copy, 1)
+
+
+def test_each_run_has_its_own_average_and_no_model_of_a_run_is_overwritten(trained: Trained, run_copy: Path) -> None:
+    before = contents(run_copy)
+    for directory in (run_copy, trained.run):
+        with pytest.raises(CheckpointError, match=r"run: holds a run \(run\.json\), whose model would be replaced"):
+            averaged(run_copy, 2, "--output", str(directory))
+    assert contents(run_copy) == before
+    assert averaged(run_copy, 2).endswith(f" into {run_copy / 'averaged'}\n")
+    assert {name: c for name, c in contents(run_copy).items() if not name.startswith("averaged/")} == before
+
+
+@pytest.mark.parametrize("n", [0, 4, -1])
+def test_more_checkpoints_than_there_are_cannot_be_averaged(trained: Trained, tmp_path: Path, n: int) -> None:
+    with pytest.raises(CheckpointError, match=f"has 3 checkpoints; cannot average the last {n}"):
+        averaged(trained.run, n, "--output", str(tmp_path / "mean"))
+    assert not (tmp_path / "mean").exists()
+
+
+def test_where_no_checkpoints_are_it_says_which_directory_to_give(tmp_path: Path) -> None:
+    for run, message in ((tmp_path / "nowhere", "nowhere: no such directory"), (tmp_path, "has no checkpoints")):
+        with pytest.raises(CheckpointError, match=f"{message}; give the directory of a training run"):
+            average(["--run", str(run)])
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    write_parallel_text(tmp_path, "train", 200, seed=1)
+    write_parallel_text(tmp_path, "valid", 5, seed=2)
+    return ["--run", str(tmp_path / "run"), "--data.raw", str(tmp_path), *SMALL_MODEL.split()]
+
+
+def test_it_says_what_was_compared_and_leaves_nothing(arguments: list[str], tmp_path: Path) -> None:
+    before = contents(tmp_path)
+    output = plain(output_of(lambda: train([*arguments, "--verify-resume", "7"])))
+    assert "7 updates in one go" in output
+    assert "the same command again: 4 updates from the checkpoint after update 3" in output
+    assert "the same, bit for bit: 22,272 parameters, 44,544 moments of Adam" in output
+    assert "5 logged losses" in output
+    assert contents(tmp_path) == before
+
+
+def test_a_run_that_segments_its_text_anew_resumes_with_the_same_segmentations(arguments: list[str]) -> None:
+    anew = ["--training.bpe-dropout", "0.3", "--training.schedule", "linear"]
+    output = plain(output_of(lambda: train([*arguments, *anew, "--verify-resume", "20"])))  # several epochs
+    assert "the same, bit for bit: 22,272 parameters" in output
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "message"),
+    [({"next_batch": 0}, r"\d+ of \d+ arrays of model.safetensors, such as"),
+     ({"unlogged_loss": 0.0}, "metrics.jsonl: .*'loss'")],
+)  # fmt: skip
+def test_a_resume_that_forgets_something_is_found(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, forgotten: dict[str, Any], message: str
+) -> None:
+    def forgetful(path: Path) -> TrainingState:
+        fields = read_json(path) | forgotten
+        return TrainingState(**fields)
+
+    monkeypatch.setattr(checkpoint_module, "read_state", forgetful)
+    with pytest.raises(ResumeCheckError, match=f"differs from the one in one go in {message}"):
+        train([*arguments, "--verify-resume", "6"])
+
+
+def test_a_lack_of_memory_says_what_would_fit(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(*arguments: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("minitransformer.training.update.TrainingStep.__call__", lacking)
+    with pytest.raises(OutOfMemoryError, match=r"out of memory \(update 1\)"):
+        train([*arguments, "--verify-resume", "4"])
+
+
+@pytest.mark.parametrize("number", ["1", "0", "-3"])
+def test_a_number_that_proves_nothing_is_refused(arguments: list[str], number: str) -> None:
+    with pytest.raises(ConfigError, match=f"needs at least 2 updates; got {number}"):
+        train([*arguments, "--verify-resume", number])

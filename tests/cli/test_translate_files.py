@@ -1,18 +1,29 @@
-"""Translating a file into a file: what is read, written and left alone."""
+"""Translating a file into a file: lines, lines of several sentences, and translation memories."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import os
+import re
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
-from small_run import Trained, translated
-from translated_files import FILES, Uppercase, lines_of, run, uppercase
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_run import Trained, contents, translated
+from translated_files import FILES, FileOperations, PowerCutError, Uppercase, lines_of, run, uppercase
 
 from cli.translate import translate
-from minitransformer.data.survey import CorpusError
+from minitransformer.config import ConfigError
+from minitransformer.data.survey import LONGEST_LINE, CorpusError
+from minitransformer.extras.files import stream
+from minitransformer.extras.files.memories import CLOSING, MemoryTranslator, opening, unit_of
 from minitransformer.extras.files.output_file import ResumeError
+from minitransformer.extras.files.pair_files import read_pair_file
 from minitransformer.extras.files.resumable import translate_file
 from minitransformer.inference.translator import Translator
 
@@ -71,3 +82,306 @@ def test_files_of_another_kind_are_refused_and_the_output_left_alone(trained: Tr
     with pytest.raises(CorpusError, match=f"standard input: {remedy}"):
         translated(trained, source.read_bytes())
     assert target.read_bytes() == b"precious\n"
+
+
+SPLIT = ["--split-sentences", "en"]
+
+
+def test_a_paragraph_is_the_translations_of_its_sentences(trained: Trained) -> None:
+    alone = translated(trained, b"one two.\nsix!\nthree four.\n").decode().splitlines()
+    assert translated(trained, b"one two.  six!\n\n three four. \n", *SPLIT).decode().splitlines() == [
+        f"{alone[0]}  {alone[1]}",
+        "",
+        alone[2],
+    ]
+
+
+def test_lines_of_one_sentence_are_translated_as_without(trained: Trained) -> None:
+    assert translated(trained, lines_of(5), *SPLIT) == translated(trained, lines_of(5))
+
+
+@settings(max_examples=8)
+@given(lines=st.lists(st.text(st.sampled_from(list("aone. !?\u2028\x0b\t\r\x85\u3000。")), max_size=12)))
+def test_every_line_in_is_one_line_out(trained: Trained, lines: list[str]) -> None:
+    source = "".join(line + "\n" for line in lines)
+    target = translated(trained, source.encode(), *SPLIT, "--beam", "1").decode()
+    assert target.count("\n") == len(target.splitlines()) == len(lines)
+
+
+def test_a_sentence_that_is_too_long_is_named_by_its_line(trained: Trained, logged: list[str]) -> None:
+    translated(trained, b"one.\none. two. " + b"six " * 2_000 + b"\n", *SPLIT, "--beam", "1")
+    assert [re.sub(r"over .*", "", line) for line in logged if "a sentence" in line] == [
+        "warning: a sentence of line 2 has "
+    ]
+
+
+def test_files_are_resumed_with_the_same_splitting_only(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"one two. six!\n" * 3)
+    words = ["--run", str(trained.run), "--beam", "2"]
+    words += ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    assert translate([*words, *SPLIT], None, None) == 0  # type: ignore[arg-type]
+    whole = (tmp_path / "out").read_bytes()
+    assert whole == translated(trained, b"one two. six!\n" * 3, *SPLIT)
+    for other in ([], ["--split-sentences", "de"]):
+        with pytest.raises(ResumeError, match="out: was begun with another split_sentences"):
+            translate([*words, *other, "--resume"], None, None)  # type: ignore[arg-type]
+    with (tmp_path / "in").open("ab") as source:
+        source.write(b"two. two.\n")
+    assert translate([*words, *SPLIT, "--resume"], None, None) == 0  # type: ignore[arg-type]
+    assert (tmp_path / "out").read_bytes() == whole + translated(trained, b"two. two.\n", *SPLIT)
+
+
+def test_a_line_is_translated_before_the_next_one_comes(trained: Trained) -> None:
+    expected = translated(trained, b"one. two.\n", *SPLIT)
+    (from_us, to_command), (from_command, to_us) = os.pipe(), os.pipe()
+    with os.fdopen(from_us, "rb") as source, os.fdopen(to_us, "wb") as target, os.fdopen(from_command, "rb") as answers:
+        words = ["--run", str(trained.run), "--beam", "2", *SPLIT]
+        command = threading.Thread(target=translate, args=(words, source, target))
+        command.start()
+        os.write(to_command, b"one. two.\n")
+        assert answers.readline() == expected
+        os.close(to_command)
+        command.join()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [("--n-best", "1"), ("--prefix", "file"), ("--prefix-text", ""), ("--sample",), ("--alignments", "file")],
+    ids=lambda option: option[0],
+)
+def test_what_belongs_to_lines_of_one_sentence_is_refused(trained: Trained, option: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match=f"{option[0]}: does not go with --split-sentences"):
+        translated(trained, b"one\n", *SPLIT, *option)
+    with pytest.raises(ConfigError, match="language '': expected a code"):
+        translated(trained, b"one. two.\n", "--split-sentences", "")
+
+
+def test_unknown_characters_are_named_once_at_the_end(trained: Trained, logged: list[str]) -> None:
+    target = translated(trained, "one ж\ntwo\nж 漢. six\n".encode())
+    assert target.count(b"\n") == 3
+    assert logged == [
+        "warning: 2 lines have characters that the tokenizer does not know: 'ж', '漢', '.';"
+        " the model reads them as unknown words"
+    ]
+
+
+class Typed(io.BytesIO):
+    """A terminal on which one line is typed at a time; it keeps what had been logged before each."""
+
+    def __init__(self, lines: Sequence[bytes], logged: list[str]) -> None:
+        super().__init__()
+        self.lines, self.logged, self.seen = list(lines), logged, list[int]()
+
+    def isatty(self) -> bool:
+        return True
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        self.seen.append(len(self.logged))
+        return self.lines.pop(0) if self.lines else b""
+
+
+def test_who_types_is_warned_of_unknown_characters_before_the_next_line(
+    trained: Trained, logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_pauses", lambda source: True)
+    typed = Typed([b"one\n", "two ж\n".encode(), b"six\n"], logged)
+    translate(["--run", str(trained.run)], typed, io.BytesIO())
+    assert typed.seen == [0, 0, 1, 1]
+    assert "1 line has characters that the tokenizer does not know: 'ж'" in logged[0]
+
+
+VERSION = "minitransformer.extras.files.memories.code_version"  # asks git, which takes longer than all else here
+LINES = ["one two", "", "six & <five>", "two\x01"]
+PAIRS = [("one two", "ONE TWO"), ("six & <five>", "SIX & <FIVE>"), ("two\ufffd", "TWO\ufffd")]
+
+
+def written_memory(path: Path, sources: list[str]) -> Path:
+    units = b"".join(unit_of(("en-US", "fr"), (source, "…")) for source in sources)
+    path.write_bytes(opening("en-US") + units + unit_of(("fr", "it"), ("rien", "nulla")) + CLOSING)
+    return path
+
+
+def shouted(folder: Path, *, resume: bool, name: str = "out.tmx") -> bytes:
+    shouting = MemoryTranslator(Uppercase(None), ("en", "de"))
+    translate_file(shouting, folder / "in", folder / name, resume=resume, lines_at_once=2, languages=("en", "de"))
+    return (folder / name).read_bytes()
+
+
+def test_a_text_becomes_a_memory(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("".join(line + "\n" for line in LINES))
+    shouted(tmp_path, resume=False)
+    assert list(read_pair_file(tmp_path / "out.tmx")) == PAIRS
+
+
+def test_a_unit_has_the_text_that_was_translated_not_what_was_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("a" * (LONGEST_LINE + 10) + "\n")
+    shouted(tmp_path, resume=False)
+    assert list(read_pair_file(tmp_path / "out.tmx")) == [("a" * LONGEST_LINE, "A" * LONGEST_LINE)]
+
+
+def test_an_empty_text_becomes_an_empty_memory(tmp_path: Path) -> None:
+    (tmp_path / "in").touch()
+    whole = shouted(tmp_path, resume=False)
+    assert whole == opening("en") + CLOSING == shouted(tmp_path, resume=True)
+    (tmp_path / "in").write_text("one\n")
+    assert shouted(tmp_path, resume=True) == opening("en") + unit_of(("en", "de"), ("one", "ONE")) + CLOSING
+
+
+def test_a_memory_cut_off_before_any_operation_on_files_loses_and_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VERSION, lambda: "1")
+    (tmp_path / "in").write_text("".join(line + "\n" for line in LINES))
+    whole, operations, cut = shouted(tmp_path, resume=False, name="whole.tmx"), FileOperations(), 0
+    for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "write_text")):
+        monkeypatch.setattr(owner, name, operations.counted(getattr(owner, name)))
+    while True:
+        cut += 1
+        operations.n, operations.last = 0, cut
+        try:
+            shouted(tmp_path, resume=True)
+            break
+        except PowerCutError:
+            operations.last = None
+            assert shouted(tmp_path, resume=True) == whole
+            (tmp_path / "out.tmx").unlink()
+    assert cut > 10
+    assert (tmp_path / "out.tmx").read_bytes() == whole
+
+
+def test_lines_appended_to_the_input_come_before_the_end_of_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("one\n")
+    shouted(tmp_path, resume=False)
+    (tmp_path / "in").write_text("one\ntwo\n")
+    with pytest.MonkeyPatch.context() as patch:
+        operations = FileOperations(2)
+        patch.setattr(os, "fsync", operations.counted(os.fsync))
+        with pytest.raises(PowerCutError):
+            shouted(tmp_path, resume=True)
+    assert shouted(tmp_path, resume=True) == shouted(tmp_path, resume=False, name="straight.tmx")
+
+
+@pytest.mark.parametrize("change", [lambda text: text + b"<!-- mine -->", lambda text: text[:-3]])
+def test_a_memory_whose_end_was_changed_is_left_alone(tmp_path: Path, change: object) -> None:
+    (tmp_path / "in").write_text("one\n")
+    assert callable(change)
+    changed = change(shouted(tmp_path, resume=False))
+    (tmp_path / "out.tmx").write_bytes(changed)
+    with pytest.raises(ResumeError, match="something was appended to|have changed"):
+        shouted(tmp_path, resume=True)
+    assert (tmp_path / "out.tmx").read_bytes() == changed
+
+
+def test_a_memory_is_translated_into_a_memory(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
+    source = written_memory(tmp_path / "in.tmx", ["one two", "six", "five"])
+    words = ["--run", str(trained.run), "--beam", "2", "--input", str(source), "--output", str(tmp_path / "out.tmx")]
+    assert translate(words, None, None) == 0  # type: ignore[arg-type]
+    german = translated(trained, b"one two\nsix\nfive\n").decode().splitlines()
+    assert list(read_pair_file(tmp_path / "out.tmx", ("en-US", "fr"))) == list(
+        zip(["one two", "six", "five"], german, strict=True)
+    )
+    assert logged == [f"warning: {source}: 1 units have no text in en-US, and are left out"]
+    before = contents(tmp_path)
+    with pytest.raises(ResumeError, match="was begun with another languages"):
+        translate([*words, "--languages", "en", "de", "--resume"], None, None)  # type: ignore[arg-type]
+    assert contents(tmp_path) == before
+
+
+def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
+    memory = written_memory(tmp_path / "in.tmx", ["one two", "six"])
+    files = ["--input", str(memory), "--output", str(tmp_path / "out.tmx"), "--alignments", str(tmp_path / "aligned")]
+    translated(trained, b"", *files, "--prefix", str(prefixes(tmp_path, ["eins", "sechs"])))
+    targets = [target for _, target in read_pair_file(tmp_path / "out.tmx")]
+    assert [target.split()[0] for target in targets] == ["eins", "sechs"]
+    assert logged == [f"warning: {memory}: 1 units have no text in en-US, and are left out"]
+    aligned = (tmp_path / "aligned").read_text().splitlines()
+    assert len(aligned) == 2
+    for line, target in zip(aligned, targets, strict=True):
+        assert all(int(pair.partition("-")[2]) < len(target.split()) for pair in line.split())
+
+
+def test_units_keep_what_they_have_and_codes_are_carried_over(
+    trained: Trained, tmp_path: Path, logged: list[str]
+) -> None:
+    unit = (
+        '<tu tuid="7"><note>n</note><prop type="p">v</prop><tuv xml:lang="en-US" creationid="me"><seg>'
+        'one ☃ <bpt i="1">[</bpt>two<ept i="1">]</ept> {0}<ph x="2">br</ph></seg></tuv>'
+        '<tuv xml:lang="de-AT"><note>m</note><seg>alt</seg></tuv></tu>'
+    )
+    memory, output = tmp_path / "in.tmx", tmp_path / "out.tmx"
+    memory.write_bytes(opening("en-US") + unit.encode() + CLOSING)
+    translated(trained, b"", "--input", str(memory), "--output", str(output), "--languages", "en", "de")
+    (read,) = ElementTree.parse(output).findall("body/tu")
+    source, target = read.findall("tuv")
+    assert (read.attrib, read.findtext("note"), read.findtext("prop")) == ({"tuid": "7"}, "n", "v")
+    assert ElementTree.tostring(source, encoding="unicode") in unit
+    assert (target.findtext("note"), source.get("creationid")) == ("m", "me")
+    (segment,) = target.findall("seg")
+    assert [code.tag for code in segment if code.tag != "ph"] == ["bpt", "ept"]
+    assert [code.text for code in segment.iter("ph")] == ["br"]
+    assert "".join(segment.itertext()).count("{0}") == 1
+    assert "alt" not in "".join(segment.itertext())
+    assert any("characters that the tokenizer does not know: '☃'" in line for line in logged)
+
+
+def prefixes(folder: Path, lines: list[str]) -> Path:
+    path = folder / "prefixes"
+    path.write_text("".join(f"{line} \n" for line in lines))
+    return path
+
+
+def test_the_first_column_of_a_table_is_translated(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "in.tsv").write_text("one two\teins zwei\nsix\tsechs\n")
+    expected = translated(trained, b"one two\nsix\n")
+    files = ["--input", str(tmp_path / "in.tsv"), "--languages", "en", "de"]
+    assert translated(trained, b"", *files[:2]) == translated(trained, b"", *files) == expected
+    translated(trained, b"", *files, "--output", str(tmp_path / "out.tmx"))
+    pairs = zip(["one two", "six"], expected.decode().splitlines(), strict=True)
+    assert list(read_pair_file(tmp_path / "out.tmx")) == list(pairs)
+
+
+def test_the_sources_of_a_memory_are_lines(trained: Trained, tmp_path: Path) -> None:
+    source = written_memory(tmp_path / "in.tmx", ["one two", "six"])
+    expected = translated(trained, b"one two\nsix\n")
+    assert translated(trained, b"", "--input", str(source)) == expected
+    assert translated(trained, b"", "--input", str(source), "--languages", "en", "de") == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (["--input", "t", "--output", "o.tmx"], ConfigError, "names its languages; set languages, for example en"),
+        (["--languages", "en", "de"], ConfigError, "--languages: are those of a .tmx, .xlf or .po file; name one"),
+        (["--input", "in.tmx", "--languages", "de", "en"], CorpusError, "no unit has text in de; its languages are"),
+        (["--input", "in.tmx", "--output", "o.tmx", "--n-best", "2"], ConfigError, "segment; do not set n_best"),
+        (["--input", "t", "--output", "o.tmx.gz"], ConfigError, "the output is plain text; choose a name without .gz"),
+        (["--input", "p.tsv", "--output", "o.tmx"], ConfigError, "o.tmx: a translation memory names its languages"),
+        (["--input", "t", "--output", "o.po"], ConfigError, "o.po: is written only for an input of its kind"),
+        (["--input", "a.xlf"], ConfigError, "a.xlf: give --output FILE with the same ending"),
+        (
+            ["--input", "a.po", "--output", "b.po", "--resume"],
+            ConfigError,
+            "b.po is written as a whole; leave the option",
+        ),
+        (["--input", "a.po", "--output", "a.po"], ConfigError, "a.po: is the input, too"),
+        (["--input", "a.po", "--output", "b.po"], CorpusError, "a.po: cannot be read"),
+        (["--input", "absent.tmx"], CorpusError, "absent.tmx: cannot be read after line 1: .*No such file"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_an_output_is_opened(
+    trained: Trained,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    error: type[Exception],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written_memory(tmp_path / "in.tmx", ["one"])
+    (tmp_path / "t").write_text("one\n")
+    (tmp_path / "p.tsv").write_text("one\teins\n")
+    before = contents(tmp_path)
+    with pytest.raises(error) as caught:
+        translated(trained, b"", *options)
+    assert re.search(message, str(caught.value))
+    assert contents(tmp_path) == before

@@ -1,18 +1,23 @@
-"""What an update costs, in counts that no other load on the machine can change."""
+"""The FLOPs of a training against the paper's, and the cost of an update in counts that no load can change."""
 
 from __future__ import annotations
 
 import dataclasses
 import tracemalloc
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from metered import Meter, flops, watched
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from autograd import RandomStream, backward, no_tape
-from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.training.flops import flops_of_pairs
+from minitransformer import Batch, ModelConfig, RunConfig, Transformer, presets
+from minitransformer.training import run
+from minitransformer.training.flops import Cost, flops_of_pairs, sustained_flops_per_second
+from minitransformer.training.state import TrainingState
+from parallel.communicator import SerialCommunicator
 
 CONFIG = ModelConfig(vocabulary_size=50, n_layers=2, d_model=24, d_ff=40, n_heads=3, d_k=8, d_v=8)
 SOURCE, TARGET, N_PAIRS = 14, 18, 5  # tokens of every sentence, with its end: no padding
@@ -97,3 +102,97 @@ def test_of_arrays_of_the_size_of_the_vocabulary_there_is_one(with_backward: boo
     update(model, batch)  # what is made once is made
     logits, matrix = 4 * config.vocabulary_size * len(batch.labels), 4 * config.vocabulary_size * config.d_model
     assert logits < peak_bytes(model, batch, with_backward=with_backward) < 1.2 * logits + 3 * matrix
+
+
+BASE = presets.base(37_000)
+P100_FLOPS = 9.5e12  # single-precision FLOP/s that the paper assumed of the GPU it trained on (footnote 5)
+
+
+def flops_of(config: ModelConfig = BASE, source: tuple[int, ...] = (7, 20), target: tuple[int, ...] = (9, 14)) -> int:
+    return int(flops_of_pairs(config, np.stack([source, target], axis=1)).sum())
+
+
+def test_the_papers_figures_are_its_time_devices_and_rate() -> None:
+    """Table 2: 12 hours and 3.5 days on 8 P100 are 3.3·10^18 and 2.3·10^19."""
+    assert Cost(0, 8 * 12 * 3600, P100_FLOPS).flops_by_time == pytest.approx(3.3e18, rel=0.01)
+    assert Cost(0, 8 * 3.5 * 86_400, P100_FLOPS).flops_by_time == pytest.approx(2.3e19, rel=0.01)
+
+
+def test_the_count_is_close_to_6_flops_for_each_weight_and_token() -> None:
+    """Of the decoder's weights without those that meet source tokens, and the softmax's, for target tokens alone."""
+    n, config = 1_000, BASE
+    d, ff = config.d_model, config.d_ff
+    encoder, decoder = 6 * (4 * d * d + 2 * d * ff), 6 * (6 * d * d + 2 * d * ff) + 37_000 * d
+    keys_and_values = 6 * 2 * d * d
+    one_token_sentences = flops_of(config, (1,) * n, (1,) * n)
+    maps = 6 * n * (encoder + keys_and_values + decoder)
+    assert maps < one_token_sentences < 1.01 * maps
+
+
+def test_an_update_of_the_papers_size_and_its_hundred_thousand() -> None:
+    """25,000 tokens a side in sentences of 28: 9.5 TFLOP; 100,000 of these are 0.29 of what the paper estimated."""
+    lengths = (28,) * (25_000 // 28)
+    update = flops_of(BASE, lengths, lengths)
+    assert update == pytest.approx(9.5e12, rel=0.02)
+    assert 100_000 * update == pytest.approx(3.3e18 * 0.29, rel=0.02)
+
+
+def test_a_cost_says_both_counts_and_the_papers() -> None:
+    cost = Cost(9 * 10**17, 8 * 12 * 3600, P100_FLOPS)
+    assert str(cost) == (
+        "9e+17 FLOPs counted; as the paper estimates them 3.28e+18: 345,600 s of a device at 9.5e+12 FLOP/s"
+        " (the paper's base model 3.3e+18, big 2.3e+19)"
+    )
+
+
+def test_longer_sentences_cost_more_only_in_attention() -> None:
+    together, apart = flops_of(source=(20,), target=(20,)), flops_of(source=(10, 10), target=(10, 10))
+    pairs = 3 * (20 * 20 - 2 * 10 * 10)
+    assert together - apart == 3 * 2 * BASE.n_layers * pairs * BASE.n_heads * (BASE.d_k + BASE.d_v)
+
+
+@pytest.mark.parametrize("field", ["n_layers", "d_ff", "vocabulary_size"])
+def test_the_cost_is_linear_in(field: str) -> None:
+    size = getattr(BASE, field)
+    one, two, three = (flops_of(dataclasses.replace(BASE, **{field: k * size})) for k in (1, 2, 3))
+    assert three - two == two - one > 0
+
+
+def test_the_rate_is_that_of_a_product_that_was_really_computed() -> None:
+    """Between what no computer is as slow as, and what none is as fast as."""
+    assert 1e7 < sustained_flops_per_second("cpu", 1, size=64, repeats=2) < 1e14
+
+
+def test_the_rate_is_that_of_the_best_time_but_the_first_with_an_addition_for_each_multiplication(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """8³ of either, in 2 seconds at best; the first product, of 1 second, does not count."""
+    times = iter([0.0, 1.0, 10.0, 14.0, 20.0, 22.0, 30.0, 33.0])
+    monkeypatch.setattr("minitransformer.training.flops.time.perf_counter", lambda: next(times))
+    assert sustained_flops_per_second("cpu", 1, size=8, repeats=3) == 2 * 8**3 / 2
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_the_rate_is_that_of_the_threads_that_trained(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+
+    def noted() -> float:
+        used.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+        return float(len(used))
+
+    monkeypatch.setattr("minitransformer.training.flops.time.perf_counter", noted)
+    with threadpool_limits(3 - n_threads, user_api="blas"):
+        sustained_flops_per_second("cpu", n_threads, repeats=2, size=8)
+    assert set(used) == {n_threads}
+
+
+@pytest.mark.parametrize(("seconds", "repeats"), [(0.5, 1), (3.2, 4), (1e5, 10)])
+def test_a_short_training_does_not_wait_for_a_long_measurement(
+    seconds: float, repeats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(run, "sustained_flops_per_second", lambda *_, repeats: asked.append(repeats) or 1e9)
+    trainer = SimpleNamespace(state=TrainingState(seconds=seconds), gradient=SimpleNamespace(n_threads=1))
+    opened: Any = SimpleNamespace(trainer=trainer, config=RunConfig(), world=SerialCommunicator())
+    assert run._cost(opened).device_flops_per_second == 1e9
+    assert asked == [repeats]

@@ -1,13 +1,27 @@
-"""The demo corpus: its file of words, words that nobody knows, and the ways in which people write sentences."""
+"""The demo corpus: its words and numbers, their inflection, and the ways in which people write sentences."""
 
 from __future__ import annotations
 
+from datetime import date
 from random import Random
 
 import pytest
+from demo_meanings import ANNAS, many, one
+from hypothesis import given
+from hypothesis import strategies as st
 
+from minitransformer.extras.demo.german import CASES, german_phrase
 from minitransformer.extras.demo.invented import genitive, name, noun, word
-from minitransformer.extras.demo.phrases import any_noun
+from minitransformer.extras.demo.meaning import NounPhrase
+from minitransformer.extras.demo.numbers import (
+    calendar_date,
+    day_of_month,
+    digital_time,
+    in_digits,
+    in_words,
+    spoken_time,
+)
+from minitransformer.extras.demo.phrases import any_noun, cardinal, fresh_noun
 from minitransformer.extras.demo.words import (
     COLOURS,
     DATA,
@@ -17,6 +31,7 @@ from minitransformer.extras.demo.words import (
     NOUNS,
     QUALITIES,
     VERBS,
+    Text,
     classes,
     places,
 )
@@ -155,3 +170,132 @@ def test_a_line_has_one_form_in_both_languages_and_short_forms_in_some() -> None
     assert len(lines) == 2 * len(FORMS)
     assert ("I'm old. Does it rain?", "Ich bin alt. Regnet es?") in lines
     assert ("I am old. does it rain", "ich bin alt. regnet es") in lines
+
+
+def forms(singular: NounPhrase, plural: NounPhrase) -> str:
+    return "\n".join(", ".join(german_phrase(phrase, case) for phrase in (singular, plural)) for case in CASES)
+
+
+@pytest.mark.parametrize(("singular", "plural", "declension"), [
+    (one("the", "dog", "small"), many("the", "dog", "small"),
+        "der kleine Hund, die kleinen Hunde\n" "den kleinen Hund, die kleinen Hunde\n"
+        "dem kleinen Hund, den kleinen Hunden\n" "des kleinen Hundes, der kleinen Hunde"),
+    (one("the", "woman", "young"), many("this", "woman", "young"),
+        "die junge Frau, diese jungen Frauen\n" "die junge Frau, diese jungen Frauen\n"
+        "der jungen Frau, diesen jungen Frauen\n" "der jungen Frau, dieser jungen Frauen"),
+    (one("the", "house", "expensive"), many("all", "house", "dark"),
+        "das teure Haus, alle dunklen Häuser\n" "das teure Haus, alle dunklen Häuser\n"
+        "dem teuren Haus, allen dunklen Häusern\n" "des teuren Hauses, aller dunklen Häuser"),
+    (one("a", "man", "old"), many("no", "man", "old"),
+        "ein alter Mann, keine alten Männer\n" "einen alten Mann, keine alten Männer\n"
+        "einem alten Mann, keinen alten Männern\n" "eines alten Mannes, keiner alten Männer"),
+    (one("a", "cow", "black"), many("our", "cow", "black"),
+        "eine schwarze Kuh, unsere schwarzen Kühe\n" "eine schwarze Kuh, unsere schwarzen Kühe\n"
+        "einer schwarzen Kuh, unseren schwarzen Kühen\n" "einer schwarzen Kuh, unserer schwarzen Kühe"),
+    (one("my", "car", "new"), many("many", "car", "new"),
+        "mein neues Auto, viele neue Autos\n" "mein neues Auto, viele neue Autos\n"
+        "meinem neuen Auto, vielen neuen Autos\n" "meines neuen Autos, vieler neuer Autos"),
+    (one("", "wine", "cold"), many("", "apple", "fresh"),
+        "kalter Wein, frische Äpfel\n" "kalten Wein, frische Äpfel\n" "kaltem Wein, frischen Äpfeln\n"
+        "kalten Weins, frischer Äpfel"),
+    (one("", "milk", "warm"), many(cardinal(3), "garden", "big"),
+        "warme Milch, drei große Gärten\n" "warme Milch, drei große Gärten\n" "warmer Milch, drei großen Gärten\n"
+        "warmer Milch, drei großer Gärten"),
+    (one(ANNAS, "horse", "white"), many(ANNAS, "horse", "white"),
+        "Annas weißes Pferd, Annas weiße Pferde\n" "Annas weißes Pferd, Annas weiße Pferde\n"
+        "Annas weißem Pferd, Annas weißen Pferden\n" "Annas weißen Pferdes, Annas weißer Pferde"),
+    (one("which", "boy"), many("how many", "boy"),
+        "welcher Junge, wie viele Jungen\n" "welchen Jungen, wie viele Jungen\n" "welchem Jungen, wie vielen Jungen\n"
+        "welches Jungen, wie vieler Jungen"),
+])  # fmt: skip
+def test_declension(singular: NounPhrase, plural: NounPhrase, declension: str) -> None:
+    assert forms(singular, plural) == declension
+
+
+def test_a_fresh_noun_is_another_one_if_there_is_one() -> None:
+    random, tree, river = Random(1), one("the", "tree"), one("the", "river")
+    assert {fresh_noun(random, "waters", [river]).english for _ in range(50)} == {"lake"}
+    assert fresh_noun(random, "plant", [tree]).english == "tree"
+
+
+def test_every_noun_has_the_forms_of_its_number() -> None:
+    for each in NOUNS.values():
+        assert bool(each.english_plural) == bool(each.german_plural)
+        assert each.english != each.english_plural
+        assert each.genitive.endswith("s") or each.article != "das"
+
+
+def test_english_words_have_one_german_noun_or_adjective() -> None:
+    for rows in (DATA["nouns"], [*DATA["moods"], *DATA["qualities"], *DATA["colours"]]):
+        assert len({row[0] for row in rows}) == len({row[2] for row in rows}) == len(rows)
+
+
+NUMBER_WORDS = [
+    (0, "zero", "null"), (1, "one", "eins"), (16, "sixteen", "sechzehn"), (17, "seventeen", "siebzehn"),
+    (21, "twenty-one", "einundzwanzig"), (30, "thirty", "dreißig"), (70, "seventy", "siebzig"),
+    (100, "one hundred", "einhundert"), (101, "one hundred and one", "einhunderteins"),
+    (111, "one hundred and eleven", "einhundertelf"),
+    (999, "nine hundred and ninety-nine", "neunhundertneunundneunzig"),
+    (1_000, "one thousand", "eintausend"), (1_001, "one thousand and one", "eintausendeins"),
+    (12_312, "twelve thousand three hundred and twelve", "zwölftausenddreihundertzwölf"),
+    (100_000, "one hundred thousand", "einhunderttausend"),
+    (101_000, "one hundred and one thousand", "einhunderteintausend"),
+    (312_405, "three hundred and twelve thousand four hundred and five", "dreihundertzwölftausendvierhundertfünf"),
+    (999_999, "nine hundred and ninety-nine thousand nine hundred and ninety-nine",
+        "neunhundertneunundneunzigtausendneunhundertneunundneunzig"),
+    (1_000_000, "one million", "eine Million"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("number", "english", "german"), NUMBER_WORDS)
+def test_number_words(number: int, english: str, german: str) -> None:
+    assert in_words(number) == Text(english, german)
+
+
+@pytest.mark.parametrize("number", [-1, 1_000_001])
+def test_number_words_end_at_a_million(number: int) -> None:
+    with pytest.raises(ValueError, match="number words reach"):
+        in_words(number)
+
+
+@given(st.integers(0, 1_000_000), st.integers(0, 1_000_000))
+def test_number_words_are_injective(first: int, second: int) -> None:
+    assert (in_words(first).english == in_words(second).english) == (first == second)
+    assert (in_words(first).german == in_words(second).german) == (first == second)
+
+
+def test_small_number_words_are_all_different() -> None:
+    words = [in_words(number) for number in range(30_000)]
+    assert len({text.english for text in words}) == len({text.german for text in words}) == len(words)
+
+
+def test_numerals_have_the_separators_of_their_language() -> None:
+    assert in_digits(1250) == Text("1,250", "1.250")
+    assert in_digits(3.5, 1) == Text("3.5", "3,5")
+    assert in_digits(1_234_567.25, 2) == Text("1,234,567.25", "1.234.567,25")
+
+
+@pytest.mark.parametrize(("text", "english", "german"), [
+    (spoken_time(7, 30), "half past seven", "halb acht"), (spoken_time(12, 30), "half past twelve", "halb eins"),
+    (spoken_time(8, 15), "a quarter past eight", "Viertel nach acht"),
+    (spoken_time(8, 45), "a quarter to nine", "Viertel vor neun"),
+    (spoken_time(1, 10), "ten past one", "zehn nach eins"), (spoken_time(1, 0), "one o'clock", "ein Uhr"),
+    (spoken_time(5, 0), "five o'clock", "fünf Uhr"), (digital_time(14, 35), "14:35", "14:35 Uhr"),
+    (digital_time(9, 5), "9:05", "9:05 Uhr"),
+    (calendar_date(date(1987, 5, 3)), "May 3, 1987", "3. Mai 1987"),
+    (day_of_month(date(2025, 1, 1), "e"), "the first of January", "erste Januar"),
+    (day_of_month(date(2025, 5, 3), "en"), "the third of May", "dritten Mai"),
+    (day_of_month(date(2025, 3, 7), "en"), "the seventh of March", "siebten März"),
+    (day_of_month(date(2025, 3, 8), "en"), "the eighth of March", "achten März"),
+    (day_of_month(date(2025, 3, 12), "en"), "the twelfth of March", "zwölften März"),
+    (day_of_month(date(2025, 10, 20), "en"), "the twentieth of October", "zwanzigsten Oktober"),
+    (day_of_month(date(2025, 12, 31), "e"), "the thirty-first of December", "einunddreißigste Dezember"),
+])  # fmt: skip
+def test_dates_and_times(text: Text, english: str, german: str) -> None:
+    assert text == Text(english, german)
+
+
+@pytest.mark.parametrize("number", [1, 101, 5_201])
+def test_a_cardinal_determiner_never_needs_an_inflected_ein(number: int) -> None:
+    with pytest.raises(ValueError, match="inflected form of ein"):
+        cardinal(number)
