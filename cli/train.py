@@ -12,11 +12,13 @@ from cli.console import log_console
 from cli.entry import INTERRUPTED
 from cli.run_options import RunStart, parse_run_options
 from cli.tokenizer_file import prepare_with_tokenizer, split_tokenizer_file
+from cli.validation_command import ValidationCommand
 from minitransformer.config import RunConfig
 from minitransformer.extras.doctor.check import verify_resume
+from minitransformer.extras.report.progress_bar import ProgressBar
 from minitransformer.extras.report.run_page import ReportPage
 from minitransformer.extras.report.tensorboard import TensorBoard
-from minitransformer.training.callbacks import Callback, ProgressBar
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.run import train as train_run
 from parallel.communicator import Communicator
 from parallel.launch import communicator
@@ -38,6 +40,9 @@ class TrainOptions(RunConfig, RunStart):
     interruption, and compare the results."""
     tensorboard: bool = False
     """Also write events for TensorBoard, in the folder tensorboard of the run's directory."""
+    validation_command: str | None = None
+    """Command that measures the translations of each validation, such as "my-metric {reference} {translation}"; there
+    is also {source}. It prints a number, or lines of a name and a number."""
 
 
 def main() -> int:
@@ -70,6 +75,7 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
     callbacks: list[Callback] = [bar]
     if world.rank == 0:
         callbacks += [ReportPage(options.run), *([TensorBoard(options.run)] if options.tensorboard else [])]
+        callbacks += [ValidationCommand(options.validation_command)] if options.validation_command else []
     if not train_run(options, world=world, callbacks=callbacks).is_complete:
         return INTERRUPTED
     verb = "parse" if options.data.task == "parsing" else "translate"

@@ -29,7 +29,7 @@ BEGINNING = ("init_from", "init_optimizer", "init_extend_vocabulary")  # setting
 # Settings of training that may change when an interrupted run is resumed.
 FREE = (
     "max_updates", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "average_checkpoints",
-    "learning_rate_factor", "clip_norm", "patience", "sum", "gradients_sent_in",
+    "learning_rate_factor", "clip_norm", "patience", "patience_for", "best_by", "sum", "gradients_sent_in",
 )  # fmt: skip
 # The automatic settings of training, with the value that stands for "automatic".
 AUTOMATIC = {"n_micro_batches": 0, "precision": "automatic"}

@@ -12,16 +12,9 @@ from parallel.communicator import SentIn, SumOrder
 Precision = Literal["float32", "bfloat16"]
 PrecisionChoice = Literal["automatic", "float32", "bfloat16"]
 Schedule = Literal["paper", "linear"]
-PatienceFor = Literal["loss", "score"]
 MAX_MICRO_BATCHES = 1_024  # each costs a pass over all parameters
 
-_CHOICES = {
-    "sum": SumOrder,
-    "precision": PrecisionChoice,
-    "schedule": Schedule,
-    "patience_for": PatienceFor,
-    "gradients_sent_in": SentIn,
-}
+_CHOICES = {"sum": SumOrder, "precision": PrecisionChoice, "schedule": Schedule, "gradients_sent_in": SentIn}
 _BOUNDS = {
     "max_updates": COUNT, "batch_tokens": COUNT, "n_micro_batches": (0, 2 * MAX_MICRO_BATCHES), "warmup_steps": COUNT,
     "learning_rate_factor": FACTOR, "beta1": SHARE, "beta2": SHARE, "eps": FACTOR, "clip_norm": (1e-30, 1e30),
@@ -89,12 +82,14 @@ class TrainingConfig:
     validation_sentences: int = 1_000
     """Number of held-out sentences, the first ones, of which a validation computes BLEU; the scores at the end are
     those of all."""
+    best_by: str = "loss"
+    """The figure of validations by which the best model is chosen: "loss", "perplexity", "bleu" ("f1" of trees), or a
+    measure of a callback by its name; with - before the name if less of it is better."""
     patience: int | None = None
     """End the training early after so many validations in a row without a better ``patience_for``; never if not
     given."""
-    patience_for: PatienceFor = "loss"
-    """The figure that ``patience`` watches: "loss", or "score" (BLEU, or F1 of trees); the loss while all scores are
-    0."""
+    patience_for: str = "loss"
+    """The figure that ``patience`` watches, named as for ``best_by``; the loss while that figure is 0."""
     checkpoint_every: int = 1_000
     """Updates between checkpoints."""
     keep_checkpoints: int = 5

@@ -1,32 +1,30 @@
-"""Callbacks of a training run: their interface, the progress bar, the file of metrics."""
+"""Callbacks of a training run: their interface, the reports that they get, and the file of metrics."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import logging
+import math
 import os
 import time
-from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
+from typing import Any, SupportsFloat
 
 from minitransformer.config.run import METRICS_FILE
 from minitransformer.inference.bleu import Score
 from minitransformer.inference.task import Sample
+from minitransformer.inference.translator import Translator
+from minitransformer.model.transformer import Transformer
+from minitransformer.system.errors import UserError
 from minitransformer.system.files import atomic_write, write_text
 from minitransformer.system.memory import peak_memory
-from minitransformer.system.progress import LOG_INTERVAL, WorkBar, in_words
 from minitransformer.system.records import as_object
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
-
-SPEED_SECONDS = 60  # whose mean speed tells the time that is left
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +62,7 @@ class TrainingReport:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """The scores of held-out text: the loss, and BLEU or F1 with the score's signature.
+    """The scores of held-out text: the loss, BLEU or F1 with its signature, and the ``measures`` of callbacks.
 
     The loss is in nats per target token, without label smoothing.  ``samples`` are the first translated sentences.
     """
@@ -73,18 +71,37 @@ class ValidationReport:
     loss: float
     perplexity: float
     score: Score
-    best: bool
-    seconds: float
+    best: bool = False
+    seconds: float = 0.0
     samples: tuple[Sample, ...] = ()
+    measures: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The figures by the names that ``training.best_by`` and ``training.patience_for`` may have."""
+        scores = {"loss": self.loss, "perplexity": self.perplexity, self.score.name.lower(): self.score.value}
+        return scores | dict(self.measures)
+
+
+SCORES = ("bleu", "f1")  # names of the score, which depend on the task
+KEYS = {"kind", "time", "peak_memory", "signature", *SCORES, *(field.name for field in fields(ValidationReport))}
+"""Keys of a validation in ``metrics.jsonl``, which no measure of a callback may have as its name."""
+
+
+class CallbackError(UserError):
+    """An error: a callback has failed; its cause is the error that the callback has raised."""
 
 
 class Callback:
-    """Methods that a training run calls; in this base class they do nothing.  Every rank has its own callbacks."""
+    """Methods that a training run calls; in this base class they do nothing.  Every rank has its own callbacks.
+
+    After an error in a method that runs between updates, the run is saved before it ends.
+    """
 
     def begin(self, state: TrainingState, max_updates: int) -> None:
         """Handle the start of training, before update ``state.step`` + 1."""
 
-    def after_step(self, result: StepResult, state: TrainingState) -> None:
+    def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
         """Handle an update.  On a GPU it may still be running; reading the result waits for it."""
 
     def go_back(self, state: TrainingState) -> None:
@@ -93,115 +110,83 @@ class Callback:
     def validating(self, n_done: int, n_sentences: int) -> None:
         """Handle the progress of a validation, or of the evaluation at the end; called on any thread."""
 
+    def validated(
+        self,
+        model: Transformer,
+        translator: Translator,
+        sources: Sequence[str],
+        references: Sequence[str],
+        translations: Sequence[str],
+    ) -> Mapping[str, float]:
+        """Return measures of the model by their names, such as {"chrF++": 57.1}; called on rank 0.
+
+        ``translations`` are those of a validation, by greedy search.  The last checkpoint is of this model.
+        """
+        return {}
+
     def report(self, report: TrainingReport | ValidationReport) -> None:
         """Handle the figures of an interval, or of a validation."""
 
     def end(self) -> None:
         """Handle the end of training, also after an error."""
 
+    @property
+    def measures(self) -> bool:
+        """True if ``validated`` measures something."""
+        return type(self).validated is not Callback.validated
+
+
+@contextmanager
+def _named_in_errors(callback: Callback, method: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        problem = f"{error}" if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        raise CallbackError(f"callback {type(callback).__qualname__}.{method}: {problem}") from error
+
+
+def _each(method: str) -> Any:
+    """Return a method of ``Callbacks`` that calls that of each callback."""
+
+    def call(self: Callbacks, *arguments: Any, **named: Any) -> None:
+        for callback in self.callbacks:
+            with _named_in_errors(callback, method):
+                getattr(callback, method)(*arguments, **named)
+
+    return call
+
 
 class Callbacks(Callback):
-    """Several callbacks as one; they are called in their order."""
+    """Several callbacks as one; they are called in their order.  Their methods raise: CallbackError."""
+
+    begin, after_step, go_back = map(_each, ("begin", "after_step", "go_back"))
+    validating, report, end = map(_each, ("validating", "report", "end"))
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
-        self._all = list(callbacks)
+        self.callbacks = list(callbacks)
 
-    def begin(self, state: TrainingState, max_updates: int) -> None:
-        for callback in self._all:
-            callback.begin(state, max_updates)
+    @property
+    def measures(self) -> bool:
+        return any(callback.measures for callback in self.callbacks)
 
-    def after_step(self, result: StepResult, state: TrainingState) -> None:
-        for callback in self._all:
-            callback.after_step(result, state)
-
-    def go_back(self, state: TrainingState) -> None:
-        for callback in self._all:
-            callback.go_back(state)
-
-    def validating(self, n_done: int, n_sentences: int) -> None:
-        for callback in self._all:
-            callback.validating(n_done, n_sentences)
-
-    def report(self, report: TrainingReport | ValidationReport) -> None:
-        for callback in self._all:
-            callback.report(report)
-
-    def end(self) -> None:
-        for callback in self._all:
-            callback.end()
+    def validated(self, *arguments: Any, **named: Any) -> dict[str, float]:
+        measures: dict[str, float] = {}
+        for callback in self.callbacks:
+            with _named_in_errors(callback, "validated"):
+                measures |= _checked(callback.validated(*arguments, **named), measures)
+        return measures
 
 
-class ProgressBar(Callback):
-    """A progress bar of at most 80 columns if the output is a terminal, else log lines with clock and time left."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self._progress = WorkBar(console)
-        self._task = self._progress.add_task("starting", total=None)
-        self._figures = ""
-        self._max_updates = 0
-        self._places = deque[tuple[float, int]]()  # seconds and updates, of the last minute and the report before it
-        self._logged = time.monotonic()  # when the last line was printed
-
-    def begin(self, state: TrainingState, max_updates: int) -> None:
-        self._max_updates, self._places = max_updates, deque([(state.seconds, state.step)])
-        self._progress.reset(self._task, total=max_updates, completed=state.step)
-        self._progress.start()
-
-    def end(self) -> None:
-        self._progress.stop()
-
-    def after_step(self, result: StepResult, state: TrainingState) -> None:
-        self._progress.update(self._task, completed=state.step)
-
-    def go_back(self, state: TrainingState) -> None:
-        self._progress.update(self._task, completed=state.step)
-
-    def validating(self, n_done: int, n_sentences: int) -> None:
-        """Show how many sentences are translated: in the place of the figures, or as a line every 30 seconds."""
-        is_done, text = n_done == n_sentences, f"validating {n_done:,}/{n_sentences:,}"
-        self._describe(self._figures if is_done else text)
-        if not (self.console.is_terminal or is_done or time.monotonic() < self._logged + LOG_INTERVAL):
-            self._log(text)
-
-    def report(self, report: TrainingReport | ValidationReport) -> None:
-        """Show the figures in the bar, or as a line of their own."""
-        if isinstance(report, ValidationReport):
-            greedy = f"greedy {report.score.name} {report.score.value:.2f} [{report.score.signature}]"
-            self._log(
-                f"step {report.step:,}: validation loss {report.loss:.4f}, perplexity {report.perplexity:.2f},"
-                f" {greedy}{', the best so far' if report.best else ''}"
-            )
-            return
-        self._figures = f"loss {report.loss:.3f}, {report.target_tokens_per_second:,.0f} tokens/s"
-        self._describe(self._figures)
-        if not self.console.is_terminal:
-            self._log(
-                f"step {report.step:,} of {self._max_updates:,}, epoch {report.epoch}: loss {report.loss:.4f},"
-                f" {report.target_tokens_per_second:,.0f} tokens/s, learning rate {report.learning_rate:.2e},"
-                f" {in_words(self._seconds_left(report))} left"
-            )
-
-    def print(self, line: str) -> None:
-        """Print a line, above the bar if there is one."""
-        self._logged = time.monotonic()
-        self.console.print(line, markup=False, soft_wrap=True)
-
-    def _describe(self, text: str) -> None:
-        self._progress.update(self._task, description=text)
-
-    def _log(self, line: str) -> None:
-        """Print a line; off a terminal, with the clock before it."""
-        clock = "" if self.console.is_terminal else f"{datetime.now():%H:%M:%S} "
-        self.print(clock + line)
-
-    def _seconds_left(self, report: TrainingReport) -> float:
-        """Estimate the training time that is left from the speed of the last minute."""
-        self._places.append((report.seconds, report.step))
-        while report.seconds - self._places[1][0] >= SPEED_SECONDS:
-            self._places.popleft()
-        seconds, step = self._places[0]
-        return (report.seconds - seconds) / max(1, report.step - step) * (self._max_updates - report.step)
+def _checked(measures: Any, others: Mapping[str, float]) -> dict[str, float]:
+    """Return the measures of a callback as floats.  Raises: ValueError if they are not new names of finite numbers."""
+    if not isinstance(measures, Mapping):
+        raise ValueError(f"returned {measures!r:.80}; expected a dict of numbers by name, which may be empty")
+    for name, value in measures.items():
+        if not isinstance(name, str) or not name or name.startswith("-") or name in KEYS or name in others:
+            raise ValueError(f"returned a measure of the name {name!r}; expected another name, without - before it")
+        if not (isinstance(value, SupportsFloat) and math.isfinite(value)):
+            raise ValueError(f"returned {name} = {value!r:.80}; expected a finite number")
+    return {name: float(value) for name, value in measures.items()}
 
 
 class MetricsFile(Callback):
@@ -239,7 +224,7 @@ class MetricsFile(Callback):
     def report(self, report: TrainingReport | ValidationReport) -> None:
         kind = "training" if isinstance(report, TrainingReport) else "validation"
         process_figures = {"time": time.time(), "peak_memory": peak_memory()}
-        self._waiting += json.dumps({"kind": kind} | process_figures | _figures_of(report)) + "\n"
+        self._waiting += json.dumps({"kind": kind} | process_figures | _fields_of(report)) + "\n"
         try:
             self._append(self._waiting.encode())
         except OSError as error:
@@ -259,13 +244,13 @@ class MetricsFile(Callback):
                 raise
 
 
-def _figures_of(report: TrainingReport | ValidationReport) -> dict[str, Any]:
-    """Return the fields of a report; the field of a score has the name of its metric."""
-    figures = asdict(report)
+def _fields_of(report: TrainingReport | ValidationReport) -> dict[str, Any]:
+    """Return the fields of a report; a score and the measures of callbacks have their own names."""
+    fields = asdict(report)
     if isinstance(report, ValidationReport):
-        del figures["score"]
-        figures |= {report.score.name.lower(): report.score.value, "signature": report.score.signature}
-    return figures
+        del fields["score"], fields["measures"]
+        fields |= report.figures | {"signature": report.score.signature}
+    return fields
 
 
 def _step_of(line: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request to stop after the current update."""
+"""Ctrl-C, SIGTERM and errors of callbacks as a request to stop after the current update."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from minitransformer.training.callbacks import CallbackError
 from parallel.communicator import Communicator
 
 LONG_UPDATE = 1.0  # seconds after a signal, after which rank 0 says what it waits for
@@ -25,6 +26,8 @@ class Interrupt:
     def __init__(self, world: Communicator) -> None:
         self._world = world
         self._received = self._raises = False
+        self.error: CallbackError | None = None
+        """The error to raise after the run is saved."""
         self._before: dict[int, Any] = {}
         text = "finishing this update, then saving; Ctrl-C again ends at once, without saving"
         self._notice = threading.Timer(LONG_UPDATE, _log.info, [text])  # on a thread: a handler must not print
@@ -44,6 +47,14 @@ class Interrupt:
     def is_requested(self) -> bool:
         """Return whether to stop now; the result is the same on all ranks."""
         return self._world.any(self._received)
+
+    @contextmanager
+    def at_error(self) -> Iterator[None]:
+        """Record an error of a callback that ends this context, as if a signal had come."""
+        try:
+            yield
+        except CallbackError as error:
+            self._received, self.error = True, self.error or error
 
     @contextmanager
     def raise_on_signal(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from autograd.array import Array, IntArray
@@ -14,14 +14,14 @@ from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import BatchOrder, read_micro_batches
 from minitransformer.data.store import Pairs, TrainingPairs
 from minitransformer.model.transformer import Transformer
-from minitransformer.training.callbacks import Callback, TrainingReport
+from minitransformer.training.callbacks import Callback, Callbacks, TrainingReport
 from minitransformer.training.checkpoint import RunCheckpoints
 from minitransformer.training.divergence import DivergenceGuard, Rollback, Update, UpdateFacts, give_up
 from minitransformer.training.graph import captured_step
 from minitransformer.training.interrupt import Interrupt
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult, TrainingStep
-from minitransformer.training.validation import Validation, keep_best, progress, watched_figure
+from minitransformer.training.validation import Validation, is_best, keep_best, progress
 from parallel import Communicator, GradientReducer, LocalReducer
 
 _log = logging.getLogger(__name__)
@@ -92,8 +92,9 @@ class Trainer:
         An update whose loss or gradient is not finite changes nothing.  After several such updates in a row, training
         returns to the last checkpoint and avoids their batches.
         Raises: TrainingDivergedError if that happens a second time; CheckpointError if the last checkpoint cannot be
-        written (for earlier checkpoints it logs a warning and continues); LostDirectoryError.
+        written (for earlier checkpoints it logs a warning and continues); LostDirectoryError; CallbackError, saved.
         """
+        callback = callback if isinstance(callback, Callbacks) else Callbacks([callback])
         self.checkpoints.writer.watch()
         self._stopwatch.lap()
         with Interrupt(self.world) as interrupt, self._to_the_end():
@@ -110,20 +111,22 @@ class Trainer:
                     self._go_back(rollback)
                     callback.go_back(self.state)
                     continue
-                callback.after_step(result, self.state)
-                is_interrupted = interrupt.is_requested()
-                if is_interrupted:
-                    self._read_results()
-                if self._is_at(self.config.log_every):
+                with interrupt.at_error():
+                    callback.after_step(result, self.state, self.model)
+                with interrupt.at_error():
                     self._report(callback)
                 if self.is_complete or (self._guard.is_sound and self._is_at(self.config.validate_every)):
                     self._validate(callback, interrupt)
-                    is_interrupted = is_interrupted or self.state.validation_is_due
+                is_interrupted = interrupt.is_requested()
+                if is_interrupted:
+                    self._read_results()
                 self._save(is_interrupted=is_interrupted)
             self._log_waiting()
             self.checkpoints.finish()
             self.training_step.free()
-        self._log_end()
+            self._log_end()
+            if interrupt.error:
+                raise interrupt.error
         return self.is_complete and not self.state.validation_is_due
 
     def step(self, batch: IntArray) -> StepResult:
@@ -184,32 +187,38 @@ class Trainer:
         self.state = self.state.with_results(**self._guard.read(but=but)._asdict())
 
     def _report(self, callback: Callback) -> None:
-        """Report means over the updates since the last report, unless none of them has changed the parameters."""
-        if self.state.unlogged_tokens:
-            callback.report(TrainingReport.of(self.state, self.learning_rate(self.state.step), self._guard.norm))
+        """Report means over an interval of updates at its end, unless none of them has changed the parameters."""
+        if self._is_at(self.config.log_every) and self.state.unlogged_tokens:
+            report = TrainingReport.of(self.state, self.learning_rate(self.state.step), self._guard.norm)
             self.state = self.state.with_new_interval()
+            callback.report(report)
 
     def _validate(self, callback: Callback, interrupt: Interrupt) -> None:
         """Validate on rank 0, while the others wait; save the model in the run's directory if it is the best.
 
-        At a signal return at once, with ``validation_is_due`` set.  The time does not count as training time.
+        Save the run before callbacks measure the model.  At a signal or an error of a callback return at once, with
+        ``validation_is_due`` set.  The time does not count as training time.
         """
         self.reducer.complete()
-        with self._stopwatch.pause(), self.world.waiting_for_rank_0():
-            if self.validation is not None and self.world.rank == 0:
-                try:
-                    with interrupt.raise_on_signal():
-                        report = self.validation.report(
-                            self.model, self.state.step, self.state.best_loss, callback.validating
-                        )
-                except KeyboardInterrupt:
-                    self._change(validation_is_due=True)
-                else:
-                    callback.report(report)
-                    lost = self.checkpoints.writer.is_lost()  # the next checkpoint reports a lost directory
-                    kept = report.best and not lost and keep_best(self.run_directory, self.model)
-                    self._change(**progress(report, self.state, self.config, kept=kept))
+        with self._stopwatch.pause():
+            self._change(validation_is_due=self.validation is not None)
+            if self.world.any(callback.measures):
+                self._save(is_interrupted=True)
+            with self.world.waiting_for_rank_0():
+                if self.validation is not None and self.world.rank == 0:
+                    self.checkpoints.writer.wait()
+                    with suppress(KeyboardInterrupt), interrupt.at_error():
+                        self._validate_alone(self.validation, callback, interrupt)
         self.state = self.world.bcast(self.state)
+
+    def _validate_alone(self, validation: Validation, callback: Callback, interrupt: Interrupt) -> None:
+        with interrupt.raise_on_signal():
+            report = validation.report(self.model, self.state.step, callback)
+        report = dataclasses.replace(report, best=is_best(report, self.state, self.config))
+        lost = self.checkpoints.writer.is_lost()  # the next checkpoint reports a lost directory
+        kept = report.best and not lost and keep_best(self.run_directory, self.model)
+        self._change(**progress(report, self.state, self.config, kept=kept))
+        callback.report(report)
 
     def _save(self, *, is_interrupted: bool) -> None:
         """Save every ``checkpoint_every`` updates, at the end and at an interruption; warn if an earlier save failed.
@@ -265,7 +274,7 @@ class Trainer:
         elif self.has_lost_patience:
             _log.info(
                 f"ended after update {state.step:,}: {state.n_without_progress} validations without a better"
-                f" {watched_figure(state.best_score, self.config)} (training.patience; raise it to go on)"
+                f" {(state.best_watched or ('figure',))[0]} (training.patience; raise it to go on)"
             )
 
 

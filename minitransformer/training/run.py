@@ -5,22 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import math
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from autograd.kernel_registry import references_only
-from minitransformer.config import RunConfig
+from minitransformer.config import RunConfig, TrainingConfig
+from minitransformer.config.checks import require
 from minitransformer.config.run import RESULTS_FILE, RUN_FILE, TRANSLATIONS_FILE
-from minitransformer.inference.bleu import is_better
 from minitransformer.inference.length_penalty import ALPHAS, Tried, choose_alpha
 from minitransformer.inference.task import Evaluation
 from minitransformer.model.files import load_model_files
@@ -28,7 +25,7 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError, lock_directory, read_json, write_text
 from minitransformer.system.provenance import code_version, short_hash
 from minitransformer.system.records import read_object
-from minitransformer.training.callbacks import Callback, Callbacks, MetricsFile, ProgressBar
+from minitransformer.training.callbacks import SCORES, Callback, Callbacks, MetricsFile
 from minitransformer.training.checkpoint import (
     LostDirectoryError,
     average_weights,
@@ -40,10 +37,11 @@ from minitransformer.training.flops import Cost, sustained_flops_per_second
 from minitransformer.training.memory import memory_advice
 from minitransformer.training.open_run import OpenRun, open_run
 from minitransformer.training.pretrained import PRETRAINED, pretrained_of
-from minitransformer.training.validation import BEST, Validation
+from minitransformer.training.validation import BEST, Validation, exceeds, figure
 from parallel.communicator import Communicator, SerialCommunicator
 from parallel.rank_log import collected_warnings
 
+PROGRESS_BAR = "minitransformer.extras.report.progress_bar"  # found by its name, and only if no callbacks are given
 COUNTS = ("train_pairs", "validation_pairs", "dropped", "source_words", "target_words")  # of the prepared data
 
 _log = logging.getLogger(__name__)
@@ -91,10 +89,11 @@ def train(
     """
     world = world or SerialCommunicator()
     if callbacks is None:
-        callbacks = [ProgressBar(Console(file=sys.stderr, highlight=False))] if world.rank == 0 else []
+        callbacks = [import_module(PROGRESS_BAR).ProgressBar()] if world.rank == 0 else []
     files = [MetricsFile(config.run)] if world.rank == 0 else []
     callback = Callbacks([*files, *callbacks])
     with references_only(when=config.kernels == "reference"), run_lock(config.run, world), collected_warnings(world):
+        _require_measured(config.training, measured=world.any(callback.measures))
         run = open_run(config, world)
         if evaluates and is_finished(run):
             is_complete = True
@@ -116,6 +115,14 @@ def train(
                 callback.end()
     results = read_json(config.run / RESULTS_FILE) if is_complete and evaluates and world.rank == 0 else {}
     return RunResult(config.run, run.trainer.state.step, is_complete, run.trainer.model, results)
+
+
+def _require_measured(config: TrainingConfig, *, measured: bool) -> None:
+    """Raise ConfigError if a setting names a figure that no validation has; callbacks may measure any other."""
+    for setting in ("best_by", "patience_for"):
+        name = getattr(config, setting)
+        known = name.removeprefix("-") in ("loss", "perplexity", *SCORES)
+        require(known or measured, f"training.{setting}", "loss, perplexity, bleu, f1 or measured by a callback", name)
 
 
 def train_to_end(run: OpenRun, callback: Callback) -> bool:
@@ -176,7 +183,7 @@ def _cost(run: OpenRun) -> Cost:
 def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Cost, always_average: bool) -> None:
     start = time.perf_counter()
     callback.validating(0, len(run.data.text("validation")))
-    weights, perplexity = _choose_weights(run, validation, always_average)
+    weights, perplexity = _choose_weights(run, validation, callback, always_average)
     pretrained = pretrained_of(run.config.run)
     results = (
         _provenance(run) | ({PRETRAINED: pretrained} if pretrained else {}) | {"weights": weights} | cost.figures()
@@ -202,10 +209,12 @@ def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Co
     write_text(run.config.run / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
 
 
-def _choose_weights(run: OpenRun, validation: Validation, always_average: bool) -> tuple[str, float]:
+def _choose_weights(
+    run: OpenRun, validation: Validation, callback: Callback, always_average: bool
+) -> tuple[str, float]:
     """Set the model to the average of the last checkpoints, or to the best single model, and save it.
 
-    The best single model is chosen if its loss is lower.
+    The best single model is chosen if its figure ``best_by`` is better.
     Returns: a description of the weights for ``results.json``, and their perplexity on the validation set.
     """
     model, state, directory = run.trainer.model, run.trainer.state, run.config.run
@@ -216,19 +225,21 @@ def _choose_weights(run: OpenRun, validation: Validation, always_average: bool) 
         _log.warning(stale)
     has_best = not always_average and has_complete_model(directory / BEST)
     model.set_weights(average_weights(last))
-    average = validation.loss(model)
-    loss, perplexity = average.loss, average.perplexity
+    score = validation.loss(model)
+    name, average = "loss", score.loss
+    if run.config.training.best_by != "loss":
+        name, average = figure(validation.report(model, state.step, callback), "best_by", run.config.training)
     _require_directory(directory)
-    if has_best and state.best_loss is not None and is_better(state.best_loss, loss, greatest=False):
+    if has_best and state.best and state.best[0] == name and exceeds(state.best, (name, average)):
         model.set_weights(load_model_files(directory / BEST)[1])
-        weights = f"best single model, validation loss {state.best_loss:.4f}"
-        perplexity = math.exp(state.best_loss)
-        _log.info(f"kept the {weights} (average: {loss:.4f})")
+        score = validation.loss(model)
+        weights = f"best single model, validation {name} {state.best[1]:.4f}"
+        _log.info(f"kept the {weights} (average: {average:.4f})")
     else:
         weights = f"average of the last {len(last)} checkpoints"
-        _log.info(f"made the {weights}, validation loss {loss:.4f}")
+        _log.info(f"made the {weights}, validation {name} {average:.4f}")
     model.save(directory)
-    return weights, perplexity
+    return weights, score.perplexity
 
 
 def _with_chosen_alpha(run: OpenRun, evaluate: Callable[..., Evaluation]) -> Evaluation:

@@ -9,11 +9,13 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from minitransformer.data.batching import Position
 from minitransformer.system.records import read_record
 
 STATE_FILE = "state.json"
+Figure: TypeAlias = tuple[str, float]  # its name, as in ``training.best_by``, and its value
 
 
 @dataclass(frozen=True)
@@ -25,16 +27,16 @@ class TrainingState:
     are skipped because their updates were not finite.  ``flops`` and ``device_seconds`` are the costs of the updates
     (``minitransformer.training.flops``).  ``between_intervals`` is True if the checkpoint was not due at an interval,
     but was written at an interruption or at the end.  ``validation_is_due`` is True if an interruption ended the
-    validation of this step; it is repeated first.  ``n_without_progress`` are the validations since the best one, and
-    ``best_score`` is their greatest score: see ``patience``.  ``earlier_updates`` are those of another training whose
-    moments of Adam this one began with.
+    validation of this step; it is repeated first.  ``best`` is the figure by which the best model was kept, and
+    ``best_watched`` the best one that ``patience`` has watched, with ``n_without_progress`` validations since then.
+    ``earlier_updates`` are those of another training whose moments of Adam this one began with.
     """
 
     step: int = 0
     epoch: int = 0
     group: int = 0
     next_batch: int = 0
-    best_loss: float | None = None
+    best: Figure | None = None
     seconds: float = 0.0
     unlogged_loss: float = 0.0
     unlogged_tokens: int = 0
@@ -45,7 +47,7 @@ class TrainingState:
     between_intervals: bool = False
     validation_is_due: bool = False
     n_without_progress: int = 0
-    best_score: float | None = None
+    best_watched: Figure | None = None
     earlier_updates: int = 0
 
     def with_results(self, *, flops: int, loss: float, n_tokens: int) -> TrainingState:
@@ -71,23 +73,23 @@ class TrainingState:
         return dataclasses.replace(self, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0)
 
     def after_rollback(self, undone: TrainingState, avoided: tuple[Position, ...]) -> TrainingState:
-        """Return this earlier state with the batches to avoid, and with the costs and the best loss of ``undone``.
+        """Return this earlier state with the batches to avoid, and with the costs and the best figure of ``undone``.
 
         (The best model of the undone updates stays on the disk.)  A validation that was due has been made meanwhile.
         """
         return dataclasses.replace(
             self,
             avoided=avoided,
-            best_loss=undone.best_loss,
+            best=undone.best,
             flops=undone.flops,
             device_seconds=undone.device_seconds,
             validation_is_due=undone.validation_is_due,
         )
 
 
-_SUMS = ("best_loss", "seconds", "unlogged_loss", "unlogged_seconds", "device_seconds", "best_score")
+_SUMS = ("seconds", "unlogged_loss", "unlogged_seconds", "device_seconds")
 _BOUNDS = {  # the FLOPs of a big model exceed 2⁶³
-    **{field.name: (0, 2**63) for field in dataclasses.fields(TrainingState)},
+    **{field.name: (0, 2**63) for field in dataclasses.fields(TrainingState) if not field.name.startswith("best")},
     **dict.fromkeys(_SUMS, (0, math.inf)),
     "flops": (0, 2**127),
 }

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 from minitransformer.config import TrainingConfig
-from minitransformer.config.training import PatienceFor
+from minitransformer.config.checks import require
 from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
 from minitransformer.data.tokenizer import Tokenizer
@@ -27,9 +27,9 @@ from minitransformer.model.batch import IdPair
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import CheckpointError
-from minitransformer.training.callbacks import ValidationReport
+from minitransformer.training.callbacks import Callback, ValidationReport
 from minitransformer.training.divergence import TrainingDivergedError
-from minitransformer.training.state import TrainingState
+from minitransformer.training.state import Figure, TrainingState
 
 Progress: TypeAlias = Callable[[int, int], None]  # called on any thread: sentences done, and all
 EXTRA_TOKENS = 25  # during training, a translation may exceed its source by so many more than any reference does
@@ -73,23 +73,25 @@ class Validation:
             raise _divergence_error(f"the loss is {score.loss}")
         return score
 
-    def report(
-        self, model: Transformer, step: int, best_loss: float | None, progress: Progress = lambda done, total: None
-    ) -> ValidationReport:
-        """Return loss and perplexity, and BLEU (for trees: F1) of greedy search.
+    def report(self, model: Transformer, step: int, callback: Callback) -> ValidationReport:
+        """Return loss and perplexity, BLEU (for trees: F1) of greedy search, and what the callback measures.
 
         An untrained model finds no end, so translations may not be much longer than references; see EXTRA_TOKENS.
         """
         start = time.perf_counter()
-        progress(0, len(self.text))
+        callback.validating(0, len(self.text))
         score = self.loss(model)
         excess = max((len(target) - len(source) for source, target in self.pairs), default=0)
         extra = EXTRA_TOKENS + max(0, excess)
-        greedy = self.evaluate(model, self.text, beam=1, max_extra_tokens=extra, progress=progress)
-        best = is_better(score.loss, best_loss, greatest=False)
-        seconds = time.perf_counter() - start
-        samples = greedy.samples[:N_SAMPLES]
-        return ValidationReport(step, score.loss, score.perplexity, greedy.score, best, seconds, samples)
+        greedy = self.evaluate(model, self.text, beam=1, max_extra_tokens=extra, progress=callback.validating)
+        measures: Mapping[str, float] = {}
+        if callback.measures:
+            columns = zip(*((each.source, each.reference, each.translation) for each in greedy.samples), strict=True)
+            measures = callback.validated(model, Translator(model, self.tokenizer), *map(list, columns))
+        seconds, samples = time.perf_counter() - start, greedy.samples[:N_SAMPLES]
+        return ValidationReport(
+            step, score.loss, score.perplexity, greedy.score, seconds=seconds, samples=samples, measures=measures
+        )
 
     def evaluate(
         self,
@@ -152,34 +154,51 @@ def _divergence_error(what: str) -> TrainingDivergedError:
     )
 
 
-def watched_figure(best_score: float | None, config: TrainingConfig) -> PatienceFor:
-    """Return the figure that ``patience`` watches: the loss, too, as long as the best score is 0."""
-    return "score" if config.patience_for == "score" and round(best_score or 0.0, SCORE_DIGITS) else "loss"
+def figure(report: ValidationReport, setting: str, config: TrainingConfig) -> Figure:
+    """Return the figure that a setting of training names.  Raises: ConfigError if the validation has none so named."""
+    name, figures = getattr(config, setting), report.figures
+    require(name.removeprefix("-") in figures, f"training.{setting}", f"one of {', '.join(figures)}", name)
+    return name, figures[name.removeprefix("-")]
+
+
+def exceeds(figure: Figure, kept: Figure | None) -> bool:
+    """Return whether a figure is better than the kept one, or the kept one is another figure.
+
+    Less is better of the loss, of perplexity, and of a figure whose name begins with "-".
+    """
+    name, value = figure
+    before = kept[1] if kept and kept[0] == name else None
+    return is_better(value, before, greatest=not name.startswith(("loss", "perplexity", "-")))
+
+
+def is_best(report: ValidationReport, state: TrainingState, config: TrainingConfig) -> bool:
+    """Return whether the model of this validation is better than the best one so far."""
+    return exceeds(figure(report, "best_by", config), state.best)
 
 
 def progress(report: ValidationReport, state: TrainingState, config: TrainingConfig, *, kept: bool) -> dict[str, Any]:
     """Return the fields of the state that a validation changes; ``kept`` if its model was saved as the best.
 
-    Warn at the second validation if its score is that of the first one, and ``patience`` is for the score.
+    ``patience`` watches the loss as long as the figure that it is for is 0.
+    Warn at the second validation if that figure has not moved.
     """
-    score = report.score.value
-    has_best_score = is_better(score, state.best_score, greatest=True)
-    best_score = score if has_best_score else state.best_score
-    watched = watched_figure(best_score, config)
+    watched, before = figure(report, "patience_for", config), state.best_watched
+    name, value = watched
+    if not round(value, SCORE_DIGITS) and not (before and before[0] == name):
+        watched = "loss", report.loss
     is_second = config.patience is not None and state.step == 2 * config.validate_every
-    if is_second and config.patience_for == "score" and (watched == "loss" or score == state.best_score):
+    if is_second and name != "loss" and (watched[0] != name or watched == before):
         consequence = (
             "As long as it is 0, patience is for the loss (training.patience_for)"
-            if watched == "loss"
-            else f"A score that does not move is no progress: after {config.patience} validations without a better one"
-            " the run ends (training.patience). To watch the loss, begin another run with"
-            ' training.patience_for = "loss"'
+            if watched[0] == "loss"
+            else f"A figure that does not move is no progress: after {config.patience} validations without a better one"
+            ' the run ends (training.patience). To watch the loss, set training.patience_for to "loss"'
         )
-        _log.warning(f"{report.score.name} is {score:.2f}, as in the first validation. {consequence}")
-    is_progress = report.best if watched == "loss" else has_best_score
+        _log.warning(f"{name} is {value:.2f}, as in the first validation. {consequence}")
+    is_progress = exceeds(watched, before)
     return {
-        "best_loss": report.loss if kept else state.best_loss,
-        "best_score": best_score,
+        "best": figure(report, "best_by", config) if kept else state.best,
+        "best_watched": watched if is_progress else before,
         "n_without_progress": 0 if is_progress else state.n_without_progress + 1,
         "validation_is_due": False,
     }

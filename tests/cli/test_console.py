@@ -26,17 +26,22 @@ from cli.command import run_command
 from cli.console import Counter, log_console
 from cli.counting import counting
 from cli.translate import translate
+from minitransformer.config import ModelConfig
+from minitransformer.extras.report.progress_bar import ProgressBar
 from minitransformer.inference.bleu import Score
+from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
-from minitransformer.training.callbacks import Callbacks, MetricsFile, ProgressBar, TrainingReport, ValidationReport
+from minitransformer.training.callbacks import Callbacks, MetricsFile, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 
 ROOT = Path(__file__).parents[2]
 TRAINING_REPORT = TrainingReport(5, 0, 1.5, 1e-3, 0.25, 4_000.0, 2.0, 10**9)
-VALIDATION_REPORT = ValidationReport(5, 1.25, 3.49, Score("BLEU", 17.5, "signature", "detail"), True, 0.5)
+SCORE = Score("BLEU", 17.5, "signature", "detail")
+VALIDATION_REPORT = ValidationReport(5, 1.25, 3.49, SCORE, True, 0.5, measures={"chrF++": 45.25})
 
 
+MODEL = Transformer(ModelConfig(vocabulary_size=4, n_layers=1, d_model=2, d_ff=2, n_heads=1), seed=None)
 RESULT = StepResult(9, lambda: np.array([1.0, 2.0, 0.1]))
 
 
@@ -45,7 +50,7 @@ def monitored(folder: Path, console: Console, first_step: int = 0) -> None:
     called = Callbacks([MetricsFile(folder), bar])
     called.begin(TrainingState(step=first_step), 1_000)
     bar.print("something [to] read")
-    called.after_step(RESULT, TrainingState(step=5))
+    called.after_step(RESULT, TrainingState(step=5), MODEL)
     called.report(TRAINING_REPORT)
     called.report(VALIDATION_REPORT)
     called.end()
@@ -57,7 +62,8 @@ def test_off_a_terminal_there_are_plain_lines(tmp_path: Path) -> None:
     assert re.sub(r"(?m)^\d\d:\d\d:\d\d ", "(clock) ", shown.getvalue()) == (
         "something [to] read\n"
         "(clock) step 5 of 1,000, epoch 0: loss 1.5000, 4,000 tokens/s, learning rate 1.00e-03, 7 min left\n"
-        "(clock) step 5: validation loss 1.2500, perplexity 3.49, greedy BLEU 17.50 [signature], the best so far\n"
+        "(clock) step 5: validation loss 1.2500, perplexity 3.49, greedy BLEU 17.50 [signature],"
+        " chrF++ 45.25, the best so far\n"
     )
 
 

@@ -102,7 +102,7 @@ class Observer(Callback):
         self.step.enqueue = enqueue_and_count  # type: ignore[method-assign]
         reducer.reduce_scatter = count_and_sum  # type: ignore[method-assign]
 
-    def after_step(self, result: StepResult, state: TrainingState) -> None:
+    def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
         self.n_graphs = self.step.n_graphs
 
     def report(self, report: Any) -> None:

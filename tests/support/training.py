@@ -36,7 +36,7 @@ class StoppingMonitor(Callback):
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def after_step(self, result: StepResult, state: TrainingState) -> None:
+    def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
         if state.step == self.step:
             signal.raise_signal(signal.SIGINT)
 

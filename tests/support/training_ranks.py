@@ -150,7 +150,7 @@ class WitnessingMonitor(Callback):
     def __init__(self, model: Transformer, events: list[str]) -> None:
         self.model, self.events = model, events
 
-    def after_step(self, result: StepResult, state: TrainingState) -> None:
+    def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
         self.events.append(f"update {state.step}: parameters {checksum(self.model.parameters.values)}")
 
     def go_back(self, state: TrainingState) -> None:

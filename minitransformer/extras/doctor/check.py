@@ -51,8 +51,8 @@ class ResumeCheckError(UserError, RuntimeError):
     """An error: a resumed run differs from an uninterrupted one."""
 
 
-class _DeathError(Exception):
-    """An error that simulates a kill of the run."""
+class _DeathError(BaseException):
+    """An error that simulates a kill of the run: as after a kill, nothing more is saved."""
 
 
 def verify_resume(config: RunConfig, world: Communicator, n_updates: int) -> None:
@@ -136,7 +136,7 @@ class _Death(Callback):
     def __init__(self, dies_in: int | None) -> None:
         self._dies_in = dies_in
 
-    def after_step(self, result: StepResult, state: TrainingState) -> None:
+    def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
         if state.step == self._dies_in:
             raise _DeathError
 

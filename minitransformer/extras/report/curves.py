@@ -81,7 +81,9 @@ def curve(run: RunRecord, series: Series) -> Curve:
 
 def shown_panels(runs: Sequence[RunRecord]) -> Iterator[tuple[Panel, list[list[Curve]]]]:
     """Yield the panels for which a run has points, each with its curves: of each run, those of each series."""
-    for panel in PANELS:
+    names = dict.fromkeys(name for run in runs for name in run.measures)
+    measured = [Panel(name, "validation", "linear", (Series("validation", name),), from_zero=False) for name in names]
+    for panel in (*PANELS, *measured):
         curves = [[curve(run, series) for series in panel.series] for run in runs]
         if any(each.steps for run_curves in curves for each in run_curves):
             yield panel, curves

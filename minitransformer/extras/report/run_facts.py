@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from minitransformer.config.run import BEGINNING, PARTS
 from minitransformer.extras.report.curves import best
-from minitransformer.extras.report.run_record import SCORES, Line, RunRecord, number
+from minitransformer.extras.report.run_record import Line, RunRecord, number
 from minitransformer.system.records import as_object
+from minitransformer.training.callbacks import SCORES
 
 
 class Fact(NamedTuple):

@@ -14,10 +14,10 @@ from minitransformer.data.prepare import MANIFEST
 from minitransformer.extras.report.errors import ReportError
 from minitransformer.system.files import CorruptFileError
 from minitransformer.system.records import as_object, read_object
+from minitransformer.training.callbacks import KEYS, SCORES
 
 _log = logging.getLogger(__name__)
 
-SCORES = ("bleu", "f1")  # the keys of a score in the log and in the results
 Line = dict[str, Any]
 
 
@@ -52,6 +52,11 @@ class RunRecord:
     def score_key(self) -> str:
         """The key of the score in validations: "bleu", or "f1" of a parser."""
         return next((key for key in SCORES if any(key in line for line in self.validation)), SCORES[0])
+
+    @property
+    def measures(self) -> list[str]:
+        """The names of the figures of validations that callbacks have measured."""
+        return [*dict.fromkeys(name for line in self.validation for name in line if name not in KEYS)]
 
     def setting(self, part: str, name: str) -> Any:
         """Return a setting; None if it is not known."""

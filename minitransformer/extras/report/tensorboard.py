@@ -67,5 +67,4 @@ def _training_figures(report: TrainingReport) -> dict[str, float]:
 
 
 def _validation_figures(report: ValidationReport) -> dict[str, float]:
-    named = {"loss": report.loss, "perplexity": report.perplexity, report.score.name.lower(): report.score.value}
-    return {f"validation/{name}": value for name, value in named.items()}
+    return {f"validation/{name}": value for name, value in report.figures.items()}

@@ -46,7 +46,7 @@ class RecordingCallback(Callback):
         self.reports: list[Any] = []
         self.state_changed = state_changed
 
-    def after_step(self, result: StepResult, state: TrainingState) -> None:
+    def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
         self.state_changed(state)
 
     def report(self, report: Any) -> None:
@@ -154,10 +154,10 @@ def test_updates_that_were_undone_stay_on_the_account(tmp_path: Path) -> None:
 
 
 def test_the_best_model_stays_the_best_after_going_back() -> None:
-    checkpoint = TrainingState(step=8, epoch=1, next_batch=2, best_loss=3.0, seconds=1.5, flops=80, device_seconds=2.0)
-    undone = TrainingState(step=12, epoch=1, next_batch=6, best_loss=2.5, seconds=2.5, flops=120, device_seconds=3.0)
+    checkpoint = TrainingState(step=8, epoch=1, next_batch=2, best=("loss", 3.0), seconds=1.5, flops=80)
+    undone = TrainingState(step=12, next_batch=6, best=("loss", 2.5), seconds=2.5, flops=120, device_seconds=3.0)
     assert checkpoint.after_rollback(undone, ((1, 0, 4),)) == dataclasses.replace(
-        checkpoint, best_loss=2.5, flops=120, device_seconds=3.0, avoided=((1, 0, 4),)
+        checkpoint, best=("loss", 2.5), flops=120, device_seconds=3.0, avoided=((1, 0, 4),)
     )
 
 

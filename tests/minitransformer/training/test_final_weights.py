@@ -19,7 +19,7 @@ from minitransformer.model.files import load_model_files
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoint_path, checkpoints
 from minitransformer.training.run import finish, train
-from minitransformer.training.validation import BEST
+from minitransformer.training.validation import BEST, exceeds
 from tests.minitransformer.training.test_open_run import InterruptingValidation
 from tests.support.training import job_of, run_of
 
@@ -40,7 +40,7 @@ def test_results_say_which_weights_the_model_has_and_the_average_can_be_insisted
     config, job = finished_run, job_of(finished_run)
     best, average = load_model_files(config.run / BEST)[1], average_weights(checkpoints(config.run))
     finish(job, Callback())
-    assert kept_weights(config) == f"best single model, validation loss {job.trainer.state.best_loss:.4f}"
+    assert kept_weights(config) == f"best single model, validation loss {(job.trainer.state.best or ('', 0))[1]:.4f}"
     require_equal(config, best)
     finish(job, Callback(), always_average=True)
     assert kept_weights(config) == "average of the last 3 checkpoints"
@@ -50,12 +50,19 @@ def test_results_say_which_weights_the_model_has_and_the_average_can_be_insisted
     assert kept_weights(config) == "average of the last 3 checkpoints"
 
 
-def test_a_validation_is_the_best_so_far_only_if_its_loss_is_lower(tmp_path: Path) -> None:
-    trainer = job_of(run_of(tmp_path)).trainer
-    assert trainer.validation is not None
-    loss = trainer.validation.loss(trainer.model).loss
-    for best_loss, expected in ((None, True), (loss, False), (float(np.nextafter(loss, 99)), True)):
-        assert trainer.validation.report(trainer.model, 1, best_loss).best == expected
+@pytest.mark.parametrize(
+    ("name", "value", "kept", "expected"),
+    [
+        ("loss", 2.0, None, True), ("loss", 2.0, 2.0, False), ("loss", 2.0, float(np.nextafter(2.0, 99)), True),
+        ("bleu", 2.0, 2.0, False), ("bleu", 2.0, 1.0, True), ("-ter", 2.0, 1.0, False), ("-ter", 1.0, 2.0, True),
+        ("perplexity", 1.0, 2.0, True),
+    ],
+)  # fmt: skip
+def test_a_figure_exceeds_the_kept_one_only_if_it_is_better(
+    name: str, value: float, kept: float | None, expected: bool
+) -> None:
+    assert exceeds((name, value), None if kept is None else (name, kept)) == expected
+    assert exceeds((name, value), ("another", 99.0))
 
 
 def test_a_best_single_model_that_is_only_as_good_as_the_average_is_not_chosen(finished_run: RunConfig) -> None:
@@ -64,7 +71,7 @@ def test_a_best_single_model_that_is_only_as_good_as_the_average_is_not_chosen(f
     job.trainer.model.set_weights(average := average_weights(checkpoints(config.run)))
     loss = job.trainer.validation.loss(job.trainer.model).loss
     for best_loss, expected in ((loss, "average of the last"), (np.nextafter(loss, 0), "best single model")):
-        job.trainer.state = dataclasses.replace(job.trainer.state, best_loss=float(best_loss))
+        job.trainer.state = dataclasses.replace(job.trainer.state, best=("loss", float(best_loss)))
         finish(job, Callback())
         assert kept_weights(config).startswith(expected)
         if best_loss == loss:

@@ -43,7 +43,7 @@ def test_runs_of_two_threads_do_not_disturb_each_other(tmp_path: Path, kernels_r
     class InStep(Callback):
         """Let both runs make their updates at the same time."""
 
-        def after_step(self, result: Any, state: Any) -> None:
+        def after_step(self, result: Any, state: Any, model: Any) -> None:
             both.wait()
 
     def run(config: RunConfig) -> None:

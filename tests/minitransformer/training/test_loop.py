@@ -60,7 +60,7 @@ def test_the_time_before_training_and_of_validation_does_not_count(
     trainer = trainer_of(tmp_path, validation=Slow(2.0, 1.0), validate_every=4)
     now[0] += 50
     assert trainer.train(Callback())
-    assert (trainer.state.best_loss, trainer.state.seconds) == (1.0, 0)
+    assert (trainer.state.best, trainer.state.seconds) == (("loss", 1.0), 0)
 
 
 def test_an_interruption_counts_the_update_whose_result_has_not_been_read(
@@ -84,10 +84,10 @@ def test_an_error_waits_for_the_checkpoint_that_is_being_written(
 
     def fail(step: int) -> None:
         if step == 3:
-            raise ValueError("on purpose")
+            raise SystemExit("on purpose")
 
     monkeypatch.setattr(os, "fsync", sync_slowly)
-    with pytest.raises(ValueError, match="on purpose"):
+    with pytest.raises(SystemExit, match="on purpose"):
         trainer_of(tmp_path, checkpoint_every=2).train(Recorder(fail))
     assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002"]
 
@@ -191,11 +191,11 @@ def test_an_interrupted_validation_is_repeated_and_the_run_ends_like_an_undistur
         ([3.0, 2.0, 2.5, 2.4], [0.0], {"patience": 1}, 6),
         ([3.0, 2.0, 2.5, 1.0], [0.0], {"patience": 2}, 8),
         ([3.0, 3.5, 3.1, 1.0], [0.0], {"patience": 2}, 6),
-        ([3.0, 2.0, 1.0, 0.5], [5.0, 4.0, 3.0, 9.0], {"patience": 2, "patience_for": "score"}, 6),
-        ([3.0, 4.0, 5.0, 6.0], [5.0, 6.0, 7.0, 8.0], {"patience": 1, "patience_for": "score"}, 8),
+        ([3.0, 2.0, 1.0, 0.5], [5.0, 4.0, 3.0, 9.0], {"patience": 2, "patience_for": "bleu"}, 6),
+        ([3.0, 4.0, 5.0, 6.0], [5.0, 6.0, 7.0, 8.0], {"patience": 1, "patience_for": "bleu"}, 8),
         ([3.0, 3.0, 3.0, 1.0], [5.0, 6.0, 7.0, 8.0], {"patience": 2}, 6),
-        ([3.0, 2.0, 1.0, 2.0], [0.0], {"patience": 2, "patience_for": "score"}, 8),
-        ([3.0, 4.0, 3.5, 1.0], [0.0, 0.004], {"patience": 2, "patience_for": "score"}, 6),
+        ([3.0, 2.0, 1.0, 2.0], [0.0], {"patience": 2, "patience_for": "bleu"}, 8),
+        ([3.0, 4.0, 3.5, 1.0], [0.0, 0.004], {"patience": 2, "patience_for": "bleu"}, 6),
     ],
 )
 def test_without_progress_for_too_long_the_training_ends(
@@ -205,7 +205,7 @@ def test_without_progress_for_too_long_the_training_ends(
     trainer = trainer_of(tmp_path, validation=FixedLosses(*losses, scores=scores), **changes)
     assert trainer.train(Callback())
     assert (trainer.state.step, trainer.is_complete) == (last, True)
-    figure = "score" if max(scores) > 1 and "patience_for" in changes else "loss"
+    figure = "bleu" if max(scores) > 1 and "patience_for" in changes else "loss"
     ends = [line for line in logged if "validations without a better" in line]
     assert len(ends) == (last < 8)
     assert all(f" better {figure} (" in line for line in ends)
@@ -220,11 +220,11 @@ def test_without_progress_for_too_long_the_training_ends(
 @pytest.mark.parametrize(
     ("scores", "changes", "n_without_progress", "n_warnings"),
     [
-        ([1.0, 1.0, 1.0, 1.0], {"patience": 3, "patience_for": "score"}, 3, 1),
-        ([0.0, 0.0, 0.0, 0.0], {"patience": 3, "patience_for": "score"}, 0, 1),
-        ([0.0, 1.0, 1.0, 1.0], {"patience": 3, "patience_for": "score"}, 2, 0),
+        ([1.0, 1.0, 1.0, 1.0], {"patience": 3, "patience_for": "bleu"}, 3, 1),
+        ([0.0, 0.0, 0.0, 0.0], {"patience": 3, "patience_for": "bleu"}, 0, 1),
+        ([0.0, 1.0, 1.0, 1.0], {"patience": 3, "patience_for": "bleu"}, 2, 0),
         ([0.0, 0.0, 0.0, 0.0], {"patience": 3, "patience_for": "loss"}, 0, 0),
-        ([1.0, 1.0, 1.0, 1.0], {"patience_for": "score"}, 3, 0),
+        ([1.0, 1.0, 1.0, 1.0], {"patience_for": "bleu"}, 3, 0),
     ],
 )
 def test_a_watched_score_that_does_not_move_is_no_progress_and_is_reported_once(
@@ -242,4 +242,4 @@ def test_a_watched_score_that_does_not_move_is_no_progress_and_is_reported_once(
     warnings = [line for line in logged if "as in the first validation" in line]
     assert len(warnings) == n_warnings
     consequence = "after 3 validations" if any(scores) else "patience is for the loss"
-    assert all(line.startswith(f"warning: BLEU is {scores[0]:.2f}") and consequence in line for line in warnings)
+    assert all(line.startswith(f"warning: bleu is {scores[0]:.2f}") and consequence in line for line in warnings)

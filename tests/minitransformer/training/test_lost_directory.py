@@ -29,7 +29,7 @@ class Losing(Callback):
     def __init__(self, step: int, job: OpenRun, lose: Callable[[], object]) -> None:
         self.step, self.job, self.lose = step, job, lose
 
-    def after_step(self, result: StepResult, state: TrainingState) -> None:
+    def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
         if state.step == self.step:
             self.job.trainer.checkpoints.writer.wait()
             self.lose()
@@ -86,8 +86,8 @@ def test_an_interruption_saves_beside_a_lost_run(tmp_path: Path) -> None:
     job = job_of(config)
 
     class Both(StoppingMonitor):
-        def after_step(self, result: StepResult, state: TrainingState) -> None:
-            super().after_step(result, state)
+        def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
+            super().after_step(result, state, model)
             if state.step == 2:
                 config.run.rename(tmp_path / "moved")
 

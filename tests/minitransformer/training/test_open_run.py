@@ -368,7 +368,12 @@ def test_a_validation_translates_the_first_sentences_and_the_loss_is_of_all(
     assert validation.text == job.data.text("validation")[:expected]
     assert len(validation.pairs) == 10
     told: list[tuple[int, int]] = []
-    validation.report(job.trainer.model, 1, None, lambda *n: told.append(n))
+
+    class Progress(Callback):
+        def validating(self, n_done: int, n_sentences: int) -> None:
+            told.append((n_done, n_sentences))
+
+    validation.report(job.trainer.model, 1, Progress())
     assert told[-1] == (expected, expected)
 
 

@@ -23,7 +23,7 @@ from minitransformer.training.callbacks import Callback
 from parallel.communicator import SerialCommunicator
 
 class Meter(Callback):
-    def after_step(self, result, state):
+    def after_step(self, result, state, model):
         step = state.step
         if step % 50 == 0:
             lines = dict(line.split(":") for line in open("/proc/self/status") if line.startswith(("VmRSS", "Threads")))

@@ -155,7 +155,7 @@ def test_a_cell_is_averaged_as_in_the_paper_even_if_a_single_model_is_better(
     def train_and_keep(trainer: Trainer, callback: Callback) -> bool:
         done = train_to_the_end(trainer, callback)
         trainer.model.save(trainer.run_directory / BEST)
-        trainer.state = dataclasses.replace(trainer.state, best_loss=0.0)
+        trainer.state = dataclasses.replace(trainer.state, best=("loss", 0.0))
         return done
 
     monkeypatch.setattr(Trainer, "train", train_and_keep)
