@@ -10,18 +10,22 @@ import re
 import subprocess
 import sys
 import typing
+import unicodedata
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 from browser import CHROMIUM, Browser
 from threadpoolctl import threadpool_limits
 from waiting import TIME_LIMIT, wait_until
 
+from autograd import Tensor
 from autograd.op import operations
+from autograd.ops import METHODS
 from cli.entry import COMMANDS
 from cli.run_options import RunStart
 from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
@@ -29,6 +33,7 @@ from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingC
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAPER_AND_CODE = (DOCS / "learn/paper-and-code.md").read_text("utf-8")
+PAGES = (".md", ".ipynb")
 OF_THE_TOP = {"index.md", "contributing.md", "changelog.md"}  # README, CONTRIBUTING and CHANGELOG, on the site
 
 
@@ -48,7 +53,7 @@ paper_and_code, options = hook("paper_and_code"), hook("options")
 def test_every_page_has_its_place_in_the_navigation() -> None:
     _, _, navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")
     named = re.findall(r"([\w/.-]+\.md)$", navigation, re.MULTILINE)
-    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+    pages = {str(path.relative_to(DOCS).with_suffix(".md")) for path in DOCS.rglob("*.*") if path.suffix in PAGES}
     assert sorted(named) == sorted(pages | OF_THE_TOP)
 
 
@@ -58,6 +63,9 @@ def test_every_exported_name_is_on_the_page_of_its_package(package: str) -> None
     assert [name for name in import_module(package).__all__ if name not in words] == []
 
 
+FLAGS = re.MULTILINE | re.DOTALL
+SIGNS = {"alpha": "α", "beta": "β", "theta": "θ", "varepsilon": "ε", "leftarrow": "←", "cdot": "·", "odot": "⊙",
+         "sum": "Σ", "dots": "…", "sqrt": "√"}  # fmt: skip
 SECTIONS = re.split(r"^## ", PAPER_AND_CODE, flags=re.MULTILINE)[1:]
 
 
@@ -82,15 +90,24 @@ def equations() -> list[tuple[str, str]]:
     return [
         (equation, after)
         for section in SECTIONS
-        for equation, after in re.findall(r"^> (.*)\n((?:.|\n)*?)(?=^> |\Z)", section, re.MULTILINE)
+        for equation, after in re.findall(r"^```math\n(.*?)\n```$(.*?)(?=^```math|\Z)", section, FLAGS)
     ]
+
+
+def signs_of(equation: str) -> str:
+    """The letters and signs of an equation in LaTeX or as in docstrings, without layout, blanks and brackets."""
+    text = re.sub(r"\\frac(?=\{)", "", equation.replace("}{", "/"))
+    for command, sign in SIGNS.items():
+        text = re.sub(rf"\\{command}(?![a-z])", sign, text)
+    text = unicodedata.normalize("NFKC", re.sub(r"\\(left|right|mathrm|text|quad)\b", "", text).replace("½", "1/2"))
+    return re.sub(r"[\s(){}\\_^]", "", text).replace("-", "−")
 
 
 @pytest.mark.parametrize(("equation", "after"), equations(), ids=lambda text: text[:40])
 def test_equations_beside_the_code_are_in_its_docstrings(equation: str, after: str) -> None:
     named = [(name, path) for kind, name, path in named_in(after) if kind == "Code"]
     docstrings = [docstring_of(path, name) for name, path in named]
-    assert any(" ".join(equation.split()) in docstring for docstring in docstrings), named
+    assert any(signs_of(equation) in signs_of(docstring) for docstring in docstrings), named
 
 
 def docstring_of(path: str, name: str) -> str:
@@ -166,6 +183,17 @@ def test_autograd_in_an_hour_runs_and_prints_what_it_says(capsys: pytest.Capture
     assert [float(number) for number in line.split()] == pytest.approx([2, 1], abs=1e-6)
 
 
+def test_what_the_page_of_autograd_says_of_tensors_runs() -> None:
+    table = (DOCS / "reference/api/autograd.md").read_text("utf-8").partition("|---|---|\n")[2].partition("\n\n")[0]
+    shown = [each for row in table.splitlines() for each in re.findall("`(.*?)`", row.split(" | ")[0])]
+    names = {"array": np.ones((2, 3)), "x": Tensor(np.ones((2, 3))), "y": np.ones((2, 3)), "Tensor": Tensor}
+    for expression in shown:
+        names["y"] = np.ones((3, 2)) if "@" in expression else np.ones((2, 3))
+        assert eval(expression, dict(names)) is not None or expression == "x.grad"
+    methods = {name for name in METHODS if not name.startswith("__")}
+    assert {each.partition(".")[2].partition("(")[0] for each in shown} >= methods | {"value", "grad"}
+
+
 class Links(HTMLParser):
     """The addresses that a page loads."""
 
@@ -193,6 +221,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def pages_of(site: Path) -> list[Path]:
+    """The pages of the documentation, without those that show files of the tree."""
+    pages = [page for page in site.rglob("*.html") if "source" not in page.relative_to(site).parts]
+    assert len(pages) > 40
+    return pages
+
+
 @pytest.mark.slow
 def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     pages = list(site.rglob("*.html"))
@@ -205,6 +240,17 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     assert "class MultiHeadAttention" in re.sub(r"<[^>]*>", "", shown)
 
 
+@pytest.mark.slow
+def test_formulas_are_mathml_and_notebooks_are_pages_with_their_pictures(site: Path) -> None:
+    page = (site / "notebooks/gradients.html").read_text("utf-8")
+    assert page.count("<math") > 40
+    pictures = re.findall(r'src="(gradients_output_\w+\.png)"', page)
+    assert len(pictures) == 3
+    assert all((site / "notebooks" / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
+    assert 'href="gradients.html"' in (site / "notebooks/index.html").read_text("utf-8")
+    assert [page for page in pages_of(site) if 'class="arithmatex"' in page.read_text("utf-8")] == []
+
+
 WIDER = """[...document.querySelectorAll('pre > code, .md-typeset__scrollwrap, .md-content, html')]
     .filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.textContent.trim().slice(0, 60))"""
 
@@ -212,10 +258,8 @@ WIDER = """[...document.querySelectorAll('pre > code, .md-typeset__scrollwrap, .
 @pytest.mark.slow
 def test_no_code_and_no_table_is_wider_than_its_box(site: Path, browser: Browser) -> None:
     browser.show(width=1_280, height=900)
-    pages = [page for page in site.rglob("*.html") if "source" not in page.relative_to(site).parts]
-    assert len(pages) > 40
     found = {}
-    for page in pages:
+    for page in pages_of(site):
         browser.open(page.as_uri())
         found[str(page.relative_to(site))] = browser.evaluate(WIDER)
     assert {name: boxes for name, boxes in found.items() if boxes} == {}

@@ -76,7 +76,7 @@ def page_of(path: str) -> str:
         return AT_THE_TOP[path]
     if is_outside(path):
         return f"source/{path}.md"
-    inside = path.removeprefix("docs/")
+    inside = re.sub(r"\.ipynb$", ".md", path.removeprefix("docs/"))  # the page that notebooks.py makes
     return f"{inside}/README.md" if (ROOT / path).is_dir() else inside
 
 
