@@ -11,7 +11,7 @@ from pathlib import Path
 from cli.command import run_command, say
 from cli.options import Positional, parse_kind
 from minitransformer.config import ConfigError, RunConfig
-from minitransformer.config.data import common_ending, target_language
+from minitransformer.config.data import common_ending, require_language, target_language
 from minitransformer.config.run import TRANSLATIONS_FILE
 from minitransformer.data.corpus import Pair, check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
@@ -149,6 +149,7 @@ def score(arguments: Sequence[str]) -> int:
     options: BleuOptions | AuditOptions | CompareOptions | TuneLengthOptions | PairsOptions | TreesOptions = parse_kind(
         KINDS, DESCRIPTION, arguments, '; to compare translations with references, give "bleu" before the files'
     )
+    require_language("--language", vars(options).get("language"))
     match options:
         case BleuOptions():
             return score_bleu(options)

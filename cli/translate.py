@@ -17,7 +17,7 @@ from cli.counting import counting
 from cli.options import Repeated, as_text, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
-from minitransformer.config.data import has_both_sides, is_memory
+from minitransformer.config.data import has_both_sides, is_memory, require_language
 from minitransformer.data.file_kinds import is_compressed
 from minitransformer.extras.demo.translator import load_translator
 from minitransformer.extras.files.documents import is_document, read_document, translate_document
@@ -126,6 +126,8 @@ class TranslateOptions:
             )
         if self.resume and not self.output:
             raise ConfigError("--resume: needs --input FILE and --output FILE")
+        for code in self.languages or ():
+            require_language("--languages", code)
         files = [path for path in (self.input, self.output) if path]
         if self.languages and not any(has_both_sides(path) or is_document(path) for path in files):
             raise ConfigError("--languages: are those of a .tmx, .xlf or .po file; name one with --input or --output")

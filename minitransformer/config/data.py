@@ -24,6 +24,17 @@ _BOUNDS = {
     "max_length": COUNT,
     "max_ratio": (1, 1e30),
 }
+_CODE = re.compile("[a-z]{2,3}([-_][a-z0-9]{2,8})*", re.IGNORECASE)  # BCP 47, also with "_" as in names of locales
+
+
+def is_language(code: str) -> bool:
+    """Return whether a text has the form of a language's code, such as "en" or "pt-BR"."""
+    return _CODE.fullmatch(code) is not None
+
+
+def require_language(name: str, code: str | None) -> None:
+    """Raise ConfigError if the setting ``name`` is given and is not the code of a language."""
+    require(code is None or is_language(code), name, 'a code such as "en" or "pt-BR"', code)
 
 
 def is_memory(name: str | Path) -> bool:
@@ -120,6 +131,8 @@ class DataConfig:
                     f"expected as many files in data.{side_b} as in data.{side_a}; got {len(b)} and {len(a)}"
                 )
         require(len(self.languages) in (0, 2), "data.languages", "the codes of source and target", self.languages)
+        for code in self.languages:
+            require_language("data.languages", code)
         if bool(self.train_trees) != bool(self.validation_trees) or (self.train_trees and self.train_source):
             raise ConfigError("name both data.train_trees and data.validation_trees, or text, not one of each")
         if self.train_trees and self.joint_vocabulary:

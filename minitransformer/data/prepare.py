@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.config import DataConfig
+from minitransformer.config.data import is_language
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair, changed_files, text_files
 from minitransformer.data.given_tokenizer import GivenTokenizer
@@ -48,6 +49,7 @@ MANIFEST = "manifest.json"
 LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and its attention could exhaust the memory
 CHECKSUMS = "checksums"  # the manifest's field with the checksums of all other files
 ADDED = "added_characters"  # the manifest's field with the characters appended to a given tokenizer, or null
+LANGUAGES = "languages"  # the manifest's field with the codes that translation memories name
 _OBJECTS = ("config", "files", CHECKSUMS)  # fields of the manifest that are objects
 _SPLITS, _TEXTS = ("train", "validation"), ("validation", "test")  # splits with token ids; splits with raw lines
 _LINES_AT_ONCE = 10_000
@@ -242,6 +244,7 @@ def _write_rest(
         "target_words": tokenizer.n_target_words,
         ADDED: added,
         "files": files,
+        LANGUAGES: _languages_of(corpus),
         "odd_lines": {name: odd[path] for name, path in text_files(config).items() if odd[path]},
         "config": config.fingerprint(),
         CHECKSUMS: checksums_of(directory, _files_of(directory, tokenizer)),
@@ -337,6 +340,12 @@ def _write_held_out(
     for split, pairs in zip(_TEXTS, ([one.pair for one in held_out], list(corpus.test())), strict=True):
         write_text(directory / f"{split}.json", json.dumps(pairs, ensure_ascii=False, indent=0))
     return n_validation
+
+
+def _languages_of(corpus: Corpus) -> list[str]:
+    """Return the codes of source and target that files name; none if none does."""
+    named = (found.languages for found in corpus.surveys.values())
+    return next((list(codes) for codes in named if codes and all(map(is_language, codes))), [])
 
 
 def _n_words(tokenizer: Tokenizer) -> int:

@@ -19,7 +19,7 @@ from minitransformer.config import ConfigError, ModelConfig, RunConfig, Training
 from minitransformer.config.run import RESULTS_FILE, RUN_FILE, initial_settings, resolved, with_values
 from minitransformer.data.corpus import changed_files
 from minitransformer.data.given_tokenizer import GivenTokenizer
-from minitransformer.data.prepare import ADDED, PreparedData, prepare
+from minitransformer.data.prepare import ADDED, LANGUAGES, PreparedData, prepare
 from minitransformer.data.store import TrainingPairs
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.task import task_of
@@ -75,7 +75,8 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     if not trainer.is_complete:
         try_largest_batch(trainer)
     if world.rank == 0:
-        config.claim_directory({DIGEST: data.digest} | ({PRETRAINED: pretrained} if pretrained else {}))
+        facts = {DIGEST: data.digest, LANGUAGES: data.manifest.get(LANGUAGES, [])}
+        config.claim_directory(facts | ({PRETRAINED: pretrained} if pretrained else {}))
     return OpenRun(config, world, data, trainer)
 
 

@@ -57,6 +57,33 @@ def test_a_missing_run_is_one_line_with_the_remedy_and_status_1(
 
 
 @pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("train --data.languages english german", "data.languages"),
+        ("prepare --data.languages english german", "data.languages"),
+        ("doctor --data.languages english german", "data.languages"),
+        ("translate --languages english german --input a.tmx --output b.tmx", "--languages"),
+        ("score bleu a b --language english", "--language"),
+        ("score tune-length --language english", "--language"),
+        ("serve --source english --target german", "language"),
+    ],
+)
+def test_the_name_of_a_language_in_place_of_its_code_is_refused_in_one_line(
+    command: str, name: str, trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, *words = command.split()
+    if module == "serve":
+        words += ["--run", str(trained.run)]
+    try:
+        status = as_command(module, words, monkeypatch)
+    except SystemExit as end:
+        status = end.code
+    assert status != 0
+    expected = f'error: {name} must be a code such as "en" or "pt-BR"; got \'english\''
+    assert [line.split(" (see ")[0] for line in capsys.readouterr().err.splitlines()] == [expected]
+
+
+@pytest.mark.parametrize(
     ("words", "closed", "name"),
     [
         (["translate"], "<&-", "input"),

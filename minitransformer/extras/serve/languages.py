@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from minitransformer.config import ConfigError
-from minitransformer.config.data import common_ending
+from minitransformer.config.data import common_ending, has_both_sides, require_language
 from minitransformer.config.run import RUN_FILE
+from minitransformer.data.prepare import LANGUAGES
 from minitransformer.extras.demo.translator import is_demonstration
 from minitransformer.system.records import as_object, read_object
 
@@ -30,7 +30,6 @@ NAMES = {
     "uz": "Uzbek", "vi": "Vietnamese", "xh": "Xhosa", "yo": "Yoruba", "zh": "Chinese", "zu": "Zulu",
 }  # fmt: skip
 _DEMONSTRATION = {"source": "en", "target": "de"}
-_CODE = re.compile("[a-z]{2,3}(-[a-z0-9]{2,8})*")  # BCP 47, in lower case
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,7 @@ class Language:
     code: str
 
     def __post_init__(self) -> None:
-        if not _CODE.fullmatch(self.code):
-            raise ConfigError(f'language: expected a code such as "en" or "pt-br"; got {self.code!r}')
+        require_language("language", self.code)
 
     @property
     def name(self) -> str:
@@ -57,12 +55,12 @@ class Languages:
 
 
 def languages_of(run: Path, source: str | None, target: str | None) -> Languages:
-    """Return the given languages; if one is not given, take it from the names of the run's training text.
+    """Return the given languages; if one is not given, take the one that the run's training knew.
 
-    Raises: ConfigError if a name says no language.
+    Raises: ConfigError if it knew none.
     """
-    data = as_object(read_object(run / RUN_FILE).get("data"))  # empty for a model without a run
-    codes = {"source": source or _code_of(data, "source"), "target": target or _code_of(data, "target")}
+    content = read_object(run / RUN_FILE)  # empty for a model without a run
+    codes = {"source": source or _code_of(content, "source"), "target": target or _code_of(content, "target")}
     missing = [side for side, code in codes.items() if code is None]
     if missing:
         remedies = [f"set {side} (a code, such as {_DEMONSTRATION[side]})" for side in missing]
@@ -72,15 +70,18 @@ def languages_of(run: Path, source: str | None, target: str | None) -> Languages
     return Languages(*(Language(str(code).lower().replace("_", "-")) for code in codes.values()))
 
 
-def _code_of(data: Mapping[str, Any], side: str) -> str | None:
-    """Return the language that ``data.languages`` names, or in which all training files of a side end ("train.en.gz").
+def _code_of(run: Mapping[str, Any], side: str) -> str | None:
+    """Return the language that ``data.languages`` or a translation memory names, or in which all training files end.
 
     The demonstration has no files.
     """
+    data = as_object(run.get("data"))
     if is_demonstration(data):
         return _DEMONSTRATION[side]
-    if isinstance(languages := data.get("languages"), list) and len(languages) == 2:
-        return str(languages[side == "target"])
+    for languages in (data.get("languages"), run.get(LANGUAGES)):
+        if isinstance(languages, list) and len(languages) == 2:
+            return str(languages[side == "target"])
     files = data.get(f"train_{side}")
-    code = common_ending(map(str, files)) if isinstance(files, list) else None
+    names = [str(name) for name in files if not has_both_sides(str(name))] if isinstance(files, list) else []
+    code = common_ending(names)
     return code if code in NAMES else None

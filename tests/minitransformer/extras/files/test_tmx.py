@@ -22,6 +22,8 @@ from minitransformer.extras.files import tmx
 from minitransformer.extras.files.memories import CLOSING, opening, unit_of, units_with_text
 from minitransformer.extras.files.pair_files import ILLEGAL, languages_of, read_pair_file, survey_pair_file
 from minitransformer.extras.files.units import Unit
+from minitransformer.system.records import read_object
+from tests.support.training import job_of, run_of
 
 LINES = [
     '<?xml version="1.0" encoding="UTF-8"?>',
@@ -319,7 +321,16 @@ def test_a_corpus_may_read_a_memory_backwards(tmp_path: Path) -> None:
     ({"train_source": ("x.tmx",), "train_target": ("x.tmx",)}, "x.tmx has both sides; name it in data.train_source"),
     ({"train_source": ("x.tmx.GZ",), "train_target": ("a.de",)}, "as many files in data.train_target"),
     ({"train_source": ("x.tmx",), "languages": ("en",)}, "data.languages must be the codes of source and target"),
+    ({"languages": ("en", "german")}, 'data.languages must be a code such as "en" or "pt-BR"; got \'german\''),
 ])  # fmt: skip
 def test_settings_that_do_not_fit_a_memory_are_refused(fields: dict[str, tuple[str, ...]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         DataConfig(**fields)  # type: ignore[arg-type]
+
+
+def test_a_run_records_the_languages_that_a_memory_names(tmp_path: Path) -> None:
+    words = [f"{a} {b} {c}" for a in "abcd" for b in "efgh" for c in "ijkl"]
+    written(tmp_path, memory(*({"en-GB": text, "de": text[::-1]} for text in words)).replace('"en"', '"en-GB"'))
+    data = DataConfig(raw=tmp_path, train_source=("x.tmx",), vocabulary_size=28)
+    job_of(dataclasses.replace(run_of(tmp_path), data=data))
+    assert read_object(tmp_path / "run" / "run.json")["languages"] == ["en-GB", "de"]

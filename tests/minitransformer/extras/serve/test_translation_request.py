@@ -157,12 +157,17 @@ def test_a_model_without_a_run_needs_both_options(tmp_path: Path) -> None:
 
 
 def test_what_is_no_code_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match='expected a code such as "en"'):
+    with pytest.raises(ConfigError, match='language must be a code such as "en" or "pt-BR"; got'):
         codes(tmp_path, "English <b>", "de")
 
 
 def test_memories_are_in_the_languages_that_the_run_names(tmp_path: Path) -> None:
     run = run_of(tmp_path, train_source=["m.tmx"], languages=["en_US", "fr"])
     assert codes(run) == ("en-us", "fr")
+    run = run_of(tmp_path, train_source=["m.tmx", "a.en"], train_target=["a.fr"])
+    assert codes(run) == ("en", "fr")
     with pytest.raises(ConfigError, match="source and target language"):
         codes(run_of(tmp_path, train_source=["m.tmx"]))
+    written = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    (tmp_path / "run.json").write_text(json.dumps(written | {"languages": ["en", "de-AT"]}), encoding="utf-8")
+    assert codes(tmp_path) == ("en", "de-at")  # those that the memory named when it was prepared
