@@ -35,9 +35,7 @@ def test_an_input_can_be_repeated_alone(monkeypatch: pytest.MonkeyPatch, capsys:
     assert re.findall(r"^fault .*:\n(.*)", capsys.readouterr().out, re.MULTILINE) == ["3 run 17", "3 run 18"]
 
 
-def test_a_reader_that_fails_otherwise_is_found(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_failures_are_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["fuzz.py", "--inputs", "40", "--reader", "run"])
     monkeypatch.setitem(READERS, "run", dataclasses.replace(READERS["run"], read=lambda directory: 1 / 0))
     assert main() == 1

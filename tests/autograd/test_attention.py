@@ -35,9 +35,7 @@ def _alone(q: Any, k: Any, v: Any) -> Any:
 
 @pytest.mark.parametrize(("query_lengths", "key_lengths"), [([0], [3]), ([0, 2], [3, 1]), ([0, 2, 0], [0, 1, 4])])
 @pytest.mark.parametrize("dropout", [{}, {"rate": 0.4, "stream_id": STREAM_ID}], ids=["", "dropout"])
-def test_attention_of_segments_without_queries(
-    query_lengths: list[int], key_lengths: list[int], dropout: dict[str, Any]
-) -> None:
+def test_attention_without_queries(query_lengths: list[int], key_lengths: list[int], dropout: dict[str, Any]) -> None:
     mask = full_mask(query_lengths, key_lengths)
     n_queries, n_keys = sum(query_lengths), sum(key_lengths)
     arguments = normal(n_queries, 2, 3), normal(n_keys, 2, 3), normal(n_keys, 2, 2)
@@ -48,9 +46,7 @@ def test_attention_of_segments_without_queries(
 
 @pytest.mark.parametrize("has_kernels", [True, False], ids=["kernels", "reference"])
 @pytest.mark.parametrize("half", [{"rate": 0.5}, {"stream_id": STREAM_ID}], ids=["a rate", "a random stream id"])
-def test_attention_drops_nothing_without_both_rate_and_stream_id(
-    half: dict[str, Any], has_kernels: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attention_dropout_needs_both(half: dict[str, Any], has_kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_kernels:
         monkeypatch.setattr(ops.attention, "kernels", [])
     mask, arguments = full_mask([3], [5]), (normal(3, 2, 4), normal(5, 2, 4), normal(5, 2, 2))
@@ -112,9 +108,7 @@ LONE = {
 @pytest.mark.parametrize("size", [1.0, 30.0])  # of queries and keys; of the larger ones a score overflows exp
 @pytest.mark.parametrize("rate", [0.0, 0.5])  # for which the reference runs
 @pytest.mark.parametrize("name", LONE)
-def test_the_weight_of_a_lone_key_is_exactly_1_and_its_score_has_no_gradient_at_all(
-    name: str, rate: float, size: float, dtype: str
-) -> None:
+def test_a_lone_key_has_weight_1_and_its_score_no_gradient(name: str, rate: float, size: float, dtype: str) -> None:
     random, mask = np.random.default_rng(1), LONE[name]
     q, k, v = (random.standard_normal((n, 2, 4)) for n in (11, mask.keys.end, mask.keys.end))
     arguments = tuple(x.astype(dtype) for x in (q * size, k * size, v))

@@ -137,9 +137,7 @@ def test_the_kernels_use_only_what_the_processor_reports(
 
 @needs_compiler
 @needs_x86
-def test_kernels_for_another_processor_are_not_used(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_cpus_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("MINITRANSFORMER_CFLAGS", "-O0 -mavx2")
     monkeypatch.setattr(cpu, "_processor", lambda: "flags : ssse3 sse4_1 sse4_2 popcnt avx f16c fma bmi2")
     assert not cpu.library().functions
@@ -220,9 +218,7 @@ def test_the_kernels_are_for_this_processor_unless_the_compiler_refuses_that(
     assert (library.obstacle, native in library.command) == (None, not refuses)
 
 
-def test_a_compiler_that_hangs_is_ended_with_all_that_it_has_started(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hung_compiler_ends_with_its_processes(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = tmp_path / "started"
     monkeypatch.setenv("CC", str(compiler_that(f"sleep 1000 & echo $! > {started}; wait", tmp_path)))
     monkeypatch.setattr(cpu, "SECONDS", 1.0)

@@ -113,9 +113,7 @@ CASES = st.fixed_dictionaries(
 @given(case=CASES)
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(case=EXAMPLE)
-def test_so_are_they_however_late_the_host_reads_and_however_few_sentences_it_removes(
-    variant: int, case: dict[str, Any], cupy: Any
-) -> None:
+def test_so_are_they_whenever_the_host_reads_and_removes(variant: int, case: dict[str, Any], cupy: Any) -> None:
     beam, sources, counts = case["beam"], case["sources"], dict[str, list[int]]()
     config = SearchConfig(beam, case["alpha"], min(case["n_best"], beam), case["extra"], case["normalisation"])
 
@@ -224,9 +222,7 @@ def test_the_batch_shrinks_as_soon_as_a_quarter_of_its_sentences_is_done(cupy: A
 
 
 @pytest.mark.parametrize("steps_behind", [0, 1, 2])
-def test_a_search_ends_as_many_steps_late_as_the_host_reads(
-    steps_behind: int, cupy: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_ends_as_late_as_the_host_reads(steps_behind: int, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that knows nothing ends at once if it compares hypotheses by log p; on the CPU without a step more."""
     here, there = models(1)
     for model in (here, there):

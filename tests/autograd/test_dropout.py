@@ -64,9 +64,7 @@ def test_the_probability_is_the_multiple_of_2_to_the_minus_16_nearest_to_the_rat
 
 @DTYPES
 @given(rate=RATES | RATES.map(lambda rate: rate * 2**-14))
-def test_the_scale_is_the_inverse_of_the_probability_in_force_so_that_the_mean_of_the_mask_is_1(
-    dtype: str, rate: float
-) -> None:
+def test_the_scale_is_the_inverse_probability_so_that_the_masks_mean_is_1(dtype: str, rate: float) -> None:
     with every_number_once():
         mask = mask_of(rate, STREAM_ID, NUMBERS, dtype=dtype)
     (scale,) = set(mask[mask != 0].tolist())
@@ -171,9 +169,7 @@ def chi_square(cells: Any, n_cells: int) -> float:
 @pytest.mark.parametrize(
     "stream_id", [STREAM_ID, StreamId(0, 0), StreamId(1, 2, 3, 4), StreamId(2**64 - 1, 2**63, 10**6, 7)]
 )
-def test_numbers_of_16_bits_are_equally_frequent_in_every_bit_and_say_nothing_about_those_behind_them(
-    stream_id: StreamId,
-) -> None:
+def test_numbers_of_16_bits_are_uniform_in_every_bit_and_independent_of_later_ones(stream_id: StreamId) -> None:
     """Behind: the next, the second, those a word and a block further."""
     numbers = random_uint16(np.empty(0), stream_id=stream_id, count=2**21).astype(np.int64)
     assert abs(chi_square(numbers, NUMBERS)) < STANDARD_ERRORS
@@ -189,9 +185,7 @@ def test_numbers_of_16_bits_are_equally_frequent_in_every_bit_and_say_nothing_ab
 
 @DTYPES
 @given(rate=RATES, stream_id=STREAM_IDS, shape=st.lists(st.integers(0, 9), max_size=3))
-def test_the_gradient_of_the_sum_is_the_forward_mask_bit_for_bit(
-    dtype: str, rate: float, stream_id: StreamId, shape: list[int]
-) -> None:
+def test_the_sums_gradient_is_the_forward_mask(dtype: str, rate: float, stream_id: StreamId, shape: list[int]) -> None:
     x = Tensor(np.ones(shape, dtype))
     y = ops.dropout(x, rate=rate, stream_id=stream_id)
     backward(ops.sum(y))
@@ -214,9 +208,7 @@ def test_float32_and_float64_have_the_same_mask(rate: float, stream_id: StreamId
 
 
 @given(WORDS, WORDS, WORDS)
-def test_streams_of_one_seed_update_and_micro_batch_give_the_same_masks(
-    seed: int, update: int, micro_batch: int
-) -> None:
+def test_streams_of_one_seed_update_and_micro_batch_give_equal_masks(seed: int, update: int, micro_batch: int) -> None:
     def masks(stream: RandomStream) -> list[Any]:
         return [bits(mask_of(0.5, stream.next_id(), 100)) for _ in range(4)]
 
@@ -266,9 +258,7 @@ PADDED = full_mask([1, 5, 2], [4, 1, 8])
 )
 @example([(3, 8)], 6, 0.1)
 @settings(max_examples=25)
-def test_attention_multiplies_with_one_mask_forward_and_backward(
-    dtype: str, lengths: list[tuple[int, int]], n_heads: int, rate: float
-) -> None:
+def test_one_attention_mask_both_ways(dtype: str, lengths: list[tuple[int, int]], n_heads: int, rate: float) -> None:
     query_lengths, key_lengths = map(list, zip(*lengths, strict=True))
     forward, back = attention_masks(full_mask(query_lengths, key_lengths), n_heads, rate, dtype)
     assert set(np.unique(forward).tolist()) <= {0.0, float(np.array(scale_of(rate), dtype))}

@@ -54,9 +54,7 @@ def test_of_their_cases_dropout_of_attention_alone_has_no_kernel() -> None:
 @cases_for_kernels
 @given(sizes=st.fixed_dictionaries(dict.fromkeys(AXES, LENGTHS)), kind=st.sampled_from(["normal", "ties"]), seed=SEEDS)
 @settings(max_examples=40, deadline=None)
-def test_a_kernel_is_at_most_twice_as_inexact_as_its_reference(
-    case: OpCase, sizes: dict[str, int], kind: str, seed: int
-) -> None:
+def test_kernel_errors_are_at_most_twice_references(case: OpCase, sizes: dict[str, int], kind: str, seed: int) -> None:
     """Arguments and results lie between guards and are not aligned; results are NaN before they are written."""
     draw = Draw(np.random.default_rng(seed), sizes, kind)
     arguments, static = in_float32(case.arguments(draw)), case.static(draw)

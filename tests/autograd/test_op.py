@@ -177,9 +177,7 @@ class Together:
     ],
 )
 @pytest.mark.parametrize("n", [2, 3])
-def test_results_computed_together_have_the_gradients_of_those_computed_apart(
-    function: Any, expected: int, n: int
-) -> None:
+def test_results_computed_together_have_the_gradients_of_separate_ones(function: Any, expected: int, n: int) -> None:
     together, x = Together(), Tensor(np.arange(float(n)))
     ys = together.operation(x)
     np.testing.assert_array_equal([y.value for y in ys], np.outer([2, 3], x.value))

@@ -106,9 +106,7 @@ def test_int8_multiplies_integers() -> None:
 )
 @pytest.mark.filterwarnings("ignore:invalid value|overflow:RuntimeWarning")
 @pytest.mark.parametrize("dtype", get_args(PackedDtype))
-def test_zeros_large_numbers_and_nan_give_the_results_of_the_reference(
-    n_rows: int, n_terms: int, n_columns: int, dtype: PackedDtype
-) -> None:
+def test_zeros_large_numbers_nan_match_reference(n_rows: int, n_terms: int, n_columns: int, dtype: PackedDtype) -> None:
     """In int8 the bits are equal."""
     x, weight, bias = numbers(n_rows, n_terms), numbers(n_terms, n_columns), numbers(n_columns)
     x[1::6] = 0

@@ -210,9 +210,7 @@ def test_gradients_of_parameters_are_not_rounded() -> None:
 
 
 @pytest.mark.parametrize("implementation", ["reference", "kernel"])
-def test_adam_leaves_values_and_copies_in_step_whole_or_in_parts(
-    implementation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adam_keeps_copies_in_step_whole_or_in_parts(implementation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if implementation == "reference":
         monkeypatch.setattr(adam_update, "kernels", [])
     buffer, single = ParameterBuffer(Weights(), seed=1, dtype="bfloat16"), ParameterBuffer(Weights(), seed=1)

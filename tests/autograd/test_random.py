@@ -74,9 +74,7 @@ def test_the_reference_is_numpys_philox_at_every_counter_and_key(counter: list[i
 
 @pytest.mark.parametrize("run", [random_words, random_words.reference], ids=["kernel", "reference"])
 @given(stream_id=STREAM_IDS)
-def test_block_b_of_a_stream_id_has_counter_b_micro_batch_update_0_and_key_seed_stream_id(
-    run: Callable[..., Any], stream_id: StreamId
-) -> None:
+def test_a_block_has_counter_b_micro_batch_update_0_and_its_key(run: Callable[..., Any], stream_id: StreamId) -> None:
     """No two stream ids share a key and the upper words of a counter, so they have no block in common."""
     blocks = run(HERE, stream_id=stream_id, count=12).reshape(3, 4).tolist()
     assert blocks == [

@@ -53,9 +53,7 @@ ERRORS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize(("name", "argument", "named"), LEAVES)
-def test_a_wrong_gradient_is_found_in_any_argument_of_any_operation(
-    name: str, argument: int, named: str, error: str
-) -> None:
+def test_a_wrong_gradient_is_found_in_any_argument_of_any_op(name: str, argument: int, named: str, error: str) -> None:
     got = "None" if error == "None" else r"[-\d.e]+"
     with pytest.raises(
         GradientError,

@@ -105,9 +105,7 @@ def test_the_bar_fits_80_columns_and_shows_the_progress_of_a_validation() -> Non
     assert any("validating 312/1,000" in line and "left" in line for line in lines)
 
 
-def test_on_a_terminal_there_is_a_progress_bar_with_the_figures_that_begins_where_the_run_stands(
-    tmp_path: Path,
-) -> None:
+def test_on_a_terminal_a_progress_bar_with_the_figures_begins_where_the_run_stands(tmp_path: Path) -> None:
     shown = io.StringIO()
     monitored(tmp_path, Console(file=shown, force_terminal=True, width=160, highlight=False), first_step=3)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
@@ -261,9 +259,7 @@ def test_the_count_goes_on_where_a_translation_was_interrupted(
         assert [found[0], found[-1]] == expected
 
 
-def test_standard_input_has_no_known_end(
-    trained: Trained, shown_at_once: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_standard_input_has_no_end(trained: Trained, shown_at_once: None, capsys: pytest.CaptureFixture[str]) -> None:
     translated(trained, TEXT)
     assert counts(capsys.readouterr().err)[-1] == ("5", "")
 

@@ -110,9 +110,7 @@ def test_a_killed_conversion_leaves_nothing_that_blocks_the_same_command(
     assert {"model.bin", "config.json", "certificate.json"} <= contents(tmp_path / "new").keys()
 
 
-def test_a_failed_certificate_leaves_no_output(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_certificate_leaves_no_output(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ConversionError("other program")
 
@@ -228,17 +226,13 @@ def test_a_model_is_downloaded_converted_and_recorded(tmp_path: Path, model: Pat
     ([NAME, "--revision", "v9"], "has no revision v9; give a branch, a tag or a commit"),
     (["model", "--revision", "v9"], "--revision: model is no name of a model on the Hugging Face Hub"),
 ])  # fmt: skip
-def test_a_wrong_name_or_revision_says_so(
-    tmp_path: Path, hub: tuple[str, list[str]], words: list[str], problem: str
-) -> None:
+def test_a_wrong_name_or_revision(tmp_path: Path, hub: tuple[str, list[str]], words: list[str], problem: str) -> None:
     status, output = converted(tmp_path, hub[0], *words, "--output", "ours")
     assert (status != 0, problem in output) == (True, True), output
     assert "Traceback" not in output
 
 
-def test_another_architecture_is_refused_before_its_weights_are_sent(
-    tmp_path: Path, model: Path, hub: tuple[str, list[str]]
-) -> None:
+def test_an_architecture_is_refused_before_its_weights(tmp_path: Path, model: Path, hub: tuple[str, list[str]]) -> None:
     (model / "config.json").write_text('{"model_type": "m2m_100"}')
     _, output = converted(tmp_path, hub[0], NAME, "--output", "ours")
     assert f"{NAME}: config.json: model_type = 'm2m_100' is not supported; only 'marian'" in output

@@ -71,9 +71,7 @@ def test_a_rank_that_ends_before_it_starts_mpi_ends_the_other_after_a_set_time()
 
 
 @needs_compiler
-def test_a_rank_without_a_compiler_is_refused_unless_all_compute_without_kernels(
-    options: list[str], tmp_path: Path
-) -> None:
+def test_a_rank_without_a_compiler_is_refused_unless_all_use_no_kernels(options: list[str], tmp_path: Path) -> None:
     done = run_two([*TRAIN, *options], [*NO_COMPILER, *TRAIN, *options])
     assert done.returncode != 0
     assert "warning: rank 1: no C compiler was found" in done.stderr

@@ -209,9 +209,7 @@ def test_the_check_of_every_cuda_kernel_is_reported(
     assert "→ NVRTC is not installed" in output
 
 
-def test_what_is_missing_for_several_processes_and_an_unknown_blas_are_reported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_several_processes_lack_and_an_unknown_blas_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -243,9 +241,7 @@ def test_more_processes_than_cores_are_wrong_on_the_cpu() -> None:
     assert cores("cpu", 0, crowded[:2]).found.startswith("1 of the 2 that this process may use")
 
 
-def test_files_of_mpich_that_no_process_maps_are_left_by_killed_ones(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_files_of_mpich_that_none_maps_are_left_by_killed_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "SHARED_MEMORY", tmp_path)
     (tmp_path / "mpich_shm_just_removed").symlink_to(tmp_path / "nothing")
     for name in ("mpich_shm_1_0", "mpich_shm_2_0", "another"):

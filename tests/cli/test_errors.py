@@ -138,9 +138,7 @@ def failing(error: BaseException) -> Callable[[], int]:
     return fail
 
 
-def test_debug_shows_where_an_error_arose_and_what_caused_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_debug_shows_an_errors_origin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["pairs", "absent", "target", "--run", "nowhere"]
     assert as_command("score", command, monkeypatch) == 1
     without = capsys.readouterr().err
@@ -229,9 +227,7 @@ def test_a_line_is_translated_before_the_next_is_written(trained: Trained) -> No
     assert b"".join(answers) == translated(trained, b"one\ntwo\nthree\n\n", "--beam", "1")
 
 
-def test_a_place_that_the_system_refuses_is_one_line_with_the_remedy(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refused_path_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
     assert as_command("translate", ["--run", "x" * 300], monkeypatch) == 1
     assert re.fullmatch(r"error: x{300}/\S+: File name too long; choose another path, .*\n", capsys.readouterr().err)

@@ -39,9 +39,7 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_a_trained_model_is_measured_on_its_validation_data(
-    trained: Trained, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trained_models_are_measured_on_validation_data(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
     output = explained(capsys, "--explain-compat", "fairseq", *trained.arguments)
     first = f"Measured on the trained model of {trained.run}, on the first 16 pairs of its validation data."
     assert plain(output).startswith(first)
@@ -111,9 +109,7 @@ def test_a_system_that_cannot_be_explained_is_refused(system: str, capsys: pytes
     assert f"unknown value '{system}'; known here: {', '.join(SYSTEMS)}" in capsys.readouterr().err
 
 
-def test_several_systems_are_explained_in_their_order_with_their_length_penalties(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_systems_in_order_are_explained_with_penalties(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     output = explained(capsys, "--explain-compat", "marian", "fairseq", "--run", str(tmp_path))
     assert 0 < output.index("\nmarian ") < output.index("\nfairseq ")
     assert "tensor2tensor" not in output

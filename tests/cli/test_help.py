@@ -36,9 +36,7 @@ def help_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_explains_every_option_fits_the_terminal_and_breaks_no_word(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_explains_all_options_fits_the_terminal_breaks_no_word(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists of values are broken after a comma, so blanks after commas do not count."""
     texts = {}
     for width in (80, 100):

@@ -84,9 +84,7 @@ def test_a_parser_of_whole_words_needs_only_the_names_of_other_trees(tmp_path: P
     assert prepare_data(given) == 0
 
 
-def test_it_says_from_which_model_it_begins_and_leaves_that_as_it_was(
-    trained: Trained, options: list[str], tmp_path: Path
-) -> None:
+def test_it_names_the_model_it_begins_from_and_leaves_it(trained: Trained, options: list[str], tmp_path: Path) -> None:
     before = contents(trained.run)
     output = plain(output_of(lambda: train(options)))
     assert f"begun from the model in {trained.run} (SHA-256 of its weights " in output
@@ -102,9 +100,7 @@ def test_it_says_from_which_model_it_begins_and_leaves_that_as_it_was(
     assert {"name": "init_from", "values": [str(trained.run)], "differs": False} in data["settings"]
 
 
-def test_an_option_that_contradicts_the_model_is_named_by_training_and_the_doctor(
-    options: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_and_doctor_name_contradicting_options(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigError, match="model.n_layers: expected 1, got 2. Leave these settings out"):
         train([*options, "--model.n-layers", "2"])
     with pytest.raises(
@@ -124,9 +120,7 @@ def test_the_default_directory_is_not_overwritten(trained: Trained, text: list[s
     assert contents(trained.run) == before
 
 
-def test_text_can_be_prepared_with_the_models_tokenizer_before(
-    trained: Trained, options: list[str], tmp_path: Path
-) -> None:
+def test_text_can_be_prepared_with_the_models_tokenizer(trained: Trained, options: list[str], tmp_path: Path) -> None:
     words = [*options[: -len(FEW)], "--init-extend-vocabulary"]
     output = output_of(lambda: prepare_data(words))
     assert "characters appended to the tokenizer: œ " in output

@@ -122,9 +122,7 @@ def test_one_life_of_a_run_is_like_the_next(undisturbed: Undisturbed) -> None:
         ),  # the first, the second, the second again
     ],
 )
-def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(
-    lives: list[Life], n_killed: int, undisturbed: Undisturbed
-) -> None:
+def test_a_run_killed_often_ends_as_if_undisturbed(lives: list[Life], n_killed: int, undisturbed: Undisturbed) -> None:
     assert check(lives, undisturbed)[:n_killed] == ["killed"] * n_killed
 
 

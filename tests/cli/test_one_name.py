@@ -39,9 +39,7 @@ def test_alone_it_lists_the_commands(
 
 
 @pytest.mark.parametrize("command", entry.COMMANDS)
-def test_a_command_is_started_by_the_first_word_or_its_own_entry_point(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_starts_by_the_first_word_or_its_entry_point(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr(import_module(f"cli.{command}"), "main", lambda: started.append(list(sys.argv)) or 7)
     assert minitransformer(monkeypatch, command, "--run", "x") == getattr(entry, command)() == 7
@@ -63,9 +61,7 @@ def test_an_unknown_command_is_answered_with_the_similar_one_or_all(
     assert capsys.readouterr().err.startswith(f"error: {answer}")
 
 
-def test_the_version_is_that_of_the_project_and_its_commit(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_version_has_project_and_commit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert minitransformer(monkeypatch, "--version") == 0
     assert re.fullmatch(rf"minitransformer {re.escape(PROJECT['version'])}, code \S+\n", capsys.readouterr().out)
 
@@ -112,9 +108,7 @@ def script_for(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("shell", COMPLETE)
-def test_a_shell_completes_commands_options_and_values(
-    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shells_complete_words(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     script = script_for(shell, monkeypatch, capsys)
@@ -123,9 +117,7 @@ def test_a_shell_completes_commands_options_and_values(
     assert done.stdout.splitlines() == list(LINES.values())
 
 
-def test_bash_completes_the_name_of_a_file_after_other_options(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bash_completes_file_after_options(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """No word of ours is offered, and the script asks bash for names of files then."""
     script = script_for("bash", monkeypatch, capsys)
     assert "complete -o default -F _minitransformer minitransformer minitransformer-train " in script

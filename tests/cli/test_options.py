@@ -131,9 +131,7 @@ def test_vocabularies_that_have_nothing_in_common_share_no_matrix(capsys: pytest
         (["--compat", "opennmt"], "known here: paper, tensor2tensor, fairseq, marian"),
     ],
 )
-def test_an_unknown_preset_or_system_is_reported_the_known_ones(
-    words: list[str], known: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_presets_or_systems_are_named(words: list[str], known: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         read_options(words)
     assert f"argument {words[0]}: unknown value '{words[1]}'; {known}" in capsys.readouterr().err
@@ -159,9 +157,7 @@ def test_every_preset_can_be_trained_with_the_conventions_of_every_system(preset
         ("colour = 3", "'colour'", "known here: run, data, model, training, device, kernels, init_from, "),
     ],
 )
-def test_an_unknown_key_names_the_file_and_the_similar_key_or_all(
-    tmp_path: Path, text: str, unknown: str, known: str
-) -> None:
+def test_an_unknown_key_names_file_and_similar_key_or_all(tmp_path: Path, text: str, unknown: str, known: str) -> None:
     path = toml(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         read_options(["--config", path])
@@ -347,9 +343,7 @@ def test_an_option_without_its_value_is_refused(name: str, capsys: pytest.Captur
         (["--training.sed", "1"], "--training.sed"),
     ],
 )
-def test_a_value_that_makes_no_sense_ends_with_status_2_and_says_why(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_values_have_status_2_and_why(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         read_options(words)
     assert caught.value.code == 2
@@ -371,9 +365,7 @@ def test_prepare_reads_every_recipe_as_training_does(recipe: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("preset", ["tiny", "base", "table3-A-h4", "parsing-small"])
-def test_prepare_starts_from_the_preset_as_training_does(
-    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prepare_starts_from_presets_as_training(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ["--run", str(tmp_path / "run")]
     words = [*run, "--config", toml(tmp_path, f'preset = "{preset}"\n[data]\nmax_length = 99\n')]
     assert prepared_as(words, monkeypatch) == read_options(words).data

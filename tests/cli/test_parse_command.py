@@ -102,9 +102,7 @@ def test_references_parse_as_kernels_do(trained_parser: TrainedParser, kernels_r
     assert kernels_run
 
 
-def test_sentences_that_are_cut_are_named(
-    trained_parser: TrainedParser, logged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cut_texts_are_named(trained_parser: TrainedParser, logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minitransformer.inference.translator.MAX_SOURCE_TOKENS", 12)
     monkeypatch.setattr("cli.parse.SENTENCES_AT_ONCE", 2)
     sentences = ["a cat", "", "the dog sees a cat " * 4]
@@ -135,9 +133,7 @@ def test_invalid_utf8_is_parsed_with_a_warning_that_names_the_line(
     ]
 
 
-def test_the_words_of_a_treebank_are_parsed_and_scored_as_by_the_validation(
-    trained_parser: TrainedParser, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_parsed_words_score_as_in_validation(trained_parser: TrainedParser, capsys: pytest.CaptureFixture[str]) -> None:
     gold = trained_parser.folder / "v.mrg"
     trees = parsed(trained_parser, "", "--treebank", str(gold), "--beam", "4")
     assert [read_tree(tree).words for tree in trees] == [plain(tree).words for tree in read_trees(gold)]
@@ -149,9 +145,7 @@ def test_the_words_of_a_treebank_are_parsed_and_scored_as_by_the_validation(
     assert figures["Bracketing FMeasure"] == pytest.approx(results["f1"], abs=0.005)
 
 
-def test_gold_trees_score_100_and_tags_that_are_none_are_pointed_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_gold_trees_score_100_and_wrong_tags_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gold = written(tmp_path / "gold", "( (S (NP-SBJ (NN a)) (VP (VB b))) )\n(TOP (NP (NN x) (. .)))\n")
     published = written(tmp_path / "mrg", "\n( (S\n (NP-SBJ (NN a))\n (VP (VB b)))\n)\n(TOP (NP (NN x) (. .)))\n")
     figures = summary_of([published, gold], capsys)
@@ -164,9 +158,7 @@ def test_gold_trees_score_100_and_tags_that_are_none_are_pointed_out(
     assert "candidate: has tags XX; --gold-tags takes the tags from the gold trees" in capsys.readouterr().err
 
 
-def test_empty_lines_of_gold_trees_count_only_beside_empty_candidates(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_empty_gold_lines_count_beside_empty_candidates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gold, two = written(tmp_path / "gold", "(S (NN a))\n\n(S (NN b))\n\n"), "(S (NN a))\n{}(S (NN b))\n{}"
     for line, n in (("", 2), ("\n", 4)):
         candidate = written(tmp_path / "candidate", two.format(line, line))
@@ -207,9 +199,7 @@ def test_a_parser_is_no_translator(trained_parser: TrainedParser) -> None:
             command()
 
 
-def test_mistakes_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_faults_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     two, one = written(tmp_path / "two", "(S (NN a))\n(S (NN b))\n"), written(tmp_path / "one", "(S (NN a))\n")
     with pytest.raises(CorpusError, match=r"one: has 1 trees, but .*two has 2"):
         score(["trees", two, one])

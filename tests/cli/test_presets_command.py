@@ -18,9 +18,7 @@ def rows(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, list[str]
     return {line.split()[0]: line.split()[1:] for line in lines}
 
 
-def test_every_preset_has_a_line_with_its_sizes(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_preset_has_a_line_with_sizes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     table = rows(capsys)
     assert list(table) == ["name", *presets.PRESETS]

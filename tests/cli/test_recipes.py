@@ -35,9 +35,7 @@ def size_of(name: str) -> str:
     return "big" if name.endswith("big") else "base"
 
 
-def test_a_recipe_is_found_from_any_directory_unless_a_file_there_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_is_found_anywhere_unless_a_file_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     name = "recipes/wmt14-en-de.toml"
     assert read_options(["--config", name]).training == recipe("wmt14-en-de").training

@@ -45,9 +45,7 @@ def test_a_directory_that_cannot_be_written_is_known_before_anything_is_measured
     assert re.fullmatch(r"error: [^\n]*table1\.json: cannot be written [^\n]*\n", printed.err)
 
 
-def test_standard_output_that_takes_nothing_is_not_mistaken_for_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusing_stdout_is_not_mistaken_for_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(io.StringIO):
         def write(self, text: str) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -113,9 +111,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return Table(asked, output.getvalue(), log)
 
 
-def test_rows_are_trained_and_printed_and_not_trained_again(
-    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_are_trained_once_and_printed(table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "[2 of 2] table3-E, seed 1" in table.log
     rows, outcomes, title, claims, counts, provenance = table.output.split("\n\n")
     assert [line.split(" |")[0] for line in rows.splitlines()[2:]] == ["| base", "| (E) learned positions"]
@@ -213,9 +209,7 @@ def test_a_table_tells_where_its_figures_come_from(table: Table) -> None:
     )
 
 
-def test_a_cell_trained_on_other_text_is_named(
-    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cell_of_other_text_is_named(table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = table.copied(tmp_path, table.recipe.replace('raw = "', f'raw = "{tmp_path}" #'))
     write_parallel_text(tmp_path, "train", 200, seed=2)  # under the same names
     for folder in ("data", "table3-E-seed-1"):

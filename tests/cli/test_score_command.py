@@ -92,9 +92,7 @@ def test_case_matters_unless_said_otherwise(tmp_path: Path, capsys: pytest.Captu
     assert "100.00 " not in capsys.readouterr().out
 
 
-def test_the_audit_prints_each_convention_with_interval_signature_and_what_to_compare_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_audit_prints_conventions_with_what_to_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hypothesis = written(tmp_path / "hypothesis", "eins zwei drei vier fünf\nsechs drei zwei eins eins\n")
     assert score(["audit", hypothesis, hypothesis, "--language", "fr"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -112,9 +110,7 @@ def test_the_audit_gives_a_single_sentence_no_interval(tmp_path: Path, capsys: p
 
 
 @pytest.mark.parametrize(("n_hypotheses", "n_references", "shorter"), [(3, 2, "second"), (2, 3, "hypothesis")])
-def test_unequal_numbers_of_lines_name_the_shorter_file(
-    tmp_path: Path, n_hypotheses: int, n_references: int, shorter: str
-) -> None:
+def test_the_shorter_of_two_files_is_named(tmp_path: Path, n_hypotheses: int, n_references: int, shorter: str) -> None:
     hypothesis = written(tmp_path / "hypothesis", "a b\n" * n_hypotheses)
     first = written(tmp_path / "first", "a b\n" * n_hypotheses)
     second = written(tmp_path / "second", "a b\n" * n_references)
@@ -132,9 +128,7 @@ def test_nothing_to_score_or_nothing_to_compare_with_is_refused(tmp_path: Path) 
         score(["bleu", full])
 
 
-def test_scores_of_pairs_add_up_to_that_of_the_whole(
-    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scores_of_pairs_add_to_the_whole(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = written(tmp_path / "source", "one two\nsix\n\nfive five five\n")
     target = written(tmp_path / "target", "eins zwei\n\neins\nfünf fünf\n")
     assert score(["pairs", source, target, "--run", str(trained.run)]) == 0

@@ -17,9 +17,7 @@ SMALL = """--model.n-layers 1 --model.d-model 16 --model.d-ff 16 --model.n-heads
     --training.max-updates 2 --training.validate-every 2 --training.batch-tokens 200"""
 
 
-def test_a_run_has_the_tokenizer_of_the_file_and_goes_on_with_the_same_command(
-    trained: Trained, tmp_path: Path
-) -> None:
+def test_a_run_has_the_files_tokenizer_and_goes_on_with_the_same_command(trained: Trained, tmp_path: Path) -> None:
     write_parallel_text(tmp_path, "train", 60, seed=3)
     text = ["--data.raw", str(tmp_path), "--data.train-source", "train.en", "--data.train-target", "train.de"]
     run, file = tmp_path / "run", trained.run / "tokenizer.model"

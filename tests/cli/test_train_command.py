@@ -119,9 +119,7 @@ def test_a_finished_run_says_so_and_changes_nothing(trained: Trained) -> None:
     assert contents(trained.run) == before
 
 
-def test_patience_may_change_within_a_run_and_more_updates_go_on_from_where_it_ended(
-    trained: Trained, run_copy: Path
-) -> None:
+def test_patience_may_change_within_a_run_and_more_updates_go_on_at_its_end(trained: Trained, run_copy: Path) -> None:
     words = [*trained.arguments, "--run", str(run_copy), "--training.patience", "5"]
     assert "finished after 60 updates" in plain(output_of(lambda: train(words)))
     output = output_of(lambda: train([*words, "--training.max-updates", "70"]))
@@ -214,9 +212,7 @@ def test_the_average_of_the_last_is_the_last(trained: Trained, tmp_path: Path) -
     assert not unfinished.exists()
 
 
-def test_two_checkpoints_of_an_update_that_a_kill_has_left_count_once_and_the_complete_one_is_averaged(
-    run_copy: Path, tmp_path: Path
-) -> None:
+def test_of_two_checkpoints_of_one_update_the_complete_one_is_averaged(run_copy: Path, tmp_path: Path) -> None:
     last = run_copy / "checkpoints" / LAST
     shutil.copytree(last, last.with_name(f"{LAST}.replaced"))
     assert averaged(run_copy, 2, "--output", str(tmp_path / "two")).startswith(f"averaged step-00000040, {LAST} into")

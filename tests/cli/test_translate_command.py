@@ -118,9 +118,7 @@ def test_scores_are_divided_by_the_penalty_that_is_asked_for(trained: Trained) -
 
 
 @pytest.mark.parametrize("system", CONVENTIONS)
-def test_a_model_of_a_systems_conventions_is_translated_with_by_them(
-    trained: Trained, tmp_path: Path, system: str
-) -> None:
+def test_models_of_a_systems_conventions_translate_by_them(trained: Trained, tmp_path: Path, system: str) -> None:
     """From its own directory alone: nobody has to name them again."""
     words = [*trained.arguments, "--run", str(tmp_path / "run"), "--compat", system, "--training.max-updates", "1"]
     run = Trained(tmp_path / "run", words, output_of(lambda: train(words)))

@@ -45,9 +45,7 @@ def test_a_complete_output_is_left_alone(tmp_path: Path, n_best: int | None, log
     assert logged == [f"{tmp_path / 'out'}: complete; nothing is left to do"]
 
 
-def test_a_complete_output_is_begun_anew_without_resume_and_when_it_was_removed(
-    translator: Translator, done: Path
-) -> None:
+def test_a_complete_output_is_begun_anew_without_resume_and_if_removed(translator: Translator, done: Path) -> None:
     whole = run(translator, done, resume=False, beam=3)
     (done / "out").unlink()
     assert run(translator, done, resume=True, beam=3) == whole
@@ -227,9 +225,7 @@ def test_an_empty_text_becomes_an_empty_memory(tmp_path: Path) -> None:
     assert shouted(tmp_path, resume=True) == opening("en") + unit_of(("en", "de"), ("one", "ONE")) + CLOSING
 
 
-def test_a_memory_cut_off_before_any_operation_on_files_loses_and_repeats_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_memory_cut_off_anywhere_loses_and_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(VERSION, lambda: "1")
     (tmp_path / "in").write_text("".join(line + "\n" for line in LINES))
     whole, operations, cut = shouted(tmp_path, resume=False, name="whole.tmx"), FileOperations(), 0
@@ -300,9 +296,7 @@ def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Pat
         assert all(int(pair.partition("-")[2]) < len(target.split()) for pair in line.split())
 
 
-def test_units_keep_what_they_have_and_codes_are_carried_over(
-    trained: Trained, tmp_path: Path, logged: list[str]
-) -> None:
+def test_units_keep_what_they_have_and_codes_carry_over(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
     unit = (
         '<tu tuid="7"><note>n</note><prop type="p">v</prop><tuv xml:lang="en-US" creationid="me"><seg>'
         'one ☃ <bpt i="1">[</bpt>two<ept i="1">]</ept> {0}<ph x="2">br</ph></seg></tuv>'

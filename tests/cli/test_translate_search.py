@@ -64,9 +64,7 @@ def test_a_blank_at_the_end_of_a_line_says_that_the_word_is_complete(trained: Tr
 
 
 @pytest.mark.parametrize(("n_given", "message"), [(3, "has 3 lines, fewer than the input"), (5, "has 5 .* more than")])
-def test_a_file_of_beginnings_with_another_number_of_lines_is_refused(
-    trained: Trained, tmp_path: Path, n_given: int, message: str
-) -> None:
+def test_beginnings_of_other_length_are_refused(trained: Trained, tmp_path: Path, n_given: int, message: str) -> None:
     """Of a file before anything is written; of a pipe as soon as it is known."""
     prefixes, source = written(tmp_path / "pre", "x\n" * n_given), tmp_path / "in"
     source.write_bytes(SOURCE)
@@ -101,9 +99,7 @@ def test_beginnings_that_are_too_long_are_cut_with_a_warning(trained: Trained, l
     assert logged[:1] == [beginning]
 
 
-def test_samples_are_the_same_for_the_same_seed_in_any_groups(
-    trained: Trained, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_samples_are_the_same_for_one_seed_in_any_groups(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["--sample", "--n-best", "3", "--temperature", "2", "--seed", "5"]
     drawn = translated(trained, SOURCE, *options)
     rows = [line.split("\t") for line in drawn.decode().splitlines()]
@@ -187,9 +183,7 @@ def test_options_that_do_not_go_together_are_refused(trained: Trained, options: 
         (["--threads", str(10**20)], "--threads must be at least 1"),
     ],
 )
-def test_a_search_that_makes_no_sense_is_refused_before_models_are_loaded(
-    tmp_path: Path, options: list[str], message: str
-) -> None:
+def test_a_wrong_search_is_refused_before_models_are_loaded(tmp_path: Path, options: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         translate(["--run", str(tmp_path / "absent"), *options], io.BytesIO(), io.BytesIO())
 
@@ -279,9 +273,7 @@ def test_alignments_have_a_file_of_their_own(tmp_path: Path, name: str, use: str
 
 
 @pytest.mark.parametrize(("operation", "name"), [(3, "out"), (4, "out.al"), (5, "out.progress.json")])
-def test_a_full_disk_is_one_line_that_names_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: int, name: str
-) -> None:
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: int, name: str) -> None:
     (tmp_path / "in").write_bytes(lines_of(8))
     operations = FileOperations(operation, OSError(errno.ENOSPC, "No space left on device"))
     with monkeypatch.context() as patch:

@@ -111,9 +111,7 @@ def killed_at(size: int, words: list[str], output: Path) -> bool:
     return process.returncode == -signal.SIGKILL
 
 
-def test_a_process_that_is_killed_at_drawn_moments_is_taken_up_by_the_same_command(
-    trained: Trained, tmp_path: Path
-) -> None:
+def test_a_process_killed_at_drawn_moments_is_taken_up_by_the_same_command(trained: Trained, tmp_path: Path) -> None:
     source, output = tmp_path / "in", tmp_path / "out"
     source.write_bytes(lines_of(120))
     whole = translated(trained, source.read_bytes(), "--beam", "1")
@@ -141,9 +139,7 @@ def test_lines_appended_to_the_input_of_a_complete_output_are_translated(tmp_pat
     assert uppercase(tmp_path, resume=True) == uppercase(tmp_path, resume=False, name="straight")
 
 
-def test_a_full_disk_is_one_line_and_the_work_can_be_taken_up(
-    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_can_be_resumed(translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in").write_bytes(lines_of(12))
     whole = run(translator, tmp_path, resume=False, name="whole")
     operations = FileOperations(9, OSError(errno.ENOSPC, "No space left on device"))

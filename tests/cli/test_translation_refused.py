@@ -20,9 +20,7 @@ from minitransformer.system.files import CorruptFileError
 @pytest.mark.parametrize(
     ("options", "named"), [({"beam": 3}, "beam"), ({"n_best": 2}, "n_best"), ({"beam": 1, "n_best": 1}, "beam")]
 )
-def test_another_search_is_not_mixed_into_the_output(
-    translator: Translator, half_done: Path, options: dict[str, int], named: str
-) -> None:
+def test_searches_are_never_mixed(translator: Translator, half_done: Path, options: dict[str, int], named: str) -> None:
     before = contents(half_done)
     with pytest.raises(ResumeError, match=f"out: was begun with another {named}.*choose another output"):
         run(translator, half_done, resume=True, **options)  # type: ignore[arg-type]
@@ -118,9 +116,7 @@ def test_a_complete_output_of_another_search_or_input_or_changed_is_noticed_and_
 
 
 @pytest.mark.parametrize("text", [b"my diary\n", lines_of(5)], ids=["fewer lines", "as many lines"])
-def test_a_file_that_is_not_known_is_not_taken_for_an_output(
-    translator: Translator, tmp_path: Path, text: bytes
-) -> None:
+def test_an_unknown_file_is_not_taken_for_an_output(translator: Translator, tmp_path: Path, text: bytes) -> None:
     (tmp_path / "in").write_bytes(lines_of(5))
     (tmp_path / "out").write_bytes(text)
     with pytest.raises(ResumeError, match=r"out: exists, but .*out\.progress\.json, .*; remove the output, or choose"):

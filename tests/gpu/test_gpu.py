@@ -129,9 +129,7 @@ def test_every_kernel_passes_the_check_at_first_use(monkeypatch: pytest.MonkeyPa
 @needs_gpu
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_value_and_gradients_of_every_operation_equal_numpy_in_float64(
-    implementation: None, case: GpuCase, dtype: str
-) -> None:
+def test_value_and_gradients_of_each_op_equal_numpy_in_float64(implementation: None, case: GpuCase, dtype: str) -> None:
     for got, expected in zip(run(case, "cuda", dtype), run(case, "cpu", "float64"), strict=True):
         assert got.dtype == dtype
         assert_near(got, expected, RELATIVE[dtype], least=1e-2)
@@ -182,9 +180,7 @@ SOURCES, TARGETS = sentences(12, 0, 1, 30, 7), sentences(1, 25, 0, 9, 8)
 @needs_gpu
 @pytest.mark.parametrize(("dtype", "relative"), [("float32", 1e-4), ("float64", 1e-11)])
 @pytest.mark.parametrize("variation", VARIATIONS)
-def test_loss_and_gradients_of_the_model_equal_numpy_in_float64(
-    implementation: None, variation: str, dtype: str, relative: float
-) -> None:
+def test_the_model_equals_numpy_in_float64(implementation: None, variation: str, dtype: str, relative: float) -> None:
     batch = Batch.from_token_ids(SOURCES, TARGETS)
     expected, got = model_on("cpu", variation, "float64"), model_on("cuda", variation, dtype)
     losses = [model.loss(batch, RandomStream(1, update=2)) for model in (expected, got)]
@@ -199,9 +195,7 @@ def test_loss_and_gradients_of_the_model_equal_numpy_in_float64(
 
 @needs_gpu
 @pytest.mark.parametrize("variation", VARIATIONS)
-def test_loss_and_gradients_in_bfloat16_equal_numpy_in_float64_but_for_rounding(
-    implementation: None, variation: str
-) -> None:
+def test_loss_and_gradients_in_bfloat16_equal_numpy_but_for_rounding(implementation: None, variation: str) -> None:
     """A tenth: what changes sides at the kinks of ReLU, as in the same test on the CPU."""
     batch = Batch.from_token_ids(SOURCES, TARGETS)
     expected, got = model_on("cpu", variation, "float64"), model_on("cuda", variation, "bfloat16")

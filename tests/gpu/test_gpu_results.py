@@ -154,9 +154,7 @@ def test_words_are_as_frequent_as_one_divided_by_their_rank() -> None:
     assert words.count(4) / len(words) == pytest.approx(0.0668, abs=0.005)
 
 
-def test_the_preflight_comes_first_within_a_minute_and_all_stages_within_half_an_hour(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_preflight_comes_first_in_a_minute_all_stages_in_half_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "")  # the script changes it
     stages = importlib.import_module("gpu").STAGES
     names, seconds = [*stages], [stage.seconds for stage in stages.values()]
@@ -177,9 +175,7 @@ def test_on_a_gpu_no_stage_registers_kernels_that_are_not_checked(monkeypatch: p
     Card("cuda").open()
 
 
-def test_contestants_are_two_and_ours_is_ready_before_the_other_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_contestants_are_two_and_ours_is_ready_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = list[tuple[str, str]]()
 
     class Contestant:

@@ -85,9 +85,7 @@ def their_translations(
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_ctranslate2_computes_the_probabilities_and_finds_the_greedy_translations_of_ours(
-    name: str, tmp_path: Path
-) -> None:
+def test_ctranslate2_computes_our_probabilities_and_finds_our_greedy_translations(name: str, tmp_path: Path) -> None:
     parts = random_parts(SHAPES[name])
     directory = ctranslate2_directory(tmp_path / "ct2", parts)
     sources, targets = pieces(parts, "source", SOURCES), pieces(parts, "target", TARGETS)
@@ -248,9 +246,7 @@ def learned(biases: bool) -> Any:
 @pytest.mark.parametrize("quantization", [None, "int8", "int16", "float16", "int8_float16"])
 @pytest.mark.parametrize("kind", [opennmt_py, fairseq, opennmt_tf, learned])
 @pytest.mark.parametrize("biases", [True, False], ids=["biases", "no biases in attention"])
-def test_models_of_ctranslate2s_package_are_ours(
-    kind: Any, quantization: str | None, biases: bool, tmp_path: Path
-) -> None:
+def test_ctranslate2s_models_are_ours(kind: Any, quantization: str | None, biases: bool, tmp_path: Path) -> None:
     directory = saved(kind(biases), tmp_path / "ct2", quantization)
     parts = read_ctranslate2(directory)
     sides = [[[WORDS[i] for i in ids] for ids in side] for side in (SOURCES, TARGETS)]
@@ -260,9 +256,7 @@ def test_models_of_ctranslate2s_package_are_ours(
 
 @pytest.mark.parametrize("quantization", [None, "int8", "float16"])
 @pytest.mark.parametrize("changes", [{}, {"activation_function": "gelu", "decoder_layers": 1}, {"lacking": 3}])
-def test_a_marian_model_that_ctranslate2_converted_is_ours(
-    changes: Any, quantization: str | None, tmp_path: Path
-) -> None:
+def test_a_marian_model_ctranslate2_converted_is_ours(changes: Any, quantization: str | None, tmp_path: Path) -> None:
     """It has neither a start symbol nor a tokenizer, and its users append the end symbol."""
     write_directory(tmp_path / "marian", **changes)
     converter = ctranslate2.converters.TransformersConverter(

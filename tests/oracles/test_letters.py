@@ -46,9 +46,7 @@ def test_transformers_reads_and_writes_letters_as_we_do(rule: TextNormalisation,
 
 
 @RULES
-def test_the_model_beside_ctranslate2s_reads_and_writes_letters_as_we_do(
-    rule: TextNormalisation, tmp_path: Path
-) -> None:
+def test_the_model_beside_ctranslate2s_has_letters_as_ours(rule: TextNormalisation, tmp_path: Path) -> None:
     ours = written(tmp_path / "model", rule, "ctranslate2").tokenizer
     theirs = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "model" / "tokenizer.model"))
     lines = lines_of(rule)

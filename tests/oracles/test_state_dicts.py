@@ -166,9 +166,7 @@ def test_the_first_versions_of_joeynmt_do_not_say_where_norms_are(tmp_path: Path
 
 @pytest.mark.parametrize("program", SYMBOLS)
 @pytest.mark.parametrize("joint", [True, False])
-def test_subwords_are_those_of_the_sentencepiece_models_beside_the_weights(
-    tmp_path: Path, program: str, joint: bool
-) -> None:
+def test_subwords_are_those_of_sentencepiece_models_beside_weights(tmp_path: Path, program: str, joint: bool) -> None:
     """A piece that the vocabulary lacks is read as the unknown word, and never written."""
     tokenizer = Tokenizer.train([("a bad cab", "cad bed")] * 9, vocabulary_size=16, joint=joint)
     lines = ["a bad cab cad"]

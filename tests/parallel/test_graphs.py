@@ -57,9 +57,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(alone: tuple[dict[str, Any],
     assert np.array_equal(parameters_of(together), alone[1])
 
 
-def test_in_the_fast_order_graphs_of_all_ranks_leave_the_same_bits(
-    alone: tuple[dict[str, Any], Any], tmp_path: Path
-) -> None:
+def test_in_fast_order_graphs_of_all_ranks_leave_equal_bits(alone: tuple[dict[str, Any], Any], tmp_path: Path) -> None:
     expected, parameters = alone
     results = run_ranks(3, "train_in_graphs", pairs_in(tmp_path / "together"), "fast")
     assert [result["micro-batches"] for result in results] == [2, 3, 3]

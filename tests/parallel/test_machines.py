@@ -83,9 +83,7 @@ def test_machines_hold_the_largest_subtrees_that_they_can(leaves: tuple[range, l
 
 
 @given(LEAVES, st.integers(0, 40), st.integers(0, 2**32))
-def test_sums_of_subtrees_lead_to_the_bits_of_the_whole_tree(
-    leaves: tuple[range, list[int]], first: int, seed: int
-) -> None:
+def test_sums_of_subtrees_have_the_bits_of_the_tree(leaves: tuple[range, list[int]], first: int, seed: int) -> None:
     whole, machine_of = leaves
     numbers = np.random.default_rng(seed).standard_normal((len(whole), 70), np.float32)
     of_leaves = {range(r, r + 1): numbers[r] for r in whole}

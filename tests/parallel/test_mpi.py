@@ -449,9 +449,7 @@ def test_ranks_that_disagree_end_with_a_message_that_says_which_and_how(tmp_path
     [("SLURM_STEP_NUM_TASKS", "use srun --mpi=pmi2 with MPICH, srun --mpi=pmix with Open MPI"),
      ("OMPI_COMM_WORLD_SIZE", "pip install mpi4py mpich")],
 )  # fmt: skip
-def test_a_launcher_of_another_mpi_library_is_an_error_that_names_the_remedy(
-    variable: str, remedy: str, tmp_path: Path
-) -> None:
+def test_a_launcher_of_another_mpi_library_names_the_remedy(variable: str, remedy: str, tmp_path: Path) -> None:
     """Then every process believes that it is the only one."""
     done = run([sys.executable, str(PROGRAM), "return_nothing", str(tmp_path)], **{variable: "3"})
     assert done.returncode != 0
@@ -460,9 +458,7 @@ def test_a_launcher_of_another_mpi_library_is_an_error_that_names_the_remedy(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_mpirun_ends_all_ranks_at_the_same_update_with_a_checkpoint(
-    number: signal.Signals, tmp_path: Path
-) -> None:
+def test_a_signal_to_mpirun_ends_all_at_one_update_with_a_checkpoint(number: signal.Signals, tmp_path: Path) -> None:
     command = command_line(2, "train", corpus_in(tmp_path), 1_000_000, 1)
     process = subprocess.Popen(
         command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True

@@ -91,9 +91,7 @@ def test_a_rank_computes_on_its_gpu_and_so_do_its_threads(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("cupy")
-def test_the_threads_of_training_compute_on_the_gpu_of_their_rank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_of_training_compute_on_the_gpu_of_their_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_cuda, "N_GPUS", 2)
     store = TokenStore(corpus_in(tmp_path) / "data", "train")
     try:
@@ -106,9 +104,7 @@ def test_the_threads_of_training_compute_on_the_gpu_of_their_rank(
         use_gpu(0)
 
 
-def test_training_computes_on_all_cores_that_its_process_may_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
-) -> None:
+def test_training_computes_on_all_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
     monkeypatch.setattr(placement, "allowed_cores", lambda: frozenset(range(3)))
     for name in ("train.en", "train.de"):
         (tmp_path / name).write_text("".join(f"a line of text {i}\n" for i in range(30)), encoding="utf-8")
@@ -131,9 +127,7 @@ def test_on_the_cpu_no_gpu_is_looked_for() -> None:
 @pytest.mark.parametrize(
     ("n_gpus", "message"), [(0, "the driver sees no GPU"), (-1, "finds no usable driver .cudaError")]
 )
-def test_a_machine_without_a_gpu_is_reported_in_plain_words(
-    n_gpus: int, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_without_gpu_is_reported_plainly(n_gpus: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_cuda, "N_GPUS", n_gpus)
     with pytest.raises(DeviceError, match=rf'device: .*{message}.*nvidia-smi lists a GPU, or use device "cpu"'):
         choose_placements("cuda", SerialCommunicator())

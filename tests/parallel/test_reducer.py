@@ -76,9 +76,7 @@ def test_an_mpi_library_that_reads_gpus_where_nccl_cannot_be_used(description_of
         (None, None, "does not say whether it reads the memory of GPUs"),
     ],
 )
-def test_pinned_memory_where_neither_can(
-    mine: bool | None, theirs: bool | None, message: str, description_of: Any
-) -> None:
+def test_pinned_memory_if_neither(mine: bool | None, theirs: bool | None, message: str, description_of: Any) -> None:
     logged = description_of([("here", "0000:00:00.0", True, theirs)], aware=mine)
     because = "ranks 0, 1 share a GPU, which NCCL refuses"
     assert logged == f"through pinned host memory, because {because}, and MPI 1.2 {message}"
@@ -118,9 +116,7 @@ def test_a_rank_without_micro_batches_adds_zeros_and_not_the_last_sum(
     assert gradients.get().tolist() == added
 
 
-def test_sums_run_on_their_own_stream_while_the_backward_pass_goes_on(
-    cupy: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_run_on_their_stream_while_the_backward_pass_goes_on(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each bucket is summed once, after what its gradients wait for; the stand-in's other streams compute late."""
     where: list[int] = []
 

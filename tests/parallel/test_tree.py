@@ -33,9 +33,7 @@ CONFIG = ModelConfig(
 
 
 @given(size=SIZES, n_micro_batches=POWERS_OF_TWO, order=st.sampled_from(["exact", "fast"]))
-def test_every_micro_batch_belongs_to_one_rank_and_working_ranks_share_as_evenly_as_can_be(
-    size: int, n_micro_batches: int, order: SumOrder
-) -> None:
+def test_working_ranks_share_micro_batches_evenly(size: int, n_micro_batches: int, order: SumOrder) -> None:
     """In the fixed order they are the largest power of two that ranks and micro-batches allow, and share equally."""
     owned = [list(micro_batches_of_rank(rank, size, n_micro_batches, order)) for rank in range(size)]
     assert [micro_batch for micro_batches in owned for micro_batch in micro_batches] == list(range(n_micro_batches))
@@ -169,9 +167,7 @@ def test_buffers_of_an_earlier_batch_leave_no_trace_in_the_next(n_threads: int) 
 
 
 @pytest.mark.parametrize("n_threads", [1, 3, 8])
-def test_as_many_micro_batches_are_computed_at_once_as_there_are_threads(
-    n_threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_thread_computes_one_micro_batch_at_a_time(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first ``n_threads`` micro-batches wait for each other: on fewer threads the last would never begin."""
     network, together, lock, began = model(), Barrier(n_threads), Lock(), []
     compute_loss = network.loss

@@ -47,9 +47,7 @@ def slower(logged: list[str]) -> list[str]:
     return [line.removeprefix("warning: ") for line in logged if line.startswith("warning: slower")]
 
 
-def test_a_run_has_bfloat16_and_one_micro_batch_and_nothing_is_slower(
-    config: RunConfig, launched: list[str], logged: list[str]
-) -> None:
+def test_bfloat16_one_micro_batch_and_no_slower_line(config: RunConfig, launched: list[str], logged: list[str]) -> None:
     run = opened(config)
     assert values(run.config) == (1, "bfloat16")
     assert run.trainer.config is run.config.training
@@ -144,9 +142,7 @@ class OneOfTwo(SerialCommunicator):
         return value if self.rank == 0 else {"n_micro_batches": 16}
 
 
-def test_ranks_have_the_values_of_rank_0s_run_and_bfloat16_only_if_all_have_it(
-    config: RunConfig, launched: list[str]
-) -> None:
+def test_ranks_take_rank_0s_values_and_bfloat16_only_if_all_have_it(config: RunConfig, launched: list[str]) -> None:
     assert values(resolve(config, OneOfTwo(0))[0]) == (2, "float32")
     assert values(resolve(config, OneOfTwo(1))[0]) == (16, "float32")
 

@@ -85,9 +85,7 @@ def test_timing_adds_nothing_to_a_sum(products_on_cpu: Recorder, times: list[flo
     assert (to_host(out) == 1 + 4).all()
 
 
-def test_an_algorithm_that_does_not_fit_gives_way_to_the_librarys_guess(
-    products_on_cpu: Recorder, times: list[float]
-) -> None:
+def test_an_unfit_algorithm_gives_way_to_the_librarys_guess(products_on_cpu: Recorder, times: list[float]) -> None:
     product(floats(100, 4), floats(4, 4), floats(100, 4))
     products_on_cpu.refuse = lambda name, arguments: name == "MatmulAlgoCheck"
     product(floats(104, 4), floats(4, 4), floats(104, 4))
@@ -99,9 +97,7 @@ def test_an_algorithm_that_does_not_fit_gives_way_to_the_librarys_guess(
 
 
 @pytest.mark.parametrize("content", CORRUPT, ids=lambda content: repr(content[:40]))
-def test_a_corrupt_file_is_no_file(
-    content: bytes, products_on_cpu: Recorder, times: list[float], tmp_path: Path
-) -> None:
+def test_corrupt_file_is_ignored(content: bytes, products_on_cpu: Recorder, times: list[float], tmp_path: Path) -> None:
     path = tmp_path / "minitransformer" / "products.json"
     path.parent.mkdir()
     path.write_bytes(content)
@@ -114,9 +110,7 @@ def test_a_corrupt_file_is_no_file(
     assert [file.name for file in path.parent.iterdir()] == ["products.json"]
 
 
-def test_a_file_that_cannot_be_written_is_done_without(
-    products_on_cpu: Recorder, times: list[float], tmp_path: Path
-) -> None:
+def test_an_unwritable_file_is_done_without(products_on_cpu: Recorder, times: list[float], tmp_path: Path) -> None:
     """Neither where its directory is a file, nor where a directory has its name: what was written is taken away."""
     folder = tmp_path / "minitransformer"
     folder.write_text("a file", encoding="utf-8")
@@ -163,9 +157,7 @@ def test_extents_of_a_class_lie_within_an_eighth(n: int, more: int) -> None:
         assert class_of_rows(n) != class_of_rows(n + more)
 
 
-def test_time_is_that_of_a_graph_of_several_runs(
-    products_on_cpu: Recorder, cupy: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_of_many_runs_is_timed(products_on_cpu: Recorder, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Python between them; the first run and the first launch are not timed."""
     stream, runs = cupy.cuda.get_current_stream(), list[int]()
     monkeypatch.setattr(cupy.cuda, "get_elapsed_time", lambda start, end: 12.0)

@@ -124,9 +124,7 @@ def test_kernels_with_a_fault_are_not_registered_and_named_in_a_warning() -> Non
     assert "the reference runs instead, more slowly: update the driver and CuPy, or report this" in of_embedding
 
 
-def test_an_old_gpu_has_kernels_in_float32_and_one_line_names_the_others(
-    cupy: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_gpu_has_float32_kernels_and_a_line_names_the_others(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     names, log = registered_by(start_parent({"GPU": "75", "add": "", "dropout": ""}))
     assert names == ["dropout"]
     (line,) = (line for line in log.splitlines() if "without" in line)
@@ -141,9 +139,7 @@ def test_an_old_gpu_has_kernels_in_float32_and_one_line_names_the_others(
     assert without == {"add", "feed_forward"}
 
 
-def test_results_are_kept_until_a_source_changes_or_the_file_is_corrupt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_stay_until_a_changed_source_or_a_corrupt_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = check_results(scripted(dropout="right"))
     assert check_results(NO_CHILD) == results
     results.path.write_bytes(results.path.read_bytes()[:-1] + b"?")

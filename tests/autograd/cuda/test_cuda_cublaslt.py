@@ -148,9 +148,7 @@ SMALL = Matrix(8, 16, 16, False, "bfloat16", 256), Matrix(16, 8, 16, True, "bflo
 
 @needs_library
 @pytest.mark.parametrize("epilogue", cublaslt.EPILOGUES)
-def test_the_library_takes_every_description_without_a_gpu(
-    epilogue: cublaslt.Epilogue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_gpu_every_description_is_taken(epilogue: cublaslt.Epilogue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cublaslt, "handle", lambda device: ctypes.c_void_p())
     for dtype in cublaslt.TYPES:
         described = Product(Problem(*SMALL, Matrix(8, 8, 8, False, dtype, 256), epilogue, False, 0), 0)

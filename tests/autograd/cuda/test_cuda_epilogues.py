@@ -59,9 +59,7 @@ def test_a_feed_forward_network_is_computed_by_other_operations(
     assert f"epilogue {refused[0]}" in warning
 
 
-def test_what_was_refused_is_not_tried_again_but_other_shapes_are(
-    products_on_cpu: Recorder, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_only_refused_shapes_are_not_tried_again(products_on_cpu: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     products_on_cpu.refuse_epilogues("relu_mask_bias")
     first = feed_forward_results()
     products_on_cpu.calls.clear()

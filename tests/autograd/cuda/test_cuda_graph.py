@@ -157,9 +157,7 @@ def fill_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_cuda, "LIMIT", fake_cuda.Memory.used)
 
 
-def test_if_memory_runs_out_the_default_pool_gives_back_what_it_does_not_use(
-    launched: list[str], cupy: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_memory_the_pool_frees_unused(launched: list[str], cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fill the default pool, as the trial of the largest batch and validation do."""
     batches = [SMALL[0], LARGE, SMALL[1], LARGE]
     expected, updates = run(step_of(model_on_gpu(), LaunchedStep), batches), step_of(model_on_gpu())
@@ -195,9 +193,7 @@ def test_graphs_add_up_micro_batches_as_launches_do(launched: list[str]) -> None
 
 
 @pytest.mark.parametrize("kind", [CapturedStep, LaunchedStep])
-def test_an_update_copies_once_launches_once_and_waits_for_nothing(
-    kind: type[CapturedStep], launched: list[str]
-) -> None:
+def test_an_update_copies_and_launches_once_and_never_waits(kind: type[CapturedStep], launched: list[str]) -> None:
     """After the algorithms of products have been chosen."""
     updates = step_of(model_on_gpu(), kind)
     run(updates, SMALL[:2])
@@ -372,9 +368,7 @@ def test_nothing_is_captured_without_kernels(cupy: Any) -> None:
     ["adam_update", "add_norm", "attention", "clip", "dropout", "embedding", "embedding_with_positions", "layer_norm",
      "linear", "linear_cross_entropy", "linear_relu", "sum_squares"],
 )  # fmt: skip
-def test_nothing_is_captured_without_the_kernel_of(
-    name: str, launched: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_capture_without_the_kernel_of(name: str, launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     others = {"layer_norm": {"norm": "pre"}, "dropout": {"start": "zero"}, "embedding": {"start": "zero"}}
     model = model_on_gpu(**others.get(name, {}))
     assert not why_not_captured(model)
@@ -434,9 +428,7 @@ def test_the_trial_of_the_largest_batch_reserves_the_memory_of_graphs(launched: 
     assert sizes == [n_bytes, n_bytes]
 
 
-def test_a_lack_of_the_gpus_memory_names_what_fits_there(
-    launched: list[str], store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lack_of_gpu_memory_names_what_fits(launched: list[str], store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A card of 6 GB, whose graphs may have 32 tokens in a micro-batch."""
     trainer, reserve = trainer_of(store, "run", 1, batch_tokens=128), CapturedStep.reserve_memory
 
@@ -456,9 +448,7 @@ def test_a_lack_of_the_gpus_memory_names_what_fits_there(
     )
 
 
-def test_a_gpu_without_free_memory_is_too_small(
-    launched: list[str], store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_without_memory_is_too_small(launched: list[str], store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minitransformer.training.memory.MAX_MICRO_BATCHES", 2)
     trainer = trainer_of(store, "run", 1)
     fill_gpu(monkeypatch)

@@ -132,9 +132,7 @@ def counted(products: Recorder, maps: Maps, x: Tensor, used: list[int]) -> tuple
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("used", [[0, 1, 2], [2, 0], [1]])
-def test_gradients_reach_the_leaves_also_if_not_all_results_are_used(
-    products: Recorder, used: list[int], bias: bool
-) -> None:
+def test_gradients_reach_leaves_if_not_all_results_are_used(products: Recorder, used: list[int], bias: bool) -> None:
     maps, twin = Maps(N, bias=bias, device="cuda"), Maps(N, bias=bias)
     x = draw(9, WIDTH, dtype="float32")
     here, there = Tensor(x), Tensor(to_device(x, "cuda"))

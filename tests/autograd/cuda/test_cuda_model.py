@@ -120,9 +120,7 @@ def test_the_gradients_of_embeddings_are_those_of_the_cpu(changes: dict[str, Any
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_every_product_but_those_of_attention_is_cublaslts(
-    dtype: str, launched: list[str], products_on_cpu: Recorder
-) -> None:
+def test_products_outside_attention_are_cublaslts(dtype: str, launched: list[str], products_on_cpu: Recorder) -> None:
     model = Transformer(CONFIG, seed=3, dtype=dtype, device="cuda")
     for _ in range(2):
         products_on_cpu.calls.clear()

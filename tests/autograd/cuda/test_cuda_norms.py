@@ -66,9 +66,7 @@ def test_norms_in_sixteen_bits(name: str, static: dict[str, Any]) -> None:
 
 
 @every_norm
-def test_norms_whose_blocks_have_several_rows_for_a_warp(
-    name: str, static: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_norms_with_several_rows_for_a_warp(name: str, static: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_norm, "MOST_BLOCKS", 2)
     compare(name, draw(name, 45, 128), static, 2e-6)
 

@@ -200,9 +200,7 @@ def test_a_stack_is_one_call_and_another_number_of_products_another_problem(prod
     near(out.values(), draw(N, 7, 5) @ draw(N, 5, 3), TOLERANCE["float32"])
 
 
-def test_timing_adds_nothing_to_a_stack_and_has_room_for_all_of_it(
-    products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_timing_a_stack_has_room_and_adds_nothing(products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     buffers: list[Any] = []
     scratch = algorithms._scratch
 
@@ -312,9 +310,7 @@ class Places:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 @pytest.mark.parametrize("add", [False, True])
-def test_gradients_of_weights_are_one_stack_once_all_have_their_places(
-    products_on_cpu: Recorder, order: tuple[int, ...], add: bool
-) -> None:
+def test_weight_gradients_with_places_are_a_stack(products_on_cpu: Recorder, order: tuple[int, ...], add: bool) -> None:
     places = Places()
     places.put(*order[:2], add=add)
     assert not products_on_cpu.calls

@@ -153,9 +153,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "static", "expected"), CASES)
-def test_a_kernel_takes_what_it_can_compute(
-    name: str, arguments: list[Any], static: dict[str, Any], expected: bool
-) -> None:
+def test_a_kernel_takes_what_it_can(name: str, arguments: list[Any], static: dict[str, Any], expected: bool) -> None:
     assert any(kernel.supports(*arguments, **static) for kernel in cuda_kernels.KERNELS[name]) is expected
 
 

@@ -68,9 +68,7 @@ def search_by_launches(models: Any) -> tuple[list[list[Hypothesis]], list[Step]]
 
 
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
-def test_translations_from_graphs_are_those_of_launches(
-    changes: dict[str, Any], launched: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_equal_launches(changes: dict[str, Any], launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """There is a new graph for each number of sentences and each capacity of the cache; the first step is launched."""
     monkeypatch.setitem(predictor.FIRST_CAPACITY, "cuda", 8)
     monkeypatch.setitem(beam.REMOVED_AT_ONCE, "graph", (1, 0.5))

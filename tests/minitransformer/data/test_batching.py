@@ -65,9 +65,7 @@ def test_the_end_symbol_counts() -> None:
 
 @settings(max_examples=50)
 @given(lengths=LENGTHS, batch_tokens=BATCH_TOKENS, seed=SEEDS, epoch=st.integers(0, 100))
-def test_seed_and_epoch_decide_the_plan_whatever_was_planned_between(
-    lengths: Any, batch_tokens: int, seed: int, epoch: int
-) -> None:
+def test_seed_and_epoch_alone_decide_the_plan(lengths: Any, batch_tokens: int, seed: int, epoch: int) -> None:
     before = as_lists(plan_epoch(lengths, batch_tokens, seed=seed, epoch=epoch))
     plan_epoch(lengths[::-1], batch_tokens + 1, seed=seed + 1, epoch=epoch + 1)
     np.random.default_rng().random()
@@ -138,9 +136,7 @@ def test_runs_are_cut_where_the_next_pair_would_not_fit(lengths: Any, limit: int
 
 @settings(max_examples=50)
 @given(lengths=LENGTHS.filter(len), n_micro_batches=st.sampled_from([1, 2, 4, 8]), seed=SEEDS)
-def test_micro_batches_are_the_batch_in_its_order_balanced_within_one_longest_pair(
-    lengths: Any, n_micro_batches: int, seed: int
-) -> None:
+def test_micro_batches_keep_the_order_and_are_balanced(lengths: Any, n_micro_batches: int, seed: int) -> None:
     batch, tokens = np.random.default_rng(seed).permutation(len(lengths)), (lengths + 1).sum(axis=1)
     micro_batches = cut_into_micro_batches(batch, lengths, n_micro_batches)
     assert len(micro_batches) == n_micro_batches
@@ -269,9 +265,7 @@ def test_batches_to_avoid_are_skipped_in_their_group_of_their_epoch_alone(n_shar
     assert [batch for batch, _ in batches_from(TrainingState(avoided=avoided), N_BATCHES - 3, n_shards)] == kept
 
 
-def test_training_on_many_shards_holds_the_lengths_of_one_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_on_many_shards_holds_lengths_of_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 1_000)
     monkeypatch.setattr(batching, "SHARDS_AT_ONCE", 2)
     n_pairs = 50_000

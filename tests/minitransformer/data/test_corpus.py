@@ -174,9 +174,7 @@ def test_what_is_no_file_is_named_with_what_was_expected(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize(("n_source", "n_target", "shorter"), [(3, 5, "en"), (5, 3, "de")])
-def test_unequal_lengths_name_the_shorter_file_and_its_last_line(
-    tmp_path: Path, n_source: int, n_target: int, shorter: str
-) -> None:
+def test_the_shorter_file_and_last_line_are_named(tmp_path: Path, n_source: int, n_target: int, shorter: str) -> None:
     source = written(tmp_path / "en", numbered("en", n_source))
     target = written(tmp_path / "de", numbered("de", n_target))
     with pytest.raises(CorpusError) as caught:
@@ -294,9 +292,7 @@ def test_arbitrary_text_is_never_paired_wrongly(
 
 @settings(max_examples=20)
 @given(n=st.integers(6, 400), held_out=st.integers(1, 60))
-def test_held_out_pairs_and_training_pairs_divide_the_text(
-    tmp_path_factory: pytest.TempPathFactory, n: int, held_out: int
-) -> None:
+def test_held_out_and_training_divide_the_text(tmp_path_factory: pytest.TempPathFactory, n: int, held_out: int) -> None:
     corpus = corpus_of_numbers(tmp_path_factory.mktemp("held-out"), n, held_out=held_out)
     train, validation = list(corpus.train()), list(corpus.validation())
     assert sorted(train + validation) == sorted((f"en {i}", f"de {i}") for i in range(n))

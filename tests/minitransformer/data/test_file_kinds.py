@@ -104,9 +104,7 @@ def written(path: Path, content: bytes) -> Path:
 
 
 @pytest.mark.parametrize("kind", MARKED)
-def test_a_file_under_another_name_and_standard_input_are_refused_by_their_first_bytes(
-    kind: str, tmp_path: Path
-) -> None:
+def test_a_file_of_another_name_and_standard_input_are_refused_by_first_bytes(kind: str, tmp_path: Path) -> None:
     content, named, remedy = MARKED[kind]
     read: dict[str, Callable[[], object]] = {
         str(path): partial(lambda path: list(read_lines(path)), path)

@@ -79,9 +79,7 @@ def test_sentencepiece_reads_an_extended_model_as_one_that_it_has_written() -> N
     assert {piece.score for piece in model.pieces[34:]} == {min(piece.score for piece in model.pieces[3:34])}
 
 
-def test_without_new_characters_or_with_bytes_to_spell_them_nothing_is_changed(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_without_new_characters_or_with_bytes_for_them_nothing_is_changed(caplog: pytest.LogCaptureFixture) -> None:
     old = Tokenizer.train(OLD, vocabulary_size=34)
     new, added = GivenTokenizer(old, extends=True).for_text(ListCorpus(OLD[:3]))
     assert (new.models, added) == (old.models, "")

@@ -94,9 +94,7 @@ def test_reasons_to_drop_a_pair(n_source: int, n_target: int, reason: str | None
     assert dropped == ({} if reason is None else {reason: Found(1, ["0"])})
 
 
-def test_dropped_pairs_are_counted_by_reason_and_named_and_the_rest_is_stored(
-    tmp_path: Path, logged: list[str]
-) -> None:
+def test_dropped_pairs_are_counted_by_reason_and_named_the_rest_is_stored(tmp_path: Path, logged: list[str]) -> None:
     data = prepared(config_of(tmp_path, [*GOOD, *ODD, *[("", "a")] * 4]))
     assert data.manifest["dropped"] == {"empty": 7, "too long": 1, "too unequal": 2}
     assert data.manifest["first_dropped"] == {
@@ -288,9 +286,7 @@ def test_validation_pairs_that_are_not_worth_training_on_are_kept(tmp_path: Path
 
 
 @pytest.mark.parametrize("side", ["v.en", "v.de"])
-def test_a_held_out_line_of_100_000_characters_is_translated_but_not_in_the_loss(
-    tmp_path: Path, side: str, logged: list[str]
-) -> None:
+def test_a_very_long_held_out_line_is_translated_but_has_no_loss(tmp_path: Path, side: str, logged: list[str]) -> None:
     config = config_of(tmp_path, GOOD)
     first, _, last, _ = (tmp_path / side).read_text().split("\n")
     (tmp_path / side).write_text("\n".join((first, "a " * 49_999 + "b", last)) + "\n")
@@ -334,9 +330,7 @@ def test_preparing_again_with_separate_vocabularies_replaces_the_joint_one(tmp_p
     assert 0 in data.tokenizer.encode_source(["v"])[0]
 
 
-def test_a_directory_is_not_prepared_until_everything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_is_prepared_when_everything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it was prepared before; what a killed process left half written is removed."""
     config, write_store = config_of(tmp_path, GOOD), prepare_module.write_store
 
@@ -434,9 +428,7 @@ def test_data_of_another_configuration_is_refused_and_the_message_says_what_to_d
     assert open_or_prepare(RunConfig(data=other)).manifest["target_words"] == 19
 
 
-def test_python_holds_no_more_of_a_text_that_is_eight_times_as_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_holds_no_more_of_a_text_eight_times_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With lines at once, shards and the tokenizer's sample so small that either text is many times as long."""
     monkeypatch.setattr(prepare_module, "_LINES_AT_ONCE", 40)
     monkeypatch.setattr("minitransformer.data.store.PAIRS_PER_SHARD", 100)

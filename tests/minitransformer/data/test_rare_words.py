@@ -70,9 +70,7 @@ def test_words_seen_once_become_classes_and_those_by_shape_only_are_left_out() -
     ("immunohistochemistry 2004 GFP Mus p53 ±",
         "<rare:lower> <rare:number> <rare:capitals> <rare:capital> <rare:digits> <rare:signs>"),
 ])  # fmt: skip
-def test_frequent_words_stand_for_themselves_and_rare_ones_for_their_class_or_the_wider_one(
-    line: str, expected: str
-) -> None:
+def test_frequent_words_stand_for_themselves_rare_ones_for_a_class_or_the_wider_one(line: str, expected: str) -> None:
     assert pieces(line) == expected.split()
     assert WORDS.source_pieces("The  Zellig 10\u00a0mg") == ["▁The", "▁Zellig", "▁10\u00a0mg"]
 

@@ -75,9 +75,7 @@ def test_a_store_of_many_shards_keeps_no_file_open(tmp_path: Path, monkeypatch: 
     assert set(Path("/proc/self/fd").iterdir()) <= before
 
 
-def test_a_smaller_store_written_over_a_larger_one_has_only_its_own_pairs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_written_over_a_larger_one_has_only_its_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 1)
     write_store(tmp_path, "train", THREE, 100)
     write_store(tmp_path, "train", THREE[:1], 100)
@@ -94,9 +92,7 @@ def test_splits_do_not_mix(tmp_path: Path) -> None:
     ("vocabulary_size", "dtype", "largest"),
     [(100, np.uint16, 99), (65_536, np.uint16, 65_535), (65_537, np.uint32, 65_536)],
 )
-def test_ids_take_two_bytes_as_long_as_the_vocabulary_allows(
-    tmp_path: Path, vocabulary_size: int, dtype: type, largest: int
-) -> None:
+def test_ids_take_two_bytes_while_they_suffice(tmp_path: Path, vocabulary_size: int, dtype: type, largest: int) -> None:
     write_store(tmp_path, "train", [([largest], [3])], vocabulary_size)
     source, _ = TokenStore(tmp_path, "train").read().pair(0)
     assert source.dtype == dtype
@@ -130,9 +126,7 @@ def cut(n_bytes: int) -> Callable[[Path], object]:
     ("lengths", cut(4), f"cannot be read {AGAIN}"),
     ("source", lambda path: np.save(path, np.array([{"a": 1}] * 60), allow_pickle=True), "cannot be read"),
 ], ids=range(12))  # fmt: skip
-def test_a_part_of_a_shard_that_was_changed_is_named_with_the_remedy(
-    tmp_path: Path, part: str, change: Callable[[Path], object], message: str
-) -> None:
+def test_changed_shards_are_named(tmp_path: Path, part: str, change: Callable[[Path], object], message: str) -> None:
     """Cut off, emptied, of other tokens than the lengths say, removed, or pickled."""
     write_store(tmp_path, "train", [([5] * 20, [6] * 20)] * 2, 100)
     path = tmp_path / f"train-00000.{part}.npy"

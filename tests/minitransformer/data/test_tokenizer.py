@@ -45,9 +45,7 @@ JOINT, SEPARATE = BY_KIND["bpe", True], BY_KIND["bpe", False]
 @EVERY
 @settings(max_examples=15)
 @given(source=st.lists(st.sampled_from(ENGLISH_WORDS)), target=st.lists(st.sampled_from(GERMAN_WORDS), max_size=12))
-def test_decoding_gives_back_what_was_encoded_without_reserved_ids(
-    tokenizer: Tokenizer, source: list[str], target: list[str]
-) -> None:
+def test_encoding_is_reversed_without_reserved_ids(tokenizer: Tokenizer, source: list[str], target: list[str]) -> None:
     line = " ".join(target)
     source_ids, target_ids = tokenizer.encode_source([" ".join(source)]), tokenizer.encode_target([line])
     assert tokenizer.decode_target(target_ids) == [line]
@@ -137,9 +135,7 @@ def test_a_corpus_that_is_small_enough_is_taken_whole(n_pairs: int, monkeypatch:
 
 
 @pytest.mark.parametrize(("kind", "pairs", "size"), [("bpe", PAIRS, 5_000), ("unigram", PAIRS, 5_000), ("bpe", [], 50)])
-def test_too_large_a_vocabulary_is_refused_with_the_option_to_change(
-    kind: TokenizerType, pairs: list[Pair], size: int
-) -> None:
+def test_too_large_a_vocabulary_names_the_option_to_change(kind: TokenizerType, pairs: list[Pair], size: int) -> None:
     with pytest.raises(CorpusError, match=f"cannot make {size} pieces of this text") as caught:
         Tokenizer.train(pairs, vocabulary_size=size, kind=kind)
     assert "give it more text or change data.vocabulary_size" in str(caught.value)
@@ -149,9 +145,7 @@ def test_too_large_a_vocabulary_is_refused_with_the_option_to_change(
     ("unigram", 5_000, r": at most (\d+) are possible"),
     ("bpe", 5, r"cannot make 5 pieces .*: its characters and the reserved symbols are (\d+);"),
 ])  # fmt: skip
-def test_a_size_that_is_not_possible_is_answered_with_one_that_is(
-    kind: TokenizerType, size: int, possible: str
-) -> None:
+def test_an_impossible_size_is_answered_with_a_possible_one(kind: TokenizerType, size: int, possible: str) -> None:
     with pytest.raises(CorpusError, match=possible) as caught:
         Tokenizer.train(PAIRS, vocabulary_size=size, kind=kind)
     found = re.search(possible, str(caught.value))
@@ -180,9 +174,7 @@ class Ended(list[Pair]):
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), OSError("disk"), CorpusError("text"), MemoryError(), RuntimeError("other")]
 )
-def test_what_ends_the_reading_of_text_is_not_taken_for_a_fault_of_the_vocabulary(
-    error: BaseException, kind: dict[str, Any], n: int
-) -> None:
+def test_an_end_of_reading_is_no_fault_of_the_vocabulary(error: BaseException, kind: dict[str, Any], n: int) -> None:
     with pytest.raises(type(error)) as caught:
         Tokenizer.train(Ended(error, n), vocabulary_size=50, **kind)
     assert caught.value is error
@@ -227,9 +219,7 @@ def test_a_flipped_bit_is_noticed_if_there_are_checksums(tmp_path: Path, tokeniz
 
 
 @pytest.mark.parametrize("size", [None, 0, 1, 100, -1])
-def test_a_model_file_that_is_missing_or_truncated_is_refused_with_directory_and_remedy(
-    tmp_path: Path, size: int | None
-) -> None:
+def test_a_missing_or_truncated_model_is_refused_with_directory_and_remedy(tmp_path: Path, size: int | None) -> None:
     for tokenizer in (JOINT, SEPARATE):
         tokenizer.save(tmp_path / "saved")
         for name in tokenizer.files:

@@ -126,9 +126,7 @@ def test_pieces_of_a_source_line_belong_to_its_words_as_blanks_separate_them(lin
     assert found == ["".join(pieces).replace("▁", "") for pieces in expected]
 
 
-def test_where_pieces_cross_blanks_words_begin_at_their_marks(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pieces_across_blanks_begin_words_at_marks(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     encode = translator.tokenizer.encode_source
     monkeypatch.setattr(
         translator.tokenizer, "encode_source", lambda lines: encode(lines) if len(lines) == 1 else [[3]] * len(lines)

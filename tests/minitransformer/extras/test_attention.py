@@ -34,9 +34,7 @@ def kinds_of(weights: AttentionWeights) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_weights_are_the_softmax_of_the_queries_and_keys_that_pass_through(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_are_the_softmax_of_queries_and_keys(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, computed = model_of(name), []
 
     def listening(q: Any, k: Any, v: Any, *, mask: KeyRanges, **dropout: Any) -> Any:

@@ -68,9 +68,7 @@ def test_an_epoch_is_a_pure_function_of_seed_and_epoch(store: TokenStore, tokeni
     assert ids_of(third.read([0], 5), len(store)) != later
 
 
-def test_lengths_are_those_of_the_segmentations_and_at_most_the_longest(
-    store: TokenStore, tokenizer: Tokenizer
-) -> None:
+def test_lengths_are_those_of_segmentations_and_at_most_the_longest(store: TokenStore, tokenizer: Tokenizer) -> None:
     for rate in (0.2, 0.9):
         pairs = BpeDropout(store, tokenizer, rate, seed=1).read([0], 0)
         assert pairs.lengths.tolist() == [list(map(len, pair)) for pair in ids_of(pairs, len(store))]

@@ -49,9 +49,7 @@ def endless_model() -> Transformer:
 @pytest.mark.parametrize("variant", range(len(VARIANTS)))
 @given(seed=SEEDS, alpha=ALPHAS, normalisation=NORMALISATIONS, source=SOURCES)
 @settings(max_examples=4)
-def test_a_wide_beam_finds_what_exhaustive_search_finds(
-    variant: int, seed: int, alpha: float, normalisation: Any, source: Any
-) -> None:
+def test_a_wide_beam_is_exhaustive(variant: int, seed: int, alpha: float, normalisation: Any, source: Any) -> None:
     model, source = random_model(seed, **VARIANTS[variant]), source[0][:2]
     config = SearchConfig(27, alpha, 5, 4 - len(source), normalisation)
     found = beam_search(model, [source], config)[0]
@@ -167,9 +165,7 @@ def test_a_beam_of_one_is_greedy_search(variant: int, seed: int, sources: Any, a
     ([3] * 3, {"max_length_factor": 1.5, "max_extra_tokens": 50}, 24),
     ([3] * 3, {"max_length_factor": None, "max_extra_tokens": 30}, 33),
 ])  # fmt: skip
-def test_a_translation_has_at_most_the_allowed_tokens_and_an_end(
-    source: list[int], limit: dict[str, int], greatest: int
-) -> None:
+def test_a_translation_keeps_its_limit_and_has_an_end(source: list[int], limit: dict[str, int], greatest: int) -> None:
     model = endless_model()
     ((found,),) = beam_search(model, [source], SearchConfig(beam=1, **limit))
     assert len(found.ids) == greatest - 1
@@ -224,9 +220,7 @@ def test_no_sources_no_translations() -> None:
     ("normalisation", "alpha", "length", "penalty"),
     [("gnmt", 0.6, 1, 1), ("gnmt", 1.0, 7, 2), ("gnmt", 0.0, 100, 1), ("length", 2.0, 7, 49), ("length", 0.0, 7, 1)],
 )
-def test_length_penalty_is_that_of_gnmt_or_the_length_itself(
-    normalisation: Any, alpha: float, length: int, penalty: float
-) -> None:
+def test_length_penalty_is_gnmts_or_the_length(normalisation: Any, alpha: float, length: int, penalty: float) -> None:
     assert SearchConfig(alpha=alpha, normalisation=normalisation).length_penalty(length) == penalty
     greatest = SearchConfig(alpha=50.0, normalisation=normalisation)
     assert np.isfinite([greatest.length_penalty(1_000_000), *greatest.length_penalty(np.array([1, 1_000_000]))]).all()
@@ -288,9 +282,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 @pytest.mark.parametrize("variant", range(len(VARIANTS)))
 @given(seed=SEEDS, source=SOURCES, n_models=st.integers(2, 3))
 @settings(max_examples=4)
-def test_a_wide_beam_of_an_ensemble_finds_what_exhaustive_search_finds(
-    variant: int, seed: int, source: Any, n_models: int
-) -> None:
+def test_a_wide_beam_of_an_ensemble_is_exhaustive(variant: int, seed: int, source: Any, n_models: int) -> None:
     """The models may differ in everything but the vocabulary."""
     models = [random_model(seed), random_model(seed + 1, **VARIANTS[variant]), random_model(seed + 2)][:n_models]
     config = SearchConfig(27, 0.6, 4, 4 - len(source[0][:2]), "gnmt")

@@ -133,9 +133,7 @@ def test_the_tokenizer_is_that_of_the_language_or_of_the_script(
         ({}, "de"),
     ],
 )
-def test_a_validation_scores_in_the_language_of_the_training_text(
-    settings: dict[str, Any], language: str | None
-) -> None:
+def test_a_validation_scores_in_the_training_texts_language(settings: dict[str, Any], language: str | None) -> None:
     task = task_of(DataConfig(**settings))
     assert isinstance(task, TranslationTask)
     assert task.language == language
@@ -174,8 +172,6 @@ def test_what_cannot_be_scored_is_named(score: Any, hypotheses: list[str], refer
     (2.0, 1.0, True, False), (1.0, 2.0, False, True), (1.0, 1.0, False, False), (0.0, -0.0, False, False),
     (math.nan, 1.0, False, False), (1.0, None, True, True), (math.nan, None, False, False),
 ])  # fmt: skip
-def test_only_what_is_strictly_better_replaces_what_is_kept(
-    figure: float, kept: float | None, is_greater: bool, is_lower: bool
-) -> None:
+def test_only_strictly_better_ones_replace(figure: float, kept: float | None, is_greater: bool, is_lower: bool) -> None:
     assert is_better(figure, kept, greatest=True) == is_greater
     assert is_better(figure, kept, greatest=False) == is_lower

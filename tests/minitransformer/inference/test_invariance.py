@@ -87,9 +87,7 @@ def test_with_blas_the_words_are_the_same(seed: int, sources: Any, config: Searc
 
 @given(seed=SEEDS, sources=SOURCES, config=CONFIGS)
 @settings(max_examples=10)
-def test_scores_are_sums_of_teacher_forced_log_probabilities_bit_for_bit(
-    seed: int, sources: Any, config: SearchConfig
-) -> None:
+def test_scores_are_sums_of_teacher_forced_log_p_bit_for_bit(seed: int, sources: Any, config: SearchConfig) -> None:
     model = random_model(seed)
     with fixed_order(), no_tape():
         for source, hypotheses in zip(sources, beam_search(model, sources, config), strict=True):

@@ -48,9 +48,7 @@ def test_a_wide_beam_finds_the_best_of_all_translations_that_begin_with_the_give
 @pytest.mark.parametrize("ids", [(), (4,)])
 @given(seed=SEEDS, source=SOURCES)
 @settings(max_examples=2)
-def test_and_of_all_whose_next_tokens_spell_the_rest_or_more(
-    rest: str, ids: tuple[int, ...], seed: int, source: Any
-) -> None:
+def test_and_of_all_that_spell_the_rest_or_more(rest: str, ids: tuple[int, ...], seed: int, source: Any) -> None:
     """A rest "▁" says that a word is complete: the translation ends, or a word follows."""
     model, source, prefix = random_model(seed), source[0][:2], Prefix("", "", ids, rest)
     config = SearchConfig(81, 0.6, 4, max_extra_tokens=5 - len(source))
@@ -102,9 +100,7 @@ def spelt(prefixer: Prefixer, prefix: Prefix) -> str:
     ("漢字 ein Hü", "▁▁ein|▁H"),  # neither sign is in the text from which the pieces were learnt, nor is "ü"
     ("ein 漢", "▁ein▁|▁"), ("漢", "▁|▁"),
 ])  # fmt: skip
-def test_the_last_word_is_left_to_the_model_unless_a_blank_follows(
-    translator: Translator, text: str, expected: str
-) -> None:
+def test_the_last_word_is_the_models_unless_a_blank_follows(translator: Translator, text: str, expected: str) -> None:
     assert spelt(translator.prefixer, translator.prefixer(text)) == expected
 
 
@@ -136,9 +132,7 @@ def test_the_beginning_of_the_best_translation_changes_nothing(translator: Trans
     assert translator.translate(["", "a dog"], prefixes=["ein", "ein"])[0] == ""
 
 
-def test_a_beginning_that_is_too_long_is_cut_and_one_that_just_fits_is_kept(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_beginning_that_is_too_long_is_cut(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last word of one that just fits is spelt by its own pieces: one for each character would not fit."""
     monkeypatch.setattr("minitransformer.inference.translator.MAX_SOURCE_TOKENS", 4)
     short = Translator(Transformer(presets.tiny(70)), translator.tokenizer)

@@ -24,9 +24,7 @@ from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import map_in_threads
 
 
-def test_one_line_for_each_line_in_their_order_whatever_the_threads(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_line_for_each_in_order_on_any_threads(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = LINES[:7]
     together = translator.translate(lines, beam=2, n_threads=1)
     assert together == [translator.translate([line], beam=2)[0] for line in lines]
@@ -68,9 +66,7 @@ def test_threads_that_batches_leave_idle_are_blass(n_items: int, n_blas_threads:
 
 
 @pytest.mark.parametrize(("n_texts", "expected"), [(7, 4), (4, 4), (3, 3), (1, 1)])
-def test_the_n_best_are_different_texts_and_the_best_of_each(
-    n_texts: int, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_n_best_are_the_best_of_different_texts(n_texts: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The texts here are numbers; a search without the rule finds the same one several times."""
 
     def text_of(ids: Sequence[int]) -> str:
@@ -143,9 +139,7 @@ def test_a_line_is_cut_to_the_room_of_learned_positions(translator: Translator, 
     assert len(learned.n_best(["a dog sees " * 9], SearchConfig(beam=1))) == 1
 
 
-def test_only_wanted_lines_are_translated_whatever_batch_they_are_in(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_wanted_lines_of_a_batch_are_translated(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", {"cpu": 4, "cuda": 4})
     lines = ["a dog", "", "sees red houses", "a", "red dog sees", "houses"]
     wanted = [True, True, False, True, False, True]
@@ -157,9 +151,7 @@ def test_only_wanted_lines_are_translated_whatever_batch_they_are_in(
 
 
 @pytest.mark.parametrize(("weights", "error"), [("bfloat16", 0.05), ("int8", 0.2)])
-def test_save_and_load_with_rounded_weights_nearly_the_same(
-    translator: Translator, tmp_path: Any, weights: Any, error: float
-) -> None:
+def test_rounded_weights_are_nearly_the_same(translator: Translator, tmp_path: Any, weights: Any, error: float) -> None:
     translator.model.save(tmp_path)
     translator.tokenizer.save(tmp_path)
     loaded, rounded = Translator.load(tmp_path), Translator.load(tmp_path, weights=weights)

@@ -258,9 +258,7 @@ def test_derivatives_are_zero_exactly_where_there_is_no_path(kind: str, config: 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "model"])
 @given(config=CONFIGS, pairs=LENGTHS_OF_PAIRS, seed=SEEDS, exponent=st.integers(-3, 100), data=st.data())
 @settings(max_examples=30)
-def test_a_change_of_any_size_changes_no_bit_where_there_is_no_path(
-    kind: str, config: Any, pairs: Any, seed: int, exponent: int, data: Any
-) -> None:
+def test_no_change_without_a_path(kind: str, config: Any, pairs: Any, seed: int, exponent: int, data: Any) -> None:
     """Up to 10¹⁰⁰: of larger numbers the squares, which scores and norms are made of, are no numbers."""
     case = case_of(kind, config, pairs, seed)
     k = data.draw(st.integers(0, len(case.inputs) - 1))
@@ -277,9 +275,7 @@ def test_a_change_of_any_size_changes_no_bit_where_there_is_no_path(
     config=CONFIGS, pairs=LENGTHS_OF_PAIRS, seed=SEEDS, data=st.data(), poison=st.sampled_from([np.nan, np.inf, 1e300])
 )
 @settings(max_examples=20)
-def test_a_sentence_of_nan_spoils_no_other(
-    kind: str, config: Any, pairs: Any, seed: int, data: Any, poison: float
-) -> None:
+def test_a_nan_sentence_spoils_none(kind: str, config: Any, pairs: Any, seed: int, data: Any, poison: float) -> None:
     """Its own tokens it may spoil, earlier ones too: a mask adds −∞, and −∞ + NaN is NaN."""
     case = case_of(kind, config, pairs, seed)
     k = data.draw(st.integers(0, len(case.inputs) - 1))

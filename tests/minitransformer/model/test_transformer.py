@@ -59,9 +59,7 @@ def test_the_loss_is_that_of_the_log_probabilities() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_model_for_search_has_the_same_parameters_and_all_matrices_of_its_steps_ready(
-    variant: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_for_search_has_equal_parameters_made_ready(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = model_of(variant), batch_of([([3, 4, 5], [6, 5]), ([3], [4, 4, 4])])
     prepared: list[tuple[int, ...]] = []
 

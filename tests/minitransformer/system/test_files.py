@@ -31,9 +31,7 @@ def refuse(*_: object, **__: object) -> None:
     raise PermissionError(errno.EACCES, "Permission denied")
 
 
-def test_where_nothing_may_be_written_the_remedy_is_reported_and_not_that_nothing_may_be_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nothing_may_be_written_the_remedy_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "write_text", refuse)
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(CheckpointError, match=r"note\.txt: cannot be written .*Permission denied.*another directory"):

@@ -75,9 +75,7 @@ def test_the_first_version_of_control_groups_is_read_too(machine: Machine) -> No
 
 
 @pytest.mark.parametrize("group", ["0::/of/the/host", None])
-def test_a_group_that_cannot_be_seen_from_a_container_or_is_not_there_is_no_limit(
-    machine: Machine, group: str | None
-) -> None:
+def test_a_group_unseen_from_a_container_or_missing_is_no_limit(machine: Machine, group: str | None) -> None:
     machine.member_of(group or "")
     if group is None:
         (machine.proc / "self/cgroup").unlink()

@@ -11,9 +11,7 @@ from minitransformer.system import provenance
 from minitransformer.system.provenance import blas_libraries, processor
 
 
-def test_a_processor_with_other_instruction_sets_has_another_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_processors_of_other_instruction_sets_have_other_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def named(text: str) -> str:
         (tmp_path / "cpuinfo").write_text(text, encoding="utf-8")
         return processor()

@@ -64,9 +64,7 @@ def test_unknown_keys_are_ignored_only_on_request(tmp_path: Path) -> None:
         ({"price": -1}, "price must be at least 0 and less than 10; got -1.0"),
     ],
 )
-def test_messages_name_file_field_expected_got_and_remedy(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_messages_name_file_field_expected_got_remedy(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     path = written(tmp_path, FIELDS | changes)
     with pytest.raises(CorruptFileError) as caught:
         read_record(path, Basket, bounds={"sizes": (0, 9), "price": (0, 10)}, remedy="buy another")

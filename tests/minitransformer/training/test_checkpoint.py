@@ -117,9 +117,7 @@ def test_the_last_ones_are_kept_and_those_of_interruptions_do_not_outlive_the_ne
     assert names_in(tmp_path / "checkpoints") == ["step-00000030", "step-00000040", "step-00000041"]
 
 
-def test_taking_a_run_up_removes_what_a_killed_process_would_have_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resuming_removes_what_a_killed_process_had_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_module, "_remove_superseded", lambda *arguments: None)
         for step in (10, 20, 23, 30):
@@ -128,9 +126,7 @@ def test_taking_a_run_up_removes_what_a_killed_process_would_have_removed(
     assert names_in(tmp_path / "checkpoints") == ["step-00000020", "step-00000030"]
 
 
-def test_what_another_process_has_removed_meanwhile_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_process_has_removed_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone, path = saved(tmp_path, 10), saved(tmp_path, 20)
     shutil.rmtree(gone)
     monkeypatch.setattr(checkpoint_module, "checkpoints", lambda run: [gone, path])
@@ -162,9 +158,7 @@ def test_a_full_disk_at_any_moment_leaves_older_checkpoints_and_no_half_of_one(
     assert names_in(tmp_path / "checkpoints") == ["step-00000010"]
 
 
-def test_failing_to_replace_a_checkpoint_keeps_the_one_that_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_to_replace_a_checkpoint_keeps_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(tmp_path)
     before = contents(tmp_path)
     monkeypatch.setattr(checkpoint_module, "write_arrays", refuse)
@@ -252,9 +246,7 @@ STATES = {
 
 
 @pytest.mark.parametrize(("content", "message"), STATES.items())
-def test_a_state_of_another_form_is_refused_by_name_and_nothing_is_changed(
-    tmp_path: Path, content: str, message: str
-) -> None:
+def test_a_state_of_another_form_is_refused_and_changes_nothing(tmp_path: Path, content: str, message: str) -> None:
     path = saved(tmp_path)
     (path / "state.json").write_text(content)
     write_checksums(path, CHECKPOINT_FILES)
@@ -272,9 +264,7 @@ def test_a_configuration_of_another_form_is_refused_by_name(tmp_path: Path, cont
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
 @pytest.mark.parametrize("change", ["missing", "unknown", "shape"])
-def test_missing_and_unknown_arrays_and_other_shapes_are_refused_by_name_and_nothing_is_changed(
-    tmp_path: Path, name: str, change: str
-) -> None:
+def test_arrays_that_do_not_fit_are_refused_by_name_and_change_nothing(tmp_path: Path, name: str, change: str) -> None:
     path, here = saved(tmp_path), model_and_adam(2)
     arrays = load_file(path / name)
     key = next(key for key in arrays if "embedding" in key)
@@ -334,9 +324,7 @@ def test_the_average_is_added_in_double_precision_and_given_in_single(tmp_path: 
         ({"value": np.inf}, "gain has numbers that are not finite; leave this checkpoint out"),
     ],
 )
-def test_weights_of_other_shapes_or_names_or_not_finite_are_not_averaged(
-    tmp_path: Path, other: dict[str, Any], message: str
-) -> None:
+def test_unfit_and_infinite_weights_are_not_averaged(tmp_path: Path, other: dict[str, Any], message: str) -> None:
     paths = [weights_of(tmp_path / "one", 1.0), weights_of(tmp_path / "other", **other)]
     with pytest.raises(CheckpointError, match=f"other: {message}"):
         average_weights(paths)

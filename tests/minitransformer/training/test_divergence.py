@@ -82,9 +82,7 @@ def bits(trainer: Trainer) -> tuple[bytes, ...]:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_gradient_that_is_not_finite_changes_nothing_and_training_goes_on(
-    tmp_path: Path, logged: list[str], value: float
-) -> None:
+def test_training_goes_on_unchanged_by_an_infinite_gradient(tmp_path: Path, logged: list[str], value: float) -> None:
     trainer, before = trainer_of(tmp_path, lambda epoch, index: (epoch, index) == (0, 2), value), list[Any]()
     assert trainer.train(RecordingCallback(lambda state: before.append(bits(trainer))))
     assert before[1] == before[2]  # the third update
@@ -161,9 +159,7 @@ def test_the_best_model_stays_the_best_after_going_back() -> None:
     )
 
 
-def test_after_going_back_to_an_interrupted_validation_training_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rollback_to_an_interrupted_validation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run has repeated the validation since."""
     trainer = trainer_of(tmp_path, bad_pair)
     resume = trainer.resume

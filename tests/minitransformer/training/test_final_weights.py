@@ -79,9 +79,7 @@ def test_a_best_single_model_that_is_only_as_good_as_the_average_is_not_chosen(f
 
 
 @pytest.mark.parametrize("missing", [(), (16,), (12, 16)])
-def test_an_average_with_older_checkpoints_than_the_last_says_so(
-    tmp_path: Path, missing: tuple[int, ...], logged: list[str]
-) -> None:
+def test_an_average_with_old_checkpoints_says_so(tmp_path: Path, missing: tuple[int, ...], logged: list[str]) -> None:
     """A disk that is full for a while leaves a gap."""
     config = run_of(tmp_path, keep_checkpoints=5)
     job = job_of(config)
@@ -120,9 +118,7 @@ def test_the_length_penalty_is_chosen_on_held_out_text_unless_the_run_has_one(
     assert job.trainer.model.config.alpha == stored[1]["alpha"]
 
 
-def test_ctrl_c_in_the_final_evaluation_leaves_it_to_the_same_run_started_again(
-    tmp_path: Path, logged: list[str]
-) -> None:
+def test_ctrl_c_in_the_final_evaluation_leaves_it_to_the_run_started_again(tmp_path: Path, logged: list[str]) -> None:
     config = run_of(tmp_path)
     assert job_of(config).trainer.train(Callback())
     monitor = InterruptingValidation()

@@ -163,9 +163,7 @@ def test_the_rate_is_that_of_a_product_that_was_really_computed() -> None:
     assert 1e7 < sustained_flops_per_second("cpu", 1, size=64, repeats=2) < 1e14
 
 
-def test_the_rate_is_that_of_the_best_time_but_the_first_with_an_addition_for_each_multiplication(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_rate_is_that_of_the_best_later_time_and_counts_additions(monkeypatch: pytest.MonkeyPatch) -> None:
     """8³ of either, in 2 seconds at best; the first product, of 1 second, does not count."""
     times = iter([0.0, 1.0, 10.0, 14.0, 20.0, 22.0, 30.0, 33.0])
     monkeypatch.setattr("minitransformer.training.flops.time.perf_counter", lambda: next(times))
@@ -187,9 +185,7 @@ def test_the_rate_is_that_of_the_threads_that_trained(n_threads: int, monkeypatc
 
 
 @pytest.mark.parametrize(("seconds", "repeats"), [(0.5, 1), (3.2, 4), (1e5, 10)])
-def test_a_short_training_does_not_wait_for_a_long_measurement(
-    seconds: float, repeats: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_training_is_measured_briefly(seconds: float, repeats: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(run, "sustained_flops_per_second", lambda *_, repeats: asked.append(repeats) or 1e9)
     trainer = SimpleNamespace(state=TrainingState(seconds=seconds), gradient=SimpleNamespace(n_threads=1))

@@ -59,9 +59,7 @@ def test_trying_the_largest_batch_changes_no_bit(tmp_path: Path, n_threads: int)
         np.testing.assert_array_equal(a, b)
 
 
-def test_the_largest_micro_batch_of_every_thread_is_computed_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_each_threads_largest_micro_batch_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of(tmp_path)
     computed: list[Batch] = []
     loss = trainer.model.loss
@@ -90,9 +88,7 @@ def test_the_memory_of_the_largest_batch_is_logged(tmp_path: Path, logged: list[
     assert 2 * size <= 1e6 * float(taken[1]) < 8 * size
 
 
-def test_processes_of_one_machine_share_what_is_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
-) -> None:
+def test_processes_share_the_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
     class OneOfFour(SerialCommunicator):
         local_size = 4
 
@@ -139,9 +135,7 @@ def test_a_lack_of_memory_is_one_line_with_what_was_tried_and_fits(
     assert again.train(Callback())
 
 
-def test_a_model_for_which_no_batch_is_small_enough_is_too_large(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_with_no_batch_small_enough_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of(tmp_path)
     lacking_above(0, trainer, MemoryError, monkeypatch)
     with pytest.raises(OutOfMemoryError, match="No number of micro-batches fits: choose a smaller model "):
@@ -182,9 +176,7 @@ def test_a_lack_of_memory_later_names_the_update(tmp_path: Path, monkeypatch: py
         train_to_end(job, Callback())
 
 
-def test_a_run_that_has_begun_is_reported_that_another_one_is_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_has_begun_needs_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = small_run(tmp_path)
     trainer = open_run(config, SerialCommunicator()).trainer
     message = rf" smaller pieces, with another directory as run: {config.run} has begun with other batches$"
@@ -196,9 +188,7 @@ def test_a_run_that_has_begun_is_reported_that_another_one_is_needed(
 
 
 @pytest.mark.parametrize("lacking", ["score_pairs", "Translator"])
-def test_a_lack_of_memory_in_validation_is_a_line_of_its_own(
-    lacking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lack_of_memory_in_validation_has_a_line(lacking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lack(*arguments: Any, **keywords: Any) -> Any:
         raise MemoryError("Unable to allocate 1.00 EiB")
 
@@ -218,9 +208,7 @@ def small_run(folder: Path) -> RunConfig:
     return RunConfig(run=folder / "run", data=data, model=model, training=TrainingConfig(max_updates=2))
 
 
-def test_a_run_for_which_memory_did_not_suffice_can_be_started_anew_with_other_options(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_memory_may_start_with_other_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = small_run(tmp_path)
 
     def lacking(*arguments: Any) -> None:

@@ -46,9 +46,7 @@ def test_products_are_computed_on_one_thread_each_because_micro_batches_have_thr
     assert (used, between) == ({1}, {2})
 
 
-def test_the_time_before_training_and_of_validation_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_before_training_and_of_validation_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
@@ -63,9 +61,7 @@ def test_the_time_before_training_and_of_validation_does_not_count(
     assert (trainer.state.best, trainer.state.seconds) == (("loss", 1.0), 0)
 
 
-def test_an_interruption_counts_the_update_whose_result_has_not_been_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interruption_counts_the_update_not_yet_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted = trainer_of(tmp_path, run="parts", log_every=8)
     monkeypatch.setattr(interrupted.training_step, "lag", 1)  # as with graphs of a GPU
     assert not interrupted.train(interrupting_at(3))
@@ -73,9 +69,7 @@ def test_an_interruption_counts_the_update_whose_result_has_not_been_read(
     assert everything(trained(tmp_path, run="parts")) == everything(trained(tmp_path, run="whole"))
 
 
-def test_an_error_waits_for_the_checkpoint_that_is_being_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_waits_for_the_checkpoint_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sync = os.fsync
 
     def sync_slowly(descriptor: int) -> None:
@@ -92,9 +86,7 @@ def test_an_error_waits_for_the_checkpoint_that_is_being_written(
     assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002"]
 
 
-def test_a_save_that_fails_while_the_next_one_is_due_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
-) -> None:
+def test_a_save_failing_late_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
     sync, calls = os.fsync, []
 
     def fail_first(descriptor: int) -> None:
@@ -163,9 +155,7 @@ class InterruptedOnce(FixedLosses):
 
 
 @pytest.mark.parametrize("step", [4, 8])
-def test_an_interrupted_validation_is_repeated_and_the_run_ends_like_an_undisturbed_one(
-    tmp_path: Path, step: int, logged: list[str]
-) -> None:
+def test_an_interrupted_validation_is_repeated_to_the_same_end(tmp_path: Path, step: int, logged: list[str]) -> None:
     changes = {"validate_every": 4, "checkpoint_every": 3}
     losses = (2.0, 1.0)
     interrupted = trainer_of(tmp_path, run="parts", validation=InterruptedOnce(step, *losses), **changes)

@@ -36,9 +36,7 @@ class Losing(Callback):
 
 
 @pytest.mark.parametrize("step", [2, 9, 18])  # before the first save, before a validation, before the last save
-def test_the_last_state_of_a_removed_run_lies_beside_it_and_goes_on(
-    shared_run: RunConfig, tmp_path: Path, step: int
-) -> None:
+def test_a_removed_runs_last_state_lies_beside_it_and_goes_on(shared_run: RunConfig, tmp_path: Path, step: int) -> None:
     config = run_of(tmp_path, precision="float32")
     job = job_of(config)
     with pytest.raises(LostDirectoryError, match="moved or removed while it trained") as caught:
@@ -64,9 +62,7 @@ def test_a_moved_run_goes_on_where_it_is_now(tmp_path: Path) -> None:
     assert job_of(dataclasses.replace(config, run=moved)).trainer.state.step == 12
 
 
-def test_a_run_that_is_moved_while_a_checkpoint_is_written_is_reported_like_any_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_moved_during_a_save_is_reported_like_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = run_of(tmp_path)
     job = job_of(config)
     replace = checkpoint_module._replace
@@ -106,9 +102,7 @@ def test_a_run_that_is_lost_before_its_final_model_is_named(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("work", ["loss", "evaluate"])
-def test_a_run_that_is_lost_at_its_very_end_is_not_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
-) -> None:
+def test_a_run_lost_at_its_end_is_not_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
     config, moved = run_of(tmp_path), tmp_path / "moved"
     job = job_of(config)
     assert train_to_end(job, Callback())

@@ -40,9 +40,7 @@ def test_lines_of_updates_that_are_done_again_are_not_doubled(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("is_due", "kinds"), [(True, ["training"] * 4), (False, ["training"] * 4 + ["validation"])])
-def test_the_line_of_a_validation_that_is_done_again_is_not_doubled(
-    tmp_path: Path, kinds: list[str], *, is_due: bool
-) -> None:
+def test_the_line_of_a_repeated_validation_is_not_doubled(tmp_path: Path, kinds: list[str], *, is_due: bool) -> None:
     log_of(tmp_path, range(1, 5))
     path = tmp_path / "metrics.jsonl"
     with path.open("a") as stream:
@@ -54,9 +52,7 @@ def test_the_line_of_a_validation_that_is_done_again_is_not_doubled(
 @pytest.mark.parametrize(
     "torn", ["", '{"step": 8, "lo', '{"step": 3}', "\0\0\0\0", '[1]\n"x"\n', '{"step": "1"}\n', "[" * 9_999 + "\n"]
 )
-def test_what_a_killed_process_left_of_a_line_is_cut_off_and_a_whole_line_is_damage(
-    tmp_path: Path, torn: str, logged: list[str]
-) -> None:
+def test_a_partial_last_line_is_cut_off_a_complete_one_is_damage(tmp_path: Path, torn: str, logged: list[str]) -> None:
     log_of(tmp_path, range(1, 5))
     with (tmp_path / "metrics.jsonl").open("a") as stream:
         stream.write('{"step": 4, "kind": "validation"}\n' + torn)
@@ -76,9 +72,7 @@ def test_what_a_killed_process_left_of_a_line_is_cut_off_and_a_whole_line_is_dam
         (1, '{"step"\x0c2}\n'),
     ],
 )
-def test_a_log_corrupt_in_the_middle_is_kept_under_another_name_and_said(
-    tmp_path: Path, logged: list[str], line: int, corrupt: str
-) -> None:
+def test_a_corrupt_log_is_kept_under_another_name(tmp_path: Path, logged: list[str], line: int, corrupt: str) -> None:
     kept = range(1 if corrupt.endswith("\n") else 3, 6)  # a line without its end takes the next one with it
     log_of(tmp_path, range(1, 6))
     path = tmp_path / "metrics.jsonl"

@@ -46,9 +46,7 @@ def test_a_failed_first_start_leaves_the_directory_free(tmp_path: Path) -> None:
     assert job_of(config).trainer.state.step == 0
 
 
-def test_an_interruption_leaves_no_trace_in_the_finished_model_and_its_cost(
-    shared_run: RunConfig, tmp_path: Path
-) -> None:
+def test_an_interruption_leaves_no_trace_in_the_final_model_and_cost(shared_run: RunConfig, tmp_path: Path) -> None:
     config = run_of(tmp_path, precision="float32")
     assert not job_of(config).trainer.train(StoppingMonitor(14))
     cost = finished(config)
@@ -57,9 +55,7 @@ def test_an_interruption_leaves_no_trace_in_the_finished_model_and_its_cost(
     assert cost["flops_by_time"] == cost["device_seconds"] * cost["device_flops_per_second"] > 0
 
 
-def test_the_largest_batch_is_tried_where_training_goes_on_and_never_after_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_largest_batch_is_tried_unless_training_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
     monkeypatch.setattr(
         "minitransformer.training.open_run.try_largest_batch", lambda trainer: tried.append(trainer.state.step)
@@ -105,9 +101,7 @@ def test_the_remedies_for_divergence_may_be_taken_up_in_the_same_run(finished_ru
 
 
 @pytest.mark.parametrize(("n", "more"), [(4, ""), (5, "; and 1 more")])
-def test_settings_of_another_run_are_named_then_counted_and_both_remedies_follow(
-    tmp_path: Path, n: int, more: str
-) -> None:
+def test_another_runs_settings_are_named_then_counted_with_both_remedies(tmp_path: Path, n: int, more: str) -> None:
     config = RunConfig(run=tmp_path)
     config.claim_directory()
     names = ("batch_tokens", "n_micro_batches", "warmup_steps", "seed", "validation_sentences")
@@ -137,9 +131,7 @@ def test_files_hash_and_a_resumed_run_have_the_values_of_automatic_settings(tmp_
         job_of(changed(config, n_micro_batches=4))
 
 
-def test_on_a_cpu_references_and_processors_without_instructions_compute_in_float32(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cpu_without_kernels_or_instructions_has_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = run_of(tmp_path, precision="automatic")
     assert (
         resolve(dataclasses.replace(config, kernels="reference"), SerialCommunicator())[0].training.precision
@@ -150,9 +142,7 @@ def test_on_a_cpu_references_and_processors_without_instructions_compute_in_floa
         assert resolve(config, SerialCommunicator())[0].training.precision == precision
 
 
-def test_bfloat16_without_fast_instructions_is_said(
-    tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_bfloat16_is_a_warning(tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minitransformer.training.open_run.bfloat16_set", lambda: None)
     job_of(run_of(tmp_path, precision="bfloat16"))
     assert "warning: training.precision is bfloat16, but it was not seen to be faster here than float32" in logged
@@ -216,9 +206,7 @@ def test_weights_that_are_no_numbers_are_not_validated(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")
-def test_finite_weights_that_give_no_finite_numbers_are_not_the_best_and_end_the_run_with_a_remedy(
-    tmp_path: Path,
-) -> None:
+def test_finite_weights_without_finite_numbers_are_not_the_best_and_end_the_run_with_a_remedy(tmp_path: Path) -> None:
     job = job_of(run_of(tmp_path, max_updates=1))
     job.trainer.model.parameters.values[:] = 1e30
     with pytest.raises(TrainingDivergedError, match=r"validation: the loss is nan: .* Lower training\.learning_rate"):
@@ -293,9 +281,7 @@ def test_a_run_whose_newest_checkpoint_is_corrupt_says_so_and_ends_like_an_undis
 
 
 @pytest.mark.parametrize("name", ["best", "checkpoints/step-00000016"])
-def test_a_model_that_is_corrupt_at_the_end_is_named_and_left_out(
-    finished_run: RunConfig, logged: list[str], name: str
-) -> None:
+def test_a_model_corrupt_at_the_end_is_named_and_omitted(finished_run: RunConfig, logged: list[str], name: str) -> None:
     corrupt(finished_run.run / name / "model.safetensors")
     finish(job_of(finished_run), Callback())
     left_out = [line for line in logged if "the final model is made without" in line]
@@ -360,9 +346,7 @@ def test_ctrl_c_ends_a_validation_before_all_sentences_are_translated(tmp_path: 
 
 
 @pytest.mark.parametrize(("n", "expected"), [(3, 3), (1_000, 10)])
-def test_a_validation_translates_the_first_sentences_and_the_loss_is_of_all(
-    tmp_path: Path, n: int, expected: int
-) -> None:
+def test_a_validation_translates_first_sentences_and_its_loss_is_of_all(tmp_path: Path, n: int, expected: int) -> None:
     job = job_of(run_of(tmp_path, validation_sentences=n))
     validation = not_none(job.trainer.validation)
     assert validation.text == job.data.text("validation")[:expected]
@@ -377,9 +361,7 @@ def test_a_validation_translates_the_first_sentences_and_the_loss_is_of_all(
     assert told[-1] == (expected, expected)
 
 
-def test_during_training_translations_exceed_their_sources_by_few_tokens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_training_translations_exceed_sources_by_few_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[SearchConfig] = []
     search = Translator.n_best
 

@@ -150,9 +150,7 @@ def test_whenever_the_power_is_cut_the_old_or_the_new_checkpoint_and_its_log_lin
 
 
 @pytest.mark.parametrize("left_out", sorted(SYNCS))
-def test_without_any_one_of_the_syncs_a_cut_would_be_found_to_lose_something(
-    left_out: tuple[str, bool], tmp_path: Path
-) -> None:
+def test_without_any_one_sync_a_cut_is_found_to_lose_something(left_out: tuple[str, bool], tmp_path: Path) -> None:
     with pytest.raises((AssertionError, CheckpointError)):
         check_with_syncs(lambda sync: sync != left_out, tmp_path)
 

@@ -76,9 +76,7 @@ def test_the_settings_of_model_and_tokenizer_are_those_of_the_model(config: RunC
     assert (config.data.vocabulary_size, config.data.tokenizer, config.data.joint_vocabulary) == (50, "bpe", True)
 
 
-def test_it_begins_with_the_weights_and_the_tokenizer_at_update_0_with_moments_of_0(
-    config: RunConfig, source: Path, logged: list[str]
-) -> None:
+def test_it_begins_at_update_0_with_weights_and_tokenizer(config: RunConfig, source: Path, logged: list[str]) -> None:
     job = opened(changed(config, "training", seed=7))
     theirs = Transformer.load(source).weights()
     assert all(np.array_equal(array, theirs[name]) for name, array in job.trainer.model.weights().items())
@@ -100,9 +98,7 @@ def test_the_loss_of_the_first_update_is_that_of_the_model(config: RunConfig, so
     assert loss == pytest.approx(float(Transformer.load(source).loss(batch)), rel=1e-6)
 
 
-def test_moments_are_kept_on_request_with_the_weights_of_their_checkpoint(
-    config: RunConfig, source: Path, logged: list[str]
-) -> None:
+def test_moments_are_kept_on_request_with_their_weights(config: RunConfig, source: Path, logged: list[str]) -> None:
     job = opened(dataclasses.replace(config, init_optimizer=True))
     checkpoint = source / "checkpoints" / LAST
     expected = read_arrays(checkpoint / "optimizer.safetensors")
@@ -113,9 +109,7 @@ def test_moments_are_kept_on_request_with_the_weights_of_their_checkpoint(
     assert any(LAST in line and "Adam's moments of 20 updates" in line for line in logged)
 
 
-def test_a_corrupt_checkpoint_of_the_model_is_named_and_an_earlier_one_taken(
-    config: RunConfig, copy: Path, logged: list[str]
-) -> None:
+def test_a_corrupt_checkpoint_gives_way_to_an_earlier_one(config: RunConfig, copy: Path, logged: list[str]) -> None:
     corrupt(copy / "checkpoints" / LAST / "optimizer.safetensors")
     job = opened(dataclasses.replace(config, init_from=copy, init_optimizer=True))
     assert job.trainer.state.earlier_updates == 16
@@ -192,9 +186,7 @@ def test_a_model_of_two_vocabularies_is_extended_on_each_side(tmp_path: Path) ->
     assert shapes["softmax_bias"] == (34,)
 
 
-def test_a_model_with_two_tokenizers_for_one_vocabulary_is_trained_but_not_extended(
-    config: RunConfig, source: Path, tmp_path: Path
-) -> None:
+def test_two_tokenizers_of_one_vocabulary_are_not_extended(config: RunConfig, source: Path, tmp_path: Path) -> None:
     """Models of Marian are such: both tokenizers give ids of the same shared matrix."""
     Transformer.load(source).save(tmp_path / "converted")
     model = Tokenizer.load(source).models[0]
@@ -231,9 +223,7 @@ def test_a_directory_without_a_model_is_refused(tmp_path: Path) -> None:
         fine_tuning(RunConfig(init_from=tmp_path))
 
 
-def test_a_model_that_reads_sources_without_an_end_symbol_is_refused(
-    config: RunConfig, source: Path, tmp_path: Path
-) -> None:
+def test_a_model_of_sources_without_an_end_symbol_is_refused(config: RunConfig, source: Path, tmp_path: Path) -> None:
     """Converted models may be such."""
     model = Transformer.load(source)
     without_end = Transformer(dataclasses.replace(model.config, source_end=False))

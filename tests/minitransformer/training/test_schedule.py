@@ -62,9 +62,7 @@ def test_the_base_models_learning_rate(step: int, expected: str) -> None:
 
 
 @given(d_model=st.integers(1, 4_096), warmup_steps=st.integers(1, 100_000), step=st.integers(1, 10**7))
-def test_the_learning_rate_is_the_papers_at_every_step_of_every_model(
-    d_model: int, warmup_steps: int, step: int
-) -> None:
+def test_the_learning_rate_is_the_papers_at_all_steps_of_all_models(d_model: int, warmup_steps: int, step: int) -> None:
     got = learning_rate(step, d_model=d_model, warmup_steps=warmup_steps)
     assert relative_error(got, paper_rate(step, d_model=d_model, warmup_steps=warmup_steps)) < FEW_ROUNDINGS
 

@@ -128,9 +128,7 @@ def test_what_a_process_left_that_was_killed_at_the_very_end_goes_when_the_run_i
 @pytest.mark.parametrize(
     "changes", [{}, {"seed": 2}, {"n_micro_batches": 4}, {"beta2": 0.97}, {"precision": "bfloat16"}]
 )
-def test_only_the_same_seed_number_of_micro_batches_beta_and_precision_give_the_same_bits(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_seed_micro_batches_beta_and_precision_decide_the_bits(tmp_path: Path, changes: dict[str, Any]) -> None:
     one, two = (
         everything(trained(tmp_path, run=name, **settings)) for name, settings in (("one", {}), ("two", changes))
     )
@@ -232,9 +230,7 @@ def test_a_report_holds_the_learning_rate_and_the_epoch_of_its_update(tmp_path: 
     assert monitor.reports[0].target_tokens_per_second > 0
 
 
-def test_every_update_and_every_micro_batch_has_its_own_randomness(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_update_and_micro_batch_has_its_own_randomness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     streams: list[tuple[int, ...]] = []
 
     def noted(*key: int) -> RandomStream:
@@ -302,9 +298,7 @@ def test_signal_handlers_are_those_of_before_after_training(tmp_path: Path) -> N
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_an_update_that_takes_long_is_announced_at_ctrl_c(
-    tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_announces_a_long_update(tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupt, "LONG_UPDATE", 0.05)
     notice = "finishing this update, then saving; Ctrl-C again ends at once, without saving"
 
@@ -340,9 +334,7 @@ def refuse(descriptor: int) -> Never:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_failed_save_is_reported_and_training_goes_on_and_saves_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
-) -> None:
+def test_a_failed_save_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
     trainer = trainer_of(tmp_path, checkpoint_every=2)
 
     def disturb(step: int) -> None:

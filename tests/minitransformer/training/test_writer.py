@@ -57,9 +57,7 @@ def saved_values(run: Path, step: int) -> Any:
     return loaded.parameters.values
 
 
-def test_training_goes_on_while_a_checkpoint_is_written_and_does_not_change_it(
-    tmp_path: Path, model: Transformer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_update_changes_a_running_save(tmp_path: Path, model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
 
     def held_back(*arguments: Any, **keywords: Any) -> Path:
@@ -89,9 +87,7 @@ def test_the_next_save_waits_for_the_one_before(tmp_path: Path, model: Transform
         assert np.array_equal(saved_values(tmp_path, step), expected)
 
 
-def test_a_file_that_the_disk_has_no_room_for_is_a_failure_that_is_reported_once(
-    tmp_path: Path, model: Transformer
-) -> None:
+def test_a_file_without_room_on_disk_is_a_failure_reported_once(tmp_path: Path, model: Transformer) -> None:
     writer = CheckpointWriter(tmp_path, keep=9)
     writer.save(snapshot_of(model, 1))
     writer.wait()
@@ -111,9 +107,7 @@ def test_a_file_that_the_disk_has_no_room_for_is_a_failure_that_is_reported_once
     assert np.array_equal(saved_values(tmp_path, 3), model.parameters.values)
 
 
-def test_what_is_no_fault_of_the_disk_is_raised(
-    tmp_path: Path, model: Transformer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_errors_are_raised(tmp_path: Path, model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: Any, **keywords: Any) -> Path:
         raise ZeroDivisionError
 

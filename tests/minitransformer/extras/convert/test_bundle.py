@@ -125,9 +125,7 @@ def test_a_changed_or_missing_file_is_refused_by_name(run: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["../model.json", "/etc/passwd", "a\0b", "", "..", None])
-def test_a_list_with_names_that_lead_out_of_the_bundle_or_without_the_model_is_refused(
-    run: Path, tmp_path: Path, name: str | None
-) -> None:
+def test_lists_that_leave_the_bundle_or_lack_the_model_are_refused(run: Path, tmp_path: Path, name: str | None) -> None:
     bundle = bundled(run, tmp_path)
     about = json.loads((bundle / "bundle.json").read_text())
     if name is None:

@@ -140,9 +140,7 @@ def test_a_certificate_lies_beside_the_weights_with_their_checksums(tmp_path: Pa
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n \n", b"\xff"])
-def test_sentences_are_the_lines_that_are_not_empty_and_a_file_without_any_is_refused(
-    tmp_path: Path, content: bytes | None
-) -> None:
+def test_sentences_are_the_nonempty_lines_and_a_file_without_is_refused(tmp_path: Path, content: bytes | None) -> None:
     (tmp_path / "some").write_text("one two\n\n  six \r\nfünf", encoding="utf-8")
     assert read_sentences(tmp_path / "some") == ["one two", "six", "fünf"]
     if content is not None:
@@ -157,9 +155,7 @@ def test_sentences_are_the_lines_that_are_not_empty_and_a_file_without_any_is_re
     ("onnx", "onnxruntime", "onnxruntime is not installed: pip install onnxruntime"),
     ("fairseq", "", "fairseq models are not run by another program; possible: marian, ctranslate2, onnx"),
 ])  # fmt: skip
-def test_a_program_that_is_missing_is_named(
-    name: str, missing: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_program_is_named(name: str, missing: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificate_module, "find_spec", lambda package: None if package == missing else package)
     with pytest.raises(ConversionError, match=message):
         require_side(name)

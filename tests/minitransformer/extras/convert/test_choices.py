@@ -38,9 +38,7 @@ def parts_with(monkeypatch: pytest.MonkeyPatch, name: str) -> Parts:
 
 @pytest.mark.parametrize("name", sorted(set(CHOICES) - TRAINING_ONLY))
 @pytest.mark.parametrize("to", WRITABLE)
-def test_no_writer_takes_an_added_value_for_another_one(
-    to: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_writer_mistakes_an_added_value(to: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     parts = parts_with(monkeypatch, name)
     with pytest.raises(ConversionError, match=rf"^(?!/).+: model\.{name} = 'added' is not supported; only '\w+'"):
         write_parts(parts, tmp_path / "written", to)

@@ -177,9 +177,7 @@ def test_a_factor_that_makes_weights_infinite_is_refused(tmp_path: Path) -> None
     ],
     ids=lambda error: type(error).__name__,
 )  # fmt: skip
-def test_any_error_of_a_reader_names_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_any_reader_error_names_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(path: Path) -> Parts:
         raise error
 
@@ -192,9 +190,7 @@ def test_any_error_of_a_reader_names_the_model(
     )
 
 
-def test_too_little_memory_and_interruptions_are_no_corrupt_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lack_of_memory_and_interruptions_are_no_corrupt_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FORMATS, "marian", dataclasses.replace(FORMATS["marian"], read=lambda path: [0] * 2**62))
     assert refused(tmp_path, "marian").endswith(
         "(MemoryError): it is missing, corrupt or of another kind; copy it again, or free some memory"
@@ -235,9 +231,7 @@ def test_members_of_an_npz_file_that_are_no_arrays_are_refused(tmp_path: Path, c
     (zipfile.ZIP_DEFLATED, 1, r"cannot be read .*Bad CRC-32"),
     (zipfile.ZIP_BZIP2, 1, r"cannot be read .*w.npy is compressed in a way that NumPy does not write"),
 ])  # fmt: skip
-def test_no_more_of_an_npz_file_is_inflated_than_may_be(
-    tmp_path: Path, kind: int, declared: int | None, problem: str
-) -> None:
+def test_an_npz_file_is_inflated_within_limits(tmp_path: Path, kind: int, declared: int | None, problem: str) -> None:
     """The declared size is too large, or is a lie; ``declared`` is a number of values."""
     WRITERS["marian-npz"](tmp_path)
     header = npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({declared or 25_000_000},)}}", b"")

@@ -78,9 +78,7 @@ def test_weights_in_sixteen_bits_are_read(tmp_path: Path) -> None:
     ({"positions": "learned"}, ": model.positions = 'learned' is not supported; only 'interleaved', 'halves'"),
     ({"start": "end"}, ": model.start = 'end' is not supported; only 'symbol', 'zero'"),
 ], ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")  # fmt: skip
-def test_what_marian_lacks_is_refused_by_name_with_what_it_has(
-    settings: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_what_marian_lacks_is_named_with_what_it_has(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=f"^MarianMT{message}$"):
         write_parts(parts_of(**settings), tmp_path / "marian", "marian")
 
@@ -117,9 +115,7 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
     ("vocab.json", {"more": 40}, "it has 41 words, but the model 40"),
     ("vocab.json", {"more": "x"}, "expected a JSON object with the id of each word"),
 ])  # fmt: skip
-def test_a_directory_that_is_not_ours_to_read_is_refused(
-    directory: Path, file: str, fields: dict[str, Any], message: str
-) -> None:
+def test_other_directories_are_refused(directory: Path, file: str, fields: dict[str, Any], message: str) -> None:
     change(directory / file, **fields)
     with pytest.raises(ConversionError, match=message):
         read_parts(directory)

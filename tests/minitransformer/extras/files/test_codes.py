@@ -58,9 +58,7 @@ def translated(text: str, dictionary: Dictionary) -> tuple[str, bool]:
         ("“<i>Yes</i>”", "“Yes”", "„Ja“", "0-0", "„<i>Ja</i>“"),
     ],
 )  # fmt: skip
-def test_codes_stand_at_the_words_to_which_they_belong(
-    source: str, words: str, target: str, links: str, expected: str
-) -> None:
+def test_codes_stand_at_words_they_belong_to(source: str, words: str, target: str, links: str, expected: str) -> None:
     pairs = tuple((int(a), int(b)) for a, b in (link.split("-") for link in links.split()))
     kept = " ".join(source.split())
     dictionary = {words: (target, pairs), kept: ("", ())}  # a model that does not write placeholders
@@ -102,9 +100,7 @@ def segments(draw: st.DrawFn, depth: int = 2) -> Parts:
 
 
 @given(segments(), st.text("cd .", max_size=20), st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=9))
-def test_whatever_the_alignment_every_code_is_there_once_and_pairs_are_nested(
-    parts: Parts, target: str, links: list[tuple[int, int]]
-) -> None:
+def test_each_code_is_there_once_and_pairs_are_nested(parts: Parts, target: str, links: list[tuple[int, int]]) -> None:
     target = " ".join(target.split())
 
     def translate(texts: Sequence[str]) -> list[Translation]:

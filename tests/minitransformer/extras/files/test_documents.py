@@ -120,9 +120,7 @@ def test_messages_of_gettext_get_fuzzy_translations(tmp_path: Path) -> None:
     ("a.po", "nonsense\n", CorpusError, r"a\.po: cannot be read as a PO file"),
     ("a.xlf", XLIFF_2.replace('trgLang="fr"', ""), ConfigError, "names no target language; set languages"),
 ])  # fmt: skip
-def test_what_is_no_document_is_refused(
-    tmp_path: Path, name: str, text: str, error: type[Exception], message: str
-) -> None:
+def test_other_files_are_refused(tmp_path: Path, name: str, text: str, error: type[Exception], message: str) -> None:
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(error, match=message):

@@ -87,9 +87,7 @@ def refused(config: DataConfig) -> str:
 
 
 @pytest.mark.parametrize(("ending", "digest"), [("", DIGEST), ("/", DIGEST.upper())])
-def test_a_file_with_the_right_checksum_is_fetched_once(
-    tmp_path: Path, address: str, ending: str, digest: str, logged: list[str]
-) -> None:
+def test_a_file_is_fetched_once(tmp_path: Path, address: str, ending: str, digest: str, logged: list[str]) -> None:
     level = pooch.get_logger().level
     config = config_of(tmp_path, address + ending, f"text.en:{digest}")
     paths = download(config)
@@ -123,9 +121,7 @@ def test_a_file_already_there_with_another_content_is_refused_and_left_alone(tmp
     (f"../text.en:{DIGEST}", ""),
     (f"text.tar:{DIGEST}", r".*text\.tar: cannot be unpacked \(.*unpack it by hand"),
 ])  # fmt: skip
-def test_a_file_that_cannot_be_used_or_fetched_is_named_and_not_kept(
-    tmp_path: Path, address: str, entry: str, message: str
-) -> None:
+def test_an_unusable_file_is_named_and_not_kept(tmp_path: Path, address: str, entry: str, message: str) -> None:
     found = refused(archive_config(config_of(tmp_path, address, entry)))
     assert re.match(message.format(address=address, folder=tmp_path), found), found
     assert not [path for path in (tmp_path / "raw").glob("*") if path.name != "text.tar"]
@@ -140,9 +136,7 @@ def test_an_address_without_its_protocol_is_not_taken_for_a_file_that_has_change
 @pytest.mark.parametrize("entry", [
     "text.en", DIGEST, f":{DIGEST}", f"text.en:{DIGEST[:-1]}", f"text.en:{'g' * 64}", "",
 ], ids=["no checksum", "no name", "empty name", "63 digits", "no hexadecimal digits", "nothing"])  # fmt: skip
-def test_a_malformed_entry_is_quoted_with_the_form_it_should_have_before_anything_is_fetched(
-    tmp_path: Path, address: str, entry: str
-) -> None:
+def test_a_malformed_entry_is_quoted_with_its_form_before_fetching(tmp_path: Path, address: str, entry: str) -> None:
     message = refused(config_of(tmp_path, address, f"text.en:{DIGEST}", entry))
     assert 'data.sha256: expected "file name:64 hexadecimal digits"' in message
     assert repr(entry) in message
@@ -150,9 +144,7 @@ def test_a_malformed_entry_is_quoted_with_the_form_it_should_have_before_anythin
 
 
 @pytest.mark.parametrize("other", ["text.en", "dev/text.en", "https://example.org/text.en"])
-def test_two_entries_for_the_same_file_are_refused_before_anything_is_fetched(
-    tmp_path: Path, address: str, other: str
-) -> None:
+def test_two_entries_for_the_same_file_are_refused_before_fetching(tmp_path: Path, address: str, other: str) -> None:
     message = refused(config_of(tmp_path, address, f"text.en:{DIGEST}", f"{other}:{WRONG}"))
     assert re.search(rf"text\.en and {other} would both be .*raw/text\.en; leave one", message)
     assert Handler.requested == []
@@ -185,9 +177,7 @@ def archive_config(config: DataConfig) -> DataConfig:
     return dataclasses.replace(config, train_source=("training/a.en", "link.en"), train_target=("a.de", "absent.de"))
 
 
-def test_of_an_archive_the_text_is_taken_out_once_and_nothing_else(
-    tmp_path: Path, address: str, served: Path, logged: list[str]
-) -> None:
+def test_only_text_is_taken_once_from_an_archive(tmp_path: Path, address: str, served: Path, logged: list[str]) -> None:
     (served / "wmt13").mkdir()
     digest = archive(served / "wmt13" / "text.tgz")
     config, raw = archive_config(config_of(tmp_path, address, f"wmt13/text.tgz:{digest}")), tmp_path / "raw"

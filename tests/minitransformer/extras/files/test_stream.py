@@ -84,9 +84,7 @@ def test_translations_that_are_cut_are_named_by_their_lines(logged: list[str], m
     assert logged == [f"warning: lines 10, 12 and 1 more: {cut}", f"warning: line 1: {cut}"]
 
 
-def test_files_and_full_pipes_have_no_pauses_and_a_truncated_one_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_and_full_pipes_never_pause_cut_ones_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     end, start = os.pipe()
     with os.fdopen(end, "rb") as source, os.fdopen(start, "wb", 0) as writer:
         writer.write(b"x\n" * 10)
@@ -133,9 +131,7 @@ def test_only_the_first_characters_are_named(tokenizer: Tokenizer, logged: list[
     assert ["…" in line for line in logged] == [False, True, False]
 
 
-def test_known_text_and_bytes_of_a_large_vocabulary_give_no_warning(
-    tokenizer: Tokenizer, logged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_known_text_gives_no_warning(tokenizer: Tokenizer, logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minitransformer.data.tokenizer.LARGE_VOCABULARY", 270)
     seen = UnknownCharacters()
     seen.add(tokenizer, ["abc dea", " ", ""])

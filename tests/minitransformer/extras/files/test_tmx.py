@@ -88,9 +88,7 @@ def test_languages_are_found_by_language_and_region(tmp_path: Path, languages: t
     (["zh-CN"], "zh-TW", None), (["zh-Hant", "zh-CN"], "zh-TW", "zh-Hant"), (["zh-Hans"], "zh-CN", "zh-Hans"),
     (["sr-Cyrl"], "sr-Latn", None), (["nl-BE"], "de-BE", None),
 ])  # fmt: skip
-def test_another_region_of_the_language_is_read_in_the_same_script(
-    codes: list[str], wanted: str, found: str | None
-) -> None:
+def test_another_region_of_a_language_is_read_in_its_script(codes: list[str], wanted: str, found: str | None) -> None:
     assert Unit(1, dict.fromkeys(codes, "text")).code(wanted) == found
 
 
@@ -216,9 +214,7 @@ def refused_with_memory(path: Path, message: str) -> int:
         ", line 3: a unit has more than 10,000,000 characters; expected a sentence in each language"),
     ("x.tmx", memory({f"x{i}": "a" for i in range(9_000)}), ", line 3: a unit has more than 1,000 languages; expected"),
 ], ids=["deep", "large", "many languages"])  # fmt: skip
-def test_units_and_depth_are_bounded_and_so_is_memory(
-    tmp_path: Path, name: str, content: str | bytes, message: str
-) -> None:
+def test_units_depth_and_memory_are_bounded(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
     assert refused_with_memory(written(tmp_path, content, name), message) < 40 << 20
 
 

@@ -42,9 +42,7 @@ def perfect() -> dict[str, AuditedScore]:
     return audited(PLAIN, PLAIN)
 
 
-def test_perfect_translations_have_100_and_case_matters_but_where_its_name_says_that_it_does_not(
-    perfect: dict[str, AuditedScore],
-) -> None:
+def test_perfect_text_has_100_and_case_matters_unless_the_name_denies_it(perfect: dict[str, AuditedScore]) -> None:
     assert len(perfect) == 8
     assert next(audit(PLAIN, [PLAIN], language="de", n_bootstrap=2)).convention == next(iter(perfect))  # one by one
     escaped = ["a < b & c > d | e [ f ] g's h"]  # escaped once on both sides
@@ -95,9 +93,7 @@ SPLIT, KEPT = "tokenised, compounds split", "the same, references' quotation mar
     (GERMAN, GERMAN, set()),  # „ is straight in the references only, “ in the translations of the second
     (GERMAN, STRAIGHT, set()), (GERMAN, ENGLISH, set()),
 ])  # fmt: skip
-def test_quotation_marks_are_straight_where_the_script_and_its_references_have_them_straight(
-    hypothesis: str, reference: str, equal: set[str]
-) -> None:
+def test_quotation_marks_are_straight_where_the_scripts_are(hypothesis: str, reference: str, equal: set[str]) -> None:
     scores = values([hypothesis], [reference])
     assert {name for name in (SPLIT, KEPT) if scores[name] == 100} == equal
     assert (scores["tokenised"] == 100) == (hypothesis == reference)
@@ -114,9 +110,7 @@ def test_a_low_quotation_mark_in_a_translation_is_a_wrong_word_where_the_paper_s
     ("fr", "eau de mer du", "l'eau de mer du port", True),  # the apostrophe belongs to what is before it
     ("en", "eau de mer du", "l'eau de mer du port", False),
 ])  # fmt: skip
-def test_text_is_tokenised_by_the_rules_of_its_language(
-    language: str, hypothesis: str, reference: str, shared: bool
-) -> None:
+def test_text_is_tokenised_by_its_languages_rules(language: str, hypothesis: str, reference: str, shared: bool) -> None:
     """Four words in a row are the reference's, or none are."""
     assert (audited([hypothesis], [reference], language=language)["tokenised"].score.value > 0) == shared
 

@@ -98,9 +98,7 @@ def test_rows_are_the_papers_at_its_scale_and_in_proportion_at_the_smallest() ->
     (lambda path: experiment(path, seeds=()), "expected one seed or more, all different"),
     (lambda path: experiment(path, seeds=(1, 1)), "expected one seed or more, all different"),
 ])  # fmt: skip
-def test_scales_budgets_and_seeds_that_make_no_table_are_refused(
-    tmp_path: Path, make: Callable[[Path], object], message: str
-) -> None:
+def test_settings_that_make_no_table_are_refused(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make(tmp_path)
 
@@ -109,9 +107,7 @@ def test_scales_budgets_and_seeds_that_make_no_table_are_refused(
     (DataConfig(train_trees=("a",), validation_trees=("b",), joint_vocabulary=False), "the corpus is a treebank"),
     (DataConfig(joint_vocabulary=False), "the corpus has joint_vocabulary = false"),
 ])  # fmt: skip
-def test_a_corpus_that_its_models_cannot_be_trained_on_is_refused(
-    tmp_path: Path, data: DataConfig, message: str
-) -> None:
+def test_a_corpus_that_cannot_train_its_models_is_refused(tmp_path: Path, data: DataConfig, message: str) -> None:
     model = dataclasses.replace(presets.base(), tied="none")
     with pytest.raises(ConfigError, match=f"table3: .*{message}"):
         Experiment(RunConfig(data=data, model=model), tmp_path, SMALLEST, 20, ["base"], [1])
@@ -146,9 +142,7 @@ def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(trained: 
     assert trained.result("table3-E", 1) is None
 
 
-def test_a_cell_is_averaged_as_in_the_paper_even_if_a_single_model_is_better(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cell_is_averaged_even_if_a_single_model_is_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A single model is kept whose validation loss no average undercuts."""
     train_to_the_end = Trainer.train
 
@@ -196,9 +190,7 @@ def test_figures_without_the_settings_of_their_training_or_corrupt_are_refused(t
             e.result("base", 1)
 
 
-def test_a_cell_interrupted_and_killed_before_its_figures_were_written_ends_with_the_same_ones(
-    trained: Experiment, tmp_path: Path
-) -> None:
+def test_an_interrupted_and_killed_cell_ends_with_the_same_figures(trained: Experiment, tmp_path: Path) -> None:
     stopped = experiment(tmp_path)
     assert not train(stopped, "base", callback=StoppingMonitor(7))
     assert stopped.result("base", 1) is None
@@ -217,9 +209,7 @@ def interrupt(*arguments: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_cell_for_which_memory_does_not_suffice_says_what_would_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cell_without_enough_memory_says_what_would_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lacking(*arguments: Any) -> Any:
         raise MemoryError
 
@@ -281,9 +271,7 @@ def test_a_sign_holds_when_it_is_the_papers_and_no_accident(measured: list[float
     ([0.7, -0.7, 0.1], "undecided"),  # none is seen, but neither could one be that the paper calls worse
     ([0.3, 0.7, 0.5], "undecided"),
 ])  # fmt: skip
-def test_an_equality_holds_when_a_difference_that_matters_can_be_ruled_out(
-    row: str, printed: float, measured: list[float], outcome: str
-) -> None:
+def test_an_equality_rules_out_what_would_matter(row: str, printed: float, measured: list[float], outcome: str) -> None:
     comparison = Comparison(row, "bleu", printed, Estimate.of(measured))
     assert comparison.outcome == outcome
     assert comparison.holds == (outcome in ("nearly identical", "holds"))

@@ -97,9 +97,7 @@ def test_line_by_line_an_empty_line_is_an_empty_tree_and_a_line_may_hold_a_row(t
     ("(S (NN a)", "brackets that are not closed: 1"), ("(S (NN :)) (NN b))", r"'\)' without '\('"),
     ("(S (NP) (NN a))", r"\(NP\): a bracket without a word"),
 ])  # fmt: skip
-def test_a_line_of_a_parser_that_is_no_tree_is_an_error_of_its_sentence(
-    tmp_path: Path, line: str, message: str
-) -> None:
+def test_a_parsers_line_that_is_no_tree_is_an_error_of_its_sentence(tmp_path: Path, line: str, message: str) -> None:
     first, error, last = read_candidates(written(tmp_path / "lines", f"(S (NN a))\n{line}\n(S (NN c))\n"))
     assert isinstance(first, Tree)
     assert isinstance(last, Tree)

@@ -49,9 +49,7 @@ def test_pairs_are_words_and_symbols(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "size"), [("bpe", 60), ("word", 20)])
-def test_every_symbol_is_a_token_of_its_own_and_words_are_subwords_or_tokens(
-    kind: str, size: int, tmp_path: Path
-) -> None:
+def test_each_symbol_is_its_own_token_and_words_are_subwords_or_tokens(kind: str, size: int, tmp_path: Path) -> None:
     write_toy_treebank(tmp_path / "t.mrg", 300, seed=1)
     write_toy_treebank(tmp_path / "v.mrg", 20, seed=2)
     config = config_of(tmp_path, tokenizer=kind, vocabulary_size=size)

@@ -77,9 +77,7 @@ def test_a_given_target_is_read_and_the_weights_are_those_of_its_tokens(translat
     assert "".join(pair.outputs[:-1]).replace("·", "").replace("▁", "") == "TWOONE"
 
 
-def test_words_begin_where_the_text_has_blanks_and_unknown_characters_are_shown_as_written(
-    translator: Translator,
-) -> None:
+def test_words_begin_at_the_texts_blanks_and_unknown_characters_are_shown_as_written(translator: Translator) -> None:
     pair = merge_words(attended_pair(translator, "one three", "TWO ONE THREE"))
     assert (pair.source, pair.outputs) == (["one", "three", "<EOS>"], ["TWO", "ONE", "THREE", "<EOS>"])
     assert "<§§>" in "".join(attended_pair(translator, "one <§§>", "ONE").source).replace("·", "")

@@ -71,9 +71,7 @@ def test_a_resumed_run_and_a_rollback_mark_the_updates_that_are_repeated(event_t
     assert starts == [1, 3, 5, 3]
 
 
-def test_a_full_disk_ends_no_training_and_events_are_written_later(
-    event_type: Any, tmp_path: Path, logged: list[str]
-) -> None:
+def test_a_full_disk_ends_no_training_and_events_come_later(event_type: Any, tmp_path: Path, logged: list[str]) -> None:
     board = TensorBoard(tmp_path)
     board.begin(TrainingState(), 10)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

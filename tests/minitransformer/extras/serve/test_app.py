@@ -140,9 +140,7 @@ DETECTED = {"confidence": 100.0, "language": "en"}
     ({"q": "😀\n 1.5 %"}, {"translatedText": "😀\n1.5 %"}), ({"q": ["😀", "😁"]}, {"translatedText": ["😀", "😁"]}),
     ({"q": "1", "alternatives": 2}, {"translatedText": "1", "alternatives": [], "scores": [0.0]}),
 ])  # fmt: skip
-def test_a_source_left_to_the_server_and_texts_without_letters(
-    client: Any, fields: dict[str, Any], answer: dict[str, Any]
-) -> None:
+def test_detected_source_and_texts_without_letters(client: Any, fields: dict[str, Any], answer: dict[str, Any]) -> None:
     assert client.post("/translate", json={"source": "en", "target": "de"} | fields).json() == answer
 
 

@@ -92,9 +92,7 @@ def test_a_batch_is_bounded(held: Held, monkeypatch: pytest.MonkeyPatch) -> None
     assert translator.batches[1:] == [["a", "b", "c"], ["d", "e"]]
 
 
-def test_the_batch_of_the_oldest_sentence_is_filled_with_the_cheapest(
-    held: Held, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_oldest_sentences_batch_is_filled_with_the_cheapest(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     translator, queue = held
     monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 8)
     futures = queue.translate(["oldest", "dear", "cheap"], [200, 100, 20], 1)
@@ -153,9 +151,7 @@ def test_long_sentences_never_fill_the_queue_and_one_full_of_short_ones_is_not_r
     assert queue.is_ready()
 
 
-def test_a_queue_in_which_a_short_sentence_waits_too_long_is_not_ready(
-    held: Held, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queue_is_not_ready_if_a_short_sentence_waits_too_long(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     translator, queue = held
     monkeypatch.setattr(translation_queue, "LATE_SECONDS", 0.0)
     assert not queue.is_ready(), "the first sentence is not translated yet"
