@@ -39,7 +39,7 @@ SMALL_BATCH = 4_000  # tokens; in more than 2 micro-batches of a smaller batch, 
 def demo_training() -> TrainingConfig:
     """Return the demonstration's training."""
     return TrainingConfig(
-        max_updates=3_300, batch_tokens=1_000, warmup_steps=600, validate_every=1_100, checkpoint_every=200
+        max_updates=4_400, batch_tokens=1_000, warmup_steps=600, validate_every=1_100, checkpoint_every=200
     )
 
 

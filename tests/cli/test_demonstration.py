@@ -14,23 +14,33 @@ from small_run import output_of
 from cli.train import train
 from minitransformer import Translator
 from minitransformer.extras.demo import SHOWCASE
+from minitransformer.extras.demo.translator import load_translator
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from copied_names import copied
+
+WRITTEN_OTHERWISE = [
+    ('"The dog sleeps," says Anna.', "„Der Hund schläft“, sagt Anna."),
+    ("He says: “I am tired.”", "Er sagt: „Ich bin müde.“"),
+    ("Anna & Paul buy the house.", "Anna & Paul kaufen das Haus."),
+    ("THE DOG SLEEPS.", "DER HUND SCHLÄFT."),
+    ("Dog.", "Hund."),
+]
 
 
 @pytest.mark.slow
 def test_the_trained_demonstration_answers_what_readme_shows(tmp_path: Path) -> None:
     run = tmp_path / "demo"
     output_of(lambda: train(["--run", str(run)]))
-    translator = Translator.load(run)
+    translator = load_translator(run)
     # Processors round differently, so another one may train a model that fails in one of these.
     assert n_right(translator, demonstrated()) >= len(demonstrated()) - 1
     bare = [pair for pair in SHOWCASE if not pair[0].endswith("?")]
     assert n_right(translator, bare) >= len(bare) - 1
+    assert n_right(translator, WRITTEN_OTHERWISE) >= len(WRITTEN_OTHERWISE) - 1
     n_copied, others = copied(translator)
-    assert n_copied >= 0.85 * (n_copied + len(others)), others
-    assert json.loads((run / "results.json").read_text())["test"]["bleu"] >= 95
+    assert n_copied >= 0.95 * (n_copied + len(others)), others
+    assert json.loads((run / "results.json").read_text())["test"]["bleu"] >= 96
 
 
 def n_right(translator: Translator, pairs: Sequence[tuple[str, str]]) -> int:

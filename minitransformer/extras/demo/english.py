@@ -3,7 +3,17 @@
 A comma separates coordinated clauses: without it, "I see Anna and the men run" could mean that Anna runs, too.
 """
 
-from minitransformer.extras.demo.meaning import ROLES, Clause, Compound, Governed, NounPhrase, Pair, Phrase, Sentence
+from minitransformer.extras.demo.meaning import (
+    ROLES,
+    Clause,
+    Compound,
+    Governed,
+    NounPhrase,
+    Pair,
+    Phrase,
+    Sentence,
+    Speech,
+)
 from minitransformer.extras.demo.words import BE, THIRD, Pronoun, Text, join
 
 _BE = {"present": ("am", "is", "are", "are"), "past": ("was", "was", "were", "were")}
@@ -21,6 +31,9 @@ def english_sentence(sentence: Sentence) -> str:
             first, joined = _clause(main), f"{conjunction.english} {_clause(second)}"
             comma = "," if conjunction.english in ("and", "but") else ""
             return f"{joined}, {first}" if second_first else f"{first}{comma} {joined}"
+        case Speech(act, speech, speech_first, inverted):
+            says = f"{_verbs(act, False)[1]} {english_phrase(act.subject, True)}" if inverted else _clause(act)
+            return f'"{_clause(speech)}," {says}' if speech_first else f'{says}: "{_clause(speech)}"'
 
 
 def english_phrase(phrase: Phrase | None, is_subject: bool = False) -> str:
@@ -34,8 +47,8 @@ def english_phrase(phrase: Phrase | None, is_subject: bool = False) -> str:
             return phrase.english if is_subject else phrase.english_object
         case NounPhrase():
             return _noun_phrase(phrase)
-        case Pair(first, second):
-            return f"{english_phrase(first)} and {english_phrase(second)}"
+        case Pair(first, second, conjunction):
+            return f"{english_phrase(first)} {conjunction.english} {english_phrase(second)}"
         case Governed(preposition, _, governed):
             return f"{preposition.english} {english_phrase(governed)}"
 

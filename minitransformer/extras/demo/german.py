@@ -19,6 +19,7 @@ from minitransformer.extras.demo.meaning import (
     Phrase,
     Role,
     Sentence,
+    Speech,
 )
 from minitransformer.extras.demo.words import BE, HAVE, Determiner, Noun, Pronoun, Text, Verb, join
 
@@ -54,6 +55,9 @@ def german_sentence(sentence: Sentence) -> str:
             text = f"{_clause(main)}{comma} {joined}"
             if second_first:
                 text = f"{joined}, {_clause(replace(main, front=None))}"
+        case Speech(act, speech, speech_first):
+            quoted = f"„{_clause(speech)}“".replace(",“", "“").replace(",?“", "?“")
+            text = f"{quoted}, {_clause(replace(act, front=None))}" if speech_first else f"{_clause(act)}: {quoted}"
     # The comma that closes a relative clause is dropped before other punctuation and at the end of the sentence.
     return text.replace(",,", ",").replace(",?", "?").removesuffix(",")
 
@@ -69,8 +73,8 @@ def german_phrase(phrase: Phrase | None, case: str = "nominative") -> str:
             return str(getattr(phrase, case))
         case NounPhrase():
             return _noun_phrase(phrase, case)
-        case Pair(first, second):
-            return f"{german_phrase(first, case)} und {german_phrase(second, case)}"
+        case Pair(first, second, conjunction):
+            return f"{german_phrase(first, case)} {conjunction.german} {german_phrase(second, case)}"
         case Governed(preposition, governed_case, governed):
             word, *rest = german_phrase(governed, governed_case).split(" ")
             opening = f"{preposition.german} {word}"

@@ -9,8 +9,10 @@ from random import Random
 
 from minitransformer.extras.demo.words import DATA, Determiner, Noun, Text
 
-SHARE = 0.4
-"""Share of invented names among names, and of invented cities among cities."""
+NAME_SHARE = 0.7
+"""Share of invented names among names."""
+CITY_SHARE = 0.4
+"""Share of invented cities among cities."""
 NOUN_SHARE = 0.06
 """Share of invented nouns among nouns of classes that have any."""
 UNINVENTED = ("person", "inhabitant")
@@ -19,16 +21,20 @@ UNINVENTED = ("person", "inhabitant")
 _ONSETS, _VOWELS, _CODAS = (str(DATA["syllables"][part]).split() for part in ("onsets", "vowels", "codas"))
 _KNOWN: list[str] = sorted(set(re.findall(r"[a-zäöü]+", str(DATA).lower())))  # sorted: the order of a set varies
 _IS_KNOWN = frozenset(_KNOWN)
+# The distinct parts of known words, a list for each length.  A frequent part is drawn no more often than a rare one.
+_BEGINNINGS = [sorted({word[:n] for word in _KNOWN if len(word) >= n}) for n in (1, 2, 3, 4, 5)]
+_MIDDLES = [sorted({word[i : i + n] for word in _KNOWN for i in range(len(word) - n + 1)}) for n in (1, 2, 3)]
+_ENDS = [sorted({word[-n:] for word in _KNOWN if len(word) >= n}) for n in (1, 2, 3, 4, 5)]
 
 
 def word(random: Random) -> str:
     """Draw a word of 3 to 10 letters, in lower case, that is no word of the demonstration.
 
-    Half of the words are syllables.  The others are parts of known words: the model learns to copy every piece of its
-    vocabulary, and not only those that syllables have.
+    A third of the words are syllables.  The others are parts of known words: the model learns to copy every piece of
+    its vocabulary, and not only those that syllables have.
     """
     while True:
-        drawn = _syllables(random) if random.random() < 0.5 else _blend(random)
+        drawn = _syllables(random) if random.random() < 1 / 3 else _blend(random)
         if 3 <= len(drawn) <= 10 and drawn not in _IS_KNOWN:
             return drawn
 
@@ -63,9 +69,10 @@ def _syllables(random: Random) -> str:
 
 
 def _blend(random: Random) -> str:
-    """Join the beginning of a known word and the end of another."""
-    first, last = random.choice(_KNOWN), random.choice(_KNOWN)
-    return first[: random.randint(1, 6)] + last[-random.randint(1, 6) :]
+    """Join the beginning of a known word, sometimes the middle of another, and the end of a third."""
+    first = random.choice(random.choices(_BEGINNINGS, (1, 3, 4, 3, 1))[0])
+    middle = random.choice(random.choice(_MIDDLES)) if random.random() < 0.4 else ""
+    return first + middle + random.choice(random.choices(_ENDS, (2, 3, 3, 2, 1))[0])
 
 
 def _syllable(random: Random) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 from minitransformer.extras.demo.words import PLURAL, THIRD, Adjective, Determiner, Modal, Noun, Pronoun, Text, Verb
 
 Role = Literal["subject", "recipient", "object", "complement", "circumstance"]
+AND = Text("and", "und")
 ROLES: tuple[Role, ...] = ("subject", "recipient", "object", "complement", "circumstance")
 
 
@@ -29,10 +30,11 @@ class NounPhrase:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two phrases joined by "and", a plural subject."""
+    """Two phrases joined by "and" or "&", a plural subject."""
 
     first: Phrase
     second: Phrase
+    conjunction: Text = AND
     person = PLURAL
 
 
@@ -86,4 +88,17 @@ class Compound:
     second_first: bool = False
 
 
-Sentence = Clause | Compound | Text
+@dataclass(frozen=True)
+class Speech:
+    """What somebody says or asks, in quotation marks, after the act of speaking or before it.
+
+    If it comes first, English may invert the act: "says Anna".
+    """
+
+    act: Clause
+    speech: Clause
+    speech_first: bool = False
+    inverted: bool = False
+
+
+Sentence = Clause | Compound | Speech | Text

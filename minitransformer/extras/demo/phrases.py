@@ -7,7 +7,7 @@ from random import Random
 from typing import TypeVar
 
 from minitransformer.extras.demo import invented, words
-from minitransformer.extras.demo.meaning import Governed, NounPhrase, Pair, Phrase, Subject
+from minitransformer.extras.demo.meaning import AND, Governed, NounPhrase, Pair, Phrase, Subject
 from minitransformer.extras.demo.numbers import in_digits, in_words
 from minitransformer.extras.demo.words import DETERMINERS, PRONOUNS, Adjective, Determiner, Noun, Pronoun, Text
 
@@ -52,7 +52,7 @@ def fresh_noun(random: Random, classes: str, others: Sequence[Phrase | None]) ->
 def any_noun(random: Random, classes: str, others: Sequence[Phrase | None]) -> Noun:
     """Draw a noun of some classes, sometimes an invented one."""
     kinds = [kind for kind in words.classes(classes) if kind not in invented.UNINVENTED]
-    share = invented.SHARE if kinds == ["city"] else invented.NOUN_SHARE
+    share = invented.CITY_SHARE if kinds == ["city"] else invented.NOUN_SHARE
     if kinds and random.random() < share:
         return invented.noun(random, random.choice(kinds))
     return fresh_noun(random, classes, others)
@@ -131,16 +131,19 @@ def participant(random: Random, classes: str, use: str, others: Sequence[Phrase]
         taken = [*others, *(speakers if any(speaker in others for speaker in speakers) else [])]
         return random.choice([pronoun for pronoun in PERSONAL if pronoun not in taken])
     if kind < 0.3:
-        return name(random, [each for each in NAMES if Text(each, each) not in others])
+        drawn = name(random, [each for each in NAMES if Text(each, each) not in others])
+        return Text(f'"{drawn.english}"', f"„{drawn.german}“") if random.random() < 0.03 else drawn
     if kind < 0.35:
         first = noun_phrase(random, "person", "known", others)
         return Pair(first, noun_phrase(random, "person", "known", [*others, first]))
+    if kind < 0.37:
+        return Pair(name(random), name(random), random.choice((AND, Text("&", "&"))))
     return noun_phrase(random, "person" if kind < 1.0 else classes, use, others)
 
 
 def name(random: Random, names: Sequence[str] = NAMES) -> Text:
     """Draw a first name, or an invented one."""
-    if random.random() < invented.SHARE:
+    if random.random() < invented.NAME_SHARE:
         return invented.name(random)
     chosen = random.choice(names)
     return Text(chosen, chosen)

@@ -17,12 +17,12 @@ from minitransformer.extras.demo.clauses import (
     clause_of,
     description,
 )
-from minitransformer.extras.demo.english import english_sentence
-from minitransformer.extras.demo.german import german_sentence
-from minitransformer.extras.demo.meaning import Clause, Compound, NounPhrase, Role, Sentence
+from minitransformer.extras.demo.english import english_phrase, english_sentence
+from minitransformer.extras.demo.german import german_phrase, german_sentence
+from minitransformer.extras.demo.meaning import Clause, Compound, NounPhrase, Pair, Role, Sentence, Speech
 from minitransformer.extras.demo.numbers import fill
 from minitransformer.extras.demo.phrases import NAMES, bare, name, noun_phrase, participant, relative_pronoun, weighted
-from minitransformer.extras.demo.words import BE, MODALS, PRONOUNS, Text, Verb, texts, verb
+from minitransformer.extras.demo.words import BE, MODALS, PRONOUNS, Pronoun, Text, Verb, texts, verb
 
 MAX_WORDS = 25
 """The longest English sentence, in words."""
@@ -34,6 +34,8 @@ _TO_PEOPLE = [verb for verb in TRANSITIVE if "person" in words.classes(verb.obje
 _TO_THINGS = [verb for verb in TRANSITIVE if verb.objects != "person" and not verb.dative]
 _PLACED = [verb for verb in (*ACTIONS, *STATES) if verb.goal or verb.places]
 _IN_ROOMS = [verb for verb in _PLACED if words.places("rooms")[0] in words.places(verb.goal or verb.places)]
+
+_NAMED = " ".join(sorted({noun.kind for noun in words.NOUNS.values()} - {"city"}))
 
 
 def timed(random: Random, table: str, happening: Clause) -> Clause:
@@ -74,6 +76,24 @@ def reported(random: Random, act: Verb, conjunction: Text, negated: bool = False
     happening = altered(random, clause(random, place_rate=0.1), "present", "perfect", "modal")
     said = random.choice((description(random), clause(random, STATES), happening, happening))
     return Compound(Clause(participant(random, "person", "known"), act, negated=negated), conjunction, said)
+
+
+def speech(random: Random) -> Speech:
+    """Draw what somebody says or asks, in quotation marks."""
+    act = Clause(participant(random, "person", "known"), verb(random.choice(("sagen", "fragen"))))
+    if act.verb is verb("fragen"):
+        return Speech(act, asked(random, clause(random, place_rate=0.1), None))
+    is_first = random.random() < 0.5
+    inverted = is_first and not isinstance(act.subject, Pronoun) and random.random() < 0.5
+    return Speech(act, random.choice((clause, description, clauses.mood))(random), is_first, inverted)
+
+
+def phrase(random: Random) -> Text:
+    """Draw a phrase that is no sentence: one or two nouns, with or without a determiner."""
+    use = random.choice(("bare", "bare", "subject"))
+    first = noun_phrase(random, _NAMED, use)
+    drawn = first if random.random() < 0.5 else Pair(first, noun_phrase(random, _NAMED, use, [first]))
+    return Text(english_phrase(drawn), german_phrase(drawn))
 
 
 def coordination(random: Random) -> Compound:
@@ -184,6 +204,8 @@ PATTERNS: list[tuple[int, Callable[[Random], Sentence]]] = [
     (6, lambda r: relative(r, "subject")),
     (5, lambda r: relative(r, "object")),
     (6, coordination),
+    (4, speech),
+    (8, phrase),
     (8, lambda r: asked(r, clause(r), None)),
     (4, lambda r: asked(r, to_you(r), None)),
     (3, lambda r: asked(r, replace(to_you(r), modal=MODALS["can"]), None)),
@@ -222,9 +244,13 @@ def sentence_pair(random: Random) -> tuple[str, str]:
 
 
 def _is_natural(english: str) -> bool:
-    """Return whether a sentence is short enough, and does not have both a name and its genitive.
+    """Return whether a sentence is short enough, quotes once, and does not have both a name and its genitive.
 
     (People say "Anna sees her dog", not "Anna sees Anna's dog".)
     """
     parts = english.split()
-    return len(parts) <= MAX_WORDS and not any(name in parts and f"{name}'s" in parts for name in NAMES)
+    return (
+        len(parts) <= MAX_WORDS
+        and english.count('"') <= 2
+        and not any(name in parts and f"{name}'s" in parts for name in NAMES)
+    )

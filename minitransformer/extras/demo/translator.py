@@ -1,6 +1,7 @@
-"""The demonstration's translator, which writes no vulgar word.
+"""The demonstration's translator, which reads lines in capitals, and writes no vulgar word.
 
-The model copies what it does not know in pieces, so foreign text may become any word.
+The training text has no lines in capitals.  The model copies what it does not know in pieces, so foreign text may
+become any word.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from autograd.array import Device
 from autograd.packed_weight import PackedDtype
 from minitransformer.config.run import RUN_FILE
 from minitransformer.inference.prefix import Prefix
-from minitransformer.inference.search import Hypothesis
+from minitransformer.inference.search import Hypothesis, SearchConfig
 from minitransformer.inference.translator import Translation, Translator
 from minitransformer.system.records import as_object, read_object
 
@@ -31,11 +32,25 @@ _VULGAR = re.compile(
 
 
 class DemonstrationTranslator(Translator):
-    """A translator that writes a vulgar word as its first letter and asterisks."""
+    """A translator that writes a vulgar word as its first letter and asterisks.
+
+    A line in capitals is translated in lower case, and its translation is put into capitals.
+    """
+
+    def n_best(self, lines: Sequence[str], config: SearchConfig, **options: Any) -> list[list[Translation]]:
+        found = super().n_best([_lower(line) if line.isupper() else line for line in lines], config, **options)
+        return [
+            [dataclasses.replace(each, text=each.text.upper()) for each in best] if line.isupper() else best
+            for line, best in zip(lines, found, strict=True)
+        ]
 
     def _decoded(self, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[Translation]:
         found = super()._decoded(hypotheses, prefix)
         return [dataclasses.replace(each, text=without_vulgar_words(each.text)) for each in found]
+
+
+def _lower(line: str) -> str:
+    return re.sub(r"\bi\b", "I", line.capitalize())
 
 
 def without_vulgar_words(text: str) -> str:

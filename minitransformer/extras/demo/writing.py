@@ -1,4 +1,4 @@
-"""Written forms of the grammar's sentences: capitals, final marks, short forms, two sentences on a line."""
+"""Written forms of the grammar's sentences: capitals, final marks, quotation marks, short forms, two on a line."""
 
 import re
 from collections.abc import Sequence
@@ -17,14 +17,17 @@ class Form:
     capital: bool
     mark: str
     """The mark at the end of a statement; a question has a question mark unless this is empty."""
+    quoted: bool = False
+    """Whether the line is in quotation marks."""
 
 
 FORMS = {
-    Form(capital=True, mark="."): 13,
-    Form(capital=True, mark="!"): 1,
-    Form(capital=True, mark=""): 1,
-    Form(capital=False, mark="."): 2,
-    Form(capital=False, mark=""): 5,
+    Form(capital=True, mark="."): 26,
+    Form(capital=True, mark="!"): 2,
+    Form(capital=True, mark=""): 2,
+    Form(capital=False, mark="."): 4,
+    Form(capital=False, mark=""): 10,
+    Form(capital=True, mark=".", quoted=True): 1,
 }
 """The forms and how often they are drawn."""
 LENGTHS = {1: 9, 2: 1}
@@ -45,7 +48,10 @@ def line(random: Random, pairs: Sequence[SentencePair]) -> SentencePair:
     """Write sentences on one line, in a form that is drawn, the same in both languages."""
     form = weighted(random, FORMS)
     english = [shortened(pair[0]) if random.random() < 0.5 else pair[0] for pair in pairs]
-    return write_sentences(english, form), write_sentences([german for _, german in pairs], form)
+    written = write_sentences(english, form), write_sentences([german for _, german in pairs], form)
+    if form.quoted and '"' not in written[0]:
+        written = f'"{written[0]}"', f"„{written[1]}“"
+    return _quotation(random, written[0]), written[1]
 
 
 def write_sentences(sentences: Sequence[str], form: Form) -> str:
@@ -53,7 +59,7 @@ def write_sentences(sentences: Sequence[str], form: Form) -> str:
 
     A mark separates two sentences in any form.
     """
-    *first, last = [sentence[0].upper() + sentence[1:] if form.capital else sentence for sentence in sentences]
+    *first, last = [_capitalised(sentence) if form.capital else sentence for sentence in sentences]
     return " ".join([*(_ended(sentence, form.mark or ".") for sentence in first), _ended(last, form.mark)])
 
 
@@ -64,7 +70,22 @@ def shortened(english: str) -> str:
     return english
 
 
+def _capitalised(sentence: str) -> str:
+    """Begin a sentence, and one that is quoted after a colon, with a capital."""
+    return re.sub(r'(?:^|: )["„]?\w', lambda start: start[0].upper(), sentence)
+
+
 def _ended(sentence: str, mark: str) -> str:
+    """Add the final mark, inside of quotation marks if a whole sentence is quoted at the end."""
+    text = sentence.rstrip('"“') if ': "' in sentence or ": „" in sentence else sentence
+    closing = sentence[len(text) :]
     if not mark:
-        return sentence.removesuffix("?")
-    return sentence if sentence.endswith("?") else sentence + mark
+        return text.removesuffix("?") + closing
+    return (text if text.endswith("?") else text + mark) + closing
+
+
+def _quotation(random: Random, english: str) -> str:
+    """Write a comma before direct speech, or typographic quotation marks, or both, or neither."""
+    if random.random() < 0.5:
+        english = english.replace(': "', ', "')
+    return re.sub(r'"([^"]*)"', r"“\1”", english) if random.random() < 0.3 else english

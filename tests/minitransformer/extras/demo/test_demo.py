@@ -54,8 +54,8 @@ def test_sentences_are_well_formed_text_of_moderate_length(pairs: list[tuple[str
             assert not text.endswith((".", ","))
     lengths = [len(english.split()) for english, _ in pairs]
     assert max(lengths) <= MAX_WORDS
-    assert min(lengths) >= 2
-    assert 8 <= sum(lengths) / len(lengths) <= 12
+    assert min(lengths) == 1  # a word alone: "dogs"
+    assert 7 <= sum(lengths) / len(lengths) <= 12
     for english, _ in pairs:  # nobody is called by name beside their own genitive
         assert not any({name, f"{name}'s"} <= set(english.split()) for name in NAMES if f"{name}'s" in english)
 
@@ -96,12 +96,15 @@ def test_corpus_has_every_form_in_which_people_write(corpus: DemoCorpus, pairs: 
         "the .*[a-z]": 0.04,
         "the .*[.]": 0.015,
         "(Does|Is|Can|Where|Who|Which) .*[?]": 0.02,
-        "(does|is|can|where|who|which) .*[a-z]": 0.005,
+        "(does|is|can|where|who|which) .*[a-z]": 0.004,
         ".*, .*": 0.05,
         ".*[.!?] [A-Z].*": 0.05,
         ".*!": 0.02,
-        ".*(n't|'m|'re|'ll) .*": 0.02,
+        ".*(n't|'m|'re|'ll) .*": 0.015,
         ".*\\b[Yy]ou\\b.*": 0.02,
+        '.*["“].+["”].*': 0.03,
+        ".* & .*": 0.005,
+        "[A-Z][a-z]+[.]?": 0.001,
     }
     for form, share in forms.items():
         assert sum(bool(re.fullmatch(form, english)) for english, _ in lines) > share * len(lines), form
@@ -113,8 +116,9 @@ def test_corpus_has_every_form_in_which_people_write(corpus: DemoCorpus, pairs: 
 def test_both_languages_have_the_same_form(corpus: DemoCorpus) -> None:
     for english, german in corpus.train:
         assert [mark for mark in "?!." if english.endswith(mark)] == [mark for mark in "?!." if german.endswith(mark)]
-        if english[0].islower():  # a German sentence whose English begins with I or a name may begin with any letter
-            assert german[0].islower()
+        assert (english[0] in '"“') == (german[0] == "„")
+    lower = [german for english, german in corpus.train if english[0].islower()]
+    assert sum(german[0].islower() for german in lower) > 0.85 * len(lower)  # a noun alone has a capital in German
 
 
 def test_readme_shows_the_showcase() -> None:
@@ -131,12 +135,12 @@ def test_readme_shows_the_showcase() -> None:
 
 
 def test_the_grammar_imports_nothing_else_of_the_package() -> None:
-    """Only the task, which hands its sentences to a training, does."""
+    """Only the task, which hands its sentences to a training, and the translator do."""
     files = set(Path(minitransformer.extras.demo.__file__).parent.glob("*.py"))
     imported = {
         name
         for file in files
-        if file.name != "task.py"
+        if file.name not in ("task.py", "translator.py")
         for name in re.findall(r"(?:from|import) (minitransformer[.\w]*)", file.read_text())
     }
     assert all(name.startswith("minitransformer.extras.demo") for name in imported)

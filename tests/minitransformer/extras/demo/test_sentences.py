@@ -12,7 +12,17 @@ from minitransformer.extras.demo.clauses import than
 from minitransformer.extras.demo.english import english_sentence
 from minitransformer.extras.demo.german import german_sentence
 from minitransformer.extras.demo.invented import genitive
-from minitransformer.extras.demo.meaning import Clause, Compound, Governed, NounPhrase, Pair, Phrase, Role, Sentence
+from minitransformer.extras.demo.meaning import (
+    Clause,
+    Compound,
+    Governed,
+    NounPhrase,
+    Pair,
+    Phrase,
+    Role,
+    Sentence,
+    Speech,
+)
 from minitransformer.extras.demo.numbers import fill, spoken_time
 from minitransformer.extras.demo.phrases import cardinal, relative_pronoun
 from minitransformer.extras.demo.words import BE, HAVE, MODALS, PRONOUNS, Determiner, Text, places, verb
@@ -157,6 +167,17 @@ QUESTIONS: list[tuple[Sentence, str, str]] = [
         "wie viele Häuser kauft der alte Mann?"),
     (ask(replace(MAN_BUYS, object=one("which", "coat")), "object"), "which coat does the old man buy?",
         "welchen Mantel kauft der alte Mann?"),
+    (say(Clause(Pair(named("Anna"), named("Paul"), Text("&", "&")), verb("singen"))), "Anna & Paul sing",
+        "Anna & Paul singen"),
+    (Speech(Clause(named("Anna"), verb("sagen")), CHILD_SLEEPS), 'Anna says: "the child sleeps"',
+        "Anna sagt: „das Kind schläft“"),
+    (Speech(Clause(named("Anna"), verb("fragen")), ask(DOG_SEES)),
+        'Anna asks: "does the small dog see three red houses?"',
+        "Anna fragt: „sieht der kleine Hund drei rote Häuser?“"),
+    (Speech(Clause(PRONOUNS["he"], verb("sagen")), CHILD_SLEEPS, speech_first=True), '"the child sleeps," he says',
+        "„das Kind schläft“, sagt er"),
+    (Speech(Clause(named("Anna"), verb("sagen")), CHILD_SLEEPS, speech_first=True, inverted=True),
+        '"the child sleeps," says Anna', "„das Kind schläft“, sagt Anna"),
     (Text("good morning, Obama", "guten Morgen, Obama"), "good morning, Obama", "guten Morgen, Obama"),
 ]  # fmt: skip
 

@@ -1,16 +1,17 @@
-"""The demonstration's translator: it writes no vulgar word, and leaves all words of the demonstration."""
+"""The demonstration's translator: lines in capitals, and vulgar words."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from serving import small_translator
 from small_sentences import small_tokenizer
 
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import DataConfig, RunConfig
 from minitransformer.config.run import RUN_FILE
-from minitransformer.extras.demo.translator import load_translator, without_vulgar_words
+from minitransformer.extras.demo.translator import DemonstrationTranslator, load_translator, without_vulgar_words
 from minitransformer.extras.demo.words import DATA
 
 
@@ -39,3 +40,10 @@ def test_the_commands_load_this_translator_for_the_demonstration(data: DataConfi
     (tmp_path / RUN_FILE).write_text(RunConfig(data=data).to_json(), encoding="utf-8")
     (text,) = load_translator(tmp_path).translate(["a dog"], beam=1, prefixes=["Fuck "])
     assert text.startswith(begins)
+
+
+def test_a_line_in_capitals_is_translated_in_lower_case() -> None:
+    lines = ["ONE AND I", "One and I", "one AND two", ""]
+    upper, *others = small_translator(DemonstrationTranslator).translate(lines, beam=1)
+    assert upper == others[0].upper() != others[0]
+    assert others == small_translator().translate(lines[1:], beam=1)

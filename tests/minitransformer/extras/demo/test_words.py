@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from random import Random
 
@@ -166,10 +167,27 @@ def test_short_forms(long: str, short: str) -> None:
 
 def test_a_line_has_one_form_in_both_languages_and_short_forms_in_some() -> None:
     random, pairs = Random(1), [("I am old", "ich bin alt"), ("does it rain?", "regnet es?")]
-    lines = {line(random, pairs) for _ in range(300)}
-    assert len(lines) == 2 * len(FORMS)
+    lines = {line(random, pairs) for _ in range(900)}
+    assert len(lines) == 2 * (len(FORMS) + 1)  # English quotation marks are of two kinds
     assert ("I'm old. Does it rain?", "Ich bin alt. Regnet es?") in lines
     assert ("I am old. does it rain", "ich bin alt. regnet es") in lines
+    assert ('"I am old. Does it rain?"', "„Ich bin alt. Regnet es?“") in lines
+    assert ("“I am old. Does it rain?”", "„Ich bin alt. Regnet es?“") in lines
+
+
+def test_direct_speech_ends_inside_its_quotation_marks() -> None:
+    said, asked = (
+        ('Anna says: "I am old"', "Anna sagt: „ich bin alt“"),
+        ('Anna asks: "is it?"', "Anna fragt: „ist es?“"),
+    )
+    form = Form(capital=True, mark=".")
+    assert [write_sentences([text], form) for text in said] == ['Anna says: "I am old."', "Anna sagt: „Ich bin alt.“"]
+    assert [write_sentences([text], form) for text in asked] == ['Anna asks: "Is it?"', "Anna fragt: „Ist es?“"]
+    assert write_sentences([asked[0]], Form(capital=False, mark="")) == 'Anna asks: "is it"'
+    assert write_sentences(['"I am old," says Anna'], form) == '"I am old," says Anna.'
+    assert write_sentences(['she sees "Anna"'], form) == 'She sees "Anna".'
+    begun = {re.split(r"\bI\b", line(Random(seed), [said])[0])[0] for seed in range(99)}
+    assert begun >= {'Anna says: "', 'Anna says, "', "Anna says: “", "Anna says, “"}
 
 
 def forms(singular: NounPhrase, plural: NounPhrase) -> str:
