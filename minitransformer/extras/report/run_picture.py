@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from minitransformer.extras.report.colours import FAINT, head_colours
 from minitransformer.extras.report.curves import shown_panels
@@ -45,6 +46,10 @@ def run_picture(runs: Sequence[RunRecord]) -> Figure:
         values = [value for run_curves in curves for points in run_curves for value in points.values]
         if panel.scale == "log" and min(values) > 0:
             axes.set_yscale("log")
+            factors = (1, 1.5, 2, 3, 5, 7) if max(values) < 10 * min(values) else (1, 2, 5)
+            axes.yaxis.set_major_locator(LogLocator(subs=factors))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_locator(NullLocator())
         elif panel.from_zero:
             axes.set_ylim(bottom=0)
         axes.set_title(panel.title, fontsize=10, loc="left")

@@ -39,7 +39,7 @@ function timeUnit(seconds) {
 
 // ---- one panel
 
-const MARGIN = {left: 58, right: 14, top: 8, bottom: 38};
+const MARGIN = {left: 58, right: 26, top: 8, bottom: 38}; // right: half of the last label, such as 100,000
 
 function drawing(name, attributes, parent, colour) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from attended import ODD_PAIR, pair_of
-from logged_runs import LOG, finish, training_line, write_logged_run
+from logged_runs import LOG, finish, training_line, validation_line, write_logged_run
 from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
@@ -161,6 +161,19 @@ def test_a_picture_has_a_panel_for_each_figure_and_the_points_of_the_log(tmp_pat
         "Norm of the gradient": "log",
     }
     assert (panels["Loss"].get_ylabel(), panels["Speed"].get_xlabel()) == ("nats per target token", "updates")
+
+
+def test_log_scales_have_plain_numbers(tmp_path: Path) -> None:
+    log = [training_line(10, gradient_norm=0.2), training_line(20, gradient_norm=7.0)]
+    log += [validation_line(20, perplexity=2.0), validation_line(30, perplexity=1.288)]
+    figure = run_picture(read_runs([write_logged_run(tmp_path / "run", log)]))
+    FigureCanvasAgg(figure).draw()
+    labels = {}
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        shown = [label for label in axes.get_yticklabels(which="both") if low <= label.get_position()[1] <= high]
+        labels[axes.get_title(loc="left")] = [label.get_text() for label in shown]
+    assert (labels["Norm of the gradient"], labels["Perplexity"]) == (["0.2", "0.5", "1", "2", "5"], ["1.5", "2"])
 
 
 def test_the_same_runs_give_the_same_bytes_also_when_a_log_scale_is_impossible(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     other = finish(write_logged_run(folder / "runs" / "other", seed=2), ["zwei", "vier", "<b>acht</b>", "fünf"])
     begun = write_logged_run(folder / "runs" / "begun", [training_line(10)])
-    for name, runs in (("one", [one]), ("two", [one, other]), ("begun", [begun])):
+    long = write_logged_run(folder / "runs" / "long", [training_line(10), training_line(100_000)])
+    for name, runs in (("one", [one]), ("two", [one, other]), ("begun", [begun]), ("long", [long])):
         (folder / f"{name}.html").write_text(run_page(read_runs(runs)), encoding="utf-8")
     return {path.stem: path for path in folder.glob("*.html")}
 
@@ -39,6 +40,14 @@ def test_words_are_told_apart_in_scripts_without_blanks_too(opened: Any) -> None
     assert browser.evaluate("partsOf('我喜欢猫。').length") > 2
     assert browser.evaluate("partsOf(' a b')") == ["", " ", "a", " ", "b"]
     assert browser.evaluate("document.querySelector('.sample dd bdi').lang") == "en"
+
+
+def test_the_last_tick_is_not_cut(opened: Any) -> None:
+    browser = opened("long")
+    assert "100,000" in texts(browser, ".panel svg text")
+    cut = """[...document.querySelectorAll('.panel svg text')].filter((text) =>
+        text.getBoundingClientRect().right > text.ownerSVGElement.getBoundingClientRect().right)"""
+    assert browser.evaluate(f"{cut}.map((text) => text.textContent)") == []
 
 
 READING = ".panel .reading:not([hidden]) p"
