@@ -38,7 +38,7 @@ def prepared(files: list[str], directory: Path) -> PreparedData:
     start = time.perf_counter()
     data = prepare(config, directory)
     minutes = (time.perf_counter() - start) / 60
-    n_pairs = len(data.store("train"))
+    n_pairs = len(data.stores["train"])
     print(f"prepare: {n_pairs:,} pairs in {60 * minutes:.1f} s on one core: {n_pairs / minutes:,.0f} pairs a minute")
     return data
 
@@ -65,7 +65,7 @@ def main() -> None:
         os.sched_setaffinity(0, {min(cores)})
         data = prepared(options.files, Path(name))
         os.sched_setaffinity(0, cores)
-        of_batch = seconds_of_a_batch(data.store("train").read(), workload.batch_tokens)
+        of_batch = seconds_of_a_batch(data.stores["train"].read(), workload.batch_tokens)
     (_, updates), n_batches, seconds = ours(workload), len(workload.batches()), []
     for _ in range(options.rounds):
         start = time.perf_counter()

@@ -11,7 +11,8 @@ written, and until the batch was read; the last one beside what it was before th
 
 With --pairs, lengths are drawn instead of read: 8 bytes a pair on the disk.  The files of tokens are holes, which take
 no space, because planning reads none of them.  So many processes at once then open the store, plan the first group of
-shards and read the first batch.  The lengths are dropped from the page cache first.
+shards and read the first batch, as ranks of one machine: the first opens the store.  The lengths are dropped from the
+page cache first.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import argparse
 import logging
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -34,6 +36,8 @@ from minitransformer.data import store, tokenizer
 from minitransformer.data.batching import BatchOrder, read_batch
 from minitransformer.data.prepare import prepare
 from minitransformer.data.store import TokenStore
+from parallel.communicator import call_on_rank_0
+from parallel.launch import communicator
 
 VOCABULARY, BATCH_TOKENS = 10_000, 25_000
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -55,7 +59,7 @@ def peak() -> int:
 
 def first_batch(directory: Path) -> int:
     """Open the training pairs, plan, and read the first batch; return the number of all pairs."""
-    pairs = TokenStore(directory, "train")
+    pairs = call_on_rank_0(lambda: TokenStore(directory, "train"), communicator().node)
     order = BatchOrder(pairs, BATCH_TOKENS, seed=1)
     batch, (epoch, group, _) = order.next((0, 0, 0))
     read_batch(order.group(epoch, group)[0], batch)
@@ -104,19 +108,24 @@ def drop_from_page_cache(directory: Path) -> None:
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def cpu_seconds() -> float:
+    """The time of the processor that ended children have taken."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def measure_lengths(n_pairs: int, processes: list[int]) -> None:
-    """Print the most memory of a process, the sum over processes, and the time to the first batch of the slowest."""
-    print("| pairs | processes | most of one, MB | all, MB | seconds |\n|-|-|-|-|-|", flush=True)
+    """Print the most memory of a process, the sum over processes, and the times of the slowest and of all."""
+    print("| pairs | processes | most of one, MB | all, MB | seconds | CPU seconds of all |\n|-|-|-|-|-|-|", flush=True)
     with tempfile.TemporaryDirectory() as name:
         write_lengths(Path(name), n_pairs)
         for n in processes:
             drop_from_page_cache(Path(name))
-            start = time.perf_counter()
-            command = [sys.executable, __file__, name, "--here"]
-            children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(n)]
-            peaks = [int(child.communicate()[0]) for child in children]
-            seconds = time.perf_counter() - start
-            print(f"| {n_pairs:,} | {n} | {max(peaks):,} | {sum(peaks):,} | {seconds:.1f} |", flush=True)
+            start, cpu = time.perf_counter(), cpu_seconds()
+            command = ["mpirun", "-n", str(n), sys.executable, __file__, name, "--here"]
+            lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+            seconds, cpu, peaks = time.perf_counter() - start, cpu_seconds() - cpu, list(map(int, lines))
+            print(f"| {n_pairs:,} | {n} | {max(peaks):,} | {sum(peaks):,} | {seconds:.1f} | {cpu:.1f} |", flush=True)
 
 
 def main() -> None:
@@ -132,7 +141,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.here and len(options.files) == 1:
         first_batch(Path(options.files[0]))
-        print(peak())
+        print(f"{peak()}\n", end="", flush=True)  # at once, or the lines of ranks mix
     elif options.here:
         tokenizer.MAX_TRAINING_SENTENCES, store.PAIRS_PER_SHARD = options.sample, options.shard
         measure_text(*options.files, options.times[0])

@@ -24,7 +24,7 @@ from minitransformer.system.threads import available_cores
 def print_losses(model: Transformer, data: PreparedData) -> None:
     """Of both parts of the data."""
     for split, step in (("validation", 1), ("train", 8)):
-        store = data.store(split).read()
+        store = data.stores[split].read()
         pairs = [store.pair(i) for i in range(0, len(store), step)]
         sources = list(itertools.chain.from_iterable(source for source, _ in pairs))
         n_rare = sum("<rare:" in data.tokenizer.source.id_to_piece(int(i)) for i in sources)

@@ -55,6 +55,9 @@ class Ranks(Protocol):
     def gatherv_array(self, array: Any, lengths: Sequence[int]) -> Any | None:
         """Concatenate flat arrays of these lengths, one from each rank, on rank 0; return None on the others."""
 
+    def waiting_for_rank_0(self) -> AbstractContextManager[None]:
+        """Return a context in which rank 0 works alone; the others wait at its end for as long as rank 0 is alive."""
+
 
 class Communicator(Ranks, Protocol):
     """The group of all N processes of a program."""
@@ -75,9 +78,6 @@ class Communicator(Ranks, Protocol):
 
         If the call takes too long, all ranks are ended.
         """
-
-    def waiting_for_rank_0(self) -> AbstractContextManager[None]:
-        """Return a context in which rank 0 works alone; the others wait at its end for as long as rank 0 is alive."""
 
     def abort(self) -> None:
         """End all ranks at once."""
@@ -145,6 +145,15 @@ def micro_batches_of_rank(rank: int, size: int, n_micro_batches: int, order: Sum
     if rank >= n_working:
         return range(0)
     return range(rank * n_micro_batches // n_working, (rank + 1) * n_micro_batches // n_working)
+
+
+def call_on_rank_0(function: Callable[[], Result], ranks: Ranks) -> Result:
+    """Return the result of ``function``, which rank 0 calls, on every rank.  The others sleep meanwhile."""
+    results = list[Result]()
+    with ranks.waiting_for_rank_0():
+        if ranks.rank == 0:
+            results.append(function())
+    return ranks.bcast(results)[0]
 
 
 def work_in_turn(tasks: Iterable[Task], work: Callable[[Task], Result], world: Ranks) -> list[Result]:

@@ -27,6 +27,8 @@ class MpiRanks:
     def __init__(self, ranks: MPI.Intracomm, watchdog: Watchdog) -> None:
         self._ranks, self._watchdog = ranks, watchdog
         self.rank, self.size = ranks.Get_rank(), ranks.Get_size()
+        with watchdog.waiting("MPI_Comm_dup"):
+            self._pulse = Pulse(ranks.Dup(), min(watchdog.patience / 10, LONGEST_PULSE))
 
     def allreduce(self, number: float) -> float:
         with self._watchdog.waiting("MPI_Allreduce"):
@@ -66,6 +68,22 @@ class MpiRanks:
         with self._watchdog.waiting("MPI_Gatherv"):
             self._ranks.Gatherv(array, None if whole is None else [whole, list(lengths)])
         return whole
+
+    @contextmanager
+    def waiting_for_rank_0(self) -> Iterator[None]:
+        """Let rank 0 work alone within this context; it sends heartbeats, and the others leave when it does."""
+        with self._pulse.beating() if self.rank == 0 else nullcontext():
+            yield
+        self._sleep_at_barrier()
+
+    def _sleep_at_barrier(self) -> None:
+        """Wait at a barrier without taking a core from rank 0."""
+        request = self._ranks.Ibarrier()
+        with self._watchdog.waiting("MPI_Ibarrier, for what rank 0 does alone"):
+            while not request.Test():
+                if self._pulse.receive():
+                    self._watchdog.start_over()
+                time.sleep(0.005)
 
 
 class Pulse:
@@ -133,27 +151,10 @@ class MpiCommunicator(MpiRanks):
             others = [found for found in machine.allgather(mine) if found != mine]
             self._local_pids += [pid for pid, space in others if space == mine[1]]
             shares_memory = cast(MPI.Intracomm, machine.Split(node_group(self.local_rank)))
-            self.node = MpiRanks(shares_memory, self._watchdog)
-            self._pulse = Pulse(world.Dup(), min(patience / 10, LONGEST_PULSE))
+        self.node = MpiRanks(shares_memory, self._watchdog)
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
         return self._watchdog.waiting(what)
-
-    @contextmanager
-    def waiting_for_rank_0(self) -> Iterator[None]:
-        """Let rank 0 work alone within this context; it sends heartbeats, and the others leave when it does."""
-        with self._pulse.beating() if self.rank == 0 else nullcontext():
-            yield
-        self._sleep_at_barrier()
-
-    def _sleep_at_barrier(self) -> None:
-        """Wait at a barrier without taking a core from rank 0."""
-        request = self._ranks.Ibarrier()
-        with self._watchdog.waiting("MPI_Ibarrier, for what rank 0 does alone"):
-            while not request.Test():
-                if self._pulse.receive():
-                    self._watchdog.start_over()
-                time.sleep(0.005)
 
     def abort(self) -> None:
         self._ranks.Abort(1)

@@ -21,7 +21,7 @@ class Watchdog:
     """
 
     def __init__(self, rank: int, patience: float, end: Callable[[], None]) -> None:
-        self._rank, self._patience, self._end = rank, patience, end
+        self._rank, self.patience, self._end = rank, patience, end
         self._changed = threading.Condition()
         self._waits_for: str | None = None
         self._waited = 0.0  # seconds, without those in which this process was stopped
@@ -48,15 +48,15 @@ class Watchdog:
 
     def _watch(self) -> None:
         with self._changed:
-            while self._waits_for is None or self._waited < self._patience:
-                timeout = None if self._waits_for is None else min(1.0, self._patience - self._waited)
+            while self._waits_for is None or self._waited < self.patience:
+                timeout = None if self._waits_for is None else min(1.0, self.patience - self._waited)
                 start = time.monotonic()
                 if not self._changed.wait(timeout) and timeout is not None:
                     self._waited += min(timeout, time.monotonic() - start)
             what = self._waits_for
         with suppress(OSError):  # end the ranks even if the log cannot be written
             print(
-                f"rank {self._rank} ({socket.gethostname()}) has waited {self._patience:g} s for the other ranks, in"
+                f"rank {self._rank} ({socket.gethostname()}) has waited {self.patience:g} s for the other ranks, in"
                 f" {what}: one of them is frozen or cut off; ending all ranks. The last checkpoint is unharmed",
                 file=sys.stderr,
                 flush=True,

@@ -192,7 +192,7 @@ def test_multi30k_is_prepared_without_loss(tmp_path: Path) -> None:
     data = prepare(config.data, tmp_path)
     assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (29_000, 1_014)
     assert data.manifest["dropped"] == {}
-    text, store = data.text("validation"), data.store("validation").read()
+    text, store = data.text("validation"), data.stores["validation"].read()
     decoded = data.tokenizer.decode_target([store.pair(i)[1] for i in range(len(store))])
     same = sum(line == " ".join(german.split()) for line, (_, german) in zip(decoded, text, strict=True))
     assert same >= 1_010  # the rest differ by Unicode normalisation of odd quotes

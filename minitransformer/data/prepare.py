@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ from minitransformer.system.files import (
 )
 from minitransformer.system.provenance import short_hash
 from minitransformer.system.records import convert_value, corrupt_file_error, read_object
-from parallel.communicator import Communicator, SerialCommunicator, work_in_turn
+from parallel.communicator import Communicator, SerialCommunicator, call_on_rank_0, work_in_turn
 
 MANIFEST = "manifest.json"
 LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and its attention could exhaust the memory
@@ -86,8 +87,8 @@ class PreparedData:
                     f"{self.directory}: holds {', '.join(sorted(found))}; expected the files that {MANIFEST} lists"
                 )
             compare_files(self.directory, found, listed, MANIFEST)
-            for split in _SPLITS:
-                self.store(split).check_ids(self.tokenizer.n_source_words, self.tokenizer.n_target_words)
+            for store in self.stores.values():
+                store.check_ids(self.tokenizer.n_source_words, self.tokenizer.n_target_words)
         except CorruptFileError as error:
             raise CorruptFileError(f"{error}. Prepare the data again") from error
 
@@ -101,9 +102,10 @@ class PreparedData:
         """Return whether a directory holds complete prepared data."""
         return (directory / MANIFEST).exists()
 
-    def store(self, split: str) -> TokenStore:
-        """Return the token ids of "train" or "validation"."""
-        return TokenStore(self.directory, split)
+    @cached_property
+    def stores(self) -> dict[str, TokenStore]:
+        """The token ids of "train" and "validation"; opening them reads all lengths."""
+        return {split: TokenStore(self.directory, split) for split in _SPLITS}
 
     def text(self, split: str) -> list[Pair]:
         """Return the raw lines of "validation" or "test"; none if there is no such split."""
@@ -137,31 +139,29 @@ def prepare(
     Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written, or another
     process is writing it, or it holds a run or a model.
     """
-    begun = list[tuple[Corpus, Mapping[str, Mapping[str, Any]], str | None]]()
+
+    def begin() -> tuple[Corpus, Mapping[str, Mapping[str, Any]], str | None]:
+        require_no_model(directory)
+        _log.info("generating the demo corpus" if config.task == "demonstration" else "reading the text")
+        _require_files(config)
+        read = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
+        corpus = open_corpus(config)
+        _log_oddities(corpus)
+        stack.enter_context(lock_directory(directory, "preparing data"))
+        _remove_manifest(directory)  # an incomplete directory has no manifest
+        remove_unfinished(directory)
+        tokenizer, added = _tokenizer_for(corpus, config, given)
+        tokenizer.save(directory)
+        remove_shards(directory, "train")
+        _log.info("writing tokens")
+        return corpus, read, added
+
     with ExitStack() as stack:
-        with world.waiting_for_rank_0():
-            if world.rank == 0:
-                require_no_model(directory)
-                _log.info("generating the demo corpus" if config.task == "demonstration" else "reading the text")
-                _require_files(config)
-                read = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
-                corpus = open_corpus(config)
-                _log_oddities(corpus)
-                stack.enter_context(lock_directory(directory, "preparing data"))
-                _remove_manifest(directory)  # an incomplete directory has no manifest
-                remove_unfinished(directory)
-                tokenizer, added = _tokenizer_for(corpus, config, given)
-                tokenizer.save(directory)
-                remove_shards(directory, "train")
-                _log.info("writing tokens")
-                begun.append((corpus, read, added))
-        [(corpus, files, added)] = world.bcast(begun)  # files: the fingerprints from before the text was read
+        corpus, files, added = call_on_rank_0(begin, world)  # files: the fingerprints from before the text was read
         tokenizer = Tokenizer.load(directory)
         written = _write_training(corpus, tokenizer, config, directory, world)
-        with world.waiting_for_rank_0():
-            if world.rank == 0:
-                _write_rest(corpus, tokenizer, config, directory, written, files, added)
-    return PreparedData.open(directory)
+        call_on_rank_0(lambda: _write_rest(corpus, tokenizer, config, directory, written, files, added), world)
+    return call_on_rank_0(lambda: PreparedData.open(directory), world.node)
 
 
 def _require_files(config: DataConfig) -> None:

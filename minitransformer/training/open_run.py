@@ -35,7 +35,7 @@ from minitransformer.training.memory import try_largest_batch
 from minitransformer.training.pretrained import PRETRAINED, begin_from_pretrained, pretrained_of, pretrained_tokenizer
 from minitransformer.training.validation import BEST, Validation
 from parallel.agreement import check_agreement
-from parallel.communicator import Communicator, working_ranks
+from parallel.communicator import Communicator, call_on_rank_0, working_ranks
 from parallel.placement import Placement, cores_of, describe
 from parallel.reducer import GradientReducer, choose_reducer
 
@@ -176,7 +176,8 @@ DIGEST = "data_digest"  # the field of run.json with ``PreparedData.digest`` of 
 
 
 def shared_data(config: RunConfig, world: Communicator) -> PreparedData:
-    """Return the prepared data, which rank 0 writes if it is missing; copy the tokenizer into the run."""
+    """Return the prepared data, which one rank of each machine checks; rank 0 prepares the data if it is missing."""
+    data: PreparedData | None = None
     with world.waiting_for_rank_0():
         if world.rank == 0:
             config.check_directory()
@@ -186,7 +187,7 @@ def shared_data(config: RunConfig, world: Communicator) -> PreparedData:
             for directory in (config.run, config.run / BEST):
                 remove_unfinished(directory)
             data.tokenizer.save(config.run)
-    return data if world.rank == 0 else PreparedData.open(config.data_directory)
+    return call_on_rank_0(lambda: data or PreparedData.open(config.data_directory), world.node)
 
 
 def check_data_of_run(config: RunConfig, data: PreparedData) -> None:
@@ -272,7 +273,7 @@ def _require_unfinished(run: Path) -> None:
 
 def training_pairs(config: TrainingConfig, data: PreparedData) -> TrainingPairs:
     """Return the training pairs of prepared data; with ``bpe_dropout`` or ``word_dropout``, others in every epoch."""
-    store = data.store("train")
+    store = data.stores["train"]
     if not (config.bpe_dropout or config.word_dropout):
         return store
     extra = import_module("minitransformer.extras.token_dropout")
@@ -286,7 +287,7 @@ def check_lengths(config: ModelConfig, data: PreparedData) -> None:
 
     Without this check the run would fail only when the sentence occurs.
     """
-    longest = 1 + max(data.store(split).longest for split in ("train", "validation"))
+    longest = 1 + max(store.longest for store in data.stores.values())
     if config.positions == "learned" and longest > config.longest_sentence:
         raise ConfigError(
             f"model.max_positions is {config.max_positions} and leaves room for {config.longest_sentence} tokens,"

@@ -38,7 +38,7 @@ from minitransformer.training.memory import memory_advice
 from minitransformer.training.open_run import OpenRun, open_run
 from minitransformer.training.pretrained import PRETRAINED, pretrained_of
 from minitransformer.training.validation import BEST, Validation, exceeds, figure
-from parallel.communicator import Communicator, SerialCommunicator
+from parallel.communicator import Communicator, SerialCommunicator, call_on_rank_0
 from parallel.rank_log import collected_warnings
 
 PROGRESS_BAR = "minitransformer.extras.report.progress_bar"  # found by its name, and only if no callbacks are given
@@ -144,9 +144,7 @@ def run_lock(directory: Path, world: Communicator) -> Iterator[None]:
     Raises: CheckpointError on all ranks if another process trains there, or the directory cannot be created.
     """
     with ExitStack() as held:
-        with world.waiting_for_rank_0():
-            if world.rank == 0:
-                held.enter_context(lock_directory(directory, "training"))
+        call_on_rank_0(lambda: held.enter_context(lock_directory(directory, "training")), world)
         yield
 
 

@@ -57,7 +57,7 @@ class Validation:
     @classmethod
     def of(cls, data: PreparedData, task: Task, *, n_translated: int, n_threads: int) -> Validation:
         """Read the held-out part of prepared data; its first ``n_translated`` sentences are translated in reports."""
-        store = data.store("validation").read()
+        store = data.stores["validation"].read()
         pairs = [store.pair(i) for i in range(len(store))]
         return cls(pairs, data.text("validation")[:n_translated], data.tokenizer, task, n_threads)
 

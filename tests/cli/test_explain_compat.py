@@ -43,7 +43,7 @@ def test_trained_models_are_measured_on_validation_data(trained: Trained, capsys
     output = explained(capsys, "--explain-compat", "fairseq", *trained.arguments)
     first = f"Measured on the trained model of {trained.run}, on the first 16 pairs of its validation data."
     assert plain(output).startswith(first)
-    store = PreparedData.open(read_options(trained.arguments).data_directory).store("validation").read()
+    store = PreparedData.open(read_options(trained.arguments).data_directory).stores["validation"].read()
     sources, targets = zip(*(store.pair(i) for i in range(16)), strict=True)
     model = Transformer.load(trained.run)
     batch = Batch.from_token_ids(sources, targets)

@@ -369,6 +369,15 @@ def files_of_prepared_text_are_those_of_one_process(run: Run, alone: Alone) -> N
     assert manifest["targets_with_lost_characters"]
 
 
+@ranks_run("open_prepared", on=(4,))
+def one_rank_of_each_machine_reads_all_prepared_files(run: Run, alone: Alone) -> None:
+    """Their checksums, and all lengths; the machine's other ranks learn what it has found."""
+    names, n_opened, lengths = run.results[0]
+    files = {path.name for path in (run.directory / "data").iterdir()}
+    assert {*names} == files - {"manifest.json", "tokenizer.checksums.json"}
+    assert run.results == [[names, n_opened, lengths], [[], 0, lengths]] * 2
+
+
 @ranks_run("train_with_faults", ("gradient nan", "loss nan"), on=(2, 4))
 @ranks_run("train_with_faults", "gradient inf", "messages", on=(2,))
 @ranks_run("train_with_faults", "gradient nan", "pairs", on=(4,))
@@ -421,7 +430,7 @@ def test_a_rank_that_is_killed_ends_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "what"),
     [("freeze_rank_0_at_work", "MPI_Ibarrier, for what rank 0 does alone"), ("freeze_before_barrier", "MPI_Barrier"),
-     ("freeze_before_split", "MPI_Comm_split"), ("freeze_before_allocation", "MPI_Allgather")],
+     ("freeze_at_once", "MPI_Comm_dup"), ("freeze_before_allocation", "MPI_Allgather")],
 )  # fmt: skip
 def test_a_rank_that_is_frozen_ends_all_after_a_set_time(program: str, what: str, tmp_path: Path) -> None:
     done = start_ranks(2, program, tmp_path)

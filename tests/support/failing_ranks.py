@@ -72,7 +72,7 @@ def freeze_before_barrier(world: Communicator, directory: Path) -> None:
     impatient.barrier()
 
 
-def freeze_before_split(world: Communicator, directory: Path) -> None:
+def freeze_at_once(world: Communicator, directory: Path) -> None:
     if world.rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
     impatient_world(2)

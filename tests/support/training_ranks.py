@@ -18,17 +18,18 @@ from summing_ranks import N_MICRO_BATCHES, world_of_kind
 from autograd import to_host
 from autograd.array import Device
 from minitransformer import ModelConfig, Transformer
-from minitransformer.config import DataConfig, TrainingConfig
+from minitransformer.config import DataConfig, RunConfig, TrainingConfig
 from minitransformer.data import batching
 from minitransformer.data import store as store_module
 from minitransformer.data.batching import BatchOrder
 from minitransformer.data.prepare import prepare
 from minitransformer.data.store import Pairs, TokenStore, write_store
+from minitransformer.system import checksums
 from minitransformer.training import divergence
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.loop import Trainer
-from minitransformer.training.open_run import reducer_for
+from minitransformer.training.open_run import reducer_for, shared_data
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 from parallel.agreement import checksum
@@ -208,15 +209,16 @@ def corpus_in(directory: Path) -> Path:
     return directory
 
 
-def prepare_together(world: Communicator, directory: Path, validation: str) -> list[str]:
-    """Prepare 90 pairs in shards of seven, with copies, pairs to drop and characters to lose; return the log."""
+def text_to_prepare(world: Communicator, directory: Path, validation: str) -> DataConfig:
+    """90 pairs, with copies, pairs to drop and characters to lose."""
     words = [" ".join("abcdefgh"[i % 8] * (1 + i % 3) for i in range(start, start + 4)) for start in range(70)]
     words += ["", "a c e g b d f h a c e g", "a b c d aa b", "\u00ad a"] * 5
     if world.rank == 0:
         for name in ("train.en", "train.de"):
             (directory / name).write_text("".join(f"{line}\n" for line in words), encoding="utf-8")
     fields = {f"validation_{side}": (f"train.{end}",) for side, end in (("source", "en"), ("target", "de"))}
-    config = DataConfig(
+    world.barrier()
+    return DataConfig(
         raw=directory,
         train_source=("train.en",),
         train_target=("train.de",),
@@ -224,10 +226,34 @@ def prepare_together(world: Communicator, directory: Path, validation: str) -> l
         max_length=8,
         **(fields if validation == "in files" else {"held_out": 9}),
     )
-    world.barrier()
-    with logged_lines() as lines, mock.patch.object(store_module, "PAIRS_PER_SHARD", 7):
+
+
+@mock.patch.object(store_module, "PAIRS_PER_SHARD", 7)
+def prepare_together(world: Communicator, directory: Path, validation: str) -> list[str]:
+    """Prepare pairs in shards of seven; return the log."""
+    config = text_to_prepare(world, directory, validation)
+    with logged_lines() as lines:
         prepare(config, directory / "data", world=world)
     return [line.replace(str(directory), "") for line in lines]
+
+
+@mock.patch.object(store_module, "PAIRS_PER_SHARD", 7)
+def open_prepared(world: Communicator, directory: Path) -> tuple[list[str], int, list[list[int]]]:
+    """Prepare and open data, in pairs as two machines.
+
+    Return the files whose checksums this rank computed in the second call, its opened shards, and all lengths.
+    """
+    config = RunConfig(run=directory, data=text_to_prepare(world, directory, "held out"))
+    pairs = world_of_kind("pairs")
+    shared_data(config, pairs)
+    with (
+        mock.patch.object(checksums, "_sha256", side_effect=checksums._sha256) as digest,
+        mock.patch.object(store_module, "_open_shard", side_effect=store_module._open_shard) as opening,
+    ):
+        stores = shared_data(config, pairs).stores.values()
+    paths = [call.args[0] for call in digest.call_args_list]
+    names = sorted(path.name for path in paths if path.parent == config.data_directory)
+    return names, opening.call_count, [store.read().lengths.tolist() for store in stores]
 
 
 def train_on_stand_in_for_gpu(world: Communicator, directory: Path, n_updates: str) -> None:

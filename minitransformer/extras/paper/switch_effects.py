@@ -40,7 +40,8 @@ class Subject:
             return cls.untrained(f"{config.run} holds no model")
         if not PreparedData.is_in(config.data_directory):
             return cls.untrained(f"there are no prepared data in {config.data_directory}")
-        model, store = Transformer.load(config.run), PreparedData.open(config.data_directory).store("validation").read()
+        store = PreparedData.open(config.data_directory).stores["validation"].read()
+        model = Transformer.load(config.run)
         pairs = [store.pair(i) for i in range(min(N_PAIRS, len(store)))]
         if not pairs:
             return cls.untrained(f"{config.data_directory} has no validation pairs")

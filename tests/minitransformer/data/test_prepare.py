@@ -102,7 +102,7 @@ def test_dropped_pairs_are_counted_by_reason_and_named_the_rest_is_stored(tmp_pa
         "too long": ["en:24"],
         "too unequal": ["en:25", "en:26"],
     }
-    assert data.manifest["train_pairs"] == len(data.store("train")) == 21
+    assert data.manifest["train_pairs"] == len(data.stores["train"]) == 21
     assert "pairs dropped as empty: 7 (en:21, en:22, en:23, en:28, en:29 …)" in logged
     assert "21 training pairs (dropped: 7 empty, 1 too long, 2 too unequal), 3 validation pairs" in logged[-1]
 
@@ -131,7 +131,7 @@ HELD_OUT_OF_TEXT: dict[str, Any] = {"validation_source": (), "validation_target"
 
 
 def stored_pairs(data: PreparedData, split: str) -> list[tuple[tuple[int, ...], ...]]:
-    store = data.store(split).read()
+    store = data.stores[split].read()
     return [tuple(tuple(side.tolist()) for side in store.pair(i)) for i in range(len(store))]
 
 
@@ -219,7 +219,7 @@ def test_odd_lines_are_used_and_counted(tmp_path: Path, logged: list[str]) -> No
     (tmp_path / "en").write_bytes(b"\xef\xbb\xbf" + text + "a \u2028 b\r\na \0 b\n".encode())
     (tmp_path / "de").write_bytes((tmp_path / "de").read_bytes() + b"b a\nb a")
     data = prepared(config)
-    assert len(data.store("train")) == 22
+    assert len(data.stores["train"]) == 22
     assert data.manifest["odd_lines"]["en"] == {
         "byte order mark (taken away)": 1,
         "CR LF at the end (taken away)": 1,
@@ -227,7 +227,7 @@ def test_odd_lines_are_used_and_counted(tmp_path: Path, logged: list[str]) -> No
         "control characters": 1,
     }
     assert f"{tmp_path / 'en'}: control characters: 1 lines (22)" in logged
-    pairs = data.store("train").read()
+    pairs = data.stores["train"].read()
     assert np.array_equal(pairs.pair(0)[0], pairs.pair(1)[0])
 
 
@@ -280,9 +280,9 @@ def test_validation_pairs_that_are_not_worth_training_on_are_kept(tmp_path: Path
     config = config_of(tmp_path, GOOD)
     (tmp_path / "v.de").write_text(f"b a\nc\n{'a ' * 1_024}\n")
     data = prepared(config)
-    assert data.manifest["validation_pairs"] == len(data.store("validation")) == 3
+    assert data.manifest["validation_pairs"] == len(data.stores["validation"]) == 3
     assert data.manifest["validation_too_long"] == 0
-    assert data.store("validation").read().lengths.tolist() == [[2, 2], [0, 1], [1, 1_024]]
+    assert data.stores["validation"].read().lengths.tolist() == [[2, 2], [0, 1], [1, 1_024]]
 
 
 @pytest.mark.parametrize("side", ["v.en", "v.de"])
@@ -291,7 +291,7 @@ def test_a_very_long_held_out_line_is_translated_but_has_no_loss(tmp_path: Path,
     first, _, last, _ = (tmp_path / side).read_text().split("\n")
     (tmp_path / side).write_text("\n".join((first, "a " * 49_999 + "b", last)) + "\n")
     data = prepared(config)
-    assert data.manifest["validation_pairs"] == len(data.store("validation")) == 2
+    assert data.manifest["validation_pairs"] == len(data.stores["validation"]) == 2
     assert data.manifest["validation_too_long"] == 1
     assert "too long for the validation loss: 1 validation pairs (number 2)" in logged
     assert len(data.text("validation")) == 3
@@ -312,7 +312,7 @@ def test_prepared_data_are_the_text_and_its_ids_with_a_manifest_and_the_same_byt
     data = prepared(config)
     assert data.text("validation") == [("a b", "b a"), ("", "c"), ("d", "d\u2028d")]
     assert data.text("test") == data.text("no such split") == []
-    source, target = data.store("train").read().pair(0)
+    source, target = data.stores["train"].read().pair(0)
     assert source.tolist() == data.tokenizer.encode_source([GOOD[0][0]])[0]
     assert target.tolist() == data.tokenizer.encode_target([GOOD[0][1]])[0]
     manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
@@ -348,7 +348,7 @@ def test_a_directory_is_prepared_when_everything_is_written(tmp_path: Path, monk
         with pytest.raises(CheckpointError, match=r"no prepared data here \(no manifest\.json\)"):
             PreparedData.open(config.directory)
         (config.directory / ".train-00000.source.npy.123.tmp").write_bytes(b"half of a shard")
-        assert len(prepared(config).store("train")) == 20
+        assert len(prepared(config).stores["train"]) == 20
         assert not list(config.directory.glob(".*"))
 
 

@@ -58,7 +58,7 @@ def test_each_symbol_is_its_own_token_and_words_are_subwords_or_tokens(kind: str
     assert data.manifest["files"].keys() == {"t.mrg", "v.mrg"}
     assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (300, 20)
     assert data.manifest["target_words"] == 3 + len(["(S", ")S", "(NP", ")NP", "(VP", ")VP", "(PP", ")PP", "XX", "."])
-    store = data.store("validation").read()
+    store = data.stores["validation"].read()
     for i, (words, symbols) in enumerate(data.text("validation")):
         source, target = store.pair(i)
         assert len(source) == len(words.split()) if kind == "word" else len(source) >= len(words.split())
