@@ -28,8 +28,16 @@ class Transport(Protocol):
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
         """Send one array to a rank and receive another from it; either may be empty."""
 
-    def allreduce_array(self, array: Any) -> None:
-        """Sum ``array`` over all ranks, in place, in any order."""
+
+class Subgroup:
+    """A transport between some of the ranks of another transport, renumbered from 0."""
+
+    def __init__(self, transport: Transport, ranks: Sequence[int]) -> None:
+        self._transport, self._ranks = transport, ranks
+        self.rank, self.size = ranks.index(transport.rank), len(ranks)
+
+    def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
+        self._transport.sendrecv_array(sent, received, self._ranks[partner])
 
 
 @dataclass(frozen=True)
@@ -247,6 +255,39 @@ def exact_sum(
     """Return the sum of ``flat`` over ranks of which none reads another's array."""
     nodes = [(rank,) for rank in range(transport.size)]
     return ExactSum(transport, nodes, n_working, {transport.rank: flat}, n_at_once, rounds=rounds, xp=xp)
+
+
+def sum_by_machines(
+    flat: FlatArray,
+    transport: Transport,
+    n_working: int,
+    n_at_once: int,
+    n_local: int,
+    *,
+    rounds: bool = False,
+    xp: Any = np,
+) -> None:
+    """Write the exact sum of this rank's shard to it: first within each machine, then between the machines.
+
+    The sums have the same bits as ``exact_sum``, because the ranks of a machine are a subtree.  So a rank sends to one
+    rank of each other machine, instead of to all.  With ``rounds``, only messages between machines are rounded.
+
+    Args:
+        flat: an array of ``transport.size`` equal shards.
+        n_local: ranks of each machine; they are neighbours.  It is a power of two that divides ``n_working``.
+    """
+    machine, index = divmod(transport.rank, n_local)
+    n_machines, length = transport.size // n_local, len(flat) // transport.size
+    neighbours = range(machine * n_local, (machine + 1) * n_local)
+    partners = range(index, transport.size, n_local)  # the ranks with the same index on their machines
+    shards = xp.empty((n_local, n_machines, length), flat.dtype)  # those of a rank and its partners are neighbours
+    shards[...] = flat.reshape(n_machines, n_local, length).swapaxes(0, 1)
+    if transport.rank < n_working:
+        exact_sum(shards.reshape(-1), Subgroup(transport, neighbours), n_local, n_at_once, xp=xp).sum_by_messages()
+    between, n_working_machines = Subgroup(transport, partners), n_working // n_local
+    mine = shards[index]
+    exact_sum(mine.reshape(-1), between, n_working_machines, n_at_once, rounds=rounds, xp=xp).sum_by_messages()
+    flat[transport.rank * length : (transport.rank + 1) * length] = mine[machine]
 
 
 def allreduce_exactly(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parallel.communicator import SumOrder, shard_of_rank
-from parallel.exact_sum import exact_sum
+from parallel.exact_sum import exact_sum, sum_by_machines
 from parallel.nccl import NcclTransport
 
 BUCKET = 1 << 23  # elements summed at once: a smaller sum takes little less time, a larger one begins later
@@ -31,17 +31,26 @@ class NcclReducer:
         cupy: the module ``cupy``.
         n_working: number of ranks that have gradients to add; these are the first ranks.
         order: "exact" sums by messages along the tree of ranks; "fast" as NCCL chooses.
-        rounds: whether messages of the exact order round to bfloat16.
+        n_local: ranks of each machine, if sums of the exact order are first added within machines, else None.
+        rounds: whether messages of the exact order round to bfloat16; on several machines only those between them.
     """
 
     shard = slice(None)
     seconds_waited = 0.0  # not measured: NCCL waits internally
 
     def __init__(
-        self, cupy: Any, nccl: NcclTransport, n_working: int, order: SumOrder, description: str, *, rounds: bool
+        self,
+        cupy: Any,
+        nccl: NcclTransport,
+        n_working: int,
+        order: SumOrder,
+        description: str,
+        *,
+        n_local: int | None,
+        rounds: bool,
     ) -> None:
         self._cupy, self._nccl, self._n_working, self._order = cupy, nccl, n_working, order
-        self.description, self._rounds = description, rounds
+        self.description, self._n_local, self._rounds = description, n_local, rounds
         self.why_not_captured = nccl.why_not_captured
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._n_begun = 0  # buckets of this update
@@ -73,10 +82,12 @@ class NcclReducer:
     def _sum(self, bucket: Any) -> None:
         if self._order == "fast":
             self._nccl.reduce_scatter_array(bucket)
+            return
+        how = {"n_working": self._n_working, "n_at_once": ELEMENTS_AT_ONCE, "rounds": self._rounds, "xp": self._cupy}
+        if self._n_local:
+            sum_by_machines(bucket, self._nccl, n_local=self._n_local, **how)
         else:
-            exact_sum(
-                bucket, self._nccl, self._n_working, ELEMENTS_AT_ONCE, rounds=self._rounds, xp=self._cupy
-            ).sum_by_messages()
+            exact_sum(bucket, self._nccl, **how).sum_by_messages()
 
     def reduce_scatter(self) -> None:
         """Begin the sums that have not begun; let the current stream wait for all of them."""

@@ -63,6 +63,16 @@ def ranks_by_value(values: Sequence[str]) -> dict[str, list[int]]:
     return ranks
 
 
+def ranks_per_host(hosts: Sequence[str]) -> int:
+    """Return the number of ranks of each host, given the host of every rank.
+
+    Return 1 if hosts have different numbers of ranks, or ranks of one host are not consecutive.
+    """
+    n = hosts.count(hosts[0])
+    is_regular = all(host == hosts[rank - rank % n] for rank, host in enumerate(hosts))
+    return n if is_regular and len(set(hosts)) * n == len(hosts) else 1
+
+
 def numbered(noun: str, numbers: Sequence[int]) -> str:
     """Return a noun with its numbers in ascending order: "rank 3", "ranks 0 to 7", or "ranks 0, 2, 4"."""
     if len(numbers) == 1:

@@ -16,7 +16,7 @@ from parallel.exact_sum import allreduce_exactly
 from parallel.host_reducer import HostReducer
 from parallel.nccl import NcclTransport, load_nccl
 from parallel.nccl_reducer import ELEMENTS_AT_ONCE, NcclReducer
-from parallel.placement import numbered
+from parallel.placement import numbered, ranks_per_host
 
 _ORDERS = {
     "exact": 'added in one fixed order (training.sum = "exact")',
@@ -160,12 +160,15 @@ def choose_reducer(
     host = HostReducer(world, n_working, _ORDERS[order], rounds=rounds, n_threads=n_threads)
     if cupy is None:
         return host
-    without_nccl, without_mpi = _obstacles(world, cupy)
+    mine = socket.gethostname(), cupy.cuda.Device().pci_bus_id, bool(load_nccl(cupy).available), reads_gpu_memory()
+    rank_facts = world.allgather(mine)
+    without_nccl, without_mpi = _obstacles(rank_facts)
     rounding = ", rounded to bfloat16 in messages" if order == "exact" else ", where nothing is rounded to bfloat16"
     if not without_nccl:
         because = "gradients travel through NCCL, because every rank has a GPU of its own"
         description = f"{because}{rounding if rounds else ''}; {_ORDERS[order]}"
-        return NcclReducer(cupy, NcclTransport(cupy, world), n_working, order, description, rounds=rounds)
+        n_local, nccl = _ranks_per_machine(rank_facts, n_working), NcclTransport(cupy, world)
+        return NcclReducer(cupy, nccl, n_working, order, description, n_local=n_local, rounds=rounds)
     if without_mpi:
         travel = "gradients travel through pinned host memory"
         because = f"{without_nccl}, and {world.library} {without_mpi}"
@@ -193,11 +196,17 @@ def choose_reducer(
     )
 
 
-def _obstacles(world: Communicator, cupy: Any) -> tuple[str | None, str | None]:
-    """Return the reasons why NCCL cannot sum the gradients and MPI cannot read them; None where there is none."""
-    has_nccl = bool(load_nccl(cupy).available)
-    mine = (socket.gethostname(), cupy.cuda.Device().pci_bus_id, has_nccl, reads_gpu_memory())
-    rank_facts = world.allgather(mine)
+def _ranks_per_machine(rank_facts: Sequence[tuple[str, str, bool, bool | None]], n_working: int) -> int | None:
+    """Return the number of ranks of each machine if exact sums are first added within machines, else None."""
+    n_local = ranks_per_host([host for host, *_ in rank_facts])
+    return n_local if 1 < n_local < len(rank_facts) and n_working % n_local == 0 else None
+
+
+def _obstacles(rank_facts: Sequence[tuple[str, str, bool, bool | None]]) -> tuple[str | None, str | None]:
+    """Return the reasons why NCCL cannot sum the gradients and MPI cannot read them; None where there is none.
+
+    ``rank_facts`` are every rank's host, the address of its GPU, whether it has NCCL, and whether MPI reads the GPU.
+    """
     sharing = _ranks_that_share([(host, address) for host, address, *_ in rank_facts])
     missing = [rank for rank, (_, _, available, _) in enumerate(rank_facts) if not available]
     without_nccl = None

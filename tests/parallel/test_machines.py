@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import TIME_LIMIT
 
+from parallel.communicator import ALIGNMENT, shard_of_rank
 from parallel.exact_sum import (
     CHUNK,
     SendReceive,
@@ -16,6 +23,7 @@ from parallel.exact_sum import (
     round_to_bfloat16,
     send_receive_schedule,
     subtrees_within,
+    sum_by_machines,
     tree_of,
     upcast_to_float32,
 )
@@ -26,6 +34,16 @@ NODES = st.lists(st.integers(0, 5), min_size=1, max_size=24).map(
 LEAVES = st.integers(0, 5).flatmap(
     lambda bits: st.tuples(st.just(range(2**bits)), st.lists(st.integers(0, 3), min_size=2**bits, max_size=2**bits))
 )
+
+
+def tree_sum(numbers: list[Any]) -> Any:
+    while len(numbers) > 1:
+        numbers = [left + right for left, right in zip(numbers[::2], numbers[1::2], strict=True)]
+    return numbers[0]
+
+
+def rounded(numbers: Any) -> Any:
+    return numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
 def n_ranks_in(nodes: list[list[int]]) -> int:
@@ -92,12 +110,9 @@ def test_sums_of_subtrees_have_the_bits_of_the_tree(leaves: tuple[range, list[in
         for subtree in subtrees_within([r for r in whole if machine_of[r] == machine], whole):
             sums[subtree] = np.empty(70, np.float32)
             add_along_tree(tree_of(subtree, of_leaves, first), sums[subtree])
-    expected = list(numbers)
     found = next((array for subtree, array in sums.items() if first in subtree), np.empty(70, np.float32))  # in place
     add_along_tree(tree_of(whole, sums, first), found)
-    while len(expected) > 1:
-        expected = [left + right for left, right in zip(expected[::2], expected[1::2], strict=True)]
-    assert np.array_equal(found, expected[0])
+    assert np.array_equal(found, tree_sum(list(numbers)))
 
 
 def test_what_is_narrowed_is_rounded_to_the_nearest_bfloat16() -> None:
@@ -109,6 +124,52 @@ def test_what_is_narrowed_is_rounded_to_the_nearest_bfloat16() -> None:
     round_to_bfloat16(numbers, bits)
     upcast_to_float32(bits, back)
     with np.errstate(all="ignore"):
-        expected = numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
+        expected = rounded(numbers)
     assert np.array_equal(back, expected, equal_nan=True)
     assert np.isnan(back).sum() == np.isnan(numbers).sum()
+
+
+class Mailboxes:
+    """A transport between ranks that are threads; ``sent`` counts numbers by sender and receiver."""
+
+    def __init__(
+        self, rank: int, size: int, boxes: dict[tuple[int, int], SimpleQueue[Any]], sent: Counter[Any]
+    ) -> None:
+        self.rank, self.size, self._boxes, self._sent = rank, size, boxes, sent
+
+    def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
+        if len(sent):
+            self._sent[self.rank, partner] += sent.size
+            self._boxes[self.rank, partner].put(sent.copy())
+        if len(received):
+            received[...] = self._boxes[partner, self.rank].get(timeout=TIME_LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("n_machines", "n_local", "n_working"), [(2, 2, 4), (3, 2, 4), (2, 4, 4), (4, 2, 8), (3, 4, 8)]
+)
+@pytest.mark.parametrize("rounds", [False, True])
+def test_a_sum_within_machines_first_has_the_bits_of_the_tree_and_sends_to_partners_only(
+    n_machines: int, n_local: int, n_working: int, rounds: bool
+) -> None:
+    """Machines without a working rank get the sums of their shards, too; only what comes from another is rounded."""
+    size, sent = n_machines * n_local, Counter[Any]()
+    n = size * ALIGNMENT
+    boxes = {pair: SimpleQueue[Any]() for pair in itertools.product(range(size), repeat=2)}
+    summands = [np.random.default_rng(rank).standard_normal(n, np.float32) for rank in range(n_working)]
+    flats = [summands[rank].copy() if rank < n_working else np.full(n, np.nan, np.float32) for rank in range(size)]
+
+    def add(rank: int) -> None:
+        transport = Mailboxes(rank, size, boxes, sent)
+        sum_by_machines(flats[rank], transport, n_working, 1 << 20, n_local, rounds=rounds)
+
+    with ThreadPoolExecutor(size) as executor:
+        list(executor.map(add, range(size)))
+    of_machines = [tree_sum(summands[i : i + n_local]) for i in range(0, n_working, n_local)]
+    for rank, flat in enumerate(flats):
+        received = [s if i == rank // n_local or not rounds else rounded(s) for i, s in enumerate(of_machines)]
+        shard = shard_of_rank(rank, size, n)
+        assert np.array_equal(flat[shard], tree_sum(received)[shard]), f"rank {rank}"
+    between = {pair: count for pair, count in sent.items() if pair[0] // n_local != pair[1] // n_local}
+    assert all((sender - receiver) % n_local == 0 for sender, receiver in between)
+    assert set(between.values()) == {ALIGNMENT}

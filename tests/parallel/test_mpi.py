@@ -268,6 +268,16 @@ def messages_between_gpus_round_to_bfloat16_and_all_ranks_have_the_same(run: Run
         assert {kind for _, kind in sent} == {fake_cuda.nccl.NCCL_FLOAT16}
 
 
+@ranks_run("sum_on_gpus", "NCCL", "exact", "float32", "pairs", on=(4,))
+def gpus_of_one_machine_are_summed_before_messages_leave_it(run: Run, alone: Alone) -> None:
+    """The bits of the tree; a rank sends a quarter of its numbers to its partner on the other machine, not half."""
+    assert [result["sum"] for result in run.results] == [tree_sum(4)] * 4
+    sent = [call for call in run.results[0]["calls"] if call[0] == "send"]
+    assert {partner: sum(call[1] for call in sent if call[3] == partner) / N_SUMMED for partner in (1, 2, 3)} == {
+        1: pytest.approx(1 / 2, rel=0.01), 2: pytest.approx(1 / 4, rel=0.01), 3: 0
+    }  # fmt: skip
+
+
 @ranks_run("ask_whether_mpi_reads_gpus", on=(2,))
 def the_library_of_this_environment_answers(run: Run, alone: Alone) -> None:
     assert run.results in ([False] * 2, [True] * 2)

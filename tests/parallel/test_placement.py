@@ -20,7 +20,7 @@ from minitransformer.system.ranks import choose_placements
 from minitransformer.training.loop import Trainer
 from minitransformer.training.open_run import open_run
 from parallel.communicator import SerialCommunicator
-from parallel.placement import Placement, cores_of, describe, gpu_of_rank, numbered, share_of_cores
+from parallel.placement import Placement, cores_of, describe, gpu_of_rank, numbered, ranks_per_host, share_of_cores
 
 
 def test_ranks_take_gpus_in_turn() -> None:
@@ -53,6 +53,13 @@ def test_a_line_a_machine_tells_its_ranks_and_gpus() -> None:
     on_gpus = [Placement(cores, gpu, 2, host) for host, gpu in (("a", 0), ("a", 1), ("a", 0), ("b", 0))]
     assert describe(on_gpus) == ["a: ranks 0 to 2 on GPU 0, 1, 0 of 2", "b: rank 3 on GPU 0 of 2"]
     assert describe([Placement(cores, host="a"), Placement(cores, host="a")]) == ["a: ranks 0, 1"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "expected"), [("aaaa", 4), ("aabb", 2), ("abc", 1), ("aab", 1), ("abab", 1), ("aaba", 1), ("abba", 1)]
+)
+def test_machines_have_equally_many_consecutive_ranks_or_none_counts(hosts: str, expected: int) -> None:
+    assert ranks_per_host(list(hosts)) == expected
 
 
 def test_numbers_in_a_row_are_reported_by_their_ends() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -143,9 +144,12 @@ def sum_by_the_library(world: Communicator, directory: Path) -> str:
 
 
 def sum_on_gpus(
-    world: Communicator, directory: Path, way: str, order: SumOrder, sent_in: SentIn = "float32"
+    world: Communicator, directory: Path, way: str, order: SumOrder, sent_in: SentIn = "float32", kind: str = "shared"
 ) -> dict[str, Any]:
-    """Add up arrays of a stand-in for CuPy; ``way`` is what there is: "NCCL", "MPI" that reads GPUs, or "nothing"."""
+    """Add up arrays of a stand-in for CuPy; ``way`` is what there is: "NCCL", "MPI" that reads GPUs, or "nothing".
+
+    ``kind`` divides the ranks into machines.
+    """
     from minitransformer.system.ranks import choose_placements
     from parallel import device_reducer, nccl_reducer, reducer
 
@@ -157,7 +161,9 @@ def sum_on_gpus(
     device_reducer.PINNED_BYTES, nccl_reducer.RUN = PINNED_BYTES, 64
     reducer.reads_gpu_memory = lambda: way == "MPI"
     placement = choose_placements("cuda", world)[world.rank]
-    chosen = choose_reducer(cast(Communicator, GpuAwareWorld(world)), cupy, N_MICRO_BATCHES, order, sent_in)
+    host = f"{socket.gethostname()}, {NODE_GROUPS[kind](world.rank)}"
+    with mock.patch.object(socket, "gethostname", return_value=host):
+        chosen = choose_reducer(cast(Communicator, GpuAwareWorld(world)), cupy, N_MICRO_BATCHES, order, sent_in)
     sums = Sums(chosen, N_SUMMED)
     fake_cuda.CALLS[:] = [call for call in fake_cuda.CALLS if call[0] not in COPIES]
     cupy.cuda.set_allocator(cupy.cuda.MemoryPool().malloc)  # keeps freed memory for sums that the stream has not made
