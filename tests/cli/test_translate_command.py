@@ -1,22 +1,40 @@
-"""Translating from end to end: one line out for each line in."""
+"""Translating from end to end: a line for each line, also when cut off, and never mixed with another translation."""
 
 from __future__ import annotations
 
+import errno
 import io
+import json
+import os
+import random
 import re
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_run import Trained, as_command, output_of, translated
+from small_run import Trained, as_command, contents, output_of, translated
+from translated_files import FILES, FileOperations, PowerCutError, lines_of, run, uppercase
 
 from cli.train import train
+from cli.translate import translate
 from minitransformer import Transformer
 from minitransformer.data.file_kinds import N_FIRST_BYTES
+from minitransformer.extras.files import resumable
+from minitransformer.extras.files.output_file import ResumeError, open_output
+from minitransformer.extras.files.resumable import progress_file, translate_file
+from minitransformer.extras.files.stream import LineTranslator
 from minitransformer.extras.paper.compatibility import CONVENTIONS, compatible
+from minitransformer.inference.search import SearchConfig
+from minitransformer.inference.translator import Translator
+from minitransformer.system.files import CorruptFileError
 
 
 @pytest.mark.parametrize(
@@ -143,3 +161,258 @@ def test_a_model_whose_weights_are_not_finite_is_reported_in_one_line(
     assert re.fullmatch(
         r"error: [^\n]+ the model's weights or its outputs are not finite[^\n]*\n", capsys.readouterr().err
     )
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> FileOperations:
+    operations = FileOperations()
+    for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "write_text")):
+        monkeypatch.setattr(owner, name, operations.counted(getattr(owner, name)))
+    return operations
+
+
+@pytest.mark.parametrize("n_best", [None, 2])
+def test_a_translation_cut_off_before_any_operation_on_files_loses_and_repeats_nothing(
+    tmp_path: Path, counting: FileOperations, n_best: int | None
+) -> None:
+    (tmp_path / "in").write_bytes(lines_of(8))
+    whole = uppercase(tmp_path, resume=False, n_best=n_best, name="whole")
+    n_operations, cut = counting.n, 0
+    for cut in range(1, n_operations + 1):
+        counting.n, counting.last = 0, cut
+        with pytest.raises(PowerCutError):
+            uppercase(tmp_path, resume=True, n_best=n_best)
+        counting.last = None
+        assert whole.startswith((tmp_path / "out").read_bytes())
+        assert uppercase(tmp_path, resume=True, n_best=n_best) == whole
+        assert sorted(contents(tmp_path)) == ["in", *FILES, "whole", "whole.progress.json"]
+        (tmp_path / "out").unlink()
+    assert cut > 20
+
+
+@settings(max_examples=25)
+@given(cuts=st.lists(st.tuples(st.integers(1, 30), st.binary(max_size=20)), min_size=1, max_size=6))
+def test_a_translation_cut_off_again_and_again_and_torn_within_a_write_is_the_same(
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[tuple[int, bytes]]
+) -> None:
+    folder = tmp_path_factory.mktemp("torn")
+    (folder / "in").write_bytes(lines_of(12))
+    for cut, torn in cuts:
+        operations = FileOperations(cut)
+        with pytest.MonkeyPatch.context() as patch:
+            for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink")):
+                patch.setattr(owner, name, operations.counted(getattr(owner, name)))
+            try:
+                uppercase(folder, resume=True)
+            except PowerCutError:
+                if (note := progress_file(folder / "out")).exists() and not json.loads(note.read_text())["done"]:
+                    with (folder / "out").open("ab") as output:
+                        output.write(torn)
+    assert uppercase(folder, resume=True) == uppercase(folder, resume=False, name="straight")
+
+
+def test_what_the_note_says_is_on_the_disk_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut loses what was written and not synced; a note that was being written is removed."""
+    (tmp_path / "in").write_bytes(lines_of(8))
+    (tmp_path / ".out.progress.json.123.tmp").write_text("{")
+    fsync, write_text, synced = os.fsync, resumable.write_text, {0}
+    noted: list[int] = []
+
+    def noting_size(descriptor: int) -> None:
+        fsync(descriptor)
+        if os.fstat(descriptor).st_ino == (tmp_path / "out").stat().st_ino:
+            synced.add(os.fstat(descriptor).st_size)
+
+    def checking(path: Path, text: str) -> None:
+        noted.append(json.loads(text)["n_bytes"])
+        assert noted[-1] in synced
+        write_text(path, text)
+
+    monkeypatch.setattr(os, "fsync", noting_size)
+    monkeypatch.setattr(resumable, "write_text", checking)
+    assert len(uppercase(tmp_path, resume=False)) == noted[-1] > 0
+    assert sorted(contents(tmp_path)) == ["in", *FILES]
+
+
+def killed_at(size: int, words: list[str], output: Path) -> bool:
+    """Start the command, kill it as soon as its output has so many bytes; whether it was still running."""
+    code = "import sys, cli.translate; cli.translate.LINES_AT_ONCE = 4; sys.exit(cli.translate.main())"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", code, *words], env=environment, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and (not output.exists() or output.stat().st_size < size):
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    return process.returncode == -signal.SIGKILL
+
+
+def test_a_process_killed_at_drawn_moments_is_taken_up_by_the_same_command(trained: Trained, tmp_path: Path) -> None:
+    source, output = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(lines_of(120))
+    whole = translated(trained, source.read_bytes(), "--beam", "1")
+    words = ["--run", str(trained.run), "--beam", "1", "--input", str(source), "--output", str(output), "--resume"]
+    draw = random.Random(7)
+    for part in (0.1, 0.6):
+        assert killed_at(round(len(whole) * (part + draw.random() / 10)), words, output)
+        note = json.loads(progress_file(output).read_text())
+        assert output.read_bytes()[: note["n_bytes"]].count(b"\n") == note["n_lines"] > 0
+    assert translate(words, None, None) == 0  # type: ignore[arg-type]
+    assert output.read_bytes() == whole
+    assert sorted(contents(tmp_path)) == ["in", *FILES]
+
+
+def test_lines_appended_to_the_input_of_a_complete_output_are_translated(tmp_path: Path) -> None:
+    """Also when the process dies between output and note."""
+    (tmp_path / "in").write_bytes(lines_of(5))
+    uppercase(tmp_path, resume=False)
+    with (tmp_path / "in").open("ab") as source:
+        source.write(b"three\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resumable._Run, "_note", FileOperations(2).counted(resumable._Run._note))
+        with pytest.raises(PowerCutError):
+            uppercase(tmp_path, resume=True)
+    assert uppercase(tmp_path, resume=True) == uppercase(tmp_path, resume=False, name="straight")
+
+
+def test_a_full_disk_can_be_resumed(translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").write_bytes(lines_of(12))
+    whole = run(translator, tmp_path, resume=False, name="whole")
+    operations = FileOperations(9, OSError(errno.ENOSPC, "No space left on device"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", operations.counted(os.fsync))
+        with pytest.raises(Exception, match=r"/out: cannot be written .*No space left") as caught:
+            run(translator, tmp_path, resume=False)
+    assert "\n" not in str(caught.value)
+    assert run(translator, tmp_path, resume=True) == whole
+
+
+def test_an_interrupt_says_how_to_go_on(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
+) -> None:
+    (tmp_path / "in").write_bytes(lines_of(12))
+
+    def interrupted(self: LineTranslator, lines: list[bytes], n_before: int, advance: object) -> list[bytes]:
+        if n_before == 4:
+            raise KeyboardInterrupt
+        return [b"x\n" * len(lines)]
+
+    monkeypatch.setattr(LineTranslator, "__call__", interrupted)
+    translation = LineTranslator(translator, SearchConfig())
+    with pytest.raises(KeyboardInterrupt):
+        translate_file(translation, tmp_path / "in", tmp_path / "out", resume=False, lines_at_once=4)
+    assert logged == ["interrupted after line 4; to continue from there, set resume and start it again"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [({"beam": 3}, "beam"), ({"n_best": 2}, "n_best"), ({"beam": 1, "n_best": 1}, "beam")]
+)
+def test_searches_are_never_mixed(translator: Translator, half_done: Path, options: dict[str, int], named: str) -> None:
+    before = contents(half_done)
+    with pytest.raises(ResumeError, match=f"out: was begun with another {named}.*choose another output"):
+        run(translator, half_done, resume=True, **options)  # type: ignore[arg-type]
+    assert contents(half_done) == before
+
+
+def test_another_model_is_not_mixed_into_the_output(trained: Trained, translator: Translator, half_done: Path) -> None:
+    other = Translator.load(trained.run)
+    assert other.fingerprint() == translator.fingerprint()
+    other.model.parameters.values[0] += 1e-3
+    with pytest.raises(ResumeError, match="out: was begun with another model"):
+        run(other, half_done, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("in", lambda text: text.replace(b"one", b"two", 1), "in has changed since 8 of its lines were translated"),
+        ("in", lambda text: text.replace(b"\n", b"", 1), "in has changed since 8 of its lines were translated"),
+        ("in", lambda text: b"one\n", "in has changed since 8 of its lines were translated"),
+        ("out", lambda text: b"x" + text[1:], r"its first \d+ bytes have changed since they were written"),
+        ("out", lambda text: text[1:], r"its first \d+ bytes have changed since they were written"),
+    ],
+)
+def test_an_input_or_an_output_that_changed_where_it_was_translated_is_noticed(
+    translator: Translator, half_done: Path, name: str, change: Callable[[bytes], bytes], message: str
+) -> None:
+    (half_done / name).write_bytes(change((half_done / name).read_bytes()))
+    with pytest.raises(ResumeError, match=message):
+        run(translator, half_done, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_lines": -1}, "has changed since -1 of its lines were translated"),
+        ({"n_lines": 2**64}, "has changed since 18,446,744,073,709,551,616 of its lines were translated"),
+        ({"n_bytes": -1}, "its first -1 bytes have changed since they were written"),
+        (
+            {"n_lines": "8"},
+            r"progress\.json: n_lines must be a whole number; got '8'; it is corrupt or of another kind: remove it",
+        ),
+        ({"made_with": None}, "made_with must be an object; got None; .*: remove it"),
+        ({"more": 1}, r"expected an object with n_lines, .*; missing or unknown: \['more'\]"),
+    ],
+)
+def test_a_note_that_is_corrupt_is_refused_and_changes_nothing(
+    translator: Translator, half_done: Path, changes: dict[str, Any], message: str
+) -> None:
+    note = progress_file(half_done / "out")
+    note.write_text(json.dumps(json.loads(note.read_text()) | changes))
+    before = contents(half_done)
+    with pytest.raises((ResumeError, CorruptFileError), match=message):
+        run(translator, half_done, resume=True)
+    assert contents(half_done) == before
+
+
+def test_an_interrupted_output_is_not_overwritten_by_mistake(translator: Translator, half_done: Path) -> None:
+    before = contents(half_done)
+    with pytest.raises(ResumeError) as caught:
+        run(translator, half_done, resume=False)
+    assert "an interrupted translation; set resume to continue it, or remove" in str(caught.value)
+    assert contents(half_done) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "options", "message"),
+    [
+        (
+            "out",
+            lambda text: text,
+            {"beam": 3},
+            "out: was begun with another beam; choose another output, or remove this",
+        ),
+        ("in", lambda text: lines_of(5, seed=4), {}, "in has changed since 12 of its lines were translated"),
+        ("out", lambda text: text + b"more\n", {}, "something was appended to"),
+        ("out", lambda text: b"x" + text[1:], {}, "have changed since they were written"),
+    ],
+)
+def test_a_complete_output_of_another_search_or_input_or_changed_is_noticed_and_left_alone(
+    translator: Translator,
+    done: Path,
+    name: str,
+    change: Callable[[bytes], bytes],
+    options: dict[str, int],
+    message: str,
+) -> None:
+    (done / name).write_bytes(change((done / name).read_bytes()))
+    before = contents(done)
+    with pytest.raises(ResumeError, match=message):
+        run(translator, done, resume=True, **options)  # type: ignore[arg-type]
+    assert contents(done) == before
+
+
+@pytest.mark.parametrize("text", [b"my diary\n", lines_of(5)], ids=["fewer lines", "as many lines"])
+def test_an_unknown_file_is_not_taken_for_an_output(translator: Translator, tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "in").write_bytes(lines_of(5))
+    (tmp_path / "out").write_bytes(text)
+    with pytest.raises(ResumeError, match=r"out: exists, but .*out\.progress\.json, .*; remove the output, or choose"):
+        run(translator, tmp_path, resume=True)
+    assert (tmp_path / "out").read_bytes() == text
+
+
+def test_two_processes_do_not_write_one_output(translator: Translator, half_done: Path) -> None:
+    with open_output(half_done / "out"), pytest.raises(ResumeError, match="another process is writing it"):
+        run(translator, half_done, resume=True)

@@ -1,4 +1,4 @@
-"""Layers and batches: the words of the paper.  Their gradients are in test_gradients."""
+"""Layers and batches in the words of the paper; starts of targets and ends of sources; gradients: test_gradients."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import pytest
 
-from autograd import ParameterBuffer, Tensor
-from minitransformer import ModelConfig
-from minitransformer.model.batch import Batch
+from autograd import ParameterBuffer, Tensor, backward
+from minitransformer import Batch, ModelConfig, RunConfig, Transformer, presets
+from minitransformer.config import ConfigError
+from minitransformer.extras.attention import attention_weights
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.scoring import score_pairs
+from minitransformer.inference.search import SearchConfig
+from minitransformer.model.batch import EmptySourceError
 from minitransformer.model.layers import Embedding, LayerNorm, Residual
+from minitransformer.model.symbols import END, START
 
 CONFIG = ModelConfig(vocabulary_size=9, d_model=4, d_ff=5, n_heads=2, d_k=3, d_v=2, p_drop=0.2)
 
@@ -39,3 +46,108 @@ def test_batches_close_sources_and_shift_targets() -> None:
     assert batch.decoder_ids.tolist() == [1, 7, 1, 8, 9]
     assert batch.labels.tolist() == [7, 2, 8, 9, 2]
     assert (batch.n_source_tokens, batch.n_target_tokens, len(batch)) == (4, 5, 2)
+
+
+UNTIED = ModelConfig(vocabulary_size=9, n_layers=2, d_model=6, d_ff=8, n_heads=2, d_k=3, d_v=2, tied="none")
+BATCH = Batch.from_token_ids([[3, 4, 5], [8]], [[6, 7], []])
+
+
+def model_started_by(start: Any) -> Transformer:
+    """The same weights for every start."""
+    return Transformer(dataclasses.replace(UNTIED, start=start), dtype="float64")
+
+
+def with_start_row(row: Any) -> Transformer:
+    """A model with a start symbol whose embedding is ``row``."""
+    model = model_started_by("symbol")
+    model.target_embedding.weight.value[START] = row
+    return model
+
+
+def end_row() -> Any:
+    return model_started_by("symbol").target_embedding.weight.value[END]
+
+
+@pytest.mark.parametrize(("start", "row"), [("zero", np.zeros(6)), ("end", end_row())])
+def test_another_start_is_a_start_symbol_with_that_embedding(start: str, row: Any) -> None:
+    ours, expected = model_started_by(start).log_probabilities(BATCH), with_start_row(row).log_probabilities(BATCH)
+    np.testing.assert_array_equal(ours, expected)
+    assert np.abs(ours - model_started_by("symbol").log_probabilities(BATCH)).max() > 1e-3
+
+
+@pytest.mark.parametrize(("start", "end_learns"), [("symbol", False), ("zero", False), ("end", True)])
+def test_the_embedding_that_stands_first_learns_and_no_other(start: str, end_learns: bool) -> None:
+    """The end symbol stands nowhere else among the decoder's inputs in these sentences."""
+    model = model_started_by(start)
+    before = model.log_probabilities(BATCH)
+    backward(model.loss(BATCH))
+    gradient = model.target_embedding.weight.grad
+    assert (gradient[START].any(), gradient[END].any()) == (start == "symbol", end_learns)
+    model.target_embedding.weight.value[START] = 1e3
+    assert np.array_equal(model.log_probabilities(BATCH), before) == (start != "symbol")
+
+
+def test_an_unknown_start_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"start must be one of \('symbol', 'zero', 'end'\); got 'nothing'"):
+        dataclasses.replace(UNTIED, start="nothing")
+
+
+@pytest.mark.parametrize("target", [[START, 6], [6, START], np.array([6, START, 7])])
+def test_a_start_symbol_in_a_target_is_refused_with_the_sentence_and_the_remedy(target: Any) -> None:
+    """It would be taken for a zero vector or the end symbol there, too."""
+    with pytest.raises(ValueError, match=r"target 1 has the start symbol \(id 1\): .*Give targets without"):
+        Batch.from_token_ids([[3], [4], [5]], [[START + 5], target, [START]])
+    assert len(Batch.from_token_ids([[START, 3]], [[6]])) == 1  # of a source it is a word like any other
+
+
+TWO_LAYERS = ModelConfig(vocabulary_size=11, n_layers=2, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=4)
+SOURCES, TARGETS = [[3, 4, 5, 6], [7], [9, 3]], [[5, 6], [4, 4, 8], [10]]
+WITH_END = [[*source, END] for source in SOURCES]
+
+
+def models() -> tuple[Transformer, Transformer]:
+    """The same weights, with an end symbol after every source, and without."""
+    return Transformer(TWO_LAYERS, seed=4), Transformer(dataclasses.replace(TWO_LAYERS, source_end=False), seed=4)
+
+
+def test_no_end_symbol_is_appended() -> None:
+    batch = Batch.from_token_ids(SOURCES, TARGETS, source_end=False)
+    assert batch.source_ids.tolist() == [3, 4, 5, 6, 7, 9, 3]
+    assert batch.source.lengths.tolist() == [4, 1, 2]
+    assert batch.labels.tolist() == [5, 6, END, 4, 4, 8, END, 10, END]
+
+
+def test_scores_translations_and_attention_are_those_of_sources_with_an_end_of_their_own() -> None:
+    with_end, without = models()
+    assert score_pairs(without, list(zip(WITH_END, TARGETS, strict=True))) == score_pairs(
+        with_end, list(zip(SOURCES, TARGETS, strict=True))
+    )
+    assert score_pairs(without, list(zip(SOURCES, TARGETS, strict=True))) != score_pairs(
+        with_end, list(zip(SOURCES, TARGETS, strict=True))
+    )
+    expected = attention_weights(with_end, SOURCES[0], TARGETS[0])
+    found = attention_weights(without, WITH_END[0], TARGETS[0])
+    np.testing.assert_array_equal(found.encoder, expected.encoder)
+    np.testing.assert_array_equal(found.encoder_decoder, expected.encoder_decoder)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_translations_have_as_many_tokens_as_those_of_sources_with_an_end(beam: int) -> None:
+    with_end, without = models()
+    expected = beam_search(with_end, SOURCES, SearchConfig(beam=beam, max_extra_tokens=5))
+    found = beam_search(without, WITH_END, SearchConfig(beam=beam, max_extra_tokens=4))
+    assert [h[0].ids for h in found] == [h[0].ids for h in expected]
+    longest = beam_search(without, SOURCES, SearchConfig(max_extra_tokens=1))
+    assert all(len(h[0].ids) < len(source) + 1 for source, h in zip(SOURCES, longest, strict=True))
+
+
+def test_an_empty_source_is_refused() -> None:
+    _, without = models()
+    with pytest.raises(EmptySourceError, match="a source has no token.*remove empty sources"):
+        score_pairs(without, [([3], [4]), ([], [5])])
+
+
+def test_training_always_appends_the_end_symbol() -> None:
+    model = dataclasses.replace(presets.tiny(), source_end=False)
+    with pytest.raises(ConfigError, match="source_end must be true in a training run"):
+        RunConfig(model=model)

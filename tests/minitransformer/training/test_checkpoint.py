@@ -1,4 +1,4 @@
-"""Checkpoints: complete or absent, restored bit for bit, and refused where they are corrupt or of another model."""
+"""Checkpoints: complete or absent, restored bit for bit, checked byte by byte, and written while training goes on."""
 
 from __future__ import annotations
 
@@ -7,25 +7,30 @@ import errno
 import json
 import os
 import re
+import resource
 import shutil
 import stat
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Never
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from waiting import TIME_LIMIT
 
 from autograd.optim import Adam
 from minitransformer.config import ModelConfig
 from minitransformer.model.files import save_model_files
 from minitransformer.model.transformer import Transformer
-from minitransformer.system.checksums import write_checksums
+from minitransformer.system.checksums import check_files, has_checksums, write_checksums
 from minitransformer.system.files import CheckpointError, CorruptFileError
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,
+    CheckpointWriter,
     Snapshot,
     average_weights,
     checkpoint_path,
@@ -37,7 +42,7 @@ from minitransformer.training.checkpoint import (
 from minitransformer.training.state import TrainingState, read_state
 
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
-STATE = TrainingState(20, 3, 2, 7, 1 / 3, 12.25, unlogged_loss=61.5, unlogged_tokens=30, unlogged_seconds=0.5)
+STATE = TrainingState(20, 3, 2, 7, ("loss", 1 / 3), 12.25, unlogged_loss=61.5, unlogged_tokens=30, unlogged_seconds=0.5)
 FILES = ["checksums.json", "model.json", "model.safetensors", "optimizer.safetensors", "state.json"]
 
 
@@ -341,7 +346,7 @@ def test_nothing_and_a_corrupt_checkpoint_are_not_averaged(tmp_path: Path) -> No
 
 def test_state_is_written_as_plain_json(tmp_path: Path) -> None:
     state = json.loads((saved(tmp_path) / "state.json").read_text())
-    assert state == dataclasses.asdict(STATE) | {"avoided": []}
+    assert state == dataclasses.asdict(STATE) | {"avoided": [], "best": ["loss", 1 / 3]}
 
 
 @pytest.mark.parametrize("field", ["earlier_updates", "group"])
@@ -361,3 +366,229 @@ def test_a_link_under_the_name_of_an_unfinished_checkpoint_is_not_written_throug
     model, adam = model_and_adam(1)
     save_checkpoint(tmp_path, Snapshot.of(model, adam, STATE), keep=5)
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def resumed(run: Path) -> TrainingState | None:
+    return load_newest_checkpoint(run, *model_and_adam(2), keep=5)
+
+
+@pytest.mark.parametrize("name", [*CHECKPOINT_FILES, "checksums.json"])
+def test_a_flipped_bit_and_a_truncation_are_noticed_wherever_they_are(tmp_path: Path, name: str) -> None:
+    path = saved(tmp_path)
+    content = (path / name).read_bytes()
+    for offset in range(0, len(content), 2 if name == "checksums.json" else 37):
+        flipped = bytearray(content)
+        flipped[offset] ^= 1 << offset // 2 % 8
+        for damaged in (flipped, content[:offset]):
+            (path / name).write_bytes(damaged)
+            with pytest.raises(CheckpointError):
+                check_files(path, CHECKPOINT_FILES)
+
+
+def set_format(path: Path, version: int) -> None:
+    checksums = path / "checksums.json"
+    checksums.write_text(checksums.read_text().replace('"format": 1', f'"format": {version}'))
+
+
+def test_a_checkpoint_of_a_newer_format_is_not_passed_over(tmp_path: Path) -> None:
+    shutil.copytree(saved(tmp_path), tmp_path / "checkpoints" / "step-00000010")
+    set_format(checkpoint_path(tmp_path, 20), 2)
+    with pytest.raises(
+        CheckpointError, match="is of format 2, and this version reads format 1: update minitransformer"
+    ):
+        resumed(tmp_path)
+
+
+def test_a_checkpoint_of_another_model_among_others_is_passed_over_and_named(tmp_path: Path, logged: list[str]) -> None:
+    shutil.copytree(saved(tmp_path), tmp_path / "checkpoints" / "step-00000010")
+    foreign = Transformer(dataclasses.replace(TINY, d_ff=3), seed=1)
+    save_checkpoint(tmp_path, Snapshot.of(foreign, Adam(foreign.parameters), STATE), keep=5)
+    state = resumed(tmp_path)
+    assert state == STATE
+    assert logged == [
+        f"warning: checkpoint step-00000020 does not fit: {checkpoint_path(tmp_path, 20)}: is of another model:"
+        " d_ff 3 there, 6 here",
+        "using the newest complete checkpoint, step-00000010; the updates after it are done again",
+    ]
+
+
+def test_where_all_checkpoints_are_of_another_model_or_corrupt_a_run_does_not_begin_anew(tmp_path: Path) -> None:
+    foreign = Transformer(dataclasses.replace(TINY, d_ff=3), seed=1)
+    save_checkpoint(tmp_path, Snapshot.of(foreign, Adam(foreign.parameters), STATE), keep=5)
+    with pytest.raises(CheckpointError, match="is complete and fits .*is of another model: d_ff 3 there, 6 here"):
+        resumed(tmp_path)
+    (saved(tmp_path) / "optimizer.safetensors").write_bytes(b"")
+    remedy = r"none of its checkpoints is complete and fits \(the newest: .*optimizer.*backup, or set run to another"
+    with pytest.raises(CheckpointError, match=remedy):
+        resumed(tmp_path)
+
+
+def test_names_that_lead_elsewhere_are_never_opened(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    (tmp_path / "secret").write_text("{}")
+    listed = (path / "checksums.json").read_text().replace('"model.json"', '"../../secret"')
+    (path / "checksums.json").write_text(listed)
+    with pytest.raises(CorruptFileError, match=r"does not list model\.json"):
+        load_checkpoint(path, *model_and_adam(2))
+
+
+def test_every_byte_of_a_model_is_checked_on_loading(tmp_path: Path) -> None:
+    Transformer(TINY, seed=1).save(tmp_path)
+    assert has_checksums(tmp_path)
+    content = bytearray(whole := (tmp_path / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(CorruptFileError, match=r"model\.safetensors: has changed since it was written"):
+        Transformer.load(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(content + b"x")
+    with pytest.raises(CorruptFileError, match=r"model\.safetensors: expected \d+ bytes, found"):
+        Transformer.load(tmp_path)
+    (tmp_path / "checksums.json").unlink()
+    (tmp_path / "model.safetensors").write_bytes(whole)
+    assert np.array_equal(Transformer.load(tmp_path).parameters.values, Transformer(TINY, seed=1).parameters.values)
+
+
+LIES = "describes a model of at least .* do not belong together"
+OTHER_TYPE = r"model\.json: not the configuration of a model: model\.{} must be"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("n_layers", 999, LIES), ("n_decoder_layers", 999, LIES), ("d_model", 10**6, LIES), ("d_ff", 10**6, LIES),
+        ("n_heads", 10**6, LIES), ("vocabulary_size", 2 * 10**9, LIES),
+        *((field, value, OTHER_TYPE.format(field)) for field, value in [
+            ("n_layers", 1.5), ("n_layers", True), ("n_decoder_layers", 0), ("p_drop", None), ("tied", 3),
+            ("d_model", 2**31), ("attention_bias", 1), ("layer_norm_eps", float("inf")), ("vocabulary_size", -1),
+            ("source_vocabulary_size", 0),
+        ]),
+    ],
+)  # fmt: skip
+def test_a_lying_configuration_is_refused_early(tmp_path: Path, field: str, value: object, message: str) -> None:
+    Transformer(TINY, seed=1).save(tmp_path)
+    (tmp_path / "checksums.json").unlink()
+    config = json.loads((tmp_path / "model.json").read_text()) | {field: value}
+    (tmp_path / "model.json").write_text(json.dumps(config))
+    with pytest.raises(CorruptFileError, match=message):
+        Transformer.load(tmp_path)
+
+
+CONFIG = ModelConfig(vocabulary_size=50, n_layers=1, d_model=16, d_ff=16, n_heads=1, d_k=4, d_v=4)
+
+
+@contextmanager
+def file_size_limit(n_bytes: int) -> Iterator[None]:
+    """The kernel refuses to let any file grow beyond this: what a full disk does, in the middle of a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def model() -> Transformer:
+    return Transformer(CONFIG, seed=1)
+
+
+def snapshot_of(model: Transformer, step: int) -> Snapshot:
+    return Snapshot.of(model, Adam(model.parameters), TrainingState(step))
+
+
+def saved_values(run: Path, step: int) -> Any:
+    loaded = Transformer(CONFIG, seed=None)
+    load_checkpoint(checkpoint_path(run, step), loaded, Adam(loaded.parameters))
+    return loaded.parameters.values
+
+
+def test_no_update_changes_a_running_save(tmp_path: Path, model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    def held_back(*arguments: Any, **keywords: Any) -> Path:
+        assert go_on.wait(TIME_LIMIT)
+        return save_checkpoint(*arguments, **keywords)
+
+    monkeypatch.setattr(checkpoint_module, "save_checkpoint", held_back)
+    writer, before = CheckpointWriter(tmp_path, keep=2), model.parameters.values.copy()
+    writer.save(snapshot_of(model, 1))
+    model.parameters.values *= 1.5  # the next update, before a byte is written
+    assert checkpoints(tmp_path) == []
+    go_on.set()
+    writer.wait()
+    assert writer.failure() is None
+    assert np.array_equal(saved_values(tmp_path, 1), before)
+
+
+def test_the_next_save_waits_for_the_one_before(tmp_path: Path, model: Transformer) -> None:
+    writer = CheckpointWriter(tmp_path, keep=9)
+    values = {}
+    for step in range(1, 6):
+        model.parameters.values *= 1.5
+        values[step] = model.parameters.values.copy()
+        writer.save(snapshot_of(model, step))
+    writer.wait()
+    for step, expected in values.items():
+        assert np.array_equal(saved_values(tmp_path, step), expected)
+
+
+def test_a_file_without_room_on_disk_is_a_failure_reported_once(tmp_path: Path, model: Transformer) -> None:
+    writer = CheckpointWriter(tmp_path, keep=9)
+    writer.save(snapshot_of(model, 1))
+    writer.wait()
+    with file_size_limit(4_000):
+        writer.save(snapshot_of(model, 2))
+        writer.wait()
+    failure = writer.failure()
+    assert isinstance(failure, CheckpointError)
+    assert "step-00000002" in str(failure)
+    assert "cannot be written" in str(failure)
+    assert writer.failure() is None
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
+    assert np.array_equal(saved_values(tmp_path, 1), model.parameters.values)
+    writer.save(snapshot_of(model, 3))
+    writer.wait()
+    assert writer.failure() is None
+    assert np.array_equal(saved_values(tmp_path, 3), model.parameters.values)
+
+
+def test_other_errors_are_raised(tmp_path: Path, model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any, **keywords: Any) -> Path:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(checkpoint_module, "save_checkpoint", fail)
+    writer = CheckpointWriter(tmp_path, keep=2)
+    writer.save(snapshot_of(model, 1))
+    writer.wait()
+    with pytest.raises(ZeroDivisionError):
+        writer.failure()
+
+
+def test_a_failure_in_the_moment_of_asking_is_reported_at_the_next(tmp_path: Path) -> None:
+    class FailingMeanwhile(CheckpointWriter):
+        """Its thread fails right after the first look."""
+
+        _seen: Exception | None = None
+
+        @property
+        def _failure(self) -> Exception | None:
+            seen, self._seen = self._seen, CheckpointError("step-00000001: cannot be written")
+            return seen
+
+        @_failure.setter
+        def _failure(self, error: Exception | None) -> None:
+            self._seen = error
+
+    writer = FailingMeanwhile(tmp_path, keep=2)
+    assert writer.failure() is None
+    assert isinstance(writer.failure(), CheckpointError)
+
+
+def test_the_copy_is_made_in_the_same_memory_every_time(tmp_path: Path, model: Transformer) -> None:
+    writer = CheckpointWriter(tmp_path, keep=2)
+    writer.save(snapshot_of(model, 1))
+    first = {name: array.ctypes.data for name, array in (writer._weights | writer._moments).items()}
+    writer.save(snapshot_of(model, 2))
+    writer.wait()
+    assert {name: array.ctypes.data for name, array in (writer._weights | writer._moments).items()} == first
+    assert sum(a.nbytes for a in (writer._weights | writer._moments).values()) == 12 * model.n_parameters

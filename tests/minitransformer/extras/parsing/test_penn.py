@@ -1,19 +1,25 @@
-"""Penn brackets: what is read is what was written, also without functional tags and traces; what is none is named."""
+"""Trees in brackets and as sequences of symbols, and the words of sentences."""
 
 from __future__ import annotations
 
 import gzip
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from hypothesis import given
-from tree_draws import trees, trees_of_treebanks
+from hypothesis import strategies as st
+from shared_data import treebank
+from tree_draws import LABELS, WORDS, trees, trees_of_treebanks
 
+from minitransformer.config import LeafSymbols
 from minitransformer.data.survey import CorpusError
+from minitransformer.extras.parsing.linear import leaves_of, linearised, looks, tree_of
 from minitransformer.extras.parsing.penn import read_candidates, read_gold_trees, read_tree, read_trees, write_tree
 from minitransformer.extras.parsing.plain import category, plain
 from minitransformer.extras.parsing.tree import Closing, Constituent, Leaf, Opening, Tree
+from minitransformer.extras.parsing.words import Splitting, split_words
 
 BARKS = "(S (NP (DT the) (NN dog)) (VP (VBZ barks)))"
 PRETTY = """\
@@ -172,3 +178,134 @@ def test_a_plain_tree_is_left_alone_within_any_outermost_bracket(tree: Tree) -> 
     for label in ("", "TOP", "ROOT"):
         assert plain(Tree((Opening(label), *tree.walk, Closing(label)))) == tree
     assert plain(read_tree(write_tree(tree))) == tree
+
+
+TREEBANKS = ["craft-treebank/dev.mrg.xz", "gum-const/dev.mrg.xz", "handparsed/train.mrg.gz", "ptb-sample/dev.mrg.gz"]
+LARGE = ["craft-treebank/train.mrg.xz", "gum-const/train.mrg.xz", "ptb-sample/train.mrg.gz"]
+
+GO = "(S (VP (VB Go)) (. .))"
+DOG = "(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))"
+
+symbols = st.lists(
+    st.sampled_from([*(f"({label}" for label in LABELS), *(f"){label}" for label in LABELS), "XX", ",", ".", "-LRB-"])
+)
+sentences = st.lists(st.sampled_from([*WORDS, ",", ".", "-LRB-", "``"]), max_size=8)
+
+
+def test_trees_of_the_source_are_written_as_there() -> None:
+    """Figures 1 and 2 of Vinyals et al. 2015; the second with its tags made alike."""
+    assert " ".join(linearised(read_tree(GO))) == "(S (VP XX )VP . )S"
+    assert " ".join(linearised(read_tree(DOG), "tags")) == "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"
+    assert " ".join(linearised(read_tree(DOG))) == "(S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S"
+    kinds: tuple[LeafSymbols, ...] = ("normalised", "tags")
+    assert tuple(leaves_of(linearised(read_tree(DOG), leaves)) for leaves in kinds) == kinds
+
+
+@given(trees)
+def test_symbols_tell_the_tree(tree: Tree) -> None:
+    assert tree_of(linearised(tree, "tags"), tree.words) == tree
+    again = tree_of(linearised(tree), tree.words)
+    assert list(again.constituents()) == list(tree.constituents())
+    assert again.words == tree.words
+    assert linearised(again) == linearised(tree)
+
+
+@given(symbols, sentences)
+def test_whatever_a_model_says_a_tree_over_the_words_comes_out(sequence: list[str], words: list[str]) -> None:
+    tree = tree_of(sequence, words)
+    assert tree.words == words
+    assert all(c.start < c.end for c in tree.constituents())
+    assert {c.label for c in tree.constituents()} <= {symbol[1:] for symbol in sequence}
+    assert read_tree(write_tree(tree)).words == words
+
+
+@pytest.mark.parametrize(("sequence", "words", "expected"), [
+    ("(S (NP XX", "dog barks", "(S (NP (XX dog) (XX barks)))"),  # not closed; a word without a leaf
+    ("(S XX )S )S )NP XX", "dog barks", "(S (XX dog)) (XX barks)"),  # closed too often
+    ("(S (NP (VP XX )NP XX )S", "dog barks", "(S (NP (VP (XX dog))) (XX barks))"),  # closes what stands within
+    ("(S (NP )NP XX )S", "dog", "(S (XX dog))"),  # around nothing
+    ("(S (NP XX XX )NP XX )S", "dog", "(S (NP (XX dog)))"),  # surplus leaves
+    ("(S (NP XX )NP . )S", "the big dog .", "(S (NP (XX the) (XX big) (XX dog)) (. .))"),
+    ("(S (NP XX XX XX )NP , XX )S", "dog , cat", "(S (NP (XX dog)) (, ,) (XX cat))"),  # the comma stays a comma
+    ("(S XX )S", ", dog", "(S (, ,) (XX dog))"),
+    # better unlike than alone
+    ("(S (NP XX )NP (PP , )PP XX )S", "a b c d", "(S (NP (XX a)) (PP (, b)) (XX c) (XX d))"),
+    ("(S (NP , )NP (VP NN )VP )S", "dog", "(S (VP (NN dog)))"),  # a tag stands for a word as XX does
+    ("", "dog .", "(XX dog) (. .)"), ("(S XX )S", "", ""),
+])  # fmt: skip
+def test_sequences_that_tell_no_tree_are_mended(sequence: str, words: str, expected: str) -> None:
+    assert tree_of(sequence.split(), words.split()) == read_tree(expected)
+
+
+@pytest.mark.parametrize(
+    ("word", "symbol"),
+    [(",", ","), ("?", "."), ("--", ":"), ("(", "-LRB-"), ("]", "-RRB-"), ('"', "''"), ("$", "$"), ("U.S.", "XX")],
+)
+def test_punctuation_looks_like_its_tag(word: str, symbol: str) -> None:
+    assert looks(word) == symbol
+
+
+def test_a_very_deep_tree_goes_through() -> None:
+    tree = read_tree("(NP " * 5_000 + "(NN x)" + ")" * 5_000)
+    assert tree_of(linearised(tree, "tags"), ["x"]) == tree
+
+
+def test_a_line_of_any_length_is_mended_in_little_memory() -> None:
+    """Each leaf and each word of it would be compared with all others."""
+    words = ["dog"] * 10_000
+    tracemalloc.start()
+    try:
+        tree = tree_of(["(S", *["XX"] * 30, ")S"], words)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert tree.words == words
+    assert list(tree.constituents()) == [Constituent("S", 0, len(words))]
+    assert peak < 5e6
+
+
+@pytest.mark.parametrize("name", [*TREEBANKS, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)])
+def test_every_tree_of_a_treebank_goes_there_and_back(name: str) -> None:
+    trees = [plain(raw) for raw in treebank(name)]
+    assert len(trees) > 200
+    for tree in trees:
+        assert tree_of(linearised(tree, "tags"), tree.words) == tree
+        assert linearised(tree_of(linearised(tree), tree.words)) == linearised(tree)
+    for tree in trees[::3]:
+        assert plain(read_tree(write_tree(tree))) == tree
+
+
+SENTENCES = [
+    ("The dog barks.", "The dog barks ."),
+    ("They weren't fed; \"why?\" he'd say...", "They were n't fed ; `` why ? '' he 'd say ..."),
+    ("Mr. Smith's $5,000 can't go -- ok.", "Mr. Smith 's $ 5,000 ca n't go -- ok ."),
+    ("(See Fig. 1A, p<0.05.)", "-LRB- See Fig. 1A , p < 0.05 . -RRB-"),
+    ("The dogs' bowl: ratio 1:2,000, etc.", "The dogs ' bowl : ratio 1:2,000 , etc ."),
+    ("“It’s 3.5%”, I cannot [1].", "`` It 's 3.5 % '' , I can not [ 1 ] ."),
+    ("I've ‘seen’ it: they're here, I'll go", "I 've `` seen ' it : they 're here , I 'll go"),
+    ("'Twas d'ye gonna, more'n 'tis wanna", "'T was d' ye gon na , more 'n 't is wan na"),
+    ("Gimme and lemme, gotta it's 'this' isn't", "Gim me and lem me , got ta it 's 'this ' is n't"),
+    ("cannots gonnas wannabe twas atis", "cannots gonnas wannabe twas atis"),
+    ("TNF-α and/or IL-2", "TNF-α and/or IL-2"),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("sentence", "words"), SENTENCES)
+def test_sentences_are_split_as_in_the_penn_treebank(sentence: str, words: str) -> None:
+    assert split_words(sentence) == words.split()
+    assert split_words(f"{sentence}\n") == words.split()
+
+
+def test_words_that_are_split_already_stay_but_for_brackets_and_hyphens_stand_apart_in_ontonotes() -> None:
+    words = split_words("TNF-α and/or IL-2 -- well-", "ontonotes")
+    assert " ".join(words) == "TNF - α and / or IL - 2 -- well-"
+    assert split_words("the U.S. 's ( dog. )", "blanks") == ["the", "U.S.", "'s", "-LRB-", "dog.", "-RRB-"]
+    assert split_words(" 10\u00a0mg\tof  it\r\n", "blanks") == ["10\u00a0mg", "of", "it"]
+    with pytest.raises(ValueError, match="expected one of"):
+        split_words("a", "moses")  # type: ignore[arg-type]
+
+
+@given(st.text(), st.sampled_from(["penn", "ontonotes", "blanks"]))
+def test_every_line_has_words_without_blanks(line: str, splitting: Splitting) -> None:
+    assert all(word and not set(word) & set(" ()\n") for word in split_words(line, splitting))
