@@ -21,9 +21,9 @@ from threadpoolctl import threadpool_limits
 from workload import WORKLOADS
 
 from autograd import RandomStream, backward
+from autograd.malloc import keep_freed_memory
 from autograd.op import Operation, observed
 from minitransformer import Batch, Transformer
-from minitransformer.system.memory import keep_freed_memory
 
 ALL, REST = "everything", "gradients of weights, and what is no operation"
 

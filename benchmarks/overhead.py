@@ -26,10 +26,10 @@ from threadpoolctl import threadpool_limits
 from workload import WORKLOADS
 
 from autograd import RandomStream, backward, blas
+from autograd.malloc import keep_freed_memory
 from autograd.optim import Adam
 from minitransformer import Batch, Transformer, presets
 from minitransformer.config import TrainingConfig
-from minitransformer.system.memory import keep_freed_memory
 from minitransformer.training.update import GradientAccumulator, TrainingStep
 from parallel.reducer import LocalReducer
 

@@ -20,9 +20,9 @@ from threadpoolctl import threadpool_limits
 from workload import WORKLOADS
 
 from autograd import RandomStream, backward
+from autograd.malloc import keep_freed_memory
 from autograd.parameters import Parameter
 from minitransformer import Batch, Transformer
-from minitransformer.system.memory import keep_freed_memory
 
 SHARES = (0.5, 0.75, 0.9)  # of backward's time
 

@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from autograd import Tensor, no_tape, ops
 from autograd.array import Array
+from autograd.malloc import keep_freed_memory
 from autograd.ops.linear import pack_weight
-from minitransformer.system.memory import keep_freed_memory
 
 SHAPES = {"attention": (512, 512), "hidden": (512, 2048), "output": (2048, 512), "vocabulary": (512, 37_000)}
 BYTES = 200_000_000  # of all matrices of a shape: more than any cache

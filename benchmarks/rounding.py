@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from contest import describe_machine
 
+from autograd.malloc import keep_freed_memory
 from minitransformer.config import RunConfig
-from minitransformer.system.memory import keep_freed_memory
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.open_run import OpenRun, open_run
 from parallel.communicator import Communicator, SentIn

@@ -22,9 +22,9 @@ from threadpoolctl import threadpool_limits
 from workload import WORKLOADS, IdPairs
 
 from autograd import RandomStream
+from autograd.malloc import keep_freed_memory
 from autograd.optim import Adam
 from minitransformer import Batch, Transformer
-from minitransformer.system.memory import keep_freed_memory
 from minitransformer.system.threads import available_cores
 from minitransformer.training.checkpoint import CheckpointWriter, Snapshot
 from minitransformer.training.state import TrainingState

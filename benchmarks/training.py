@@ -23,11 +23,11 @@ from contest import MALLOC, Contestant, add_instruction_set, compete, describe_m
 from threadpoolctl import threadpool_limits
 from workload import WORKLOADS, Workload
 
+from autograd.malloc import keep_freed_memory
 from minitransformer.config import TrainingConfig
 from minitransformer.config.training import Precision
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.model.transformer import Transformer
-from minitransformer.system.memory import keep_freed_memory
 from minitransformer.system.threads import allowed_cores, available_cores
 from minitransformer.training.loop import Trainer
 from minitransformer.training.open_run import reducer_for

@@ -22,12 +22,12 @@ from typing import cast
 import numpy as np
 from contest import MALLOC, Contestant, add_instruction_set, compete, describe_machine, report, serve
 
+from autograd.malloc import keep_freed_memory
 from autograd.packed_weight import PackedDtype
 from minitransformer import ModelConfig, Transformer, Translator
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.search import SearchConfig
 from minitransformer.model.symbols import END, START, UNKNOWN
-from minitransformer.system.memory import keep_freed_memory
 from minitransformer.system.threads import available_cores
 
 CONFIG = ModelConfig(37_000)

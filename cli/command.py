@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO, TextIO, cast
 
 from autograd import DeviceError
+from autograd.malloc import keep_freed_memory
 from cli.entry import INTERRUPTED
 from minitransformer.system.errors import UserError
-from minitransformer.system.memory import keep_freed_memory
 from parallel.agreement import DisagreementError
 from parallel.communicator import Communicator
 from parallel.launch import LaunchError, all_or_none

@@ -40,7 +40,7 @@ from minitransformer.model.batch import Batch  # noqa: E402
 from minitransformer.model.transformer import Transformer  # noqa: E402
 
 if TYPE_CHECKING:
-    from minitransformer.training.pretrained import fine_tuning
+    from minitransformer.extras.pretrained import fine_tuning
     from minitransformer.training.run import train
 
 __all__ = [
@@ -56,7 +56,7 @@ __all__ = [
     "train",
 ]
 
-_OF_TRAINING = {"fine_tuning": "minitransformer.training.pretrained", "train": "minitransformer.training.run"}
+_OF_TRAINING = {"fine_tuning": "minitransformer.extras.pretrained", "train": "minitransformer.training.run"}
 
 
 def __getattr__(name: str) -> Any:

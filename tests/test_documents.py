@@ -7,7 +7,11 @@ import json
 import os
 import re
 import runpy
+import sys
 import tomllib
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +20,31 @@ import pytest
 from small_run import write_parallel_text
 from threadpoolctl import threadpool_limits
 
+from autograd import Segments
 from autograd.op import op, operations
 from cli.train import read_options
+from minitransformer import Transformer, fine_tuning, presets
+from minitransformer.config import ConfigError
 from minitransformer.data.corpus import text_files
 from minitransformer.data.prepare import prepare
+from minitransformer.extras.convert.formats import WRITABLE
+from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.extras.files.download import ARCHIVES
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.scoring import score_pairs
+from minitransformer.inference.search import SearchConfig
+from minitransformer.model.masks import self_attention_mask
+from tests.support.ctranslate2_models import write_parts
+from tests.support.training import run_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("MINITRANSFORMER_DATA", ROOT.parent / "shared" / "data"))
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 PACKAGES = ("autograd", "parallel", "minitransformer", "cli")
-README, LIBRARY, AUTOGRAD = (
+PAGES = ("library", "autograd", "change-the-model", "another-task")
+README, LIBRARY, AUTOGRAD, MODEL, TASK = (
     re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
-    for name in ("README.md", "docs/learn/library.md", "docs/learn/autograd.md")
+    for name in ("README.md", *(f"docs/learn/{page}.md" for page in PAGES))
 )
 
 
@@ -63,6 +79,64 @@ def test_the_loop_of_the_library_learns(capsys: pytest.CaptureFixture[str]) -> N
     with threadpool_limits(1, user_api="blas"):
         exec(compile(example, "docs", "exec"), {})
     assert float(capsys.readouterr().out) < 2.3
+
+
+def test_the_language_model_of_the_page_learns_its_verse_in_60_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with threadpool_limits(1, user_api="blas"):
+        exec(compile(TASK[0], "docs", "exec"), {})
+    loss, line = capsys.readouterr().out.splitlines()
+    assert float(loss) < 0.2
+    assert line == "this is the cat that killed the rat that ate the malt that lay in the house that jack built."
+    assert TASK[0].count("\n") <= 60
+
+
+@pytest.fixture
+def page_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The modules rotary and rates, as the page says, and text to train on in the current directory."""
+    (tmp_path / "rotary.py").write_text(MODEL[0], encoding="utf-8")
+    (tmp_path / "rates.py").write_text(MODEL[2], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = operations.copy()
+    yield tmp_path
+    operations.clear()
+    operations.update(before)
+    for name in ("rotary", "rates"):
+        sys.modules.pop(name, None)
+
+
+def test_the_model_of_the_page_trains_and_translates_and_is_taken_for_no_other(page_modules: Path) -> None:
+    """With the smallest text and sizes."""
+    code = MODEL[1].replace("RunConfig()", "small").replace("The small dog sees three red houses.", "one two")
+    assert MODEL[0].count("\n") <= 60
+    assert code != MODEL[1]
+    names: dict[str, Any] = {"small": run_of(page_modules, schedule="rates:triangle")}
+    exec(compile(code, "docs", "exec"), names)
+    run, model = names["result"].run, names["result"].model
+    rates = [json.loads(line).get("learning_rate") for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [rate for rate in rates if rate is not None] == pytest.approx([5e-4, 1e-3, 5e-4, 0])
+    loaded = type(model).load(run)
+    assert np.array_equal(loaded.parameters.values, model.parameters.values)
+    with pytest.raises(ConfigError, match="Transformer: the model is of the class rotary:Rotary"):
+        Transformer.load(run)
+    for to in WRITABLE:
+        with pytest.raises(ConversionError, match="model.implementation = 'rotary:Rotary' is not supported"):
+            write_parts(Parts.load(run), page_modules / "written", to)
+    with pytest.raises(ConfigError, match="model.implementation must be rotary:Rotary, as of the model in"):
+        fine_tuning(replace(names["small"], run=page_modules / "other", init_from=run))
+
+
+def test_rotary_positions_are_relative_and_the_same_in_a_search(page_modules: Path) -> None:
+    model = import_module("rotary").Rotary(replace(presets.tiny(vocabulary_size=13), n_layers=1), dtype="float64")
+    ids, segments = np.array([5, 6, 7, 5]), Segments.of_lengths([4])
+    mask, positions = self_attention_mask(segments), segments.position_in_segment
+    encoded = [model.encode(ids, order, mask).value for order in (positions, positions + 7, positions[::-1].copy())]
+    np.testing.assert_allclose(encoded[0], encoded[1], atol=1e-12)
+    assert np.abs(encoded[0] - encoded[2]).max() > 1e-3
+    model = type(model)(model.config)
+    for found in beam_search(model, [[5, 6, 7]], SearchConfig(beam=3, n_best=3, max_extra_tokens=4))[0]:
+        (score,) = score_pairs(model, [([5, 6, 7], list(found.ids))])
+        assert found.log_probability == pytest.approx(score.log_probability, abs=1e-4)
 
 
 def test_the_operation_on_the_page_is_the_real_one() -> None:

@@ -138,7 +138,7 @@ def test_the_reference_has_every_command_option_and_setting() -> None:
     assert ("--beam", "integer", "`4`") in {row[:3] for row in rows}
     assert ("warmup_steps", "integer", "`4000`") in {row[:3] for row in rows}
     assert ("HYPOTHESIS", "path", "required") in {row[:3] for row in rows}
-    assert "One of `paper`, `linear`." in settings
+    assert "One of `post`, `pre`." in settings
     shown = [name.removeprefix("--").replace("-", "_").lower() for name, *_ in rows]
     assert shown == [field.rstrip("_") for field in fields_of_the_reference()]
 

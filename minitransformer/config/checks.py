@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from minitransformer.system import records
@@ -31,6 +32,18 @@ def require_choices(part: str, config: Any, choices: Mapping[str, Any]) -> None:
     for name, allowed in choices.items():
         value = getattr(config, name)
         require(value in get_args(allowed), f"{part}.{name}", f"one of {get_args(allowed)}", value)
+
+
+def imported(setting: str, name: str) -> Any:
+    """Return the object that a setting names as "package.module:name".  Raises: ConfigError."""
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:  # of the module's own code, too
+        raise ConfigError(
+            f"{setting}: {name!r} cannot be imported ({type(error).__name__}: {error}); expected package.module:name at"
+            " the top of a module whose directory is in PYTHONPATH"
+        ) from error
 
 
 def with_changes(

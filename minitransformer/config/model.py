@@ -105,6 +105,8 @@ class ModelConfig:
     """Embeddings that share one matrix: source, target and softmax (the paper); target and softmax; or none."""
     neighbourhood: int | None = None
     """r: self-attention is limited to positions at most r away (section 4); unlimited if not given."""
+    implementation: str | None = None
+    """The class of the model, package.module:Class, derived from Transformer; Transformer itself if not given."""
     normalisation: Normalisation = "gnmt"
     """Length penalty of translations, unless a search sets another: ((5 + length)/6)^α as in the paper, or length^α
     as in fairseq, Marian and CTranslate2."""

@@ -11,10 +11,10 @@ from parallel.communicator import SentIn, SumOrder
 
 Precision = Literal["float32", "bfloat16"]
 PrecisionChoice = Literal["automatic", "float32", "bfloat16"]
-Schedule = Literal["paper", "linear"]
+SCHEDULES = ("paper", "linear", "cosine", "constant")
 MAX_MICRO_BATCHES = 1_024  # each costs a pass over all parameters
 
-_CHOICES = {"sum": SumOrder, "precision": PrecisionChoice, "schedule": Schedule, "gradients_sent_in": SentIn}
+_CHOICES = {"sum": SumOrder, "precision": PrecisionChoice, "gradients_sent_in": SentIn}
 _BOUNDS = {
     "max_updates": COUNT, "batch_tokens": COUNT, "n_micro_batches": (0, 2 * MAX_MICRO_BATCHES), "warmup_steps": COUNT,
     "learning_rate_factor": FACTOR, "beta1": SHARE, "beta2": SHARE, "eps": FACTOR, "clip_norm": (1e-30, 1e30),
@@ -42,9 +42,10 @@ class TrainingConfig:
     tokens."""
     warmup_steps: int = 4_000
     """Updates of linear warm-up; then the learning rate falls with the inverse square root of the step."""
-    schedule: Schedule = "paper"
-    """The learning rate after warm-up.  "paper": it falls with the inverse square root of the step.  "linear": it falls
-    linearly to 0 at the last update, so a resumed run with another max_updates has another rate."""
+    schedule: str = "paper"
+    """The learning rate after warm-up.  "paper": it falls with the inverse square root of the step.  "linear" and
+    "cosine": it falls to 0 at the last update, so a resumed run with another max_updates has another rate.  "constant":
+    it stays.  "package.module:function": what the function returns for the number of the update and these settings."""
     learning_rate_factor: float = 1.0
     """Constant factor on the paper's schedule."""
     beta1: float = 0.9
@@ -100,6 +101,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         require_bounds(self, _BOUNDS, ConfigError, "training.")
         require_choices("training", self, _CHOICES)
+        expected = f"one of {', '.join(SCHEDULES)}, or package.module:function"
+        require(self.schedule in SCHEDULES or ":" in self.schedule, "training.schedule", expected, self.schedule)
         require(
             self.n_micro_batches & (self.n_micro_batches - 1) == 0,
             "training.n_micro_batches",

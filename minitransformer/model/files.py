@@ -122,7 +122,12 @@ def require_enough_weights(directory: Path, config: ModelConfig, weights: Mappin
 
 
 def _least_parameters(config: ModelConfig) -> int:
-    """Return the number of elements of the model's matrices; biases and norms are left out."""
+    """Return the number of elements of the model's matrices; biases and norms are left out.
+
+    That of a class of the user is not known.
+    """
+    if config.implementation:
+        return 0
     attention = 2 * config.d_model * config.n_heads * (config.d_k + config.d_v)
     feed_forward = 2 * config.d_model * config.d_ff
     layers = config.n_layers * (attention + feed_forward) + config.decoder_depth * (2 * attention + feed_forward)

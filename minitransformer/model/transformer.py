@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from autograd.ops.top_k import linear_top_k
 from autograd.packed_weight import PackedDtype
 from autograd.parameters import Allocate, zeros
 from minitransformer.config import ModelConfig
+from minitransformer.config.checks import ConfigError, imported, require
 from minitransformer.model.batch import NO_ORDERS, Batch, Orders
 from minitransformer.model.files import load_model_files, require_enough_weights, save_model_files
 from minitransformer.model.fixed_batch import ModelInput
@@ -75,8 +77,18 @@ class Transformer(Layer):
             )
         if dtype not in DTYPES:
             raise ValueError(f"Transformer: dtype must be one of {DTYPES}, got {dtype!r}")
+        own = implementation_of(type(self))
+        if config.implementation not in (None, own):
+            name, other = type(self).__name__, config.implementation
+            raise ConfigError(f"{name}: the model is of the class {other}; make it, or load it, with that class")
         register_kernels(device)
-        self.config, self.device = config, device
+        self.config, self.device = dataclasses.replace(config, implementation=own), device
+        self.make_layers(self.config)
+        self.parameters = ParameterBuffer(self, seed=seed, dtype=dtype, device=device, allocate=allocate)
+        self._projection_by_columns: Array | None = None
+
+    def make_layers(self, config: ModelConfig) -> None:
+        """Make the embeddings and the layers; a derived class may replace some of them."""
         self.source_embedding = Embedding(config.n_source_words, config.d_model)
         self.target_embedding = (
             self.source_embedding if config.tied == "all" else Embedding(config.vocabulary_size, config.d_model)
@@ -89,8 +101,6 @@ class Transformer(Layer):
             Embedding(config.vocabulary_size, config.d_model) if config.tied == "none" else self.target_embedding
         )
         self.softmax_bias = Parameter((config.vocabulary_size,), zeros) if config.softmax_bias else None
-        self.parameters = ParameterBuffer(self, seed=seed, dtype=dtype, device=device, allocate=allocate)
-        self._projection_by_columns: Array | None = None
 
     def named_parameters(self) -> Iterable[tuple[str, Parameter]]:
         """Return every parameter with its name, such as "encoder.layers.0.self_attention.query.weight"."""
@@ -188,7 +198,7 @@ class Transformer(Layer):
         """Return the model with its float32 master weights: itself, or a copy if the weights are bfloat16."""
         if self.parameters.low_precision is None:
             return self
-        model = Transformer(self.config, seed=None, device=self.device)
+        model = type(self)(self.config, seed=None, device=self.device)
         model.parameters.values[...] = self.parameters.values
         return model
 
@@ -274,3 +284,19 @@ class Transformer(Layer):
         model = cls(config, seed=None, dtype=dtype, device=device)
         model.set_weights(weights)
         return model
+
+
+def implementation_of(model: type[Transformer]) -> str | None:
+    """Return the setting ``implementation`` that names a class."""
+    return None if model is Transformer else f"{model.__module__}:{model.__qualname__}"
+
+
+def class_of(config: ModelConfig) -> type[Transformer]:
+    """Return the class that a configuration names.  Raises: ConfigError if it cannot be imported, or is no model."""
+    if config.implementation is None:
+        return Transformer
+    found = imported("model.implementation", config.implementation)
+    is_model = isinstance(found, type) and issubclass(found, Transformer)
+    require(is_model, "model.implementation", "a class derived from Transformer", found)
+    model: type[Transformer] = found
+    return model

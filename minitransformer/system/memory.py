@@ -1,11 +1,10 @@
-"""The memory of this process: what it has taken, what it may still allocate, and what it keeps for the next update.
+"""The memory of this process: what it has taken, and what it may still allocate.
 
 What it may allocate is limited by the system, by control groups and by the process itself.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
 import sys
 from collections.abc import Iterator
@@ -18,9 +17,6 @@ from typing import Any, NamedTuple
 import psutil
 
 resource: Any = import_module("resource") if find_spec("resource") else None  # None on Windows
-# The parameters of mallopt(3) and their numbers in glibc's malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_GREATEST = 2**31 - 1
 _PROC, _CONTROL_GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
@@ -110,23 +106,6 @@ def _left_in(group: Path, accounts: _Accounts) -> float:
 def _fields(path: Path) -> dict[str, int]:
     """Return the numbers in a file with lines such as "MemFree:  123 kB" or "inactive_file 123"."""
     return {line.split()[0].rstrip(":"): int(line.split()[1]) for line in path.read_text().splitlines()}
-
-
-def keep_freed_memory() -> bool:
-    """Let ``malloc`` keep the memory of large arrays that are freed, instead of returning it to the system.
-
-    Every update allocates the same arrays again, and each fresh page costs a page fault and zeroing.  The process then
-    keeps the memory of its peak.  All threads share one heap, because only the main heap can hold large arrays.
-
-    Returns: whether the C library accepted the settings.  Libraries other than glibc do not accept them, and work as
-        before.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):
-        return False
-    settings = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: _GREATEST, _M_TRIM_THRESHOLD: _GREATEST}
-    return all([mallopt(parameter, value) == 1 for parameter, value in settings.items()])
 
 
 def peak_memory() -> int:

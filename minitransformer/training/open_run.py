@@ -24,15 +24,15 @@ from minitransformer.data.store import TrainingPairs
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.task import task_of
 from minitransformer.model.files import WEIGHTS_FILE
-from minitransformer.model.transformer import Transformer
+from minitransformer.model.transformer import class_of
 from minitransformer.system.files import CheckpointError, remove_unfinished
 from minitransformer.system.provenance import code_version
 from minitransformer.system.ranks import START, choose_placements, require_same_kernels
-from minitransformer.system.records import read_object
+from minitransformer.system.records import as_object, read_object
 from minitransformer.training.checkpoint import checkpoints, require_same_parameters
 from minitransformer.training.loop import Trainer
 from minitransformer.training.memory import try_largest_batch
-from minitransformer.training.pretrained import PRETRAINED, begin_from_pretrained, pretrained_of, pretrained_tokenizer
+from minitransformer.training.update import learning_rate
 from minitransformer.training.validation import BEST, Validation
 from parallel.agreement import check_agreement
 from parallel.communicator import Communicator, call_on_rank_0, working_ranks
@@ -41,6 +41,8 @@ from parallel.reducer import GradientReducer, choose_reducer
 
 _log = logging.getLogger(__name__)
 
+FINE_TUNING = "minitransformer.extras.pretrained"  # an extra, which a run finds by its name
+PRETRAINED = "pretrained"  # field of run.json and results.json: the model from which the run began
 SAME_START = "Start all ranks with the same code, options and data"
 
 
@@ -62,6 +64,8 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
     DeviceError; DisagreementError before ranks share memory for a model.
     """
+    class_of(config.model)  # what cannot be imported is refused before the text is prepared
+    learning_rate(1, config.model.d_model, config.training)
     check_agreement(world, {"code": code_version(), **config.settings()}, START, SAME_START)
     placements = choose_placements(config.device, world)
     config, why_no_bfloat16 = resolve(config, world)
@@ -86,7 +90,7 @@ def new_trainer(
     """Return a trainer with a new model; all ranks must call this, each after it has chosen its GPU."""
     training = config.training
     reducer = reducer_for(training, world, config.device, n_threads)
-    model = Transformer(
+    model = class_of(config.model)(
         sized(config.model, data),
         seed=training.seed,
         dtype=training.precision if config.device == "cuda" else "float32",
@@ -166,10 +170,15 @@ def _resume_or_begin(trainer: Trainer, config: RunConfig) -> dict[str, Any]:
         if not trainer.is_complete:
             _log.info(f"going on from update {trainer.state.step:,} of {trainer.config.max_updates:,}")
     elif config.init_from is not None:
-        pretrained = begin_from_pretrained(config.init_from, config, trainer)
+        pretrained = import_module(FINE_TUNING).begin_from_pretrained(config.init_from, config, trainer)
     step = str(trainer.state.step)
     require_same_parameters(trainer.world, trainer.model, "at the start", SAME_START, update=step)
     return pretrained
+
+
+def pretrained_of(run: Path) -> dict[str, Any]:
+    """Return the facts about the model from which a run began; empty if there was none."""
+    return as_object(read_object(run / RUN_FILE).get(PRETRAINED))
 
 
 DIGEST = "data_digest"  # the field of run.json with ``PreparedData.digest`` of the data with which the run began
@@ -218,7 +227,8 @@ def given_tokenizer(config: RunConfig) -> GivenTokenizer | None:
         return None
     if has_begun(config.run):
         return GivenTokenizer(Tokenizer.load(config.run))
-    return pretrained_tokenizer(config.init_from, config)
+    given: GivenTokenizer = import_module(FINE_TUNING).pretrained_tokenizer(config.init_from, config)
+    return given
 
 
 def open_or_prepare(config: RunConfig) -> PreparedData:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +21,7 @@ from minitransformer.config.run import RESULTS_FILE, RUN_FILE, TRANSLATIONS_FILE
 from minitransformer.inference.length_penalty import ALPHAS, Tried, choose_alpha
 from minitransformer.inference.task import Evaluation
 from minitransformer.model.files import load_model_files
-from minitransformer.model.transformer import Transformer
+from minitransformer.model.transformer import Transformer, implementation_of
 from minitransformer.system.files import CheckpointError, lock_directory, read_json, write_text
 from minitransformer.system.provenance import code_version, short_hash
 from minitransformer.system.records import read_object
@@ -35,8 +35,7 @@ from minitransformer.training.checkpoint import (
 )
 from minitransformer.training.flops import Cost, sustained_flops_per_second
 from minitransformer.training.memory import memory_advice
-from minitransformer.training.open_run import OpenRun, open_run
-from minitransformer.training.pretrained import PRETRAINED, pretrained_of
+from minitransformer.training.open_run import PRETRAINED, OpenRun, open_run, pretrained_of
 from minitransformer.training.validation import BEST, Validation, exceeds, figure
 from parallel.communicator import Communicator, SerialCommunicator, call_on_rank_0
 from parallel.rank_log import collected_warnings
@@ -66,6 +65,7 @@ class RunResult:
 def train(
     config: RunConfig,
     *,
+    model: type[Transformer] | None = None,
     world: Communicator | None = None,
     callbacks: Iterable[Callback] | None = None,
     always_average: bool = False,
@@ -78,6 +78,7 @@ def train(
 
     Args:
         config: the settings; ``RunConfig()`` is the demonstration, which takes minutes on two CPU cores.
+        model: the class of the model, derived from ``Transformer``; by default that of ``config.model``.
         world: the ranks that train together, from ``parallel.launch.communicator()``; by default this process alone.
         callbacks: objects called during training on this rank; by default a progress bar on stderr, on rank 0.
         always_average: average the last checkpoints into the final model even if the best single model has a lower
@@ -87,6 +88,8 @@ def train(
     Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
     DeviceError; TrainingDivergedError; DisagreementError on rank 0 if ranks differ.
     """
+    if model is not None:
+        config = replace(config, model=replace(config.model, implementation=implementation_of(model)))
     world = world or SerialCommunicator()
     if callbacks is None:
         callbacks = [import_module(PROGRESS_BAR).ProgressBar()] if world.rank == 0 else []

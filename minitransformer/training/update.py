@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from functools import cached_property
+from typing import SupportsFloat
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from autograd.blas import product_threads
 from autograd.optim import Adam, clip, sum_squares
 from autograd.parameters import ONE_BUCKET, Buckets, backward_in_buckets
 from minitransformer.config import TrainingConfig
+from minitransformer.config.checks import imported, require
+from minitransformer.config.training import SCHEDULES
 from minitransformer.model.fixed_batch import ModelInput
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import ThreadPool, even_slices
@@ -27,18 +30,25 @@ from parallel.reducer import GradientReducer
 def learning_rate(step: int, d_model: int, config: TrainingConfig) -> float:
     """Return the learning rate of update ``step``, counted from 1.
 
-    "paper": factor · d_model^−½ · min(step^−½, step · warmup_steps^−3/2).
-    "linear": the same up to ``warmup_steps``; then it falls linearly, to 0 after ``max_updates``.
-    Source: Vaswani et al. 2017, section 5.3, equation 3.
+    "paper": factor · d_model^−½ · min(step^−½, step · warmup_steps^−3/2), Vaswani et al. 2017, section 5.3, equation 3.
+    "linear", "cosine", "constant": the same up to ``warmup_steps``; then it falls in a line or in half a wave of the
+    cosine, to 0 after ``max_updates``, or stays.
+    Raises: ConfigError if a function of the user cannot be imported, or returns no rate.
     """
     if step < 1:
         raise ValueError(f"learning_rate: steps count from 1, got {step}")
+    if config.schedule not in SCHEDULES:
+        rate = imported("training.schedule", config.schedule)(step, config)
+        is_rate = isinstance(rate, SupportsFloat) and 0 <= float(rate) < math.inf
+        require(is_rate, "training.schedule", f"a function that returns a rate for update {step:,}", rate)
+        return float(rate)
     warmup_steps, scale = config.warmup_steps, config.learning_rate_factor * d_model**-0.5
     rising = step * warmup_steps**-1.5
     if config.schedule == "paper" or step <= warmup_steps:
         return float(scale * min(step**-0.5, rising))
-    left = (config.max_updates + 1 - step) / (config.max_updates + 1 - warmup_steps)
-    return float(scale * warmup_steps**-0.5 * max(0.0, left))
+    left = max(0.0, (config.max_updates + 1 - step) / (config.max_updates + 1 - warmup_steps))
+    share = {"linear": left, "cosine": math.sin(left * math.pi / 2) ** 2, "constant": 1.0}[config.schedule]
+    return float(scale * warmup_steps**-0.5 * share)
 
 
 class GradientAccumulator:

@@ -70,6 +70,7 @@ def expressed(place: str, config: ModelConfig, tables: Mapping[str, Mapping[Any,
 
     Raises: ConversionError if a setting has no table, or if its table lacks the value.
     """
+    looked_up(place, "model.implementation", config.implementation, {None: None})
     settings = [name for name in CHOICES if name not in _TRAINING_ONLY]
     return {name: looked_up(place, f"model.{name}", getattr(config, name), tables.get(name, {})) for name in settings}
 

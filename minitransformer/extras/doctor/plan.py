@@ -10,7 +10,7 @@ from minitransformer.config import ModelConfig, RunConfig
 from minitransformer.data.corpus import text_files
 from minitransformer.data.prepare import PreparedData, require_no_model
 from minitransformer.extras.doctor.finding import Finding
-from minitransformer.model.transformer import Transformer
+from minitransformer.model.transformer import class_of
 from minitransformer.system.errors import UserError
 from minitransformer.system.memory import describe_free_memory
 from minitransformer.system.provenance import short_hash
@@ -85,7 +85,7 @@ def parameters(config: RunConfig) -> Finding:
     """Return the number of the model's parameters; its arrays are never written, so they use no memory."""
     try:
         model_config, known = expected_model(config)
-        n_parameters = Transformer(model_config, seed=None).n_parameters
+        n_parameters = class_of(model_config)(model_config, seed=None).n_parameters
     except UserError as error:
         return Finding("parameters", "unknown", str(error))
     about = "" if known else f", if the vocabulary reaches the requested size ({model_config.vocabulary_size:,})"

@@ -59,7 +59,7 @@ class SentenceNumbers:
 
 def sentence_numbers(model: Transformer, source: Ids, target: Ids) -> SentenceNumbers:
     """Compute the numbers of a sentence, with ``target`` as the decoder's input; ids have no start and end symbols."""
-    plain = Transformer(model.config, seed=None, device=model.device)  # a model for search has packed weights
+    plain = type(model)(model.config, seed=None, device=model.device)  # a model for search has packed weights
     plain.parameters.values[...] = model.parameters.values
     recorder = _Recorder(plain)
     with no_tape(), observed(recorder):

@@ -12,7 +12,8 @@ import pytest
 from autograd import RandomStream, Tensor, backward
 from autograd.ops.linear import pack_weight
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.model.transformer import WeightsError
+from minitransformer.config import ConfigError
+from minitransformer.model.transformer import WeightsError, class_of
 
 W = 12
 SMALL = ModelConfig(vocabulary_size=W, n_layers=2, d_model=6, d_ff=8, n_heads=2, d_k=3, d_v=2)
@@ -154,3 +155,30 @@ def test_a_batch_of_nothing_has_no_loss() -> None:
     backward(loss)
     assert float(loss) == 0
     assert not model.parameters.gradients.any()
+
+
+class Derived(Transformer):
+    pass
+
+
+def test_a_model_of_a_derived_class_keeps_its_name_and_is_made_by_no_other() -> None:
+    model = Derived(SMALL, dtype="bfloat16")
+    assert model.config.implementation == f"{__name__}:Derived"
+    assert class_of(model.config) is type(model.in_float32()) is type(model.for_search()) is Derived
+    assert class_of(SMALL) is Transformer
+    with pytest.raises(ConfigError, match=f"^Transformer: the model is of the class {__name__}:Derived; make it"):
+        Transformer(model.config)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("no_such_module:A", r"'no_such_module:A' cannot be imported \(ModuleNotFoundError"),
+        ("Derived", r"'Derived' cannot be imported \(ModuleNotFoundError"),
+        (f"{__name__}:SMALL", "must be a class derived from Transformer; got ModelConfig"),
+        (f"{__name__}:Any", "must be a class derived from Transformer; got typing.Any"),
+    ],
+)
+def test_what_is_no_class_of_a_model_is_refused(name: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"^model.implementation:? {problem}"):
+        class_of(dataclasses.replace(SMALL, implementation=name))

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from waiting import TIME_LIMIT
 
+from autograd import malloc
 from minitransformer.system import memory
 
 PROGRAM = """
 import resource, sys, threading
 import numpy as np
-from minitransformer.system.memory import keep_freed_memory
+from autograd.malloc import keep_freed_memory
 
 def faults_of_a_second_array():
     np.ones(10_000_000)
@@ -57,8 +58,8 @@ def test_what_was_freed_is_used_again_without_page_faults_in_every_thread() -> N
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
-    assert not memory.keep_freed_memory()
+    monkeypatch.setattr(malloc.ctypes, "CDLL", lambda name: object())
+    assert not malloc.keep_freed_memory()
 
 
 def test_the_peak_of_memory_is_the_systems_in_bytes_and_keeps_what_was_freed() -> None:

@@ -1,15 +1,19 @@
-"""The learning rate: the paper's against its equation 3, worked out to 50 digits, and the linear one."""
+"""The learning rate: the paper's against its equation 3, worked out to 50 digits, and others."""
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal, localcontext
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minitransformer.config import TrainingConfig
+from minitransformer.config import ConfigError, TrainingConfig
 from minitransformer.training import update as schedule
+from minitransformer.training.run import train
+from tests.support.training import run_of
 
 FEW_ROUNDINGS = 10 * Decimal(2) ** -53  # of two or three powers, each within two units, and of their products
 
@@ -19,10 +23,17 @@ def learning_rate(step: int, *, d_model: int, warmup_steps: int, factor: float =
     return schedule.learning_rate(step, d_model, TrainingConfig(warmup_steps=warmup_steps, learning_rate_factor=factor))
 
 
-def linear(step: int, *, warmup_steps: int = 4, max_updates: int = 12) -> float:
-    """The linear schedule of a model of width 64, whose greatest rate after four updates of warm-up is 1/16."""
-    config = TrainingConfig(schedule="linear", warmup_steps=warmup_steps, max_updates=max_updates)
-    return schedule.learning_rate(step, 64, config)
+def after_warm_up(step: int, name: str, *, max_updates: int = 12) -> float:
+    """The rate of a model of width 64; the greatest one, after four updates of warm-up, is 1/16."""
+    return schedule.learning_rate(step, 64, TrainingConfig(schedule=name, warmup_steps=4, max_updates=max_updates))
+
+
+def halving(step: int, training: TrainingConfig) -> float:
+    return training.learning_rate_factor / 2**step
+
+
+def negative(step: int, training: TrainingConfig) -> float:
+    return -1.0
 
 
 def base_rate(step: int) -> float:
@@ -84,12 +95,42 @@ def test_steps_count_from_one(step: int) -> None:
         base_rate(step)
 
 
-def test_the_linear_schedule_rises_and_falls_by_equal_steps() -> None:
-    rising = [1 / 64, 2 / 64, 3 / 64, 4 / 64]
-    falling = [n / 9 / 16 for n in range(8, 0, -1)]
-    assert [linear(step) for step in range(1, 13)] == pytest.approx(rising + falling)
-    assert [linear(step) for step in (13, 14, 100)] == [0, 0, 0]
+@pytest.mark.parametrize(
+    ("name", "shares"),
+    [
+        ("linear", [n / 9 for n in range(8, 0, -1)]),
+        ("cosine", [(1 + math.cos(math.pi * n / 9)) / 2 for n in range(1, 9)]),
+        ("constant", [1.0] * 8),
+    ],
+)
+def test_other_schedules_rise_alike_and_then_have_their_shape(name: str, shares: list[float]) -> None:
+    rising, after = [1 / 64, 2 / 64, 3 / 64, 4 / 64], [share / 16 for share in shares]
+    assert [after_warm_up(step, name) for step in range(1, 13)] == pytest.approx(rising + after)
+    assert [after_warm_up(step, name, max_updates=3) for step in (1, 2, 3)] == pytest.approx(rising[:3])
+    end = 1 / 16 if name == "constant" else 0
+    assert [after_warm_up(step, name) for step in (13, 14, 100)] == [end] * 3
 
 
-def test_the_linear_schedule_of_a_training_that_ends_within_warm_up_only_rises() -> None:
-    assert [linear(step, max_updates=3) for step in (1, 2, 3)] == pytest.approx([1 / 64, 2 / 64, 3 / 64])
+def test_a_schedule_of_ones_own_is_a_function_by_name() -> None:
+    config = TrainingConfig(schedule=f"{__name__}:halving", learning_rate_factor=3.0)
+    assert [schedule.learning_rate(step, 64, config) for step in (1, 2)] == [1.5, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        (
+            "cosinus",
+            "training.schedule must be one of paper, linear, cosine, constant, or package.module:function; got",
+        ),
+        ("no_such_module:f", r"training.schedule: .* cannot be imported \(ModuleNotFoundError: .*in PYTHONPATH"),
+        (f"{__name__}:f", r"training.schedule: .* cannot be imported \(AttributeError: "),
+        (f"{__name__}:negative", "training.schedule must be a function that returns a rate for update 1; got -1.0"),
+    ],
+)
+def test_a_schedule_that_is_none_is_refused_before_the_text_is_prepared(
+    name: str, problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        train(run_of(tmp_path, schedule=name), callbacks=[])
+    assert not (tmp_path / "run" / "data").exists()

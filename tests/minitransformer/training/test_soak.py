@@ -15,7 +15,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from minitransformer.config import DataConfig, ModelConfig, TrainingConfig
-from minitransformer.system.memory import keep_freed_memory
+from autograd.malloc import keep_freed_memory
 from minitransformer.config import RunConfig
 from minitransformer.training.open_run import open_run
 from minitransformer.training.run import train_to_end

@@ -12,7 +12,7 @@ import numpy as np
 
 from autograd.array import Array
 from minitransformer.config import ConfigError, ModelConfig, RunConfig
-from minitransformer.config.checks import with_changes
+from minitransformer.config.checks import require, with_changes
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.given_tokenizer import TOKENIZER_SETTINGS, GivenTokenizer, settings_of
 from minitransformer.data.tokenizer import Tokenizer
@@ -22,11 +22,11 @@ from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE, load_model_co
 from minitransformer.model.transformer import WeightsError
 from minitransformer.system.checksums import checksums_of
 from minitransformer.system.files import CheckpointError, CorruptFileError, UnfitError
-from minitransformer.system.records import as_object, read_object
+from minitransformer.system.records import read_object
 from minitransformer.training.checkpoint import Snapshot, checkpoints, read_checkpoint
 from minitransformer.training.loop import Trainer
+from minitransformer.training.open_run import pretrained_of
 
-PRETRAINED = "pretrained"  # the field of run.json and results.json with the result of ``begin_from_pretrained``
 MAY_CHANGE = (
     "p_drop", "p_drop_attention", "p_drop_relu", "label_smoothing", "label_smoothing_over", "normalisation", "alpha",
 )  # fmt: skip
@@ -53,6 +53,8 @@ def fine_tuning(config: RunConfig) -> RunConfig:
         tokenizer_settings = {name: getattr(old.data, name) for name in (*TOKENIZER_SETTINGS, _LEAVES)}
     else:
         model, tokenizer = _model_and_tokenizer(directory)
+        expected, got = model.implementation, config.model.implementation  # a file alone never says what to import
+        require(got == expected, "model.implementation", f"{expected}, as of the model in {directory},", got)
         tokenizer_settings = settings_of(tokenizer) | task_of(config.data).settings_of(tokenizer)
     if config.data.task != "parsing" and tokenizer_settings["tokenizer"] == "word":  # valid only for treebanks
         del tokenizer_settings["tokenizer"]
@@ -136,11 +138,6 @@ def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) 
     adam_state = f"Adam's moments of {n_updates:,} updates" if found else "new moments of Adam"
     _log.info(f"begun from the model in {path} (SHA-256 of its weights {digest}) with its tokenizer and {adam_state}")
     return {"weights": str(path / WEIGHTS_FILE), "sha256": digest, "optimizer_updates": n_updates}
-
-
-def pretrained_of(run: Path) -> dict[str, Any]:
-    """Return the facts about the model from which a run began (``begin_from_pretrained``); empty if there was none."""
-    return as_object(read_object(run / RUN_FILE).get(PRETRAINED))
 
 
 def _newest_checkpoint(directory: Path) -> tuple[Path, Snapshot]:
