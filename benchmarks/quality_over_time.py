@@ -50,6 +50,11 @@ from minitransformer.training.checkpoint import average_weights, checkpoints_of_
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "multi30k-en-de.toml"
 MINUTES = (2, 5, 10, 15, 20, 30, 40)  # of scores, and the last minute
 PRESET = RunConfig.of_preset("small")
+PEERS = {
+    "small": "JoeyNMT, its transformer_small",
+    "iwslt14": "JoeyNMT, its transformer_iwslt14_deen_bpe",
+    "same": "JoeyNMT, sizes and rates of minitransformer",
+}
 TRAINED = "trained"  # a file in the directory of a contestant whose training is over
 
 
@@ -101,7 +106,7 @@ class JoeyNMT:
     """A configuration of JoeyNMT: Apache License 2.0, https://github.com/joeynmt/joeynmt."""
 
     def __init__(self, peer: str, python: Path, work: Path) -> None:
-        self.name, self.run, self._python, self._work = f"JoeyNMT, {peer}", work / f"joeynmt-{peer}", python, work
+        self.name, self.run, self._python, self._work = PEERS[peer], work / f"joeynmt-{peer}", python, work
         self._config = joeynmt_config(peer, work, self.run)
 
     def start(self, environment: dict[str, str], cores: str) -> subprocess.Popen[bytes]:
@@ -134,9 +139,17 @@ class JoeyNMT:
         checkpoint = {"load_model": str(self.run / f"{updates}.ckpt")}
         config = self._config | {"testing": self._config["testing"] | checkpoint}
         file = write_json(self.run.with_suffix(".translate.json"), config)
-        translate = [self._python, "-m", "joeynmt", "translate", file]  # its log is on stderr
-        text = "\n".join(sources)
-        found = subprocess.run(translate, input=text, text=True, check=True, cwd=self._work, stdout=subprocess.PIPE)
+        translate = [self._python, "-m", "joeynmt", "translate", file]
+        with self.run.with_suffix(".log").open("a", encoding="utf-8") as log:
+            found = subprocess.run(
+                translate,
+                input="\n".join(sources),
+                text=True,
+                check=True,
+                cwd=self._work,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
         return found.stdout.splitlines()
 
 
@@ -233,7 +246,8 @@ def train_all(contestants: Sequence[Ours | JoeyNMT], minutes: float, cores_each:
         while running:
             time.sleep(2)
             for contestant, process in list(running.items()):
-                is_over = contestant.progress()[1] >= 60 * minutes
+                saved, seconds = contestant.progress()
+                is_over = bool(saved) and seconds >= 60 * minutes
                 if is_over:
                     process.send_signal(signal.SIGINT)
                 if is_over or process.poll() is not None:
@@ -283,7 +297,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, metavar="MULTI30K")
     parser.add_argument("--joeynmt", type=Path, required=True, metavar="PYTHON")
-    parser.add_argument("--peers", nargs="*", choices=("small", "iwslt14", "same"), default=["small", "same"])
+    parser.add_argument("--peers", nargs="*", choices=tuple(PEERS), default=["small", "same"])
     parser.add_argument("--minutes", type=float, default=MINUTES[-1])
     parser.add_argument("--cores-each", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path("runs/quality-over-time"))
