@@ -20,6 +20,7 @@ from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair, changed_files, text_files
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.normalisation import LostCharacters
+from minitransformer.data.pair_check import log_pairs
 from minitransformer.data.selection import (
     HeldOut,
     find_copies,
@@ -147,6 +148,8 @@ def prepare(
         read = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
         corpus = open_corpus(config)
         _log_oddities(corpus)
+        if not corpus.targets_are_symbols:
+            log_pairs(corpus)
         stack.enter_context(lock_directory(directory, "preparing data"))
         _remove_manifest(directory)  # an incomplete directory has no manifest
         remove_unfinished(directory)
