@@ -15,6 +15,7 @@ from browser import CHROMIUM, Browser
 from hypothesis import Phase, settings
 
 from autograd.kernel_registry import at_first_use, kernels_for
+from autograd.op import operations
 from cli.command import log_shown
 from minitransformer.training.flops import SQUARE
 
@@ -53,6 +54,15 @@ def kernels_kept() -> Iterator[None]:
     yield
     for operation, kernels in before:
         operation.kernels[:] = kernels
+
+
+@pytest.fixture
+def operations_kept() -> Iterator[None]:
+    """Restore the operations after a test that defines some."""
+    before = dict(operations)
+    yield
+    operations.clear()
+    operations.update(before)
 
 
 class Ran(NamedTuple):

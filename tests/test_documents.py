@@ -91,16 +91,13 @@ def test_the_language_model_of_the_page_learns_its_verse_in_60_lines(capsys: pyt
 
 
 @pytest.fixture
-def page_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def page_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operations_kept: None) -> Iterator[Path]:
     """The modules rotary and rates, as the page says, and text to train on in the current directory."""
     (tmp_path / "rotary.py").write_text(MODEL[0], encoding="utf-8")
     (tmp_path / "rates.py").write_text(MODEL[2], encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    before = operations.copy()
     yield tmp_path
-    operations.clear()
-    operations.update(before)
     for name in ("rotary", "rates"):
         sys.modules.pop(name, None)
 
@@ -137,6 +134,32 @@ def test_rotary_positions_are_relative_and_the_same_in_a_search(page_modules: Pa
     for found in beam_search(model, [[5, 6, 7]], SearchConfig(beam=3, n_best=3, max_extra_tokens=4))[0]:
         (score,) = score_pairs(model, [([5, 6, 7], list(found.ids))])
         assert found.log_probability == pytest.approx(score.log_probability, abs=1e-4)
+
+
+TRAINING = {7, 10}  # exercises whose solutions train for some seconds
+EXERCISES = (ROOT / "docs/learn/exercises.md").read_text("utf-8")
+SOLUTIONS = re.findall(r"^\*\*(\d+)\.\*\*(.*?)(?=^\*\*\d|\Z)", EXERCISES, re.MULTILINE | re.DOTALL)
+PROGRAMS = {int(number): "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)) for number, text in SOLUTIONS}
+
+
+@pytest.mark.parametrize("number", [
+    pytest.param(n, marks=[pytest.mark.slow] if n in TRAINING else []) for n, program in PROGRAMS.items() if program
+])  # fmt: skip
+def test_the_solution_of_an_exercise_prints_what_it_says(
+    number: int, capsys: pytest.CaptureFixture[str], operations_kept: None
+) -> None:
+    """A line begins as promised; a number with a point is within 0.15."""
+    with threadpool_limits(1, user_api="blas"):
+        exec(compile(PROGRAMS[number], "docs", "exec"), {})
+    promised = re.findall(r"^ *print\(.*\)  # (.*)$", PROGRAMS[number], re.MULTILINE)
+    for line, promise in zip(capsys.readouterr().out.splitlines(), promised, strict=True):
+        is_number = re.fullmatch(r"\d+\.\d+", promise)
+        assert abs(float(line) - float(promise)) < 0.15 if is_number else line.startswith(promise)
+
+
+def test_every_exercise_has_a_solution() -> None:
+    assert [number for number, _ in SOLUTIONS] == [str(n) for n in range(1, 16)]
+    assert all(text.count("<details") == text.count("</details>") == 1 for _, text in SOLUTIONS)
 
 
 def test_the_operation_on_the_page_is_the_real_one() -> None:

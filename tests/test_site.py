@@ -24,7 +24,6 @@ from threadpoolctl import threadpool_limits
 from waiting import TIME_LIMIT, wait_until
 
 from autograd import Tensor
-from autograd.op import operations
 from autograd.ops import METHODS
 from cli.entry import COMMANDS
 from cli.run_options import RunStart
@@ -164,17 +163,14 @@ def test_the_reference_has_the_presets_with_their_parameters() -> None:
     )
 
 
-def test_autograd_in_an_hour_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_autograd_in_an_hour_runs_and_prints_what_it_says(
+    capsys: pytest.CaptureFixture[str], operations_kept: None
+) -> None:
     text = (DOCS / "learn/autograd.md").read_text("utf-8")
     names: dict[str, object] = {"__name__": "learn"}
-    before = dict(operations)
-    try:
-        with threadpool_limits(1, user_api="blas"):
-            for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-                exec(compile(block, "autograd.md", "exec"), names)
-    finally:
-        operations.clear()
-        operations.update(before)
+    with threadpool_limits(1, user_api="blas"):
+        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+            exec(compile(block, "autograd.md", "exec"), names)
     *printed, line = capsys.readouterr().out.splitlines()
     (square,) = re.findall(r"# (square: .*) …", text)
     for output, promised in zip(printed, ["12.0 (4.0, 3.0)", "10.0 3.0", "[10.] [3.]", square], strict=True):

@@ -12,9 +12,9 @@ from cli.entry import COMMANDS
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
     ROOT / "README.md", *sorted((ROOT / "docs/start").glob("*.md")), *sorted((ROOT / "docs/guide").glob("*.md")),
-    ROOT / "docs/parsing.md",
+    ROOT / "docs/parsing.md", ROOT / "docs/learn/class.md",
 ]  # fmt: skip
-"""README, Start and Guides: every command in them is tested."""
+"""README, Start, Guides and the plan of a class: every command in them is tested."""
 
 LAUNCHERS = ("mpirun", "srun")
 SKIPPED = ""
