@@ -360,6 +360,17 @@ def every_rank_reads_its_own_part_of_a_batch_and_says_how_long_all_waited(run: R
     assert 0 < float(waited[1]) < 100
 
 
+@ranks_run("train_with_callback", (0, 1), ("on purpose", ""), on=(2,))
+def a_callback_of_one_rank_lets_all_ranks_save(run: Run, alone: Alone) -> None:
+    rank, failure = run.arguments
+    ends = ["False" if failure else "True"] * 2
+    if failure:
+        ends[rank] = "callback OnOneRank.after_step: ValueError: on purpose"
+    assert run.results == ends
+    saved = [path.name for path in checkpoints(run.directory / "run")]
+    assert saved == (["step-00000002"] if failure else ["step-00000003", "step-00000006"])
+
+
 @ranks_run("train_on_stand_in_for_gpu", 3, on=(2,))
 def processes_add_up_gradients_that_lie_on_a_gpu(run: Run, alone: Alone) -> None:
     run.check_parameters(parameters_of(run.directory / "alone"))

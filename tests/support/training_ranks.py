@@ -26,7 +26,7 @@ from minitransformer.data.prepare import prepare
 from minitransformer.data.store import Pairs, TokenStore, write_store
 from minitransformer.system import checksums
 from minitransformer.training import divergence
-from minitransformer.training.callbacks import Callback
+from minitransformer.training.callbacks import Callback, CallbackError
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.loop import Trainer
 from minitransformer.training.open_run import reducer_for, shared_data
@@ -143,6 +143,31 @@ def train_and_report(world: Communicator, directory: Path) -> dict[str, Any]:
     order = BatchOrder(store, config.batch_tokens, config.seed)
     first, after = order.next((0, 0, 0))
     return {"read": read, "batches": [first.tolist(), order.next(after)[0].tolist()], "lines": lines}
+
+
+class OnOneRank(Callback):
+    """Measures the model, or fails after two updates."""
+
+    def __init__(self, failure: str) -> None:
+        self.failure = failure
+
+    def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
+        if self.failure and state.step == 2:
+            raise ValueError(self.failure)
+
+    def validated(self, *arguments: Any) -> dict[str, float]:
+        return {}
+
+
+def train_with_callback(world: Communicator, directory: Path, rank: str, failure: str) -> str:
+    """Train with a callback on one rank only; return how that ends on this rank."""
+    reducer = reducer_for(TRAINING, world, "cpu", 1)
+    model, store = Transformer(MODEL, allocate=reducer.allocate), TokenStore(directory / "data", "train")
+    trainer = Trainer(model, store, None, TRAINING, directory / "run", world, reducer, n_threads=1)
+    try:
+        return str(trainer.train(OnOneRank(failure) if world.rank == int(rank) else Callback()))
+    except CallbackError as error:
+        return str(error)
 
 
 class WitnessingMonitor(Callback):
