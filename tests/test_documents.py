@@ -114,7 +114,7 @@ def test_the_model_of_the_page_trains_and_translates_and_is_taken_for_no_other(p
     assert [rate for rate in rates if rate is not None] == pytest.approx([5e-4, 1e-3, 5e-4, 0])
     loaded = type(model).load(run)
     assert np.array_equal(loaded.parameters.values, model.parameters.values)
-    with pytest.raises(ConfigError, match="Transformer: the model is of the class rotary:Rotary"):
+    with pytest.raises(ConfigError, match="has a model of the class rotary:Rotary, not of Transformer"):
         Transformer.load(run)
     for to in WRITABLE:
         with pytest.raises(ConversionError, match="model.implementation = 'rotary:Rotary' is not supported"):

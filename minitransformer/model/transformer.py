@@ -278,9 +278,12 @@ class Transformer(Layer):
 
     @classmethod
     def load(cls, directory: str | Path, *, dtype: str = "float32", device: Device = "cpu") -> Transformer:
-        """Return the model that ``save`` wrote.  Raises: CheckpointError, WeightsError."""
+        """Return the model that ``save`` wrote.  Raises: CheckpointError, WeightsError, ConfigError."""
         config, weights = load_model_files(Path(directory))
         require_enough_weights(Path(directory), config, weights)
+        if config.implementation != implementation_of(cls):
+            its = config.implementation or "Transformer"
+            raise ConfigError(f"{directory}: has a model of the class {its}, not of {cls.__name__}; load it with that")
         model = cls(config, seed=None, dtype=dtype, device=device)
         model.set_weights(weights)
         return model

@@ -117,12 +117,13 @@ class Callback:
         sources: Sequence[str],
         references: Sequence[str],
         translations: Sequence[str],
-    ) -> Mapping[str, float]:
-        """Return measures of the model by their names, such as {"chrF++": 57.1}; called on rank 0.
+    ) -> Mapping[str, float] | None:
+        """Return measures of the model by their names, such as {"chrF++": 57.1}, if there are any; called on rank 0.
 
-        ``translations`` are those of a validation, by greedy search.  The last checkpoint is of this model.
+        ``translations`` are those of a validation, by greedy search.  The last checkpoint is of this model; only at the
+        end, if ``best_by`` is not the loss, the model is the average of the last checkpoints.
         """
-        return {}
+        return None
 
     def report(self, report: TrainingReport | ValidationReport) -> None:
         """Handle the figures of an interval, or of a validation."""
@@ -132,7 +133,7 @@ class Callback:
 
     @property
     def measures(self) -> bool:
-        """True if ``validated`` measures something."""
+        """True if ``validated`` is defined, and so may measure something."""
         return type(self).validated is not Callback.validated
 
 
@@ -173,14 +174,15 @@ class Callbacks(Callback):
         measures: dict[str, float] = {}
         for callback in self.callbacks:
             with _named_in_errors(callback, "validated"):
-                measures |= _checked(callback.validated(*arguments, **named), measures)
+                found = callback.validated(*arguments, **named)
+                measures |= {} if found is None else _checked(found, measures)
         return measures
 
 
 def _checked(measures: Any, others: Mapping[str, float]) -> dict[str, float]:
     """Return the measures of a callback as floats.  Raises: ValueError if they are not new names of finite numbers."""
     if not isinstance(measures, Mapping):
-        raise ValueError(f"returned {measures!r:.80}; expected a dict of numbers by name, which may be empty")
+        raise ValueError(f"returned {measures!r:.80}; expected a dict of numbers by name, or None")
     for name, value in measures.items():
         if not isinstance(name, str) or not name or name.startswith("-") or name in KEYS or name in others:
             raise ValueError(f"returned a measure of the name {name!r}; expected another name, without - before it")

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Interrupt:
-    """A context in which the first SIGINT or SIGTERM is recorded; a second one has its usual effect.
+    """A context in which the first signal, or error of a callback, is recorded; a second signal has its usual effect.
 
     All ranks stop after the same update, so that no rank waits for one that has ended.
     """
@@ -27,7 +27,6 @@ class Interrupt:
         self._world = world
         self._received = self._raises = False
         self.error: CallbackError | None = None
-        """The error to raise after the run is saved."""
         self._before: dict[int, Any] = {}
         text = "finishing this update, then saving; Ctrl-C again ends at once, without saving"
         self._notice = threading.Timer(LONG_UPDATE, _log.info, [text])  # on a thread: a handler must not print

@@ -21,7 +21,7 @@ from minitransformer.training.graph import captured_step
 from minitransformer.training.interrupt import Interrupt
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult, TrainingStep
-from minitransformer.training.validation import Validation, is_best, keep_best, progress
+from minitransformer.training.validation import Validation, exceeds, figure, keep_best, progress
 from parallel import Communicator, GradientReducer, LocalReducer
 
 _log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class Trainer:
         An update whose loss or gradient is not finite changes nothing.  After several such updates in a row, training
         returns to the last checkpoint and avoids their batches.
         Raises: TrainingDivergedError if that happens a second time; CheckpointError if the last checkpoint cannot be
-        written (for earlier checkpoints it logs a warning and continues); LostDirectoryError; CallbackError, saved.
+        written (for earlier checkpoints it logs a warning and continues); LostDirectoryError; CallbackError.
         """
         callback = callback if isinstance(callback, Callbacks) else Callbacks([callback])
         self.checkpoints.writer.watch()
@@ -214,7 +214,7 @@ class Trainer:
     def _validate_alone(self, validation: Validation, callback: Callback, interrupt: Interrupt) -> None:
         with interrupt.raise_on_signal():
             report = validation.report(self.model, self.state.step, callback)
-        report = dataclasses.replace(report, best=is_best(report, self.state, self.config))
+        report = dataclasses.replace(report, best=exceeds(figure(report, "best_by", self.config), self.state.best))
         lost = self.checkpoints.writer.is_lost()  # the next checkpoint reports a lost directory
         kept = report.best and not lost and keep_best(self.run_directory, self.model)
         self._change(**progress(report, self.state, self.config, kept=kept))

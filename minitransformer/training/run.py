@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -89,7 +89,8 @@ def train(
     DeviceError; TrainingDivergedError; DisagreementError on rank 0 if ranks differ.
     """
     if model is not None:
-        config = replace(config, model=replace(config.model, implementation=implementation_of(model)))
+        named = dataclasses.replace(config.model, implementation=implementation_of(model))
+        config = dataclasses.replace(config, model=named)
     world = world or SerialCommunicator()
     if callbacks is None:
         callbacks = [import_module(PROGRESS_BAR).ProgressBar()] if world.rank == 0 else []
@@ -161,7 +162,7 @@ def finish(run: OpenRun, callback: Callback, *, always_average: bool = False) ->
     """Make the final model, save it in the run's directory, and write its scores and costs to ``results.json``.
 
     Its translations of held-out text are written to ``translations.jsonl``.
-    ``always_average``: use the average of the last checkpoints even if the best single model has a lower loss.
+    ``always_average``: use the average of the last checkpoints even if the best single model is better.
     All ranks must call this.
     """
     cost = _cost(run)

@@ -34,7 +34,7 @@ from minitransformer.training.state import Figure, TrainingState
 Progress: TypeAlias = Callable[[int, int], None]  # called on any thread: sentences done, and all
 EXTRA_TOKENS = 25  # during training, a translation may exceed its source by so many more than any reference does
 N_SAMPLES = 5  # sentences whose translations a report shows, so that one can see them improve
-BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
+BEST = "best"  # folder of a run that keeps the best model of all validations
 
 _log = logging.getLogger(__name__)
 
@@ -84,13 +84,13 @@ class Validation:
         excess = max((len(target) - len(source) for source, target in self.pairs), default=0)
         extra = EXTRA_TOKENS + max(0, excess)
         greedy = self.evaluate(model, self.text, beam=1, max_extra_tokens=extra, progress=callback.validating)
-        measures: Mapping[str, float] = {}
+        measures: Mapping[str, float] | None = None
         if callback.measures:
             columns = zip(*((each.source, each.reference, each.translation) for each in greedy.samples), strict=True)
             measures = callback.validated(model, Translator(model, self.tokenizer), *map(list, columns))
         seconds, samples = time.perf_counter() - start, greedy.samples[:N_SAMPLES]
         return ValidationReport(
-            step, score.loss, score.perplexity, greedy.score, seconds=seconds, samples=samples, measures=measures
+            step, score.loss, score.perplexity, greedy.score, seconds=seconds, samples=samples, measures=measures or {}
         )
 
     def evaluate(
@@ -168,12 +168,7 @@ def exceeds(figure: Figure, kept: Figure | None) -> bool:
     """
     name, value = figure
     before = kept[1] if kept and kept[0] == name else None
-    return is_better(value, before, greatest=not name.startswith(("loss", "perplexity", "-")))
-
-
-def is_best(report: ValidationReport, state: TrainingState, config: TrainingConfig) -> bool:
-    """Return whether the model of this validation is better than the best one so far."""
-    return exceeds(figure(report, "best_by", config), state.best)
+    return is_better(value, before, greatest=not (name in ("loss", "perplexity") or name.startswith("-")))
 
 
 def progress(report: ValidationReport, state: TrainingState, config: TrainingConfig, *, kept: bool) -> dict[str, Any]:

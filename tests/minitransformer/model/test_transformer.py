@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -161,13 +162,16 @@ class Derived(Transformer):
     pass
 
 
-def test_a_model_of_a_derived_class_keeps_its_name_and_is_made_by_no_other() -> None:
+def test_a_model_of_a_derived_class_keeps_its_name_and_is_made_by_no_other(tmp_path: Path) -> None:
     model = Derived(SMALL, dtype="bfloat16")
     assert model.config.implementation == f"{__name__}:Derived"
     assert class_of(model.config) is type(model.in_float32()) is type(model.for_search()) is Derived
     assert class_of(SMALL) is Transformer
     with pytest.raises(ConfigError, match=f"^Transformer: the model is of the class {__name__}:Derived; make it"):
         Transformer(model.config)
+    Transformer(SMALL).save(tmp_path)
+    with pytest.raises(ConfigError, match="has a model of the class Transformer, not of Derived"):
+        Derived.load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_a_figure_that_nothing_measures_is_refused(setting: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("measures", "problem"),
     [
-        (None, "returned None; expected a dict of numbers"),
+        (5.0, "returned 5.0; expected a dict of numbers"),
         ({"bleu": 1.0}, "of the name 'bleu'"),
         ({"samples": 1.0}, "of the name 'samples'"),
         ({"first": 1.0}, "of the name 'first'"),
@@ -130,7 +130,7 @@ def test_a_figure_that_nothing_measures_is_refused(setting: str, tmp_path: Path)
     ],
 )
 def test_measures_without_a_name_of_their_own_or_a_number_are_refused(measures: Any, problem: str) -> None:
-    callbacks = Callbacks([Given({"first": 1.0}), Given(measures)])
+    callbacks = Callbacks([Given({"first": 1.0}), Given(None), Given(measures)])
     with pytest.raises(CallbackError, match=rf"^callback Given.validated: .*{problem}"):
         callbacks.validated(None, None, [], [], [])
 

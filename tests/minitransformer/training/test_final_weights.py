@@ -55,7 +55,7 @@ def test_results_say_which_weights_the_model_has_and_the_average_can_be_insisted
     [
         ("loss", 2.0, None, True), ("loss", 2.0, 2.0, False), ("loss", 2.0, float(np.nextafter(2.0, 99)), True),
         ("bleu", 2.0, 2.0, False), ("bleu", 2.0, 1.0, True), ("-ter", 2.0, 1.0, False), ("-ter", 1.0, 2.0, True),
-        ("perplexity", 1.0, 2.0, True),
+        ("perplexity", 1.0, 2.0, True), ("lossless", 2.0, 1.0, True),
     ],
 )  # fmt: skip
 def test_a_figure_exceeds_the_kept_one_only_if_it_is_better(

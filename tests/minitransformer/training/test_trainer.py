@@ -77,7 +77,7 @@ class FixedLosses:
         measures = callback.validated(model, None, [], [], [])  # type: ignore[arg-type]
         loss = next(self._losses)
         score = Score("BLEU", next(self._scores), "signature", "detail")
-        return ValidationReport(step, loss, math.exp(loss), score, measures=measures)
+        return ValidationReport(step, loss, math.exp(loss), score, measures=measures or {})
 
 
 def trainer_of(
