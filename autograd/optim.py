@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ class Adam:
     m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;  θ ← θ − α · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 
     Args:
-        shard: the slice of the flat buffer to update; m and v have its size.  Other ranks update the rest.
+        pieces: the slices of the flat buffer to update; m and v have their size, one after the other.  Other ranks
+            update the rest.
 
     If m and v are set to the moments of another training, ``earlier_updates`` must be its number of updates: t counts
     them, too, because moments of many updates need no correction.
@@ -39,18 +41,23 @@ class Adam:
         beta1: float = 0.9,
         beta2: float = 0.98,
         eps: float = 1e-9,
-        shard: slice = slice(None),
+        pieces: Sequence[slice] = (slice(None),),
     ) -> None:
-        self.buffer, self.shard, self.beta1, self.beta2, self.eps = buffer, shard, beta1, beta2, eps
-        values = buffer.values[shard]
-        self.m, self.v = namespace(values).zeros_like(values), namespace(values).zeros_like(values)
+        self.buffer, self.pieces, self.beta1, self.beta2, self.eps = buffer, pieces, beta1, beta2, eps
+        size = sum(len(buffer.values[piece]) for piece in pieces)
+        self.m, self.v = (namespace(buffer.values).zeros(size, buffer.values.dtype) for _ in range(2))
         self.earlier_updates = 0
 
     def of_all(self, m: Array, v: Array) -> Adam:
         """Return the same optimizer over the whole buffer, with these moments."""
         whole = copy.copy(self)
-        whole.shard, whole.m, whole.v = slice(None), m, v
+        whole.pieces, whole.m, whole.v = (slice(None),), m, v
         return whole
+
+    def shard(self, flat: Array) -> Array:
+        """Return the pieces of an array of the buffer's size, one after the other."""
+        pieces = [flat[piece] for piece in self.pieces]
+        return pieces[0] if len(pieces) == 1 else namespace(flat).concatenate(pieces)
 
     def scalars(self, learning_rate: float, step: int, n_tokens: int = 1) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return the numbers of update number ``step`` (from 1), on the host: 1/tokens, α/(1 − β₁ᵗ) and 1 − β₂ᵗ.
@@ -67,30 +74,33 @@ class Adam:
         """
         xp = namespace(self.m)
         scalars = xp.asarray(self.scalars(learning_rate, step, n_tokens))
-        squares = sum_squares(self.buffer.gradients[self.shard])
+        squares = sum_squares(self.shard(self.buffer.gradients))
         outcome = clip(squares, xp.zeros(()), scalars, max_norm=max_norm)
         self.update(scalars, outcome[2])
         return float(outcome[1])
 
     def update(self, scalars: Array, scale: Array, within: slice = slice(None)) -> None:
-        """Apply ``scale`` times the buffer's gradients to the shard, or to the slice ``within`` of it.
+        """Apply ``scale`` times the buffer's gradients to all pieces, or to the slice ``within`` of each.
 
         Nothing changes if ``scale`` is 0.
         Shapes: scalars (N_SCALARS,), see ``scalars``; scale (), see ``clip``; float64, on the buffer's device.
         """
-        low_precision = self.buffer.low_precision
-        adam_update(
-            self.buffer.values[self.shard][within],
-            self.buffer.gradients[self.shard][within],
-            self.m[within],
-            self.v[within],
-            None if low_precision is None else low_precision[self.shard][within],
-            scalars,
-            scale,
-            beta1=self.beta1,
-            beta2=self.beta2,
-            eps=self.eps,
-        )
+        low_precision, end = self.buffer.low_precision, 0
+        for piece in self.pieces:
+            values = self.buffer.values[piece]
+            start, end = end, end + len(values)
+            adam_update(
+                values[within],
+                self.buffer.gradients[piece][within],
+                self.m[start:end][within],
+                self.v[start:end][within],
+                None if low_precision is None else low_precision[piece][within],
+                scalars,
+                scale,
+                beta1=self.beta1,
+                beta2=self.beta2,
+                eps=self.eps,
+            )
 
 
 @Dispatch

@@ -73,8 +73,8 @@ class Errors:
         self._summands[...] = self._gradients
         self._exact.reduce_scatter()
         self._rounded()
-        exact = self._summands[self._exact.shard]
-        error = self._gradients[self._reducer.shard] - exact
+        exact = self._summands[self._exact.pieces[0]]
+        error = self._gradients[self._reducer.pieces[0]] - exact
         squares = [self._world.allreduce(float(np.vdot(x, x))) for x in (error, exact)]
         self.found.append((squares[0] / squares[1]) ** 0.5)
 

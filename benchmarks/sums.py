@@ -47,9 +47,11 @@ def ours(n_elements: int, node_group: Callable[[int], int]) -> Way:
     reducer = choose_reducer(world, None, world.size)
     values, gradients = (array[:n_elements] for array in reducer.allocate(n_elements, np.float32))
 
+    (shard,) = reducer.pieces
+
     def add_up() -> None:
         reducer.reduce_scatter()
-        values[reducer.shard] = gradients[reducer.shard]
+        values[shard] = gradients[shard]
         reducer.all_gather()
 
     return Way(gradients, add_up, values)

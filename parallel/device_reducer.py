@@ -26,7 +26,6 @@ class DeviceReducer:
 
     buckets: Sequence[slice] = WHOLE
     pieces: Sequence[slice] = WHOLE
-    shard = slice(None)
     seconds_waited = 0.0  # not measured: the libraries wait internally
 
     def __init__(
@@ -115,7 +114,8 @@ class PinnedAllreduce:
             piece.get(out=pinned)
             self._gradients[: len(pinned)], self._gradients[len(pinned) :] = pinned, 0
             self._host.reduce_scatter()
-            self._values[self._host.shard] = self._gradients[self._host.shard]
+            for shard in self._host.pieces:
+                self._values[shard] = self._gradients[shard]
             self._host.all_gather()
             pinned[...] = self._values[: len(pinned)]
             piece.set(pinned)

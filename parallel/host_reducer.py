@@ -29,8 +29,7 @@ class HostReducer:
     """
 
     buckets: Sequence[slice] = WHOLE
-    pieces: Sequence[slice] = WHOLE
-    shard: slice
+    pieces: Sequence[slice]  # one, the shard
     description: str
     why_not_captured: str | None = "gradients lie in the host's memory"
 
@@ -57,8 +56,9 @@ class HostReducer:
         self.description = f"gradients travel {self._transport(nodes, obstacles)}; {self._order}"
         self._values, self._shares_memory = values, len(gradients) > 1
         self._sum = ExactSum(world, nodes, self._n_working, gradients, ELEMENTS_AT_ONCE, rounds=self._rounds)
-        self.shard = self._sum.shards[world.rank]
-        n_mine, n_threads = self.shard.stop - self.shard.start, self._n_threads
+        shard = self._sum.shards[world.rank]
+        self.pieces = (shard,)
+        n_mine, n_threads = shard.stop - shard.start, self._n_threads
         self._slices = [shard_of_rank(thread, n_threads, n_mine) for thread in range(n_threads)]
         return values, gradients[world.rank]
 
@@ -111,6 +111,8 @@ class HostReducer:
         self._sum.exchange_shards(self._values)
         if self._shares_memory:
             self._world.node.barrier()
+        if low_precision is not None:  # other ranks have changed the rest of the values
+            low_precision[...] = self._values.astype(low_precision.dtype)
 
     def gather(self, shard: FlatArray) -> FlatArray | None:
         return self._world.gatherv_array(shard, [other.stop - other.start for other in self._sum.shards])
@@ -119,4 +121,4 @@ class HostReducer:
         """Return at once: every rank has all values."""
 
     def map_shards(self, function: Callable[[FlatArray], FlatArray], array: FlatArray) -> FlatArray:
-        return np.concatenate(self._world.allgather(function(array[self.shard])))
+        return np.concatenate(self._world.allgather(function(array[self.pieces[0]])))

@@ -23,9 +23,10 @@ class NcclReducer:
 
     The flat arrays are cut into buckets, and each bucket into equal pieces, one for each rank.  The sum of a bucket
     runs on a stream of its own while the backward pass goes on.  Each rank gets the sums of its pieces, and updates
-    these pieces of the values.  Then all ranks get all low-precision weights, and the values that the forward pass
-    reads in float32.  All arrays have their full size on each rank.  But values and moments are up to date in its own
-    pieces only, until ``complete`` or ``gather``.  Within a capture all calls become part of the graph.
+    these pieces of the values, and has moments of them only.  Then all ranks get all low-precision weights, and the
+    values that the forward pass reads in float32.  Values have their full size on each rank, because a validation reads
+    all in float32.  But they are up to date in its own pieces only, until ``complete``.  Within a capture all calls
+    become part of the graph.
 
     Args:
         cupy: the module ``cupy``.
@@ -35,7 +36,6 @@ class NcclReducer:
         rounds: whether messages of the exact order round to bfloat16; on several machines only those between them.
     """
 
-    shard = slice(None)
     seconds_waited = 0.0  # not measured: NCCL waits internally
 
     def __init__(
@@ -156,7 +156,10 @@ class NcclReducer:
 
     def gather(self, shard: Any) -> Any:
         """Return an array with the pieces of all ranks, on every rank."""
-        whole = shard.copy()
+        whole, end = self._cupy.zeros(len(self._values), shard.dtype), 0
+        for piece in self.pieces:
+            start, end = end, end + piece.stop - piece.start
+            whole[piece] = shard[start:end]
         self._gather(whole)
         return whole
 

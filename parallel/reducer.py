@@ -34,10 +34,8 @@ class GradientReducer(Protocol):
 
     buckets: Sequence[slice]
     """Slices that cover the gradients, in the order in which ``begin_sum`` takes them; known after ``allocate``."""
-    shard: slice
-    """The slice of the flat arrays of which this rank keeps moments; known after ``allocate``."""
     pieces: Sequence[slice]
-    """The slices of the shard that this rank updates; known after ``allocate``."""
+    """The slices of the flat arrays that this rank updates, which are its shard; known after ``allocate``."""
     description: str
     """One line for the log: the transport, the order of additions, and the reason for both."""
     seconds_waited: float
@@ -79,8 +77,9 @@ class GradientReducer(Protocol):
         """Copy the values that every rank has updated to all ranks.
 
         Args:
-            low_precision: the low-precision weights, which every rank has updated, too.  A reducer may copy these
-                instead; then ``complete`` must be called before something reads all values.
+            low_precision: the low-precision weights, of which every rank has updated its pieces; the others are made
+                up to date.  A reducer may copy these weights alone; then ``complete`` must be called before something
+                reads all values.
             vectors: indices of the values that the next forward pass reads all the same.
         """
 
@@ -97,7 +96,6 @@ class GradientReducer(Protocol):
 class LocalReducer:
     """The reducer of a single process: its shard is the whole array."""
 
-    shard = slice(None)
     buckets: Sequence[slice] = WHOLE
     pieces: Sequence[slice] = WHOLE
     description = "gradients stay in one process"

@@ -501,7 +501,7 @@ class RunCheckpoints:
 
     def _take(self, adam: Adam, earlier_updates: int) -> None:
         """Take this rank's shard of the moments of all parameters."""
-        self._adam.m[...], self._adam.v[...] = adam.m[self._reducer.shard], adam.v[self._reducer.shard]
+        self._adam.m[...], self._adam.v[...] = self._adam.shard(adam.m), self._adam.shard(adam.v)
         self._adam.earlier_updates = earlier_updates
 
     def _adam_of_all(self) -> Adam:

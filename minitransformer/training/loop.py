@@ -243,7 +243,7 @@ class Trainer:
             rate = self.learning_rate(last.state.step)
             facts = UpdateFacts.of(last.state, last.batch, self.config, rate, rollback.reason)
             self.reducer.complete()
-            shard = self.model.parameters.gradients[self.reducer.shard]
+            shard = self.adam.shard(self.model.parameters.gradients)
             gradients = self.reducer.gather(shard * (1 / last.result.n_tokens))
             pairs, _ = self.batches.group(last.state.epoch, last.state.group)
             give_up(self.run_directory, self.model, pairs, facts, gradients, self.world)

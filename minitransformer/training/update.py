@@ -211,7 +211,7 @@ class TrainingStep:
         n_threads: int,
     ) -> TrainingStep:
         """Return the update of this rank, with a new Adam for its shard of the parameters."""
-        adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, shard=reducer.shard)
+        adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, pieces=reducer.pieces)
         micro_batches = micro_batches_of_rank(world.rank, world.size, config.n_micro_batches, config.sum)
         rounds_factors = config.precision == "bfloat16" and model.parameters.low_precision is None
         gradient = GradientAccumulator(model, n_threads=n_threads, rounds_factors=rounds_factors)
@@ -254,18 +254,15 @@ class TrainingStep:
         outcome = clip(squares, loss, scalars, max_norm=self.config.clip_norm or math.inf)
         self._on_all_threads(lambda within: self.adam.update(scalars, outcome[2], within))
         self.reducer.all_gather(self.parameters.low_precision, self.parameters.vectors)
-        if len(self.adam.m) < len(self.parameters.values):  # other ranks have changed the rest
-            self.parameters.refresh_low_precision()
         return outcome
 
     def free(self) -> None:
         """Return at once: nothing is kept between updates but what the next one needs."""
 
     def _on_all_threads(self, function: Callable[[slice], None]) -> None:
-        """Apply ``function`` to slices that cover this rank's shard."""
+        """Apply ``function`` to slices of this rank's pieces; with several threads it has one piece."""
         if self.gradient.n_threads == 1:  # on this thread, whose stream may be under capture
-            for piece in self.reducer.pieces:
-                function(piece)
+            function(slice(None))
             return
         list(self.executor.map(function, even_slices(len(self.adam.m), self.gradient.n_threads)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -29,16 +30,22 @@ def textbook_adam(gradients: list[Any], rates: list[float], theta: Any) -> Any:
     return theta
 
 
-def test_adam_is_the_textbooks_whole_or_in_parts() -> None:
+@pytest.mark.parametrize(
+    "shards",
+    [[(slice(None),)], [(slice(0, 64), slice(128, 192)), (slice(64, 128), slice(192, None))]],
+    ids=["one rank", "two ranks, each with two pieces"],
+)
+def test_adam_is_the_textbooks_whole_or_in_parts(shards: list[tuple[slice, ...]]) -> None:
     random = np.random.default_rng(0)
     buffer = ParameterBuffer(Weights(), seed=1, dtype="float64")
-    start, adam = buffer.values.copy(), Adam(buffer)
+    start, adams = buffer.values.copy(), [Adam(buffer, pieces=pieces) for pieces in shards]
     gradients = [random.standard_normal(buffer.values.shape) for _ in range(5)]
     rates = [0.1, 0.2, 0.05, 0.3, 0.1]
     for step, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
         buffer.gradients[:] = gradient
-        for within in (slice(0, 100), slice(100, None)):
+        for adam, within in itertools.product(adams, (slice(0, 40), slice(40, None))):
             adam.update(adam.scalars(rate, step), np.float64(1), within)
+    assert sum(len(adam.m) for adam in adams) == len(buffer.values)
     np.testing.assert_allclose(buffer.values, textbook_adam(gradients, rates, start), rtol=1e-12, atol=1e-14)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import cuda_on_cpu
 import numpy as np
 import pytest
-from graph_ranks import N_UPDATES, pairs_in
+from graph_ranks import N_UPDATES, RUN, pairs_in
 from mpirun import needs_mpi, run_ranks, start_ranks
 from training_ranks import parameters_of
 
@@ -31,19 +31,28 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any
 
 
 @pytest.mark.parametrize(
-    ("n_ranks", "micro_batches", "n_buckets"),
-    [(8, [1] * 8, 15), (3, [4, 4, 0], 14)],
-    ids=["a micro-batch each", "an idle rank"],
+    ("n_ranks", "n_local", "micro_batches", "n_buckets"),
+    [(8, 2, [1] * 8, 15), (3, 3, [4, 4, 0], 14)],
+    ids=["a micro-batch each, on four machines", "an idle rank"],
 )
 def test_graphs_of_several_ranks_leave_the_bits_of_one(
-    n_ranks: int, micro_batches: list[int], n_buckets: int, alone: tuple[dict[str, Any], Any], tmp_path: Path
+    n_ranks: int,
+    n_local: int,
+    micro_batches: list[int],
+    n_buckets: int,
+    alone: tuple[dict[str, Any], Any],
+    tmp_path: Path,
 ) -> None:
     """Losses, and parameters of every rank; each has as many graphs as the rank alone, and launches them as often.
 
     The backward pass begins the sums of all buckets of gradients, if there is one.
     """
     expected, parameters = alone
-    results = run_ranks(n_ranks, "train_in_graphs", pairs_in(tmp_path / "together"))
+    settings = "exact", "", "", N_UPDATES, n_local
+    results = run_ranks(n_ranks, "train_in_graphs", pairs_in(tmp_path / "together"), *settings)
+    moments = {result["moments"] for result in results}
+    assert moments == {-(-expected["moments"] // (n_ranks * RUN)) * RUN}, "each rank has those of its pieces only"
+    expected = expected | {"moments": moments.pop()}
     assert results == [expected | {"micro-batches": n, "begun": n_buckets * (n > 0)} for n in micro_batches]
     for rank in range(n_ranks):
         assert np.array_equal(parameters_of(tmp_path / "together", rank), parameters), f"rank {rank}"

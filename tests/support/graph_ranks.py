@@ -6,9 +6,10 @@ import dataclasses
 import functools
 import os
 import signal
+import socket
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import fake_cuda
 import numpy as np
@@ -22,9 +23,10 @@ from autograd.kernels.cuda import clip
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
+from minitransformer.inference.bleu import Score
 from minitransformer.system.ranks import choose_placements
 from minitransformer.training import graph
-from minitransformer.training.callbacks import Callback, TrainingReport
+from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
 from minitransformer.training.graph import CapturedStep
 from minitransformer.training.loop import Trainer
 from minitransformer.training.open_run import reducer_for
@@ -36,6 +38,7 @@ from parallel.nccl import NcclTransport
 
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=1, d_k=32, d_v=32, p_drop=0.25)
 N_UPDATES = 5
+RUN = 512  # elements whose squares one block adds up
 TRAINING = TrainingConfig(
     max_updates=N_UPDATES,
     batch_tokens=96,
@@ -67,7 +70,7 @@ def use_gpu_of_stand_in(world: Communicator, directory: Path) -> None:
 
     gpu_stand_in.install()
     graph.SPLIT_TERMS = 16  # several capacities of these small batches
-    nccl_reducer.BUCKET, nccl_reducer.RUN, clip.RUN = 4096, 512, 512
+    nccl_reducer.BUCKET, nccl_reducer.RUN, clip.RUN = 4096, RUN, RUN
     at_first_use("cuda", lambda: None)
     os.environ["XDG_CACHE_HOME"] = str(directory / f"cache-{world.rank}")
     fake_cuda.N_GPUS = world.size
@@ -115,9 +118,9 @@ class Reading:
 
     values: Any = None
 
-    def report(self, model: Transformer, *_: Any) -> Any:
+    def report(self, model: Transformer, step: int, callback: Callback) -> ValidationReport:
         self.values = to_host(model.parameters.values).copy()
-        return SimpleNamespace(loss=0.0, score=SimpleNamespace(value=0.0), best=False)
+        return ValidationReport(step, 0.0, 1.0, Score("BLEU", 0.0, "signature", "detail"))
 
 
 def train_in_graphs(
@@ -127,15 +130,20 @@ def train_in_graphs(
     hangs: str = "",
     error: str = "",
     n_updates: str = str(N_UPDATES),
+    n_local: str = "8",
 ) -> dict[str, Any]:
-    """Train, or go on, and save this rank's parameters; what ``hangs``, if anything, is the last rank's."""
+    """Train, or go on, and save this rank's parameters; what ``hangs``, if anything, is the last rank's.
+
+    ``n_local`` ranks are as if on one machine.
+    """
     if hangs:
         world, fake_cuda.nccl.patience, fake_cuda.nccl.error = impatient_world(300 if error else 20), 10.0, error
     use_gpu_of_stand_in(world, directory)
     from cuda_kernels import registered
 
     config = dataclasses.replace(TRAINING, sum=order, max_updates=int(n_updates))
-    with registered():
+    host = f"{socket.gethostname()}, {world.rank // int(n_local)}"
+    with registered(), mock.patch.object(socket, "gethostname", return_value=host):
         reducer = reducer_for(config, world, "cuda", 1)
         model = Transformer(CONFIG, seed=3, dtype="bfloat16", device="cuda", allocate=reducer.allocate)
         store = TokenStore(directory / "data", "train")
@@ -154,6 +162,7 @@ def train_in_graphs(
         "launched": observer.n_launched,
         "micro-batches": len(trainer.micro_batches),
         "begun": observer.n_begun,
+        "moments": len(trainer.adam.m),
     }
 
 

@@ -52,7 +52,8 @@ class Sums:
         """The sum of all ranks' numbers, on all of them: an update that makes of a value its gradient."""
         self.gradients[...] = numbers
         self.reducer.reduce_scatter()
-        self.values[self.reducer.shard] = self.gradients[self.reducer.shard]
+        for piece in self.reducer.pieces:
+            self.values[piece] = self.gradients[piece]
         self.reducer.all_gather()
         return self.values
 
@@ -82,7 +83,7 @@ def sum_summands(world: Communicator, directory: Path) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for kind, sums in sums_of_each_kind(N_SUMMED).items():
         array = sums.allreduce(summand(world.rank))
-        whole = sums.reducer.gather(array[sums.reducer.shard].astype(np.float64))
+        whole = sums.reducer.gather(array[sums.reducer.pieces[0]].astype(np.float64))
         assert (whole is not None) == (world.rank == 0)
         assert whole is None or (whole.dtype == np.float64 and (whole == array).all())
         result[kind] = hashlib.blake2b(array).hexdigest()

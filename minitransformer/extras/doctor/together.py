@@ -48,7 +48,8 @@ def sum_over_ranks(world: Communicator, reducer: GradientReducer, n_working: int
         world.barrier()
         start = time.perf_counter()
         reducer.reduce_scatter()
-        values[reducer.shard] = gradients[reducer.shard]
+        for piece in reducer.pieces:
+            values[piece] = gradients[piece]
         reducer.all_gather()
         to_host(values[:1])  # a GPU may still be at work
         seconds.append(time.perf_counter() - start)
