@@ -146,26 +146,6 @@ def test_settings_of_which_one_is_missing_are_no_settings_of_a_run(trained: Trai
         train([*trained.arguments, "--run", str(run_copy)])
 
 
-def in_precision(precision: str, trained: Trained, run: Path) -> list[str]:
-    words = ["--run", str(run), "--data.directory", str(trained.run / "data"), "--training.max-updates", "30"]
-    return [*trained.arguments, *words, "--training.precision", precision]
-
-
-def test_a_run_in_the_other_precision_learns_likewise(trained: Trained, tmp_path: Path) -> None:
-    begun_in = json.loads((trained.run / "run.json").read_text())["training"]["precision"]
-    other = {"float32": "bfloat16", "bfloat16": "float32"}[begun_in]
-    log = output_of(lambda: train(in_precision(other, trained, tmp_path / "run")))
-    losses, expected = (
-        [float(loss) for loss in re.findall(r" step \d+ of \d+, epoch \d+: loss ([\d.]+)", each)][:3]
-        for each in (log, trained.log)
-    )
-    assert losses != expected
-    assert losses == pytest.approx(expected, rel=0.02)
-    result = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert result["updates"] == 30
-    assert translated(Trained(tmp_path / "run", [], ""), b"one two\n").endswith(b"\n")
-
-
 def test_prepared_data_is_what_training_would_have_made(trained: Trained, tmp_path: Path) -> None:
     pairs = zip(trained.arguments[::2], trained.arguments[1::2], strict=True)
     data = [word for pair in pairs if pair[0].startswith("--data") for word in pair]

@@ -1,6 +1,9 @@
-"""The stand-in for CuPy against CuPy itself, where it is installed: names, and arguments that have names.
+"""The stand-in for CuPy against CuPy itself, where it is installed: names, named arguments, and elementwise kernels.
 
 CuPy can be imported without a GPU.  It is imported in another process, because tests put the stand-in in its place.
+It compiles a kernel when it is first called, and asks the device for its architecture.  So the source is taken from
+the functions with which CuPy generates it, which need no device.  Reductions, indexing, sorts and matrix products are
+not covered.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from typing import Any
 
 import fake_cuda
 import pytest
+
+from autograd.kernels.cuda.library import paths_of
 
 ROOT = Path(__file__).parents[2]
 IS_INSTALLED = importlib.util.find_spec("cupy") is not None
@@ -106,3 +111,43 @@ def test_cupy_has_every_name_of_its_stand_in(monkeypatch: pytest.MonkeyPatch) ->
     done = subprocess.run([sys.executable, "-c", LOOK_UP], input=asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []
+
+
+HAS_CUPY_AND_NVRTC = importlib.util.find_spec("cupy") is not None and any(paths_of("nvrtc"))
+PROGRAM = Path(__file__).parents[1] / "support" / "compiled_by_cupy.py"
+OPERATORS = [
+    "bitwise_and", "bitwise_or", "bitwise_xor", "equal", "floor_divide", "greater", "greater_equal", "invert",
+    "left_shift", "less", "less_equal", "negative", "not_equal", "power", "remainder", "right_shift", "true_divide",
+]  # fmt: skip
+OF_INTEGERS = {"bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift"}
+WITH_BFLOAT16 = {"add", "elementwise_copy"}  # all that the stand-in allows with it, besides conversions
+
+
+def compiled(names: list[str], architecture: str) -> dict[str, dict[str, str]]:
+    """Return NVRTC's errors, "" for none, by ufunc and dtype, for those of the names that are ufuncs of CuPy."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), architecture, *names], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    errors: dict[str, dict[str, str]] = json.loads(done.stdout)
+    return errors
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_CUPY_AND_NVRTC, reason='CuPy is not installed: pip install -e ".[oracles]"')
+def test_every_ufunc_that_we_use_compiles_for_the_dtypes_that_we_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cupy", "cupy.cuda.nccl"):  # so that what is there now comes back
+        monkeypatch.setitem(sys.modules, name, None)
+    stand_in: Any = fake_cuda.stand_in_for_cupy()
+    errors = compiled([*(name for name in vars(stand_in) if name.islower()), *OPERATORS], "90")
+    assert {"exp", "log", "maximum", "sqrt", "tanh", "where", "elementwise_copy", *OPERATORS} <= errors.keys()
+    assert [(name, of) for name, by_dtype in errors.items() for of, error in by_dtype.items() if error] == []
+    for name, by_dtype in errors.items():
+        needed = {"int64", "uint64"} if name in OF_INTEGERS else {"float32", "float64"}
+        needed |= {"bfloat16"} if name in WITH_BFLOAT16 else set()
+        assert needed <= by_dtype.keys(), name
+
+
+@pytest.mark.skipif(not HAS_CUPY_AND_NVRTC, reason='CuPy is not installed: pip install -e ".[oracles]"')
+def test_a_source_that_does_not_compile_is_found() -> None:
+    assert "error" in compiled(["add"], "not an architecture")["add"]["float32"]
