@@ -79,7 +79,9 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
     if not train_run(options, world=world, callbacks=callbacks).is_complete:
         return INTERRUPTED
     verb = "parse" if options.data.task == "parsing" else "translate"
-    bar.print(f"done: {verb} with minitransformer-{verb} --run {shlex.quote(str(options.run))}")
+    command = f"{verb} with minitransformer-{verb} --run {shlex.quote(str(options.run))}"
+    own = options.model.implementation
+    bar.print(f"done: {f'load the model with its class, {own}, in Python' if own else command}")
     return 0
 
 

@@ -14,6 +14,7 @@ from sacrebleu.metrics.chrf import CHRF
 from cli.train import train
 from cli.validation_command import ValidationCommand, ValidationCommandError
 from minitransformer.config import ConfigError
+from minitransformer.model.transformer import Transformer
 from tests.support.training import write_text
 
 LINES: Any = (["one", "two"], ["eins", "zwei"], ["eins", "drei"])
@@ -23,6 +24,10 @@ source, reference, translation = (open(path, encoding="utf-8").read().splitlines
 print("exact", sum(map(str.__eq__, reference, translation)))
 print("shorter", sum(len(t) < len(s) for s, t in zip(source, translation)))
 """
+
+
+class Derived(Transformer):
+    """A model of the user's own class."""
 
 
 def measured(command: str) -> dict[str, float]:
@@ -71,10 +76,13 @@ def test_the_page_the_log_and_patience_have_what_the_command_measures(
     text = f"--data.raw {tmp_path} --data.train-source t.en --data.train-target t.de --data.vocabulary-size 50"
     steps = "--training.max-updates 4 --training.validate-every 1 --training.batch-tokens 150"
     named = "--training.patience 2 --training.patience-for own --data.held-out 10"
+    derived = f"--model.implementation {__name__}:Derived"
     run = tmp_path / "run"
-    arguments = shlex.split(f"--run {run} {sizes} {text} {steps} {named}")
+    arguments = shlex.split(f"--run {run} {sizes} {text} {steps} {named} {derived}")
     assert train([*arguments, "--validation-command", printing("own 7.5")]) == 0
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["own"] for line in lines if line["kind"] == "validation"] == [7.5] * 3
-    assert ", own 7.5" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert ", own 7.5" in shown
+    assert shown.endswith(f"done: load the model with its class, {__name__}:Derived, in Python\n")
     assert '"title":"own"' in (run / "report.html").read_text().replace('": "', '":"')
