@@ -24,6 +24,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import numpy as np
 import pytest
 from browser import Browser
 from number_words import NUMBERS
@@ -35,7 +36,7 @@ from cli.serve import ServeOptions
 from minitransformer.extras.serve import app, guard, translation_request
 from minitransformer.extras.serve.translation_queue import LATE_SECONDS
 from minitransformer.extras.serve.word_attention import MOST_TOKENS
-from minitransformer.inference.search import FREE_TOKENS, SearchConfig
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import MAX_SOURCE_TOKENS, Translator
 
 SHORT = "from minitransformer.extras.serve import guard as g, server as s; s.HEAD_SECONDS = g.BODY_SECONDS = 0.5"
@@ -434,10 +435,8 @@ def test_the_guide_names_the_options_and_limits_that_there_are() -> None:
     assert f"`--longest-text` characters ({ServeOptions.longest_text:,})" in GUIDE
     assert f"`--tokens-per-minute` ({ServeOptions.tokens_per_minute:,})" in GUIDE
     assert f"`--tokens-waiting` ({ServeOptions.tokens_waiting:,})" in GUIDE
-    factor, extra = SearchConfig.max_length_factor, SearchConfig.max_extra_tokens
-    assert (
-        f"at most {factor:g} times the tokens of its source, plus {FREE_TOKENS}, and never over {extra} more" in GUIDE
-    )
+    short, long = SearchConfig().greatest_lengths(np.array([10, 1_000]))
+    assert f"a sentence of 10 tokens costs {10 + short}, and one of 1,000 costs {1_000 + long:,}" in GUIDE
     assert f"over {LATE_SECONDS:.0f} seconds" in GUIDE
     assert f"{guard.BODY_SECONDS:.0f} seconds" in GUIDE
     assert f"over {guard.REQUEST_SECONDS:.0f} seconds" in GUIDE
