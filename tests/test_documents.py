@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from readme import demonstrated
 from small_run import write_parallel_text
 from threadpoolctl import threadpool_limits
 
@@ -203,7 +205,11 @@ def test_the_pictures_of_pages_show_the_pages_of_today() -> None:
     """If not, make them again: python docs/figures/pictures.py"""
     pictures = runpy.run_path(str(ROOT / "docs" / "figures" / "pictures.py"))
     kept = json.loads((ROOT / "docs" / "figures" / "pictures.json").read_text(encoding="utf-8"))
-    assert kept == {name: pictures["hash_of"](folder) for name, (folder, *_) in pictures["SHOWN"].items()}
+    assert kept == pictures["hashes"]()
+    svg = (ROOT / "docs" / "figures" / "terminal.svg").read_text(encoding="utf-8")
+    shown = html.unescape(re.sub("<[^>]*>", "", svg)).replace("\xa0", " ")
+    assert [command for command in pictures["TERMINAL"] if command not in shown] == []
+    assert len([german for _, german in demonstrated() if german in shown]) == 3
 
 
 def test_the_index_of_benchmarks_names_every_file_and_no_other() -> None:
