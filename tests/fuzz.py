@@ -9,8 +9,6 @@ its own with bounded memory, and may open no file outside its directory.  Anythi
 a fault; so is damage to a checkpoint that nobody notices.  Prints counts, and how to repeat every fault.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """The house as it is drawn from its imports and measured by its lines."""
 
-from __future__ import annotations
-
 import ast
 import re
 import statistics

@@ -5,8 +5,6 @@ from top to bottom in one shell, as a user does, with a tiny model and little te
 (``SMALLER`` is appended to the options).  ``NOT_RUN`` lists what is not run, with the reason.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

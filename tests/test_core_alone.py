@@ -1,7 +1,5 @@
 """The core trains and translates without its extras."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The virtual environment that make installs into."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ mpi4py's lower-case methods (bcast, allgather, allreduce) pickle what ranks of o
 part in that.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

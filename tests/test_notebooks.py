@@ -1,7 +1,5 @@
 """The notebooks run, and print what they show."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The program without what only Linux has: as on macOS, and as on Windows, where more is missing and no compiler is."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Whoever reads a file is fed with corrupt ones: a short run of tests/fuzz.py, and the whole of it as a slow test."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A release: its version is the same everywhere, and its wheel works in a fresh environment, far from the clone."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

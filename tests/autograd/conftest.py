@@ -1,7 +1,5 @@
 """The stand-in for CuPy."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Iterator

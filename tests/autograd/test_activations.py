@@ -1,7 +1,5 @@
 """Swish and GELU beyond what the table of operations draws: the error function, and limits."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

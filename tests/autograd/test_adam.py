@@ -1,7 +1,5 @@
 """Adam: the textbook's formula, its kernel, and updates that change nothing."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

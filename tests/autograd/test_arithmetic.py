@@ -1,7 +1,5 @@
 """Python's operators on tensors; slices and gathered rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

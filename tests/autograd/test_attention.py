@@ -1,7 +1,5 @@
 """Attention: gaps between segments, empty segments, large scores, single keys, rejected arguments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Products in bfloat16: those of the rounded operands, whatever the sizes, threads and neighbouring rows."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextvars import copy_context

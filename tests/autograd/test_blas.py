@@ -1,7 +1,5 @@
 """Matrix products have one thread if they are small, and what NumPy uses outside of the engine does not change."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The norm of the gradient, and the scale that clips it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

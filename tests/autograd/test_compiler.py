@@ -1,7 +1,5 @@
 """Compiled kernels: their cache, and what happens without a compiler."""
 
-from __future__ import annotations
-
 import logging
 import os
 import platform

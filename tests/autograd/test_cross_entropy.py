@@ -1,7 +1,5 @@
 """Cross-entropy: smoothing conventions, large logits, rows without a target, rejected arguments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Device "cuda" without a GPU: everything runs on a stand-in for CuPy that refuses to mix host and device."""
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Beam search on device "cuda": a stand-in for CuPy counts what waits for the device."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

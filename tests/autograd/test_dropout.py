@@ -4,8 +4,6 @@ What is counted may be STANDARD_ERRORS off: a true statement fails one time in 1
 here has fixed seeds (Hypothesis' too, by ``derandomize``), so a test that passed once passes always.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Operations that are several in one: linear maps, the feed-forward network, dropout with sum and norm, embeddings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Planted faults are found in the array that has them: an argument, a result, or a gradient."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

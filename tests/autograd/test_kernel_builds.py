@@ -1,7 +1,5 @@
 """The C kernels, compiled with sanitizers, for other processors, and for Arm in an emulator."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

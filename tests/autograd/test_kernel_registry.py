@@ -1,7 +1,5 @@
 """Kernels of a device are registered at its first use; a context may choose the references."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

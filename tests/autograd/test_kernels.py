@@ -1,7 +1,5 @@
 """Kernels of the CPU: equal to their references, in one run of rows and in several."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

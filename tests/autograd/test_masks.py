@@ -1,7 +1,5 @@
 """Segments and attention masks of packed tokens."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The choice of an operation's implementation, and the nodes that it records."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """Every operation: its value against a textbook formula, its gradient against central differences."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

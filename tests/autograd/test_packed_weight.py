@@ -1,7 +1,5 @@
 """Packed weights: the products are those of the weight, whatever its size, order in memory, and the threads."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor

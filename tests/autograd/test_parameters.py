@@ -1,7 +1,5 @@
 """The flat buffer of parameters and gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

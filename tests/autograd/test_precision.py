@@ -1,7 +1,5 @@
 """Storage in bfloat16 and computation in float32: operations, gradients, parameters."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Counter-based randomness."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

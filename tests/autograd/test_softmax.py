@@ -1,7 +1,5 @@
 """Softmax and log-softmax of large numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 from draws import KINDS, SEEDS, SIZES, Draw
 from hypothesis import given

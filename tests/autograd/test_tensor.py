@@ -1,7 +1,5 @@
 """The tape."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import threading

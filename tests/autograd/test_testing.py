@@ -1,7 +1,5 @@
 """``check_gradients`` names planted faults in any operation, and accepts correct gradients."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re

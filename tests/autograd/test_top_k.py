@@ -1,7 +1,5 @@
 """The greatest numbers of each row, ties and all, and the k greatest log-probabilities of a projection."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """A very small model, trained once for all tests of the commands, and files that it has translated."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

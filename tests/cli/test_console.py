@@ -1,7 +1,5 @@
 """The progress of a training, a translation and a parsing: plain lines in a file, a bar on a terminal."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import io

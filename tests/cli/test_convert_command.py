@@ -1,7 +1,5 @@
 """Conversion from end to end: the command, its messages, and models of the Hugging Face Hub (a server on loopback)."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

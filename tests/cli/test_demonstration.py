@@ -1,7 +1,5 @@
 """The demonstration, trained as a user trains it: it answers what README shows, and reaches its score."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

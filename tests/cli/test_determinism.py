@@ -5,8 +5,6 @@ what must not matter: the order in which Python's sets are walked, the number of
 All files are compared byte for byte, but for the fields of NOT_COMPARED, and the page that shows them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Ranks that differ in options, data, parameters, compilers or processors, and ranks without pairs."""
 
-from __future__ import annotations
-
 import platform
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """minitransformer-doctor tells what is there, what is wrong and how to mend it, and what a repro bundle says."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 import io

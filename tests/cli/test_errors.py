@@ -1,7 +1,5 @@
 """What the commands say when something goes wrong: errors are one line."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

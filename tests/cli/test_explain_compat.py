@@ -1,7 +1,5 @@
 """minitransformer-doctor --explain-compat: what other systems do differently, and how much each of it matters."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import re

@@ -1,7 +1,5 @@
 """minitransformer-train --init-from, as a user gives it: options, files, what is said, and what goes on."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

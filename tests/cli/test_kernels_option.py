@@ -1,7 +1,5 @@
 """With --kernels reference a command computes without kernels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

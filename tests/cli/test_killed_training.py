@@ -1,7 +1,5 @@
 """Killed with SIGKILL at any moment, and started again, training ends as if nothing had happened."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The commands: their names, help, completion, and what they import."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io

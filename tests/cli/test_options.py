@@ -1,7 +1,5 @@
 """Options from a preset, a TOML file and the command line, and what is said of those that do not exist."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import sys

@@ -1,7 +1,5 @@
 """Parsing from end to end: a treebank, a model, trees of sentences, and their score."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Sequence

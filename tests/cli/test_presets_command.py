@@ -1,7 +1,5 @@
 """The table of presets: sizes as the paper prints them, parameters counted by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from cli.presets import list_presets

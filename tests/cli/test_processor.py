@@ -1,7 +1,5 @@
 """OpenBLAS gets the name of a processor that it does not know, before it is loaded."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

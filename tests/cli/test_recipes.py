@@ -1,7 +1,5 @@
 """The recipes of the paper's Table 2 and of its section 6.3, number by number."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json

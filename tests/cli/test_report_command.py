@@ -1,7 +1,5 @@
 """Attention from a trained run to a file."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

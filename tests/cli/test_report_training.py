@@ -1,7 +1,5 @@
 """The page of a real run by the command, and the documented keys of its files."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The paper's tables from the command line; of Table 3 the corpus, the rows, and finished cells."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import errno

@@ -1,7 +1,5 @@
 """Scoring from end to end: translations against references, pairs under a model, and systems compared."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """The server as a process: translations, signals, hostile connections, and its page in a browser."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """--data.tokenizer FILE: a new training with the tokenizer of another program."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Training from end to end: what a run holds, how it goes on, its average, and the resume check."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """Translating from end to end: a line for each line, also when cut off, and never mixed with another translation."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json

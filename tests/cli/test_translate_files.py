@@ -1,7 +1,5 @@
 """Translating a file into a file: lines, lines of several sentences, and translation memories."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

@@ -1,7 +1,5 @@
 """The options of translate that change the search: beginnings, ensembles, samples, alignments."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import io

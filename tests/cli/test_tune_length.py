@@ -1,7 +1,5 @@
 """minitransformer-score tune-length: the exponent that it stores is the best one, and later searches take it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

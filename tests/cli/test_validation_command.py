@@ -1,7 +1,5 @@
 """The command of the user that measures the translations of each validation."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

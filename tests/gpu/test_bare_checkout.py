@@ -1,7 +1,5 @@
 """The benchmark and the tests for GPUs start in a checkout that is not installed, on a machine that lacks packages."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

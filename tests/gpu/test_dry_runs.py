@@ -1,7 +1,5 @@
 """Dry runs, without a GPU, of what needs one: the benchmark, and the tests of the GPU."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

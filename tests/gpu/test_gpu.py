@@ -1,7 +1,5 @@
 """The real thing: every operation, the model, its training and its search on a GPU against NumPy."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Products by cuBLASLt on a GPU: the base model's shapes, the same bits twice, and in a graph."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The file of results of the benchmark for GPUs, its goals, and its contests; needs no GPU."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """An untrained translator that the tests of the library share."""
 
-from __future__ import annotations
-
 import pytest
 from small_sentences import small_tokenizer
 

@@ -1,7 +1,5 @@
 """Modules beside a user's script that have the names of our packages."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

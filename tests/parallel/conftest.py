@@ -1,7 +1,5 @@
 """The stand-in for CuPy, with its stand-in for NCCL."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ranks are compared, fact by fact, and whoever differs is named."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

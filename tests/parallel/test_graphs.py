@@ -1,7 +1,5 @@
 """Updates of several ranks as CUDA graphs, sums by NCCL included, on stand-ins for CuPy, NCCL and cuBLASLt."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

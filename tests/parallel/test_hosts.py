@@ -1,7 +1,5 @@
 """Several machines: network namespaces that have names of their own and speak to each other by TCP alone."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """What a launcher tells a process, and how one process ends all: without MPI."""
 
-from __future__ import annotations
-
 import errno
 import io
 import socket

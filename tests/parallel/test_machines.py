@@ -1,7 +1,5 @@
 """Ranks of which some share memory, as on several machines: who speaks with whom, and how subtrees are held."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Several processes under mpirun."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

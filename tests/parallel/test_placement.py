@@ -1,7 +1,5 @@
 """Ranks of a machine share its cores and take its GPUs in turn."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Warnings of other ranks appear in the log of rank 0: each once, with the numbers of its ranks."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Gradients travel by the best way that all ranks have, and the way is said."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 from contextlib import AbstractContextManager

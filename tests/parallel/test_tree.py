@@ -1,7 +1,5 @@
 """The tree of micro-batches: who computes which, and that threads change nothing in the sum."""
 
-from __future__ import annotations
-
 from itertools import product
 from threading import Barrier, BrokenBarrierError, Lock
 from typing import Any

@@ -1,7 +1,5 @@
 """Nobody waits for ever, and nobody is ended who waits no longer than he may."""
 
-from __future__ import annotations
-
 import errno
 import io
 import itertools

@@ -4,8 +4,6 @@ Each call sends its arrays to a process of ``qemu-aarch64``, and receives them a
 kernels test those for Arm, on any machine.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

@@ -1,7 +1,5 @@
 """Pairs with words that no page must trip over, and weights to draw between them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from minitransformer.extras.attention import AttentionWeights

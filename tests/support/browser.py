@@ -4,8 +4,6 @@ Source: the Chrome DevTools Protocol; --remote-debugging-pipe reads JSON message
 each closed with a zero byte.
 """
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import json

@@ -7,8 +7,6 @@ FAULTS is "{}", which checks every kernel by emulation, or a JSON object of kern
 capability.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import json

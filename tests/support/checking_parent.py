@@ -6,8 +6,6 @@ Arguments: see ``checking_child.py``, and the setting ``kernels``.  The log goes
 the JSON list of the kernels that are registered.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

@@ -5,8 +5,6 @@
 Names that are no ufuncs of CuPy are left out.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Small models with random weights, to be converted, and directories of CTranslate2 models to be changed."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stand-in for cuBLASLt that computes on the CPU, compiled by the C++ compiler of this machine."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import subprocess

@@ -1,7 +1,5 @@
 """The CUDA kernels, registered where a test asks for them: importing them registers them for the whole process."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Our CUDA kernels, compiled by the C++ compiler of this machine and run on its CPU, between guards."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import hashlib

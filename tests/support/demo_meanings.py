@@ -1,7 +1,5 @@
 """Phrases and clauses of the demo corpus, put together from its words by name."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from minitransformer.extras.demo.meaning import Clause, NounPhrase, Role

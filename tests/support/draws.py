@@ -1,7 +1,5 @@
 """Arguments for operations: small sizes, and values of many kinds from a seeded generator."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

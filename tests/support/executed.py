@@ -1,7 +1,5 @@
 """Notebooks executed in a new kernel.  As a program: execute those of docs/notebooks and store their outputs."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Programs of ranks that wait for each other, disagree, freeze and die."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -3,8 +3,6 @@
 Every name exists in CuPy.  Devices are but numbers: all arrays lie in the host's memory.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import sys

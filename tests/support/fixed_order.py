@@ -5,8 +5,6 @@ row among others.  With these kernels in its place whatever differs between two 
 difference of method.  They are slow, and for comparisons only.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What reads files, and the files that it should read: the starting points of tests/fuzz.py."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import gzip

@@ -6,8 +6,6 @@ C++ compiler makes of their sources.  As a plugin of pytest it lets the tests th
     PYTHONPATH=tests/support python -m pytest -p gpu_stand_in -m gpu tests/gpu tests/autograd/cuda
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Programs of ranks whose updates are CUDA graphs, on the stand-ins for CuPy, NCCL and cuBLASLt."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

@@ -3,8 +3,6 @@
 Every allocated byte is 0xFF: NaN as a floating-point number, −1 as an integer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

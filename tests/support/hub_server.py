@@ -1,7 +1,5 @@
 """A server on loopback that speaks the part of the Hugging Face Hub's API with which files are downloaded."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import threading

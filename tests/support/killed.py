@@ -8,8 +8,6 @@ that ends before is a run that has come to its end.  After the last entry the co
 counted.  Prints how every life ended.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Directories of runs with known figures, as training writes them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

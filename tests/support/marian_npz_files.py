@@ -1,7 +1,5 @@
 """Marian's .npz models with random weights, as Marian names and shapes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Dropout masks, seen from outside."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

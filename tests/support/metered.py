@@ -1,7 +1,5 @@
 """Counts what ufuncs are asked to do with arrays that descend from a model's parameters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

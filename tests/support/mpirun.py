@@ -1,7 +1,5 @@
 """How tests start ranks: the program of each is ``ranks.py``."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """A small model that has learned to translate number words: something to convert whose outputs are words."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 from typing import Any

@@ -5,8 +5,6 @@
 An environment holds one version for each major version of CUDA.  Others are installed in build/nvrtc.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import json

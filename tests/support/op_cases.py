@@ -1,7 +1,5 @@
 """Every operation with arguments to draw for it, and its value in plain NumPy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -3,8 +3,6 @@
 It shares no code with the model, only the names of its weights.  A mask is True where looking is forbidden.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

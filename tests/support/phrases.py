@@ -1,7 +1,5 @@
 """Short sentences in English and in eleven languages of ten scripts, with the signs that each language uses."""
 
-from __future__ import annotations
-
 CITIES = {
     "en": "London Tokyo Paris Berlin Moscow Cairo Delhi Beijing",
     "ar": "لندن طوكيو باريس برلين موسكو القاهرة دلهي بكين",

@@ -1,7 +1,5 @@
 """Matrices on a device, amid numbers that nobody may read or overwrite."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

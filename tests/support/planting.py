@@ -1,7 +1,5 @@
 """Operations with a wrong gradient, and arguments to find it with."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable

@@ -5,8 +5,6 @@ missing in part or whole.  A name (made, renamed or removed) is certain from the
 of the changes may be lost while later ones are kept.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

@@ -5,8 +5,6 @@
 The interpreter, ptxrun.py, is not in the repository: it lies beside the data.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

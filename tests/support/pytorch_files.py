@@ -1,7 +1,5 @@
 """Files as torch.save writes them, in both formats, written without PyTorch."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import struct

@@ -1,7 +1,5 @@
 """What a rank does in tests under mpirun: the program that its command line names."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

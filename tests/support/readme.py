@@ -1,7 +1,5 @@
 """What README shows of the demonstration."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

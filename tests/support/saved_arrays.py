@@ -1,7 +1,5 @@
 """What a tape keeps in memory: the arrays that its closures hold, each counted once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import FunctionType
 from typing import Any

@@ -1,7 +1,5 @@
 """Lines in many scripts, with what a normalisation by compatibility would change, and tokenizers of them."""
 
-from __future__ import annotations
-
 import itertools
 from functools import cache
 

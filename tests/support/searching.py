@@ -1,7 +1,5 @@
 """Small random models, and the searches that are too slow or too plain for anything but comparison."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """A small random translator, an application around it, and the server as a process."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """The folder of data that are too large for the repository; tests without theirs are skipped."""
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A very small model's training run, and the commands' words, files and messages."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

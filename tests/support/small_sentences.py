@@ -1,7 +1,5 @@
 """Pairs of sentences with a tokenizer that is trained once a process, and models of sentencepiece."""
 
-from __future__ import annotations
-
 import io
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Small checkpoints of fairseq (in the older format) and JoeyNMT, written without PyTorch; all weights are random."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """The Transformers of fairseq and of JoeyNMT in plain PyTorch, written down from their papers' equations and the names
 of their weights: what a checkpoint of theirs has, and the logits that it means."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

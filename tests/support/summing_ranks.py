@@ -1,7 +1,5 @@
 """Programs of ranks that add arrays up."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """The operations in plain NumPy, in float64, written for clearness alone."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A treebank of a toy grammar, with what a real one has: functional tags, traces, an outermost bracket."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Sequences and text to train a tiny model on, and a monitor that interrupts it."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

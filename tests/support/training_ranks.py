@@ -1,7 +1,5 @@
 """Programs of ranks that train."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Iterator

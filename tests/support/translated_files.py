@@ -1,7 +1,5 @@
 """Files translated by a stand-in or a trained model, and failures at any operation on files."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Trees for Hypothesis: of any shape, with functional tags, traces and odd words."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from minitransformer.extras.parsing.tree import Closing, Leaf, Opening, Step, Tree

@@ -1,7 +1,5 @@
 """The one limit on the time that a test waits: only a step that hangs takes so long, even on a busy machine."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

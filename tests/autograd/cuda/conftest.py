@@ -1,7 +1,5 @@
 """Run the CUDA kernels on the CPU, from their sources and from their PTX, and on a GPU if there is one."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings of runs that are automatic, and those that make a run slower, on the stand-ins for a GPU."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

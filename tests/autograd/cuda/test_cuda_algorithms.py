@@ -1,7 +1,5 @@
 """The choice of an algorithm for a product, and its cache."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

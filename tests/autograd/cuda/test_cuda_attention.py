@@ -1,7 +1,5 @@
 """CUDA kernels without a GPU: attention, whose matrix instruction is emulated, and its work lists."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """CUDA kernels are registered if they pass their check in a child process, here on the stand-ins for a GPU."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Every CUDA kernel compiles for common architectures without spills; needs no GPU."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

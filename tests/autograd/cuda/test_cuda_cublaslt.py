@@ -1,7 +1,5 @@
 """The calls to cuBLASLt, and the library itself if it is installed."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import re

@@ -1,7 +1,5 @@
 """Launches of kernels, on a driver that records its calls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any

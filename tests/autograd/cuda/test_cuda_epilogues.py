@@ -1,7 +1,5 @@
 """CUDA kernels where the library refuses epilogues: other operations compute the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """CUDA kernels without a GPU: the feed-forward network with the derivative of ReLU in the product before it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Updates as CUDA graphs, on the stand-in for CuPy: captured and launched updates give the same bits."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import math

@@ -1,7 +1,5 @@
 """CUDA kernels without a GPU: Adam, clipping, cross-entropy, the greatest numbers; and the stand-in for the GPU."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """CUDA kernels without a GPU: linear maps, with products by a library of the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several linear maps of the same x by stacks of products, compared with separate maps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

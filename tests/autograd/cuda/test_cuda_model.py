@@ -1,7 +1,5 @@
 """The model on the stand-in for CuPy, with the CUDA kernels run on the CPU: their arguments and results."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """CUDA kernels without a GPU: layer normalisation, alone and after dropout and residual connection."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

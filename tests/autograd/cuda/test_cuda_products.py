@@ -1,7 +1,5 @@
 """Matrix products, alone and in stacks, by a stand-in for cuBLASLt on the CPU, or by cuBLASLt if there is a GPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

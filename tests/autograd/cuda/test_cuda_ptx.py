@@ -1,7 +1,5 @@
 """Faults planted in the CUDA sources are found where their PTX runs in an interpreter."""
 
-from __future__ import annotations
-
 import functools
 import re
 import shutil

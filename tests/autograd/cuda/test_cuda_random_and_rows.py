@@ -1,7 +1,5 @@
 """CUDA kernels without a GPU: Philox, dropout, and embeddings."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

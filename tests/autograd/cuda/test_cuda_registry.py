@@ -1,7 +1,5 @@
 """Which arguments go to a CUDA kernel, and which to the reference."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

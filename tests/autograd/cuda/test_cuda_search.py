@@ -1,7 +1,5 @@
 """Steps of a search as CUDA graphs, without a GPU: kernels run on the CPU, and a stand-in records what is captured."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import fake_cuda

@@ -1,7 +1,5 @@
 """Gradients of weights on a second stream, on the stand-in for CuPy: it computes late, and freed memory is reused."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The stand-in for CuPy's streams, graphs and memory pools is as strict as it says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import fake_streams

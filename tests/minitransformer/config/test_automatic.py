@@ -1,7 +1,5 @@
 """Automatic settings: what a run began with, else what suits the device and the number of processes."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

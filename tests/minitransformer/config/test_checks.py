@@ -1,7 +1,5 @@
 """Settings from files have the types of the configuration, and messages name them."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path

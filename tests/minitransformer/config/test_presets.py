@@ -1,7 +1,5 @@
 """Configurations by name, and the sizes that Table 3 prints."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import math

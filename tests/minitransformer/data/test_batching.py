@@ -1,7 +1,5 @@
 """Which pairs make which batch: a partition, bounded, a function of seed and epoch alone; the order from any state."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import tracemalloc

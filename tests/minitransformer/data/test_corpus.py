@@ -1,7 +1,5 @@
 """Parallel text in files: which lines it has, which pairs are held out, and what a broken file is told by."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import lzma

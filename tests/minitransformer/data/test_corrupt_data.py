@@ -1,7 +1,5 @@
 """Prepared data whose files changed after they were written, or were written by two processes, is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

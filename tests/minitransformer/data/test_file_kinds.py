@@ -1,7 +1,5 @@
 """Files that are not text: refused by name wherever text is read, by their endings and by their first bytes."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

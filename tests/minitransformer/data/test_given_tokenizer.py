@@ -1,7 +1,5 @@
 """The tokenizer of a model on new text: which characters it lacks, and what changes when they are appended."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

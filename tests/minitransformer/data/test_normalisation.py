@@ -1,7 +1,5 @@
 """Characters: every script survives a tokenizer, separators become blanks, invisible characters go."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

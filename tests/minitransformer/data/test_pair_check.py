@@ -1,7 +1,5 @@
 """Copies of sources as targets, and sides that are shifted against each other, are noticed before a training."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

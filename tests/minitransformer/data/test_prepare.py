@@ -1,7 +1,5 @@
 """From raw text to prepared data: what is dropped, what is noted, and what an interruption leaves behind."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import json

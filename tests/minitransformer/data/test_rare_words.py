@@ -1,7 +1,5 @@
 """Words as tokens, the rare ones by classes: each word has one id, and what a class says of a word."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

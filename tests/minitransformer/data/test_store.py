@@ -1,7 +1,5 @@
 """Token ids on disk: what is written is read back, and an incomplete store is refused."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Subwords: text to ids and back, and what becomes of a model file."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator

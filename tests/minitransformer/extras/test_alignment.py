@@ -1,7 +1,5 @@
 """Word alignments of models whose attention is set by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Attention weights: those that the model's own attention uses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """BPE-dropout and word dropout: each epoch has other tokens of the same text, a pure function of seed and epoch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 

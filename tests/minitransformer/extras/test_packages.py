@@ -1,7 +1,5 @@
 """Packages of extras: a missing or old one is answered with the command that installs it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Samples: their frequencies against the probabilities of all sentences, and what must not change them."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from typing import Any

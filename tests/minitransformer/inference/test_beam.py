@@ -1,7 +1,5 @@
 """Beam search, of one model and of several, against exhaustive search, and without cache, batch and stop rule."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

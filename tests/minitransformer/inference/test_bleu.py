@@ -1,7 +1,5 @@
 """BLEU and chrF: published figures of published translations to their last digit, and what a score says of itself."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import math

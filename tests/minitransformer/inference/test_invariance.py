@@ -1,7 +1,5 @@
 """What must not change a translation: the cache, and the company that a sentence is in."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

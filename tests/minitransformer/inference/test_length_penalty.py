@@ -1,7 +1,5 @@
 """The choice of α: never worse than the model's own, no translations that are much too long, and always the same."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

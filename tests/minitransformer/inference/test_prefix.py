@@ -1,7 +1,5 @@
 """Translations whose beginning is given: exhaustive search among those that begin so, and the text of the beginning."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Log-probabilities of given pairs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

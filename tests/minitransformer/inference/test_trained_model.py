@@ -3,8 +3,6 @@
 73 names with their translations, greedy and with a beam of four, the scores, and the log-probability of every letter.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import cache

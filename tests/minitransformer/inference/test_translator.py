@@ -1,7 +1,5 @@
 """Raw text through a model, with a tokenizer trained on a handful of lines."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The model in bfloat16: as near to float64 as rounding lets it be, half the memory, saved in float32."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

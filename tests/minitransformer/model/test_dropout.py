@@ -1,7 +1,5 @@
 """Dropout in layers and in whole models: a mask depends on its stream id and on nothing computed before."""
 
-from __future__ import annotations
-
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

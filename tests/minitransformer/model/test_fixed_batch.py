@@ -1,7 +1,5 @@
 """Batches that are filled up to a fixed capacity are the batch alone."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every layer and the whole model, of any configuration: gradients against central differences."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator

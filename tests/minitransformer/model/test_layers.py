@@ -1,7 +1,5 @@
 """Layers and batches in the words of the paper; starts of targets and ends of sources; gradients: test_gradients."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who has influence on whom, and who has none: spans against the textbook's masks, derivatives against its paths."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

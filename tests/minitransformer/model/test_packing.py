@@ -1,7 +1,5 @@
 """Padding does not exist: packed sentences give what padded ones give in the textbook, and each gives alone."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

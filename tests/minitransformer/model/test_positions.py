@@ -1,7 +1,5 @@
 """Positional encodings against the formulas of section 3.5 and of tensor2tensor, worked out to 50 digits."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Weights in fewer bytes: how far they and the loss may be from float32, and what cannot be stored or read."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

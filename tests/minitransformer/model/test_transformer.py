@@ -1,7 +1,5 @@
 """The whole model: loss, dropout, weights."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files that are complete or absent: what is said where the system refuses them."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Memory: what is free, also within control groups, what a process has taken, and what the allocator keeps."""
 
-from __future__ import annotations
-
 import platform
 import resource
 import subprocess

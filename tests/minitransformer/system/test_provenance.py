@@ -1,7 +1,5 @@
 """The processor is known by its model and instruction sets, BLAS by its version and type of processor."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 

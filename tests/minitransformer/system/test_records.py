@@ -1,7 +1,5 @@
 """Dataclasses that are read from JSON objects."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

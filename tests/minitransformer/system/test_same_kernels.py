@@ -1,7 +1,5 @@
 """Ranks that compute with different kernels are refused; GPUs and processors may differ, with a warning."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Work on threads: it ends early when its results are no longer wanted."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """The fixture that counts matrix products, and a finished run that tests share."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The account of a run: the products that its updates really compute, however often it stops."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Callbacks that measure the model, and callbacks that fail."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Checkpoints: complete or absent, restored bit for bit, checked byte by byte, and written while training goes on."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import json

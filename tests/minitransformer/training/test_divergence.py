@@ -1,7 +1,5 @@
 """Numbers that go wrong: never in the parameters, skipped, gone back from, logged, and at last in a repro bundle."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

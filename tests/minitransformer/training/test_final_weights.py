@@ -1,7 +1,5 @@
 """Which weights a run ends with: the average of its last checkpoints, or the best single model."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """The FLOPs of a training against the paper's, and the cost of an update in counts that no load can change."""
 
-from __future__ import annotations
-
 import dataclasses
 import tracemalloc
 from types import SimpleNamespace

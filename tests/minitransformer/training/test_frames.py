@@ -1,7 +1,5 @@
 """The frames, the files and the types from an update to its first matrix product."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A run's choice of kernels is that of all its threads, and of no other run of the process."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The largest batch is tried first: it changes nothing, and what does not fit is told with a way out."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The training loop beside its updates: threads, time, the end after an error, and what other ranks see."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

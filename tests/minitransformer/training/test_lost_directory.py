@@ -1,7 +1,5 @@
 """A run's directory that is moved or removed while it trains."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """metrics.jsonl: one line for every logged update, whatever happened to the run and to the disk."""
 
-from __future__ import annotations
-
 import json
 import resource
 from pathlib import Path

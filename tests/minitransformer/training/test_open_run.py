@@ -1,7 +1,5 @@
 """A run as a whole: what a mistake, an interruption or a change of mind leaves behind."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

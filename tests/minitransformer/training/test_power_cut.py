@@ -1,7 +1,5 @@
 """The power is cut at any moment of saving: the disk then always has a complete checkpoint, old or new."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 import sys

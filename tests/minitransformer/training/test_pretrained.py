@@ -1,7 +1,5 @@
 """A run that begins from a model: its weights, its tokenizer, its moments, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

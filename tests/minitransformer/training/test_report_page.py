@@ -1,7 +1,5 @@
 """report.html in a run's directory: written after validations and at the end, and never the end of a run."""
 
-from __future__ import annotations
-
 import json
 import resource
 import shutil

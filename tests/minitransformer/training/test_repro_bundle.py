@@ -1,7 +1,5 @@
 """Repro bundles: an update computed again from its own files, and what went wrong in it found."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Who may train in a directory: one command, until it ends, however it ends."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The learning rate: the paper's against its equation 3, worked out to 50 digits, and others."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal, localcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every script from text files to translations: what a model knows by heart, it writes byte for byte."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

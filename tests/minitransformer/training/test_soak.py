@@ -1,7 +1,5 @@
 """A long run takes no more memory, files or threads than a short one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The parts of the loop by themselves: reports, the reading of results, rollbacks, the best model."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The training loop: it learns, and its result depends on neither threads nor interruptions."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import math

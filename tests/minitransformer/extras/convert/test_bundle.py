@@ -1,7 +1,5 @@
 """Bundles: read as a run is, complete, and refused if a byte of them has changed."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

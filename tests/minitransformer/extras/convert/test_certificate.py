@@ -1,7 +1,5 @@
 """Certificates of two programs that differ in known ways."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """A choice that a format does not know is refused: no writer or reader takes it for another one."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

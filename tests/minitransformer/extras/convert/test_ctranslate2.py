@@ -1,7 +1,5 @@
 """Models of CTranslate2, read and written, and its binary files byte by byte; tests/oracles compares the numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import struct

@@ -1,7 +1,5 @@
 """Files of other programs: sentencepiece models, what is refused of any format, and packages of Argos Translate."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

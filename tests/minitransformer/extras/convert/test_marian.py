@@ -1,7 +1,5 @@
 """Models of Marian and MarianMT: which files are read, and what is refused; tests/oracles compares the numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

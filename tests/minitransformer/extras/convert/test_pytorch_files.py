@@ -1,7 +1,5 @@
 """Files of PyTorch: the arrays have the bits that were stored, and nothing else is read, called or allocated."""
 
-from __future__ import annotations
-
 import argparse
 import builtins
 import io

@@ -1,7 +1,5 @@
 """Sentencepiece models under other ids, and tokenizers of other programs: the same pieces, the same text."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

@@ -1,7 +1,5 @@
 """The demo corpus: every construction of a statement of one clause, of a question, and of several clauses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The demonstration's translator: lines in capitals, and vulgar words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

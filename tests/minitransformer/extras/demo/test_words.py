@@ -1,7 +1,5 @@
 """The demo corpus: its words and numbers, their inflection, and the ways in which people write sentences."""
 
-from __future__ import annotations
-
 import re
 from datetime import date
 from random import Random

@@ -1,7 +1,5 @@
 """Codes, placeholders and markup within segments: taken out, and put back where the alignment says."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """Documents of translators: units without a translation get one, with their codes; all else stays."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast

@@ -1,7 +1,5 @@
 """Fetching text from a server on this machine: checksums are checked, and failures say what to do."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import hashlib

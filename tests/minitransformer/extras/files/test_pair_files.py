@@ -1,7 +1,5 @@
 """Tables, JSON lines and archives of Moses: the same pairs as two aligned files."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """Texts cut into sentences and joined again: nothing is lost, and whitespace stays."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Lines out of a stream: grouped as they come, none lost; characters that the tokenizer does not know are named."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

@@ -1,7 +1,5 @@
 """Translation memories: what is read of a TMX file, and what hostile and broken ones are told by."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import logging

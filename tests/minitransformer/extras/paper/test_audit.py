@@ -1,7 +1,5 @@
 """The audit: every convention by hand, where they differ and where they must not, and what it says of itself."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

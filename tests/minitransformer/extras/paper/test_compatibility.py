@@ -1,7 +1,5 @@
 """The conventions of other systems: what each switch is set to, and that its effect is that of the switch alone."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Table 1: the layers that are compared, and the instruments that compare them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Table 3 at a small scale: its models, the training of cells, and what their figures say of the paper's claims."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """Bracketing scores: by hand, by what must hold of all trees, and line for line as EVALB itself prints them."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whatever the model: trees over the words come out, the best that the beam can find."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from typing import Any

@@ -1,7 +1,5 @@
 """Trees in brackets and as sequences of symbols, and the words of sentences."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import tracemalloc

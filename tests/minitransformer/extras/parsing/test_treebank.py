@@ -1,7 +1,5 @@
 """Treebanks as pairs of words and symbols, and what of them becomes tokens."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pages in a browser that may not complain about them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

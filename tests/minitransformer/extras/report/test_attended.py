@@ -1,7 +1,5 @@
 """What pages and pictures are given to show, also with pieces merged into words."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

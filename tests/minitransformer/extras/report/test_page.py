@@ -1,7 +1,5 @@
 """The page as a file: one piece, nothing loaded, every word escaped, every number there."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The page in a real browser: what it shows, by mouse, keyboard and address, and what it does not do."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

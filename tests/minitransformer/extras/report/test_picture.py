@@ -1,7 +1,5 @@
 """Pictures of attention and of runs: every weight a line, every word itself, every file whole."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """The page of training runs: the figures of their files, whatever is missing; words are data only."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of training runs in a real browser: curves, values by mouse and keys, narrow windows, dark themes."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

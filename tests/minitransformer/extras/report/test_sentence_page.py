@@ -1,7 +1,5 @@
 """The page of one sentence: its numbers are the model's, and a browser shows every step."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """Events for TensorBoard, read as TFRecords: the length, a checksum, the message, a checksum."""
 
-from __future__ import annotations
-
 import resource
 import struct
 import sys

@@ -1,7 +1,5 @@
 """The API: what clients of LibreTranslate send and get, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

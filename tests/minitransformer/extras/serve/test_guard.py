@@ -1,7 +1,5 @@
 """Rates by client, and limits of size and time, seen from the server's side of the application."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from typing import Any

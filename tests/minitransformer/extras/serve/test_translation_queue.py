@@ -1,7 +1,5 @@
 """Sentences of several requests share batches, and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from threading import Event, Semaphore

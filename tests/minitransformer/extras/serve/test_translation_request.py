@@ -1,7 +1,5 @@
 """Requests and answers in LibreTranslate's words, and the languages of a server."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import string
