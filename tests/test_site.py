@@ -247,6 +247,18 @@ def test_formulas_are_mathml_and_notebooks_are_pages_with_their_pictures(site: P
     assert [page for page in pages_of(site) if 'class="arithmatex"' in page.read_text("utf-8")] == []
 
 
+@pytest.mark.slow
+def test_the_parts_of_the_drawing_lead_to_the_code(site: Path, browser: Browser) -> None:
+    drawing = (site / "figures/architecture.svg").read_text("utf-8")
+    links = re.findall(r'<a href="../(learn/[\w-]+\.html)#([\w-]+)" target="_top">', drawing)
+    assert len(links) == 16
+    assert [link for link in links if f'id="{link[1]}"' not in (site / link[0]).read_text("utf-8")] == []
+    for page in ("index.html", "learn/transformer.html"):
+        browser.open((site / page).as_uri())
+        shown = "document.querySelector('object.drawing').getBoundingClientRect().width"
+        assert browser.evaluate(shown) > 500
+
+
 WIDER = """[...document.querySelectorAll('pre > code, .md-typeset__scrollwrap, .md-content, html')]
     .filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.textContent.trim().slice(0, 60))"""
 
