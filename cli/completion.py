@@ -94,7 +94,8 @@ def fish() -> str:
     for command, kind in options_of_commands().items():
         condition = "; and ".join(f"{seen} {word}" for word in command.split())
         for name, option in _named_options(kind).items():
-            choices = f" -x -a '{' '.join(option.choices)}'" if option and option.choices else ""
-            value = choices or (" -r" if option and option.types != (bool,) else "")
+            takes_value = option is not None and option.types != (bool,)
+            value = (" -r" if option.may_be_file or not option.choices else " -x") if option and takes_value else ""
+            value += f" -a '{' '.join(option.choices)}'" if option and option.choices else ""
             lines.append(f"{line} -n '{condition}' -l {name.removeprefix('--')}{value}")
     return "\n".join(lines) + "\n"

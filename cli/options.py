@@ -40,6 +40,8 @@ class Option:
     """The field's name after the name of its part, such as training.warmup_steps."""
     types: tuple[Any, ...]
     """The types of its values; (T, ...) for any number of values."""
+    may_be_file: bool
+    """True if the path of a file stands for a value that is not in the list."""
     mark: str | None
     """The mark of ``Positional`` or ``Repeated``."""
     is_nullable: bool
@@ -70,7 +72,8 @@ class Option:
         if self.types == (bool,):
             parser.add_argument(*self.names, dest=self.path, action=_Switch, nargs=0, const=self.names[1], **settings)
             return
-        metavar = f"{{{','.join(self.choices)}}}" if self.choices else _METAVARS[self.types[0]]
+        words = (*self.choices, *([_METAVARS[Path]] if self.may_be_file else []))
+        metavar = f"{{{','.join(words)}}}" if self.choices else _METAVARS[self.types[0]]
         settings |= {"type": self._value, "metavar": metavar}
         if self.mark == "repeated":
             settings["action"] = "append"
@@ -91,6 +94,8 @@ class Option:
         if self.is_nullable and text == "None":
             return None
         if self.choices:
+            if text not in self.choices and self.may_be_file and (Path(text).suffix or Path(text).exists()):
+                return Path(text)
             if text not in self.choices:
                 raise argparse.ArgumentTypeError(f"unknown value {text!r}; {suggestion(text, self.choices)}")
             return text
@@ -124,11 +129,11 @@ def options_in(kind: type, default: Any = None, part: str = "") -> Iterator[Opti
             continue
         if get_origin(hint) is Annotated:
             hint, mark = get_args(hint)
-        is_nullable = get_origin(hint) in (Union, UnionType)
-        if is_nullable:
-            (hint,) = (each for each in get_args(hint) if each is not NoneType)
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        hint, *others = (each for each in kinds if each is not NoneType)
         values = get_args(hint) if get_origin(hint) is tuple else (hint,)
-        yield Option(part + field.name, values, mark, is_nullable, value, help_of(kind, field.name))
+        path, may_be_file, is_nullable = part + field.name, others == [Path], NoneType in kinds
+        yield Option(path, values, may_be_file, mark, is_nullable, value, help_of(kind, field.name))
 
 
 def _default_of(field: dataclasses.Field[Any], default: Any) -> Any:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from cli.command import all_end_together, run_command
 from cli.run_options import Start, parse_run_options
-from cli.tokenizer_file import split_tokenizer_file, tokenizer_in
 from minitransformer.config import ConfigError, DataConfig, RunConfig
 from minitransformer.config.run import require_other_directory
 from minitransformer.data.given_tokenizer import GivenTokenizer
@@ -23,7 +22,6 @@ from parallel.launch import communicator
 
 DESCRIPTION = """Turn raw parallel text into token ids: train the subword tokenizer, encode, drop and count unusable
 pairs. The files and presets of minitransformer-train set the same options here: "run", and all in the table [data].
---data.tokenizer FILE takes the tokenizer of another program: a model of sentencepiece, or a tokenizer.json.
 Several processes write the same files: mpirun -n 8 minitransformer-prepare ..."""
 
 
@@ -58,8 +56,7 @@ def prepare_data(arguments: Sequence[str]) -> int:
 
 def _prepare_as_rank(world: Communicator, arguments: Sequence[str]) -> int:
     options = parse_run_options(PrepareOptions, DESCRIPTION, arguments)
-    file, _ = split_tokenizer_file(arguments)
-    given = _given_tokenizer(options) if file is None else GivenTokenizer(tokenizer_in(file))
+    given = _given_tokenizer(options)
     if options.data.directory is None and has_begun(options.run):
         raise ConfigError(
             f"{options.run}: its training has begun, so its text is not prepared again; for other text choose another"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from cli.command import say
 from cli.options import parse_known, parse_options
-from cli.tokenizer_file import require_settings_of, split_tokenizer_file, tokenizer_in
-from minitransformer.config import ConfigError, ModelConfig, RunConfig, presets
+from minitransformer.config import ConfigError, DataConfig, ModelConfig, RunConfig, TokenizerType, presets
 from minitransformer.config.checks import with_changes
-from minitransformer.data.given_tokenizer import settings_of
+from minitransformer.data.given_tokenizer import read_tokenizer, settings_of
 from minitransformer.extras.paper.compatibility import CONVENTIONS, compatible
 from minitransformer.extras.pretrained import fine_tuning
 from parallel.launch import rank_launched
@@ -55,9 +55,10 @@ class RunStart(Start):
 
 
 @dataclass(frozen=True)
-class _Trees:
-    """The options of a treebank; a tokenizer of whole words is valid only beside them."""
+class _Data:
+    """The options of a treebank, and of a tokenizer; one of whole words is valid only beside a treebank."""
 
+    tokenizer: TokenizerType | Path = "bpe"
     train_trees: tuple[str, ...] = ()
     validation_trees: tuple[str, ...] = ()
 
@@ -68,7 +69,7 @@ class _Early(RunStart):
 
     run: Path = RunConfig.run
     init_from: Path | None = None
-    data: _Trees = field(default_factory=_Trees)
+    data: _Data = field(default_factory=_Data)
 
 
 def parse_run_options(options: type[Options], description: str, arguments: Sequence[str]) -> Options:
@@ -80,16 +81,12 @@ def parse_run_options(options: type[Options], description: str, arguments: Seque
     Raises: ConfigError for a wrong file, or a file name without an option; CheckpointError if there is no model to
     begin from; SystemExit as ``parse_options`` does.
     """
-    file, arguments = split_tokenizer_file(arguments)
     start, config = start_of(parse_known(_Early(), arguments).config, arguments)
-    if file is not None:
-        config = dataclasses.replace(config, data=with_changes(config.data, settings_of(tokenizer_in(file))))
     values = vars(start) | vars(config)
     names = [field.name for field in dataclasses.fields(options) if field.name in values]  # type: ignore[arg-type]
     default = options(**{name: values[name] for name in names})
     chosen = parse_options(options, description, arguments, FILE_REMEDY, default=default)
-    if file is not None:
-        require_settings_of(file, vars(chosen)["data"], config.init_from)
+    _require_settings_of_tokenizer(vars(chosen)["data"])
     if isinstance(chosen, RunConfig) and not chosen.init_from:
         advice = head_size_advice(chosen.model, start.preset)
         if advice and rank_launched() == 0:
@@ -108,7 +105,7 @@ def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart
     table = {} if file is None else read_toml(file)
     names = {key: table[key] for key in (*STARTS, "run", "init_from") if key in table}
     if isinstance(data := table.get("data"), dict):
-        names["data"] = {key: data[key] for key in vars(_Trees()) if key in data}
+        names["data"] = {key: data[key] for key in vars(_Data()) if key in data}
     table = {key: value for key, value in table.items() if key not in (*STARTS, "init_from")}
     try:
         start = parse_known(with_changes(_Early(config=file), names), arguments)
@@ -118,6 +115,8 @@ def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart
                 data = dataclasses.replace(config.data, joint_vocabulary=False, **vars(start.data))
                 config = dataclasses.replace(config, data=data)
             config = fine_tuning(config)
+        elif isinstance(file_of_tokenizer := start.data.tokenizer, Path):
+            config = dataclasses.replace(config, data=with_changes(config.data, _settings_of_file(file_of_tokenizer)))
         if start.init_from is None or start.compat != RunStart.compat:
             config = dataclasses.replace(config, model=compatible(config.model, start.compat))
         return start, with_changes(config, table, other_keys=STARTS)
@@ -125,6 +124,24 @@ def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart
         if file is None:
             raise
         raise ConfigError(f"{file}: {error}") from error
+
+
+@cache
+def _settings_of_file(tokenizer: Path) -> Mapping[str, Any]:
+    """Return the settings of data that the tokenizer in a file determines.  Raises: ConversionError."""
+    return {name: value for name, value in settings_of(read_tokenizer(tokenizer)).items() if name != "tokenizer"}
+
+
+def _require_settings_of_tokenizer(data: DataConfig) -> None:
+    """Raise ConfigError if options contradict the tokenizer in a file."""
+    if isinstance(data.tokenizer, Path):
+        different = [
+            f"data.{name}: expected {expected!r}, got {got!r}"
+            for name, expected in _settings_of_file(data.tokenizer).items()
+            if (got := getattr(data, name)) != expected
+        ]
+        if different:
+            raise ConfigError(f"{data.tokenizer}: {'; '.join(different)}; leave these options out")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

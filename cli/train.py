@@ -11,7 +11,6 @@ from cli.command import all_end_together, log_shown, run_command
 from cli.console import log_console
 from cli.entry import INTERRUPTED
 from cli.run_options import RunStart, parse_run_options
-from cli.tokenizer_file import prepare_with_tokenizer, split_tokenizer_file
 from cli.validation_command import ValidationCommand
 from minitransformer.config import RunConfig
 from minitransformer.extras.doctor.check import verify_resume
@@ -59,12 +58,8 @@ def train(arguments: Sequence[str]) -> int:
 
 def _train_as_rank(world: Communicator, arguments: Sequence[str]) -> int:
     options = read_options(arguments)
-    file, _ = split_tokenizer_file(arguments)
     bar = ProgressBar(log_console(quiet=world.rank != 0))
     with log_shown(bar.print):
-        with world.waiting_for_rank_0():
-            if file is not None and world.rank == 0:
-                prepare_with_tokenizer(file, options.data, options.data_directory)
         return _train_or_verify(options, world, bar)
 
 

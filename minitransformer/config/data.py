@@ -94,8 +94,9 @@ class DataConfig:
     """Symbols for the words of a tree: XX for all but punctuation (Vinyals et al.), or the part-of-speech tags."""
     held_out: int = 1_000
     """The most pairs to hold out of the training text if there are no validation files (at most a tenth of it)."""
-    tokenizer: TokenizerType = "bpe"
-    """Kind of subword model that sentencepiece trains; or, for parsing, whole words, with classes for rare words."""
+    tokenizer: TokenizerType | Path = "bpe"
+    """Kind of subword model that sentencepiece trains; or, for parsing, whole words, with classes for rare words; or a
+    file, the tokenizer of another program: a model of sentencepiece, or a tokenizer.json."""
     vocabulary_size: int = 2_000
     """Number of subword pieces (from 20,000 on, 256 of them are bytes) or words; for each language if the vocabulary is
     not joint."""
@@ -141,6 +142,8 @@ class DataConfig:
             raise ConfigError(
                 'data.tokenizer = "word" is for parsing: name data.train_trees, or set "bpe" or "unigram"'
             )
+        if isinstance(self.tokenizer, Path) and self.train_trees:
+            raise ConfigError(f"data.tokenizer: {self.tokenizer} is for text; a treebank has its own tokenizer")
         if self.validation_source and not self.train_source:
             raise ConfigError("validation files without training files: name data.train_source and data.train_target")
 

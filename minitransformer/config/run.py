@@ -89,7 +89,8 @@ class RunConfig:
             raise ConfigError("model.source_end must be true in a training run: only converted models can lack it")
         if self.data.directory and self.data.directory.absolute() == self.run.absolute():
             raise ConfigError(f"data.directory and run are both {self.run}: choose another data.directory, or none")
-        if self.training.bpe_dropout and (self.data.tokenizer != "bpe" or self.data.train_trees):
+        may_be_bpe = self.data.tokenizer == "bpe" or isinstance(self.data.tokenizer, Path)
+        if self.training.bpe_dropout and (not may_be_bpe or self.data.train_trees):
             raise ConfigError(
                 f"training.bpe_dropout is {self.training.bpe_dropout}, but only text in byte pairs can be segmented"
                 ' anew: set it to 0, or set data.tokenizer to "bpe" for text'

@@ -47,12 +47,13 @@ class Corpus(Protocol):
 
 
 def text_files(config: DataConfig) -> dict[str, Path]:
-    """Return the paths of all files of raw text or trees, by their names in the configuration."""
+    """Return the paths of all files of raw text or trees, and of a tokenizer, by their names in the configuration."""
     names = (
         *config.train_source, *config.train_target, *config.validation_source, *config.validation_target,
         *config.train_trees, *config.validation_trees,
     )  # fmt: skip
-    return {name: config.raw / name for name in names}
+    tokenizer = {str(config.tokenizer): config.tokenizer} if isinstance(config.tokenizer, Path) else {}
+    return {name: config.raw / name for name in names} | tokenizer
 
 
 def changed_files(config: DataConfig, fingerprints: Mapping[str, Mapping[str, Any]]) -> list[Path]:

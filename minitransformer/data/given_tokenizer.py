@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,12 @@ class GivenTokenizer:
                 )
         _log.info(f"characters appended to the tokenizer: {named(all_missing) or 'none, it has all of the text'}")
         return extended, "".join(sorted(all_missing))
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Return the tokenizer of another program, in a file; the extra that reads it is imported here, by its name."""
+    found: Tokenizer = import_module("minitransformer.extras.convert.tokenizer_files").read_tokenizer(path)
+    return found
 
 
 def settings_of(tokenizer: Tokenizer) -> dict[str, Any]:

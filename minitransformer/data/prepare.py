@@ -12,13 +12,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from minitransformer.config import DataConfig
+from minitransformer.config import DataConfig, TokenizerType
 from minitransformer.config.data import is_language
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair, changed_files, text_files
-from minitransformer.data.given_tokenizer import GivenTokenizer
+from minitransformer.data.given_tokenizer import GivenTokenizer, read_tokenizer
 from minitransformer.data.normalisation import LostCharacters
 from minitransformer.data.pair_check import log_pairs
 from minitransformer.data.selection import (
@@ -248,7 +248,7 @@ def _write_rest(
         ADDED: added,
         "files": files,
         LANGUAGES: _languages_of(corpus),
-        "odd_lines": {name: odd[path] for name, path in text_files(config).items() if odd[path]},
+        "odd_lines": {name: odd[path] for name, path in text_files(config).items() if odd.get(path)},
         "config": config.fingerprint(),
         CHECKSUMS: checksums_of(directory, _files_of(directory, tokenizer)),
     }
@@ -274,13 +274,15 @@ def _write_rest(
 
 def _tokenizer_for(corpus: Corpus, config: DataConfig, given: GivenTokenizer | None) -> tuple[Tokenizer, str | None]:
     """Return a new tokenizer for a corpus, or the given one, and the characters that were appended to it."""
+    if given is None and isinstance(config.tokenizer, Path):
+        given = GivenTokenizer(read_tokenizer(config.tokenizer))
     if given is not None:
         return (given.tokenizer, None) if corpus.targets_are_symbols else given.for_text(corpus)
     _log.info(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
     tokenizer = Tokenizer.train(
         _Rereadable(corpus.train),
         vocabulary_size=config.vocabulary_size,
-        kind=config.tokenizer,
+        kind=cast(TokenizerType, config.tokenizer),
         normalisation=config.normalisation,
         joint=config.joint_vocabulary,
         symbols=corpus.targets_are_symbols,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType, UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from minitransformer.system.files import CorruptFileError, read_json
 
@@ -79,6 +79,12 @@ def convert_value(name: str, value: Any, kind: Any, error: MakeError) -> Any:
     """Convert a value to the type of its field: a list to a tuple, a string to a path.  Raises: ``error``."""
     if get_origin(kind) is UnionType:  # X | None
         return None if value is None else convert_value(name, value, get_args(kind)[0], error)
+    if get_origin(kind) is Union:  # Literal[…] | Path
+        words, kind = get_args(kind)
+        if value in get_args(words):
+            return value
+        is_file = isinstance(value, str) and (Path(value).suffix != "" or Path(value).exists())
+        require(is_file, name, f"one of {get_args(words)} or a file", value, error)
     if get_origin(kind) is Literal:
         require(value in get_args(kind), name, f"one of {get_args(kind)}", value, error)
         return value

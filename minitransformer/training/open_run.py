@@ -286,6 +286,8 @@ def training_pairs(config: TrainingConfig, data: PreparedData) -> TrainingPairs:
     store = data.stores["train"]
     if not (config.bpe_dropout or config.word_dropout):
         return store
+    if config.bpe_dropout and data.tokenizer.kind != "bpe":
+        raise ConfigError(f"training.bpe_dropout needs byte pairs; the tokenizer is {data.tokenizer.kind}: set it to 0")
     extra = import_module("minitransformer.extras.token_dropout")
     kind, rate = ("BpeDropout", config.bpe_dropout) if config.bpe_dropout else ("WordDropout", config.word_dropout)
     pairs: TrainingPairs = getattr(extra, kind)(store, data.tokenizer, rate, config.seed)
