@@ -17,6 +17,7 @@ from cli.command import say
 from cli.help import FoldedHelp, help_of, in_order
 from minitransformer.config import ConfigError
 from minitransformer.config.checks import suggestion
+from minitransformer.system.records import is_file_name
 
 Value = TypeVar("Value")
 Options = TypeVar("Options")
@@ -94,7 +95,7 @@ class Option:
         if self.is_nullable and text == "None":
             return None
         if self.choices:
-            if text not in self.choices and self.may_be_file and (Path(text).suffix or Path(text).exists()):
+            if text not in self.choices and self.may_be_file and is_file_name(text):
                 return Path(text)
             if text not in self.choices:
                 raise argparse.ArgumentTypeError(f"unknown value {text!r}; {suggestion(text, self.choices)}")

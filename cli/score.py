@@ -242,10 +242,10 @@ def tune_length(options: TuneLengthOptions) -> int:
         search = dataclasses.replace(search, alpha=alpha)
         found = task.evaluate(translator, pairs, search, n_threads=available_cores(), advance=lambda n: None)
         tried.append(Tried(alpha, found))
-        print(f"alpha {alpha:g}: {found.score}", flush=True)
+        print(f"alpha {alpha:g}: {found.score}{tried[-1].remark}", flush=True)
     (chosen, *_), best = choose_alpha(tried, own)
     if chosen == own:
-        say(f"kept alpha {own:g} of {options.run}: {_why_kept(best, len(tried))}")
+        say(f"kept alpha {own:g} of {options.run}: {_why_kept(tried, best)}")
         return 0
     store_alpha(options.run, chosen)
     middle = f", the middle of the best ones, {_listed(best)}" if len(best) > 1 else ""
@@ -281,12 +281,13 @@ def store_alpha(directory: Path, alpha: float) -> None:
     save_model_files(directory, dataclasses.replace(config, alpha=alpha), weights)
 
 
-def _why_kept(best: Sequence[float], n_tried: int) -> str:
-    if n_tried == len(best) > 1:
-        return f"BLEU is the same with all {n_tried} exponents, so this text cannot choose; give other text, or more"
+def _why_kept(tried: Sequence[Tried], best: Sequence[float]) -> str:
+    if len(tried) == len(best) > 1:
+        return f"BLEU is the same with all {len(tried)} exponents, so this text cannot choose; give other text, or more"
     if len(best) > 1:
         return f"the best ones, {_listed(best)}, have the same BLEU, so this text cannot choose among them"
-    return "no other exponent is better"
+    too_long = any(one.remark for one in tried)
+    return f"no other exponent is better{', or its translations are much too long' if too_long else ''}"
 
 
 def _listed(alphas: Sequence[float]) -> str:

@@ -29,6 +29,11 @@ class Tried(NamedTuple):
         samples = self.found.samples
         return sum(len(s.translation) for s in samples) / max(1, sum(len(s.reference) for s in samples))
 
+    @property
+    def remark(self) -> str:
+        """A remark after the score if the translations are longer than ``LONGEST``."""
+        return f" (translations {self.length:.1f} times as long as the references)" if self.length > LONGEST else ""
+
 
 class Choice(NamedTuple):
     """The chosen exponent, and all exponents that are as good."""

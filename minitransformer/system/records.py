@@ -83,8 +83,9 @@ def convert_value(name: str, value: Any, kind: Any, error: MakeError) -> Any:
         words, kind = get_args(kind)
         if value in get_args(words):
             return value
-        is_file = isinstance(value, str) and (Path(value).suffix != "" or Path(value).exists())
-        require(is_file, name, f"one of {get_args(words)} or a file", value, error)
+        require(
+            isinstance(value, str) and is_file_name(value), name, f"one of {get_args(words)} or a file", value, error
+        )
     if get_origin(kind) is Literal:
         require(value in get_args(kind), name, f"one of {get_args(kind)}", value, error)
         return value
@@ -100,6 +101,11 @@ def convert_value(name: str, value: Any, kind: Any, error: MakeError) -> Any:
         return constructor(value)
     except OverflowError as cause:  # of a whole number as a float
         raise error(f"{name} is too large: {cause}") from cause
+
+
+def is_file_name(text: str) -> bool:
+    """Return whether a text that is no word of a list seems to be the name of a file."""
+    return Path(text).suffix != "" or Path(text).exists()
 
 
 def require_bounds(record: Any, bounds: Bounds, error: MakeError, prefix: str = "") -> None:

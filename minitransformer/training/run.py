@@ -248,12 +248,9 @@ def _with_chosen_alpha(run: OpenRun, evaluate: Callable[..., Evaluation]) -> Eva
     """Choose the exponent of the length penalty, save it in the model, and return the evaluation with it."""
     model = run.trainer.model
     tried = [Tried(alpha, evaluate(alpha=alpha)) for alpha in ALPHAS]
-    chosen, _ = choose_alpha(tried, model.config.own_alpha)
-    scores = ", ".join(f"{one.alpha:g}: {one.score:.2f}" for one in tried)
-    _log.info(
-        f"length penalty: chose α {chosen.alpha:g}, with which translations of the validation text are"
-        f" {chosen.length:.2f} times as long as the references; {chosen.found.score.name} by α: {scores}"
-    )
+    chosen, _ = choose_alpha(tried, run.config.model.own_alpha)
+    scores = ", ".join(f"{one.alpha:g}: {one.score:.2f}{one.remark}" for one in tried)
+    _log.info(f"length penalty: chose α {chosen.alpha:g}; {chosen.found.score.name} of validation text by α: {scores}")
     model.config = dataclasses.replace(model.config, alpha=chosen.alpha)
     model.save(run.config.run)
     return chosen.found

@@ -13,7 +13,7 @@ from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
 from minitransformer.extras.convert.parts import Parts, write_bundle
 from minitransformer.inference.bleu import Score
-from minitransformer.inference.task import Evaluation, TranslationTask
+from minitransformer.inference.task import Evaluation, Sample, TranslationTask
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
 
@@ -55,6 +55,7 @@ def test_a_search_takes_the_models_exponent_unless_it_is_given_one(run_copy: Pat
         ("0 0.3 0.6", [50, 50, 50], "kept alpha 0.6 of {run}: BLEU is the same with all 3 exponents, so this text"),
         ("0.3 0.6 0.9", [50, 50, 40], "kept alpha 0.6 of {run}: the best ones, 0.3, 0.6, have the same BLEU, so"),
         ("0.3 0.6 0.9", [40, 50, 40], "kept alpha 0.6 of {run}: no other exponent is better"),
+        ("0.3 0.6 0.9", [40, 50, 60], "kept alpha 0.6 of {run}: no other exponent is better, or its translations are"),
         ("0.6 1.5 0.9 1.2", [40, 50, 50, 50], "stored alpha 1.2 in {run} (before: 0.6), the middle of the best"),
     ],
 )
@@ -68,9 +69,13 @@ def test_the_outcome_is_said_and_the_models_own_exponent_is_kept_unless_another_
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     values = iter(scores)
-    monkeypatch.setattr(
-        TranslationTask, "evaluate", lambda *_, **__: Evaluation(Score("BLEU", next(values), "signature", "detail"), ())
-    )
+
+    def evaluation(*_: object, **__: object) -> Evaluation:
+        value = next(values)
+        too_long = (Sample("one", "eins", "eins eins"),) if value == 60 else ()
+        return Evaluation(Score("BLEU", value, "signature", "detail"), too_long)
+
+    monkeypatch.setattr(TranslationTask, "evaluate", evaluation)
     before = contents(run_copy)
     assert score(["tune-length", *text, "--run", str(run_copy), "--alphas", *alphas.split()]) == 0
     assert plain(capsys.readouterr().err).startswith(message.format(run=run_copy))

@@ -51,6 +51,8 @@ def test_translations_that_are_much_too_long_are_avoided(
 ) -> None:
     all_tried = [tried(alpha, *each) for alpha, *each in zip((0.3, 0.6, 0.9), scores, lengths, strict=True)]
     assert choose_alpha(all_tried, OWN).chosen.alpha == chosen
+    said = [f" (translations {length} times as long as the references)" if length > 1.2 else "" for length in lengths]
+    assert [one.remark for one in all_tried] == said
 
 
 def test_no_choice_is_worse_than_the_own_exponent_and_the_order_does_not_matter() -> None:

@@ -110,7 +110,7 @@ def test_the_length_penalty_is_chosen_on_held_out_text_unless_the_run_has_one(
         assert stored[0]["alpha"] == stored[1]["alpha"]
         if scores:
             alpha = stored[0]["alpha"]
-            assert f"chose α {alpha:g}, " in said[0]
+            assert f"chose α {alpha:g}; " in said[0]
             assert scores[f"{alpha:g}"] == f"{stored[0]['validation']['bleu']:.2f}"
             assert float(scores[f"{alpha:g}"]) >= float(scores["0.6"])
     assert job.trainer.model.config.alpha == stored[1]["alpha"]
