@@ -28,7 +28,7 @@ SENTENCE = "The small dog sees three red houses."
 SHOWN = {  # picture → the folders of its page, the part of the address that selects a view, width and height
     "sentence.png": (("report/sentence_page", "report/shared"), "step=3&head=1&row=3", 1_200, 820),
     "attention.png": (("report/attention_page", "report/shared"), "kind=encoder-decoder&layer=2", 1_200, 620),
-    "training.png": (("report/training_page", "report/shared"), "", 1_200, 745),
+    "training.png": (("report/training_page", "report/shared"), "", 1_200, 490),
     "server.png": (("serve/page",), "", 1_200, 640),
 }
 TERMINAL = (  # the commands of terminal.svg
