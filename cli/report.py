@@ -10,7 +10,7 @@ from pathlib import Path
 from cli.command import run_command, say
 from cli.options import Positional, as_text, parse_kind
 from minitransformer.config import RunConfig
-from minitransformer.extras.demo.translator import load_translator
+from minitransformer.extras.demo_translator import load_translator
 from minitransformer.extras.packages import import_extra
 from minitransformer.extras.report.attended import AttendedPair, PictureKind, attended_pair
 from minitransformer.extras.report.errors import PICTURES, ReportError, check_suffix

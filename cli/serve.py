@@ -16,7 +16,7 @@ from autograd.packed_weight import PackedDtype
 from cli.command import run_command, say
 from cli.options import parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
-from minitransformer.extras.demo.translator import load_translator
+from minitransformer.extras.demo_translator import load_translator
 from minitransformer.extras.packages import import_extra
 from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.extras.serve.languages import languages_of

@@ -19,7 +19,7 @@ from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import has_both_sides, is_memory, require_language
 from minitransformer.data.file_kinds import is_compressed
-from minitransformer.extras.demo.translator import load_translator
+from minitransformer.extras.demo_translator import load_translator
 from minitransformer.extras.files.documents import is_document, read_document, translate_document
 from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input, languages_between
 from minitransformer.extras.files.resumable import translate_file

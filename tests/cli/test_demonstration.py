@@ -12,7 +12,7 @@ from small_run import output_of
 from cli.train import train
 from minitransformer import Translator
 from minitransformer.extras.demo import SHOWCASE
-from minitransformer.extras.demo.translator import load_translator
+from minitransformer.extras.demo_translator import load_translator
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from copied_names import copied

@@ -24,8 +24,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from minitransformer.data.survey import CorpusError
-from minitransformer.extras.demo.translator import DemonstrationTranslator
 from minitransformer.extras.demo.words import known_words
+from minitransformer.extras.demo_translator import DemonstrationTranslator
 from minitransformer.extras.files.codes import Code, Parts, TranslatedSegment, next_texts, translation_steps
 from minitransformer.extras.files.html import HtmlText
 from minitransformer.extras.serve.guard import Guard, RateLimit

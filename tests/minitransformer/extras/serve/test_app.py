@@ -12,7 +12,7 @@ from waiting import TIME_LIMIT
 
 from minitransformer import Transformer, Translator
 from minitransformer.extras.attention import attention_weights
-from minitransformer.extras.demo.translator import DemonstrationTranslator
+from minitransformer.extras.demo_translator import DemonstrationTranslator
 from minitransformer.extras.report.merging import without_key
 from minitransformer.extras.serve import translated_files, word_attention
 from minitransformer.extras.serve.translation_queue import TranslationQueue

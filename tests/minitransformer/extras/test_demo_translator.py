@@ -9,8 +9,8 @@ from small_sentences import small_tokenizer
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import DataConfig, RunConfig
 from minitransformer.config.run import RUN_FILE
-from minitransformer.extras.demo.translator import DemonstrationTranslator, load_translator, without_vulgar_words
 from minitransformer.extras.demo.words import DATA
+from minitransformer.extras.demo_translator import DemonstrationTranslator, load_translator, without_vulgar_words
 
 
 @pytest.mark.parametrize(
