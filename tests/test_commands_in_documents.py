@@ -55,7 +55,7 @@ NOT_RUN = {
 
 TINY = """--training.max-updates 2 --training.batch-tokens 200 --training.n-micro-batches 1 --training.warmup-steps 2
     --training.validate-every 2 --training.checkpoint-every 1 --model.n-layers 1 --model.d-model 16 --model.d-ff 16
-    --model.n-heads 2 --model.d-k 8 --model.d-v 8"""
+    --model.n-heads 2 --model.d-k 8 --model.d-v 8 --model.alpha 0.6"""
 VOCABULARY = ["--data.vocabulary-size", "40"]
 TEXT = SMALL_MODEL.partition("--model")[0].split()
 SMALLER = {"train": [*TINY.split(), *VOCABULARY], "doctor": [*TINY.split(), *VOCABULARY], "prepare": VOCABULARY}

@@ -147,7 +147,7 @@ FIVE_PAIRS = {
 }
 MODEL = """--data.train-source en --data.train-target de --data.held-out 1 --data.vocabulary-size 40
     --model.n-layers 1 --model.d-model 16 --model.d-ff 16 --model.n-heads 2 --model.d-k 8 --model.d-v 8
-    --training.max-updates 3 --training.validate-every 3 --training.checkpoint-every 3"""
+    --model.alpha 0.6 --training.max-updates 3 --training.validate-every 3 --training.checkpoint-every 3"""
 
 
 @needs_mpi

@@ -24,7 +24,7 @@ DATA = [
 ]  # fmt: skip
 TRAINING = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-heads 2 --model.d-k 8 --model.d-v 8
     --training.max-updates 8 --training.batch-tokens 100 --training.n-micro-batches 2 --training.warmup-steps 6
-    --training.log-every 5 --training.validate-every 3 --training.checkpoint-every 2
+    --model.alpha 0.6 --training.log-every 5 --training.validate-every 3 --training.checkpoint-every 2
     --training.keep-checkpoints 3 --training.average-checkpoints 2"""
 OF_THE_CLOCK = {
     "time", "peak_memory", "seconds", "unlogged_seconds", "target_tokens_per_second", "training_seconds",

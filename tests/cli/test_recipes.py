@@ -108,7 +108,7 @@ def write_little_text(data: DataConfig, raw: Path) -> None:
 
 SIZES = """--model.n-layers 1 --model.d-model 16 --model.d-ff 16 --model.n-heads 2 --model.d-k 8 --model.d-v 8
     --training.max-updates 1 --training.batch-tokens 200 --training.warmup-steps 1 --training.validate-every 1
-    --training.checkpoint-every 1"""
+    --training.checkpoint-every 1 --model.alpha 0.6"""
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)

@@ -72,7 +72,7 @@ def test_the_page_the_log_and_patience_have_what_the_command_measures(
     write_text(tmp_path)
     sizes = "--model.n-layers 1 --model.d-model 16 --model.d-ff 16 --model.n-heads 2 --model.d-k 8 --model.d-v 8"
     text = f"--data.raw {tmp_path} --data.train-source t.en --data.train-target t.de --data.vocabulary-size 50"
-    steps = "--training.max-updates 4 --training.validate-every 1 --training.batch-tokens 150"
+    steps = "--model.alpha 0.6 --training.max-updates 4 --training.validate-every 1 --training.batch-tokens 150"
     named = "--training.patience 2 --training.patience-for own --data.held-out 10"
     derived = f"--model.implementation {__name__}:Derived"
     run = tmp_path / "run"
