@@ -13,6 +13,7 @@ from cli.entry import INTERRUPTED
 from cli.run_options import RunStart, parse_run_options
 from cli.validation_command import ValidationCommand
 from minitransformer.config import RunConfig
+from minitransformer.extras.diversification import train_diversified
 from minitransformer.extras.doctor.check import verify_resume
 from minitransformer.extras.report.progress_bar import ProgressBar
 from minitransformer.extras.report.run_page import ReportPage
@@ -67,11 +68,15 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
     if options.verify_resume is not None:
         verify_resume(options, world, options.verify_resume)
         return 0
-    callbacks: list[Callback] = [bar]
-    if world.rank == 0:
-        callbacks += [ReportPage(options.run), *([TensorBoard(options.run)] if options.tensorboard else [])]
-        callbacks += [ValidationCommand(options.validation_command)] if options.validation_command else []
-    if not train_run(options, world=world, callbacks=callbacks).is_complete:
+
+    def train_to_end(config: RunConfig) -> bool:
+        callbacks: list[Callback] = [bar]
+        if world.rank == 0:
+            callbacks += [ReportPage(config.run), *([TensorBoard(config.run)] if options.tensorboard else [])]
+            callbacks += [ValidationCommand(options.validation_command)] if options.validation_command else []
+        return train_run(config, world=world, callbacks=callbacks).is_complete
+
+    if not (train_diversified(options, train_to_end, world) if options.diversify else train_to_end(options)):
         return INTERRUPTED
     verb = "parse" if options.data.task == "parsing" else "translate"
     command = f"{verb} with minitransformer-{verb} --run {shlex.quote(str(options.run))}"

@@ -139,6 +139,8 @@ if "--data.vocabulary-size 500 " in " ".join(words):  # small already
     appended = [each for each in appended if each not in {vocabulary!r}]
 if appended and "--data.train-source" not in words:  # for the demonstration
     appended += {text!r}
+if "--diversify" in words:
+    appended += ["--diversify", "2"]
 words += appended
 if name == "train":  # anew, whatever an earlier line left there
     shutil.rmtree(words[words.index("--run") + 1] if "--run" in words else "runs/demo", ignore_errors=True)

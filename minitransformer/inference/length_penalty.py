@@ -8,7 +8,7 @@ from typing import NamedTuple
 from minitransformer.inference.bleu import SCORE_DIGITS
 from minitransformer.inference.task import Evaluation
 
-ALPHAS = (0.0, 0.3, 0.6, 1.0, 1.4, 1.8)
+ALPHAS = (0.0, 0.3, 0.6, 1.0, 1.4, 1.6, 1.8)
 LONGEST = 1.2  # times the characters of the references: longer translations repeat themselves, whatever their score
 
 

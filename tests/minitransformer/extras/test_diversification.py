@@ -1,0 +1,101 @@
+"""Data diversification: its three trainings, their text, and what an interrupted call repeats."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from small_run import SMALL_MODEL, write_parallel_text
+
+from cli.train import read_options
+from minitransformer.config import ConfigError, RunConfig
+from minitransformer.data.corpus import read_pairs
+from minitransformer.extras.diversification import train_diversified
+from minitransformer.inference.translator import Translator
+from minitransformer.system.files import read_json
+from minitransformer.training.run import train
+from parallel.communicator import SerialCommunicator
+
+WORLD = SerialCommunicator()
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    folder = tmp_path_factory.mktemp("text")
+    write_parallel_text(folder, "train", 60, seed=1)
+    write_parallel_text(folder, "valid", 10, seed=2)
+    options = f"--run {folder}/run --data.raw {folder} {SMALL_MODEL} --training.max-updates 8 --diversify 4"
+    return read_options(options.split())
+
+
+@pytest.fixture(scope="module")
+def trainings(config: RunConfig) -> list[RunConfig]:
+    """The trainings of three calls: the first two are interrupted, each in the next training."""
+    made: list[RunConfig] = []
+
+    def train_until(n: int, one: RunConfig) -> bool:
+        made.append(one)
+        return len(made) != n and train(one, callbacks=[]).is_complete
+
+    for n in (2, 5, 0):
+        assert train_diversified(config, lambda one, n=n: train_until(n, one), WORLD) == (n == 0)
+    return made
+
+
+def test_an_interrupted_call_goes_on_with_the_training_that_it_had_begun(
+    config: RunConfig, trainings: list[RunConfig]
+) -> None:
+    runs = ["forward", "backward", "forward", "backward", "run", "forward", "backward", "run"]
+    assert [one.run.name for one in trainings] == runs
+    updates = {one.run.name: read_json(one.run / "results.json")["updates"] for one in trainings}
+    assert updates == {"forward": 4, "backward": 4, "run": 8}
+
+
+def test_the_last_training_has_the_given_pairs_and_translations_of_both_sides(
+    config: RunConfig, trainings: list[RunConfig]
+) -> None:
+    sources, targets = zip(*read_pairs(config.data.raw / "train.en", config.data.raw / "train.de"), strict=True)
+    to_target = Translator.load(config.run / "forward").translate(sources)
+    to_source = Translator.load(config.run / "backward").translate(targets)
+    data = trainings[-1].data
+    pairs = list(read_pairs(data.raw / data.train_source[0], data.raw / data.train_target[0]))
+    assert pairs == [
+        *zip(sources, targets, strict=True), *zip(sources, to_target, strict=True),
+        *zip(to_source, targets, strict=True),
+    ]  # fmt: skip
+    assert any(to_target)
+    assert any(to_source)
+
+
+def test_the_backward_training_has_the_sides_the_other_way_round(trainings: list[RunConfig]) -> None:
+    forward, backward, last = trainings[-3:]
+    assert (backward.data.languages, last.data.languages) == (("de", "en"), ("en", "de"))
+    for split in ("train", "validation"):
+        source, target = (
+            backward.data.raw / getattr(backward.data, f"{split}_{side}")[0] for side in ("source", "target")
+        )
+        given = [forward.data.raw / getattr(forward.data, f"{split}_{side}")[0] for side in ("target", "source")]
+        assert list(read_pairs(source, target)) == list(read_pairs(*given))
+
+
+def test_the_last_training_begins_from_the_first_model_with_the_settings_of_its_own(
+    config: RunConfig, trainings: list[RunConfig]
+) -> None:
+    facts = read_json(config.run / "run.json")["pretrained"]
+    assert facts["weights"] == str(config.run / "forward" / "model.safetensors")
+    assert trainings[-1].model.alpha == config.model.alpha == 0.6
+    assert trainings[-1].training == config.training
+
+
+def test_text_without_another_direction_is_refused(tmp_path: Path) -> None:
+    demonstration = dataclasses.replace(RunConfig(tmp_path), diversify=3)
+    with pytest.raises(ConfigError, match="only a translation of text has another direction"):
+        train_diversified(demonstration, lambda one: True, WORLD)
+
+
+def test_one_training_alone_cannot_diversify(config: RunConfig) -> None:
+    with pytest.raises(ConfigError, match="diversify must be 0 for one training; train_diversified makes three; got 4"):
+        train(config)
+    with pytest.raises(ConfigError, match="diversify must be a number of updates, or 0; got -1"):
+        dataclasses.replace(config, diversify=-1)
