@@ -80,7 +80,8 @@ class Ours:
 
     def start(self, environment: dict[str, str], cores: str) -> subprocess.Popen[bytes]:
         """Begin or continue the training."""
-        train = [command("train"), *self._common, "--training.keep-checkpoints", "100_000"]
+        one_training = ["--diversify", "0", "--training.warmup-steps", str(PRESET.training.warmup_steps)]
+        train = [command("train"), *self._common, *one_training, "--training.keep-checkpoints", "100_000"]
         return subprocess.Popen(["taskset", "-c", cores, *train], env=environment)
 
     def progress(self) -> tuple[list[Checkpoint], float]:

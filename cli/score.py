@@ -232,7 +232,7 @@ def tune_length(options: TuneLengthOptions) -> int:
     if not options.alphas:
         raise ConfigError("score: name at least one exponent to try")
     translator = Translator.load(options.run)
-    require_translator(options.run, translator)
+    require_translator(options.run, translator.tokenizer)
     pairs, ending = _held_out(options)
     require_no_bundle(options.run)
     config, task, tried = translator.model.config, TranslationTask(options.language or ending), list[Tried]()

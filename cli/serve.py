@@ -16,6 +16,7 @@ from autograd.packed_weight import PackedDtype
 from cli.command import run_command, say
 from cli.options import parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
+from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.demo_translator import load_translator
 from minitransformer.extras.packages import import_extra
 from minitransformer.extras.parsing.parser import require_translator
@@ -135,10 +136,10 @@ def _serve(options: ServeOptions) -> None:
 
     is_local = is_loopback(options.host)
     require_weights(options.run)
+    require_translator(options.run, Tokenizer.load(options.run))
     languages = languages_of(options.run, options.source, options.target)
     with listen(options.host, options.port) as listening:
         translator, metrics = load_translator(options.run, device=options.device, weights=options.weights), Metrics()
-        require_translator(options.run, translator)
         queue = TranslationQueue(
             translator,
             search,

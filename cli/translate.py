@@ -213,7 +213,7 @@ def _translate(options: TranslateOptions, source: Source, target: BinaryIO) -> N
     prefixes = prefixes_of(options)
     runs = options.run or (RunConfig.run,)
     translator = load_translator(*runs, device=options.device, weights=options.weights)
-    require_translator(runs[0], translator)
+    require_translator(runs[0], translator.tokenizer)
     translation = LineTranslator(
         translator, search, options.n_best, options.threads, prefixes, sampling, options.alignments, splitter
     )

@@ -110,7 +110,14 @@ def test_a_rank_with_other_token_ids_of_the_same_lengths_is_reported(options: li
             text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     stores = [TokenStore(directory, "train").read() for directory in directories]
     assert (stores[0].lengths == stores[1].lengths).all()
-    done = run_two(*([*TRAIN, *options, "--data.directory", str(path)] for path in directories))
+    each_on_its_own_machine = """
+from minitransformer.training import open_run
+
+open_run.call_on_rank_0 = lambda function, ranks: function()
+"""
+    *python, train = TRAIN
+    command = [*python, each_on_its_own_machine + train, *options, "--data.directory"]
+    done = run_two(*([*command, str(path)] for path in directories))
     assert done.returncode != 0
     assert "at the start ranks disagree: prepared data is " in done.stderr
 
@@ -119,17 +126,18 @@ def test_a_rank_that_begins_with_other_parameters_is_reported(options: list[str]
     """Its memory cannot be shared: in shared memory there is one array of parameters."""
     deviant = """
 import os
+from minitransformer import Transformer
 from minitransformer.training import open_run
 
 def refuse(*_):
     raise OSError("no room")
 
 def build_another(*arguments, **keywords):
-    model = build(*arguments, **keywords)
+    model = Transformer(*arguments, **keywords)
     model.parameters.values[0] += 1
     return model
 
-os.posix_fallocate, build, open_run.Transformer = refuse, open_run.Transformer, build_another
+os.posix_fallocate, open_run.class_of = refuse, lambda config: build_another
 """
     *python, train = TRAIN
     done = run_two([*TRAIN, *options], [*python, deviant + train, *options])

@@ -8,6 +8,7 @@ from pathlib import Path
 from autograd.array import Device, IntArray
 from minitransformer.config import ConfigError
 from minitransformer.data.rare_words import words_of
+from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.extras.parsing.linear import tree_of
 from minitransformer.extras.parsing.tree import Tree
@@ -67,9 +68,9 @@ class Parser:
         return self.translator.cut(_lines(sentences))
 
 
-def require_translator(directory: Path, translator: Translator) -> None:
+def require_translator(directory: Path, tokenizer: Tokenizer) -> None:
     """Raise ConfigError if the model of a directory is a parser, whose symbols are no translation."""
-    if BracketVocabulary.makes_trees(translator.tokenizer.target_symbols):
+    if BracketVocabulary.makes_trees(tokenizer.target_symbols):
         raise ConfigError(f"{directory}: is a parser, which writes trees: use minitransformer-parse")
 
 
