@@ -141,6 +141,8 @@ if appended and "--data.train-source" not in words:  # for the demonstration
     appended += {text!r}
 if "--diversify" in words:
     appended += ["--diversify", "2"]
+if name == "doctor" and "--run" not in words:  # runs/demo has other sizes here
+    appended += ["--run", "runs/new"]
 words += appended
 if name == "train":  # anew, whatever an earlier line left there
     shutil.rmtree(words[words.index("--run") + 1] if "--run" in words else "runs/demo", ignore_errors=True)
@@ -213,7 +215,7 @@ def shell(folder: Path, command: str) -> None:
         timeout=TIME_LIMIT,
         check=False,
     )
-    assert done.returncode == 0, f"$ {command}\n{done.stderr[-2_000:]}"
+    assert done.returncode == 0, f"$ {command}\n{done.stdout[-1_000:]}\n{done.stderr[-2_000:]}"
 
 
 def is_run(text: str) -> bool:
