@@ -225,7 +225,7 @@ def train_recipe(card: Card) -> dict[str, Any]:
     from minitransformer.training.run import train  # noqa: PLC0415
 
     start, changes = time.time(), tomllib.loads(RECIPE.read_text(encoding="utf-8"))
-    config = with_changes(RunConfig.of_preset(changes["preset"]), {"data": changes["data"]})
+    config = with_changes(RunConfig.of_preset(changes.pop("preset")), changes)
     config = with_changes(config, {"device": "cuda", "training": {"precision": "bfloat16", "n_micro_batches": 1}})
     if card.name == "cpu":
         config = with_changes(config, DRY_RUN)

@@ -15,8 +15,8 @@ configurations are named by --peers:
 
 Both are scored by the same function on the whole validation set: ours as the average of the last quarter of its
 checkpoints, at most as many as the recipe averages, with a beam of 4; JoeyNMT's as its newest checkpoint, with a beam
-of 5 and α 1.0.  The command continues where it was
-interrupted, but a training of JoeyNMT begins anew.  Other minutes or cores need another --work.
+of 5 and α 1.0.  The command continues where it was interrupted, but a training of JoeyNMT begins anew.  Other minutes
+or cores need another --work.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ class Ours:
 
     def start(self, environment: dict[str, str], cores: str) -> subprocess.Popen[bytes]:
         """Begin or continue the training."""
-        one_training = ["--diversify", "0", "--training.warmup-steps", str(PRESET.training.warmup_steps)]
-        train = [command("train"), *self._common, *one_training, "--training.keep-checkpoints", "100_000"]
+        train = [command("train"), *self._common, "--training.keep-checkpoints", "100_000"]
         return subprocess.Popen(["taskset", "-c", cores, *train], env=environment)
 
     def progress(self) -> tuple[list[Checkpoint], float]:

@@ -38,6 +38,9 @@ class TrainOptions(RunConfig, RunStart):
     verify_resume: int | None = None
     """Instead of the training, run a test in a temporary directory: train this many updates twice, once with an
     interruption, and compare the results."""
+    diversify: int = 0
+    """Updates of two trainings before this one, from source to target and back. Their translations of the training text
+    are further pairs, and this training begins from the first model. 0 makes one training."""
     tensorboard: bool = False
     """Also write events for TensorBoard, in the folder tensorboard of the run's directory."""
     validation_command: str | None = None
@@ -76,7 +79,11 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
             callbacks += [ValidationCommand(options.validation_command)] if options.validation_command else []
         return train_run(config, world=world, callbacks=callbacks).is_complete
 
-    if not (train_diversified(options, train_to_end, world) if options.diversify else train_to_end(options)):
+    if options.diversify:
+        is_complete = train_diversified(options, options.diversify, train_to_end, world)
+    else:
+        is_complete = train_to_end(options)
+    if not is_complete:
         return INTERRUPTED
     verb = "parse" if options.data.task == "parsing" else "translate"
     command = f"{verb} with minitransformer-{verb} --run {shlex.quote(str(options.run))}"

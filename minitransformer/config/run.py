@@ -12,7 +12,7 @@ from typing import Any
 from autograd.array import Device
 from autograd.kernel_registry import KernelChoice
 from minitransformer.config import presets
-from minitransformer.config.checks import ConfigError, require, with_changes
+from minitransformer.config.checks import ConfigError, with_changes
 from minitransformer.config.data import DataConfig
 from minitransformer.config.model import ModelConfig
 from minitransformer.config.training import MAX_MICRO_BATCHES, TrainingConfig
@@ -81,9 +81,6 @@ class RunConfig:
     """Begin from the newest checkpoint of the run init_from: its weights, and Adam's moments, which are else 0."""
     init_extend_vocabulary: bool = False
     """Append the characters of the training text that the vocabulary of init_from lacks."""
-    diversify: int = 0
-    """Updates of two trainings before this one, from source to target and back.  Their translations of the training
-    text are further pairs, and the run begins from the first model (docs/guide/data.md).  0 makes one training."""
 
     def __post_init__(self) -> None:
         if self.model.vocabulary_size or self.model.source_vocabulary_size:
@@ -103,7 +100,6 @@ class RunConfig:
                 f"training.word_dropout is {self.training.word_dropout}, but only whole words have classes of rare"
                 ' words: set it to 0, or set data.tokenizer to "word"'
             )
-        require(self.diversify >= 0, "diversify", "a number of updates, or 0", self.diversify)
         if not self.init_from and (self.init_optimizer or self.init_extend_vocabulary):
             name = "init_optimizer" if self.init_optimizer else "init_extend_vocabulary"
             raise ConfigError(f"{name} is set, but no model to begin from: set init_from to the directory of one")

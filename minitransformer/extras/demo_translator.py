@@ -15,8 +15,7 @@ from typing import Any
 from autograd.array import Device
 from autograd.packed_weight import PackedDtype
 from minitransformer.config.run import RUN_FILE
-from minitransformer.inference.prefix import Prefix
-from minitransformer.inference.search import Hypothesis, SearchConfig
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translation, Translator
 from minitransformer.system.records import as_object, read_object
 
@@ -40,17 +39,18 @@ class DemonstrationTranslator(Translator):
     def n_best(self, lines: Sequence[str], config: SearchConfig, **options: Any) -> list[list[Translation]]:
         found = super().n_best([_lower(line) if line.isupper() else line for line in lines], config, **options)
         return [
-            [dataclasses.replace(each, text=each.text.upper()) for each in best] if line.isupper() else best
+            [dataclasses.replace(each, text=_answer(each.text, capitals=line.isupper())) for each in best]
             for line, best in zip(lines, found, strict=True)
         ]
-
-    def _decoded(self, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[Translation]:
-        found = super()._decoded(hypotheses, prefix)
-        return [dataclasses.replace(each, text=without_vulgar_words(each.text)) for each in found]
 
 
 def _lower(line: str) -> str:
     return re.sub(r"\bi\b", "I", line.capitalize())
+
+
+def _answer(text: str, *, capitals: bool) -> str:
+    proper = without_vulgar_words(text)
+    return proper.upper() if capitals else proper
 
 
 def without_vulgar_words(text: str) -> str:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
 from minitransformer.config import ConfigError, RunConfig
-from minitransformer.config.data import common_ending, is_language
+from minitransformer.config.checks import require
+from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Pair, read_pairs
-from minitransformer.data.prepare import LANGUAGES, PreparedData
 from minitransformer.extras.pretrained import fine_tuning
+from minitransformer.extras.serve.languages import language_of_run
 from minitransformer.inference.task import task_of
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import write_text
-from parallel.communicator import Communicator
+from minitransformer.system.records import read_object
+from parallel.communicator import Communicator, call_on_rank_0
 
 Train = Callable[[RunConfig], bool]
 """Trains a run, and returns whether it is complete."""
@@ -29,46 +31,43 @@ SIDES = ("source", "target")
 _log = logging.getLogger(__name__)
 
 
-def train_diversified(config: RunConfig, train: Train, world: Communicator) -> bool:
+def train_diversified(config: RunConfig, n_updates: int, train: Train, world: Communicator) -> bool:
     """Train two models, from source to target and back, translate the training text with them, and train on all pairs.
 
-    The two have ``config.diversify`` updates.  Their runs, and the text, are folders of the run's directory.  An
-    interrupted call, made again, goes on where it stopped.  Return whether all is complete; all ranks must call this.
+    The two make ``n_updates`` each.  Their runs, and the text, are folders of the run's directory.  An interrupted
+    call, made again, goes on where it stopped.  Return whether all is complete; all ranks must call this.
     Raises: ConfigError for a task that has no other direction; as ``train``.
     """
+    require(n_updates > 0, "diversify", "a number of updates", n_updates)
     if config.data.task != "translation":
         raise ConfigError("diversify is set, but only a translation of text has another direction: leave it out")
     text = config.run / "text"
-    forward = _first_run(config, "forward", config)
+    forward = _first_run(config, n_updates, config.run / "forward")
     _log.info("data diversification, training 1 of 3: from source to target")
     if not train(forward):
         return False
-    with world.waiting_for_rank_0():
-        if world.rank == 0:
-            _write_given_text(forward, text)
-    back = dataclasses.replace(_on_text(config, forward, text, "given", reverse=True), init_from=None)
-    backward = _first_run(config, "backward", back)
+    call_on_rank_0(lambda: _write_given_text(forward, text), world)
+    reverse = _on_text(config, forward, text, "given", SIDES[::-1])
+    backward = _first_run(reverse, n_updates, config.run / "backward")
     _log.info("data diversification, training 2 of 3: from target to source")
     if not train(backward):
         return False
-    with world.waiting_for_rank_0():
-        if world.rank == 0:
-            _write_all_text(forward, backward, text)
+    call_on_rank_0(lambda: _write_all_text(forward, backward, text), world)
     _log.info("data diversification, training 3 of 3: on the given pairs and the translations of both sides")
-    last = fine_tuning(dataclasses.replace(_on_text(config, forward, text, "all"), init_from=forward.run))
+    last = fine_tuning(dataclasses.replace(_on_text(config, forward, text, "all", SIDES), init_from=forward.run))
     return train(dataclasses.replace(last, model=dataclasses.replace(last.model, alpha=config.model.alpha)))
 
 
-def _first_run(config: RunConfig, name: str, settings: RunConfig) -> RunConfig:
-    """Return one of the two first runs, with the text of ``settings``."""
-    training = dataclasses.replace(config.training, max_updates=config.diversify)
-    return dataclasses.replace(settings, run=config.run / name, training=training, diversify=0)
+def _first_run(config: RunConfig, n_updates: int, run: Path) -> RunConfig:
+    """Return one of the two first runs, in its own directory."""
+    return dataclasses.replace(config, run=run, training=dataclasses.replace(config.training, max_updates=n_updates))
 
 
-def _on_text(config: RunConfig, forward: RunConfig, text: Path, part: str, *, reverse: bool = False) -> RunConfig:
-    """Return the run on a part of the text, from target to source with ``reverse``."""
-    source, target = SIDES[::-1] if reverse else SIDES
-    languages = _languages(forward)
+def _on_text(config: RunConfig, forward: RunConfig, text: Path, part: str, sides: Sequence[str]) -> RunConfig:
+    """Return the run on a part of the text, from the first of these sides to the second."""
+    source, target = sides
+    run = read_object(forward.run / RUN_FILE)
+    codes = [code for side in sides if (code := language_of_run(run, side)) is not None]
     data = dataclasses.replace(
         config.data,
         directory=None,
@@ -77,19 +76,11 @@ def _on_text(config: RunConfig, forward: RunConfig, text: Path, part: str, *, re
         train_target=(f"{part}-{target}",),
         validation_source=(f"validation-{source}",),
         validation_target=(f"validation-{target}",),
-        languages=languages[::-1] if reverse else languages,
+        languages=tuple(codes) if len(codes) == 2 else (),
         download_from="",
         sha256=(),
     )
-    return dataclasses.replace(config, data=data, diversify=0)
-
-
-def _languages(forward: RunConfig) -> tuple[str, ...]:
-    """Return the codes of source and target that settings or files name; none if nothing names both."""
-    data = forward.data
-    named = data.languages or tuple(PreparedData.open(forward.data_directory).manifest[LANGUAGES])
-    endings = common_ending(data.train_source) or "", common_ending(data.train_target) or ""
-    return named or (endings if all(map(is_language, endings)) else ())
+    return dataclasses.replace(config, data=data, init_from=None, init_optimizer=False, init_extend_vocabulary=False)
 
 
 def _write_given_text(forward: RunConfig, text: Path) -> None:

@@ -91,7 +91,6 @@ def train(
     if model is not None:
         named = dataclasses.replace(config.model, implementation=implementation_of(model))
         config = dataclasses.replace(config, model=named)
-    require(not config.diversify, "diversify", "0 for one training; train_diversified makes three", config.diversify)
     world = world or SerialCommunicator()
     if callbacks is None:
         callbacks = [import_module(PROGRESS_BAR).ProgressBar()] if world.rank == 0 else []

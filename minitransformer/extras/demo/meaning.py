@@ -8,8 +8,8 @@ from typing import Literal
 from minitransformer.extras.demo.words import PLURAL, THIRD, Adjective, Determiner, Modal, Noun, Pronoun, Text, Verb
 
 Role = Literal["subject", "recipient", "object", "complement", "circumstance"]
-AND = Text("and", "und")
 ROLES: tuple[Role, ...] = ("subject", "recipient", "object", "complement", "circumstance")
+AND = Text("and", "und")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Compound:
 
 @dataclass(frozen=True)
 class Speech:
-    """What somebody says or asks, in quotation marks, after the act of speaking or before it.
+    """Direct speech: a statement or a question in quotation marks, after the act of speaking or before it.
 
     If it comes first, English may invert the act: "says Anna".
     """

@@ -18,7 +18,7 @@ class Form:
     mark: str
     """The mark at the end of a statement; a question has a question mark unless this is empty."""
     quoted: bool = False
-    """Whether the line is in quotation marks."""
+    """True if the line is in quotation marks."""
 
 
 FORMS = {

@@ -183,7 +183,6 @@ class Experiment:
         data_directory = self.template.data.directory or self.directory / "data"
         return dataclasses.replace(
             self.template,
-            diversify=0,
             run=self.directory / f"{row}-seed-{seed}",
             model=dataclasses.replace(self.scale.of(row), alpha=ALPHA),
             training=training,

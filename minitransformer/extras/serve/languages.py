@@ -60,7 +60,10 @@ def languages_of(run: Path, source: str | None, target: str | None) -> Languages
     Raises: ConfigError if it knew none.
     """
     content = read_object(run / RUN_FILE)  # empty for a model without a run
-    codes = {"source": source or _code_of(content, "source"), "target": target or _code_of(content, "target")}
+    codes = {
+        "source": source or language_of_run(content, "source"),
+        "target": target or language_of_run(content, "target"),
+    }
     missing = [side for side, code in codes.items() if code is None]
     if missing:
         remedies = [f"set {side} (a code, such as {_DEMONSTRATION[side]})" for side in missing]
@@ -70,10 +73,11 @@ def languages_of(run: Path, source: str | None, target: str | None) -> Languages
     return Languages(*(Language(str(code).lower().replace("_", "-")) for code in codes.values()))
 
 
-def _code_of(run: Mapping[str, Any], side: str) -> str | None:
-    """Return the language that ``data.languages`` or a translation memory names, or in which all training files end.
+def language_of_run(run: Mapping[str, Any], side: str) -> str | None:
+    """Return the language of a side, "source" or "target", given the content of run.json.
 
-    The demonstration has no files.
+    It is the one that ``data.languages`` or a translation memory names, or in which all training files end.  The
+    demonstration has no files.
     """
     data = as_object(run.get("data"))
     if is_demonstration(data):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 from small_run import SMALL_MODEL, write_parallel_text
 
+from cli.entry import INTERRUPTED
 from cli.train import read_options
+from cli.train import train as train_command
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.data.corpus import read_pairs
 from minitransformer.extras.diversification import train_diversified
@@ -25,7 +26,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     folder = tmp_path_factory.mktemp("text")
     write_parallel_text(folder, "train", 60, seed=1)
     write_parallel_text(folder, "valid", 10, seed=2)
-    options = f"--run {folder}/run --data.raw {folder} {SMALL_MODEL} --training.max-updates 8 --diversify 4"
+    options = f"--run {folder}/run --data.raw {folder} {SMALL_MODEL} --training.max-updates 8"
     return read_options(options.split())
 
 
@@ -39,7 +40,7 @@ def trainings(config: RunConfig) -> list[RunConfig]:
         return len(made) != n and train(one, callbacks=[]).is_complete
 
     for n in (2, 5, 0):
-        assert train_diversified(config, lambda one, n=n: train_until(n, one), WORLD) == (n == 0)
+        assert train_diversified(config, 4, lambda one, n=n: train_until(n, one), WORLD) == (n == 0)
     return made
 
 
@@ -88,14 +89,15 @@ def test_the_last_training_begins_from_the_first_model_with_the_settings_of_its_
     assert trainings[-1].training == config.training
 
 
-def test_text_without_another_direction_is_refused(tmp_path: Path) -> None:
-    demonstration = dataclasses.replace(RunConfig(tmp_path), diversify=3)
+def test_text_without_another_direction_and_a_negative_number_are_refused(config: RunConfig, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="only a translation of text has another direction"):
-        train_diversified(demonstration, lambda one: True, WORLD)
+        train_diversified(RunConfig(tmp_path), 3, lambda one: True, WORLD)
+    with pytest.raises(ConfigError, match="diversify must be a number of updates; got -1"):
+        train_diversified(config, -1, lambda one: True, WORLD)
 
 
-def test_one_training_alone_cannot_diversify(config: RunConfig) -> None:
-    with pytest.raises(ConfigError, match="diversify must be 0 for one training; train_diversified makes three; got 4"):
-        train(config)
-    with pytest.raises(ConfigError, match="diversify must be a number of updates, or 0; got -1"):
-        dataclasses.replace(config, diversify=-1)
+def test_the_command_diversifies_with_the_updates_of_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    monkeypatch.setattr("cli.train.train_diversified", lambda config, n, train, world: called.append(n))
+    assert train_command(["--diversify", "7"]) == INTERRUPTED
+    assert called == [7]
