@@ -109,13 +109,13 @@ def drop_from_page_cache(directory: Path) -> None:
 
 
 def cpu_seconds() -> float:
-    """The time of the processor that ended children have taken."""
+    """Return the CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def measure_lengths(n_pairs: int, processes: list[int]) -> None:
-    """Print the most memory of a process, the sum over processes, and the times of the slowest and of all."""
+    """Print the most memory of a process, the sum over processes, wall time and CPU time."""
     print("| pairs | processes | most of one, MB | all, MB | seconds | CPU seconds of all |\n|-|-|-|-|-|-|", flush=True)
     with tempfile.TemporaryDirectory() as name:
         write_lengths(Path(name), n_pairs)

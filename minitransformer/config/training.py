@@ -44,8 +44,8 @@ class TrainingConfig:
     """Updates of linear warm-up; then the learning rate falls with the inverse square root of the step."""
     schedule: str = "paper"
     """The learning rate after warm-up.  "paper": it falls with the inverse square root of the step.  "linear" and
-    "cosine": it falls to 0 at the last update, so a resumed run with another max_updates has another rate.  "constant":
-    it stays.  "package.module:function": what the function returns for the number of the update and these settings."""
+    "cosine": it falls to 0 after the last update, so another max_updates gives another rate.  "constant": it stays.
+    "package.module:function": what the function returns for the number of the update and these settings."""
     learning_rate_factor: float = 1.0
     """Constant factor on the paper's schedule."""
     beta1: float = 0.9

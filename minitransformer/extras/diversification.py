@@ -25,7 +25,7 @@ from minitransformer.system.records import read_object
 from parallel.communicator import Communicator, call_on_rank_0
 
 Train = Callable[[RunConfig], bool]
-"""Trains a run, and returns whether it is complete."""
+"""A function that trains a run, and returns whether it is complete."""
 
 SIDES = ("source", "target")
 _log = logging.getLogger(__name__)

@@ -118,7 +118,7 @@ class Constraint(Protocol):
 
 
 class Sampler(Protocol):
-    """Draws translations at random in place of a search."""
+    """A sampler, which draws translations at random in place of a search."""
 
     def sample(
         self,

@@ -38,7 +38,7 @@ CUT = "cut off at the greatest length, which max_length_factor and max_extra_tok
 Links: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs of a source word and a target word, counted from 0, in the order of target words."""
 Align: TypeAlias = Callable[["Translator", str, Sequence[int], Prefix, Sequence[Hypothesis]], list[Links]]
-"""Links the words of a line, with these source ids, and those of its translations, which have a given beginning."""
+"""A function that links the words of a line, given its source ids, with those of its translations."""
 
 
 @dataclass(frozen=True)

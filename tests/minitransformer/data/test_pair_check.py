@@ -1,13 +1,17 @@
 """Copies of sources as targets, and sides that are shifted against each other, are noticed before a training."""
 
 import random
+import re
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
+from shared_data import DATA
 
 from minitransformer.config import DataConfig
-from minitransformer.data.corpus import FileCorpus
-from minitransformer.data.pair_check import log_pairs
+from minitransformer.data.corpus import FileCorpus, read_pairs
+from minitransformer.data.pair_check import BLOCK, N_CHECKED, SMALLEST_BLOCK, find_shift, log_pairs
 
 N = 3_000
 
@@ -78,3 +82,25 @@ def test_three_pairs_are_shown_from_the_beginning_the_middle_and_the_end(tmp_pat
     check(tmp_path, [f"one {i}" for i in range(20)], [f"eins {i}" + "x" * 100 for i in range(20)])
     cut = {i: f"eins {i}".ljust(80, "x") for i in range(20)}
     assert logged == [f"t.en:{i + 1}: 'one {i}' → {cut[i]!r}" for i in (0, 8, 17)]  # one before the last is held out
+
+
+def real_pairs() -> list[tuple[Path, Path]]:
+    """The files of English text, each with its translation into German or French."""
+    found = []
+    for source in sorted(DATA.rglob("*.en.?z")):
+        for language in re.findall(r"\.en-(de|fr)\.", source.name) or ["de", "fr"]:
+            target = source.with_name(source.name.replace(".en.", f".{language}."))
+            found += [(source, target)] if target.exists() else []
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.exists(), reason=f"no {DATA}; set MINITRANSFORMER_DATA to a folder of real text")
+def test_real_text_is_shifted_only_after_a_side_was_shifted() -> None:
+    for source, target in real_pairs():
+        sides = zip(*islice(read_pairs(source, target), N_CHECKED), strict=True)
+        lengths = np.log1p([[len(line) for line in side] for side in sides]).T
+        assert find_shift(lengths) is None, source
+        shifted = np.stack([lengths[:-1, 0], lengths[1:, 1]], axis=1)
+        for start in range(0, len(shifted) - SMALLEST_BLOCK + 1, BLOCK):
+            assert find_shift(shifted[start : start + BLOCK]) is not None, (source, start)
