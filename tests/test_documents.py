@@ -138,7 +138,7 @@ def test_rotary_positions_are_relative_and_the_same_in_a_search(page_modules: Pa
         assert found.log_probability == pytest.approx(score.log_probability, abs=1e-4)
 
 
-TRAINING = {7, 10}  # exercises whose solutions train for some seconds
+TRAINING = {7}  # exercises whose solutions train for some seconds
 EXERCISES = (ROOT / "docs/learn/exercises.md").read_text("utf-8")
 SOLUTIONS = re.findall(r"^\*\*(\d+)\.\*\*(.*?)(?=^\*\*\d|\Z)", EXERCISES, re.MULTILINE | re.DOTALL)
 PROGRAMS = {int(number): "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)) for number, text in SOLUTIONS}
