@@ -56,8 +56,8 @@ class TranslateOptions:
     beam: int = SearchConfig.beam
     """Hypotheses kept alive for each sentence; 1 is greedy search."""
     alpha: float | None = SearchConfig.alpha
-    """Exponent of the length penalty; if not given, the model's: 1.4 for the preset small, 0.6 for others, or what
-    minitransformer-score tune-length has stored."""
+    """Exponent of the length penalty; if not given, the model's: what its training, or minitransformer-score
+    tune-length, has stored."""
     normalisation: Normalisation | None = SearchConfig.normalisation
     """The length penalty: "gnmt", ((5 + length)/6)^alpha, or "length", length^alpha; if not given, the penalty in the
     model's configuration, which is "gnmt" unless the option compat of its training changed it."""
