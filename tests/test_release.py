@@ -74,7 +74,6 @@ def test_a_wheel_trains_and_translates_in_a_fresh_environment(release: tuple[Pat
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return the wheel and the sdist from which it is built."""
     folder = tmp_path_factory.mktemp("release")
     run(sys.executable, "-m", "build", "--outdir", folder, folder=ROOT)
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")

@@ -39,8 +39,6 @@ OF_THE_TOP = {"index.md", "contributing.md", "changelog.md"}  # README, CONTRIBU
 def hook(name: str) -> ModuleType:
     """A module of docs/hooks, which mkdocs loads by its path, too."""
     spec = importlib.util.spec_from_file_location(f"hook_{name}", DOCS / f"hooks/{name}.py")
-    assert spec
-    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -69,7 +67,6 @@ SECTIONS = re.split(r"^## ", PAPER_AND_CODE, flags=re.MULTILINE)[1:]
 
 
 def named_in(section: str) -> list[tuple[str, str, str]]:
-    """The kind, name and path of each link to code or a test."""
     return [(kind, name, path) for kind, name, _, path in paper_and_code.NAMED.findall(section)]
 
 
@@ -191,8 +188,6 @@ def test_what_the_page_of_autograd_says_of_tensors_runs() -> None:
 
 
 class Links(HTMLParser):
-    """The addresses that a page loads."""
-
     def __init__(self) -> None:
         super().__init__()
         self.loaded: list[str] = []

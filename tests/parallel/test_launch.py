@@ -1,9 +1,9 @@
 """What a launcher tells a process, and how one process ends all: without MPI."""
 
 import errno
-import io
 import socket
 import sys
+from unittest.mock import Mock
 
 import pytest
 from mpirun import SIZE_VARIABLES
@@ -41,13 +41,9 @@ def test_what_needs_no_traceback_has_none(
 
 
 def test_a_log_that_cannot_be_written_keeps_no_rank_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Unwritable(io.StringIO):
-        def write(self, text: str) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
     aborted = []
     monkeypatch.setattr("parallel.launch.SECONDS_TO_FORWARD", 0.0)
-    monkeypatch.setattr(sys, "stderr", Unwritable())
+    monkeypatch.setattr(sys, "stderr", Mock(write=Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))))
     monkeypatch.setattr(OneOfTwo, "abort", lambda world: aborted.append(world.rank))
     with pytest.raises(ValueError, match="on purpose"), all_or_none(OneOfTwo()):
         raise ValueError("on purpose")

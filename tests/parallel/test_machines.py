@@ -34,7 +34,7 @@ LEAVES = st.integers(0, 5).flatmap(
 )
 
 
-def tree_sum(numbers: list[Any]) -> Any:
+def sum_along_tree(numbers: list[Any]) -> Any:
     while len(numbers) > 1:
         numbers = [left + right for left, right in zip(numbers[::2], numbers[1::2], strict=True)]
     return numbers[0]
@@ -110,7 +110,7 @@ def test_sums_of_subtrees_have_the_bits_of_the_tree(leaves: tuple[range, list[in
             add_along_tree(tree_of(subtree, of_leaves, first), sums[subtree])
     found = next((array for subtree, array in sums.items() if first in subtree), np.empty(70, np.float32))  # in place
     add_along_tree(tree_of(whole, sums, first), found)
-    assert np.array_equal(found, tree_sum(list(numbers)))
+    assert np.array_equal(found, sum_along_tree(list(numbers)))
 
 
 def test_what_is_narrowed_is_rounded_to_the_nearest_bfloat16() -> None:
@@ -163,11 +163,11 @@ def test_a_sum_within_machines_first_has_the_bits_of_the_tree_and_sends_to_partn
 
     with ThreadPoolExecutor(size) as executor:
         list(executor.map(add, range(size)))
-    of_machines = [tree_sum(summands[i : i + n_local]) for i in range(0, n_working, n_local)]
+    of_machines = [sum_along_tree(summands[i : i + n_local]) for i in range(0, n_working, n_local)]
     for rank, flat in enumerate(flats):
         received = [s if i == rank // n_local or not rounds else rounded(s) for i, s in enumerate(of_machines)]
         shard = shard_of_rank(rank, size, n)
-        assert np.array_equal(flat[shard], tree_sum(received)[shard]), f"rank {rank}"
+        assert np.array_equal(flat[shard], sum_along_tree(received)[shard]), f"rank {rank}"
     between = {pair: count for pair, count in sent.items() if pair[0] // n_local != pair[1] // n_local}
     assert all((sender - receiver) % n_local == 0 for sender, receiver in between)
     assert set(between.values()) == {ALIGNMENT}

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import fake_cuda
-import ml_dtypes
 import numpy as np
 import pytest
 from mpirun import IS_OPEN_MPI, MPIRUN, PROGRAM, command_line, environment, needs_mpi, run, run_in_turn, start_ranks
@@ -42,6 +41,7 @@ from minitransformer.model.files import load_model_files
 from minitransformer.training.checkpoint import checkpoints
 from parallel.agreement import checksum
 from parallel.communicator import ALIGNMENT, SerialCommunicator, shard_of_rank, working_ranks
+from tests.parallel.test_machines import rounded, sum_along_tree
 
 pytestmark = needs_mpi
 
@@ -83,14 +83,11 @@ def ranks_run(program: str | tuple[str, ...], *arguments: object, on: tuple[int,
 
 
 class Alone:
-    """What one process on one thread does."""
-
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     @functools.cache  # noqa: B019
     def trained(self, n_updates: int, precision: str = "float32") -> tuple[dict[str, Any], Any]:
-        """Return the report and the parameters of a training."""
         directory = corpus_in(self.directory / f"{n_updates} {precision}")
         result = train(SerialCommunicator(), directory, str(n_updates), "1", precision=precision)
         return result, parameters_of(directory)
@@ -109,14 +106,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
 
 
 def tree_sum(n_ranks: int) -> str:
-    sums = [summand(rank) for rank in range(working_ranks(n_ranks, N_MICRO_BATCHES))]
-    while len(sums) > 1:
-        sums = [left + right for left, right in zip(sums[::2], sums[1::2], strict=True)]
-    return hashlib.blake2b(sums[0]).hexdigest()
-
-
-def rounded(numbers: Any) -> Any:
-    return numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
+    n_working = working_ranks(n_ranks, N_MICRO_BATCHES)
+    return hashlib.blake2b(sum_along_tree([summand(rank) for rank in range(n_working)])).hexdigest()
 
 
 # Sums of arrays, and values.
@@ -520,7 +511,6 @@ def test_training_says_where_its_processes_are_and_how_gradients_travel(tmp_path
     settings = f"--data.raw {tmp_path} {SMALL_MODEL} --training.sum fast --training.max-updates 2"
     code = "from cli.train import main; raise SystemExit(main())"
     options = ["--run", str(tmp_path / "run"), *settings.split(), "--training.n-micro-batches", "4"]
-    assert MPIRUN is not None
     done = run([MPIRUN, "-n", "3", sys.executable, "-c", code, *options])
     assert done.returncode == 0, done.stderr
     # Colours and carriage returns appear where mpirun gives its ranks a terminal.
@@ -559,9 +549,3 @@ def test_one_process_skips_and_counts_goes_back_and_at_last_gives_up(alone: Alon
 
 def test_every_update_of_the_training_above_changes_the_parameters(alone: Alone) -> None:
     assert not np.array_equal(alone.trained(5)[1], alone.trained(6)[1])
-
-
-@pytest.mark.parametrize("n_threads", [2, 3])
-def test_training_on_threads_gives_the_same_bits(n_threads: int, alone: Alone, tmp_path: Path) -> None:
-    train(SerialCommunicator(), corpus_in(tmp_path), "6", str(n_threads))
-    assert np.array_equal(parameters_of(tmp_path), alone.trained(6)[1])

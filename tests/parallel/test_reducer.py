@@ -227,8 +227,6 @@ def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 class Query:
-    """A function of a C library."""
-
     argtypes: Any = None
     restype: Any = None
 

@@ -1,13 +1,13 @@
 """Nobody waits for ever, and nobody is ended who waits no longer than he may."""
 
 import errno
-import io
 import itertools
 import socket
 import sys
 import threading
 import time
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from waiting import TIME_LIMIT
@@ -23,15 +23,8 @@ def test_a_call_that_takes_too_long_ends_all(capsys: pytest.CaptureFixture[str])
     assert message in capsys.readouterr().err
 
 
-class Unwritable(io.StringIO):
-    """A log on a disk that is full."""
-
-    def write(self, text: str) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-
 def test_a_log_that_cannot_be_written_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", Unwritable())
+    monkeypatch.setattr(sys, "stderr", Mock(write=Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))))
     ended = threading.Event()
     with Watchdog(3, 0.05, ended.set).waiting("a sum"):
         assert ended.wait(timeout=TIME_LIMIT)

@@ -11,8 +11,6 @@ from minitransformer import Transformer
 
 @dataclass
 class Meter:
-    """What ufuncs were asked to do with arrays that descend from a model's parameters."""
-
     products: list[tuple[int, ...]] = field(default_factory=list)  # M, K, N, and how many of these
     dtypes: set[str] = field(default_factory=set)
 
@@ -40,7 +38,6 @@ class Metered(np.ndarray):
 
 @pytest.fixture
 def meter(monkeypatch: pytest.MonkeyPatch) -> Meter:
-    """A new meter."""
     fresh = Meter()
     monkeypatch.setitem(globals(), "METER", fresh)
     return fresh

@@ -80,7 +80,6 @@ def threads_of_ranks() -> str:
 
 def command_line(n_ranks: int, program: str, *arguments: object, options: Sequence[str] = ()) -> list[str]:
     """``options`` are mpirun's."""
-    assert MPIRUN is not None
     return [MPIRUN, *options, "-n", str(n_ranks), sys.executable, str(PROGRAM), program, *map(str, arguments)]
 
 

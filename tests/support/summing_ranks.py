@@ -40,8 +40,6 @@ def summand(rank: int) -> Any:
 
 
 class Sums:
-    """A reducer and the arrays that it has allocated."""
-
     def __init__(self, reducer: GradientReducer, size: int, dtype: Any = np.float32) -> None:
         self.reducer = reducer
         self.values, self.gradients = (array[:size] for array in reducer.allocate(size, dtype))
@@ -90,7 +88,6 @@ def sum_summands(world: Communicator, directory: Path) -> dict[str, Any]:
 
 
 def sum_rounded(world: Communicator, directory: Path, kind: str) -> str:
-    """The sum of what travels in bfloat16."""
     sums = sums_of(world_of_kind(kind), N_SUMMED, sent_in="bfloat16")
     return hashlib.blake2b(sums.allreduce(summand(world.rank))).hexdigest()
 

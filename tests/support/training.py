@@ -1,7 +1,11 @@
 """Sequences and text to train a tiny model on, and a monitor that interrupts it."""
 
+import errno
 import json
+import resource
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +14,14 @@ import numpy as np
 from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.model.transformer import Transformer
-from minitransformer.training.callbacks import Callback
+from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
 from minitransformer.training.open_run import OpenRun, open_run
 from minitransformer.training.run import finish
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 from parallel.communicator import SerialCommunicator
 
+FULL_DISK = OSError(errno.ENOSPC, "No space left on device")
 TINY = ModelConfig(vocabulary_size=12, n_layers=1, d_model=16, d_ff=32, n_heads=2, d_k=8, d_v=8, p_drop=0.1)
 
 
@@ -28,15 +33,49 @@ def copy_store(folder: Path, n_sequences: int) -> TokenStore:
     return TokenStore(folder, "train")
 
 
-class StoppingMonitor(Callback):
-    """Interrupts training as Ctrl-C does, after a given update."""
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
 
-    def __init__(self, step: int) -> None:
-        self.step = step
+
+def corrupt(path: Path) -> None:
+    """Flip a bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@contextmanager
+def file_size_limit(n_bytes: int) -> Iterator[None]:
+    """Let no file grow beyond this size: what a full disk does, in the middle of a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+class Recorder(Callback):
+    """Remembers what a run tells, and does something after an update."""
+
+    def __init__(self, after: Callable[[int], object] = lambda step: None) -> None:
+        self.after = after
+        self.steps: list[int] = []
+        self.reports: list[Any] = []
 
     def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
-        if state.step == self.step:
-            signal.raise_signal(signal.SIGINT)
+        self.steps.append(state.step)
+        self.after(state.step)
+
+    def report(self, report: TrainingReport | ValidationReport) -> None:
+        self.reports.append(report)
+
+
+class StoppingMonitor(Recorder):
+    """Interrupts training as Ctrl-C does, or as another signal, after a given update."""
+
+    def __init__(self, step: int, number: signal.Signals = signal.SIGINT) -> None:
+        super().__init__(lambda now: signal.raise_signal(number) if now == step else None)
 
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}

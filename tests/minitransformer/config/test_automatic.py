@@ -54,11 +54,6 @@ def test_what_is_set_is_kept(device: Any) -> None:
     assert values(resolved(config_with(device, n_micro_batches=16), 4, None))[0] == 16
 
 
-def test_a_configuration_is_resolved_once() -> None:
-    once = resolved(config_with("cuda"), 2, None)
-    assert resolved(once, 8, "missing") == once
-
-
 def begin(run: Path, **training: Any) -> None:
     RunConfig(run=run, training=TrainingConfig(**training)).claim_directory()
 

@@ -14,16 +14,12 @@ from minitransformer.system.records import require_bounds
 
 @dataclass(frozen=True)
 class Core:
-    """A part of a fruit."""
-
     seeds: int | None = None
     hard: bool = False
 
 
 @dataclass(frozen=True)
 class Fruit:
-    """A configuration with settings of every type."""
-
     name: str = "apple"
     colours: tuple[str, ...] = ()
     ripe: bool = True

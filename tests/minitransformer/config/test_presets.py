@@ -10,7 +10,7 @@ import pytest
 
 from autograd import named_parameters
 from minitransformer import ModelConfig, Transformer, presets
-from minitransformer.config import ConfigError, DataConfig, TrainingConfig
+from minitransformer.config import ConfigError, TrainingConfig
 from minitransformer.model import transformer
 
 
@@ -131,17 +131,27 @@ def test_configurations_that_make_no_model(changes: dict[str, Any], message: str
         ModelConfig(**changes)
 
 
-def test_configurations_that_make_no_training() -> None:
-    with pytest.raises(ConfigError, match="n_micro_batches must be a power of two, or 0; got 6"):
-        TrainingConfig(n_micro_batches=6)
-    with pytest.raises(ConfigError, match=r"gradients_sent_in must be one of \('float32', 'bfloat16'\); got 'float16'"):
-        TrainingConfig(gradients_sent_in="float16")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"precision must be one of .*'float32', 'bfloat16'\); got 'float16'"):
-        TrainingConfig(precision="float16")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"average_checkpoints \(9\) cannot exceed training.keep_checkpoints \(5\)"):
-        TrainingConfig(average_checkpoints=9)
-    with pytest.raises(ConfigError, match="as many files in data.train_target as in data.train_source; got 0 and 1"):
-        DataConfig(train_source=("a",))
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_micro_batches": 6}, "n_micro_batches must be a power of two, or 0; got 6"),
+        ({"gradients_sent_in": "float16"}, r"gradients_sent_in must be one of .*'bfloat16'\); got 'float16'"),
+        ({"precision": "float16"}, r"precision must be one of .*'float32', 'bfloat16'\); got 'float16'"),
+        ({"average_checkpoints": 9}, r"average_checkpoints \(9\) cannot exceed training.keep_checkpoints \(5\)"),
+        ({"max_updates": 10**30}, "max_updates must be"),
+        ({"n_micro_batches": 2**30}, "n_micro_batches must be"),
+        ({"clip_norm": math.nan}, "clip_norm must be"),
+        ({"clip_norm": -1.0}, "clip_norm must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"beta2": 1.0}, "beta2 must be"),
+        ({"eps": 1e-50}, "eps must be"),
+        ({"eps": math.inf}, "eps must be"),
+        *(({"learning_rate_factor": factor}, "learning_rate_factor must be") for factor in (0.0, math.inf, 1e30)),
+    ],
+)
+def test_configurations_that_make_no_training(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"training.{message}"):
+        TrainingConfig(**changes)
 
 
 def test_unknown_fields_are_named() -> None:

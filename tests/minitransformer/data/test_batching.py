@@ -56,11 +56,6 @@ def test_every_pair_occurs_exactly_once_in_an_epoch_in_a_batch_within_the_limit_
         assert len(batch) == 1 or 0 < max(tokens_a_side(batch, lengths)) <= batch_tokens
 
 
-def test_the_end_symbol_counts() -> None:
-    lengths = np.array([[4, 4], [4, 4]])
-    assert [len(plan_epoch(lengths, limit, seed=1, epoch=0)) for limit in (10, 9)] == [1, 2]
-
-
 @settings(max_examples=50)
 @given(lengths=LENGTHS, batch_tokens=BATCH_TOKENS, seed=SEEDS, epoch=st.integers(0, 100))
 def test_seed_and_epoch_alone_decide_the_plan(lengths: Any, batch_tokens: int, seed: int, epoch: int) -> None:
@@ -143,14 +138,13 @@ def test_micro_batches_keep_the_order_and_are_balanced(lengths: Any, n_micro_bat
         assert abs(tokens[micro_batch].sum() - tokens.sum() / n_micro_batches) <= tokens.max()
 
 
-def test_equal_pairs_are_divided_equally() -> None:
-    lengths = np.full((8, 2), 5)
-    assert as_lists(cut_into_micro_batches(np.arange(8), lengths, 4)) == [[0, 1], [2, 3], [4, 5], [6, 7]]
-
-
-def test_of_fewer_pairs_than_micro_batches_some_micro_batches_are_empty() -> None:
-    assert sorted(map(len, cut_into_micro_batches(np.array([7]), np.full((8, 2), 5), 4))) == [0, 0, 0, 1]
-    assert as_lists(cut_into_micro_batches(np.empty(0, np.int64), np.full((8, 2), 5), 4)) == [[], [], [], []]
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [(range(8), [[0, 1], [2, 3], [4, 5], [6, 7]]), ([7], [[], [], [], [7]]), ([], [[], [], [], []])],
+)
+def test_equal_pairs_are_divided_equally_and_some_micro_batches_may_be_empty(batch: Any, expected: Any) -> None:
+    found = cut_into_micro_batches(np.array(batch, np.int64), np.full((8, 2), 5), 4)
+    assert sorted(as_lists(found)) == expected
 
 
 def test_a_batch_holds_its_pairs_in_the_given_order_with_start_and_end(tmp_path: Path) -> None:
@@ -160,6 +154,7 @@ def test_a_batch_holds_its_pairs_in_the_given_order_with_start_and_end(tmp_path:
     assert batch.decoder_ids.tolist() == [1, 21, 22, 23, 1, 20]
     assert batch.labels.tolist() == [21, 22, 23, 2, 20, 2]
     assert (batch.source.lengths.tolist(), batch.target.lengths.tolist()) == ([1, 3], [4, 2])
+    assert (batch.n_source_tokens, batch.n_target_tokens, len(batch)) == (4, 6, 2)
 
 
 CONFIG = TrainingConfig(batch_tokens=60)
@@ -242,15 +237,10 @@ def test_from_a_state_after_the_last_batch_the_next_epoch_begins(after: dict[str
 
 
 @several_groups
-def test_a_group_is_planned_once(n_shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned: list[tuple[int, int]] = []
-
-    def noted(*arguments: Any, epoch: int, group: int, **keywords: Any) -> Any:
-        planned.append((epoch, group))
-        return plan_epoch(*arguments, epoch=epoch, group=group, **keywords)
-
-    monkeypatch.setattr("minitransformer.data.batching.plan_epoch", noted)
-    last = batches_from(TrainingState(), N_BATCHES, n_shards)[-1][1]
+def test_a_group_is_planned_once(n_shards: int) -> None:
+    with mock.patch.object(batching, "plan_epoch", wraps=plan_epoch) as plans:
+        last = batches_from(TrainingState(), N_BATCHES, n_shards)[-1][1]
+    planned = [(call.kwargs["epoch"], call.kwargs["group"]) for call in plans.call_args_list]
     groups = [(epoch, group) for epoch in range(3) for group in range(-(-n_shards // 3))]
     assert planned == groups[: groups.index((last.epoch, last.group)) + 1]
 

@@ -19,6 +19,7 @@ from minitransformer.extras.convert.parts import ConversionError
 from minitransformer.extras.files.memories import CLOSING, opening, unit_of
 from minitransformer.extras.files.stream import groups_of_file, groups_of_standard_input, read_prefixes
 from minitransformer.extras.parsing.treebank import TreebankCorpus
+from tests.minitransformer.data.test_corpus import written
 
 XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
 <xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" version="1.2"><file original="a" source-language="en">
@@ -94,11 +95,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "treebank": lambda path: TreebankCorpus.of(DataConfig(train_trees=(str(path),), validation_trees=(str(path),),
         joint_vocabulary=False)),
 }  # fmt: skip
-
-
-def written(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
 
 
 @pytest.mark.parametrize("kind", MARKED)

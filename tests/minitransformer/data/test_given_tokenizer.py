@@ -21,8 +21,6 @@ ADDED = "5CNcfé"  # what no line of OLD has
 
 
 class ListCorpus:
-    """Pairs of a list, which are training text and held-out text."""
-
     def __init__(self, pairs: list[Pair]) -> None:
         self._pairs = pairs
         self.surveys: dict[Path, Survey] = {}

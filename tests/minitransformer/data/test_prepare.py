@@ -1,14 +1,14 @@
 """From raw text to prepared data: what is dropped, what is noted, and what an interruption leaves behind."""
 
 import dataclasses
-import errno
 import json
 import os
 import shutil
 import tracemalloc
 from array import array
 from pathlib import Path
-from typing import Any, Never
+from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from minitransformer.data.selection import HeldOut, separate, worth_training_on
 from minitransformer.data.survey import CorpusError, Found
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.open_run import open_or_prepare
+from tests.support.training import FULL_DISK
 
 # Words of one letter become one token each: a vocabulary of the alphabet and the reserved symbols allows no merges.
 LETTERS = "abcdefgh"
@@ -47,7 +48,6 @@ def config_of(folder: Path, pairs: list[tuple[str, str]], **fields: Any) -> Data
 
 
 def prepared(config: DataConfig) -> PreparedData:
-    assert config.directory is not None
     return prepare(config, config.directory)
 
 
@@ -67,16 +67,7 @@ def test_a_missing_file_is_named_with_what_to_do(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def tokens(n: int) -> list[int]:
-    return [3] * n
-
-
-def refuse(*arguments: object, **keywords: object) -> Never:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def without_manifest(directory: Path) -> bool:
-    return not (directory / "manifest.json").exists()
+REFUSE = Mock(side_effect=FULL_DISK)
 
 
 @pytest.mark.parametrize(("n_source", "n_target", "reason"), [
@@ -87,7 +78,7 @@ def without_manifest(directory: Path) -> bool:
 def test_reasons_to_drop_a_pair(n_source: int, n_target: int, reason: str | None) -> None:
     dropped: dict[str, Found] = {}
     config = DataConfig(max_length=80, max_ratio=3.0)
-    kept = list(worth_training_on([(tokens(n_source), tokens(n_target))], config, dropped, str))
+    kept = list(worth_training_on([([3] * n_source, [3] * n_target)], config, dropped, str))
     assert len(kept) == (1 if reason is None else 0)
     assert dropped == ({} if reason is None else {reason: Found(1, ["0"])})
 
@@ -197,7 +188,7 @@ def test_text_of_which_nothing_is_left_is_refused_and_says_what_was_dropped(
     config = config_of(tmp_path, pairs, **fields)
     with pytest.raises(CorpusError, match=message):
         prepared(config)
-    assert without_manifest(config.directory)
+    assert not (config.directory / "manifest.json").exists()
 
 
 def test_a_line_of_100_000_characters_is_dropped_and_teaches_the_tokenizer_nothing(tmp_path: Path) -> None:
@@ -248,16 +239,15 @@ def test_targets_that_cannot_be_written_again_are_counted_and_their_characters_n
 
 def test_text_that_changes_while_it_is_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(tmp_path, GOOD)
-    write_store = prepare_module.write_store
 
-    def touched(directory: Path, split: str, *rest: Any) -> int:
+    def touch(*arguments: Any) -> Any:
         (tmp_path / "v.de").write_text("other\nlines\nhere\n")
-        return write_store(directory, split, *rest)
+        return DEFAULT
 
-    monkeypatch.setattr(prepare_module, "write_store", touched)
+    monkeypatch.setattr(prepare_module, "write_store", Mock(wraps=prepare_module.write_store, side_effect=touch))
     with pytest.raises(CorpusError, match=r"v\.de: has changed while it was read"):
         prepared(config)
-    assert without_manifest(config.directory)
+    assert not (config.directory / "manifest.json").exists()
 
 
 @pytest.mark.parametrize("change", ["longer", "another letter"])
@@ -321,25 +311,12 @@ def test_prepared_data_are_the_text_and_its_ids_with_a_manifest_and_the_same_byt
     assert {path.name: path.read_bytes() for path in config.directory.iterdir()} == before
 
 
-def test_preparing_again_with_separate_vocabularies_replaces_the_joint_one(tmp_path: Path) -> None:
-    prepared(config_of(tmp_path, GOOD))
-    data = prepared(config_of(tmp_path, [("a b c d", "v w x y")] * 20, joint_vocabulary=False, vocabulary_size=9))
-    assert not data.tokenizer.is_joint
-    assert 0 in data.tokenizer.encode_source(["v"])[0]
-
-
 def test_a_directory_is_prepared_when_everything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it was prepared before; what a killed process left half written is removed."""
-    config, write_store = config_of(tmp_path, GOOD), prepare_module.write_store
-
-    def interrupted_at_validation(directory: Path, split: str, *rest: Any) -> int:
-        if split == "validation":
-            raise KeyboardInterrupt
-        return write_store(directory, split, *rest)
-
+    config = config_of(tmp_path, GOOD)
     for size in (20, 19):
-        with monkeypatch.context() as patch:
-            patch.setattr(prepare_module, "write_store", interrupted_at_validation)
+        with monkeypatch.context() as patch:  # training text is written before, in shards
+            patch.setattr(prepare_module, "write_store", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 prepared(dataclasses.replace(config, vocabulary_size=size))
         assert (config.directory / "train-00000.source.npy").exists()
@@ -352,7 +329,6 @@ def test_a_directory_is_prepared_when_everything_is_written(tmp_path: Path, monk
 
 def test_a_directory_that_cannot_be_written_is_named_with_the_remedy(tmp_path: Path) -> None:
     config = config_of(tmp_path, GOOD)
-    assert config.directory is not None
     config.directory.write_text("a file in the place of the directory")
     with pytest.raises(CheckpointError, match=r"data: cannot be written .*; free some space or choose another dir"):
         prepared(config)
@@ -362,7 +338,6 @@ def test_a_directory_that_cannot_be_written_is_named_with_the_remedy(tmp_path: P
 @pytest.mark.parametrize("name", ["run.json", "model.safetensors", "checkpoints"])
 def test_a_directory_that_holds_a_run_or_a_model_keeps_its_tokenizer(tmp_path: Path, name: str) -> None:
     config = config_of(tmp_path, GOOD)
-    assert config.directory is not None
     for there in (name, "tokenizer.model"):
         (config.directory / there).mkdir(parents=True)
     with pytest.raises(CheckpointError, match=rf"data: holds a run or a model \({name} is .* set data.directory"):
@@ -392,7 +367,7 @@ def test_a_full_disk_leaves_no_manifest_and_names_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, function: str, named: str, left: list[str]
 ) -> None:
     config = config_of(tmp_path, GOOD)
-    monkeypatch.setattr(owner, function, refuse)
+    monkeypatch.setattr(owner, function, REFUSE)
     with pytest.raises(CheckpointError, match=rf"data.*{named}: cannot be written .*No space left.*free some space"):
         prepared(config)
     assert sorted(path.name for path in config.directory.glob("*")) == left
@@ -403,7 +378,7 @@ def test_prepared_data_is_opened_rather_than_made_again_also_when_moved_and_with
 ) -> None:
     config = config_of(tmp_path, GOOD)
     open_or_prepare(RunConfig(data=config))
-    monkeypatch.setattr("minitransformer.training.open_run.prepare", refuse)
+    monkeypatch.setattr("minitransformer.training.open_run.prepare", REFUSE)
     logged.clear()
     assert open_or_prepare(RunConfig(data=config)).manifest["train_pairs"] == 20
     moved = dataclasses.replace(config, directory=tmp_path / "moved", raw=tmp_path / "gone")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minitransformer.data import store as store_module
@@ -25,6 +25,7 @@ def pairs_of(store: TokenStore, shards: Sequence[int] | None = None) -> list[tup
 
 @settings(max_examples=25)
 @given(pairs=PAIRS, pairs_per_shard=st.integers(1, 5))
+@example(pairs=[], pairs_per_shard=1)
 def test_pairs_are_read_back_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[list[int], list[int]]], pairs_per_shard: int
 ) -> None:
@@ -32,34 +33,36 @@ def test_pairs_are_read_back_as_they_were_written(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store_module, "PAIRS_PER_SHARD", pairs_per_shard)
         assert write_store(directory, "train", iter(pairs), 65_536) == len(pairs)
-    assert pairs_of(TokenStore(directory, "train")) == pairs
+    store = TokenStore(directory, "train")
+    assert pairs_of(store) == pairs
+    assert (len(store), store.longest) == (len(pairs), max((len(side) for pair in pairs for side in pair), default=0))
+    assert store.read().lengths.shape == (len(pairs), 2)
 
 
 def test_lengths_leave_out_start_and_end_symbols_and_no_temporary_file_remains(tmp_path: Path) -> None:
     write_store(tmp_path, "train", THREE, 100)
-    store = TokenStore(tmp_path, "train")
-    lengths = store.read().lengths
-    assert (len(store), store.longest) == (3, 3)
+    lengths = TokenStore(tmp_path, "train").read().lengths
     assert lengths.tolist() == [[3, 2], [0, 1], [2, 0]]
     assert lengths.dtype == np.int64
     names = [f"train-00000.{part}.npy" for part in ("lengths", "source", "target")]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
-def test_a_store_without_pairs_can_be_opened(tmp_path: Path) -> None:
-    assert write_store(tmp_path, "validation", [], 100) == 0
-    store = TokenStore(tmp_path, "validation")
-    assert (len(store), store.longest) == (0, 0)
-    assert store.read().lengths.shape == (0, 2)
-
-
-def test_a_shard_is_closed_when_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_is_closed_when_it_is_full_and_missing_in_the_middle_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 2)
-    write_store(tmp_path, "train", THREE, 100)
-    first, second = (np.load(tmp_path / f"train-0000{number}.lengths.npy") for number in (0, 1))
-    assert (first.tolist(), second.tolist()) == ([[3, 2], [0, 1]], [[2, 0]])
-    assert np.load(tmp_path / "train-00001.source.npy").tolist() == [9, 10]
-    assert pairs_of(TokenStore(tmp_path, "train"), [1]) == THREE[2:]
+    write_store(tmp_path, "train", THREE * 2, 100)
+    first, second, _ = (np.load(tmp_path / f"train-0000{number}.lengths.npy") for number in range(3))
+    assert (first.tolist(), second.tolist()) == ([[3, 2], [0, 1]], [[2, 0], [3, 2]])
+    assert np.load(tmp_path / "train-00001.source.npy").tolist() == [9, 10, 3, 4, 5]
+    assert pairs_of(TokenStore(tmp_path, "train"), [1]) == [THREE[2], THREE[0]]
+    write_store(tmp_path, "train", THREE[:1], 100)
+    assert pairs_of(TokenStore(tmp_path, "train")) == THREE[:1], "no shard of a larger store remains"
+    write_store(tmp_path, "train", THREE * 2, 100)
+    (tmp_path / "train-00001.lengths.npy").unlink()
+    with pytest.raises(CheckpointError, match="train-00001"):
+        TokenStore(tmp_path, "train")
 
 
 def test_a_store_of_many_shards_keeps_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,19 +74,6 @@ def test_a_store_of_many_shards_keeps_no_file_open(tmp_path: Path, monkeypatch: 
     store.check_ids(100, 100)
     gc.collect()
     assert set(Path("/proc/self/fd").iterdir()) <= before
-
-
-def test_a_store_written_over_a_larger_one_has_only_its_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 1)
-    write_store(tmp_path, "train", THREE, 100)
-    write_store(tmp_path, "train", THREE[:1], 100)
-    assert pairs_of(TokenStore(tmp_path, "train")) == THREE[:1]
-
-
-def test_splits_do_not_mix(tmp_path: Path) -> None:
-    write_store(tmp_path, "train", THREE, 100)
-    write_store(tmp_path, "validation", THREE[:1], 100)
-    assert (len(TokenStore(tmp_path, "train")), len(TokenStore(tmp_path, "validation"))) == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -130,14 +120,6 @@ def test_changed_shards_are_named(tmp_path: Path, part: str, change: Callable[[P
     path = tmp_path / f"train-00000.{part}.npy"
     change(path)
     with pytest.raises(CheckpointError, match=f"^{path}: .*{message}"):
-        TokenStore(tmp_path, "train")
-
-
-def test_a_missing_lengths_file_in_the_middle_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 1)
-    write_store(tmp_path, "train", THREE, 100)
-    (tmp_path / "train-00001.lengths.npy").unlink()
-    with pytest.raises(CheckpointError, match="train-00001"):
         TokenStore(tmp_path, "train")
 
 

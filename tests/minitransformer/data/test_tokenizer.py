@@ -110,11 +110,6 @@ def test_bytes_that_are_no_utf_8_are_decoded_to_the_replacement_character(large:
     ]
 
 
-def test_training_twice_gives_the_same_vocabulary() -> None:
-    again = Tokenizer.train(PAIRS, vocabulary_size=50)
-    assert [again.source.id_to_piece(i) for i in range(50)] == [JOINT.source.id_to_piece(i) for i in range(50)]
-
-
 def test_a_large_corpus_is_sampled_evenly_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minitransformer.data.tokenizer.MAX_TRAINING_SENTENCES", 300)
     pairs = [(str(2 * i), str(2 * i + 1)) for i in range(1_500)]

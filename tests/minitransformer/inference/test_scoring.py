@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from searching import SEEDS, SOURCES, log_p, random_model
 
 from minitransformer.config import ModelConfig
+from minitransformer.inference.beam import beam_search
 from minitransformer.inference.scoring import TargetScore, score_pairs
 from minitransformer.model.transformer import Transformer
 
@@ -39,10 +40,7 @@ def test_scores_do_not_depend_on_the_number_of_threads() -> None:
         assert all(score_pairs(model, few, n_threads=n) == alone for n in (2, 3, 4))
 
 
-def test_of_nothing_the_loss_is_zero() -> None:
-    assert score_pairs(random_model(1), []) == []
+def test_of_nothing_the_loss_is_zero_and_a_hopeless_model_has_a_perplexity_that_can_be_printed() -> None:
+    assert score_pairs(random_model(1), []) == beam_search(random_model(1), []) == []
     assert (TargetScore.sum([]).loss, TargetScore.sum([]).perplexity) == (0, 1)
-
-
-def test_a_hopeless_model_has_a_perplexity_that_can_be_printed() -> None:
     assert np.isfinite(TargetScore(-1e6, 10).perplexity)

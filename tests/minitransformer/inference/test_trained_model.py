@@ -84,24 +84,17 @@ def label_log_p(log_p: Any, target: Ids) -> Any:
     return log_p[np.arange(len(target) + 1), [*target, END]]
 
 
-def ctranslate2_score(log_p: Any, target: Ids) -> float:
-    """It forbids the end symbol in the first place before it takes the softmax; we take the model's own word."""
-    return float(label_log_p(log_p, target).sum() - np.log1p(-np.exp(log_p[0, END])))
-
-
-def search(dtype: str, sources: Sequence[Sequence[int]], *, beam: int) -> list[list[Hypothesis]]:
-    return beam_search(trained(dtype).model, sources, SearchConfig(beam=beam, alpha=0, n_best=beam))
-
-
 @cache
 def found_together(dtype: str, beam: int) -> list[list[Hypothesis]]:
-    """All names searched in one batch."""
-    return search(dtype, source_ids(), beam=beam)
+    return beam_search(trained(dtype).model, source_ids(), SearchConfig(beam=beam, alpha=0, n_best=beam))
 
 
 def search_as_ctranslate2(model: Transformer, source: Sequence[int]) -> list[tuple[float, Ids]]:
     """Its rules in full, step by step and without a cache: only the best ``BEAM`` candidates may end a hypothesis, and
-    once the best candidate of a step has ended, the first ``BEAM`` hypotheses to have ended are the result."""
+    once the best candidate of a step has ended, the first ``BEAM`` hypotheses to have ended are the result.
+
+    It forbids the end symbol in the first place before it takes the softmax; we take the model's own word.
+    """
     live: list[tuple[float, Ids]] = [(0.0, ())]
     ended: list[tuple[float, Ids]] = []
     top_has_ended = False
@@ -164,34 +157,6 @@ def test_ctranslate2s_rules_for_an_end_explain_every_difference() -> None:
         found = search_as_ctranslate2(model, source)
         assert [name_of(ids) for _, ids in found] == [name_of(hypothesis.ids) for hypothesis in theirs]
         np.testing.assert_allclose([p for p, _ in found], [h.score for h in theirs], rtol=0, atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ["beam1", "beam4"])
-def test_scores_are_ctranslate2s(kind: str, dtype: str) -> None:
-    model, n_compared = trained(dtype).model, 0
-    found = found_together(dtype, int(kind[-1]))
-    for source, ours, theirs in zip(source_ids(), found, expected(kind), strict=True):
-        scored = log_probabilities(model, [source] * len(ours), [h.ids for h in ours])
-        score_of = {h.ids: h.score for h in theirs}
-        for hypothesis, log_p in zip(ours, scored, strict=True):
-            own = label_log_p(log_p, hypothesis.ids).sum()
-            assert hypothesis.log_probability == pytest.approx(own, abs=1e-10 if dtype == "float64" else 1e-5)
-            if hypothesis.ids in score_of:
-                n_compared += 1
-                got = ctranslate2_score(log_p, hypothesis.ids)
-                assert got == pytest.approx(score_of[hypothesis.ids], abs=TOLERANCE)
-    assert n_compared == {"beam1": 73, "beam4": 288}[kind]
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("beam", [1, BEAM])
-def test_a_name_alone_is_translated_as_in_one_batch_of_all(beam: int, dtype: str) -> None:
-    for source, together in list(zip(source_ids(), found_together(dtype, beam), strict=True))[::6]:
-        (alone,) = search(dtype, [source], beam=beam)
-        assert [h.ids for h in alone] == [h.ids for h in together]
-        tolerance = 1e-10 if dtype == "float64" else 1e-5
-        np.testing.assert_allclose([h.score for h in alone], [h.score for h in together], rtol=0, atol=tolerance)
 
 
 def test_the_command_converts_it_to_a_run_that_translates_all_names(tmp_path: Path) -> None:

@@ -38,14 +38,6 @@ def test_embeddings_are_scaled_by_the_root_of_the_width() -> None:
     np.testing.assert_allclose(embedding(np.array([2])).value[0], 2 * embedding.weight.value[2])
 
 
-def test_batches_close_sources_and_shift_targets() -> None:
-    batch = Batch.from_token_ids([[5, 6], []], [[7], [8, 9]])
-    assert batch.source_ids.tolist() == [5, 6, 2, 2]
-    assert batch.decoder_ids.tolist() == [1, 7, 1, 8, 9]
-    assert batch.labels.tolist() == [7, 2, 8, 9, 2]
-    assert (batch.n_source_tokens, batch.n_target_tokens, len(batch)) == (4, 5, 2)
-
-
 UNTIED = ModelConfig(vocabulary_size=9, n_layers=2, d_model=6, d_ff=8, n_heads=2, d_k=3, d_v=2, tied="none")
 BATCH = Batch.from_token_ids([[3, 4, 5], [8]], [[6, 7], []])
 

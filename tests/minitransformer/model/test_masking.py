@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from padded_reference import distance_mask, look_ahead_mask
 
 from autograd import KeyRanges, Segments, Tensor, backward, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
@@ -25,17 +26,6 @@ NEIGHBOURHOODS = st.none() | st.integers(0, 4) | st.just(1000)
 def padding_mask(lengths: Any) -> Any:
     """(B, 1, longest), True where a key is padding."""
     return (np.arange(max(lengths)) >= np.array(lengths)[:, None])[:, None]
-
-
-def look_ahead_mask(length: int) -> Any:
-    """(length, length), True above the diagonal: where a key comes later than the query."""
-    return np.triu(np.ones((length, length), bool), k=1)
-
-
-def distance_mask(length: int, r: int | None) -> Any:
-    """(length, length), True where a key is more than r positions away."""
-    everything = np.ones((length, length), bool)
-    return ~everything if r is None else np.triu(everything, k=r + 1) | np.tril(everything, k=-r - 1)
 
 
 def assert_is_the_mask(mask: KeyRanges, forbidden: Any, query_lengths: Any, starts: Any, lengths: Any) -> None:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from autograd import Segments, Tensor, backward, no_tape, ops
+from autograd import Segments, backward, no_tape
 from autograd.array import Array
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.cache import LayerCache, newest_step
-from minitransformer.model.masks import cached_mask, causal_mask, encoder_decoder_mask, self_attention_mask
+from minitransformer.model.masks import cached_mask, encoder_decoder_mask, self_attention_mask
 
 SMALL = ModelConfig(vocabulary_size=8, n_layers=2, d_model=6, d_ff=8, n_heads=2, d_k=3, d_v=2, max_positions=20)
 TWO_VOCABULARIES = "learned positions, two vocabularies"
@@ -92,38 +92,6 @@ def assert_same_sums(got: tuple[float, Array], expected: tuple[float, Array]) ->
     np.testing.assert_allclose(gradients, expected_gradients, rtol=0, atol=1e-12 * np.abs(expected_gradients).max())
 
 
-# Padded
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 4) | st.just(9), st.integers(1, 4) | st.just(9)), min_size=1, max_size=5),
-    st.none() | st.integers(0, 4),
-    st.integers(0, 1000),
-)
-def test_attention_of_packed_tokens_is_masked_attention_of_padded_ones(pairs: Any, r: int | None, seed: int) -> None:
-    """Whatever stands in the padding: here are random numbers."""
-    source, target = (Segments.of_lengths(side) for side in zip(*pairs, strict=True))
-    random = np.random.default_rng(seed)
-    for queries, keys, mask in (
-        (source, source, self_attention_mask(source, r)),
-        (target, target, causal_mask(target, r)),
-        (target, source, encoder_decoder_mask(target, source)),
-    ):
-        q, k, v = (
-            random.standard_normal((len(pairs), 2, max(segments.lengths), 3)) for segments in (queries, keys, keys)
-        )
-        is_query, is_key = (np.arange(max(b.lengths)) < np.array(b.lengths)[:, None] for b in (queries, keys))
-        forbidden = reference.padding_mask(~is_key)
-        if queries is keys:
-            forbidden = forbidden | reference.distance_mask(max(keys.lengths), r)
-        if queries is keys is target:
-            forbidden = forbidden | reference.look_ahead_mask(max(keys.lengths))
-        expected = reference.attention(q, k, v, forbidden[:, None]).swapaxes(1, 2)[is_query]
-        packed_q, *packed = (x.swapaxes(1, 2)[is_token] for x, is_token in ((q, is_query), (k, is_key), (v, is_key)))
-        got = ops.attention(Tensor(packed_q), *map(Tensor, packed), mask=mask)
-        np.testing.assert_allclose(got.value, expected, rtol=0, atol=1e-12)
-
-
 @given(config=CONFIGS, pairs=PAIRS, seed=st.integers(0, 20), pad=st.integers(0, 6))
 @settings(max_examples=50)
 @example(config=SMALL, pairs=UNEQUAL, seed=1, pad=0)
@@ -155,9 +123,11 @@ def test_the_textbook_minds_its_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @given(pairs=PAIRS)
-@settings(max_examples=12)
+@settings(max_examples=20)
 @example(pairs=UNEQUAL)
+@example(pairs=[*UNEQUAL[::-1], *UNEQUAL])
 def test_packed_is_one_by_one(variant: str, pairs: Any) -> None:
+    """So permuting, duplicating and joining sentences does the same to the results."""
     model = model_of(dataclasses.replace(SMALL, **VARIANTS[variant]))
     assert_same(results(model, pairs), [results(model, [pair])[0] for pair in pairs])
 
@@ -170,49 +140,6 @@ def test_loss_and_gradients_of_a_batch_are_the_sums_over_its_sentences(variant: 
     model = model_of(dataclasses.replace(SMALL, **VARIANTS[variant]))
     losses, gradients = zip(*(loss_and_gradients(model, [pair]) for pair in pairs), strict=True)
     assert_same_sums(loss_and_gradients(model, pairs), (sum(losses), np.sum(gradients, axis=0)))
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@given(pairs=PAIRS, data=st.data())
-@settings(max_examples=12)
-def test_permuting_sentences_permutes_results_and_nothing_else(variant: str, pairs: Any, data: Any) -> None:
-    model = model_of(dataclasses.replace(SMALL, **VARIANTS[variant]))
-    order = data.draw(st.permutations(range(len(pairs))))
-    permuted, before = [pairs[i] for i in order], results(model, pairs)
-    assert_same(results(model, permuted), [before[i] for i in order])
-    assert_same_sums(loss_and_gradients(model, permuted), loss_and_gradients(model, pairs))
-
-
-@given(pairs=PAIRS, twice=st.integers(0, 3))
-@settings(max_examples=20)
-def test_a_sentence_that_comes_twice_gets_its_results_twice(pairs: Any, twice: int) -> None:
-    model, twice = model_of(SMALL), twice % len(pairs)
-    before = results(model, pairs)
-    assert_same(results(model, [*pairs, pairs[twice]]), [*before, before[twice]])
-
-
-@given(pairs=PAIRS, more=PAIRS, position=st.integers(0, 4))
-@settings(max_examples=20)
-def test_sentences_that_join_a_batch_change_nothing_for_the_others(pairs: Any, more: Any, position: int) -> None:
-    model, position = model_of(SMALL), min(position, len(pairs))
-    before, after = results(model, pairs), results(model, [*pairs[:position], *more, *pairs[position:]])
-    assert_same([*after[:position], *after[position + len(more) :]], before)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@given(pairs=PAIRS, continuation=SENTENCE, data=st.data())
-@settings(max_examples=12)
-def test_another_continuation_changes_no_earlier_output(variant: str, pairs: Any, continuation: Any, data: Any) -> None:
-    """Also if the sentence becomes longer or shorter by it."""
-    model = model_of(dataclasses.replace(SMALL, **VARIANTS[variant]))
-    i = data.draw(st.integers(0, len(pairs) - 1))
-    source, target = pairs[i]
-    position = data.draw(st.integers(0, len(target)))
-    changed = [*pairs[:i], (source, [*target[:position], *continuation][:17]), *pairs[i + 1 :]]
-    before, after = results(model, pairs), results(model, changed)
-    for result in (before, after):
-        result[i] = (result[i][0], result[i][1][: position + 1])
-    assert_same(after, before)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,14 +25,12 @@ from minitransformer.system.files import (
     write_text,
 )
 
-
-def refuse(*_: object, **__: object) -> None:
-    raise PermissionError(errno.EACCES, "Permission denied")
+REFUSE = Mock(side_effect=PermissionError(errno.EACCES, "Permission denied"))
 
 
 def test_where_nothing_may_be_written_the_remedy_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "write_text", refuse)
-    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(Path, "write_text", REFUSE)
+    monkeypatch.setattr(Path, "unlink", REFUSE)
     with pytest.raises(CheckpointError, match=r"note\.txt: cannot be written .*Permission denied.*another directory"):
         write_text(tmp_path / "note.txt", "here")
 
@@ -143,10 +142,7 @@ def test_an_open_file_is_taken_once_and_free_when_it_is_closed(tmp_path: Path) -
 
 
 def test_a_file_system_without_locks_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse_locks(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOTSUP, "Operation not supported")
-
-    monkeypatch.setattr("fcntl.flock", refuse_locks)
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.ENOTSUP, "Operation not supported")))
     with (tmp_path / "file").open("w") as one, (tmp_path / "file").open("w") as other:
         assert try_lock(one.fileno())
         assert try_lock(other.fileno())

@@ -13,9 +13,9 @@ from waiting import TIME_LIMIT
 
 from autograd import malloc
 from minitransformer.system import memory
-from minitransformer.system import memory as module
 from minitransformer.system.memory import free_memory
 
+ROOT = Path(__file__).parents[3]
 GB = 10**9
 INNER = Path("slurm/job_7/step_0")
 
@@ -27,10 +27,10 @@ class Machine:
         self.proc, self.groups = directory / "proc", directory / "cgroup"
         (self.proc / "self").mkdir(parents=True)
         self.member_of("0::/")
-        monkeypatch.setattr(module, "_PROC", self.proc)
-        monkeypatch.setattr(module, "_CONTROL_GROUPS", self.groups)
-        monkeypatch.setattr(module.psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * GB))
-        monkeypatch.setattr(module.resource, "getrlimit", lambda which: (resource.RLIM_INFINITY,) * 2)
+        monkeypatch.setattr(memory, "_PROC", self.proc)
+        monkeypatch.setattr(memory, "_CONTROL_GROUPS", self.groups)
+        monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * GB))
+        monkeypatch.setattr(memory.resource, "getrlimit", lambda which: (resource.RLIM_INFINITY,) * 2)
 
     def member_of(self, *lines: str) -> None:
         (self.proc / "self/cgroup").write_text("".join(f"{line}\n" for line in lines))
@@ -89,8 +89,8 @@ def test_a_group_unseen_from_a_container_or_missing_is_no_limit(machine: Machine
 
 def test_a_limit_of_address_space_is_each_processs_own(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     process = SimpleNamespace(memory_info=lambda: SimpleNamespace(vms=GB // 10))
-    monkeypatch.setattr(module.psutil, "Process", lambda: process)
-    monkeypatch.setattr(module.resource, "getrlimit", lambda which: (GB, GB))
+    monkeypatch.setattr(memory.psutil, "Process", lambda: process)
+    monkeypatch.setattr(memory.resource, "getrlimit", lambda which: (GB, GB))
     assert free_memory(1) == free_memory(2) == GB - GB // 10
     assert free_memory(100) == pytest.approx(8 * GB / 100, rel=1e-6)
 
@@ -121,19 +121,8 @@ print(max(faults) if sys.argv[1] == "with" else min(faults))
 
 
 def faults(how: str) -> int:
-    return printed_by(PROGRAM, how)
-
-
-def printed_by(program: str, *words: str) -> int:
-    root = Path(__file__).parents[2]
-    run = subprocess.run(
-        [sys.executable, "-c", program, *words],
-        cwd=root,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=TIME_LIMIT,
-    )
+    command = [sys.executable, "-c", PROGRAM, how]
+    run = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=TIME_LIMIT)
     return int(run.stdout)
 
 

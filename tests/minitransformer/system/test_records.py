@@ -13,8 +13,6 @@ from minitransformer.system.records import read_object, read_record
 
 @dataclass(frozen=True)
 class Basket:
-    """A record with fields of several types."""
-
     name: str
     weight: float
     sizes: tuple[tuple[int, int], ...]
@@ -54,8 +52,6 @@ def test_unknown_keys_are_ignored_only_on_request(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": 3}, "name must be a string; got 3"),
-        ({"weight": 10**400}, "weight is too large: int too large to convert to float"),
         ({"sizes": [[1, 2, 3]]}, "sizes[0] must be a list of 2; got [1, 2, 3]"),
         ({"sizes": [[1, 2], [3, 9]]}, "sizes must be at least 0 and less than 9; got 9"),
         ({"eggs": [1, True]}, "eggs[1] must be a whole number; got True"),

@@ -16,13 +16,11 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.training.callbacks import Callback, CallbackError, Callbacks
 from minitransformer.training.checkpoint import checkpoints
 from minitransformer.training.run import train
-from tests.minitransformer.training.test_trainer import FixedLosses, Recorder, everything, names_in, trained, trainer_of
-from tests.support.training import run_of
+from tests.minitransformer.training.test_trainer import FixedLosses, everything, trained, trainer_of
+from tests.support.training import Recorder, names_in, run_of
 
 
 class ChrF(Callback):
-    """Measures chrF++, and notes what it is called with."""
-
     def __init__(self, run: Path) -> None:
         self.run, self.scores = run, list[float]()
 
@@ -43,8 +41,6 @@ class ChrF(Callback):
 
 
 class Given(Callback):
-    """Returns given measures."""
-
     def __init__(self, *measures: Any) -> None:
         self._measures = iter(measures)
 
@@ -53,8 +49,6 @@ class Given(Callback):
 
 
 class Failing(Recorder):
-    """Fails in one of its methods, as often as ``n`` says."""
-
     def __init__(self, method: str, n: int = 1) -> None:
         super().__init__()
         self._left = n

@@ -1,7 +1,6 @@
 """Checkpoints: complete or absent, restored bit for bit, checked byte by byte, and written while training goes on."""
 
 import dataclasses
-import errno
 import json
 import os
 import re
@@ -9,10 +8,11 @@ import resource
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Never
+from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
@@ -38,8 +38,10 @@ from minitransformer.training.checkpoint import (
     save_checkpoint,
 )
 from minitransformer.training.state import TrainingState, read_state
+from tests.support.training import FULL_DISK, file_size_limit, names_in
 
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
+FOREIGN = dataclasses.replace(TINY, d_ff=3, p_drop=0.0)
 STATE = TrainingState(20, 3, 2, 7, ("loss", 1 / 3), 12.25, unlogged_loss=61.5, unlogged_tokens=30, unlogged_seconds=0.5)
 FILES = ["checksums.json", "model.json", "model.safetensors", "optimizer.safetensors", "state.json"]
 
@@ -61,41 +63,26 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
 
 
-def names_in(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
-
-
 def saved(run: Path, step: int = 20, seed: int = 1, *, keep: int = 5, every: int = 1) -> Path:
     """As by a run that saves after so many updates, and at interruptions."""
     state = dataclasses.replace(STATE, step=step, between_intervals=step % every != 0)
     return save_checkpoint(run, Snapshot.of(*model_and_adam(seed), state), keep=keep)
 
 
-def refuse(*arguments: object, **keywords: object) -> Never:
-    raise OSError(errno.ENOSPC, "No space left on device")
+def refusing_after(function: Callable[..., Any], n_calls: int) -> Mock:
+    return Mock(wraps=function, side_effect=chain([DEFAULT] * n_calls, repeat(FULL_DISK)))
 
 
-def refusing_after(function: Callable[..., Any], n_calls: int) -> Callable[..., Any]:
-    calls = iter(range(n_calls))
-
-    def limited(*arguments: Any) -> Any:
-        return refuse() if next(calls, None) is None else function(*arguments)
-
-    return limited
-
-
-def test_parameters_moments_and_state_are_restored_bit_for_bit(tmp_path: Path) -> None:
+def test_a_checkpoint_restores_every_bit_and_is_a_model_with_its_state_in_plain_json(tmp_path: Path) -> None:
     there, here = model_and_adam(1), model_and_adam(2)
     path = save_checkpoint(tmp_path, Snapshot.of(*there, STATE), keep=5)
     assert load_checkpoint(path, *here) == STATE
     assert everything(*here) == everything(*there)
-
-
-def test_a_checkpoint_is_named_by_its_step_holds_five_files_and_is_a_model_that_can_be_loaded(tmp_path: Path) -> None:
-    path = saved(tmp_path)
     assert path == tmp_path / "checkpoints" / "step-00000020" == checkpoint_path(tmp_path, 20)
     assert list(contents(path)) == FILES
-    assert np.array_equal(Transformer.load(path).parameters.values, model_and_adam(1)[0].parameters.values)
+    assert np.array_equal(Transformer.load(path).parameters.values, there[0].parameters.values)
+    state = json.loads((path / "state.json").read_text())
+    assert state == dataclasses.asdict(STATE) | {"avoided": [], "best": ["loss", 1 / 3]}
 
 
 def test_who_may_read_one_file_of_a_checkpoint_may_read_all(tmp_path: Path) -> None:
@@ -107,17 +94,12 @@ def test_who_may_read_one_file_of_a_checkpoint_may_read_all(tmp_path: Path) -> N
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o640}
 
 
-def test_checkpoints_come_oldest_first(tmp_path: Path) -> None:
-    assert checkpoints(tmp_path) == []
-    for step in (1_000, 20, 300):
-        saved(tmp_path, step)
-    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000020", "step-00000300", "step-00001000"]
-
-
 def test_the_last_ones_are_kept_and_those_of_interruptions_do_not_outlive_the_next_one(tmp_path: Path) -> None:
-    for step in (10, 20, 23, 30, 40, 41):
+    assert checkpoints(tmp_path) == []
+    for step in (10, 20, 23, 30, 990, 1_000, 1_001, 1_001):
         saved(tmp_path, step, keep=3, every=10)
-    assert names_in(tmp_path / "checkpoints") == ["step-00000030", "step-00000040", "step-00000041"]
+    assert [path.name for path in checkpoints(tmp_path)] == names_in(tmp_path / "checkpoints")
+    assert names_in(tmp_path / "checkpoints") == ["step-00000990", "step-00001000", "step-00001001"]
 
 
 def test_resuming_removes_what_a_killed_process_had_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +107,7 @@ def test_resuming_removes_what_a_killed_process_had_to_remove(tmp_path: Path, mo
         patch.setattr(checkpoint_module, "_remove_superseded", lambda *arguments: None)
         for step in (10, 20, 23, 30):
             saved(tmp_path, step, every=10)
+    (tmp_path / "checkpoints" / ".step-00000004.4711.removed").mkdir()
     assert load_newest_checkpoint(tmp_path, *model_and_adam(1), keep=2)
     assert names_in(tmp_path / "checkpoints") == ["step-00000020", "step-00000030"]
 
@@ -137,44 +120,21 @@ def test_what_another_process_has_removed_is_no_error(tmp_path: Path, monkeypatc
     assert names_in(tmp_path / "checkpoints") == ["step-00000020"]
 
 
-def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
-    saved(tmp_path, seed=1)
-    path = saved(tmp_path, seed=2)
-    loaded = model_and_adam(3)
-    load_checkpoint(path, *loaded)
-    assert everything(*loaded) == everything(*model_and_adam(2))
-    assert names_in(tmp_path / "checkpoints") == ["step-00000020"]
-
-
 @pytest.mark.parametrize("n_syncs", [*range(11), None])
 def test_a_full_disk_at_any_moment_leaves_older_checkpoints_and_no_half_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_syncs: int | None
 ) -> None:
-    """At any fsync, or at the last rename."""
+    """At any fsync, or at the last rename; a new checkpoint, and one in the place of another."""
     saved(tmp_path, step=10)
     before = contents(tmp_path)
     owner, name = (os, "fsync") if n_syncs is not None else (Path, "rename")
-    monkeypatch.setattr(owner, name, refusing_after(getattr(owner, name), n_syncs or 0))
-    with pytest.raises(CheckpointError, match=r"step-00000020.*cannot be written .*No space left.*free some space"):
-        saved(tmp_path, step=20)
-    assert contents(tmp_path) == before
-    assert names_in(tmp_path / "checkpoints") == ["step-00000010"]
-
-
-def test_failing_to_replace_a_checkpoint_keeps_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved(tmp_path)
-    before = contents(tmp_path)
-    monkeypatch.setattr(checkpoint_module, "write_arrays", refuse)
-    with pytest.raises(CheckpointError, match="step-00000020"):
-        saved(tmp_path, seed=2)
-    assert contents(tmp_path) == before
-
-
-def test_what_a_killed_process_left_is_no_checkpoint(tmp_path: Path) -> None:
-    path = saved(tmp_path)
-    shutil.copytree(path, path.with_name(".step-00000030.4711.tmp"))
-    shutil.copytree(path, path.with_name(".step-00000010.4711.removed"))
-    assert checkpoints(tmp_path) == [path]
+    for step in (20, 10):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, refusing_after(getattr(owner, name), n_syncs or 0))
+            with pytest.raises(CheckpointError, match=rf"step-0*{step}.*cannot be written .*No space left.*free some"):
+                saved(tmp_path, step, seed=2)
+        assert contents(tmp_path) == before
+        assert names_in(tmp_path / "checkpoints") == ["step-00000010"]
 
 
 def truncate(path: Path) -> None:
@@ -248,21 +208,24 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize(("content", "message"), STATES.items())
-def test_a_state_of_another_form_is_refused_and_changes_nothing(tmp_path: Path, content: str, message: str) -> None:
-    path = saved(tmp_path)
-    (path / "state.json").write_text(content)
-    write_checksums(path, CHECKPOINT_FILES)
-    refused(path, rf"state\.json: {message}.*; the checkpoint is corrupt or of another version: use another one")
+ANOTHER = "the checkpoint is corrupt or of another version: use another one"
+CONFIGURATIONS = ["[]", "3", '{"layers": 2}', '{"n_layers": "many"}', '{"n_layers": 0}']
 
 
-@pytest.mark.parametrize("content", ["[]", "3", '{"layers": 2}', '{"n_layers": "many"}', '{"n_layers": 0}'])
-def test_a_configuration_of_another_form_is_refused_by_name(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        *(("state.json", content, f"{message}.*; {ANOTHER}") for content, message in STATES.items()),
+        *(("model.json", content, "not the configuration") for content in CONFIGURATIONS),
+    ],
+)
+def test_content_of_another_form_is_refused_and_changes_nothing(
+    tmp_path: Path, name: str, content: str, message: str
+) -> None:
     path = saved(tmp_path)
-    (path / "model.json").write_text(content)
+    (path / name).write_text(content)
     write_checksums(path, CHECKPOINT_FILES)
-    with pytest.raises(CheckpointError, match=r"model\.json: not the configuration"):
-        load_checkpoint(path, *model_and_adam(2))
+    refused(path, f"{name}: {message}")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
@@ -280,19 +243,6 @@ def test_arrays_that_do_not_fit_are_refused_by_name_and_change_nothing(tmp_path:
     with pytest.raises(CheckpointError, match=f"step-00000020.*{'unknown' if change == 'unknown' else re.escape(key)}"):
         load_checkpoint(path, *here)
     assert everything(*here) == everything(*model_and_adam(2))
-
-
-def test_a_checkpoint_of_another_model_names_what_differs_and_nothing_is_changed(tmp_path: Path) -> None:
-    path, other = saved(tmp_path), dataclasses.replace(TINY, d_ff=8, p_drop=0.0)
-    here = model_and_adam(2, other)
-    with pytest.raises(CheckpointError, match="d_ff 6 there, 8 here; p_drop 0.1 there, 0.0 here"):
-        load_checkpoint(path, *here)
-    assert everything(*here) == everything(*model_and_adam(2, other))
-
-
-def test_a_checkpoint_that_does_not_exist_is_named_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(CorruptFileError, match=r"nowhere/checksums\.json: not found; is .*nowhere the right directory"):
-        load_checkpoint(tmp_path / "nowhere", *model_and_adam(1))
 
 
 def weights_of(path: Path, value: float, shape: tuple[int, ...] = (2,), name: str = "gain") -> Path:
@@ -340,11 +290,6 @@ def test_nothing_and_a_corrupt_checkpoint_are_not_averaged(tmp_path: Path) -> No
     flip_header(paths[1] / "model.safetensors")
     with pytest.raises(CorruptFileError, match=r"step-00000002/model\.safetensors: has changed since it was written"):
         average_weights(paths)
-
-
-def test_state_is_written_as_plain_json(tmp_path: Path) -> None:
-    state = json.loads((saved(tmp_path) / "state.json").read_text())
-    assert state == dataclasses.asdict(STATE) | {"avoided": [], "best": ["loss", 1 / 3]}
 
 
 @pytest.mark.parametrize("field", ["earlier_updates", "group"])
@@ -397,24 +342,31 @@ def test_a_checkpoint_of_a_newer_format_is_not_passed_over(tmp_path: Path) -> No
         resumed(tmp_path)
 
 
-def test_a_checkpoint_of_another_model_among_others_is_passed_over_and_named(tmp_path: Path, logged: list[str]) -> None:
+def test_a_corrupt_checkpoint_and_one_of_another_model_are_passed_over_and_named(
+    tmp_path: Path, logged: list[str]
+) -> None:
     shutil.copytree(saved(tmp_path), tmp_path / "checkpoints" / "step-00000010")
-    foreign = Transformer(dataclasses.replace(TINY, d_ff=3), seed=1)
-    save_checkpoint(tmp_path, Snapshot.of(foreign, Adam(foreign.parameters), STATE), keep=5)
-    state = resumed(tmp_path)
-    assert state == STATE
-    assert logged == [
-        f"warning: checkpoint step-00000020 does not fit: {checkpoint_path(tmp_path, 20)}: is of another model:"
-        " d_ff 3 there, 6 here",
+    save_checkpoint(tmp_path, Snapshot.of(*model_and_adam(1, FOREIGN), STATE), keep=5)
+    flip_header(saved(tmp_path, step=30) / "model.safetensors")
+    (saved(tmp_path, step=40) / "state.json").unlink()
+    here = model_and_adam(2)
+    assert load_newest_checkpoint(tmp_path, *here, keep=5) == STATE
+    assert everything(*here) == everything(*model_and_adam(1))
+    expected = [
+        r"warning: checkpoint step-00000040 is corrupt: .*/step-00000040/state\.json: not found",
+        r"warning: checkpoint step-00000030 is corrupt: .*/step-00000030/model\.safetensors: has changed since it was",
+        "warning: checkpoint step-00000020 does not fit: .*/step-00000020: is of another model: d_ff 3 there, 6 here",
         "using the newest complete checkpoint, step-00000010; the updates after it are done again",
     ]
+    assert [pattern for pattern, line in zip(expected, logged, strict=True) if not re.match(pattern, line)] == []
 
 
 def test_where_all_checkpoints_are_of_another_model_or_corrupt_a_run_does_not_begin_anew(tmp_path: Path) -> None:
-    foreign = Transformer(dataclasses.replace(TINY, d_ff=3), seed=1)
-    save_checkpoint(tmp_path, Snapshot.of(foreign, Adam(foreign.parameters), STATE), keep=5)
-    with pytest.raises(CheckpointError, match="is complete and fits .*is of another model: d_ff 3 there, 6 here"):
-        resumed(tmp_path)
+    save_checkpoint(tmp_path, Snapshot.of(*model_and_adam(1, FOREIGN), STATE), keep=5)
+    here, differences = model_and_adam(2), "d_ff 3 there, 6 here; p_drop 0.0 there, 0.1 here"
+    with pytest.raises(CheckpointError, match=f"is complete and fits .*is of another model: {differences}"):
+        load_newest_checkpoint(tmp_path, *here, keep=5)
+    assert everything(*here) == everything(*model_and_adam(2))
     (saved(tmp_path) / "optimizer.safetensors").write_bytes(b"")
     remedy = r"none of its checkpoints is complete and fits \(the newest: .*optimizer.*backup, or set run to another"
     with pytest.raises(CheckpointError, match=remedy):
@@ -474,17 +426,6 @@ def test_a_lying_configuration_is_refused_early(tmp_path: Path, field: str, valu
 CONFIG = ModelConfig(vocabulary_size=50, n_layers=1, d_model=16, d_ff=16, n_heads=1, d_k=4, d_v=4)
 
 
-@contextmanager
-def file_size_limit(n_bytes: int) -> Iterator[None]:
-    """The kernel refuses to let any file grow beyond this: what a full disk does, in the middle of a file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.fixture
 def model() -> Transformer:
     return Transformer(CONFIG, seed=1)
@@ -532,29 +473,20 @@ def test_the_next_save_waits_for_the_one_before(tmp_path: Path, model: Transform
 
 def test_a_file_without_room_on_disk_is_a_failure_reported_once(tmp_path: Path, model: Transformer) -> None:
     writer = CheckpointWriter(tmp_path, keep=9)
-    writer.save(snapshot_of(model, 1))
-    writer.wait()
-    with file_size_limit(4_000):
-        writer.save(snapshot_of(model, 2))
-        writer.wait()
-    failure = writer.failure()
-    assert isinstance(failure, CheckpointError)
-    assert "step-00000002" in str(failure)
-    assert "cannot be written" in str(failure)
-    assert writer.failure() is None
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
-    assert np.array_equal(saved_values(tmp_path, 1), model.parameters.values)
-    writer.save(snapshot_of(model, 3))
-    writer.wait()
-    assert writer.failure() is None
-    assert np.array_equal(saved_values(tmp_path, 3), model.parameters.values)
+    for step, limit in ((1, resource.RLIM_INFINITY), (2, 4_000), (3, resource.RLIM_INFINITY)):
+        with file_size_limit(limit):
+            writer.save(snapshot_of(model, step))
+            writer.wait()
+        failure = str(writer.failure())
+        assert re.search("step-00000002.*cannot be written", failure) if step == 2 else failure == "None"
+        assert writer.failure() is None
+    assert names_in(tmp_path / "checkpoints") == ["step-00000001", "step-00000003"]
+    for step in (1, 3):
+        assert np.array_equal(saved_values(tmp_path, step), model.parameters.values)
 
 
 def test_other_errors_are_raised(tmp_path: Path, model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: Any, **keywords: Any) -> Path:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(checkpoint_module, "save_checkpoint", fail)
+    monkeypatch.setattr(checkpoint_module, "save_checkpoint", Mock(side_effect=ZeroDivisionError))
     writer = CheckpointWriter(tmp_path, keep=2)
     writer.save(snapshot_of(model, 1))
     writer.wait()

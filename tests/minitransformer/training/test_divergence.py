@@ -5,11 +5,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from minitransformer.config import TrainingConfig
 from minitransformer.extras.doctor.check import replay_repro_bundle
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
@@ -20,14 +20,9 @@ from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.loop import Trainer
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
-from parallel.communicator import SerialCommunicator
-from tests.support.training import TINY, copy_store
+from tests.minitransformer.training.test_trainer import trainer_of as any_trainer
+from tests.support.training import Recorder, copy_store
 
-TRAINING = TrainingConfig(
-    precision="float32",
-    max_updates=20, batch_tokens=60, n_micro_batches=2, warmup_steps=20, log_every=2, checkpoint_every=4,
-    validate_every=100,
-)  # fmt: skip
 IsBad = Callable[[int, int], bool]  # of epoch and index of the batch
 
 
@@ -36,19 +31,16 @@ def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(divergence, "PATIENCE", 2)
 
 
-class RecordingCallback(Callback):
-    """Remembers reports, and where training went back to; ``state_changed`` is called with each state."""
+class RecordingCallback(Recorder):
+    """Remembers where training went back to, too; ``state_changed`` is called with each state."""
 
     def __init__(self, state_changed: Callable[[TrainingState], object] = lambda state: None) -> None:
-        self.went_back_to: list[int] = []
-        self.reports: list[Any] = []
+        super().__init__()
         self.state_changed = state_changed
+        self.went_back_to: list[int] = []
 
     def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
         self.state_changed(state)
-
-    def report(self, report: Any) -> None:
-        self.reports.append(report)
 
     def go_back(self, state: TrainingState) -> None:
         self.went_back_to.append(state.step)
@@ -59,16 +51,14 @@ def trainer_of(
     folder: Path, is_bad: IsBad = lambda epoch, index: False, value: float = np.nan, **changes: Any
 ) -> Trainer:
     """One whose gradients have a number that is none, for batches that are bad."""
-    config = dataclasses.replace(TRAINING, **changes)
     folder.mkdir(exist_ok=True)
-    model = Transformer(TINY, seed=config.seed)
-    trainer = Trainer(model, copy_store(folder, 60), None, config, folder / "run", SerialCommunicator(), n_threads=1)
+    trainer = any_trainer(folder, store=copy_store(folder, 60), **{"max_updates": 20, "checkpoint_every": 4} | changes)
     compute = trainer.gradient.compute
 
     def computing(*arguments: Any) -> Any:
         loss = compute(*arguments)
         if is_bad(trainer.state.epoch, trainer.state.next_batch - 1):
-            model.parameters.gradients[5] = value
+            trainer.model.parameters.gradients[5] = value
         return loss
 
     trainer.gradient.compute = computing  # type: ignore[method-assign]
@@ -113,22 +103,20 @@ def bad_pair(epoch: int, index: int) -> bool:
     return epoch == 1 and index in (2, 3)  # updates 9 and 10
 
 
-def test_after_a_few_in_a_row_training_goes_back_and_avoids_their_batches(tmp_path: Path, logged: list[str]) -> None:
-    trainer, monitor = trainer_of(tmp_path, bad_pair), RecordingCallback()
+def test_after_a_few_in_a_row_training_goes_back_and_learns_what_the_other_batches_teach(
+    tmp_path: Path, logged: list[str]
+) -> None:
+    trainer, monitor = trainer_of(tmp_path / "went back", bad_pair), RecordingCallback()
     assert trainer.train(monitor)
     assert monitor.went_back_to == [8]
     assert logged[-1] == "going on from update 8, without 2 batches"
     assert trainer.state.avoided == ((1, 0, 2), (1, 0, 3))
     assert trainer.state.step == 20
     assert (trainer.state.epoch, trainer.state.next_batch) == (3, 4)  # two batches further than without
-
-
-def test_what_was_learned_is_what_the_other_batches_teach(tmp_path: Path) -> None:
-    one, other = trainer_of(tmp_path / "went back", bad_pair), trainer_of(tmp_path / "never met them")
+    other = trainer_of(tmp_path / "never met them")
     other.state = dataclasses.replace(other.state, avoided=((1, 0, 2), (1, 0, 3)))
-    assert one.train(Callback())
     assert other.train(Callback())
-    assert bits(one) == bits(other)
+    assert bits(trainer) == bits(other)
 
 
 def test_updates_that_were_undone_stay_on_the_account(tmp_path: Path) -> None:
@@ -203,7 +191,6 @@ def test_the_second_time_it_gives_up_and_leaves_a_repro_bundle(tmp_path: Path) -
     facts = json.loads((directory / "update.json").read_text())
     norms, n_tokens = facts["norms"], (trainer.pairs.lengths[facts["pairs"], 1] + 1).sum()
     for name, parameter in trainer.model.named_parameters():
-        assert parameter.grad is not None
         norm = np.linalg.norm(parameter.grad) / n_tokens
         assert norms[name]["gradient"] == ("nan" if np.isnan(norm) else pytest.approx(norm, rel=1e-6))
     replay = replay_repro_bundle(directory, "float32")
@@ -216,10 +203,8 @@ def test_the_second_time_it_gives_up_and_leaves_a_repro_bundle(tmp_path: Path) -
 def test_without_a_checkpoint_a_disk_without_room_for_the_repro_bundle_does_not_hide_why_training_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*arguments: Any) -> None:
-        raise CheckpointError("model.json: cannot be written (No space left on device)")
-
-    monkeypatch.setattr(divergence, "write_repro_bundle", refuse)
+    error = CheckpointError("model.json: cannot be written (No space left on device)")
+    monkeypatch.setattr(divergence, "write_repro_bundle", Mock(side_effect=error))
     with pytest.raises(TrainingDivergedError) as raised:
         trainer_of(tmp_path, lambda epoch, index: True).train(Callback())
     assert str(raised.value) == (

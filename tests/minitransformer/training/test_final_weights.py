@@ -65,7 +65,6 @@ def test_a_figure_exceeds_the_kept_one_only_if_it_is_better(
 
 def test_a_best_single_model_that_is_only_as_good_as_the_average_is_not_chosen(finished_run: RunConfig) -> None:
     config, job = finished_run, job_of(finished_run)
-    assert job.trainer.validation is not None
     job.trainer.model.set_weights(average := average_weights(checkpoints(config.run)))
     loss = job.trainer.validation.loss(job.trainer.model).loss
     for best_loss, expected in ((loss, "average of the last"), (np.nextafter(loss, 0), "best single model")):
@@ -116,13 +115,14 @@ def test_the_length_penalty_is_chosen_on_held_out_text_unless_the_run_has_one(
     assert job.trainer.model.config.alpha == stored[1]["alpha"]
 
 
-def test_ctrl_c_in_the_final_evaluation_leaves_it_to_the_run_started_again(tmp_path: Path, logged: list[str]) -> None:
-    config = run_of(tmp_path)
-    assert job_of(config).trainer.train(Callback())
+def test_ctrl_c_in_the_final_evaluation_leaves_it_to_the_run_started_again(
+    finished_run: RunConfig, logged: list[str]
+) -> None:
+    (finished_run.run / "results.json").unlink()
     monitor = InterruptingValidation()
     with pytest.raises(KeyboardInterrupt):
-        finish(job_of(config), monitor)
+        finish(job_of(finished_run), monitor)
     assert monitor.seen[0][0] == 0 < monitor.seen[-1][0]
-    assert not (config.run / "results.json").exists()
+    assert not (finished_run.run / "results.json").exists()
     assert logged[-1] == "interrupted after the last update; the same run, started again, makes what is missing"
-    assert train(config, callbacks=[]).results["updates"] == config.training.max_updates
+    assert train(finished_run, callbacks=[]).results["updates"] == finished_run.training.max_updates

@@ -12,8 +12,7 @@ import pytest
 from autograd.kernel_registry import KernelChoice
 from minitransformer import train
 from minitransformer.config import RunConfig
-from minitransformer.training.callbacks import Callback
-from tests.support.training import run_of
+from tests.support.training import Recorder, run_of
 
 CHOICE: ContextVar[KernelChoice] = ContextVar("choice")
 
@@ -36,17 +35,11 @@ def test_a_run_of_references_takes_the_kernels_from_no_later_run(tmp_path: Path,
 
 
 def test_runs_of_two_threads_do_not_disturb_each_other(tmp_path: Path, kernels_run: list[Any]) -> None:
-    both = threading.Barrier(2, timeout=120)
-
-    class InStep(Callback):
-        """Let both runs make their updates at the same time."""
-
-        def after_step(self, result: Any, state: Any, model: Any) -> None:
-            both.wait()
+    both = threading.Barrier(2, timeout=120)  # both runs make their updates at the same time
 
     def run(config: RunConfig) -> None:
         CHOICE.set(config.kernels)
-        train(config, callbacks=[InStep()])
+        train(config, callbacks=[Recorder(lambda step: both.wait())])
 
     with ThreadPoolExecutor(2) as executor:
         list(executor.map(run, [config_of(tmp_path, "reference"), config_of(tmp_path, "compiled")]))

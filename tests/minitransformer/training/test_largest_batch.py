@@ -6,14 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from waiting import TIME_LIMIT
 
 from autograd import Tensor
-from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.config import DataConfig, RunConfig, TrainingConfig
+from minitransformer import Batch, ModelConfig
+from minitransformer.config import RunConfig
 from minitransformer.data.batching import cut_into_micro_batches
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training import open_run as opening
@@ -21,10 +22,12 @@ from minitransformer.training.callbacks import Callback
 from minitransformer.training.flops import flops_of_pairs
 from minitransformer.training.loop import Trainer
 from minitransformer.training.memory import OutOfMemoryError, memory_advice, try_largest_batch
-from minitransformer.training.open_run import OpenRun, open_run
+from minitransformer.training.open_run import OpenRun
 from minitransformer.training.run import train_to_end
 from minitransformer.training.validation import ValidationMemoryError
 from parallel.communicator import SerialCommunicator
+from tests.minitransformer.training.test_trainer import trainer_of as any_trainer
+from tests.support.training import job_of, run_of
 
 ROOT = Path(__file__).parents[3]
 ENOUGH = 2_000_000  # FLOPs of a micro-batch: more than those of the longest pair
@@ -35,10 +38,8 @@ def trainer_of(folder: Path, *, n_threads: int = 2, model: ModelConfig = MODEL, 
     ids = np.random.default_rng(5)
     pairs = [tuple(ids.integers(3, 30, n).tolist() for n in ids.integers(1, 20, 2)) for _ in range(60)]
     write_store(folder, "train", pairs, 30)
-    values = {"max_updates": 6, "batch_tokens": 150, "n_micro_batches": 4, "checkpoint_every": 3} | training
-    config = TrainingConfig(**values, precision="float32", warmup_steps=10, validate_every=100)
-    store = TokenStore(folder, "train")
-    return Trainer(Transformer(model), store, None, config, folder / "run", SerialCommunicator(), n_threads=n_threads)
+    changes = {"max_updates": 6, "batch_tokens": 150, "n_micro_batches": 4, "checkpoint_every": 3} | training
+    return any_trainer(folder, store=TokenStore(folder, "train"), n_threads=n_threads, model=model, **changes)
 
 
 @pytest.mark.parametrize("n_threads", [1, 4])
@@ -59,21 +60,14 @@ def test_trying_the_largest_batch_changes_no_bit(tmp_path: Path, n_threads: int)
 
 def test_only_each_threads_largest_micro_batch_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of(tmp_path)
-    computed: list[Batch] = []
-    loss = trainer.model.loss
-
-    def noted(batch: Batch, random: Any = None) -> Tensor:
-        computed.append(batch)
-        return loss(batch, random)
-
-    monkeypatch.setattr(trainer.model, "loss", noted)
+    monkeypatch.setattr(trainer.model, "loss", loss := Mock(wraps=trainer.model.loss))
     try_largest_batch(trainer)
     costs_by_batch = []
     for batch in trainer.batches.group(0, 0)[1]:
         cut = cut_into_micro_batches(batch, trainer.pairs.lengths, 4)
         costs = [flops_of_pairs(MODEL, trainer.pairs.lengths[micro_batch] + 1).sum() for micro_batch in cut]
         costs_by_batch.append(sorted([max(costs[:2]), max(costs[2:])]))
-    assert sorted(map(flops_of, computed)) == max(costs_by_batch, key=sum)
+    assert sorted(flops_of(call.args[0]) for call in loss.call_args_list) == max(costs_by_batch, key=sum)
 
 
 def test_the_memory_of_the_largest_batch_is_logged(tmp_path: Path, logged: list[str]) -> None:
@@ -166,59 +160,37 @@ def test_a_lack_of_memory_later_names_the_update(tmp_path: Path, monkeypatch: py
     trainer = trainer_of(tmp_path)
     job = OpenRun(RunConfig(), SerialCommunicator(), None, trainer)  # type: ignore[arg-type]
 
-    def lacking(*arguments: Any) -> Any:
-        raise MemoryError
-
-    monkeypatch.setattr(trainer.gradient, "compute", lacking)
+    monkeypatch.setattr(trainer.gradient, "compute", Mock(side_effect=MemoryError))
     with pytest.raises(OutOfMemoryError, match=r"out of memory \(update 1\)"):
         train_to_end(job, Callback())
 
 
-def test_a_run_that_has_begun_needs_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = small_run(tmp_path)
-    trainer = open_run(config, SerialCommunicator()).trainer
+@pytest.mark.parametrize("lacking", ["score_pairs", "Translator"])
+def test_lack_of_memory_in_validation_has_a_line(lacking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(run_of(tmp_path, max_updates=2))
+    monkeypatch.setattr(f"minitransformer.training.validation.{lacking}", Mock(side_effect=MemoryError))
+    with pytest.raises(ValidationMemoryError) as caught:
+        train_to_end(job, Callback())
+    assert re.match(r"validation: out of memory, with pairs of up to 1\d tokens, on \d+ threads\. ", str(caught.value))
+    assert "batch" not in str(caught.value)
+
+
+def test_a_run_without_memory_may_start_with_other_options_and_one_that_has_begun_needs_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_of(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(opening, "try_largest_batch", Mock(side_effect=OutOfMemoryError("out of memory")))
+        with pytest.raises(OutOfMemoryError):
+            job_of(config)
+    assert not (config.run / "run.json").exists()
+    trainer = job_of(config).trainer
     message = rf" smaller pieces, with another directory as run: {config.run} has begun with other batches$"
     with pytest.raises(OutOfMemoryError, match=message), memory_advice(trainer):
         raise MemoryError
     (config.run / "run.json").unlink()
     with pytest.raises(OutOfMemoryError, match=r" smaller pieces$"), memory_advice(trainer):
         raise MemoryError
-
-
-@pytest.mark.parametrize("lacking", ["score_pairs", "Translator"])
-def test_lack_of_memory_in_validation_has_a_line(lacking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lack(*arguments: Any, **keywords: Any) -> Any:
-        raise MemoryError("Unable to allocate 1.00 EiB")
-
-    job = open_run(small_run(tmp_path), SerialCommunicator())
-    monkeypatch.setattr(f"minitransformer.training.validation.{lacking}", lack)
-    with pytest.raises(ValidationMemoryError) as caught:
-        train_to_end(job, Callback())
-    assert re.match(r"validation: out of memory, with pairs of up to 9 tokens, on \d+ threads\. ", str(caught.value))
-    assert "batch" not in str(caught.value)
-
-
-def small_run(folder: Path) -> RunConfig:
-    for name in ("en", "de"):
-        (folder / name).write_text("a b c d e f\n" * 200)
-    data = DataConfig(raw=folder, train_source=("en",), train_target=("de",), vocabulary_size=14)
-    model = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
-    return RunConfig(run=folder / "run", data=data, model=model, training=TrainingConfig(max_updates=2))
-
-
-def test_a_run_without_memory_may_start_with_other_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = small_run(tmp_path)
-
-    def lacking(*arguments: Any) -> None:
-        raise OutOfMemoryError("out of memory")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(opening, "try_largest_batch", lacking)
-        with pytest.raises(OutOfMemoryError):
-            open_run(config, SerialCommunicator())
-    assert not (config.run / "run.json").exists()
-    open_run(config, SerialCommunicator())
-    assert (config.run / "run.json").exists()
 
 
 LIMITED = """

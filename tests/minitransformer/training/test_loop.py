@@ -1,11 +1,11 @@
 """The training loop beside its updates: threads, time, the end after an error, and what other ranks see."""
 
-import errno
 import os
 import signal
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -18,15 +18,8 @@ from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import Callback, ValidationReport
 from minitransformer.training.interrupt import Interrupt
 from parallel.communicator import SerialCommunicator
-from tests.minitransformer.training.test_trainer import (
-    FixedLosses,
-    Recorder,
-    everything,
-    interrupting_at,
-    names_in,
-    trained,
-    trainer_of,
-)
+from tests.minitransformer.training.test_trainer import FixedLosses, everything, trained, trainer_of
+from tests.support.training import FULL_DISK, Recorder, StoppingMonitor, names_in
 
 
 def test_products_are_computed_on_one_thread_each_because_micro_batches_have_threads(tmp_path: Path) -> None:
@@ -48,37 +41,37 @@ def test_time_before_training_and_of_validation_does_not_count(tmp_path: Path, m
     now = [100.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
+    def take(seconds: float) -> None:
+        now[0] += seconds
+
     class Slow(FixedLosses):
         def report(self, *arguments: Any) -> ValidationReport:
-            now[0] += 50
+            take(50)
             return super().report(*arguments)
 
-    trainer = trainer_of(tmp_path, validation=Slow(2.0, 1.0), validate_every=4)
-    now[0] += 50
-    assert trainer.train(Callback())
-    assert (trainer.state.best, trainer.state.seconds) == (("loss", 1.0), 0)
+    trainer = trainer_of(tmp_path, validation=Slow(2.0, 1.0), validate_every=4, log_every=5)
+    take(50)
+    assert trainer.train(Recorder(lambda step: take(0.5)))
+    seconds = 7 * 0.5  # the callback's time after the last update is not training
+    assert (trainer.state.best, trainer.state.seconds) == (("loss", 1.0), seconds)
+    assert trainer.state.device_seconds == seconds
 
 
 def test_an_interruption_counts_the_update_not_yet_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted = trainer_of(tmp_path, run="parts", log_every=8)
     monkeypatch.setattr(interrupted.training_step, "lag", 1)  # as with graphs of a GPU
-    assert not interrupted.train(interrupting_at(3))
+    assert not interrupted.train(StoppingMonitor(3))
     assert everything(interrupted)[:3] == everything(trained(tmp_path, run="three", max_updates=3, log_every=8))[:3]
     assert everything(trained(tmp_path, run="parts")) == everything(trained(tmp_path, run="whole"))
 
 
 def test_an_error_waits_for_the_checkpoint_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sync = os.fsync
-
-    def sync_slowly(descriptor: int) -> None:
-        time.sleep(0.1)
-        sync(descriptor)
-
     def fail(step: int) -> None:
         if step == 3:
             raise SystemExit("on purpose")
 
-    monkeypatch.setattr(os, "fsync", sync_slowly)
+    slowly = Mock(wraps=os.fsync, side_effect=lambda descriptor: time.sleep(0.1) or DEFAULT)
+    monkeypatch.setattr(os, "fsync", slowly)
     with pytest.raises(SystemExit, match="on purpose"):
         trainer_of(tmp_path, checkpoint_every=2).train(Recorder(fail))
     assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002"]
@@ -91,7 +84,7 @@ def test_a_save_failing_late_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
         calls.append(descriptor)
         if len(calls) == 1:
             time.sleep(0.3)  # much longer than an update
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise FULL_DISK
         sync(descriptor)
 
     trainer = trainer_of(tmp_path, checkpoint_every=1, max_updates=3)
@@ -102,7 +95,7 @@ def test_a_save_failing_late_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_checkpoint_of_an_interruption_goes_when_the_next_one_is_due(tmp_path: Path) -> None:
-    assert not trainer_of(tmp_path, checkpoint_every=2).train(interrupting_at(3))
+    assert not trainer_of(tmp_path, checkpoint_every=2).train(StoppingMonitor(3))
     assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002", "step-00000003"]
     trained(tmp_path, checkpoint_every=2, max_updates=7)
     remaining = [f"step-{step:08d}" for step in (2, 4, 6, 7)]

@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 
@@ -15,22 +16,12 @@ from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import LostDirectoryError, checkpoints
 from minitransformer.training.open_run import OpenRun
 from minitransformer.training.run import finish, train_to_end
-from minitransformer.training.state import TrainingState
-from minitransformer.training.update import StepResult
-from minitransformer.training.validation import Validation
-from tests.support.training import StoppingMonitor, finished, job_of, run_of, weights
+from tests.support.training import Recorder, StoppingMonitor, finished, job_of, run_of, weights
 
 
-class Losing(Callback):
-    """Does something to the run's directory after an update, when no checkpoint is being written."""
-
-    def __init__(self, step: int, job: OpenRun, lose: Callable[[], object]) -> None:
-        self.step, self.job, self.lose = step, job, lose
-
-    def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
-        if state.step == self.step:
-            self.job.trainer.checkpoints.writer.wait()
-            self.lose()
+def losing(step: int, job: OpenRun, lose: Callable[[], object]) -> Recorder:
+    """Do something to the run's directory after an update, when no checkpoint is being written."""
+    return Recorder(lambda now: (job.trainer.checkpoints.writer.wait(), lose()) if now == step else None)
 
 
 @pytest.mark.parametrize("step", [2, 9, 18])  # before the first save, before a validation, before the last save
@@ -38,7 +29,7 @@ def test_a_removed_runs_last_state_lies_beside_it_and_goes_on(shared_run: RunCon
     config = run_of(tmp_path, precision="float32")
     job = job_of(config)
     with pytest.raises(LostDirectoryError, match="moved or removed while it trained") as caught:
-        train_to_end(job, Losing(step, job, lambda: shutil.rmtree(config.run)))
+        train_to_end(job, losing(step, job, lambda: shutil.rmtree(config.run)))
     assert not config.run.exists()
     kept = caught.value.kept_in
     assert kept.parent == config.run.parent
@@ -53,7 +44,7 @@ def test_a_moved_run_goes_on_where_it_is_now(tmp_path: Path) -> None:
     config, moved = run_of(tmp_path), tmp_path / "moved"
     job = job_of(config)
     with pytest.raises(LostDirectoryError) as caught:
-        train_to_end(job, Losing(9, job, lambda: config.run.rename(moved)))
+        train_to_end(job, losing(9, job, lambda: config.run.rename(moved)))
     assert not config.run.exists()
     (checkpoint,) = checkpoints(caught.value.kept_in)
     checkpoint.rename(moved / "checkpoints" / checkpoint.name)
@@ -77,44 +68,25 @@ def test_a_run_moved_during_a_save_is_reported_like_any(tmp_path: Path, monkeypa
 
 def test_an_interruption_saves_beside_a_lost_run(tmp_path: Path) -> None:
     config = run_of(tmp_path)
-    job = job_of(config)
-
-    class Both(StoppingMonitor):
-        def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
-            super().after_step(result, state, model)
-            if state.step == 2:
-                config.run.rename(tmp_path / "moved")
-
+    job, monitor = job_of(config), StoppingMonitor(3)
+    interrupt = monitor.after
+    monitor.after = lambda step: config.run.rename(tmp_path / "moved") if step == 2 else interrupt(step)
     with pytest.raises(LostDirectoryError, match="update 3 is in"):
-        train_to_end(job, Both(3))
+        train_to_end(job, monitor)
 
 
-def test_a_run_that_is_lost_before_its_final_model_is_named(tmp_path: Path) -> None:
-    config = run_of(tmp_path)
-    job = job_of(config)
-    assert job.trainer.train(Callback())
-    config.run.rename(tmp_path / "moved")
+@pytest.mark.parametrize("work", [None, "loss", "evaluate"])
+def test_a_run_lost_at_its_end_is_not_made_anew(finished_run: RunConfig, work: str | None) -> None:
+    job, moved = job_of(finished_run), finished_run.run.with_name("moved")
+    (finished_run.run / "results.json").unlink()
+    job.trainer.validation = validation = Mock(wraps=job.trainer.validation)
+    if work is None:
+        finished_run.run.rename(moved)
+    else:
+        getattr(validation, work).side_effect = lambda *_, **__: finished_run.run.rename(moved) and DEFAULT
     with pytest.raises(CheckpointError, match="moved or removed after its last update"):
         finish(job, Callback())
-    assert not config.run.exists()
-
-
-@pytest.mark.parametrize("work", ["loss", "evaluate"])
-def test_a_run_lost_at_its_end_is_not_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
-    config, moved = run_of(tmp_path), tmp_path / "moved"
-    job = job_of(config)
-    assert train_to_end(job, Callback())
-    compute = getattr(Validation, work)
-
-    def moving(*arguments: object, **keywords: object) -> object:
-        config.run.rename(moved)
-        return compute(*arguments, **keywords)
-
-    monkeypatch.setattr(Validation, work, moving)
-    with pytest.raises(CheckpointError, match="moved or removed after its last update"):
-        finish(job, Callback())
-    monkeypatch.undo()
-    assert not config.run.exists()
-    there = dataclasses.replace(config, run=moved)
+    assert not finished_run.run.exists()
+    there = dataclasses.replace(finished_run, run=moved)
     finished(there)
     assert len(weights(there))

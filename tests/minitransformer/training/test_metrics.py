@@ -1,13 +1,13 @@
 """metrics.jsonl: one line for every logged update, whatever happened to the run and to the disk."""
 
 import json
-import resource
 from pathlib import Path
 
 import pytest
 
 from minitransformer.training.callbacks import MetricsFile, TrainingReport
 from minitransformer.training.state import TrainingState
+from tests.support.training import file_size_limit
 
 
 def steps_in(run: Path) -> list[int]:
@@ -100,12 +100,8 @@ def test_a_log_with_nothing_to_cut_is_not_touched(tmp_path: Path) -> None:
 def test_a_line_that_the_disk_has_no_room_for_is_written_with_the_next_one(tmp_path: Path, logged: list[str]) -> None:
     log = log_of(tmp_path, range(1, 4))
     size = (tmp_path / "metrics.jsonl").stat().st_size
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, hard))
-    try:
+    with file_size_limit(size + 5):
         log.report(report_of(4))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert steps_in(tmp_path) == [1, 2, 3]
     assert "cannot be written" in logged[0]
     log.report(report_of(5))

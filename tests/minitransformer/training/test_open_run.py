@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-import math
 import shutil
 import signal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,19 +16,18 @@ from minitransformer import ModelConfig, train
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.survey import CorpusError
-from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.provenance import short_hash
+from minitransformer.training import open_run as opening
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import checkpoints
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.loop import Trainer
 from minitransformer.training.open_run import OpenRun, open_run, resolve
 from minitransformer.training.run import finish, is_finished
-from minitransformer.training.validation import Validation
 from parallel.communicator import SerialCommunicator
-from tests.support.training import PAIRS, StoppingMonitor, finished, job_of, run_of, weights
+from tests.support.training import PAIRS, StoppingMonitor, corrupt, finished, job_of, run_of, weights
 
 
 def changed(config: RunConfig, **training: Any) -> RunConfig:
@@ -44,40 +43,35 @@ def test_a_failed_first_start_leaves_the_directory_free(tmp_path: Path) -> None:
     assert job_of(config).trainer.state.step == 0
 
 
-def test_an_interruption_leaves_no_trace_in_the_final_model_and_cost(shared_run: RunConfig, tmp_path: Path) -> None:
-    config = run_of(tmp_path, precision="float32")
+def test_an_interruption_leaves_no_trace_in_the_final_model_and_cost(
+    shared_run: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest batch is tried at each start, unless training has ended."""
+    tried: list[int] = []
+    try_first = opening.try_largest_batch
+    monkeypatch.setattr(
+        opening, "try_largest_batch", lambda trainer: (tried.append(trainer.state.step), try_first(trainer))
+    )
+    config = run_of(tmp_path)
     assert not job_of(config).trainer.train(StoppingMonitor(14))
     cost = finished(config)
+    job_of(config)
+    assert tried == [0, 14]
     np.testing.assert_array_equal(weights(config), weights(shared_run))
     assert cost["flops"] == json.loads((shared_run.run / "results.json").read_text())["flops"] > 0
     assert cost["flops_by_time"] == cost["device_seconds"] * cost["device_flops_per_second"] > 0
 
 
-def test_the_largest_batch_is_tried_unless_training_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[int] = []
-    monkeypatch.setattr(
-        "minitransformer.training.open_run.try_largest_batch", lambda trainer: tried.append(trainer.state.step)
-    )
-    config = run_of(tmp_path)
-    assert not job_of(config).trainer.train(StoppingMonitor(14))
-    finished(config)
-    job_of(config)
-    assert tried == [0, 14]
-
-
-def test_a_finished_run_can_be_extended(finished_run: RunConfig) -> None:
-    assert is_finished(job_of(finished_run))
-    longer = changed(finished_run, max_updates=28)
-    assert not is_finished(job_of(longer))
-    assert finished(longer)["updates"] == 28
-
-
-def test_another_interval_removes_no_checkpoint_of_before(finished_run: RunConfig) -> None:
+def test_a_finished_run_can_be_extended_and_another_interval_removes_no_checkpoint_of_before(
+    finished_run: RunConfig,
+) -> None:
     before = checkpoints(finished_run.run)
     assert [path.name[-2:] for path in before] == ["12", "16", "20"]
     assert is_finished(job_of(changed(finished_run, checkpoint_every=7)))
     assert checkpoints(finished_run.run) == before
-    finished(changed(finished_run, checkpoint_every=7, keep_checkpoints=4, max_updates=22))
+    longer = changed(finished_run, checkpoint_every=7, keep_checkpoints=4, max_updates=22)
+    assert not is_finished(job_of(longer))
+    assert finished(longer)["updates"] == 22
     assert [path.name[-2:] for path in checkpoints(finished_run.run)] == ["16", "20", "21", "22"]
 
 
@@ -130,20 +124,18 @@ def test_files_hash_and_a_resumed_run_have_the_values_of_automatic_settings(tmp_
         job_of(changed(config, n_micro_batches=4))
 
 
-def test_a_cpu_without_kernels_or_instructions_has_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_without_kernels_or_instructions_has_float32_and_a_warning_of_slow_bfloat16(
+    tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def precision_of(config: RunConfig) -> str:
+        return resolve(config, SerialCommunicator())[0].training.precision
+
     config = run_of(tmp_path, precision="automatic")
-    assert (
-        resolve(dataclasses.replace(config, kernels="reference"), SerialCommunicator())[0].training.precision
-        == "float32"
-    )
+    assert precision_of(dataclasses.replace(config, kernels="reference")) == "float32"
     for name, precision in (("AVX-512 BF16", "bfloat16"), ("NEON BF16", "float32"), (None, "float32")):
-        monkeypatch.setattr("minitransformer.training.open_run.bfloat16_set", lambda name=name: name)
-        assert resolve(config, SerialCommunicator())[0].training.precision == precision
-
-
-def test_slow_bfloat16_is_a_warning(tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minitransformer.training.open_run.bfloat16_set", lambda: None)
-    job_of(run_of(tmp_path, precision="bfloat16"))
+        monkeypatch.setattr(opening, "bfloat16_set", lambda name=name: name)
+        assert precision_of(config) == precision
+    job_of(changed(config, precision="bfloat16"))
     assert "warning: training.precision is bfloat16, but it was not seen to be faster here than float32" in logged
 
 
@@ -212,7 +204,6 @@ def test_finite_weights_without_finite_numbers_are_not_the_best_and_end_the_run_
         job.trainer.train(Callback())
     assert not list((tmp_path / "run").rglob("model.safetensors"))
     validation = job.trainer.validation
-    assert validation is not None
     with pytest.raises(TrainingDivergedError, match="validation: beam search: source 0 has no translation"):
         validation.evaluate(job.trainer.model, validation.text, beam=1)
 
@@ -224,46 +215,26 @@ def test_finite_weights_without_finite_numbers_are_not_the_best_and_end_the_run_
 def test_threads_without_a_micro_batch_are_counted_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str], n_threads: int, idle: list[str]
 ) -> None:
-    monkeypatch.setattr("minitransformer.training.open_run.cores_of", lambda rank, places: n_threads)
+    monkeypatch.setattr(opening, "cores_of", lambda rank, places: n_threads)
     open_run(run_of(tmp_path, n_micro_batches=2), SerialCommunicator())
     assert [line for line in logged if "idle" in line] == idle
 
 
+def with_positions(config: RunConfig, n: int) -> RunConfig:
+    model = dataclasses.replace(config.model, positions="learned", max_positions=n, first_position=5)
+    return dataclasses.replace(config, model=model)
+
+
 def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tmp_path: Path) -> None:
-    config = run_of(tmp_path)
-    model = dataclasses.replace(config.model, positions="learned", max_positions=15, first_position=5)
-    short = dataclasses.replace(config, model=model)
-    with pytest.raises(ConfigError, match=r"max_positions is 15 and leaves room for 10 tokens, .* has 16 tokens"):
-        job_of(short)
-
-
-def test_learned_positions_with_just_enough_room_are_enough_for_validation(tmp_path: Path) -> None:
-    """No sentence of it is cut, and no translation runs past the table."""
+    """With just enough positions no sentence of the validation is cut, and no translation runs past the table."""
     config = run_of(tmp_path, max_updates=1, validate_every=1)
-    model = dataclasses.replace(config.model, positions="learned", max_positions=21, first_position=5)
-    job = job_of(dataclasses.replace(config, model=model))
+    with pytest.raises(ConfigError, match=r"max_positions is 15 and leaves room for 10 tokens, .* has 16 tokens"):
+        job_of(with_positions(config, 15))
+    job = job_of(with_positions(config, 21))
     job.trainer.train(Callback())
     validation = job.trainer.validation
-    assert validation is not None
     translator = Translator(job.trainer.model, validation.tokenizer)
     assert not any(len(source) > translator.longest_source for source, _ in validation.pairs)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [{"clip_norm": -1.0}, {"seed": -1}, {"beta2": 1.0}, {"learning_rate_factor": 0.0},
-     {"learning_rate_factor": math.inf}, {"learning_rate_factor": 1e30}, {"eps": 1e-50}, {"eps": math.inf},
-     {"clip_norm": math.nan}, {"n_micro_batches": 2**30}, {"max_updates": 10**30}],
-)  # fmt: skip
-def test_values_that_train_nothing_are_refused(values: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=f"training.{next(iter(values))} must be"):
-        TrainingConfig(**values)  # type: ignore[arg-type]
-
-
-def corrupt(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
 
 
 def test_a_run_whose_newest_checkpoint_is_corrupt_says_so_and_ends_like_an_undisturbed_one(
@@ -299,32 +270,35 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> N
     assert not list(config.run.rglob(".*"))
 
 
+TREES: dict[str, Any] = {"train_trees": ("train.mrg",), "validation_trees": ("valid.mrg",), "tokenizer": "word"}
+
+
 @pytest.mark.parametrize(
-    ("data", "tied"),
+    ("data", "dropout", "message"),
     [
-        ({"train_trees": ("train.mrg",), "validation_trees": ("valid.mrg",), "tokenizer": "word"}, "target"),
-        ({"tokenizer": "unigram"}, "all"),
+        (TREES | {"joint_vocabulary": False}, {"bpe_dropout": 0.1}, "bpe_dropout is 0.1, but only text in byte pairs"),
+        ({"tokenizer": "unigram"}, {"bpe_dropout": 0.1}, "bpe_dropout is 0.1, but only text in byte pairs"),
+        ({}, {"word_dropout": 2.0}, "word_dropout is 2.0, but only whole words have classes"),
     ],
 )
-def test_only_text_in_byte_pairs_is_segmented_anew(data: dict[str, Any], tied: Any) -> None:
-    text = DataConfig(**data, joint_vocabulary=tied == "all")
-    with pytest.raises(ConfigError, match=r"training.bpe_dropout is 0.1, but only text in byte pairs"):
-        RunConfig(data=text, model=ModelConfig(tied=tied), training=TrainingConfig(bpe_dropout=0.1))
-
-
-def test_only_words_are_replaced_by_their_classes() -> None:
-    with pytest.raises(ConfigError, match=r"training.word_dropout is 2.0, but only whole words have classes"):
-        RunConfig(training=TrainingConfig(word_dropout=2.0))
+def test_only_byte_pairs_are_segmented_anew_and_only_words_replaced_by_their_classes(
+    data: dict[str, Any], dropout: dict[str, Any], message: str
+) -> None:
+    text = DataConfig(**data)
+    model = ModelConfig(tied="all" if text.joint_vocabulary else "target")
+    with pytest.raises(ConfigError, match=f"training.{message}"):
+        RunConfig(data=text, model=model, training=TrainingConfig(**dropout))
 
 
 class InterruptingValidation(Callback):
     """Presses Ctrl-C as soon as a validation has finished a sentence; remembers what it was told."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, interrupts: bool = True) -> None:
         self.seen: list[tuple[int, int]] = []
+        self.interrupts = interrupts
 
     def validating(self, n_done: int, n_sentences: int) -> None:
-        if n_done and not self.seen[-1][0]:
+        if self.interrupts and n_done and not self.seen[-1][0]:
             signal.raise_signal(signal.SIGINT)
         self.seen.append((n_done, n_sentences))
 
@@ -332,7 +306,7 @@ class InterruptingValidation(Callback):
 def test_ctrl_c_ends_a_validation_before_all_sentences_are_translated(tmp_path: Path) -> None:
     job, monitor = job_of(run_of(tmp_path, max_updates=1)), InterruptingValidation()
     model = job.trainer.model
-    validation = dataclasses.replace(not_none(job.trainer.validation), text=PAIRS * 20, n_threads=2)
+    validation = dataclasses.replace(job.trainer.validation, text=PAIRS * 20, n_threads=2)
     job.trainer.validation = validation
     assert not job.trainer.train(monitor)
     assert job.trainer.state.validation_is_due
@@ -347,35 +321,19 @@ def test_ctrl_c_ends_a_validation_before_all_sentences_are_translated(tmp_path: 
 @pytest.mark.parametrize(("n", "expected"), [(3, 3), (1_000, 10)])
 def test_a_validation_translates_first_sentences_and_its_loss_is_of_all(tmp_path: Path, n: int, expected: int) -> None:
     job = job_of(run_of(tmp_path, validation_sentences=n))
-    validation = not_none(job.trainer.validation)
+    validation = job.trainer.validation
     assert validation.text == job.data.text("validation")[:expected]
     assert len(validation.pairs) == 10
-    told: list[tuple[int, int]] = []
-
-    class Progress(Callback):
-        def validating(self, n_done: int, n_sentences: int) -> None:
-            told.append((n_done, n_sentences))
-
-    validation.report(job.trainer.model, 1, Progress())
-    assert told[-1] == (expected, expected)
+    monitor = InterruptingValidation(interrupts=False)
+    validation.report(job.trainer.model, 1, monitor)
+    assert monitor.seen[-1] == (expected, expected)
 
 
-def test_in_training_translations_exceed_sources_by_few_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    searches: list[SearchConfig] = []
-    search = Translator.n_best
-
-    def noted(self: Translator, lines: Any, config: SearchConfig, **rest: Any) -> Any:
-        searches.append(config)
-        return search(self, lines, config, **rest)
-
-    monkeypatch.setattr(Translator, "n_best", noted)
+def test_in_training_translations_exceed_sources_by_few_tokens(tmp_path: Path) -> None:
     config = run_of(tmp_path)
-    finished(config)
-    pairs = not_none(job_of(config).trainer.validation).pairs
+    with mock.patch.object(Translator, "n_best", autospec=True, side_effect=Translator.n_best) as search:
+        finished(config)
+    pairs = job_of(config).trainer.validation.pairs
     extra = 25 + max(0, *(len(target) - len(source) for source, target in pairs))
-    assert [(config.beam, config.max_extra_tokens) for config in searches] == [(1, extra), (1, extra), (4, 256)]
-
-
-def not_none(validation: Validation | None) -> Validation:
-    assert validation is not None
-    return validation
+    searches = [(call.args[2].beam, call.args[2].max_extra_tokens) for call in search.call_args_list]
+    assert searches == [(1, extra), (1, extra), (4, 256)]

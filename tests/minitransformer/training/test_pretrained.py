@@ -18,9 +18,8 @@ from minitransformer.system.checksums import checksums_of
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import CheckpointError, read_arrays
 from minitransformer.training.callbacks import Callback
-from minitransformer.training.open_run import OpenRun, open_run
-from parallel.communicator import SerialCommunicator
-from tests.support.training import WORDS, StoppingMonitor, write_text
+from minitransformer.training.open_run import OpenRun
+from tests.support.training import WORDS, StoppingMonitor, corrupt, job_of, write_text
 
 NEW_WORDS = WORDS | {"three": "drü", "five": "foif €", "six": "sächs ☃"}
 MODEL = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8, alpha=0.6)
@@ -51,10 +50,6 @@ def config(source: Path, tmp_path: Path) -> RunConfig:
     return fine_tuning(RunConfig(tmp_path / "run", data, training=TRAINING, init_from=source))
 
 
-def opened(config: RunConfig) -> OpenRun:
-    return open_run(config, SerialCommunicator())
-
-
 def changed(config: RunConfig, part: str, **changes: Any) -> RunConfig:
     return dataclasses.replace(config, **{part: dataclasses.replace(getattr(config, part), **changes)})
 
@@ -75,7 +70,7 @@ def test_the_settings_of_model_and_tokenizer_are_those_of_the_model(config: RunC
 
 
 def test_it_begins_at_update_0_with_weights_and_tokenizer(config: RunConfig, source: Path, logged: list[str]) -> None:
-    job = opened(changed(config, "training", seed=7))
+    job = job_of(changed(config, "training", seed=7))
     theirs = Transformer.load(source).weights()
     assert all(np.array_equal(array, theirs[name]) for name, array in job.trainer.model.weights().items())
     assert (job.trainer.state.step, job.trainer.state.earlier_updates, job.trainer.adam.earlier_updates) == (0, 0, 0)
@@ -88,7 +83,7 @@ def test_it_begins_at_update_0_with_weights_and_tokenizer(config: RunConfig, sou
 
 
 def test_the_loss_of_the_first_update_is_that_of_the_model(config: RunConfig, source: Path) -> None:
-    job = opened(changed(changed(config, "model", p_drop=0.0), "training", precision="float32"))
+    job = job_of(changed(changed(config, "model", p_drop=0.0), "training", precision="float32"))
     pairs = np.arange(12)
     loss = job.trainer.step(pairs).loss
     sources, targets = zip(*(job.trainer.pairs.pair(i) for i in pairs), strict=True)
@@ -97,7 +92,7 @@ def test_the_loss_of_the_first_update_is_that_of_the_model(config: RunConfig, so
 
 
 def test_moments_are_kept_on_request_with_their_weights(config: RunConfig, source: Path, logged: list[str]) -> None:
-    job = opened(dataclasses.replace(config, init_optimizer=True))
+    job = job_of(dataclasses.replace(config, init_optimizer=True))
     checkpoint = source / "checkpoints" / LAST
     expected = read_arrays(checkpoint / "optimizer.safetensors")
     assert all(np.array_equal(array, expected[name]) for name, array in moments_of(job).items())
@@ -109,7 +104,7 @@ def test_moments_are_kept_on_request_with_their_weights(config: RunConfig, sourc
 
 def test_a_corrupt_checkpoint_gives_way_to_an_earlier_one(config: RunConfig, copy: Path, logged: list[str]) -> None:
     corrupt(copy / "checkpoints" / LAST / "optimizer.safetensors")
-    job = opened(dataclasses.replace(config, init_from=copy, init_optimizer=True))
+    job = job_of(dataclasses.replace(config, init_from=copy, init_optimizer=True))
     assert job.trainer.state.earlier_updates == 16
     assert any(f"checkpoint {LAST} is corrupt" in line for line in logged)
 
@@ -126,6 +121,8 @@ def test_an_interrupted_run_goes_on_to_the_same_bits_without_the_model(
     again = fine_tuning(dataclasses.replace(parts, model=presets.tiny()))
     assert again == parts
     resumed = train(again, callbacks=[]).results
+    n_words = Transformer.load(parts.run).config.vocabulary_size
+    assert Tokenizer.load(parts.run).n_target_words == n_words == (53 if choice else 50)
     for name in ("model.safetensors", "optimizer.safetensors"):
         one, other = (run / "checkpoints" / "step-00000008" / name for run in (straight.run, parts.run))
         assert one.read_bytes() == other.read_bytes()
@@ -142,7 +139,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits_without_the_model(
 
 
 def test_missing_characters_are_named_with_the_remedy(config: RunConfig, logged: list[str]) -> None:
-    opened(config)
+    job_of(config)
     said = [line for line in logged if "the tokenizer lacks characters of the training text: " in line]
     assert len(said) == 1
     assert "€ 105, ä 100, ☃ 100. They are read as unknown" in said[0]
@@ -150,7 +147,7 @@ def test_missing_characters_are_named_with_the_remedy(config: RunConfig, logged:
 
 
 def test_an_extension_keeps_every_row_and_begins_new_ones_with_the_mean(config: RunConfig, source: Path) -> None:
-    job = opened(dataclasses.replace(config, init_extend_vocabulary=True, init_optimizer=True))
+    job = job_of(dataclasses.replace(config, init_extend_vocabulary=True, init_optimizer=True))
     old = read_arrays(source / "checkpoints" / LAST / "model.safetensors")
     new = job.trainer.model.weights()
     name = "source_embedding.weight"
@@ -162,13 +159,6 @@ def test_an_extension_keeps_every_row_and_begins_new_ones_with_the_mean(config: 
     for moment in ("m", "v"):
         assert np.array_equal(moments[f"{moment}.{name}"][:50], kept[f"{moment}.{name}"])
         assert not moments[f"{moment}.{name}"][50:].any()
-
-
-def test_an_extended_model_is_trained_saved_and_read_with_its_tokenizer(config: RunConfig) -> None:
-    result = train(dataclasses.replace(config, init_extend_vocabulary=True), callbacks=[])
-    tokenizer = Tokenizer.load(result.run)
-    assert tokenizer.n_target_words == Transformer.load(result.run).config.vocabulary_size == 53
-    assert tokenizer.decode_target(tokenizer.encode_target(["sächs ☃ foif €"])) == ["sächs ☃ foif €"]
 
 
 def test_a_model_of_two_vocabularies_is_extended_on_each_side(tmp_path: Path) -> None:
@@ -192,7 +182,7 @@ def test_two_tokenizers_of_one_vocabulary_are_not_extended(config: RunConfig, so
     config = fine_tuning(dataclasses.replace(config, init_from=tmp_path / "converted"))
     assert not config.data.joint_vocabulary
     with refused("two tokenizers that share one vocabulary", "set it to false", kind=ConfigError):
-        opened(dataclasses.replace(config, init_extend_vocabulary=True))
+        job_of(dataclasses.replace(config, init_extend_vocabulary=True))
     result = train(config, callbacks=[])
     assert Transformer.load(result.run).config.source_vocabulary_size == 50
 
@@ -206,12 +196,6 @@ def refused(*parts: str, kind: type[UserError] = UserError) -> Iterator[None]:
         yield
     missing = [part for part in parts if part not in str(caught.value)]
     assert not missing, f"{caught.value} lacks {missing}"
-
-
-def corrupt(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def test_a_directory_without_a_model_is_refused(tmp_path: Path) -> None:
@@ -229,7 +213,7 @@ def test_a_model_of_sources_without_an_end_symbol_is_refused(config: RunConfig, 
     without_end.save(tmp_path / "converted")
     Tokenizer.load(source).save(tmp_path / "converted")
     config = dataclasses.replace(config, init_from=tmp_path / "converted")
-    for begin in (fine_tuning, opened):
+    for begin in (fine_tuning, job_of):
         with refused(f"the model in {config.init_from} reads sources without an end symbol", kind=ConfigError):
             begin(config)
 
@@ -247,8 +231,8 @@ def test_a_model_whose_tokenizer_has_changed_or_is_anothers_is_refused(copy: Pat
 def test_corrupt_weights_are_refused_and_leave_the_directory_free(config: RunConfig, copy: Path) -> None:
     corrupt(copy / "model.safetensors")
     with refused("model.safetensors: has changed since it was written", kind=CheckpointError):
-        opened(dataclasses.replace(config, init_from=copy))
-    assert opened(config).trainer.state.step == 0
+        job_of(dataclasses.replace(config, init_from=copy))
+    assert job_of(config).trainer.state.step == 0
 
 
 @pytest.mark.parametrize(
@@ -265,18 +249,18 @@ def test_settings_that_contradict_the_model_are_named(
     config: RunConfig, source: Path, part: str, changes: dict[str, Any], parts: list[str]
 ) -> None:
     with refused(str(source), *parts, "eave these settings out", kind=ConfigError):
-        opened(changed(config, part, **changes))
+        job_of(changed(config, part, **changes))
 
 
 def test_the_run_is_not_the_directory_of_the_model(config: RunConfig, source: Path) -> None:
     with refused("run and init_from are both", "set run to another directory", kind=ConfigError):
-        opened(dataclasses.replace(config, run=source))
+        job_of(dataclasses.replace(config, run=source))
 
 
 def test_moments_of_a_model_without_checkpoints_are_refused(config: RunConfig, copy: Path) -> None:
     shutil.rmtree(copy / "checkpoints")
     with refused("has no complete checkpoint", "set init_optimizer to false", kind=CheckpointError):
-        opened(dataclasses.replace(config, init_from=copy, init_optimizer=True))
+        job_of(dataclasses.replace(config, init_from=copy, init_optimizer=True))
 
 
 def test_a_choice_without_a_model_is_refused() -> None:
@@ -291,20 +275,20 @@ def test_another_model_to_begin_from_is_another_run(config: RunConfig) -> None:
     train(config, callbacks=[StoppingMonitor(2)])
     other = RunConfig(config.run, config.data, config.model, TRAINING)
     with refused(f"holds another run: init_from is '{config.init_from}' there, None here", kind=ConfigError):
-        opened(other)
+        job_of(other)
     with refused("init_optimizer is False there, True here", kind=ConfigError):
-        opened(dataclasses.replace(config, init_optimizer=True))
+        job_of(dataclasses.replace(config, init_optimizer=True))
 
 
 def test_a_model_that_has_changed_since_the_run_began_is_refused(config: RunConfig, copy: Path) -> None:
     """A run that ended before its first checkpoint begins again, from the same weights only."""
     config = dataclasses.replace(config, init_from=copy)
-    opened(config)
+    job_of(config)
     model = Transformer.load(copy)
     model.parameters.values[0] += 1
     model.save(copy)
     with refused("model.safetensors: has changed since", "began from it", kind=CheckpointError):
-        opened(config)
+        job_of(config)
 
 
 def test_data_that_was_prepared_with_another_tokenizer_is_refused(config: RunConfig, tmp_path: Path) -> None:
@@ -312,20 +296,20 @@ def test_data_that_was_prepared_with_another_tokenizer_is_refused(config: RunCon
     apart = dataclasses.replace(config, data=dataclasses.replace(config.data, directory=directory))
     train(dataclasses.replace(apart, run=tmp_path / "a", init_from=None), callbacks=[StoppingMonitor(1)])
     with refused(f"{directory}: was prepared with another tokenizer; expected that of", kind=CheckpointError):
-        opened(apart)
+        job_of(apart)
     shutil.rmtree(directory)
-    opened(apart)
+    job_of(apart)
     extended = dataclasses.replace(apart, run=tmp_path / "b", init_extend_vocabulary=True)
     with refused("extended by the characters of the text", kind=CheckpointError):
-        opened(extended)
+        job_of(extended)
     shutil.rmtree(directory)
-    opened(extended)
+    job_of(extended)
     with refused(f"{directory}: was prepared with another tokenizer", kind=CheckpointError):
-        opened(dataclasses.replace(apart, run=tmp_path / "c"))
+        job_of(dataclasses.replace(apart, run=tmp_path / "c"))
 
 
 def test_settings_that_may_change_do(config: RunConfig) -> None:
     changes = {"p_drop": 0.3, "label_smoothing": 0.0, "alpha": 1.2, "normalisation": "length"}
-    job = opened(changed(config, "model", **changes))
+    job = job_of(changed(config, "model", **changes))
     assert all(getattr(job.trainer.model.config, name) == value for name, value in changes.items())
     assert job.trainer.train(Callback())

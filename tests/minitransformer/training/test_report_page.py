@@ -1,7 +1,6 @@
 """report.html in a run's directory: written after validations and at the end, and never the end of a run."""
 
 import json
-import resource
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from minitransformer.inference.task import Sample
 from minitransformer.training.callbacks import MetricsFile, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 from tests.minitransformer.extras.report.test_page import Structure
+from tests.support.training import file_size_limit
 
 TRAINING = TrainingReport(50, 3, 0.125, 1e-3, 0.25, 4_000.0, 12.5, 10**9)
 VALIDATION = ValidationReport(
@@ -49,11 +49,14 @@ def test_at_the_end_the_page_has_the_final_scores(tmp_path: Path) -> None:
     assert not data_in(run)["isTraining"]
 
 
-def test_a_run_that_ends_before_its_first_line_has_no_page_and_no_warning(tmp_path: Path, logged: list[str]) -> None:
+def test_without_a_log_or_a_directory_there_is_no_page_and_no_warning(tmp_path: Path, logged: list[str]) -> None:
     run = write_logged_run(tmp_path / "run")
     (run / "metrics.jsonl").unlink()
     ReportPage(run).end()
     assert [path.name for path in run.iterdir()] == ["run.json"]
+    shutil.rmtree(run)
+    ReportPage(run).report(VALIDATION)
+    assert not run.exists()
     assert logged == []
 
 
@@ -63,12 +66,8 @@ def test_a_full_disk_ends_no_training_and_leaves_the_page_as_it_was(tmp_path: Pa
     page.end()
     before = (run / "report.html").read_bytes()
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*LOG, training_line(50)]))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
-    try:
+    with file_size_limit(1_000):
         page.report(VALIDATION)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert len(logged) == 1
     assert "report.html: not written" in logged[0]
     assert logged[0].endswith("training goes on")
@@ -83,14 +82,6 @@ def test_a_corrupt_file_of_the_run_ends_no_training(tmp_path: Path, logged: list
     (run / "results.json").write_text("{")
     ReportPage(run).end()
     assert "results.json: cannot be read" in logged[0]
-
-
-def test_a_directory_that_was_removed_is_not_made_again(tmp_path: Path, logged: list[str]) -> None:
-    run = write_logged_run(tmp_path / "run")
-    shutil.rmtree(run)
-    ReportPage(run).report(VALIDATION)
-    assert not run.exists()
-    assert logged == []
 
 
 def test_a_long_log_makes_a_page_of_bounded_size(tmp_path: Path) -> None:

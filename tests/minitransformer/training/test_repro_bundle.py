@@ -67,7 +67,6 @@ def test_a_replay_is_the_update_itself(tmp_path: Path) -> None:
 def test_a_parameter_that_is_no_number_is_named(tmp_path: Path) -> None:
     name = "encoder.layers.0.feed_forward.hidden.weight"
     replay = replay_repro_bundle(bundle(tmp_path, set_to(name, np.nan)))
-    assert replay.found is not None
     assert (replay.found.operation, replay.found.array) == ("linear_relu", "argument 1")
     assert name in str(replay)
 
@@ -77,7 +76,6 @@ def test_what_overflows_in_float32_only_is_reported_apart(tmp_path: Path) -> Non
     directory = bundle(tmp_path, set_to(name, 3e38))
     single, double = (replay_repro_bundle(directory, dtype) for dtype in ("float32", "float64"))
     assert single.found is not None
-    assert single.parameter is not None
     assert single.parameter.startswith("decoder.layers.0.feed_forward")
     assert double.found is None
 

@@ -40,7 +40,6 @@ def test_the_second_is_refused_while_the_first_is_there(tmp_path: Path) -> None:
 def test_a_killed_process_keeps_nobody_out(tmp_path: Path) -> None:
     run, world = tmp_path / "run", SerialCommunicator()
     with subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE) as first:
-        assert first.stdout is not None
         assert first.stdout.readline() == b"held\n"
         with pytest.raises(CheckpointError, match=TAKEN), run_lock(run, world):
             raise AssertionError("two in one directory")

@@ -76,15 +76,8 @@ def test_the_learning_rate_is_the_papers_at_all_steps_of_all_models(d_model: int
     assert relative_error(got, paper_rate(step, d_model=d_model, warmup_steps=warmup_steps)) < FEW_ROUNDINGS
 
 
-@given(warmup_steps=st.integers(2, 10_000), step=st.integers(1, 200_000))
-def test_it_rises_during_warm_up_and_falls_afterwards(warmup_steps: int, step: int) -> None:
-    now, then = (learning_rate(s, d_model=64, warmup_steps=warmup_steps) for s in (step, step + 1))
-    assert (now < then) == (step < warmup_steps)
-
-
-def test_the_factor_scales_and_width_divides_by_its_root() -> None:
+def test_the_factor_scales() -> None:
     assert learning_rate(7, d_model=512, warmup_steps=4_000, factor=2.5) == pytest.approx(2.5 * base_rate(7))
-    assert learning_rate(7, d_model=2_048, warmup_steps=4_000) == pytest.approx(base_rate(7) / 2)
 
 
 @pytest.mark.parametrize("step", [0, -1])

@@ -1,15 +1,16 @@
 """The training loop: it learns, and its result depends on neither threads nor interruptions."""
 
 import dataclasses
-import errno
 import math
 import os
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import cycle, product
 from pathlib import Path
-from typing import Any, Never
+from typing import Any
+from unittest import mock
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,18 +19,17 @@ from waiting import wait_until
 from autograd import RandomStream, backward
 from minitransformer.config import ModelConfig, TrainingConfig
 from minitransformer.data.batching import plan_epoch, read_batch
+from minitransformer.data.store import TokenStore
 from minitransformer.inference.bleu import Score
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.training import interrupt
-from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
+from minitransformer.training.callbacks import Callback, ValidationReport
 from minitransformer.training.checkpoint import Snapshot, checkpoints
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.loop import Trainer
-from minitransformer.training.state import TrainingState
-from minitransformer.training.update import StepResult
 from parallel.communicator import SerialCommunicator
-from tests.support.training import TINY, copy_store
+from tests.support.training import FULL_DISK, TINY, Recorder, StoppingMonitor, copy_store, names_in
 
 TRAINING = TrainingConfig(
     max_updates=8,
@@ -41,28 +41,13 @@ TRAINING = TrainingConfig(
     checkpoint_every=100,
     validate_every=100,
 )
-SEQUENCES, BATCHES_PER_EPOCH = 30, 3
+SEQUENCES = 30  # three batches an epoch
+
+
 BFLOAT16: dict[str, dict[str, Any]] = {
     "bfloat16 products": {"precision": "bfloat16"},
     "stored bfloat16": {"precision": "bfloat16", "dtype": "bfloat16"},
 }
-
-
-class Recorder(Callback):
-    """Remembers what a run tells, and does something after an update."""
-
-    def __init__(self, after: Callable[[int], None] = lambda step: None) -> None:
-        self.after, self.steps, self.reports = after, [], []
-
-    steps: list[int]
-    reports: list[Any]
-
-    def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
-        self.steps.append(state.step)
-        self.after(state.step)
-
-    def report(self, report: TrainingReport | ValidationReport) -> None:
-        self.reports.append(report)
 
 
 class FixedLosses:
@@ -86,12 +71,12 @@ def trainer_of(
     model: ModelConfig = TINY,
     run: str = "run",
     dtype: str = "float32",
+    store: TokenStore | None = None,
     **changes: Any,
 ) -> Trainer:
     config = dataclasses.replace(TRAINING, **changes)
-    network = Transformer(model, seed=config.seed, dtype=dtype)
-    world = SerialCommunicator()
-    return Trainer(network, copy_store(folder, SEQUENCES), validation, config, folder / run, world, n_threads=n_threads)
+    network, store = Transformer(model, seed=config.seed, dtype=dtype), store or copy_store(folder, SEQUENCES)
+    return Trainer(network, store, validation, config, folder / run, SerialCommunicator(), n_threads=n_threads)
 
 
 def trained(folder: Path, **changes: Any) -> Trainer:
@@ -106,21 +91,6 @@ def everything(trainer: Trainer) -> tuple[Any, ...]:
     arrays = (trainer.model.parameters.values, trainer.adam.m, trainer.adam.v)
     clocks = {"seconds": 0, "unlogged_seconds": 0, "device_seconds": 0}
     return (*(array.tobytes() for array in arrays), dataclasses.replace(trainer.state, **clocks))
-
-
-def interrupting_at(step: int, number: signal.Signals = signal.SIGINT) -> Recorder:
-    return Recorder(lambda now: signal.raise_signal(number) if now == step else None)
-
-
-def names_in(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
-
-
-def test_what_a_process_left_that_was_killed_at_the_very_end_goes_when_the_run_is_taken_up(tmp_path: Path) -> None:
-    trained(tmp_path)
-    (tmp_path / "run" / "checkpoints" / ".step-00000004.4711.removed").mkdir()
-    assert trainer_of(tmp_path).resume()
-    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000008"]
 
 
 @pytest.mark.parametrize(
@@ -152,31 +122,13 @@ def test_resuming_equals_training_in_one_go_bit_for_bit(tmp_path: Path, first: i
     assert everything(trained(tmp_path, run="parts", **changes)) == everything(whole)
 
 
-def test_the_state_counts_updates_epochs_and_batches(tmp_path: Path) -> None:
-    assert len(plan_epoch(copy_store(tmp_path, SEQUENCES).read().lengths, 60, seed=1, epoch=0)) == BATCHES_PER_EPOCH
-    state = trained(tmp_path, max_updates=BATCHES_PER_EPOCH + 1).state
-    assert (state.step, state.epoch, state.next_batch, state.best) == (4, 1, 1, None)
-
-
-def test_checkpoints_come_at_their_interval_and_at_the_end_and_the_last_one_is_resumed(tmp_path: Path) -> None:
+def test_checkpoints_come_at_their_interval_and_at_the_end_and_a_finished_run_trains_no_further(tmp_path: Path) -> None:
     assert not trainer_of(tmp_path).resume()
-    trained(tmp_path, checkpoint_every=3, max_updates=7)
-    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000003", "step-00000006", "step-00000007"]
-    trainer = trainer_of(tmp_path)
-    assert trainer.resume()
-    assert trainer.state.step == 7
-
-
-def test_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
-    trained(tmp_path, checkpoint_every=2, keep_checkpoints=2, average_checkpoints=1)
-    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000006", "step-00000008"]
-
-
-def test_a_finished_run_trains_no_further(tmp_path: Path) -> None:
-    before = everything(trained(tmp_path))
-    again = trainer_of(tmp_path)
-    again.resume()
-    monitor = Recorder()
+    changes = {"checkpoint_every": 2, "keep_checkpoints": 3, "average_checkpoints": 1, "max_updates": 7}
+    before = everything(trained(tmp_path, **changes))
+    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000004", "step-00000006", "step-00000007"]
+    again, monitor = trainer_of(tmp_path, **changes), Recorder()
+    assert again.resume()
     assert again.train(monitor)
     assert monitor.steps == []
     assert everything(again) == before
@@ -200,10 +152,12 @@ def test_copying_is_learnt(tmp_path: Path, precision: str) -> None:
     assert losses[-1] < 0.2 * losses[0]
 
 
-def test_reports_come_at_their_interval_and_at_the_end(tmp_path: Path) -> None:
+def test_reports_come_at_their_interval_and_at_the_end_with_learning_rate_and_epoch(tmp_path: Path) -> None:
     monitor = Recorder()
     trainer_of(tmp_path, log_every=3).train(monitor)
-    assert [report.step for report in monitor.reports] == [3, 6, 8]
+    assert [(report.step, report.epoch) for report in monitor.reports] == [(3, 0), (6, 1), (8, 2)]
+    assert monitor.reports[-1].learning_rate == pytest.approx(16**-0.5 * 8 * 20**-1.5, rel=1e-12)
+    assert monitor.reports[-1].target_tokens_per_second > 0
     assert monitor.steps == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
@@ -220,34 +174,17 @@ def test_the_first_update_is_that_of_the_mean_loss_per_target_token(tmp_path: Pa
     np.testing.assert_allclose(trainer.adam.m, expected, rtol=1e-3, atol=1e-7)
 
 
-def test_a_report_holds_the_learning_rate_and_the_epoch_of_its_update(tmp_path: Path) -> None:
-    monitor = Recorder()
-    trainer_of(tmp_path, log_every=5, max_updates=5).train(monitor)
-    assert monitor.reports[0].learning_rate == pytest.approx(16**-0.5 * 5 * 20**-1.5, rel=1e-12)
-    assert monitor.reports[0].epoch == 1
-    assert monitor.reports[0].target_tokens_per_second > 0
+def test_every_update_and_micro_batch_has_its_own_randomness(tmp_path: Path) -> None:
+    with mock.patch("minitransformer.training.update.RandomStream", wraps=RandomStream) as streams:
+        trained(tmp_path, seed=7, max_updates=2)
+    assert [call.args for call in streams.call_args_list] == [(7, 1, 0), (7, 1, 1), (7, 2, 0), (7, 2, 1)]
 
 
-def test_every_update_and_micro_batch_has_its_own_randomness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    streams: list[tuple[int, ...]] = []
-
-    def noted(*key: int) -> RandomStream:
-        streams.append(key)
-        return RandomStream(*key)
-
-    monkeypatch.setattr("minitransformer.training.update.RandomStream", noted)
-    trained(tmp_path, seed=7, max_updates=2)
-    assert streams == [(7, 1, 0), (7, 1, 1), (7, 2, 0), (7, 2, 1)]
-
-
-def test_micro_batches_only_divide_the_work(tmp_path: Path) -> None:
-    undropped = dataclasses.replace(TINY, p_drop=0.0)
-    one, four = (trained(tmp_path, run=str(n), model=undropped, max_updates=1, n_micro_batches=n) for n in (1, 4))
-    np.testing.assert_allclose(four.adam.m, one.adam.m, rtol=1e-4, atol=1e-7)
-
-
-def test_more_micro_batches_than_pairs_are_no_obstacle(tmp_path: Path) -> None:
-    assert np.isfinite(trained(tmp_path, n_micro_batches=64, max_updates=2).model.parameters.values).all()
+def test_micro_batches_even_more_than_pairs_only_divide_the_work(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"model": dataclasses.replace(TINY, p_drop=0.0), "max_updates": 1}
+    one, *others = (trained(tmp_path, run=str(n), n_micro_batches=n, **changes) for n in (1, 4, 64))
+    for other in others:
+        np.testing.assert_allclose(other.adam.m, one.adam.m, rtol=1e-4, atol=1e-7)
 
 
 def test_clipping_bounds_the_gradient_that_adam_sees(tmp_path: Path) -> None:
@@ -267,33 +204,20 @@ def test_the_best_model_so_far_is_kept_in_the_run(tmp_path: Path) -> None:
     assert trainer.state.best == ("loss", 1.0)
 
 
-def test_the_best_loss_so_far_survives_an_interruption(tmp_path: Path) -> None:
-    first = trainer_of(tmp_path, validation=FixedLosses(1.0), validate_every=4)
-    first.train(interrupting_at(5))
-    second, monitor = trainer_of(tmp_path, validation=FixedLosses(2.0), validate_every=4), Recorder()
-    second.resume()
-    second.train(monitor)
-    assert [report.best for report in monitor.reports if isinstance(report, ValidationReport)] == [False]
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("step", [1, 3, 5])
 def test_a_signal_saves_at_once_and_the_resumed_run_ends_like_an_undisturbed_one(
     tmp_path: Path, logged: list[str], step: int, number: signal.Signals
 ) -> None:
-    interrupted, monitor = trainer_of(tmp_path, run="disturbed"), interrupting_at(step, number)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    interrupted, monitor = trainer_of(tmp_path, run="disturbed"), StoppingMonitor(step, number)
     assert not interrupted.train(monitor)
     assert [path.name for path in checkpoints(tmp_path / "disturbed")] == [f"step-{step:08d}"]
     assert monitor.steps[-1] == step
     assert logged == [f"interrupted after update {step} and saved; the same run goes on from there"]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert everything(trained(tmp_path, run="disturbed")) == everything(trained(tmp_path, run="whole"))
-
-
-def test_signal_handlers_are_those_of_before_after_training(tmp_path: Path) -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    trainer_of(tmp_path).train(interrupting_at(2))
-    trained(tmp_path)
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
 def test_ctrl_c_announces_a_long_update(tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,17 +252,13 @@ def test_parameters_that_are_not_numbers_are_not_saved(tmp_path: Path) -> None:
     assert everything(trained(tmp_path)) == everything(trained(tmp_path, run="whole"))
 
 
-def refuse(descriptor: int) -> Never:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
 def test_a_failed_save_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
     trainer = trainer_of(tmp_path, checkpoint_every=2)
 
     def disturb(step: int) -> None:
         if step == 3:
             trainer.checkpoints.writer.wait()  # the checkpoint after update 2
-            monkeypatch.setattr(os, "fsync", refuse)
+            monkeypatch.setattr(os, "fsync", Mock(side_effect=FULL_DISK))
         if step == 5:
             trainer.checkpoints.writer.wait()
             monkeypatch.undo()
@@ -368,7 +288,7 @@ def test_a_run_whose_last_save_fails_says_so_and_goes_on_from_the_checkpoint_bef
         if step == 7:
             trainer.checkpoints.writer.wait()
             monkeypatch.setattr(trainer.checkpoints.writer, "save", save_and_wait)
-            monkeypatch.setattr(os, "fsync", refuse)
+            monkeypatch.setattr(os, "fsync", Mock(side_effect=FULL_DISK))
             if interrupted:
                 signal.raise_signal(signal.SIGINT)
 
