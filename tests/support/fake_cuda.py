@@ -3,11 +3,10 @@
 Every name exists in CuPy.  Devices are but numbers: all arrays lie in the host's memory.
 """
 
-import importlib.util
+import importlib
 import math
 import sys
 import threading
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
@@ -119,11 +118,7 @@ def stand_in_for_cupy() -> Any:
     Nothing registers the CUDA kernels, which cannot run on it.
     """
     at_first_use("cuda", lambda: None)
-    path = Path(__file__).parents[1] / "autograd" / "fake_cupy.py"
-    spec = importlib.util.spec_from_file_location("cupy", path)
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules["cupy"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["cupy"])
+    sys.modules["cupy"] = importlib.import_module("fake_cupy")
+    importlib.import_module("fake_streams").reset()
     sys.modules["cupy.cuda.nccl"] = cast(ModuleType, nccl)
     return sys.modules["cupy"]

@@ -6,12 +6,8 @@ C++ compiler makes of their sources.  As a plugin of pytest it lets the tests th
     PYTHONPATH=tests/support python -m pytest -p gpu_stand_in -m gpu tests/gpu tests/autograd/cuda
 """
 
-import importlib.util
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import fake_cuda
 import fake_streams
@@ -21,17 +17,10 @@ from cuda_on_cpu import launch
 
 from autograd.kernels.cuda import cublaslt, driver, nvrtc
 
-FAKE_CUPY = Path(__file__).resolve().parent.parent / "autograd" / "fake_cupy.py"
-
 
 def install() -> None:
     """To be called before anything asks for CuPy."""
-    spec = importlib.util.spec_from_file_location("cupy", FAKE_CUPY)
-    assert spec is not None
-    assert spec.loader is not None
-    cupy = sys.modules["cupy"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(cupy)
-    sys.modules["cupy.cuda.nccl"] = cast(ModuleType, fake_cuda.nccl)
+    fake_cuda.stand_in_for_cupy()
     products_on_cpu = Recorder()
     cublaslt.library = lambda: products_on_cpu
     driver._function = _function_on_cpu

@@ -1,6 +1,6 @@
 """A stand-in for CuPy that runs on the CPU and is as strict as CuPy where code for a GPU goes wrong without one.
 
-Loaded under the name "cupy".  Its arrays are no NumPy arrays, refuse to become one unless asked by ``get()``, and take
+Its arrays are no NumPy arrays, refuse to become one unless asked by ``get()``, and take
 no NumPy array as an operand, an index or an argument: only ``asarray`` and ``array`` copy from host to device.  It is
 stricter than CuPy in one thing: NumPy's own functions do not accept its arrays (CuPy would run its twin of them).
 With bfloat16 it does nothing but move, convert, and add arrays of it alone: NumPy and CuPy promote it differently, CuPy
@@ -21,8 +21,7 @@ import fake_cuda
 import fake_streams
 import numpy as np
 
-__version__ = "stand-in"
-fake_streams.reset()
+__name__, __version__ = "cupy", "stand-in"
 
 inf, nan, newaxis = np.inf, np.nan, None
 float32, float64, int32, int64, uint16, uint32, uint64, bool_ = (
