@@ -1,5 +1,6 @@
 """Products in bfloat16: those of the rounded operands, whatever the sizes, threads and neighbouring rows."""
 
+import itertools
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
@@ -16,7 +17,6 @@ from autograd import Tensor, backward, ops
 from autograd.bfloat16_products import bfloat16_products, packed_operands
 from autograd.kernels.cpu.bfloat16 import Rows
 from autograd.kernels.cpu.library import library
-from autograd.kernels.cpu.linear import linear_in_bfloat16
 from autograd.op import ShapeError
 from autograd.ops.cross_entropy import linear_cross_entropy
 from autograd.ops.feed_forward import feed_forward, joint_feed_forward
@@ -28,6 +28,7 @@ pytestmark = pytest.mark.skipif(not library().functions, reason="no C compiler")
 
 SIZES = st.sampled_from([1, 2, 3, 13, 14, 15, 31, 32, 33, 70, 130])  # around a tile and a panel
 FAR = [(5, 700, 40), (700, 5, 40), (40, 40, 700), (1_100, 33, 2)]  # more than a block of rows, or of terms
+MAPS = ("product", "bias", "relu")
 
 
 def numbers(*shape: int, seed: int = 1) -> Any:
@@ -46,40 +47,43 @@ def assert_close(found: Any, exact: Any) -> None:
     np.testing.assert_allclose(found, exact, rtol=1e-5, atol=3e-6 * np.abs(exact).max(initial=1))
 
 
-@pytest.mark.parametrize("sizes", FAR)
-@pytest.mark.parametrize("has_bias", [False, True])
-def test_large_products_are_those_of_the_rounded_operands(sizes: tuple[int, int, int], has_bias: bool) -> None:
-    check_linear_map(*sizes, has_bias=has_bias)
+def far_examples(test: Any) -> Any:
+    for sizes, kind in itertools.product(FAR, MAPS):
+        test = example(sizes=sizes, kind=kind)(test)
+    return test
 
 
-@given(n_rows=SIZES, n_terms=SIZES, n_columns=SIZES, has_bias=st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_products_are_those_of_the_rounded_operands(n_rows: int, n_terms: int, n_columns: int, has_bias: bool) -> None:
-    check_linear_map(n_rows, n_terms, n_columns, has_bias=has_bias)
-
-
-def check_linear_map(n_rows: int, n_terms: int, n_columns: int, *, has_bias: bool) -> None:
-    """Compare value and gradients, between guards and not aligned."""
+@far_examples
+@given(sizes=st.tuples(SIZES, SIZES, SIZES), kind=st.sampled_from(MAPS))
+@settings(max_examples=80, deadline=None)
+def test_products_are_those_of_the_rounded_operands(sizes: tuple[int, int, int], kind: str) -> None:
+    """Between guards and not aligned."""
+    n_rows, n_terms, n_columns = sizes
     with guarded_allocations() as guarded, bfloat16_products(1):
         x, weight, bias, dy = map(
             guarded.copy_of,
             (numbers(n_rows, n_terms), numbers(n_terms, n_columns), numbers(n_columns), numbers(n_rows, n_columns)),
         )
-        arguments = x, weight, bias if has_bias else None
-        assert linear.choose(arguments, {}) is linear_in_bfloat16
-        y, backward = linear_in_bfloat16(*arguments)
+        operation = linear_relu if kind == "relu" else linear
+        arguments = x, weight, None if kind == "product" else bias
+        run = operation.choose(arguments, {})
+        assert run is not operation.reference
+        y, backward = run(*arguments)
         dx, dweight, dbias = backward(dy)
         added = np.ones_like(weight)
         dweight.into(added, True)
         dweight = gradient_array(dweight)
-    assert_close(y, rounded(x) @ rounded(weight) + (bias if has_bias else 0))
-    assert_close(dx, rounded(dy) @ rounded(weight).T)
-    assert_close(dweight, rounded(x).T @ rounded(dy))
-    assert_close(added, 1 + rounded(x).T @ rounded(dy))
-    if has_bias:
-        assert_close(dbias, dy.sum(0, dtype=np.float64))
-    else:
+    z, dz = rounded(x) @ rounded(weight) + (0 if kind == "product" else bias), dy
+    if kind == "relu":
+        z, dz = np.maximum(z, 0), dy * (y > 0)
+    assert_close(y, z)
+    assert_close(dx, rounded(dz) @ rounded(weight).T)
+    assert_close(dweight, rounded(x).T @ rounded(dz))
+    assert_close(added, 1 + rounded(x).T @ rounded(dz))
+    if kind == "product":
         assert dbias is None
+    else:
+        assert_close(dbias, dz.sum(0, dtype=np.float64))
 
 
 @given(n_rows=SIZES, n_terms=SIZES, n_columns=SIZES)
@@ -166,19 +170,6 @@ def test_maps_of_one_x_leave_out_the_gradients_of_unused_results() -> None:
     assert_close(dx, rounded(dy) @ rounded(weight).T)
     assert_close(dweight, rounded(x).T @ rounded(dy))
     assert_close(both, rounded(dy) @ (rounded(weight) + rounded(weight[::-1])).T)
-
-
-def test_relu_alone() -> None:
-    x, weight, bias, dy = numbers(20, 33), numbers(33, 7), numbers(7), numbers(20, 7, seed=2)
-    with bfloat16_products(1):
-        y, backward = linear_relu.of_arrays(x, weight, bias)
-        dx, dweight, dbias = backward(dy)
-    z = rounded(x) @ rounded(weight) + bias
-    dz = dy * (z > 0)
-    assert_close(y, np.maximum(z, 0))
-    assert_close(dx, rounded(dz) @ rounded(weight).T)
-    assert_close(dweight, rounded(x).T @ rounded(dz))
-    assert_close(dbias, dz.sum(0, dtype=np.float64))
 
 
 @pytest.mark.parametrize(("n_rows", "n_classes"), [(30, 5), (30, 33), (300, 70)])  # the last one in three blocks

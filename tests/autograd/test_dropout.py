@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from draws import full_mask
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from masks import DTYPES, NUMBERS, RATES, STANDARD_ERRORS, STREAM_ID, bits, correlation, mask_of
 
-from autograd import KeyRanges, RandomStream, Tensor, backward, ops
+from autograd import RandomStream, Tensor, backward, ops
 from autograd.random import StreamId, random_uint16
 
 FIELDS = [field.name for field in dataclasses.fields(StreamId)]
@@ -73,12 +72,6 @@ def test_the_scale_is_the_inverse_probability_so_that_the_masks_mean_is_1(dtype:
 def test_a_rate_below_half_the_resolution_drops_nothing(rate: float) -> None:
     x = np.random.default_rng(1).standard_normal((50, 2000))
     assert bits(ops.dropout(x, rate=rate, stream_id=STREAM_ID).value) == bits(x)
-
-
-def test_the_smallest_rates_above_it_drop_the_number_0_alone() -> None:
-    with every_number_once():
-        mask = mask_of(2**-16, STREAM_ID, NUMBERS)
-    assert np.flatnonzero(mask == 0).tolist() == [0]
 
 
 @DTYPES
@@ -191,14 +184,6 @@ def test_the_sums_gradient_is_the_forward_mask(dtype: str, rate: float, stream_i
     assert bits(x.grad) == bits(y.value)
 
 
-def test_the_mask_goes_by_row_and_column_not_by_the_position_in_memory() -> None:
-    x = Tensor(np.random.default_rng(2).standard_normal((40, 30)).T)
-    y, mask = ops.dropout(x, rate=0.5, stream_id=STREAM_ID), mask_of(0.5, STREAM_ID, 30, 40)
-    backward(y, np.ones((40, 30)).T)
-    np.testing.assert_array_equal(y.value, x.value * mask)
-    np.testing.assert_array_equal(x.grad, mask)
-
-
 @given(rate=RATES, stream_id=STREAM_IDS)
 def test_float32_and_float64_have_the_same_mask(rate: float, stream_id: StreamId) -> None:
     in_double = mask_of(rate, stream_id, 300)
@@ -221,73 +206,3 @@ def test_streams_of_one_seed_update_and_micro_batch_give_equal_masks(seed: int, 
 def test_dropout_rate_out_of_range(rate: float) -> None:
     with pytest.raises(ValueError, match=rf"rate must be in \[0, 1\), got {rate}"):
         ops.dropout(np.ones(3), rate=rate, stream_id=STREAM_ID)
-
-
-# Dropout of attention weights.
-
-
-def attention_masks(mask: KeyRanges, n_heads: int, rate: float, dtype: Any = "float64") -> tuple[Any, Any]:
-    """Return the masks of the attention weights (T, H, S) of the forward and of the backward pass.
-
-    Queries and keys are 0: a segment's n weights are all 1/n, exactly so if n is a power of two.  Value j is the j-th
-    unit vector, so the result is the dropped weights.  The gradient of output t is the t-th unit vector, so that of
-    the values is the dropped weights again.
-    """
-    n_queries, n_keys = mask.queries.n_tokens, mask.keys.n_tokens
-    width = max(n_queries, n_keys)
-    nothing = np.zeros((width, n_heads, 1), dtype)
-    units = np.repeat(np.eye(width, dtype=dtype)[:, None], n_heads, axis=1)
-    v = Tensor(units[:n_keys])
-    y = ops.attention(nothing[:n_queries], nothing[:n_keys], v, mask=mask, rate=rate, stream_id=STREAM_ID)
-    backward(y, units[:n_queries])
-    assert v.grad is not None
-    n = mask.keys.lengths[mask.queries.segment_of_token].astype(dtype)[:, None, None]
-    return y.value[..., :n_keys] * n, v.grad.transpose(2, 1, 0)[:n_queries] * n
-
-
-PADDED = full_mask([1, 5, 2], [4, 1, 8])
-
-
-@DTYPES
-@given(
-    st.lists(st.tuples(st.integers(1, 5), st.sampled_from([1, 2, 4, 8])), min_size=1, max_size=4),
-    st.integers(1, 4),
-    st.sampled_from([0.1, 0.5, 0.9]),
-)
-@example([(3, 8)], 6, 0.1)
-@settings(max_examples=25)
-def test_one_attention_mask_both_ways(dtype: str, lengths: list[tuple[int, int]], n_heads: int, rate: float) -> None:
-    query_lengths, key_lengths = map(list, zip(*lengths, strict=True))
-    forward, back = attention_masks(full_mask(query_lengths, key_lengths), n_heads, rate, dtype)
-    assert set(np.unique(forward).tolist()) <= {0.0, float(np.array(scale_of(rate), dtype))}
-    assert bits(np.ascontiguousarray(back)) == bits(forward)
-
-
-def scale_of(rate: float) -> float:
-    return NUMBERS / (NUMBERS - round(rate * NUMBERS))
-
-
-def test_queries_and_keys_get_their_gradients_through_the_mask_too() -> None:
-    """With queries 1, keys 0 and a loss that adds the outputs up, dkey j = w (mask_j − mean of the mask)."""
-    n_keys, n_heads = 8, 5
-    mask = full_mask([1], [n_keys])
-    kept, _ = attention_masks(mask, n_heads, 0.4)
-    k = Tensor(np.zeros((n_keys, n_heads, 1)))
-    q, units = np.ones((1, n_heads, 1)), np.repeat(np.eye(n_keys)[:, None], n_heads, axis=1)
-    backward(ops.sum(ops.attention(q, k, units, mask=mask, rate=0.4, stream_id=STREAM_ID)))
-    expected = (kept - kept.mean(-1, keepdims=True))[0].T[..., None] / n_keys
-    np.testing.assert_allclose(k.grad, expected, atol=1e-15)
-
-
-def test_attention_has_the_same_mask_in_float32_and_float64() -> None:
-    single, double = (attention_masks(PADDED, 3, 0.3, dtype)[0] for dtype in ("float32", "float64"))
-    assert bits(single) == bits(double.astype("float32"))
-
-
-def test_attention_drops_other_weights_in_every_head_sentence_and_query() -> None:
-    n = 64
-    mask, _ = attention_masks(full_mask([n, n], [n, n]), 2, 0.3)
-    rows = [mask[first : first + n, head, first : first + n] for first in (0, n) for head in (0, 1)]
-    assert max(abs(correlation(x, y)) for x, y in itertools.combinations(rows, 2)) < STANDARD_ERRORS
-    assert abs(correlation(rows[0][1:], rows[0][:-1])) < STANDARD_ERRORS
-    assert abs(correlation(rows[0][:, 1:], rows[0][:, :-1])) < STANDARD_ERRORS

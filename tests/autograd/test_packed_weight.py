@@ -12,7 +12,7 @@ from guarded import guarded_allocations
 from waiting import TIME_LIMIT
 
 from autograd import Tensor, backward, ops
-from autograd.blas import n_product_threads, product_threads
+from autograd.blas import product_threads
 from autograd.kernel_registry import references_only
 from autograd.kernels.cpu.library import library
 from autograd.ops.linear import pack_weight
@@ -195,10 +195,3 @@ def test_references_compute_with_packed_weights(
 def test_weights_of_float64_are_not_packed() -> None:
     weight = RANDOM.standard_normal((4, 5))
     np.testing.assert_array_equal(pack_weight(weight.T), weight.T, strict=True)
-
-
-def test_the_number_of_threads_is_one_unless_it_is_set() -> None:
-    assert n_product_threads() == 1
-    with product_threads(3):
-        assert n_product_threads() == 3
-    assert n_product_threads() == 1

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,53 +28,31 @@ from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_
 CHILD_ON_STAND_IN = Path(__file__).parents[1] / "support" / "checking_child.py"
 RELATIVE = {"float32": 1e-5, "float64": 1e-13}
 STREAM_ID = StreamId(seed=5, stream=1, update=3, micro_batch=2)
-RANDOM = np.random.default_rng(8)
+DROPOUT = {"rate": 0.3, "stream_id": STREAM_ID}
+NOT_GIVEN: Any = None  # the operation on the CPU computes what is expected
 SOURCE, TARGET = Segments.of_lengths([7, 1, 30, 4]), Segments.of_lengths([3, 9, 1, 33])
 
 
-def draw(*shape: int) -> Any:
-    return RANDOM.standard_normal(shape)
+SIZES = {"B": 2, "T": 70, "S": 20, "D": 33, "H": 4, "K": 8, "V": 5, "W": 30}  # more than a block of threads
 
 
-@dataclass(frozen=True)
-class GpuCase:
-    """An operation with its arguments (float64 ones are differentiated) and keyword arguments."""
-
-    op: str
-    arguments: tuple[Any, ...]
-    static: dict[str, Any] = field(default_factory=dict)
-    name: str = ""
-
-    @property
-    def id(self) -> str:
-        return f"{self.op} {self.name}".strip()
+def case_of(op: str, name: str, *shapes: tuple[int, ...], **static: Any) -> OpCase:
+    return OpCase(op, lambda draw: tuple(draw(*shape) for shape in shapes), NOT_GIVEN, lambda draw: static, name)
 
 
-def drawn(case: OpCase) -> GpuCase:
-    """Return a case of the table of all operations, with arguments larger than a block of threads."""
-    sizes = Draw(RANDOM, {"B": 2, "T": 70, "S": 20, "D": 33, "H": 4, "K": 8, "V": 5, "W": 30})
-    return GpuCase(case.op, case.arguments(sizes), case.static(sizes), case.name)
-
-
-def attention_case(name: str, mask: Any, **static: Any) -> GpuCase:
+def attention_case(name: str, mask: Any, **static: Any) -> OpCase:
     n_queries, n_keys = mask.queries.n_tokens, mask.keys.n_tokens
-    arguments = draw(n_queries, 2, 8), draw(n_keys, 2, 8), draw(n_keys, 2, 5)
-    return GpuCase("attention", arguments, {"mask": mask, **static}, name)
+    return case_of("attention", name, (n_queries, 2, 8), (n_keys, 2, 8), (n_keys, 2, 5), mask=mask, **static)
 
 
 CASES = [
-    *map(drawn, EVERY_OPERATION),
-    GpuCase("embedding", (draw(11, 33), RANDOM.integers(0, 11, 300)), name="with repeated ids"),
-    GpuCase("layer_norm", (draw(70, 128), draw(128), draw(128)), name="of a width that has a kernel"),
-    GpuCase(
-        "add_norm",
-        (draw(70, 128), draw(70, 128), draw(128), draw(128)),
-        {"rate": 0.3, "stream_id": STREAM_ID},
-        name="of a width that has a kernel, with dropout",
-    ),
+    *EVERY_OPERATION,
+    OpCase("embedding", lambda draw: (draw(11, 33), draw.integers(11, 300)), NOT_GIVEN, name="with repeated ids"),
+    case_of("layer_norm", "of a width that has a kernel", (70, 128), (128,), (128,)),
+    case_of("add_norm", "of a width that has a kernel", (70, 128), (70, 128), (128,), (128,), **DROPOUT),
     attention_case("of the encoder", self_attention_mask(SOURCE)),
     attention_case("of the decoder", causal_mask(TARGET)),
-    attention_case("to the source, with dropout", encoder_decoder_mask(TARGET, SOURCE), rate=0.2, stream_id=STREAM_ID),
+    attention_case("to the source", encoder_decoder_mask(TARGET, SOURCE), **DROPOUT),
     attention_case("of neighbours", self_attention_mask(SOURCE, 2)),
 ]
 
@@ -98,10 +75,11 @@ def on(device: Device, x: Any, dtype: str) -> Any:
     return Tensor(to_device(x.astype(dtype), device)) if x.dtype == np.float64 else to_device(x, device)
 
 
-def run(case: GpuCase, device: Device, dtype: str) -> list[Any]:
+def run(case: OpCase, device: Device, dtype: str) -> list[Any]:
     """The value, then the gradients of all differentiable arguments along one direction."""
-    arguments = [on(device, x, dtype) for x in case.arguments]
-    static = {name: to_device(x, device) if isinstance(x, np.ndarray) else x for name, x in case.static.items()}
+    draw = Draw(np.random.default_rng(8), SIZES)
+    arguments = [on(device, x, dtype) for x in case.arguments(draw)]
+    static = {name: to_device(x, device) if isinstance(x, np.ndarray) else x for name, x in case.static(draw).items()}
     result = operations[case.op](*arguments, **static)
     direction = np.random.default_rng(9).standard_normal(result.shape)
     backward(result, to_device(np.asarray(direction, dtype), device))
@@ -127,7 +105,7 @@ def test_every_kernel_passes_the_check_at_first_use(monkeypatch: pytest.MonkeyPa
 @needs_gpu
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_value_and_gradients_of_each_op_equal_numpy_in_float64(implementation: None, case: GpuCase, dtype: str) -> None:
+def test_value_and_gradients_of_each_op_equal_numpy_in_float64(implementation: None, case: OpCase, dtype: str) -> None:
     for got, expected in zip(run(case, "cuda", dtype), run(case, "cpu", "float64"), strict=True):
         assert got.dtype == dtype
         assert_near(got, expected, RELATIVE[dtype], least=1e-2)

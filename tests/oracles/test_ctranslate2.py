@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from ctranslate2_models import WORDS, ctranslate2_directory, model_of, random_pa
 from marian_models import LINES, write_directory
 from marian_models import TARGETS as TARGET_LINES
 from number_words import sentences, trained_parts, translation
+from shared_data import DATA, needs
 
 from minitransformer import Translator
 from minitransformer.extras.convert.ctranslate2 import read_ctranslate2
@@ -27,7 +27,6 @@ from minitransformer.inference.search import SearchConfig
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason='CTranslate2 is not installed: pip install -e ".[oracles]"')
 TOLERANCE = 1e-4  # of log p of a sentence, float32
-DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/convert.md"
 TRAINED = DATA / "ct2-aren-transliteration" / "aren-transliteration"
 
@@ -150,7 +149,7 @@ def test_ctranslate2_reads_smaller_numbers_as_we_do(storage: Any, most: float, t
         )
 
 
-@pytest.mark.skipif(not TRAINED.exists(), reason=f"{TRAINED} is absent; set MINITRANSFORMER_DATA")
+@needs("ct2-aren-transliteration")
 def test_a_model_of_version_2_is_written_in_version_6_without_a_change(tmp_path: Path) -> None:
     """Its names, 73 in all, are those of the file beside it."""
     cases = json.loads(TRAINED.with_name("aren-transliteration.expected.json").read_text(encoding="utf-8"))["cases"]
@@ -161,25 +160,6 @@ def test_a_model_of_version_2_is_written_in_version_6_without_a_change(tmp_path:
     for case, result in zip(cases, found, strict=True):
         assert result.hypotheses[0] == case["beam4"][0]["tokens"]
         assert result.scores[0] == pytest.approx(case["beam4"][0]["score"], abs=1e-4)
-
-
-@pytest.mark.skipif(not TRAINED.exists(), reason=f"{TRAINED} is absent; set MINITRANSFORMER_DATA")
-@pytest.mark.parametrize("n_unknown", range(4))
-@pytest.mark.parametrize("written", [False, True])
-def test_each_of_several_unknown_words_is_a_token(n_unknown: int, written: bool, tmp_path: Path) -> None:
-    """Words of a vocabulary without a sentencepiece model: one token for each word, whoever wrote the directory."""
-    cases = json.loads(TRAINED.with_name("aren-transliteration.expected.json").read_text(encoding="utf-8"))["cases"]
-    parts, random = read_ctranslate2(TRAINED), np.random.default_rng(n_unknown)
-    directory = ctranslate2_directory(tmp_path / "ct2", parts) if written else TRAINED
-    lines = []
-    for case in cases[:30]:
-        first = int(random.integers(len(case["source"]) + 1))
-        unknown = [f"word{i}" for i in range(n_unknown)]
-        lines.append([*case["source"][:first], *unknown, *case["source"][first:]])
-    theirs = their_translations(directory, lines, beam=1, most=MOST)
-    search = SearchConfig(beam=1, max_extra_tokens=MOST, max_length_factor=None)
-    found = Translator(model_of(parts), parts.tokenizer).n_best([" ".join(words) for words in lines], search)
-    assert [best.text for best, *_ in found] == [" ".join(words) for words in theirs]
 
 
 def random_spec(*, biases: bool, table: np.ndarray | None, n_layers: tuple[int, int], **settings: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from against_torch import torch
-from ctranslate2_models import write_parts
+from ctranslate2_models import model_of, write_parts
 from marian_models import LINES, TARGETS, log_probabilities, transformers, translation, write_directory
 from safetensors.numpy import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2
@@ -64,12 +64,6 @@ def foreign_ids(parts: Parts, path: Path) -> list[list[int]]:
         words = ["<unk>", "<s>" if "<s>" in ids else "<pad>", "</s>", *words_of(model)[3:]]
         found.append([ids.get(word, ids["<unk>"]) for word in words])
     return found
-
-
-def model_of(parts: Parts) -> Transformer:
-    model = Transformer(parts.config, seed=None)
-    model.set_weights(parts.weights)
-    return model
 
 
 def compare(parts: Parts, model: Any, path: Path) -> None:

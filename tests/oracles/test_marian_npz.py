@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from against_torch import torch
+from ctranslate2_models import model_of
 from marian_models import LINES, TARGETS, log_probabilities, subwords, transformers, write_directory
 from marian_npz_files import SETTINGS, SOURCE, TARGET, vocabulary_in_yaml, write_marian, write_npz
 
-from minitransformer import Batch, Transformer
+from minitransformer import Batch
 from minitransformer.extras.convert.formats import read_parts, recognise
 from minitransformer.extras.convert.vocabulary import words_of
 
@@ -46,8 +47,7 @@ def test_ctranslate2_reads_the_same_numbers(name: str, tmp_path: Path) -> None:
     translator = ctranslate2.Translator(converter.convert(str(tmp_path / "converted")))
     assert recognise(tmp_path / "marian") == "marian-npz"
     parts = read_parts(tmp_path / "marian")
-    ours = Transformer(parts.config, seed=None)
-    ours.set_weights(parts.weights)
+    ours = model_of(parts)
     source_words = TARGET if "one" in name or "pre" in name else SOURCE
     for source, target in ((source_words[2:], TARGET[:1:-1]), (source_words[3:4], TARGET[2:4])):
         ids = parts.tokenizer.encode_source([" ".join(source)]), parts.tokenizer.encode_target([" ".join(target)])
@@ -105,9 +105,7 @@ def test_transformers_computes_the_same_from_the_parameters_of_an_opus_directory
         (opus / f"{side}.spm").write_bytes(subwords(side))
     parts = read_parts(opus)
     assert (parts.config.alpha, parts.config.normalisation, parts.config.positions) == (1, "length", "halves")
-    ours = Transformer(parts.config, seed=None)
-    ours.set_weights(parts.weights)
-    known = words_of(parts.tokenizer.models[-1])
+    ours, known = model_of(parts), words_of(parts.tokenizer.models[-1])
     columns = [known.index(word) for word in words]
     for line, target in zip(LINES, TARGETS, strict=True):
         ids = parts.tokenizer.encode_source([line]), parts.tokenizer.encode_target([target])

@@ -265,16 +265,6 @@ def annotated_transformer_loss(log_p: Any, target: Any, smoothing: float) -> tup
 
 
 @in_both_dtypes
-def test_without_smoothing_every_convention_is_torchs_cross_entropy(dtype: str) -> None:
-    for convention in ({"over": "V-1"}, {"over": "V"}, {"over": "V-2", "impossible": PADDING}):
-        compare(
-            lambda x, convention=convention: ops.cross_entropy(x, LOSS_TARGETS, smoothing=0.0, **convention),
-            lambda x: functional.cross_entropy(x, torch.tensor(LOSS_TARGETS), reduction="sum"),
-            logits(dtype),
-        )
-
-
-@in_both_dtypes
 @with_every_smoothing
 def test_smoothing_over_all_classes_with_and_without_the_target(smoothing: float, dtype: str) -> None:
     """With it that is PyTorch's, without it fairseq's.
@@ -318,12 +308,3 @@ def entropy_of_q(smoothing: float) -> float:
         return 0.0
     of_others = smoothing * np.log(smoothing / (N_CLASSES - 2))
     return -len(LOSS_TARGETS) * float((1 - smoothing) * np.log(1 - smoothing) + of_others)
-
-
-def test_the_three_conventions_are_three_different_losses() -> None:
-    (x,) = logits("float64")
-    conventions: list[Any] = [{"over": "V-1"}, {"over": "V"}, {"over": "V-2", "impossible": PADDING}]
-    losses = sorted(
-        float(ops.cross_entropy(x, LOSS_TARGETS, smoothing=0.1, **convention)) for convention in conventions
-    )
-    assert np.diff(losses).min() > 0.01

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from cuda_on_cpu import double, from_bf16, near, to_bf16
 
-from autograd import optim
 from autograd.kernels.cuda import adam, clip, cross_entropy, top_k
 from autograd.ops.cross_entropy import linear_cross_entropy
 from autograd.optim import adam_update
-from autograd.precision import rounded
+from autograd.precision import dtype_named, rounded
 from autograd.tensor import gradient_array
 
 pytestmark = pytest.mark.usefixtures("launch")
@@ -76,41 +75,36 @@ def test_low_precision_weights_are_rounded_as_by_ml_dtypes(launch: Callable[...,
 
 # Clipping.
 
-RUNS = ((clip.sum_squares_by_blocks, clip.clip_in_one_block), (optim.sum_squares.reference, optim.clip.reference))
-by_kernel_and_reference = pytest.mark.parametrize("run", RUNS, ids=["kernel", "reference"])
+
+def clipped(gradients: Any, loss: float, max_norm: float) -> Any:
+    squares = clip.sum_squares_by_blocks(gradients)
+    return clip.clip_in_one_block(squares, np.array(loss), np.array([1 / 37, 0.01, 0.1]), max_norm=max_norm)
 
 
-def clipped(run: Any, gradients: Any, loss: float, max_norm: float) -> Any:
-    sum_squares, clip_by = run
-    return clip_by(sum_squares(gradients), np.array(loss), np.array([1 / 37, 0.01, 0.1]), max_norm=max_norm)
-
-
-@by_kernel_and_reference
 @pytest.mark.parametrize("max_norm", [1e-3, 1e3, math.inf])
 @pytest.mark.parametrize("size", [0, 1, 255, 1000])
-def test_an_outcome_is_loss_norm_and_scale(size: int, max_norm: float, run: Any) -> None:
+def test_an_outcome_is_loss_norm_and_scale(size: int, max_norm: float) -> None:
     gradients = np.random.default_rng(size).standard_normal(size).astype(np.float32)
     norm = np.linalg.norm(gradients.astype(float)) / 37
     expected = [3.5, norm, min(1, max_norm / max(norm, 1e-30)) / 37]
-    np.testing.assert_allclose(clipped(run, gradients, 3.5, max_norm), expected, rtol=1e-6)
+    np.testing.assert_allclose(clipped(gradients, 3.5, max_norm), expected, rtol=1e-6)
 
 
 def test_a_norm_of_several_runs_has_the_same_bits_if_they_are_added_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clip, "RUN", 600)
     gradients = np.random.default_rng(1).standard_normal(2000).astype(np.float32)
-    near(clipped(RUNS[0], gradients, 0, 1.0), clipped(RUNS[1], gradients, 0, 1.0), 1e-6)
+    assert clipped(gradients, 0, 1.0)[1] == pytest.approx(np.linalg.norm(gradients.astype(float)) / 37, rel=1e-6)
     apart = [clip.sum_squares_by_blocks(gradients[part]) for part in (slice(0, 1200), slice(1200, 2000))]
     assert np.array_equal(np.concatenate(apart), clip.sum_squares_by_blocks(gradients))
 
 
-@by_kernel_and_reference
 @pytest.mark.parametrize("loss", [1.0, math.nan, math.inf])
 @pytest.mark.parametrize("value", [1.0, math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("max_norm", [0.5, math.inf])
-def test_numbers_that_are_not_finite_have_a_scale_of_zero(max_norm: float, value: float, loss: float, run: Any) -> None:
+def test_numbers_that_are_not_finite_have_a_scale_of_zero(max_norm: float, value: float, loss: float) -> None:
     gradients = np.ones(300, np.float32)
     gradients[170] = value
-    _, norm, scale = clipped(run, gradients, loss, max_norm)
+    _, norm, scale = clipped(gradients, loss, max_norm)
     assert (scale > 0) == math.isfinite(value + loss)
     assert math.isfinite(norm) == math.isfinite(value)
 
@@ -162,25 +156,27 @@ def test_cross_entropy_of_a_class_without_any_probability(static: dict[str, Any]
     near(backward(np.float32(1))[0], expected_backward(np.float64(1))[0], 1e-6)
 
 
-def launch_cross_entropy(launch: Callable[..., None], dtype: str, logits: Any, targets: Any, *masses: float) -> Any:
-    """Return the losses; logits become gradients."""
-    losses = np.zeros(len(logits), np.float32)
-    numbers = np.int64(logits.shape[1]), *map(np.float32, masses), np.int32(-1)
-    launch("cross_entropy.cu", cross_entropy.kernel_name(dtype), len(logits), 64, logits, targets, losses, *numbers)
-    return losses
-
-
+@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("n_words", [3, 7, 50, 4999])
-def test_cross_entropy_in_sixteen_bits(n_words: int, launch: Callable[..., None]) -> None:
-    """With an odd number of words the rows begin at all distances from 16 bytes."""
-    logits = to_bf16(3 * np.random.default_rng(1).standard_normal((9, n_words)))
-    targets, x = np.arange(9) % n_words, from_bf16(logits).astype(float)
-    share, target_mass = 0.1 / n_words, 0.9 + 0.1 / n_words
-    losses = launch_cross_entropy(launch, "bfloat16", logits, targets, share, target_mass - share)
-    p, q = np.exp(x) / np.exp(x).sum(1, keepdims=True), np.full((9, n_words), share)
-    q[np.arange(9), targets] = target_mass
-    near(from_bf16(logits), p - q, 4e-3)
-    near(losses, -(q * np.log(p)).sum(1), 1e-6)
+def test_cross_entropy_in_sixteen_bits(n_words: int, bias: bool) -> None:
+    """With an odd number of words the rows begin at all distances from 16 bytes.  Without a bias logits are exact."""
+    x, weight = np.eye(9), 3 * np.random.default_rng(1).standard_normal((n_words, 9))
+    x, weight = (array.astype(dtype_named("bfloat16")) for array in (x, weight))
+    b, targets = np.linspace(-1, 1, n_words, dtype=np.float32) if bias else None, np.arange(9) % n_words
+    static = {"smoothing": 0.1, "over": "V"}
+    loss, backward = cross_entropy.linear_cross_entropy_in_place(x, weight, b, targets, **static)
+    wide = x.astype(float), weight.astype(float), None if b is None else b.astype(float)
+    exact, exact_backward = linear_cross_entropy.reference(*wide, targets, **static)
+    assert (loss.dtype, loss.shape) == (np.float32, ())
+    near(loss, exact, 6e-3 if bias else 1e-6)
+    dx, dweight, dbias, dtargets = backward(np.float32(2))
+    assert dtargets is None
+    gradient = np.zeros((n_words, 9), np.float32)
+    dweight.into(gradient, False)
+    for got, right in zip((dx.astype(float), gradient, dbias), exact_backward(2.0)[:3], strict=True):
+        assert (got is None) == (right is None)
+        if got is not None:
+            near(got, right, 1.5e-2 if bias else 4e-3)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
@@ -188,7 +184,9 @@ def test_cross_entropy_in_sixteen_bits(n_words: int, launch: Callable[..., None]
 def test_a_logit_that_is_not_finite_spoils_its_row_only(word: int, wrong: float, launch: Callable[..., None]) -> None:
     logits = np.random.default_rng(1).standard_normal((3, 1025)).astype(np.float32)
     logits[1, word] = wrong
-    losses = launch_cross_entropy(launch, "float32", logits, np.array([3, 3, 3]), 0, 1)
+    losses, numbers = np.zeros(3, np.float32), (np.int64(1025), np.float32(0), np.float32(1), np.int32(-1))
+    kernel = cross_entropy.kernel_name("float32")
+    launch(cross_entropy.SOURCE, kernel, 3, 64, logits, np.array([3, 3, 3]), losses, *numbers)
     assert np.isnan(losses).tolist() == [False, True, False]
     assert np.isnan(logits).all(1).tolist() == [False, True, False]
 
@@ -202,12 +200,11 @@ def test_rows_without_a_target_become_nothing_whatever_is_in_them(static: dict[s
     counted = x[has_target], weight, None, targets[has_target]
     expected, expected_backward = linear_cross_entropy.reference(*double(*counted), **static)
     x[~has_target] = np.nan
-    for run in (cross_entropy.linear_cross_entropy_in_place, linear_cross_entropy.reference):
-        loss, backward = run(x, weight, None, targets, **static)
-        near(loss, expected, 1e-6)
-        dx = gradient_array(backward(np.float32(1))[0])
-        near(dx[has_target], expected_backward(np.float64(1))[0], 3e-6)
-        assert (dx[~has_target] == 0).all()
+    loss, backward = cross_entropy.linear_cross_entropy_in_place(x, weight, None, targets, **static)
+    near(loss, expected, 1e-6)
+    dx = gradient_array(backward(np.float32(1))[0])
+    near(dx[has_target], expected_backward(np.float64(1))[0], 3e-6)
+    assert (dx[~has_target] == 0).all()
 
 
 # The greatest numbers of each row.

@@ -8,9 +8,8 @@ import pytest
 from cuda_on_cpu import near
 
 from autograd import ops
-from autograd.kernels.cuda import cross_entropy, linear
+from autograd.kernels.cuda import linear
 from autograd.op import ShapeError
-from autograd.ops.cross_entropy import linear_cross_entropy
 from autograd.precision import dtype_named
 from autograd.tensor import PendingGradient, gradient_array
 
@@ -119,22 +118,3 @@ def test_the_derivative_of_relu_and_its_sums(dtype: str, width: int, offset: int
     np.testing.assert_array_equal(dz.astype(float), expected)
     near(dbias, expected.sum(0), 1e-6)
     near(linear.sum_of_rows(dy), dy.astype(float).sum(0), 1e-6)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_cross_entropy_behind_a_projection_of_sixteen_bits(bias: bool) -> None:
-    random = np.random.default_rng(1)
-    x, weight = (random.standard_normal(shape).astype(dtype_named("bfloat16")) for shape in ((6, 16), (40, 16)))
-    b, targets = random.standard_normal(40).astype(np.float32) if bias else None, random.integers(0, 40, 6)
-    loss, backward = cross_entropy.linear_cross_entropy_in_place(x, weight, b, targets, smoothing=0.1)
-    exact, exact_backward = linear_cross_entropy.reference(*in_double(x, weight, b), targets, smoothing=0.1)
-    assert (loss.dtype, loss.shape) == (np.float32, ())
-    near(loss, exact, 6e-3)
-    dx, dweight, dbias, dtargets = backward(np.float32(2))
-    assert dtargets is None
-    gradient = np.zeros((40, 16), np.float32)
-    dweight.into(gradient, False)
-    for got, right in zip((dx.astype(float), gradient, dbias), exact_backward(2.0)[:3], strict=True):
-        assert (got is None) == (right is None)
-        if got is not None:
-            near(got, right, 1.5e-2)

@@ -9,7 +9,7 @@ from cublaslt_on_cpu import Recorder
 from cuda_kernels import registered
 from cuda_on_cpu import near
 
-from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, no_tape, ops, to_device, to_host
+from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, ops, to_device, to_host
 from autograd.array import Device
 from autograd.kernels.cuda.linear_maps import linear_maps_as_a_stack
 from autograd.op import ShapeError
@@ -152,14 +152,6 @@ def test_products_are_counted(products: Recorder) -> None:
     x = Tensor(to_device(draw(9, WIDTH, dtype="float32"), "cuda"))
     assert counted(products, Maps(N, bias=False, device="cuda"), x, [0, 1, 2]) == (1, 3 + 3)
     assert counted(products, Maps(1, bias=False, device="cuda"), x, [0]) == (1, 1 + 1)
-
-
-def test_nothing_is_kept_where_there_is_no_tape(products: Recorder) -> None:
-    x = Tensor(to_device(draw(9, WIDTH, dtype="float32"), "cuda"))
-    with no_tape():
-        ys = ops.linear_maps(x, *Maps(N, bias=False, device="cuda").arguments)
-    assert [y.node for y in ys] == [None] * N
-    assert len(products.of("Matmul")) > 0
 
 
 def test_the_order_of_maps_in_memory_does_not_matter(products: Recorder) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from cublaslt_on_cpu import Recorder
 
-from autograd import RandomStream, Tensor, backward, ops, to_device, to_host
+from autograd import RandomStream, backward, to_device, to_host
 from autograd.array import device_of
 from autograd.optim import Adam
 from autograd.precision import rounded, upcast
@@ -185,22 +185,3 @@ def test_relu_has_a_pass_of_its_own_only_with_dropout_after_it(rate: float, pass
     model = Transformer(dataclasses.replace(CONFIG, p_drop_relu=rate), seed=3, dtype="bfloat16", device="cuda")
     backward(model.loss(BATCH, RandomStream(1, update=2)))
     assert launched.count("relu_backward_bf16") == passes  # one layer on each side
-
-
-def test_the_gradient_of_an_embedding_reaches_a_leaf_on_the_device(launched: list[str]) -> None:
-    table, ids = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([2, 0, 2])
-    leaf = Tensor(to_device(table, "cuda"))
-    backward(ops.embedding(leaf, to_device(ids, "cuda")), to_device(np.ones((3, 2), np.float32), "cuda"))
-    assert device_of(leaf.grad) == "cuda"
-    assert to_host(leaf.grad).tolist() == [[1, 1], [0, 0], [2, 2]]
-    assert launched == ["add_rows_float"]
-
-
-def test_masks_of_two_stream_ids_are_different_and_those_of_one_are_the_same(launched: list[str]) -> None:
-    x = to_device(np.ones(600, np.float32), "cuda")
-    random, repeated = RandomStream(1), RandomStream(1)
-    first, second, again = (
-        to_host(ops.dropout(x, rate=0.5, stream_id=stream.next_id()).value) for stream in (random, random, repeated)
-    )
-    assert (first != second).any()
-    np.testing.assert_array_equal(first, again)

@@ -1,6 +1,5 @@
 """CUDA kernels without a GPU: layer normalisation, alone and after dropout and residual connection."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,9 +7,7 @@ import pytest
 from cuda_on_cpu import double, near
 
 from autograd.kernels.cuda import layer_norm
-from autograd.kernels.cuda.dropout import numbers_of
 from autograd.op import operations
-from autograd.ops.dropout import dropout_mask, threshold_and_scale
 from autograd.precision import is_bfloat16, rounded, upcast
 from autograd.random import StreamId
 from autograd.tensor import gradient_array
@@ -82,25 +79,3 @@ def test_norms_of_a_gradient_of_another_type_and_of_no_rows(name: str, static: d
     assert (dgain.shape, dbias.shape) == ((128,), (128,))
     assert not dgain.any()
     assert not dbias.any()
-
-
-def test_the_gradient_of_what_was_dropped_is_zero_and_of_the_rest_scaled() -> None:
-    *arguments, dy = draw("add_norm", 21, 256)
-    dx, dropped = map(gradient_array, layer_norm.add_norm_in_registers(*arguments, **DROPPED)[1](dy)[:2])
-    mask = dropout_mask(dx, 0.3, STREAM_ID)
-    np.testing.assert_allclose(dropped, dx * mask, rtol=1e-6)
-    assert ((dropped == 0) == (mask == 0)).all()
-
-
-@pytest.mark.parametrize("width", layer_norm.WIDTHS)
-def test_the_saved_mask_holds_the_elements_of_the_references_draws(width: int, launch: Callable[..., None]) -> None:
-    """A lane has four neighbours of every 128 elements; its bits fill one to four bytes."""
-    *inputs, _ = draw("add_norm", 5, width)
-    mask, (threshold, scale) = np.zeros(5 * layer_norm.mask_bytes(width), np.uint8), threshold_and_scale(0.3)
-    kernel = layer_norm.kernel_name("add_norm", "forward", "float32", width)
-    results = np.empty((5, width), np.float32), np.empty((5, 2), np.float32)
-    numbers = np.int64(5), np.float32(1e-6), mask, np.float32(scale), *numbers_of(STREAM_ID), np.int32(threshold)
-    launch(layer_norm.SOURCE, kernel, 1, layer_norm.THREADS, *inputs, *results, *numbers)
-    bits = np.unpackbits(mask.reshape(5, 32, -1), axis=2, bitorder="little")[:, :, : width // 32]
-    kept = bits.reshape(5, 32, width // 128, 4).swapaxes(1, 2).reshape(5, width)
-    np.testing.assert_array_equal(kept, dropout_mask(inputs[0], 0.3, STREAM_ID) > 0)
