@@ -17,7 +17,8 @@ HERE = Path(__file__).parent
 COMPILER = shutil.which(os.environ.get("CC") or "cc")
 FILES = [
     "test_kernels.py", "test_adam.py", "test_attention.py", "test_cross_entropy.py", "test_dropout.py",
-    "test_bfloat16_products.py", "test_fused_ops.py", "test_packed_weight.py", "test_random.py", "test_top_k.py",
+    "test_bfloat16_products.py", "test_fused_ops.py", "test_packed_weight.py", "test_random.py", "test_softmax.py",
+    "test_top_k.py",
 ]  # fmt: skip
 FILES_OF_PRODUCTS = ["test_bfloat16_products.py", "test_packed_weight.py", "test_top_k.py"]
 SANITIZED = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"

@@ -4,14 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from draws import AXES, KINDS, SEEDS, SIZES, Draw
+from draws import AXES, SEEDS, Draw
 from guarded import guarded_allocations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_cases import CASES, OpCase, is_float, results
 
 from autograd.op import operations
-from autograd.ops.softmax import log_normaliser
 from autograd.tensor import gradient_array
 
 WITH_KERNELS = sorted(name for name, operation in operations.items() if operation.kernels)
@@ -103,12 +102,3 @@ def test_a_kernel_takes_a_gradient_in_float64(case: OpCase) -> None:
     for x, expected in zip(map(gradient_array, backward(dy)), map(gradient_array, reference_result), strict=True):
         if expected is not None:
             np.testing.assert_allclose(x, expected, rtol=1e-4, atol=1e-4)
-
-
-@given(sizes=SIZES, kind=st.sampled_from(KINDS), seed=SEEDS)
-def test_the_normaliser_is_its_references(sizes: dict[str, int], kind: str, seed: int) -> None:
-    x = Draw(np.random.default_rng(seed), sizes, kind)("B", "T", "W").astype(np.float32)
-    for got, expected in zip(log_normaliser(x), log_normaliser.reference(x.astype(np.float64)), strict=True):
-        assert got.shape == expected.shape == (*x.shape[:-1], 1)
-        assert got.dtype == np.float32
-        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
