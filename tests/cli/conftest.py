@@ -1,11 +1,13 @@
 """A very small model, trained once for all tests of the commands, and files that it has translated."""
 
 import shutil
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import SMALL_MODEL, Trained, output_of, write_parallel_text
+from small_run import SMALL_MODEL, Command, Ended, Trained, output_of, write_parallel_text
 from translated_files import PowerCutError, lines_of, run
 
 from cli.train import train
@@ -24,9 +26,23 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 @pytest.fixture
 def run_copy(trained: Trained, tmp_path: Path) -> Path:
-    """A copy of the trained run, which a test may change."""
     shutil.copytree(trained.run, tmp_path / "run")
     return tmp_path / "run"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run the main function of an installed command, such as "train", with words on its command line."""
+
+    def ended(module: str, *words: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", [module, *words])
+        try:
+            status = import_module(f"cli.{module}").main()
+        except SystemExit as end:
+            status = end.code
+        return Ended(status, *capsys.readouterr())
+
+    return ended
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +70,6 @@ def half_done(translator: Translator, tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def done(translator: Translator, tmp_path: Path) -> Path:
-    """A folder with a finished translation."""
     (tmp_path / "in").write_bytes(lines_of(5))
     run(translator, tmp_path, resume=False)
     return tmp_path

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,7 +33,6 @@ from minitransformer.training.callbacks import Callbacks, MetricsFile, TrainingR
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 
-ROOT = Path(__file__).parents[2]
 TRAINING_REPORT = TrainingReport(5, 0, 1.5, 1e-3, 0.25, 4_000.0, 2.0, 10**9)
 SCORE = Score("BLEU", 17.5, "signature", "detail")
 VALIDATION_REPORT = ValidationReport(5, 1.25, 3.49, SCORE, True, 0.5, measures={"chrF++": 45.25})
@@ -87,6 +86,11 @@ def test_the_time_left_follows_from_the_last_minute_of_a_long_training() -> None
     assert shown.getvalue().splitlines()[-1].endswith("28 min left")
 
 
+def lines_on(terminal: io.StringIO) -> list[str]:
+    """The lines that were shown one after the other, without colours."""
+    return re.split(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]", re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()))
+
+
 def test_the_bar_fits_80_columns_and_shows_the_progress_of_a_validation() -> None:
     shown = io.StringIO()
     bar = ProgressBar(Console(file=shown, force_terminal=True, width=80, highlight=False))
@@ -96,8 +100,7 @@ def test_the_bar_fits_80_columns_and_shows_the_progress_of_a_validation() -> Non
     bar.begin(TrainingState(step=99_999), 100_000)
     bar.validating(312, 1_000)
     bar.end()
-    without_colours = re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue())
-    lines = re.split(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]", without_colours)
+    lines = lines_on(shown)
     assert all(len(line) <= 80 for line in lines)
     assert any("99,999/100,000" in line and "loss 1.500, 123,456 tokens/s" in line for line in lines)
     assert any("validating 312/1,000" in line and "left" in line for line in lines)
@@ -183,7 +186,7 @@ def test_training_without_a_log_goes_on_to_its_end(kind: str, trained: Trained, 
             stderr=log,
             timeout=TIME_LIMIT,
             check=False,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            cwd=Path(__file__).parents[2],
         )
     assert (done.returncode, done.stdout) == (0, b"")
     assert json.loads((tmp_path / "results.json").read_text())["updates"] == 2
@@ -204,13 +207,14 @@ class Terminal(io.BytesIO):
         return True
 
 
+Counts = Callable[[], list[tuple[str, str]]]
+
+
 @pytest.fixture
-def shown_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def counts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Counts:
+    """Show a line for every count; return those that were shown."""
     monkeypatch.setattr(console_module, "LOG_INTERVAL", 0)
-
-
-def counts(text: str) -> list[tuple[str, str]]:
-    return LINE.findall(text)
+    return lambda: LINE.findall(capsys.readouterr().err)
 
 
 def test_off_a_terminal_a_line_follows_when_the_time_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,52 +233,44 @@ def test_on_a_terminal_a_bar_shows_the_count(monkeypatch: pytest.MonkeyPatch) ->
         shown = io.StringIO()
         with Counter(Console(file=shown, force_terminal=True, width=80), "lines", total) as counter:
             counter.advance(1_500)
-        lines = re.split(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]", re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue()))
+        lines = lines_on(shown)
         assert all(len(line) <= 80 for line in lines)
         assert any(line.startswith(expected) and "lines" in line and "left" in line for line in lines)
 
 
 @pytest.mark.parametrize("options", [(), ("--split-sentences", "en"), ("--sample", "--n-best", "2")])
 def test_the_lines_of_a_file_are_counted(
-    trained: Trained, tmp_path: Path, shown_at_once: None, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+    trained: Trained, tmp_path: Path, counts: Counts, options: tuple[str, ...]
 ) -> None:
     (tmp_path / "in").write_bytes(TEXT)
     translated(trained, b"", "--input", str(tmp_path / "in"), *options)
-    found = counts(capsys.readouterr().err)
-    assert found[0] == ("0", "5")
-    assert found[-1] == ("5", "5")
-    assert len(found) > 2
+    found = counts()
+    assert (found[0], found[-1], len(found) > 2) == (("0", "5"), ("5", "5"), True)
 
 
-def test_the_count_goes_on_where_a_translation_was_interrupted(
-    trained: Trained, tmp_path: Path, shown_at_once: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_count_goes_on_after_an_interruption(trained: Trained, tmp_path: Path, counts: Counts) -> None:
     words = ["--run", str(trained.run), "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--resume"]
     for n_lines, expected in ((2, [("0", "2"), ("2", "2")]), (5, [("2", "5"), ("5", "5")])):
         (tmp_path / "in").write_bytes(b"".join(TEXT.splitlines(keepends=True)[:n_lines]))
         assert translate(words, io.BytesIO(), io.BytesIO()) == 0
-        found = counts(capsys.readouterr().err)
+        found = counts()
         assert [found[0], found[-1]] == expected
 
 
-def test_standard_input_has_no_end(trained: Trained, shown_at_once: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_standard_input_has_no_end(trained: Trained, counts: Counts) -> None:
     translated(trained, TEXT)
-    assert counts(capsys.readouterr().err)[-1] == ("5", "")
+    assert counts()[-1] == ("5", "")
 
 
-def test_no_count_disturbs_translations_on_a_terminal(
-    trained: Trained, tmp_path: Path, shown_at_once: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_count_disturbs_translations_on_a_terminal(trained: Trained, tmp_path: Path, counts: Counts) -> None:
     (tmp_path / "in").write_bytes(TEXT)
     run = ["--run", str(trained.run)]
     translate([*run, "--input", str(tmp_path / "in")], io.BytesIO(), Terminal())
     translate(run, Terminal(TEXT), io.BytesIO())
-    assert counts(capsys.readouterr().err) == []
+    assert counts() == []
 
 
-def test_a_warning_stands_above_the_bar_and_results_are_left_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_warning_is_above_the_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     shown = io.StringIO()
     terminal = Console(file=shown, force_terminal=True, width=80)
     monkeypatch.setattr(console_module, "log_console", lambda *, quiet: terminal)

@@ -26,7 +26,12 @@ def run_two(first: list[str], second: list[str]) -> subprocess.CompletedProcess[
     return run([MPIRUN, "-n", "1", *first, ":", "-n", "1", *second])
 
 
-TRAIN = [sys.executable, "-c", "from cli.train import main; raise SystemExit(main())"]
+def train_after(code: str) -> list[str]:
+    """Return the command in a process that runs other code first."""
+    return [sys.executable, "-c", f"{code}\nfrom cli.train import main; raise SystemExit(main())"]
+
+
+TRAIN = train_after("")
 NO_COMPILER = ["env", "CC=no-such-compiler"]
 
 
@@ -115,8 +120,7 @@ from minitransformer.training import open_run
 
 open_run.call_on_rank_0 = lambda function, ranks: function()
 """
-    *python, train = TRAIN
-    command = [*python, each_on_its_own_machine + train, *options, "--data.directory"]
+    command = [*train_after(each_on_its_own_machine), *options, "--data.directory"]
     done = run_two(*([*command, str(path)] for path in directories))
     assert done.returncode != 0
     assert "at the start ranks disagree: prepared data is " in done.stderr
@@ -139,8 +143,7 @@ def build_another(*arguments, **keywords):
 
 os.posix_fallocate, open_run.class_of = refuse, lambda config: build_another
 """
-    *python, train = TRAIN
-    done = run_two([*TRAIN, *options], [*python, deviant + train, *options])
+    done = run_two([*TRAIN, *options], [*train_after(deviant), *options])
     assert done.returncode != 0
     assert "at the start ranks disagree: parameters is " in done.stderr
 
@@ -158,7 +161,6 @@ MODEL = """--data.train-source en --data.train-target de --data.held-out 1 --dat
     --model.alpha 0.6 --training.max-updates 3 --training.validate-every 3 --training.checkpoint-every 3"""
 
 
-@needs_mpi
 @pytest.mark.parametrize(
     ("n_ranks", "batches"),
     [
@@ -171,9 +173,8 @@ def test_ranks_without_pairs_train_as_one_process_does(n_ranks: int, batches: st
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     options = ["--data.raw", str(tmp_path), *MODEL.split(), *batches.split()]
     output_of(lambda: train(["--run", str(tmp_path / "one"), *options]))
-    command = [sys.executable, "-c", "from cli.train import main; raise SystemExit(main())"]
     assert MPIRUN is not None
-    done = run([MPIRUN, "-n", str(n_ranks), *command, "--run", str(tmp_path / "several"), *options])
+    done = run([MPIRUN, "-n", str(n_ranks), *TRAIN, "--run", str(tmp_path / "several"), *options])
     assert done.returncode == 0, done.stderr
     one, several = (
         {name: content for name, content in contents(tmp_path / run / "checkpoints").items() if "safetensors" in name}

@@ -8,7 +8,9 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +20,7 @@ import numpy as np
 import pytest
 from mpirun import MPIRUN, SIZE_VARIABLES, needs_mpi, run
 from rich.console import Console
-from small_run import Trained, as_command, write_parallel_text
+from small_run import Command, Trained, write_parallel_text
 
 from autograd.kernels.cpu.library import Library
 from autograd.kernels.cuda.check import CheckError, CheckResults
@@ -43,7 +45,6 @@ DOCTOR = "from cli.doctor import main; raise SystemExit(main())"
 
 @pytest.fixture(autouse=True)
 def plain_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One process without CuPy, whoever runs the tests where."""
     for name in SIZE_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(sys.modules, "cupy", None)
@@ -54,14 +55,21 @@ def in_one_line(screen: str) -> str:
     return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", screen).split())
 
 
-def output_and_status(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """Exit status, and what was said in one line."""
-    status = doctor(list(arguments))
-    return status, in_one_line(capsys.readouterr().out)
+Examined = Callable[..., tuple[int, str]]
 
 
-def test_alone_on_a_healthy_machine_nothing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    status, output = output_and_status(capsys, "--run", str(tmp_path))
+@pytest.fixture
+def examined(capsys: pytest.CaptureFixture[str]) -> Examined:
+    """Run the doctor; return its status and its output as one line."""
+
+    def run_doctor(*arguments: object) -> tuple[int, str]:
+        return doctor([str(argument) for argument in arguments]), in_one_line(capsys.readouterr().out)
+
+    return run_doctor
+
+
+def test_alone_on_a_healthy_machine_nothing_is_wrong(examined: Examined, tmp_path: Path) -> None:
+    status, output = examined("--run", tmp_path)
     assert (status, output.endswith("nothing is wrong")) == (0, True)
     assert f"ok NumPy {np.__version__} ok BLAS " in output
     assert f"ok processes 1, on {socket.gethostname()}" in output
@@ -71,28 +79,29 @@ def test_alone_on_a_healthy_machine_nothing_is_wrong(capsys: pytest.CaptureFixtu
 
 
 def test_it_says_how_kernels_were_compiled_or_why_not(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    examined: Examined, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ["--run", str(tmp_path)]
     sets = {"float32": "AVX-512", "bfloat16": None}
     library = Library({"f": print}, "/usr/bin/cc -O3", "4f2a", instruction_sets=sets)
     monkeypatch.setattr(machine, "library", lambda: library)
-    output = output_and_status(capsys, *arguments)[1]
+    output = examined(*arguments)[1]
     assert "ok kernels 4f2a, compiled by /usr/bin/cc -O3 ok products float32 AVX-512, bfloat16 none" in output
     monkeypatch.setattr(machine, "library", lambda: Library({}, obstacle="no C compiler was found: install GCC"))
-    status, output = output_and_status(capsys, *arguments)
+    status, output = examined(*arguments)
     assert status == 1
     assert "wrong kernels not compiled; NumPy computes instead" in output
     assert "ok products of NumPy" in output
     assert "→ no C compiler was found: install GCC" in output
+    assert 'not used (kernels is "reference")' in examined(*arguments, "--kernels", "reference")[1]
 
 
-def test_a_run_that_was_trained_is_recognised(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
-    status, output = output_and_status(capsys, *trained.arguments)
+def test_a_run_that_was_trained_is_recognised(trained: Trained, examined: Examined) -> None:
+    status, output = examined(*trained.arguments)
     assert status == 0
     assert f"{Transformer.load(trained.run).n_parameters:,} ok batch" in output
     assert "ok data prepared in" in output
-    status, output = output_and_status(capsys, *trained.arguments, "--model.d-ff", "24")
+    status, output = examined(*trained.arguments, "--model.d-ff", "24")
     assert status == 1
     assert "wrong run" in output
     assert "holds another run: model.d_ff is" in output
@@ -117,9 +126,7 @@ def test_data_that_training_would_refuse_is_wrong(trained: Trained, tmp_path: Pa
     assert "was prepared from other text than" in remedy()
 
 
-def test_a_directory_that_cannot_be_written_is_wrong(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_directory_is_wrong(examined: Examined, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, new = tmp_path / "file", tmp_path / "new" / "run"
     file.touch()
     not_a_directory = f"{file} is a file, not a directory"
@@ -129,7 +136,7 @@ def test_a_directory_that_cannot_be_written_is_wrong(
     assert plan.data(apart).remedy == f"set data.directory to another directory: {not_a_directory}"
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
     assert plan.run(RunConfig(run=new)).remedy == f"set run to another directory: {tmp_path} may not be written to"
-    status, output = output_and_status(capsys, "--run", str(new))
+    status, output = examined("--run", new)
     assert (status, "one thing is wrong" in output) == (1, True)
 
 
@@ -142,57 +149,51 @@ def test_parameters_are_counted_before_the_data_are_prepared(tmp_path: Path, mon
     assert (model_config.vocabulary_size, model_config.source_vocabulary_size, known) == (50, 50, False)
 
 
-def test_text_that_is_missing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_text_that_is_missing_is_wrong(examined: Examined, tmp_path: Path) -> None:
     recipe = Path(__file__).resolve().parents[2] / "recipes" / "multi30k-en-de.toml"
     options = "--config", str(recipe), "--data.raw", str(tmp_path), "--run", str(tmp_path / "run")
-    status, output = output_and_status(capsys, *options)
+    status, output = examined(*options)
     assert status == 1
     assert "wrong data 4 files are missing" in output
     assert "→ to fetch the files, run minitransformer-prepare with the same options and download; or" in output
-    _, output = output_and_status(capsys, *options, "--data.sha256")
+    _, output = examined(*options, "--data.sha256")
     assert "→ set data.raw to the folder that holds them" in output
 
 
-def test_a_gpu_that_is_asked_for_and_missing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    status, output = output_and_status(capsys, "--run", str(tmp_path), "--device", "cuda")
-    assert status == 1
-    assert "wrong GPU none: CuPy cannot be imported" in output
-    assert '→ install it with pip install "cupy-cuda13x[ctk]"' in output
-
-
-def test_gpus_are_reported_whether_the_run_uses_them_or_not(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_gpus_are_reported_used_or_not(monkeypatch: pytest.MonkeyPatch, examined: Examined, tmp_path: Path) -> None:
     fake_cuda.stand_in_for_cupy()
     monkeypatch.setattr(fake_cuda, "N_GPUS", 2)
     monkeypatch.setattr(machine, "check_results", lambda: CheckResults({"linear": None}, {}, tmp_path))
-    _, output = output_and_status(capsys, "--run", str(tmp_path), "--device", "cuda")
+    _, output = examined("--run", tmp_path, "--device", "cuda")
     assert "ok GPU number 0 of 2; CPU, CuPy stand-in" in output
-    _, output = output_and_status(capsys, "--run", str(tmp_path))
+    _, output = examined("--run", tmp_path)
     assert 'ok GPU 2, not used (device is not "cuda"); CPU' in output
     monkeypatch.setattr(fake_cuda, "N_GPUS", -1)
-    status, output = output_and_status(capsys, "--run", str(tmp_path))
+    status, output = examined("--run", tmp_path)
     assert status == 0
     assert "none: CuPy stand-in finds no usable driver" in output
 
 
 def test_the_check_of_every_cuda_kernel_is_reported(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, examined: Examined, tmp_path: Path
 ) -> None:
     arguments = ["--run", str(tmp_path), "--device", "cuda"]
-    assert "ok CUDA kernels not checked: there is no GPU" in output_and_status(capsys, *arguments)[1]
+    status, output = examined(*arguments)
+    assert (status, "ok CUDA kernels not checked: there is no GPU" in output) == (1, True)
+    assert "wrong GPU none: CuPy cannot be imported" in output
+    assert '→ install it with pip install "cupy-cuda13x[ctk]"' in output
     fake_cuda.stand_in_for_cupy()
     right = CheckResults({"dropout": None, "linear": None}, {}, tmp_path / "file")
     monkeypatch.setattr(machine, "check_results", lambda: right)
-    status, output = output_and_status(capsys, *arguments)
+    status, output = examined(*arguments)
     assert (status, "ok CUDA kernels right: dropout, linear" in output) == (0, True)
     with monkeypatch.context() as old:
         old.setattr(fake_cuda.Device, "compute_capability", "75")
-        _, output = output_and_status(capsys, *arguments)
+        _, output = examined(*arguments)
     assert "dropout, linear no others: the GPU has compute capability 7.5, and bfloat16 needs 8.0" in output
     wrong = right._replace(faults={"attention": "relative error 2", "dropout": None, "linear": "relative error 2"})
     monkeypatch.setattr(machine, "check_results", lambda: wrong)
-    status, output = output_and_status(capsys, *arguments)
+    status, output = examined(*arguments)
     assert status == 1
     assert "wrong CUDA kernels right: dropout not used: attention, linear: relative error 2 → update the" in output
     assert "to check again, remove" in output
@@ -201,7 +202,7 @@ def test_the_check_of_every_cuda_kernel_is_reported(
         raise CheckError("NVRTC is not installed")
 
     monkeypatch.setattr(machine, "check_results", cannot)
-    status, output = output_and_status(capsys, *arguments)
+    status, output = examined(*arguments)
     assert status == 1
     assert "wrong CUDA kernels not used; the references run instead" in output
     assert "→ NVRTC is not installed" in output
@@ -218,17 +219,17 @@ def test_what_several_processes_lack_and_an_unknown_blas_are_reported(monkeypatc
 
 
 def test_processes_that_cannot_speak_are_reported_of_by_the_first_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, examined: Examined, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     monkeypatch.delitem(sys.modules, "parallel.mpi", raising=False)
-    status, output = output_and_status(capsys, "--run", str(tmp_path))
+    status, output = examined("--run", tmp_path)
     assert status == 1
     assert "wrong launch 2 processes were started, but mpi4py cannot be used" in output
     assert "→ install it with pip install mpi4py mpich" in output
     monkeypatch.setenv("PMI_RANK", "1")
-    assert output_and_status(capsys, "--run", str(tmp_path)) == (1, "")
+    assert examined("--run", tmp_path) == (1, "")
 
 
 def test_more_processes_than_cores_are_wrong_on_the_cpu() -> None:
@@ -252,7 +253,7 @@ def test_files_of_mpich_that_none_maps_are_left_by_killed_ones(monkeypatch: pyte
 
 
 def test_mpi_is_not_started_where_shared_memory_is_too_small(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, examined: Examined, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     room = SimpleNamespace(f_bavail=31, f_frsize=1_000_000)
     monkeypatch.setattr(machine.os, "statvfs", lambda path: room)
@@ -262,7 +263,7 @@ def test_mpi_is_not_started_where_shared_memory_is_too_small(
     monkeypatch.setenv("PMI_SIZE", "8")
     monkeypatch.setenv("MPI_LOCALNRANKS", "4")
     monkeypatch.setitem(sys.modules, "mpi4py", None)  # it would be an error to look for it
-    _, output = output_and_status(capsys, "--run", str(tmp_path))
+    _, output = examined("--run", tmp_path)
     assert "wrong shared memory /dev/shm has 31 MB free, too little for 4 processes" in output
     assert "launch" not in output
     monkeypatch.setenv("PMI_RANK", "4")
@@ -352,67 +353,43 @@ def test_in_a_narrow_terminal_nothing_is_cut_off(width: int) -> None:
     assert "[red]" in screen.getvalue()
 
 
-def command(code: str, *arguments: str) -> list[str]:
-    """Python code on two ranks."""
+def on_two_ranks(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     assert MPIRUN is not None
-    return [MPIRUN, "-n", "2", sys.executable, "-c", code, *arguments]
+    return run([MPIRUN, "-n", "2", sys.executable, "-c", code, *arguments])
 
 
 @needs_mpi
-def test_under_mpirun_the_first_speaks_for_all(tmp_path: Path) -> None:
-    done = run(command(DOCTOR, "--run", str(tmp_path)))
+def test_under_mpirun_the_first_speaks_for_all_and_each_tries_its_own_part(trained: Trained) -> None:
+    done = on_two_ranks(DOCTOR, *trained.arguments, "--try-largest-batch")
     output = in_one_line(done.stdout)
+    assert output.count("the largest batch takes ") in (1, 2)  # once if both processes need the same
     assert (done.returncode, done.stdout.count("NumPy"), output.endswith("nothing is wrong")) == (0, 1, True), output
     assert f"ok processes 2 processes {socket.gethostname()}: ranks 0, 1" in output
     assert "travel through shared memory; added in one fixed order" in output
     assert re.search(r"ok sum 17 MB in [\d.]+ ms, [\d.]+ GB/s; checksum \w{8}, as expected", output)
 
 
-@needs_mpi
-def test_ranks_that_differ_are_named(tmp_path: Path) -> None:
-    code = (
-        "import os, cli.doctor, minitransformer.extras.doctor.machine as m\n"
-        "m.code_version = lambda: 'code of ' + os.environ['MPI_LOCALRANKID' if 'MPI_LOCALRANKID' in os.environ"
-        " else 'OMPI_COMM_WORLD_LOCAL_RANK']\n"
-        "raise SystemExit(cli.doctor.main())"
-    )
-    done = run(command(code, "--run", str(tmp_path)))
-    output = in_one_line(done.stdout)
-    assert done.returncode != 0
-    assert "wrong minitransformer rank 0: code of 0 rank 1: code of 1 → install the same version on all" in output
-    assert "one thing is wrong" in output
-
-
-def test_the_largest_batch_is_tried_only_if_asked(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_largest_batch_is_tried_only_if_asked(trained: Trained, examined: Examined) -> None:
     before = sorted(trained.run.rglob("*"))
-    status, output = output_and_status(capsys, *trained.arguments)
+    status, output = examined(*trained.arguments)
     assert (status, "largest batch" in output) == (0, False)
-    status, output = output_and_status(capsys, *trained.arguments, "--try-largest-batch")
+    status, output = examined(*trained.arguments, "--try-largest-batch")
     assert status == 0
     assert re.search(r"largest batch the largest batch takes [\d.]+ MB; .* free", output)
     assert sorted(trained.run.rglob("*")) == before
 
 
 def test_a_trial_that_cannot_be_made_or_does_not_fit_is_wrong(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examined: Examined
 ) -> None:
     def lacking(trainer: object) -> None:
         raise OutOfMemoryError("out of memory: what fits")
 
-    status, output = output_and_status(capsys, "--run", str(tmp_path), "--try-largest-batch")
+    status, output = examined("--run", tmp_path, "--try-largest-batch")
     assert (status, "→ prepare the data first, with the same settings" in output) == (1, True)
     monkeypatch.setattr("minitransformer.extras.doctor.plan.try_largest_batch", lacking)
-    status, output = output_and_status(capsys, *trained.arguments, "--try-largest-batch")
+    status, output = examined(*trained.arguments, "--try-largest-batch")
     assert (status, "largest batch does not fit → out of memory: what fits" in output) == (1, True)
-
-
-@needs_mpi
-def test_under_mpirun_every_process_tries_its_own_part(trained: Trained) -> None:
-    assert MPIRUN is not None
-    done = run([MPIRUN, "-n", "2", sys.executable, "-c", DOCTOR, *trained.arguments, "--try-largest-batch"])
-    output = in_one_line(done.stdout)
-    assert done.returncode == 0, output
-    assert output.count("the largest batch takes ") in (1, 2)  # once if both processes need the same
 
 
 SMALL = ModelConfig(vocabulary_size=12, n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
@@ -453,11 +430,9 @@ def test_a_sum_that_overflows_is_not_finite() -> None:
     assert conclusion(single, double).startswith("float32 overflows")
 
 
-def test_a_directory_that_is_no_repro_bundle_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert as_command("doctor", ["--replay", str(tmp_path)], monkeypatch) == 1
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'update.json'}: not found")
+def test_a_directory_that_is_no_repro_bundle_is_one_line(command: Command, tmp_path: Path) -> None:
+    refusal = command("doctor", "--replay", str(tmp_path)).refusal
+    assert refusal.startswith(f"error: {tmp_path / 'update.json'}: not found")
 
 
 def test_only_the_first_of_several_processes_speaks(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_run import Trained, as_command, translated, written
+from small_run import Command, Trained, translated, written
 from waiting import TIME_LIMIT
 
 import cli.train
@@ -41,21 +41,21 @@ def translating(trained: Trained, lines_at_once: int) -> subprocess.Popen[bytes]
 
 
 @pytest.mark.parametrize(
-    "command", [["translate"], ["average"], ["score", "pairs", "text", "target"]], ids=lambda w: w[0]
+    "words", [["translate"], ["average"], ["score", "pairs", "text", "target"]], ids=lambda w: w[0]
 )
 def test_a_missing_run_is_one_line_with_the_remedy_and_status_1(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path / "text", "one\n")
     written(tmp_path / "target", "eins\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
-    assert as_command(command[0], [*command[1:], "--run", "nowhere"], monkeypatch) == 1
-    assert re.fullmatch(r"error: nowhere: [^\n]+\n", capsys.readouterr().err)
+    ended = command(*words, "--run", "nowhere")
+    assert (ended.status, ended.refusal.startswith("error: nowhere: ")) == (1, True)
 
 
 @pytest.mark.parametrize(
-    ("command", "name"),
+    ("words", "name"),
     [
         ("train --data.languages english german", "data.languages"),
         ("prepare --data.languages english german", "data.languages"),
@@ -67,18 +67,11 @@ def test_a_missing_run_is_one_line_with_the_remedy_and_status_1(
     ],
 )
 def test_the_name_of_a_language_in_place_of_its_code_is_refused_in_one_line(
-    command: str, name: str, trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str, name: str, trained: Trained, command: Command
 ) -> None:
-    module, *words = command.split()
-    if module == "serve":
-        words += ["--run", str(trained.run)]
-    try:
-        status = as_command(module, words, monkeypatch)
-    except SystemExit as end:
-        status = end.code
-    assert status != 0
+    run = ["--run", str(trained.run)] if "serve" in words else []
     expected = f'error: {name} must be a code such as "en" or "pt-BR"; got \'english\''
-    assert [line.split(" (see ")[0] for line in capsys.readouterr().err.splitlines()] == [expected]
+    assert command(*words.split(), *run).refusal.rstrip().split(" (see ")[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -98,13 +91,6 @@ def test_a_closed_standard_stream_is_one_line(words: list[str], closed: str, nam
     )
     assert done.returncode == 1
     assert re.fullmatch(rf"error: standard {name} is closed: [^\n]*/dev/null[^\n]*\n", done.stderr.decode())
-
-
-def test_a_process_that_fails_writes_one_line_and_no_traceback(tmp_path: Path) -> None:
-    command = program("translate", "--run", str(tmp_path / "nowhere"))
-    done = subprocess.run(command, input=b"one\n", capture_output=True, env=ENVIRONMENT, check=False)
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert re.fullmatch(r"error: [^\n]*the directory of a trained model[^\n]*\n", done.stderr.decode())
 
 
 @pytest.mark.parametrize(
@@ -129,31 +115,24 @@ def test_errors_that_no_user_can_mend_keep_their_traceback(error: Exception) -> 
         run_command(failing(error))
 
 
-def failing(error: BaseException) -> Callable[[], int]:
-    def fail() -> int:
+def failing(error: BaseException) -> Callable[..., int]:
+    def fail(*_: object) -> int:
         raise error
 
     return fail
 
 
-def test_debug_shows_an_errors_origin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["pairs", "absent", "target", "--run", "nowhere"]
-    assert as_command("score", command, monkeypatch) == 1
-    without = capsys.readouterr().err
-    assert as_command("score", [*command, "--debug"], monkeypatch) == 1
-    shown = capsys.readouterr().err
+def test_debug_shows_an_errors_origin(command: Command) -> None:
+    words = ["score", "pairs", "absent", "target", "--run", "nowhere"]
+    without, (status, _, shown) = command(*words).refusal, command(*words, "--debug")
+    assert (status, shown.splitlines()[-1]) == (1, without.rstrip())
     assert shown.startswith("Traceback (most recent call last):\n")
     assert "in score_with_model" in shown
-    assert shown.splitlines()[-1] == without.rstrip()
-
-
-def test_a_command_that_prints_nothing_does_not_miss_a_closed_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    assert run_command(lambda: 3) == 3
 
 
 @pytest.mark.parametrize(("returned", "status"), [(None, 0), (0, 0), (130, 130)])
-def test_the_status_is_what_the_command_returns(returned: int | None, status: int) -> None:
+def test_the_status_needs_no_output(returned: int | None, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
     assert run_command(lambda: returned) == status
 
 
@@ -225,18 +204,13 @@ def test_a_line_is_translated_before_the_next_is_written(trained: Trained) -> No
     assert b"".join(answers) == translated(trained, b"one\ntwo\nthree\n\n", "--beam", "1")
 
 
-def test_a_refused_path_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_path_is_one_line(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
-    assert as_command("translate", ["--run", "x" * 300], monkeypatch) == 1
-    assert re.fullmatch(r"error: x{300}/\S+: File name too long; choose another path, .*\n", capsys.readouterr().err)
-
-
-def test_a_resume_check_of_a_run_below_a_file_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    too_long = r"error: x{300}/\S+: File name too long; choose another path, "
+    assert re.match(too_long, command("translate", "--run", "x" * 300).refusal)
     file = written(tmp_path / "file", "")
-    assert as_command("train", ["--run", f"{file}/run", "--verify-resume", "2"], monkeypatch) == 1
-    assert re.fullmatch(rf"error: {file}: File exists; choose another path, .*\n", capsys.readouterr().err)
+    below_a_file = command("train", "--run", f"{file}/run", "--verify-resume", "2")
+    assert below_a_file.refusal.startswith(f"error: {file}: File exists; choose another path, ")
 
 
 def test_what_a_terminal_has_no_character_for_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,15 +229,16 @@ class OneOfTwo(SerialCommunicator):
         print("aborted", file=sys.stderr)
 
 
-def test_debug_shows_where_an_error_arose_on_a_rank(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+@pytest.fixture
+def one_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "SECONDS_TO_FORWARD", 0)
     monkeypatch.setattr(cli.train, "communicator", OneOfTwo)
-    assert as_command("train", ["--config", str(tmp_path / "absent"), "--debug"], monkeypatch) == 1
-    before_the_end = capsys.readouterr().err.split("aborted")[0]
-    assert "Traceback (most recent call last)" in before_the_end
-    assert "ConfigError: " in before_the_end
+
+
+def test_debug_shows_where_an_error_arose_on_a_rank(one_of_two: None, command: Command, tmp_path: Path) -> None:
+    ended = command("train", "--config", str(tmp_path / "absent"), "--debug")
+    assert ended.status == 1
+    assert re.search(r"(?s)Traceback \(most recent call last\).*ConfigError: .*aborted", ended.error)
 
 
 @pytest.mark.parametrize(
@@ -274,15 +249,11 @@ def test_debug_shows_where_an_error_arose_on_a_rank(
      (CorpusError("text: is empty"), "text: is empty")],
 )  # fmt: skip
 def test_what_one_rank_of_several_is_refused_is_one_line_too(
-    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, message: str, one_of_two: None, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(launch, "SECONDS_TO_FORWARD", 0)
-    monkeypatch.setattr(cli.train, "communicator", OneOfTwo)
-    monkeypatch.setattr("minitransformer.training.run.open_run", fail)
-    assert as_command("train", [], monkeypatch) == 1
-    lines = capsys.readouterr().err.splitlines()
+    monkeypatch.setattr("minitransformer.training.run.open_run", failing(error))
+    ended = command("train")
+    lines = ended.error.splitlines()
+    assert ended.status == 1
     assert lines[1].startswith(f"error: {message}")
     assert lines[2:] == ["aborted", lines[1]]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from minitransformer.data.prepare import prepare
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.parsing.task import ParsingTask
 from minitransformer.system.files import CheckpointError, read_arrays
+from tests.cli.test_differing_ranks import TRAIN
 from tests.cli.test_report_training import data_of
 
 FEW = [
@@ -98,9 +98,7 @@ def test_it_names_the_model_it_begins_from_and_leaves_it(trained: Trained, optio
     assert {"name": "init_from", "values": [str(trained.run)], "differs": False} in data["settings"]
 
 
-def test_the_doctor_names_options_that_contradict_the_model(
-    options: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_names_options_against_the_model(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor([*options, "--model.n-layers", "2"]) == 1
     assert "model.n_layers: expected 1, got 2" in plain(capsys.readouterr().out)
 
@@ -139,8 +137,7 @@ def test_two_ranks_begin_and_one_goes_on_to_the_bits_of_one_alone(options: list[
     given = [*options, "--init-optimizer", "--init-extend-vocabulary"]
     assert train(given) == 0
     given += ["--run", str(tmp_path / "ranks")]
-    command = [sys.executable, "-c", "from cli.train import main; raise SystemExit(main())"]
-    done = run([MPIRUN, "-n", "2", *command, *given, "--training.max-updates", "4"])
+    done = run([MPIRUN, "-n", "2", *TRAIN, *given, "--training.max-updates", "4"])
     assert done.returncode == 0, done.stderr
     assert f"begun from the model in {options[1]}" in done.stderr
     assert "begun from the model" not in output_of(lambda: train(given))

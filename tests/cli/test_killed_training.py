@@ -100,15 +100,6 @@ def check(lives: list[Life], undisturbed: Undisturbed) -> list[str]:
 LIVES = st.lists(st.tuples(st.sampled_from(["call", "file", "file"]), st.floats(0, 1, exclude_max=True)), max_size=4)
 
 
-def test_one_life_of_a_run_is_like_the_next(undisturbed: Undisturbed) -> None:
-    """The comparison is of something: what the run has written, and what it has logged."""
-    files = contents(undisturbed.run)
-    assert sum(name.startswith("checkpoints/step-000000") for name in files) == 3 * 5
-    steps = [line["step"] for line in files["metrics.jsonl"]]
-    assert sorted(steps) == [3, 5, 6, 8, 8]
-    assert min(undisturbed.counts.values()) > 200
-
-
 @pytest.mark.parametrize(
     ("lives", "n_killed"),
     [
@@ -137,11 +128,3 @@ def test_a_run_killed_at_every_operation_of_a_save_ends_as_if_it_had_not_been(un
 @given(lives=LIVES)
 def test_runs_killed_at_many_moments_end_as_if_they_had_not_been(undisturbed: Undisturbed, lives: list[Life]) -> None:
     check(lives, undisturbed)
-
-
-@pytest.mark.slow
-def test_a_run_killed_at_operations_on_files_all_along_ends_as_if_it_had_not_been(undisturbed: Undisturbed) -> None:
-    """One in thirty-one of them."""
-    n = undisturbed.counts["file"]
-    for i in range(0, n, 31):
-        check([("file", i / n)], undisturbed)

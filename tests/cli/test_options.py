@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import plain
+from small_run import Command, plain
 
 from cli.average import average
 from cli.convert import ConvertOptions
@@ -113,26 +113,28 @@ def test_compat_sets_the_models_conventions_which_single_settings_change_again(
     assert config.model == dataclasses.replace(compatible(presets.tiny(), system), **changes)
 
 
-def test_vocabularies_that_have_nothing_in_common_share_no_matrix(capsys: pytest.CaptureFixture[str]) -> None:
+def test_vocabularies_that_have_nothing_in_common_share_no_matrix(command: Command) -> None:
     """Of the same size they could: row 7 would be one piece of the source and another one of the target."""
-    with pytest.raises(SystemExit):
-        read_options(["--data.no-joint-vocabulary"])
-    assert 'set model.tied to "target" or "none"' in plain(capsys.readouterr().err)
+    refusal = command("train", "--data.no-joint-vocabulary").refusal
+    assert 'set model.tied to "target" or "none"' in refusal
     assert read_options(["--data.no-joint-vocabulary", "--model.tied", "none"]).model.tied == "none"
 
 
 @pytest.mark.parametrize(
-    ("words", "known"),
+    ("words", "error"),
     [
-        (["--preset", "huge"], "known here: tiny, small, base, big, parsing, "),
-        (["--preset", "smal"], "did you mean 'small'?"),
-        (["--compat", "opennmt"], "known here: paper, tensor2tensor, fairseq, marian"),
+        (["--preset", "huge"], "unknown value 'huge'; known here: tiny, small, base, big, parsing, "),
+        (["--preset", "smal"], "unknown value 'smal'; did you mean 'small'?"),
+        (["--compat", "opennmt"], "unknown value 'opennmt'; known here: paper, tensor2tensor, fairseq, marian"),
+        (["--config"], "expected one argument"),
+        (["--preset"], "expected one argument"),
+        (["--verify-resume"], "expected one argument"),
     ],
 )
-def test_unknown_presets_or_systems_are_named(words: list[str], known: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        read_options(words)
-    assert f"argument {words[0]}: unknown value '{words[1]}'; {known}" in capsys.readouterr().err
+def test_unknown_and_missing_values_are_named(words: list[str], error: str, command: Command) -> None:
+    ended = command("train", *words)
+    assert ended.status == 2
+    assert f"argument {words[0]}: {error}" in ended.error
 
 
 @pytest.mark.parametrize("preset", presets.PRESETS)
@@ -145,9 +147,7 @@ def test_every_preset_can_be_trained_with_the_conventions_of_every_system(preset
 @pytest.mark.parametrize(
     ("text", "unknown", "known"),
     [
-        ("[training]\ncolour = 3", "'training.colour'", "known here: max_updates, batch_tokens, n_micro_batches"),
         ("[training]\nwarmup_step = 3", "'training.warmup_step'", "did you mean 'training.warmup_steps'?"),
-        ("[trainig]\nseed = 3", "'trainig'", "did you mean 'training'?"),
         ('prest = "small"', "'prest'", "did you mean 'preset'?"),
         ('config = "other.toml"', "'config'", "known here: run, data, model,"),
         ("verify_resume = 20", "'verify_resume'", "known here: run, data, model,"),
@@ -166,9 +166,7 @@ def test_an_unknown_key_names_file_and_similar_key_or_all(tmp_path: Path, text: 
     ("text", "message"),
     [
         ("[training.seed]\nvalue = 3", "training.seed must be a whole number; got {'value': 3}"),
-        ("training = 3", "training must be a table of settings; got 3"),
         ('[training]\nseed = "1"', "training.seed must be a whole number; got '1'"),
-        ('device = "gpu"', "device must be one of ('cpu', 'cuda'); got 'gpu'"),
         ("[training]\nn_micro_batches = 3", "training.n_micro_batches must be a power of two, or 0; got 3"),
         ("preset = 3", "preset must be one of ('tiny', 'small', "),
         ('compat = ["marian"]', "compat must be one of ('paper', 'tensor2tensor', 'fairseq', 'marian'); got ['mari"),
@@ -319,37 +317,23 @@ def test_a_number_may_be_negative_and_a_word_after_two_hyphens_may_begin_with_on
     assert (options.alpha, options.sentence) == (-1.5, "--no_options")
 
 
-@pytest.mark.parametrize("name", ["--config", "--preset", "--verify-resume"])
-def test_an_option_without_its_value_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        read_options([name])
-    assert caught.value.code == 2
-    assert f"argument {name}: expected one argument" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--training.n-micro-batches", "3"], "n_micro_batches must be a power of two, or 0; got 3"),
-        (["--training.max-updates", "0"], "max_updates must be at least 1 and less than"),
         (["--training.batch-tokens", str(10**19)], "batch_tokens must be at least 1"),
         (["--data.vocabulary-size", str(10**10)], "vocabulary_size must be at least 4"),
-        (["--model.d-model", "7"], "d_model must be even"),
-        (["--model.p-drop", "1"], "p_drop must be at least 0"),
         (["--model.vocabulary-size", "9"], "set data.vocabulary_size"),
         (["--training.seed", "one"], "one"),
         (["--training.sed", "1"], "--training.sed"),
     ],
 )
-def test_wrong_values_have_status_2_and_why(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        read_options(words)
-    assert caught.value.code == 2
-    assert re.fullmatch(rf"error: [^\n]*{re.escape(message)}[^\n]*\n", capsys.readouterr().err)
+def test_wrong_values_have_status_2_and_why(words: list[str], message: str, command: Command) -> None:
+    ended = command("train", *words)
+    assert (ended.status, message in ended.refusal) == (2, True)
 
 
 def prepared_as(words: list[str], monkeypatch: pytest.MonkeyPatch) -> DataConfig:
-    """What minitransformer-prepare would prepare."""
     asked: list[DataConfig] = []
     monkeypatch.setattr("cli.prepare.prepare", lambda data, *others: asked.append(data))
     assert prepare_data(words) == 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from small_run import Trained, as_command, output_of, written
+from small_run import Command, Trained, output_of, written
 from toy_treebank import write_toy_treebank
 
 from cli.parse import parse
@@ -59,7 +59,6 @@ def parsed(trained_parser: TrainedParser, source: str | bytes, *options: str) ->
 
 
 def summary_of(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
-    """The figures of all sentences that "score trees" prints."""
     capsys.readouterr()
     assert score(["trees", *words]) == 0
     lines = capsys.readouterr().out.split(HEAD_OF_SUMMARY)[1].splitlines()[1:13]
@@ -197,7 +196,7 @@ def test_a_parser_is_no_translator(trained_parser: TrainedParser) -> None:
             command()
 
 
-def test_faults_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_are_named(command: Command, tmp_path: Path) -> None:
     two, one = written(tmp_path / "two", "(S (NN a))\n(S (NN b))\n"), written(tmp_path / "one", "(S (NN a))\n")
     with pytest.raises(CorpusError, match=r"one: has 1 trees, but .*two has 2"):
         score(["trees", two, one])
@@ -209,5 +208,4 @@ def test_faults_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     for wrong in (["--threads", "0"], ["--beam", "0"]):
         with pytest.raises(ConfigError):
             parse(["--run", str(tmp_path), *wrong], io.BytesIO(), io.BytesIO())
-    assert as_command("parse", ["--run", str(tmp_path / "nowhere")], monkeypatch) == 1
-    assert "nowhere" in capsys.readouterr().err
+    assert "nowhere" in command("parse", "--run", str(tmp_path / "nowhere")).refusal

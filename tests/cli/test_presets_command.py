@@ -26,12 +26,9 @@ def test_each_preset_has_a_line_with_sizes(capsys: pytest.CaptureFixture[str], m
     assert table["base"] == ["6", "512", "2,048", "8", "64", "0.1", "37,000", f"{n_base:,}"]
     assert table["big"][:-1] == ["6", "1,024", "4,096", "16", "64", "0.3", "37,000"]
     assert table["small"] == ["4", "128", "256", "4", "32", "0.25", "6,000", "2,086,912"]
-    assert table["tiny"][:-1] == ["2", "128", "512", "4", "32", "0.0", "2,000"]
-
-
-def test_parameters_are_counted_with_the_vocabulary_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     base = rows(capsys, "--vocabulary-size", "8000")["base"]
     assert base[-2:] == ["8,000", f"{8_000 * 512 + 6 * (LAYER + DECODER_LAYER):,}"]
+    assert table["tiny"][:-1] == ["2", "128", "512", "4", "32", "0.0", "2,000"]
 
 
 @pytest.mark.parametrize("size", ["-1", "0", "2"])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import Trained, as_command, output_of
+from small_run import Command, Trained, output_of
 
 from cli.report import report
 
@@ -54,13 +54,10 @@ def test_a_picture(trained: Trained, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_shown_is_reported_in_one_line(
-    words: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], problem: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert as_command("report", ["training", *words], monkeypatch) == 1
-    output = capsys.readouterr().err
-    assert re.fullmatch(r"error: [^\n]+\n", output)
-    assert problem in output
+    assert problem in command("report", "training", *words).refusal
     assert list(tmp_path.iterdir()) == []
 
 
@@ -70,22 +67,16 @@ def documented(heading: str) -> set[str]:
     return {key for row in table.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1])}
 
 
-def test_the_guide_names_the_keys_of_the_log(trained: Trained) -> None:
+def test_the_guide_names_the_keys_of_log_results_and_translations(trained: Trained) -> None:
     assert documented("key in training") == set(lines_of(trained, "training")[0])
     (validation, *_) = lines_of(trained, "validation")
     assert documented("key in validation") == set(validation) | {"f1"}
     assert set(validation["samples"][0]) == {"source", "reference", "translation"}
-
-
-def test_the_guide_names_the_keys_of_the_results(trained: Trained) -> None:
     results = json.loads((trained.run / "results.json").read_text())
     assert documented("key") == set(results) | {"test", "pretrained"}
     for key in ("data", "validation"):
         (row,) = re.findall(rf"^\| `{key}` \| (.*) \|$", GUIDE, re.MULTILINE)
         assert set(re.findall(r"`(\w+)`", row)) - {"f1"} == set(results[key])
-
-
-def test_the_guide_names_the_keys_of_translations(trained: Trained) -> None:
     (line, *_) = map(json.loads, (trained.run / "translations.jsonl").read_text().splitlines())
     section = GUIDE.split("### Translations\n")[1].split("\n## ")[0]
     assert set(re.findall(r"`(\w+)`", section)) == set(line)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from small_run import as_command, output_of, write_parallel_text
+from small_run import Command, output_of, write_parallel_text
 
 from cli.prepare import prepare_data
 from cli.reproduce import reproduce
@@ -33,14 +33,10 @@ def test_table_1_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFi
     assert "<svg" in (tmp_path / "new" / "table1.svg").read_text(encoding="utf-8")
 
 
-def test_a_directory_that_cannot_be_written_is_known_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unwritable_directory_is_refused_before_measuring(command: Command, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert as_command("reproduce", ["table1", "--output", str(tmp_path / "file" / "new")], monkeypatch) == 1
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert re.fullmatch(r"error: [^\n]*table1\.json: cannot be written [^\n]*\n", printed.err)
+    ended = command("reproduce", "table1", "--output", str(tmp_path / "file" / "new"))
+    assert (ended.output, "table1.json: cannot be written " in ended.refusal) == ("", True)
 
 
 def test_a_refusing_stdout_is_not_mistaken_for_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,18 +51,16 @@ def test_a_refusing_stdout_is_not_mistaken_for_the_file(tmp_path: Path, monkeypa
 
 
 def test_without_matplotlib_nothing_is_measured_and_the_remedy_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(("matplotlib", "minitransformer.extras.report."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert as_command("reproduce", ["table1", "--output", str(tmp_path)], monkeypatch) == 1
-    assert re.fullmatch(r'error: [^\n]*pip install -e "/.*\[report\]"[^\n]*\n', capsys.readouterr().err)
+    assert '[report]"' in command("reproduce", "table1", "--output", str(tmp_path)).refusal
 
 
-def test_repeats_must_be_some(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert as_command("reproduce", ["table1", "--repeats", "0"], monkeypatch) == 1
-    assert capsys.readouterr().err == "error: --repeats must be at least 1, got 0\n"
+def test_repeats_must_be_some(command: Command) -> None:
+    assert "--repeats must be at least 1, got 0" in command("reproduce", "table1", "--repeats", "0").refusal
 
 
 def options(folder: Path, *rows: str) -> Table3Options:
@@ -117,7 +111,10 @@ def test_rows_are_trained_once_and_printed(table: Table, tmp_path: Path, capsys:
     assert title.startswith("What the paper concludes")
     assert claims.startswith("- (E) learned positions do nearly the same as sinusoids: perplexity ")
     assert counts.startswith("Of all comparisons ")
+    results = json.loads((table.options.directory / "base-seed-1" / "results.json").read_text())
     assert re.match(r"Text: \S+recipe\.toml, [0-9a-f]{10}\. Seeds: 1\.", provenance)
+    assert f"Configuration of base-seed-1: {results['configuration']}.\nCode: {results['code']}" in provenance
+    assert provenance.endswith(f" BLEU: beam 4, {results['validation']['signature']}.\n")
     assert (table.options.directory / "table3.md").read_text() == table.output
     asked = dataclasses.replace(table.copied(tmp_path), corpus=table.options.corpus)
     checkpoints = asked.directory / "base-seed-1" / "checkpoints"
@@ -140,11 +137,9 @@ def test_table_3_is_a_subcommand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert asked == [Table3Options(rows=("A", "big"), seeds=(3, 5), budget=40, directory=tmp_path)]
 
 
-def test_a_missing_corpus_and_an_unknown_row_are_named(tmp_path: Path) -> None:
+def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.toml: not found"):
         reproduce_table3(Table3Options(corpus=tmp_path / "nowhere.toml"))
-    with pytest.raises(ConfigError, match="rows are A, B, C, D, E"):
-        reproduce_table3(Table3Options(rows=("Z",), directory=tmp_path))
 
 
 def test_a_missing_text_is_reported_with_what_this_command_can_do_and_prepared_text_suffices(tmp_path: Path) -> None:
@@ -191,20 +186,6 @@ def test_cells_of_other_settings_are_refused_before_anything_is_trained(
     with pytest.raises(ConfigError, match=message):
         reproduce_table3(asked)
     assert "[1 of 2]" not in capsys.readouterr().err
-
-
-def test_a_table_tells_where_its_figures_come_from(table: Table) -> None:
-    base = json.loads((table.options.directory / "base-seed-1" / "results.json").read_text())
-    text = json.loads((table.options.directory / "base-seed-1" / "cell.json").read_text())["text"]
-    first, second = table.output.splitlines()[-2:]
-    assert first == (
-        f"Text: {table.options.corpus}, {text}. Seeds: 1. Updates: 20. Configuration of base-seed-1:"
-        f" {base['configuration']}."
-    )
-    assert second.startswith(f"Code: {base['code']}")
-    assert second.endswith(
-        f" Weights: average of the last 5 checkpoints. BLEU: beam 4, {base['validation']['signature']}."
-    )
 
 
 def test_a_cell_of_other_text_is_named(table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

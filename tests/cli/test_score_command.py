@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_run import Trained, translated, written
+from small_run import Trained, written
 
 from cli.score import score
 from minitransformer.data.survey import CorpusError
-from minitransformer.extras.report.comparison import compare_systems
 
 
 def test_bleu_and_chrf_of_perfect_translations_are_100(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,16 +26,6 @@ def test_bleu_and_chrf_of_perfect_translations_are_100(tmp_path: Path, capsys: p
     assert re.search(r"\[nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+\]$", bleu)
     assert chrf.startswith("chrF2 = 100.00")
     assert re.fullmatch(r"code \S+\n", error)
-
-
-def test_a_translation_may_match_any_of_several_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hypothesis = written(tmp_path / "hypothesis", "eins zwei drei vier\nsechs drei zwei eins\n")
-    one = written(tmp_path / "one", "eins zwei drei vier\nganz etwas anderes hier\n")
-    two = written(tmp_path / "two", "ganz etwas anderes hier\nsechs drei zwei eins\n")
-    score(["bleu", hypothesis, one, two])
-    assert capsys.readouterr().out.startswith("BLEU = 100.00")
-    score(["bleu", hypothesis, one])
-    assert not capsys.readouterr().out.startswith("BLEU = 100.00")
 
 
 @pytest.mark.parametrize(
@@ -75,19 +64,13 @@ def test_a_score_is_no_failure_because_its_provenance_cannot_be_told(
     assert capsys.readouterr().out.startswith("BLEU = 100.00")
 
 
-def test_case_matters_unless_said_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hypothesis, reference = (
-        written(tmp_path / "h", "EINS zwei drei vier\n"),
-        written(tmp_path / "r", "eins ZWEI drei VIER\n"),
-    )
+def test_case_may_be_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hypothesis = written(tmp_path / "hypothesis", "EINS zwei drei vier\n")
+    reference = written(tmp_path / "reference", "eins ZWEI drei VIER\n")
     score(["bleu", hypothesis, reference, "--lowercase"])
     bleu, chrf = capsys.readouterr().out.splitlines()
-    assert bleu.startswith("BLEU = 100.00")
-    assert chrf.startswith("chrF2 = 100.00")
-    assert "|case:lc|" in bleu
-    assert "|case:lc|" in chrf
-    score(["bleu", hypothesis, reference])
-    assert "100.00 " not in capsys.readouterr().out
+    assert re.match(r"BLEU = 100\.00 .*\|case:lc\|", bleu)
+    assert re.match(r"chrF2 = 100\.00.*\|case:lc\|", chrf)
 
 
 def test_the_audit_prints_conventions_with_what_to_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,22 +129,10 @@ def test_scores_of_pairs_add_to_the_whole(trained: Trained, tmp_path: Path, caps
     assert float(whole[4]) == pytest.approx(2.718281828459045 ** float(whole[3]), rel=1e-3)
 
 
-def test_the_score_of_a_pair_is_the_log_probability_that_search_gives_it(
-    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, _, log_probability, text = translated(trained, b"one two\n", "--n-best", "1").decode().rstrip("\n").split("\t")
-    pair = [written(tmp_path / "source", "one two\n"), written(tmp_path / "target", f"{text}\n")]
-    score(["pairs", *pair, "--run", str(trained.run)])
-    assert float(capsys.readouterr().out.split("\t")[0]) == pytest.approx(float(log_probability), abs=2e-3)
-
-
-def test_pairs_of_files_of_unequal_lengths_are_refused(trained: Trained, tmp_path: Path) -> None:
+def test_no_pairs_have_a_score_of_nothing(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = written(tmp_path / "source", "one\ntwo\n"), written(tmp_path / "target", "eins\n")
     with pytest.raises(CorpusError, match="target: ends after line 1"):
         score(["pairs", source, target, "--run", str(trained.run)])
-
-
-def test_no_pairs_have_a_score_of_nothing(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = [written(tmp_path / name, "") for name in ("empty.en", "empty.de")]
     assert score(["pairs", *empty, "--run", str(trained.run)]) == 0
     assert capsys.readouterr().out == ""
@@ -185,22 +156,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def sacrebleu_table(files: list[str], test: str) -> tuple[list[list[str]], list[str]]:
     """The numbers of sacrebleu's table, row by row, without the means of resampled scores; and its signatures."""
     *systems, reference = files
-    command = [
-        sys.executable,
-        "-m",
-        "sacrebleu",
-        reference,
-        "-i",
-        *systems,
-        "-m",
-        "bleu",
-        "chrf",
-        "ter",
-        test,
-        "-w",
-        "2",
-    ]
-    done = subprocess.run([*command, "--format", "latex"], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "sacrebleu", reference, "-i", *systems, test]
+    options = ["-m", "bleu", "chrf", "ter", "-w", "2", "--format", "latex"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
     table = done.stdout.partition(r"\midrule")[2].partition(r"\bottomrule")[0].strip().splitlines()
     rows = [re.sub(r"[\d.]+ ±", "±", row.partition("&")[2]) for row in table]
     return [re.findall(r"\d+\.\d+\)?\*?", row) for row in rows], re.findall(r"\S*seed:\S*", done.stdout)
@@ -246,11 +204,3 @@ def test_files_that_cannot_be_compared_are_refused(files: list[str], names: list
     written(Path("empty"), "")
     with pytest.raises(CorpusError, match=message):
         score(["compare", *names])
-
-
-def test_what_cannot_be_compared_is_refused_by_the_library() -> None:
-    with pytest.raises(ValueError, match="expected two systems or more; got 1"):
-        compare_systems([("A", ["a"])], ["a"])
-    for lines in (["a"], []):
-        with pytest.raises(ValueError, match="as many translations of every system as references"):
-            compare_systems([("A", lines), ("B", [])], lines)

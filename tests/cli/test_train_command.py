@@ -23,7 +23,6 @@ from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError, CorruptFileError, read_json
 from minitransformer.training import checkpoint as checkpoint_module
-from minitransformer.training.memory import OutOfMemoryError
 from minitransformer.training.run import run_lock
 from minitransformer.training.state import TrainingState
 from parallel.communicator import SerialCommunicator
@@ -32,32 +31,17 @@ from parallel.communicator import SerialCommunicator
 def test_training_says_what_it_does(trained: Trained) -> None:
     for line in ("reading the text", "training a bpe tokenizer of 40 pieces", "200 training pairs (dropped: none)"):
         assert line in trained.log
+    steps = r"(?m)^\d\d:\d\d:\d\d step (\d+) of 60, epoch \d+: loss .*, \d+ s left$"
+    assert re.findall(steps, trained.log) == ["10", "20", "30", "40", "50", "60"]
+    assert "\x1b" not in trained.log
     assert re.search(r"[\d,]+ parameters, 200 training pairs; processes 1, threads each \d+", trained.log)
     assert f"done: translate with minitransformer-translate --run {trained.run}" in trained.log
 
 
-def test_the_command_shown_at_the_end_is_one_for_a_shell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_shown_at_the_end_is_one_for_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.train.train_run", lambda *_, **__: SimpleNamespace(is_complete=True))
-    train(["--run", str(tmp_path / "x$(y)")])
-    assert f"minitransformer-translate --run '{tmp_path}/x$(y)'\n" in capsys.readouterr().err
-
-
-def test_the_log_of_a_file_has_plain_lines(trained: Trained) -> None:
-    steps = re.findall(
-        r"^\d\d:\d\d:\d\d step (\d+) of 60, epoch \d+: loss [\d.]+, [\d,]+ tokens/s, learning rate [\d.e-]+,"
-        r" \d+ s left$",
-        trained.log,
-        re.M,
-    )
-    assert steps == ["10", "20", "30", "40", "50", "60"]
-    assert re.findall(r"^\d\d:\d\d:\d\d step (\d+): validation loss [\d.]+, perplexity", trained.log, re.M) == [
-        "30",
-        "60",
-    ]
-    assert "\x1b" not in trained.log
-    assert "━" not in trained.log
+    output = output_of(lambda: train(["--run", str(tmp_path / "x$(y)")]))
+    assert f"minitransformer-translate --run '{tmp_path}/x$(y)'\n" in output
 
 
 def test_the_run_holds_all_that_is_needed_later(trained: Trained) -> None:
@@ -66,14 +50,6 @@ def test_the_run_holds_all_that_is_needed_later(trained: Trained) -> None:
     assert {path.name for path in trained.run.iterdir()} == model | logs | {"best", "checkpoints", "data"}
     steps = sorted(path.name for path in (trained.run / "checkpoints").iterdir())
     assert steps == ["step-00000020", "step-00000040", "step-00000060"]
-
-
-def test_metrics_are_json_lines(trained: Trained) -> None:
-    records = [json.loads(line) for line in (trained.run / "metrics.jsonl").read_text().splitlines()]
-    training, validation = ([r for r in records if r["kind"] == kind] for kind in ("training", "validation"))
-    assert [record["step"] for record in training] == [10, 20, 30, 40, 50, 60]
-    assert [record["step"] for record in validation] == [30, 60]
-    assert training[-1]["loss"] < training[0]["loss"]
 
 
 def test_results_have_signature_code_and_configuration(trained: Trained) -> None:
@@ -125,17 +101,6 @@ def test_patience_may_change_within_a_run_and_more_updates_go_on_at_its_end(trai
     assert json.loads((run_copy / "results.json").read_text())["updates"] == 70
 
 
-def test_settings_of_another_run_are_refused_by_the_field(trained: Trained) -> None:
-    before = contents(trained.run)
-    for option, message in (
-        ("--training.seed=2", "training.seed is 1 there, 2 here. To go on with"),
-        ("--model.normalisation=length", "model.normalisation is 'gnmt' there, 'length' here"),
-    ):
-        with pytest.raises(ConfigError, match=f"holds another run: {message}"):
-            train([*trained.arguments, option])
-    assert contents(trained.run) == before
-
-
 def test_settings_of_which_one_is_missing_are_no_settings_of_a_run(trained: Trained, run_copy: Path) -> None:
     settings = json.loads((run_copy / "run.json").read_text())
     del settings["model"]["normalisation"]
@@ -179,15 +144,6 @@ def test_the_average_of_checkpoints_is_a_model_that_translates(trained: Trained,
     assert output == f"averaged step-00000040, {LAST} into {tmp_path / 'mean'}\n"
     mean = dataclasses.replace(trained, run=tmp_path / "mean")
     assert translated(mean, b"one\ntwo\n").count(b"\n") == 2
-
-
-def test_the_average_of_the_last_is_the_last(trained: Trained, tmp_path: Path) -> None:
-    unfinished = tmp_path / ".model.safetensors.0123456789abcdef.tmp"  # as a killed process leaves it
-    unfinished.touch()
-    averaged(trained.run, 1, "--output", str(tmp_path))
-    last = trained.run / "checkpoints" / LAST
-    assert contents(tmp_path)["model.safetensors"] == contents(last)["model.safetensors"]
-    assert not unfinished.exists()
 
 
 def test_of_two_checkpoints_of_one_update_the_complete_one_is_averaged(run_copy: Path, tmp_path: Path) -> None:
@@ -266,15 +222,6 @@ def test_a_resume_that_forgets_something_is_found(
     monkeypatch.setattr(checkpoint_module, "read_state", forgetful)
     with pytest.raises(ResumeCheckError, match=f"differs from the one in one go in {message}"):
         train([*arguments, "--verify-resume", "6"])
-
-
-def test_a_lack_of_memory_says_what_would_fit(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacking(*arguments: Any) -> Any:
-        raise MemoryError
-
-    monkeypatch.setattr("minitransformer.training.update.TrainingStep.__call__", lacking)
-    with pytest.raises(OutOfMemoryError, match=r"out of memory \(update 1\)"):
-        train([*arguments, "--verify-resume", "4"])
 
 
 @pytest.mark.parametrize("number", ["1", "0", "-3"])

@@ -1,11 +1,10 @@
 """Translating from end to end: a line for each line, also when cut off, and never mixed with another translation."""
 
-import errno
 import io
 import json
 import os
 import random
-import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,18 +17,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_run import Trained, as_command, contents, output_of, translated
-from translated_files import FILES, FileOperations, PowerCutError, lines_of, run, uppercase
+from small_run import Command, Trained, contents, translated
+from translated_files import FILES, FileOperations, PowerCutError, Uppercase, lines_of, run, uppercase
 
-from cli.train import train
 from cli.translate import translate
 from minitransformer import Transformer
 from minitransformer.data.file_kinds import N_FIRST_BYTES
 from minitransformer.extras.files import resumable
+from minitransformer.extras.files.memories import MemoryTranslator
 from minitransformer.extras.files.output_file import ResumeError, open_output
 from minitransformer.extras.files.resumable import progress_file, translate_file
 from minitransformer.extras.files.stream import LineTranslator
-from minitransformer.extras.paper.compatibility import CONVENTIONS, compatible
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CorruptFileError
@@ -39,9 +37,7 @@ from minitransformer.system.files import CorruptFileError
     "source",
     [
         b"",
-        b"one two\n",
         b"one two",
-        b"\n",
         b"\n\none\n\n",
         b"one\r\ntwo\r\n\r\n",
         b"one \x0b two\x0cthree\x1cfour\n\x85\n",
@@ -108,6 +104,13 @@ def test_invalid_utf8_is_translated_with_a_warning_that_names_the_line(trained: 
     assert logged == ["warning: line 2 is not UTF-8 (invalid start byte); read with replacements"]
 
 
+def test_translations_by_references_are_those_of_the_kernels(trained: Trained, kernels_run: list[object]) -> None:
+    by_references = translated(trained, b"one two\nsix\n", "--kernels", "reference")
+    assert kernels_run == []
+    assert translated(trained, b"one two\nsix\n") == by_references
+    assert kernels_run
+
+
 def test_n_best_numbers_the_lines_and_orders_by_score(trained: Trained) -> None:
     target = translated(trained, b"one two\n\nsix\n", "--beam", "4", "--n-best", "3").decode()
     rows = [line.split("\t") for line in target.splitlines()]
@@ -133,61 +136,58 @@ def test_scores_are_divided_by_the_penalty_that_is_asked_for(trained: Trained) -
     assert min(abs(float(by_gnmt[1]) - log_p / ((5 + n) / 6) ** 2) for n in range(1, 70)) < 1.1e-4
 
 
-@pytest.mark.parametrize("system", CONVENTIONS)
-def test_models_of_a_systems_conventions_translate_by_them(trained: Trained, tmp_path: Path, system: str) -> None:
-    """From its own directory alone: nobody has to name them again."""
-    words = [*trained.arguments, "--run", str(tmp_path / "run"), "--compat", system, "--training.max-updates", "1"]
-    run = Trained(tmp_path / "run", words, output_of(lambda: train(words)))
-    config = Transformer.load(run.run).config
-    assert config == compatible(config, system)
-    options = ["--n-best", "2", "--alpha", "2"]
-    own, (other,) = CONVENTIONS[system].normalisation, {"gnmt", "length"} - {CONVENTIONS[system].normalisation}
-    found = translated(run, b"one two\n", *options)
-    assert found == translated(run, b"one two\n", *options, "--normalisation", own)
-    assert found != translated(run, b"one two\n", *options, "--normalisation", other)
-
-
 def test_a_model_whose_weights_are_not_finite_is_reported_in_one_line(
-    run_copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run_copy: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Transformer.load(run_copy)
     model.parameters.values[...] = np.nan
     model.save(run_copy)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
     with np.errstate(invalid="ignore"):
-        assert as_command("translate", ["--run", str(run_copy)], monkeypatch) == 1
-    assert re.fullmatch(
-        r"error: [^\n]+ the model's weights or its outputs are not finite[^\n]*\n", capsys.readouterr().err
-    )
+        refusal = command("translate", "--run", str(run_copy)).refusal
+    assert "the model's weights or its outputs are not finite" in refusal
 
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def counting(monkeypatch: pytest.MonkeyPatch) -> FileOperations:
+@pytest.mark.parametrize("kind", ["lines", "n-best", "alignments", "memory"])
+def test_a_translation_cut_off_before_any_operation_on_files_loses_and_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Each time something torn is left in all outputs."""
+    source, folder = tmp_path / "in", tmp_path / "folder"
+    output, alignments = folder / ("out.tmx" if kind == "memory" else "out"), folder / "aligned"
+    source.write_bytes(lines_of(8))
+    translation = Uppercase(2 if kind == "n-best" else None, alignments if kind == "alignments" else None)
+    translate: LineTranslator | MemoryTranslator = translation
+    if kind == "memory":
+        translate = MemoryTranslator(translation, ("en", "de"))
+    monkeypatch.setattr("minitransformer.extras.files.memories.code_version", lambda: "1")  # asks git
     operations = FileOperations()
     for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "write_text")):
         monkeypatch.setattr(owner, name, operations.counted(getattr(owner, name)))
-    return operations
 
+    def files_of_translation() -> dict[str, bytes]:
+        translate_file(translate, source, output, resume=True, lines_at_once=4, languages=("en", "de"))
+        return contents(folder)
 
-@pytest.mark.parametrize("n_best", [None, 2])
-def test_a_translation_cut_off_before_any_operation_on_files_loses_and_repeats_nothing(
-    tmp_path: Path, counting: FileOperations, n_best: int | None
-) -> None:
-    (tmp_path / "in").write_bytes(lines_of(8))
-    whole = uppercase(tmp_path, resume=False, n_best=n_best, name="whole")
-    n_operations, cut = counting.n, 0
+    folder.mkdir()
+    whole = files_of_translation()
+    assert len(whole) == (3 if kind == "alignments" else 2)
+    n_operations, cut = operations.n, 0
     for cut in range(1, n_operations + 1):
-        counting.n, counting.last = 0, cut
+        shutil.rmtree(folder)
+        folder.mkdir()
+        operations.n, operations.last = 0, cut
         with pytest.raises(PowerCutError):
-            uppercase(tmp_path, resume=True, n_best=n_best)
-        counting.last = None
-        assert whole.startswith((tmp_path / "out").read_bytes())
-        assert uppercase(tmp_path, resume=True, n_best=n_best) == whole
-        assert sorted(contents(tmp_path)) == ["in", *FILES, "whole", "whole.progress.json"]
-        (tmp_path / "out").unlink()
+            files_of_translation()
+        operations.last = None
+        assert whole[output.name].startswith(output.read_bytes())
+        if output.read_bytes() and b'"done": false' in progress_file(output).read_bytes():
+            for path in {output, alignments} & set(folder.iterdir()):
+                path.write_bytes(path.read_bytes() + b"torn")
+        assert files_of_translation() == whole
     assert cut > 20
 
 
@@ -262,31 +262,6 @@ def test_a_process_killed_at_drawn_moments_is_taken_up_by_the_same_command(train
     assert sorted(contents(tmp_path)) == ["in", *FILES]
 
 
-def test_lines_appended_to_the_input_of_a_complete_output_are_translated(tmp_path: Path) -> None:
-    """Also when the process dies between output and note."""
-    (tmp_path / "in").write_bytes(lines_of(5))
-    uppercase(tmp_path, resume=False)
-    with (tmp_path / "in").open("ab") as source:
-        source.write(b"three\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resumable._Run, "_note", FileOperations(2).counted(resumable._Run._note))
-        with pytest.raises(PowerCutError):
-            uppercase(tmp_path, resume=True)
-    assert uppercase(tmp_path, resume=True) == uppercase(tmp_path, resume=False, name="straight")
-
-
-def test_a_full_disk_can_be_resumed(translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "in").write_bytes(lines_of(12))
-    whole = run(translator, tmp_path, resume=False, name="whole")
-    operations = FileOperations(9, OSError(errno.ENOSPC, "No space left on device"))
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", operations.counted(os.fsync))
-        with pytest.raises(Exception, match=r"/out: cannot be written .*No space left") as caught:
-            run(translator, tmp_path, resume=False)
-    assert "\n" not in str(caught.value)
-    assert run(translator, tmp_path, resume=True) == whole
-
-
 def test_an_interrupt_says_how_to_go_on(
     translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
@@ -304,14 +279,35 @@ def test_an_interrupt_says_how_to_go_on(
     assert logged == ["interrupted after line 4; to continue from there, set resume and start it again"]
 
 
+@pytest.mark.parametrize("state", ["half_done", "done"])
 @pytest.mark.parametrize(
-    ("options", "named"), [({"beam": 3}, "beam"), ({"n_best": 2}, "n_best"), ({"beam": 1, "n_best": 1}, "beam")]
+    ("name", "change", "options", "message"),
+    [
+        ("out", bytes, {"beam": 3}, "out: was begun with another beam; choose another output, or remove this"),
+        ("out", bytes, {"n_best": 2}, "out: was begun with another n_best"),
+        ("out", bytes, {"beam": 1, "n_best": 1}, "out: was begun with another beam"),
+        ("in", lambda text: text.replace(b"one", b"two", 1), {}, "in has changed since (8|12) of its lines were"),
+        ("in", lambda text: text.replace(b"\n", b"", 1), {}, "in has changed since"),
+        ("in", lambda text: b"one\n", {}, "in has changed since"),
+        ("out", lambda text: b"x" + text[1:], {}, r"its first \d+ bytes have changed since they were written"),
+        ("out", lambda text: text[1:], {}, r"its first \d+ bytes have changed since they were written"),
+    ],
 )
-def test_searches_are_never_mixed(translator: Translator, half_done: Path, options: dict[str, int], named: str) -> None:
-    before = contents(half_done)
-    with pytest.raises(ResumeError, match=f"out: was begun with another {named}.*choose another output"):
-        run(translator, half_done, resume=True, **options)  # type: ignore[arg-type]
-    assert contents(half_done) == before
+def test_another_search_and_files_that_changed_are_noticed_and_left_alone(
+    translator: Translator,
+    request: pytest.FixtureRequest,
+    state: str,
+    name: str,
+    change: Callable[[bytes], bytes],
+    options: dict[str, int],
+    message: str,
+) -> None:
+    folder: Path = request.getfixturevalue(state)
+    (folder / name).write_bytes(change((folder / name).read_bytes()))
+    before = contents(folder)
+    with pytest.raises(ResumeError, match=message):
+        run(translator, folder, resume=True, **options)  # type: ignore[arg-type]
+    assert contents(folder) == before
 
 
 def test_another_model_is_not_mixed_into_the_output(trained: Trained, translator: Translator, half_done: Path) -> None:
@@ -320,24 +316,6 @@ def test_another_model_is_not_mixed_into_the_output(trained: Trained, translator
     other.model.parameters.values[0] += 1e-3
     with pytest.raises(ResumeError, match="out: was begun with another model"):
         run(other, half_done, resume=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("in", lambda text: text.replace(b"one", b"two", 1), "in has changed since 8 of its lines were translated"),
-        ("in", lambda text: text.replace(b"\n", b"", 1), "in has changed since 8 of its lines were translated"),
-        ("in", lambda text: b"one\n", "in has changed since 8 of its lines were translated"),
-        ("out", lambda text: b"x" + text[1:], r"its first \d+ bytes have changed since they were written"),
-        ("out", lambda text: text[1:], r"its first \d+ bytes have changed since they were written"),
-    ],
-)
-def test_an_input_or_an_output_that_changed_where_it_was_translated_is_noticed(
-    translator: Translator, half_done: Path, name: str, change: Callable[[bytes], bytes], message: str
-) -> None:
-    (half_done / name).write_bytes(change((half_done / name).read_bytes()))
-    with pytest.raises(ResumeError, match=message):
-        run(translator, half_done, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -350,8 +328,6 @@ def test_an_input_or_an_output_that_changed_where_it_was_translated_is_noticed(
             {"n_lines": "8"},
             r"progress\.json: n_lines must be a whole number; got '8'; it is corrupt or of another kind: remove it",
         ),
-        ({"made_with": None}, "made_with must be an object; got None; .*: remove it"),
-        ({"more": 1}, r"expected an object with n_lines, .*; missing or unknown: \['more'\]"),
     ],
 )
 def test_a_note_that_is_corrupt_is_refused_and_changes_nothing(
@@ -371,35 +347,6 @@ def test_an_interrupted_output_is_not_overwritten_by_mistake(translator: Transla
         run(translator, half_done, resume=False)
     assert "an interrupted translation; set resume to continue it, or remove" in str(caught.value)
     assert contents(half_done) == before
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "options", "message"),
-    [
-        (
-            "out",
-            lambda text: text,
-            {"beam": 3},
-            "out: was begun with another beam; choose another output, or remove this",
-        ),
-        ("in", lambda text: lines_of(5, seed=4), {}, "in has changed since 12 of its lines were translated"),
-        ("out", lambda text: text + b"more\n", {}, "something was appended to"),
-        ("out", lambda text: b"x" + text[1:], {}, "have changed since they were written"),
-    ],
-)
-def test_a_complete_output_of_another_search_or_input_or_changed_is_noticed_and_left_alone(
-    translator: Translator,
-    done: Path,
-    name: str,
-    change: Callable[[bytes], bytes],
-    options: dict[str, int],
-    message: str,
-) -> None:
-    (done / name).write_bytes(change((done / name).read_bytes()))
-    before = contents(done)
-    with pytest.raises(ResumeError, match=message):
-        run(translator, done, resume=True, **options)  # type: ignore[arg-type]
-    assert contents(done) == before
 
 
 @pytest.mark.parametrize("text", [b"my diary\n", lines_of(5)], ids=["fewer lines", "as many lines"])

@@ -4,8 +4,7 @@ import gzip
 import io
 import os
 import re
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,7 +17,7 @@ from translated_files import FILES, FileOperations, PowerCutError, Uppercase, li
 from cli.translate import translate
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.extras.files import stream
+from minitransformer.extras.files import resumable, stream
 from minitransformer.extras.files.memories import CLOSING, MemoryTranslator, opening, unit_of
 from minitransformer.extras.files.output_file import ResumeError
 from minitransformer.extras.files.pair_files import read_pair_file
@@ -127,19 +126,6 @@ def test_files_are_resumed_with_the_same_splitting_only(trained: Trained, tmp_pa
     assert (tmp_path / "out").read_bytes() == whole + translated(trained, b"two. two.\n", *SPLIT)
 
 
-def test_a_line_is_translated_before_the_next_one_comes(trained: Trained) -> None:
-    expected = translated(trained, b"one. two.\n", *SPLIT)
-    (from_us, to_command), (from_command, to_us) = os.pipe(), os.pipe()
-    with os.fdopen(from_us, "rb") as source, os.fdopen(to_us, "wb") as target, os.fdopen(from_command, "rb") as answers:
-        words = ["--run", str(trained.run), "--beam", "2", *SPLIT]
-        command = threading.Thread(target=translate, args=(words, source, target))
-        command.start()
-        os.write(to_command, b"one. two.\n")
-        assert answers.readline() == expected
-        os.close(to_command)
-        command.join()
-
-
 @pytest.mark.parametrize(
     "option",
     [("--n-best", "1"), ("--prefix", "file"), ("--prefix-text", ""), ("--sample",), ("--alignments", "file")],
@@ -186,7 +172,6 @@ def test_who_types_is_warned_of_unknown_characters_before_the_next_line(
     assert "1 line has characters that the tokenizer does not know: 'ж'" in logged[0]
 
 
-VERSION = "minitransformer.extras.files.memories.code_version"  # asks git, which takes longer than all else here
 LINES = ["one two", "", "six & <five>", "two\x01"]
 PAIRS = [("one two", "ONE TWO"), ("six & <five>", "SIX & <FIVE>"), ("two\ufffd", "TWO\ufffd")]
 
@@ -223,47 +208,36 @@ def test_an_empty_text_becomes_an_empty_memory(tmp_path: Path) -> None:
     assert shouted(tmp_path, resume=True) == opening("en") + unit_of(("en", "de"), ("one", "ONE")) + CLOSING
 
 
-def test_a_memory_cut_off_anywhere_loses_and_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(VERSION, lambda: "1")
-    (tmp_path / "in").write_text("".join(line + "\n" for line in LINES))
-    whole, operations, cut = shouted(tmp_path, resume=False, name="whole.tmx"), FileOperations(), 0
-    for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "write_text")):
-        monkeypatch.setattr(owner, name, operations.counted(getattr(owner, name)))
-    while True:
-        cut += 1
-        operations.n, operations.last = 0, cut
-        try:
-            shouted(tmp_path, resume=True)
-            break
-        except PowerCutError:
-            operations.last = None
-            assert shouted(tmp_path, resume=True) == whole
-            (tmp_path / "out.tmx").unlink()
-    assert cut > 10
-    assert (tmp_path / "out.tmx").read_bytes() == whole
+Resume = Callable[..., bytes]
 
 
-def test_lines_appended_to_the_input_come_before_the_end_of_the_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("resume_file", "name"), [(uppercase, "out"), (shouted, "out.tmx")])
+def test_lines_appended_to_the_input_of_a_complete_output_come_before_its_end(
+    resume_file: Resume, name: str, tmp_path: Path
+) -> None:
+    """Also when the process dies between output and note."""
     (tmp_path / "in").write_text("one\n")
-    shouted(tmp_path, resume=False)
+    resume_file(tmp_path, resume=False, name=name)
     (tmp_path / "in").write_text("one\ntwo\n")
     with pytest.MonkeyPatch.context() as patch:
-        operations = FileOperations(2)
-        patch.setattr(os, "fsync", operations.counted(os.fsync))
+        patch.setattr(resumable._Run, "_note", FileOperations(2).counted(resumable._Run._note))
         with pytest.raises(PowerCutError):
-            shouted(tmp_path, resume=True)
-    assert shouted(tmp_path, resume=True) == shouted(tmp_path, resume=False, name="straight.tmx")
+            resume_file(tmp_path, resume=True, name=name)
+    straight = resume_file(tmp_path, resume=False, name=f"straight-{name}")
+    assert resume_file(tmp_path, resume=True, name=name) == straight
 
 
+@pytest.mark.parametrize(("resume_file", "name"), [(uppercase, "out"), (shouted, "out.tmx")])
 @pytest.mark.parametrize("change", [lambda text: text + b"<!-- mine -->", lambda text: text[:-3]])
-def test_a_memory_whose_end_was_changed_is_left_alone(tmp_path: Path, change: object) -> None:
+def test_an_output_whose_end_was_changed_is_left_alone(
+    resume_file: Resume, name: str, change: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
     (tmp_path / "in").write_text("one\n")
-    assert callable(change)
-    changed = change(shouted(tmp_path, resume=False))
-    (tmp_path / "out.tmx").write_bytes(changed)
+    changed = change(resume_file(tmp_path, resume=False, name=name))
+    (tmp_path / name).write_bytes(changed)
     with pytest.raises(ResumeError, match="something was appended to|have changed"):
-        shouted(tmp_path, resume=True)
-    assert (tmp_path / "out.tmx").read_bytes() == changed
+        resume_file(tmp_path, resume=True, name=name)
+    assert (tmp_path / name).read_bytes() == changed
 
 
 def test_a_memory_is_translated_into_a_memory(trained: Trained, tmp_path: Path, logged: list[str]) -> None:

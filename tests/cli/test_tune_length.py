@@ -1,4 +1,4 @@
-"""minitransformer-score tune-length: the exponent that it stores is the best one, and later searches take it."""
+"""minitransformer-score tune-length: the exponent that it stores is the best one."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_run import contents, plain, write_parallel_text
 
-from cli.score import score, store_alpha
+from cli.score import score
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
 from minitransformer.extras.convert.parts import Parts, write_bundle
@@ -26,9 +26,7 @@ def text(tmp_path: Path) -> list[str]:
     return [str(tmp_path / "held-out.en"), str(tmp_path / "held-out.de")]
 
 
-def test_the_chosen_exponent_is_stored_and_no_worse(
-    run_copy: Path, text: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_best_exponent_is_stored(run_copy: Path, text: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert score(["tune-length", *text, "--run", str(run_copy), "--alphas", *ALPHAS]) == 0
     output = capsys.readouterr()
     found = dict(re.findall(r"^alpha (\S+): BLEU = (\S+) ", output.out, flags=re.MULTILINE))
@@ -38,15 +36,6 @@ def test_the_chosen_exponent_is_stored_and_no_worse(
     assert verb == ("kept" if alpha == "0.6" else "stored")
     assert float(found[alpha]) >= float(found["0.6"])
     assert Translator.load(run_copy).model.config.alpha == float(alpha)
-
-
-def test_a_search_takes_the_models_exponent_unless_it_is_given_one(run_copy: Path, text: list[str]) -> None:
-    lines = Path(text[0]).read_text(encoding="utf-8").splitlines()
-    paper = Translator.load(run_copy).translate(lines)
-    store_alpha(run_copy, 40.0)
-    tuned = Translator.load(run_copy)
-    assert tuned.translate(lines) == tuned.translate(lines, alpha=40.0) != paper
-    assert tuned.translate(lines, alpha=0.6) == paper
 
 
 @pytest.mark.parametrize(
@@ -82,9 +71,7 @@ def test_the_outcome_is_said_and_the_models_own_exponent_is_kept_unless_another_
     assert (contents(run_copy) == before) == message.startswith("kept")
 
 
-def test_without_files_the_validation_text_of_the_run_is_taken(
-    run_copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_files_the_runs_validation_text_is_taken(run_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert score(["tune-length", "--run", str(run_copy), "--alphas", "0", "40"]) == 0
     given = capsys.readouterr()
     line = json.loads((run_copy / "results.json").read_text(encoding="utf-8"))["validation"]

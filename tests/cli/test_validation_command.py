@@ -66,9 +66,7 @@ def test_a_command_that_cannot_be_run_is_refused_before_the_training(command: st
         ValidationCommand(command)
 
 
-def test_the_page_the_log_and_patience_have_what_the_command_measures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_page_log_and_patience_have_the_commands_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_text(tmp_path)
     sizes = "--model.n-layers 1 --model.d-model 16 --model.d-ff 16 --model.n-heads 2 --model.d-k 8 --model.d-v 8"
     text = f"--data.raw {tmp_path} --data.train-source t.en --data.train-target t.de --data.vocabulary-size 50"

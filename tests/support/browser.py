@@ -20,6 +20,8 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38,
         "ArrowRight": 39, "ArrowDown": 40}  # fmt: skip
 
+COMPLAINTS = {"Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled", "Page.javascriptDialogOpening"}
+
 WITH_PIPE = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)
@@ -92,6 +94,10 @@ class Browser:
     def screenshot(self) -> bytes:
         """What is seen, as PNG."""
         return base64.b64decode(self.ask("Page.captureScreenshot")["data"])
+
+    def complaints(self) -> list[dict[str, Any]]:
+        """What the page has complained about since it was opened."""
+        return [event for event in self.events if event.get("method") in COMPLAINTS]
 
     def close(self) -> None:
         self._session = None

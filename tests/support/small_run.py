@@ -2,13 +2,12 @@
 
 import contextlib
 import io
-import sys
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
-import pytest
 from number_words import sentences, translation
 
 from cli.command import log_shown, say
@@ -29,6 +28,24 @@ class Trained:
     run: Path
     arguments: list[str]
     log: str
+
+
+class Ended(NamedTuple):
+    """The status and the output of a command that has ended."""
+
+    status: object
+    output: str
+    error: str
+
+    @property
+    def refusal(self) -> str:
+        """The one line of an error."""
+        assert self.status != 0
+        assert re.fullmatch(r"error: [^\n]+\n", self.error), self.error
+        return self.error
+
+
+Command = Callable[..., Ended]
 
 
 def write_parallel_text(folder: Path, name: str, n: int, seed: int) -> None:
@@ -62,11 +79,3 @@ def contents(directory: Path) -> dict[str, bytes]:
 def plain(text: str) -> str:
     """Text in one line."""
     return " ".join(text.split())
-
-
-def as_command(module: str, words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> int:
-    """What the installed command does: its main function, with these words on its command line."""
-    monkeypatch.setattr(sys, "argv", [module, *words])
-    status = import_module(f"cli.{module}").main()
-    assert isinstance(status, int)
-    return status

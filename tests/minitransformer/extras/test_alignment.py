@@ -10,7 +10,6 @@ from minitransformer import ModelConfig, Transformer, Translator
 from minitransformer.extras.alignment import align_words, word_links, words_of_source, words_of_target
 from minitransformer.extras.attention import attention_weights, source_attention_weights, word_starts
 from minitransformer.extras.files.stream import pharaoh
-from minitransformer.extras.report.merging import weights_of_words
 from minitransformer.inference.prefix import NO_PREFIX
 from minitransformer.inference.search import SearchConfig
 
@@ -53,12 +52,6 @@ SOURCE, TARGET = [3, 4, 5, 6], [7, 8, 9]
 
 def links(models: list[Transformer], source_words: list[int], target_words: list[int]) -> Any:
     return word_links(models, SOURCE, TARGET, np.array(source_words), np.array(target_words))
-
-
-def test_the_hand_made_model_looks_where_it_should() -> None:
-    weights = source_attention_weights(looking({0: [2, 0, 3]}), SOURCE, TARGET, 0)
-    assert weights.shape == (1, 4, 5)
-    assert weights[0, :3].argmax(-1).tolist() == [2, 0, 3]
 
 
 def test_one_layers_weights_are_those_of_all() -> None:
@@ -168,9 +161,3 @@ def test_words_begin_at_blanks() -> None:
     assert word_starts(["no", "mark", "▁a"]) == [0, 2]
     assert word_starts(["▁a", "▁", "▁b", "c"]) == [0, 1]
     assert word_starts([]) == []
-
-
-def test_weights_are_added_over_attended_pieces_and_averaged_over_attending_ones() -> None:
-    weights = np.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2], [0.0, 0.4, 0.6]])
-    expected = [[(0.3 + 0.8) / 2, (0.7 + 0.2) / 2], [0.4, 0.6]]
-    np.testing.assert_allclose(weights_of_words(weights, [0, 2], [0, 2]), expected)

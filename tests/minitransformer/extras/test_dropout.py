@@ -104,11 +104,6 @@ def test_bytes_of_a_character_stay_as_they_are(tmp_path: Path) -> None:
 RANKS = {"ab": 1.0, "bc": 2.0, "abc": 3.0, "cd": 0.0}
 
 
-@pytest.mark.parametrize(("word", "pieces"), [("abc", ["abc"]), ("bcd", ["b", "cd"]), ("abab", ["ab", "ab"]), ("", [])])
-def test_merges_are_done_in_the_order_of_their_ranks(word: str, pieces: list[str]) -> None:
-    assert segment(word, RANKS, 0, Random(1)) == pieces
-
-
 def test_each_step_leaves_out_each_merge_with_the_rate() -> None:
     """Of "abc", nothing merges if both merges are left out; "bc" first needs "ab" left out and "bc" not."""
     rate, n = 0.3, 20_000

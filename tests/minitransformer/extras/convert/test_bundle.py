@@ -57,19 +57,13 @@ def test_a_bundle_translates_as_the_run_from_which_it_was_made(run: Path, tmp_pa
     assert bundle.translate(lines, beam=2) == Translator.load(run).translate(lines, beam=2)
 
 
-@pytest.mark.parametrize(
-    ("storage", "low", "high", "step"), [("float16", 0.5, 0.53, 2**-11), ("int8", 0.25, 0.31, 1 / 254)]
-)
+@pytest.mark.parametrize(("storage", "low", "high"), [("float16", 0.5, 0.53), ("int8", 0.25, 0.31)])
 def test_smaller_weights_are_read_by_every_command(
-    run: Path, tmp_path: Path, storage: Storage, low: float, high: float, step: float
+    run: Path, tmp_path: Path, storage: Storage, low: float, high: float
 ) -> None:
     bundle = bundled(run, tmp_path, storage)
     share = (bundle / "model.safetensors").stat().st_size / (run / "model.safetensors").stat().st_size
     assert low < share < high
-    exact, model = Transformer.load(run), Transformer.load(bundle)
-    for (name, parameter), (_, rounded) in zip(exact.named_parameters(), model.named_parameters(), strict=True):
-        largest = np.abs(parameter.value).max()
-        assert np.abs(rounded.value - parameter.value).max() <= 1.0001 * step * largest, name
     assert Translator.load(bundle).translate(["one two"], beam=2)
     assert Parts.load(bundle).weights["source_embedding.weight"].dtype == np.float32
 

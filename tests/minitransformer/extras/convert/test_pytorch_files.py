@@ -39,6 +39,18 @@ def written(path: Path, content: bytes) -> Path:
     return path
 
 
+def with_member(file: bytes, name: str, content: bytes | None) -> bytes:
+    """A file in today's format, in which one member is another one or missing."""
+    with zipfile.ZipFile(io.BytesIO(file)) as archive:
+        members = {member: archive.read(member) for member in archive.namelist()} | {name: content}
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for member, data in members.items():
+            if data is not None:
+                archive.writestr(member, data)
+    return stream.getvalue()
+
+
 @pytest.mark.parametrize("write", FORMATS.values(), ids=FORMATS)
 def test_arrays_of_every_type_have_the_bits_that_were_stored(tmp_path: Path, write: Any) -> None:
     expected = {dtype: NUMBERS.astype(dtype).reshape(2, 3, 4) for dtype in TYPES}
@@ -79,12 +91,8 @@ def test_plain_data_is_read_and_arrays_outside_of_the_state_dict_are_not(tmp_pat
     """An optimizer's storage may be missing."""
     plain = {"args": argparse.Namespace(a=1, b=[0.5, "é", (None, True)]), "n": -(2**70)}
     weights, moments = {"w": np.ones(3, np.float32)}, {"m": np.zeros(5, np.float32)}
-    path = written(tmp_path / "x.pt", zip_file({**plain, "model": weights, "optimizer": moments}))
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist() if name != "archive/data/1"}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
+    file = zip_file({**plain, "model": weights, "optimizer": moments})
+    path = written(tmp_path / "x.pt", with_member(file, "archive/data/1", None))
     content, arrays = read_state_dict(path, "model")
     assert (content["args"], content["n"]) == ({"a": 1, "b": [0.5, "é", (None, True)]}, -(2**70))
     assert list(arrays) == ["w"]
@@ -97,13 +105,8 @@ def test_newer_protocols_are_read(tmp_path: Path) -> None:
     """``torch.save`` has the argument ``pickle_protocol``: names come from the stack, and the memo has no keys."""
     args = b"\x8c\x04args\x94\x8c\x08argparse\x94\x8c\x09Namespace\x94\x93\x94)\x81\x94}\x8c\x01ah\x00sb"
     pickle = Raw(b"}\x94(" + args + scalar("model") + Pickle({"w": np.ones(3, np.float32)}).content[2:-1] + b"u")
-    content = Pickle(pickle).content
-    path = written(tmp_path / "x.pt", zip_file({"model": {"w": np.ones(3, np.float32)}}))
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()} | {"archive/data.pkl": content}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
+    file = zip_file({"model": {"w": np.ones(3, np.float32)}})
+    path = written(tmp_path / "x.pt", with_member(file, "archive/data.pkl", Pickle(pickle).content))
     found, arrays = read_state_dict(path, "model")
     assert (found["args"], arrays["w"].tolist()) == ({"a": found}, [1, 1, 1])
 
@@ -209,25 +212,14 @@ def test_no_array_reaches_beyond_its_storage(tmp_path: Path, name: str, write: A
         read_state_dict(path)
 
 
-def with_member(name: str, content: bytes) -> bytes:
-    """A file in today's format, in which one member is another one."""
-    with zipfile.ZipFile(io.BytesIO(zip_file({"w": FLOATS}))) as archive:
-        members = {member: archive.read(member) for member in archive.namelist()} | {name: content}
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for member, data in members.items():
-            archive.writestr(member, data)
-    return stream.getvalue()
-
-
-OLDER = older_file({"w": FLOATS})
+ZIP, OLDER = zip_file({"w": FLOATS}), older_file({"w": FLOATS})
 FILES = {  # files that are corrupt or of another kind
     "compressed": (zip_file({"w": FLOATS}, kind=zipfile.ZIP_DEFLATED), "has no compressed members"),
-    "short storage": (with_member("archive/data/0", bytes(4)), "archive/data/0 has 4 bytes, expected 24"),
-    "byte order": (with_member("archive/byteorder", b"middle"), "KeyError: b'middle'"),
-    "long pickle": (with_member("archive/data.pkl", b"]" * 5_000_000), "data.pkl has more than 4,194,304 bytes"),
-    "two pickles": (with_member("other/data.pkl", pickled({})), "too many values to unpack"),
-    "truncated": (zip_file({"w": FLOATS})[:-40], "BadZipFile"),
+    "short storage": (with_member(ZIP, "archive/data/0", bytes(4)), "archive/data/0 has 4 bytes, expected 24"),
+    "byte order": (with_member(ZIP, "archive/byteorder", b"middle"), "KeyError: b'middle'"),
+    "long pickle": (with_member(ZIP, "archive/data.pkl", b"]" * 5_000_000), "data.pkl has more than 4,194,304 bytes"),
+    "two pickles": (with_member(ZIP, "other/data.pkl", pickled({})), "too many values to unpack"),
+    "truncated": (ZIP[:-40], "BadZipFile"),
     "older, truncated": (OLDER[:-4], "it is truncated"),
     "older, values": (OLDER[:-32] + bytes(32), "storage '0' has 0 values, expected 6"),
     "older, long pickle": (OLDER[:40] + b"](" * 5_000_000, "ValueError"),
@@ -246,7 +238,7 @@ def test_a_file_that_is_corrupt_or_of_another_kind_is_refused(tmp_path: Path, na
 
 def test_members_that_share_bytes_are_refused(tmp_path: Path) -> None:
     """The list of an archive names a member a hundred times."""
-    content = with_member("archive/data/0", bytes(10_000))
+    content = with_member(ZIP, "archive/data/0", bytes(10_000))
     start, end = content.index(b"PK\x01\x02"), content.index(b"PK\x05\x06")
     first = content.index(b"archive/data/0", start) - 46
     entry = content[first : first + 46 + 14]

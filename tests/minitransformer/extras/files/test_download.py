@@ -41,7 +41,6 @@ class Handler(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the server's files."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "text.en").write_bytes(CONTENT)
     (folder / "text.tar").write_bytes(CONTENT)
@@ -51,7 +50,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(served: Path) -> Iterator[str]:
-    """The address of one server for all tests."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(served))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -159,7 +157,6 @@ MEMBERS = {
 
 
 def archive(path: Path) -> str:
-    """Write an archive; return its checksum."""
     with tarfile.open(path, "w:gz") as members:
         for name, content in MEMBERS.items():
             member = tarfile.TarInfo(name)

@@ -100,8 +100,6 @@ def test_without_sentencex_the_error_names_the_extra(monkeypatch: pytest.MonkeyP
 
 
 class Shouting(Translator):
-    """Return sentences in capitals, without a model."""
-
     def __init__(self) -> None:
         self.asked: list[str] = []
 

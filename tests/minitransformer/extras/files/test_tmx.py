@@ -51,7 +51,6 @@ def written(folder: Path, content: str | bytes, name: str = "x.tmx") -> Path:
 
 
 def memory(*units: dict[str, str]) -> str:
-    """A file of units, each a text per language."""
     variants = ("".join(f'<tuv xml:lang="{k}"><seg>{t}</seg></tuv>' for k, t in unit.items()) for unit in units)
     body = "".join(f"<tu>{variant}</tu>\n" for variant in variants)
     return f'<tmx version="1.4">\n<header srclang="en"/><body>\n{body}</body></tmx>'
@@ -196,31 +195,27 @@ def test_what_is_too_long_is_refused(tmp_path: Path) -> None:
     assert message.startswith(", line 4: a tag or comment has more than")
 
 
-def refused_with_memory(path: Path, message: str) -> int:
-    """The largest number of bytes that a refusal took, those of expat included."""
+@pytest.mark.parametrize(("name", "content", "message", "most"), [
+    ("x.tmx", TMX.replace("</body>", "<a>" * 300_000), ", line 11: <a> is within 100 other elements; expected text",
+        40 << 20),
+    ("x.tmx.gz", gzip.compress(memory({f"x{i}": "a" * 900_000 for i in range(14)}).encode(), 1),
+        ", line 3: a unit has more than 10,000,000 characters; expected a sentence in each language", 40 << 20),
+    ("x.tmx", memory({f"x{i}": "a" for i in range(9_000)}), ", line 3: a unit has more than 1,000 languages; expected",
+        40 << 20),
+    ("x.tmx", memory(*({f"{i}{'🙂' * 90}": "a"} for i in range(30_000))),
+        ": no unit has text in both en and de; its languages are 0🙂", 12 << 20),
+], ids=["deep", "large", "many languages", "a language for each unit"])  # fmt: skip
+def test_units_depth_and_memory_are_bounded(
+    tmp_path: Path, name: str, content: str | bytes, message: str, most: int
+) -> None:
+    """That of expat is included."""
+    path = written(tmp_path, content, name)
     tracemalloc.start()
     try:
         assert refused(path, ("en", "de")).startswith(message)
-        return tracemalloc.get_traced_memory()[1]
+        assert tracemalloc.get_traced_memory()[1] < most
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.parametrize(("name", "content", "message"), [
-    ("x.tmx", TMX.replace("</body>", "<a>" * 300_000), ", line 11: <a> is within 100 other elements; expected text"),
-    ("x.tmx.gz", gzip.compress(memory({f"x{i}": "a" * 900_000 for i in range(14)}).encode(), 1),
-        ", line 3: a unit has more than 10,000,000 characters; expected a sentence in each language"),
-    ("x.tmx", memory({f"x{i}": "a" for i in range(9_000)}), ", line 3: a unit has more than 1,000 languages; expected"),
-], ids=["deep", "large", "many languages"])  # fmt: skip
-def test_units_depth_and_memory_are_bounded(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
-    assert refused_with_memory(written(tmp_path, content, name), message) < 40 << 20
-
-
-def test_languages_of_a_file_take_no_memory(tmp_path: Path) -> None:
-    """Only a few are named, though each unit may have another one."""
-    units = ({f"{i}{'🙂' * 90}": "a"} for i in range(30_000))
-    message = ": no unit has text in both en and de; its languages are 0🙂"
-    assert refused_with_memory(written(tmp_path, memory(*units)), message) < 12 << 20
 
 
 def test_text_in_codes_within_codes_is_left_out(tmp_path: Path) -> None:
@@ -302,13 +297,6 @@ def test_memories_of_a_corpus_are_read_in_one_direction_which_the_log_names(
     )
     corpus = FileCorpus.of(dataclasses.replace(config, languages=("en", "de")))
     assert ("held", "Gehalten") in (*corpus.train(), *corpus.validation())
-
-
-def test_a_corpus_may_read_a_memory_backwards(tmp_path: Path) -> None:
-    written(tmp_path, memory(*({"en": f"m {i}", "de": f"M {i}"} for i in range(20))))
-    corpus = FileCorpus.of(DataConfig(raw=tmp_path, train_source=("x.tmx",), languages=("de", "en")))
-    assert next(corpus.train()) == ("M 0", "m 0")
-    assert list(corpus.validation()) == [("M 5", "m 5"), ("M 15", "m 15")]
 
 
 @pytest.mark.parametrize(("fields", "message"), [

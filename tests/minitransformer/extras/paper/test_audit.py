@@ -13,7 +13,6 @@ N_BOOTSTRAP = 20
 
 
 def audited(hypotheses: list[str], *references: list[str], language: Any = "de") -> dict[str, AuditedScore]:
-    """Every convention's score by its name."""
     scores = audit(hypotheses, references, language=language, n_bootstrap=N_BOOTSTRAP)
     return {score.convention: score for score in scores}
 

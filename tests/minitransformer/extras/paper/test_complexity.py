@@ -116,14 +116,6 @@ def test_multiply_adds_are_those_of_the_formulas() -> None:
     assert multiply_adds(made(Convolutional(d, 5)), x) == b * n * 5 * d * d
 
 
-def test_the_longest_chain_takes_the_longer_way() -> None:
-    x = Tensor(numbers(3))
-    y = x * 2.0
-    assert longest_chain(x) == 0
-    assert longest_chain(y) == 1
-    assert longest_chain(y * 2.0 * 2.0 + y) == 4
-
-
 def test_chains_grow_with_the_length_in_a_recurrence_only() -> None:
     lengths = {
         name: [longest_chain(build().forward(numbers(1, n, 2))) for n in (4, 8)] for name, build in LAYERS.items()

@@ -141,7 +141,6 @@ def test_brackets_do_not_open_for_ever() -> None:
 
 
 def untrained_parser(symbols: str) -> Parser:
-    """One that has learnt nothing."""
     pairs = [("the dog barks , twice .", symbols)] * 3
     tokenizer = Tokenizer.train(pairs, vocabulary_size=25, joint=False, symbols=True)
     config = dataclasses.replace(

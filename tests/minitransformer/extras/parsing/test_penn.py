@@ -60,11 +60,13 @@ def test_trees_may_take_several_lines_or_share_one(tmp_path: Path) -> None:
 
 
 def test_no_tree_is_too_deep(tmp_path: Path) -> None:
-    depth = 20_000
+    depth = 20_000  # each outermost bracket looked for the end of the whole: minutes
     text = "(NP " * depth + "(NN x)" + ")" * depth
     (tree,) = read_trees(written(tmp_path / "deep", text))
     assert len(tree.walk) == 2 * depth + 1
     assert write_tree(tree) == f"(TOP {text})"
+    assert tree_of(linearised(tree, "tags"), ["x"]) == tree
+    assert plain(read_tree("( " * depth + "(NP (NN x))" + ")" * depth)) == read_tree("(NP (NN x))")
 
 
 def test_blanks_within_a_leaf_become_underscores_and_other_spaces_stay() -> None:
@@ -157,11 +159,6 @@ def test_what_parsers_are_judged_on_is_left(treebank: str, expected: str) -> Non
     assert plain(read_tree(treebank)) == read_tree(expected)
 
 
-def test_however_many_outermost_brackets_there_are_they_go_in_one_pass() -> None:
-    depth = 20_000  # each looked for the end of the whole: minutes
-    assert plain(read_tree("( " * depth + "(NP (NN x))" + ")" * depth)) == read_tree("(NP (NN x))")
-
-
 @given(trees_of_treebanks)
 def test_words_stay_and_nothing_is_left_to_take_away(tree: Tree) -> None:
     cleaned = plain(tree)
@@ -241,11 +238,6 @@ def test_sequences_that_tell_no_tree_are_mended(sequence: str, words: str, expec
 )
 def test_punctuation_looks_like_its_tag(word: str, symbol: str) -> None:
     assert looks(word) == symbol
-
-
-def test_a_very_deep_tree_goes_through() -> None:
-    tree = read_tree("(NP " * 5_000 + "(NN x)" + ")" * 5_000)
-    assert tree_of(linearised(tree, "tags"), ["x"]) == tree
 
 
 def test_a_line_of_any_length_is_mended_in_little_memory() -> None:

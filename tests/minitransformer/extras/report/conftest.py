@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from browser import Browser
 
-COMPLAINTS = {"Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled", "Page.javascriptDialogOpening"}
-
 
 @pytest.fixture
 def opened(browser: Browser, pages: dict[str, Path]) -> Iterator[Callable[..., Browser]]:
@@ -19,4 +17,4 @@ def opened(browser: Browser, pages: dict[str, Path]) -> Iterator[Callable[..., B
         return browser
 
     yield at
-    assert [event for event in browser.events if event.get("method") in COMPLAINTS] == []
+    assert browser.complaints() == []

@@ -144,13 +144,6 @@ def test_attended_pieces_are_added_and_attending_pieces_averaged() -> None:
     )
 
 
-def test_every_row_still_sums_to_1() -> None:
-    weights = merge_words(PAIR).weights
-    for kind in (weights.encoder, weights.decoder, weights.encoder_decoder):
-        assert kind.shape == (2, 3, 3, 3)
-        np.testing.assert_allclose(kind.sum(-1), 1)
-
-
 def test_words_of_one_piece_stay_as_they_are_and_merged_words_are_not_merged_again() -> None:
     for pair in (pair_of(["a", "b"], ["c"]), merge_words(PAIR)):
         merged = merge_words(pair)

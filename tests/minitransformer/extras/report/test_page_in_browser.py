@@ -44,7 +44,6 @@ def pixels_of(browser: Browser) -> Any:
 
 
 def is_like(pixels: Any, colour: str) -> Any:
-    """Which pixels come close to a colour."""
     return np.abs(pixels - [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]).max(-1) < 0.12
 
 
@@ -281,9 +280,7 @@ def test_numbers_can_be_read_on_any_weight(opened: Any, theme: str) -> None:
     ("%%&=&", ["“%%” is not a known name; “” is not a known name"]),
     ("kind=<script>alert(1)</script>", ["kind is “<script>alert(1)</script>”, but"]),
 ])  # fmt: skip
-def test_what_is_wrong_in_an_address_is_said_until_something_is_chosen(
-    opened: Any, fragment: str, problems: list[str]
-) -> None:
+def test_a_wrong_address_is_reported_until_something_is_chosen(opened: Any, fragment: str, problems: list[str]) -> None:
     browser = opened("plain", fragment)
     said = browser.evaluate(PROBLEM).translate({0x2068: None, 0x2069: None})
     assert said.startswith("The address is wrong: ")

@@ -160,9 +160,10 @@ def test_a_list_and_a_form_with_a_field_repeated_give_lists_and_a_file_is_refuse
     assert answer(q=["one"], **(languages | {"target": ["fr", "de"]})).status_code == 400
     refused = client.post("/translate", data={"source": "en", "target": "de"}, files={"q": ("name.txt", b"one")})
     assert (refused.status_code, "error" in refused.json()) == (400, True)
-    found = client.post("/translate", json=form(["one", "", "two\nsix"], alternatives=1)).json()
-    assert found["translatedText"] == ["ONE", "", "TWO\nSIX"]
-    assert found["alternatives"] == [["ONE!"], [], ["TWO!\nSIX!"]]
+    found = client.post("/translate", json=form(["one", "", "two\n\nsix"], alternatives=2)).json()
+    assert found["translatedText"] == ["ONE", "", "TWO\n\nSIX"]
+    assert found["alternatives"] == [["ONE!", "ONE!!"], [], ["TWO!\n\nSIX!", "TWO!!\n\nSIX!!"]]
+    assert found["scores"] == [[-0.5, -1.5, -2.5], [0.0], [-1.0, -3.0, -5.0]]
 
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", "\x00\x1b[31m", "שלום \u202e!", "🙂" * 100, "&lt;b&gt;"])
@@ -317,7 +318,6 @@ def test_a_text_of_more_tokens_than_a_minute_has_is_refused_for_ever() -> None:
 
 
 def fill(queue: TranslationQueue) -> Event:
-    """Make the queue busy and full, until the event is set."""
     has_begun, may_go_on = Event(), Event()
 
     def wait() -> None:

@@ -38,6 +38,12 @@ class HeldTranslator(ScriptedTranslator):
 Held = tuple[HeldTranslator, TranslationQueue]
 
 
+def texts_of(translator: HeldTranslator, futures: Sequence[Future[list[Translation]]]) -> list[str]:
+    """Let the translator go on; return the best translations."""
+    translator.may_go_on.set()
+    return [future.result(TIME_LIMIT)[0].text for future in futures]
+
+
 @pytest.fixture
 def held() -> Iterator[Held]:
     """A queue whose thread is busy with the sentence "first"."""
@@ -84,9 +90,7 @@ def test_an_idle_queue_waits_for_company(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_batch_is_bounded(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     translator, queue = held
     monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 12)
-    futures = ask(queue, *"abcde")
-    translator.may_go_on.set()
-    assert [future.result(TIME_LIMIT)[0].text for future in futures] == list("ABCDE")
+    assert texts_of(translator, ask(queue, *"abcde")) == list("ABCDE")
     assert translator.batches[1:] == [["a", "b", "c"], ["d", "e"]]
 
 
@@ -94,8 +98,7 @@ def test_the_oldest_sentences_batch_is_filled_with_the_cheapest(held: Held, monk
     translator, queue = held
     monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 8)
     futures = queue.translate(["oldest", "dear", "cheap"], [200, 100, 20], 1)
-    translator.may_go_on.set()
-    assert [future.result(TIME_LIMIT)[0].text for future in futures] == ["OLDEST", "DEAR", "CHEAP"]
+    assert texts_of(translator, futures) == ["OLDEST", "DEAR", "CHEAP"]
     assert translator.batches[1:] == [["oldest", "cheap"], ["dear"]]
 
 
@@ -103,18 +106,14 @@ def test_the_oldest_sentences_batch_is_filled_with_the_cheapest(held: Held, monk
 def test_a_batch_shrinks_with_the_square_of_the_length(cost: int, size: int, held: Held) -> None:
     translator, queue = held
     queue.max_tokens = 1_000_000
-    futures = ask(queue, *["a"] * 65, cost=cost)
-    translator.may_go_on.set()
-    for future in futures:
-        future.result(TIME_LIMIT)
+    assert texts_of(translator, ask(queue, *["a"] * 65, cost=cost)) == ["A"] * 65
     assert len(translator.batches[1]) == size
 
 
 def test_long_sentences_do_not_share_a_batch_with_short_ones(held: Held) -> None:
     translator, queue = held
     futures = queue.translate(["long", "a", "longer", "b"], [600, 20, 620, 512], 1)
-    translator.may_go_on.set()
-    assert [future.result(TIME_LIMIT)[0].text for future in futures] == ["LONG", "A", "LONGER", "B"]
+    assert texts_of(translator, futures) == ["LONG", "A", "LONGER", "B"]
     assert sorted(translator.batches[1:]) == [["a", "b"], ["long", "longer"]]
 
 
@@ -153,9 +152,7 @@ def test_a_queue_is_not_ready_if_a_short_sentence_waits_too_long(held: Held, mon
     translator, queue = held
     monkeypatch.setattr(translation_queue, "LATE_SECONDS", 0.0)
     assert not queue.is_ready(), "the first sentence is not translated yet"
-    translator.may_go_on.set()
-    (future,) = ask(queue, "a")
-    future.result(TIME_LIMIT)
+    assert texts_of(translator, ask(queue, "a")) == ["A"]
     assert queue.is_ready()
 
 
@@ -230,16 +227,14 @@ def test_what_is_cancelled_is_not_translated(held: Held) -> None:
     translator, queue = held
     gone, stays = ask(queue, "a", "b")
     assert gone.cancel()
-    translator.may_go_on.set()
-    assert stays.result(TIME_LIMIT)[0].text == "B"
+    assert texts_of(translator, [stays]) == ["B"]
     assert translator.batches == [["first"], ["b"]]
 
 
 def test_a_sentence_that_fails_fails_alone_and_is_not_logged(held: Held, logged: list[str]) -> None:
     translator, queue = held
     good, bad, other = ask(queue, "a", "fail here", "b")
-    translator.may_go_on.set()
-    assert (good.result(TIME_LIMIT)[0].text, other.result(TIME_LIMIT)[0].text) == ("A", "B")
+    assert texts_of(translator, [good, other]) == ["A", "B"]
     assert isinstance(bad.exception(TIME_LIMIT), FloatingPointError)
     assert logged == ["warning: a request failed: FloatingPointError"]
 

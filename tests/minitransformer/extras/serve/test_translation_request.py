@@ -13,14 +13,7 @@ from serving import LANGUAGES, form
 
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.extras.serve.languages import Language, Languages, languages_of
-from minitransformer.extras.serve.translation_request import (
-    Limits,
-    RequestError,
-    TranslationRequest,
-    answer_of,
-    request_of,
-)
-from minitransformer.inference.translator import Translation
+from minitransformer.extras.serve.translation_request import Limits, RequestError, TranslationRequest, request_of
 
 LIMITS = Limits(characters=20, alternatives=3)
 
@@ -91,28 +84,6 @@ def test_any_fields_are_understood_or_refused(fields: dict[str, Any]) -> None:
 def test_a_body_holds_any_text_of_the_allowed_length() -> None:
     """JSON writes an emoji in 12 bytes, as does a form."""
     assert Limits(characters=10_000, alternatives=0).body_bytes > 12 * 10_000 + len(string.printable)
-
-
-BEST, SECOND, THIRD = Translation("A", -1, -0.5), Translation("B", -2, -1.5), Translation("C", -3, -2.5)
-
-
-def test_an_answer_has_the_shape_of_its_request() -> None:
-    assert answer_of(TranslationRequest(("a",), False), [[[BEST]]]) == {"translatedText": "A"}
-    assert answer_of(TranslationRequest(("a", "b"), True), [[[BEST]], [[SECOND]]]) == {"translatedText": ["A", "B"]}
-    assert answer_of(TranslationRequest(("a",), False, 2), [[[BEST, SECOND, THIRD]]]) == {
-        "translatedText": "A",
-        "alternatives": ["B", "C"],
-        "scores": [-0.5, -1.5, -2.5],
-    }
-
-
-def test_an_alternative_of_several_lines_is_the_next_best_of_each() -> None:
-    found = [[BEST, SECOND], [Translation("", 0.0, 0.0)], [THIRD]]
-    assert answer_of(TranslationRequest(("a\n\nc",), False, 1), [found]) == {
-        "translatedText": "A\n\nC",
-        "alternatives": ["B\n\nC"],
-        "scores": [-3.0, -4.0],
-    }
 
 
 def run_of(folder: Path, **data: Any) -> Path:
