@@ -86,7 +86,7 @@ def kernels_run(kernels_kept: None) -> list[Ran]:
         return kernel
 
     for name, operation in kernels_for("cpu").items():
-        for kernel in reversed(operation.kernels[:]):
+        for kernel in [kernel for kernel in reversed(operation.kernels) if kernel.device == "cpu"]:
             operation.kernel("cpu", supports=kernel.supports, takes_bfloat16=kernel.takes_bfloat16)(
                 noted(name, kernel.run)
             )
