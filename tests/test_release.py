@@ -17,11 +17,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("autograd", "cli", "minitransformer", "parallel", "recipes")
 
 
-def tracked_files() -> list[str]:
-    listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=False)
-    return listed.stdout.split()
-
-
 def run(*command: str | Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | environment
     done = subprocess.run(
@@ -41,7 +36,8 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 @pytest.mark.slow
 def test_wheel_and_sdist_have_every_file_of_the_packages(release: tuple[Path, Path]) -> None:
-    files = tracked_files()
+    listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=False)
+    files = listed.stdout.split()
     if not files:
         pytest.skip("git cannot list the files here: this is no clone")
     wheel, sdist = release

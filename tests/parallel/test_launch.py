@@ -50,13 +50,12 @@ def test_a_log_that_cannot_be_written_keeps_no_rank_from_ending(monkeypatch: pyt
     assert aborted == [0]
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def outside_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SIZE_VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.usefixtures("outside_mpi")
 def test_without_mpirun_and_under_mpirun_of_one_process_it_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert n_launched() == 1
     assert isinstance(communicator(), SerialCommunicator)
@@ -66,7 +65,6 @@ def test_without_mpirun_and_under_mpirun_of_one_process_it_is_alone(monkeypatch:
             assert isinstance(communicator(), SerialCommunicator)
 
 
-@pytest.mark.usefixtures("outside_mpi")
 @pytest.mark.parametrize("variable", SIZE_VARIABLES)
 def test_mpirun_without_mpi4py_names_the_remedy(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "2")
@@ -76,7 +74,6 @@ def test_mpirun_without_mpi4py_names_the_remedy(variable: str, monkeypatch: pyte
         communicator()
 
 
-@pytest.mark.usefixtures("outside_mpi")
 def test_a_variable_without_a_number_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PMI_SIZE", "")
     assert n_launched() == 1
@@ -84,7 +81,6 @@ def test_a_variable_without_a_number_is_none(monkeypatch: pytest.MonkeyPatch) ->
     assert n_launched() == 4
 
 
-@pytest.mark.usefixtures("outside_mpi")
 def test_under_mpirun_within_srun_mpiruns_word_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")  # a process on every machine, to start the ranks there
     assert (n_launched(), n_launched_here(), rank_launched()) == (2, 2, 0)

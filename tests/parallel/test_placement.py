@@ -10,15 +10,14 @@ from training_ranks import MODEL, TRAINING, corpus_in
 
 from autograd import DeviceError
 from autograd.array import count_gpus, pin_to_device, use_gpu
-from minitransformer import ModelConfig, Transformer
-from minitransformer.config import DataConfig, RunConfig, TrainingConfig
+from minitransformer import Transformer
 from minitransformer.data.store import TokenStore
 from minitransformer.system import ranks as placement
 from minitransformer.system.ranks import choose_placements
 from minitransformer.training.loop import Trainer
-from minitransformer.training.open_run import open_run
 from parallel.communicator import SerialCommunicator
 from parallel.placement import Placement, cores_of, describe, gpu_of_rank, numbered, ranks_per_host, share_of_cores
+from tests.support.training import job_of, run_of
 
 
 def test_ranks_take_gpus_in_turn() -> None:
@@ -111,14 +110,7 @@ def test_threads_of_training_compute_on_the_gpu_of_their_rank(tmp_path: Path, mo
 
 def test_training_computes_on_all_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
     monkeypatch.setattr(placement, "allowed_cores", lambda: frozenset(range(3)))
-    for name in ("train.en", "train.de"):
-        (tmp_path / name).write_text("".join(f"a line of text {i}\n" for i in range(30)), encoding="utf-8")
-    data = DataConfig(
-        raw=tmp_path, train_source=("train.en",), train_target=("train.de",), vocabulary_size=40, held_out=4
-    )
-    training = TrainingConfig(max_updates=1, batch_tokens=60)
-    model = ModelConfig(n_layers=1, d_model=8, d_ff=8, n_heads=1, d_k=8, d_v=8)
-    open_run(RunConfig(run=tmp_path / "run", data=data, model=model, training=training), SerialCommunicator())
+    job_of(run_of(tmp_path))
     assert any(line.endswith("processes 1, threads each 3") for line in logged)
 
 

@@ -14,6 +14,7 @@ from minitransformer.config import ModelConfig
 from minitransformer.model.batch import Batch
 from minitransformer.model.layers import FeedForward, Residual
 from minitransformer.model.transformer import Transformer
+from tests.support.training import TINY
 
 
 @DTYPES
@@ -42,18 +43,7 @@ def test_a_residual_frame_drops_its_sublayer_alone_with_one_mask_forward_and_bac
     np.testing.assert_array_equal(x.grad, 1)
 
 
-MODEL = ModelConfig(
-    vocabulary_size=11,
-    n_layers=2,
-    d_model=8,
-    d_ff=12,
-    n_heads=2,
-    d_k=4,
-    d_v=4,
-    p_drop=0.3,
-    p_drop_attention=0.2,
-    p_drop_relu=0.25,
-)
+MODEL = dataclasses.replace(TINY, n_layers=2, p_drop=0.3, p_drop_attention=0.2, p_drop_relu=0.25)
 MICRO_BATCHES = [
     Batch.from_token_ids([[3, 4, 5], [6]], [[7, 8], [9, 10, 3]]),
     Batch.from_token_ids([[8, 9, 3, 4, 4, 5]], [[5, 6, 7]]),
