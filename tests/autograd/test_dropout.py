@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from masks import DTYPES, NUMBERS, RATES, STANDARD_ERRORS, STREAM_ID, bits, correlation, mask_of
 
 from autograd import RandomStream, Tensor, backward, ops
-from autograd.random import StreamId, random_uint16
+from autograd.random import StreamId
 
 FIELDS = [field.name for field in dataclasses.fields(StreamId)]
 WORDS = st.integers(0, 2**64 - 1) | st.integers(0, 3)
@@ -124,51 +124,6 @@ def test_elements_of_one_mask_are_not_correlated_with_those_a_few_or_a_row_furth
     mask = mask_of(rate, STREAM_ID, 2**20)
     for distance in [*range(1, 33), 64, 512, 2048]:
         assert abs(correlation(mask[:-distance], mask[distance:])) < STANDARD_ERRORS, distance
-
-
-def neighbours(stream_id: StreamId) -> set[StreamId]:
-    """Return all random stream ids whose numbers differ by at most 1 (81), or in their order (up to 23)."""
-    here = [getattr(stream_id, name) for name in FIELDS]
-    near = itertools.product(*([(n - 1) % 2**64, n, (n + 1) % 2**64] for n in here))
-    return {StreamId(*words) for words in [*near, *itertools.permutations(here)]}
-
-
-def windows(stream_id: StreamId) -> Any:
-    """Return every 64 successive elements of a mask as one number of 64 bits."""
-    kept = mask_of(0.5, stream_id, 500) != 0
-    return np.packbits(np.lib.stride_tricks.sliding_window_view(kept, 64), axis=-1).view(np.uint64)
-
-
-@settings(counted, max_examples=5)
-@given(STREAM_IDS)
-def test_no_stretch_of_a_mask_occurs_in_another_or_a_second_time(stream_id: StreamId) -> None:
-    """Overlapping streams, at any distance within a mask, would share 64 successive elements."""
-    found = np.concatenate([windows(neighbour) for neighbour in neighbours(stream_id)])
-    assert len(np.unique(found)) == len(found)
-
-
-# The bits below the masks
-
-
-def chi_square(cells: Any, n_cells: int) -> float:
-    """Return the distance from equal frequencies in standard errors; too equal cells are far below 0."""
-    expected, dof = cells.size / n_cells, n_cells - 1
-    statistic = ((np.bincount(cells.ravel(), minlength=n_cells) - expected) ** 2).sum() / expected
-    return float((statistic - dof) / math.sqrt(2 * dof))
-
-
-@pytest.mark.parametrize(
-    "stream_id", [STREAM_ID, StreamId(0, 0), StreamId(1, 2, 3, 4), StreamId(2**64 - 1, 2**63, 10**6, 7)]
-)
-def test_numbers_of_16_bits_are_uniform_in_every_bit_and_independent_of_later_ones(stream_id: StreamId) -> None:
-    """Behind: the next, the second, those a word and a block further."""
-    numbers = random_uint16(np.empty(0), stream_id=stream_id, count=2**21).astype(np.int64)
-    assert abs(chi_square(numbers, NUMBERS)) < STANDARD_ERRORS
-    set_bits = numbers.reshape(-1, 4, 1) >> np.arange(16) & 1
-    assert (abs(set_bits.mean(0) - 0.5) < STANDARD_ERRORS * 0.5 / math.sqrt(len(set_bits))).all()
-    for distance, shift in itertools.product((1, 2, 4, 16), (0, 8)):
-        first, second = numbers[:-distance] >> shift & 0xFF, numbers[distance:] >> shift & 0xFF
-        assert abs(chi_square(256 * first + second, NUMBERS)) < STANDARD_ERRORS
 
 
 # The same mask again: in the backward pass, in another precision, in another place

@@ -454,33 +454,6 @@ def test_a_gpu_without_memory_is_too_small(launched: list[str], store: Path, mon
         try_largest_batch(trainer)
 
 
-def train(folder: Path, run: str, n_updates: int) -> tuple[Trainer, list[float]]:
-    """Train; return also the reported losses."""
-    losses: list[float] = []
-
-    class Listening(Callback):
-        def report(self, report: Any) -> None:
-            losses.append(report.loss)
-
-    trainer = trainer_of(folder, run, n_updates)
-    trainer.resume()
-    assert trainer.train(Listening())
-    return trainer, losses
-
-
-@pytest.mark.slow
-def test_a_run_of_graphs_stopped_and_resumed_is_one_in_one_go(launched: list[str], store: Path) -> None:
-    whole, losses = train(store, "whole", 5)
-    train(store, "stopped", 3)
-    resumed, later_losses = train(store, "stopped", 5)
-    for one, other in (
-        (whole.model.parameters.values, resumed.model.parameters.values),
-        (whole.adam.v, resumed.adam.v),
-    ):
-        np.testing.assert_array_equal(to_host(one), to_host(other))
-    assert losses[-1] == later_losses[-1]
-
-
 @pytest.mark.slow
 def test_a_run_of_graphs_goes_back_from_updates_that_are_not_finite(
     launched: list[str], store: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
@@ -495,7 +468,14 @@ def test_a_run_of_graphs_goes_back_from_updates_that_are_not_finite(
 
     monkeypatch.setattr(Adam, "scalars", sometimes_bad)
     monkeypatch.setattr(divergence, "PATIENCE", 2)
-    trainer, losses = train(store, "run", 8)
+    trainer, losses = trainer_of(store, "run", 8), list[float]()
+
+    class Listening(Callback):
+        def report(self, report: Any) -> None:
+            losses.append(report.loss)
+
+    trainer.resume()
+    assert trainer.train(Listening())
     assert [line.split(" (at")[0] for line in logged if "update" in line] == [
         "warning: update 5: the gradient's norm is nan; it is skipped, 1 in a row",
         "warning: update 6: the gradient's norm is nan; it is skipped, 2 in a row",

@@ -21,15 +21,7 @@ pytestmark = pytest.mark.usefixtures("launch")
 # Adam.
 
 STATIC = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-9}
-CONSTANTS = [np.float32(x) for x in (0.9, 0.999, 1 - 0.9, 1 - 0.999, 1e-9)]
 SCALARS, SCALE = np.array([1, 0.01, 0.1]), np.array(0.25)
-
-
-def launch_adam(launch: Callable[..., None], *arrays: Any) -> None:
-    """Launch with values, gradients, m, v and low-precision weights."""
-    size = len(arrays[0])
-    n_blocks = -(-size // (adam.THREADS * adam.ELEMENTS_OF_A_THREAD))
-    launch(adam.SOURCE, adam.KERNEL, n_blocks, adam.THREADS, *arrays, np.int64(size), SCALARS, SCALE, *CONSTANTS)
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 1000])
@@ -47,23 +39,23 @@ def test_adam(size: int) -> None:
 
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("size", [300, 1025])
-def test_adam_leaves_a_copy_in_sixteen_bits(size: int, offset: int, launch: Callable[..., None]) -> None:
+def test_adam_leaves_a_copy_in_sixteen_bits(size: int, offset: int) -> None:
     """Buffers may begin behind an aligned address, as the shard of a rank does."""
     arrays = [array.copy()[offset:] for array in np.random.default_rng(1).random((4, size + offset), np.float32)]
     copy, expected = np.zeros(size + offset, np.uint16)[offset:], double(*arrays)
     adam_update.reference(*expected, None, SCALARS, SCALE, **STATIC)
-    launch_adam(launch, *arrays, copy)
+    adam.adam_update_in_one_pass(*arrays, copy, SCALARS, SCALE, **STATIC)
     near(arrays[0], expected[0], 1e-6)
     np.testing.assert_array_equal(copy, to_bf16(arrays[0]))
 
 
-def test_low_precision_weights_are_rounded_as_by_ml_dtypes(launch: Callable[..., None]) -> None:
+def test_low_precision_weights_are_rounded_as_by_ml_dtypes() -> None:
     """Ties, subnormal numbers, infinities and NaN, also some whose bits would carry; no gradient moves them."""
     bits = [0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 1, 0x80008001, 0x7F7FFFFF, 0x7F800000, 0xFF800000]
     nans = [0x7F800001, 0xFFFFFFFF, 0x7FC00000]
     values = np.array([*bits, *nans] + [0x80000000] * 3, np.uint32).view(np.float32)
     copy, is_nan = np.zeros(15, np.uint16), np.isnan(values)
-    launch_adam(launch, values, *np.zeros((3, 15), np.float32), copy)
+    adam.adam_update_in_one_pass(values, *np.zeros((3, 15), np.float32), copy, SCALARS, SCALE, **STATIC)
     with np.errstate(invalid="ignore"):
         expected = rounded(values).view(np.uint16)
     assert is_nan.sum() == len(nans)
@@ -247,4 +239,5 @@ def test_the_greatest_of_numbers_that_are_not_finite(rest: float, dtype: Any) ->
 def test_a_write_outside_of_an_array_is_noticed() -> None:
     with pytest.raises(AssertionError, match="behind the end"):
         arrays = np.zeros(9, np.float32), *np.ones((3, 10), np.float32), None
-        cuda_on_cpu.launch(adam.SOURCE, adam.KERNEL, 1, 32, *arrays, np.int64(10), SCALARS, SCALE, *CONSTANTS)
+        constants = map(np.float32, (0.9, 0.999, 0.1, 0.001, 1e-9))
+        cuda_on_cpu.launch(adam.SOURCE, adam.KERNEL, 1, 32, *arrays, np.int64(10), SCALARS, SCALE, *constants)

@@ -9,6 +9,8 @@ from cuda_on_cpu import near
 
 from autograd import ops
 from autograd.kernels.cuda import linear
+from autograd.kernels.cuda.feed_forward import feed_forward_with_epilogues
+from autograd.kernels.cuda.linear_maps import linear_maps_as_a_stack
 from autograd.op import ShapeError
 from autograd.precision import dtype_named
 from autograd.tensor import PendingGradient, gradient_array
@@ -32,6 +34,10 @@ def draw(name: str, n_rows: int, dtype: str, *, bias: bool) -> tuple[Any, ...]:
     rest = () if name == "linear_transposed" else (b.astype(np.float32) if bias else None,)
     stored = dtype_named(dtype)
     return x.astype(stored), weight.astype(stored), *rest, dy.astype(stored)
+
+
+def ones(*shapes: tuple[int, ...]) -> list[Any]:
+    return [np.ones(shape, np.float32) for shape in shapes]
 
 
 def in_double(*arguments: Any) -> list[Any]:
@@ -81,11 +87,20 @@ def test_no_rows(name: str, bias: bool) -> None:
     assert all(x is None or not x.any() for x in dbias)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+MISFITS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
+    "linear": (linear.linear_with_epilogue, ones((5, 2), (3, 4), (4,))),
+    "linear_relu": (linear.linear_relu_with_epilogue, ones((5, 2), (3, 4), (4,))),
+    "linear_transposed": (linear.linear_transposed_by_flags, ones((5, 2), (4, 3))),
+    "linear_maps": (linear_maps_as_a_stack, [*ones((5, 2), (3, 4)), None, *ones((3, 4)), None]),
+    "feed_forward": (feed_forward_with_epilogues, ones((5, 2), (3, 4), (4,), (4, 3), (3,))),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
 def test_matrices_that_do_not_fit_are_refused_in_the_name_of_the_operation(name: str) -> None:
-    x, *others, _ = draw(name, 5, "float32", bias=True)
+    kernel, arguments = MISFITS[name]
     with pytest.raises(ShapeError, match=rf"^{name}: expected x \(T, I\)"):
-        KERNELS[name](x[:, 1:], *others)
+        kernel(*arguments)
 
 
 def test_a_gradient_that_is_a_view_of_another_type_is_no_other_gradient() -> None:

@@ -7,7 +7,7 @@ import cuda_kernels
 import numpy as np
 import pytest
 
-from autograd import KeyRanges, Segments
+from autograd import Segments
 from autograd.precision import dtype_named
 from autograd.random import StreamId
 from minitransformer.model.masks import cached_mask, causal_mask
@@ -155,22 +155,9 @@ def test_a_kernel_takes_what_it_can(name: str, arguments: list[Any], static: dic
     assert any(kernel.supports(*arguments, **static) for kernel in cuda_kernels.KERNELS[name]) is expected
 
 
-TAKING_BFLOAT16 = [
-    "add", "add_norm", "attention", "dropout", "embedding", "embedding_with_positions", "feed_forward", "layer_norm",
-    "linear",
-    "linear_cross_entropy", "linear_maps", "linear_relu", "linear_transposed",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TAKING_BFLOAT16)
-def test_a_kernel_says_that_it_takes_bfloat16(name: str) -> None:
-    assert any(kernel.takes_bfloat16 for kernel in cuda_kernels.KERNELS[name])
-
-
-def test_kernels_run_only_where_they_are_registered() -> None:
-    assert isinstance(MASK["mask"], KeyRanges)
-    norm = cuda_kernels.DISPATCHERS["layer_norm"]
-    assert {kernel.device for kernel in norm.kernels} == {"cpu"}
-    with cuda_kernels.registered():
-        assert [kernel.device for kernel in norm.kernels] == ["cuda", "cpu"]
-    assert {kernel.device for kernel in norm.kernels} == {"cpu"}
+def test_kernels_say_that_they_take_bfloat16() -> None:
+    kernels = cuda_kernels.KERNELS.items()
+    assert {name for name, of_name in kernels if any(kernel.takes_bfloat16 for kernel in of_name)} == {
+        "add", "add_norm", "attention", "dropout", "embedding", "embedding_with_positions", "feed_forward",
+        "layer_norm", "linear", "linear_cross_entropy", "linear_maps", "linear_relu", "linear_transposed",
+    }  # fmt: skip

@@ -108,22 +108,6 @@ def test_gradients_are_there_after_backward(products: Recorder) -> None:
         dy = dy @ w.T
 
 
-def test_factors_are_held_until_the_first_stream_has_waited(products: Recorder) -> None:
-    choose_algorithms()
-    xs, dys, out = matrices(2)
-    for i in range(2):
-        start(xs[i].T, dys[i], out[i])
-    like, n = xs[0], 4
-    del xs, dys
-    gc.collect()
-    reused = reuse(like, n)
-    assert (to_host(out) == 7).all()  # not computed yet
-    wait_for_deferred_gradients()
-    for i in range(2):
-        near(to_host(out[i]), expected(i), NEAR)
-    assert len(reused) == n
-
-
 def test_a_third_stream_may_wait_before_the_first_one_does(products: Recorder, cupy: Any) -> None:
     """It reads the products, whose factors are held all the same."""
     choose_algorithms()
