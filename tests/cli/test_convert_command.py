@@ -1,18 +1,21 @@
 """Conversion from end to end: the command, its messages, and models of the Hugging Face Hub (a server on loopback)."""
 
+import hashlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from fuzzed_readers import READERS
-from hub_server import COMMIT, NAME, hub_server
 from pytorch_files import zip_file
 from small_run import Command, Trained, contents, output_of, translated, written
 
@@ -152,6 +155,62 @@ def test_a_bundle_of_a_trained_model_translates_like_it(trained: Trained, tmp_pa
     assert contents(tmp_path / "bundle")["results.json"] == contents(trained.run)["results.json"]
     lines = b"one two\nsix\nthree four five\n"
     assert translated(Trained(tmp_path / "bundle", [], ""), lines) == translated(trained, lines)
+
+
+NAME, COMMIT = "Helsinki-NLP/opus-mt-en-de", "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Answers the Hub's requests for files of ``directory``, one commit of a model; ``sent`` has their names."""
+
+    directory: Path
+    sent: list[str]
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_GET(self) -> None:
+        if content := self.answer():
+            self.sent.append(self.path.rpartition("/")[2])
+            self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def answer(self) -> bytes | None:
+        """Send the headers; return the content, or None if there is no such file."""
+        found = re.fullmatch(r"/(.+)/resolve/([^/]+)/([^/]+)", self.path)
+        name, commit, file = found.groups() if found else ("", "", "")
+        path, code = self.directory / file, None
+        if name != NAME:
+            code = "RepoNotFound"
+        elif commit not in ("main", COMMIT):
+            code = "RevisionNotFound"
+        elif not path.is_file():
+            code = "EntryNotFound"
+        content = b"" if code else path.read_bytes()
+        self.send_response(404 if code else 200)
+        headers = {"X-Error-Code": code} if code else {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
+        headers |= {"X-Repo-Commit": COMMIT, "Content-Length": str(len(content))}
+        for header, value in headers.items():
+            self.send_header(header, value)
+        self.end_headers()
+        return content or None
+
+
+@contextmanager
+def hub_server(directory: Path) -> Iterator[tuple[str, list[str]]]:
+    """Serve the files of a directory as a model; yield the address, and the names of the files sent so far."""
+    handler = type("HandlerOfModel", (Hub,), {"directory": directory, "sent": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", handler.sent
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 PARTS, INDEX = ("pytorch_model-1.bin", "pytorch_model-2.bin"), "pytorch_model.bin.index.json"

@@ -1,4 +1,4 @@
-"""The commands: their names, help, completion, and what they import."""
+"""The commands: their names, help, completion, what they import, and what they set before."""
 
 import ast
 import contextlib
@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 from small_run import Command, plain
+from waiting import TIME_LIMIT
 
 from cli import entry
 from cli.completion import options_of_commands
 from cli.options import options_in
+from cli.processor import name_processor_to_openblas
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -292,3 +294,46 @@ def test_an_interrupt_of_a_commands_imports_is_one_line_and_status_130(before: s
     code = [sys.executable, "-c", before + INTERRUPTED_IMPORT]
     done = subprocess.run(code, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (status, error)
+
+
+ZEN_5 = """processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: 26
+flags\t\t: fpu avx2 avx512f avx512dq avx512cd avx512bw avx512vl
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "set_to", "expected"),
+    [
+        (ZEN_5, {}, {"OPENBLAS_CORETYPE": "SkylakeX"}),
+        (ZEN_5, {"OPENBLAS_CORETYPE": "Haswell"}, {"OPENBLAS_CORETYPE": "Haswell"}),
+        (ZEN_5.replace("avx512vl", ""), {}, {}),
+        (ZEN_5.replace("26", "25"), {}, {}),
+        (ZEN_5.replace("AuthenticAMD", "GenuineIntel"), {}, {}),
+        ("", {}, {}),
+        (None, {}, {}),
+    ],
+)
+def test_only_zen_5_with_avx512_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, set_to: dict[str, str], expected: dict[str, str]
+) -> None:
+    if text is not None:
+        (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr("cli.processor.CPU_INFO", tmp_path / "cpuinfo")
+    environment = dict(set_to)
+    name_processor_to_openblas(environment)
+    assert environment == expected
+
+
+def test_a_command_names_it_before_numpy_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = """
+import io, os, pathlib, sys
+pathlib.Path.open = lambda *_, **__: io.StringIO(sys.argv[1])
+import cli
+print(os.environ["OPENBLAS_CORETYPE"], "numpy" in sys.modules)
+"""
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    command = [sys.executable, "-c", program, ZEN_5]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT, check=True)
+    assert done.stdout == "SkylakeX False\n"

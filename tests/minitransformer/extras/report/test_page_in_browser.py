@@ -1,4 +1,4 @@
-"""The page in a real browser: what it shows, by mouse, keyboard and address, and what it does not do."""
+"""Pages of attention and of runs in a real browser: what they show, by mouse, keyboard and address."""
 
 import io
 from pathlib import Path
@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from attended import ODD_PAIR, ODD_WORDS, pair_of
 from browser import Browser
+from logged_runs import ODD, finish, training_line, write_logged_run
 from matplotlib.image import imread
 
 from minitransformer.extras.report.colours import head_colours
 from minitransformer.extras.report.merging import without_key
 from minitransformer.extras.report.page import attention_page
+from minitransformer.extras.report.run_page import run_page
+from minitransformer.extras.report.run_record import read_runs
 
 PAIR = pair_of(["the", "small", "dog", "sees"], ["der", "kleine", "Hund", "sieht", "ihn"])
 PIECES = pair_of(["the", "h", "·ous", "·es"], ["die", "H", "·äuser", "·<script>"], n_layers=3)
@@ -35,7 +38,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     for name, pair in pairs.items():
         (folder / f"{name}.html").write_text(attention_page(pair), encoding="utf-8")
-    return {path.stem: path for path in folder.iterdir()}
+    languages = {"languages": ["en", "de"]}
+    one = finish(write_logged_run(folder / "runs" / "one", data=languages), ["eins zwei", "drei", ODD, "fünf"])
+    other = finish(write_logged_run(folder / "runs" / "other", seed=2), ["zwei", "vier", "<b>acht</b>", "fünf"])
+    begun = write_logged_run(folder / "runs" / "begun", [training_line(10)])
+    far = write_logged_run(folder / "runs" / "far", [training_line(10), training_line(100_000)])
+    for name, runs in (("one run", [one]), ("two runs", [one, other]), ("begun run", [begun]), ("far run", [far])):
+        (folder / f"{name}.html").write_text(run_page(read_runs(runs)), encoding="utf-8")
+    return {path.stem: path for path in folder.glob("*.html")}
 
 
 def pixels_of(browser: Browser) -> Any:
@@ -43,8 +53,8 @@ def pixels_of(browser: Browser) -> Any:
     return imread(io.BytesIO(browser.screenshot()))[..., :3]
 
 
-def is_like(pixels: Any, colour: str) -> Any:
-    return np.abs(pixels - [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]).max(-1) < 0.12
+def is_like(pixels: Any, colour: str, most: float = 0.12) -> Any:
+    return np.abs(pixels - [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]).max(-1) < most
 
 
 def test_words_stand_on_the_page_as_they_are(opened: Any) -> None:
@@ -351,12 +361,15 @@ def test_heads_are_drawn_in_their_colours_on_either_ground(opened: Any, theme: s
 
 
 def test_a_narrow_window_scrolls_down_and_never_aside(opened: Any) -> None:
-    for name in ("plain", "odd", "long"):
-        for fragment in ("kind=encoder", "kind=alignment"):
+    for name in ("plain", "odd", "long", "one run", "two runs", "begun run"):
+        for fragment in [""] if "run" in name else ["kind=encoder", "kind=alignment"]:
             browser = opened(name, fragment)
             browser.show(width=340, height=700)
+            browser.evaluate("new Promise(requestAnimationFrame)")
             assert browser.evaluate("document.documentElement.scrollWidth") <= 340
             assert browser.evaluate("document.documentElement.scrollHeight") > 700
+            if "run" in name:
+                assert browser.evaluate("document.querySelector('.panel svg').clientWidth") > 250
 
 
 def test_a_phone_shows_words_on_its_first_screen(opened: Any) -> None:
@@ -387,3 +400,99 @@ def test_a_screen_reader_finds_names_for_everything_that_can_be_pressed(opened: 
     assert expected <= set(names)
     status = [n["role"]["value"] for n in nodes if n.get("role", {}).get("value") == "status"]
     assert status == ["status"]
+
+
+def texts(browser: Browser, selector: str) -> list[str]:
+    return list(browser.evaluate(f"[...document.querySelectorAll({selector!r})].map((found) => found.textContent)"))
+
+
+def test_words_are_told_apart_in_scripts_without_blanks_too(opened: Any) -> None:
+    browser = opened("one run")
+    assert browser.evaluate("partsOf('我喜欢猫。').length") > 2
+    assert browser.evaluate("partsOf(' a b')") == ["", " ", "a", " ", "b"]
+    assert browser.evaluate("document.querySelector('.sample dd bdi').lang") == "en"
+
+
+def test_the_last_tick_is_not_cut(opened: Any) -> None:
+    browser = opened("far run")
+    assert "100,000" in texts(browser, ".panel svg text")
+    cut = """[...document.querySelectorAll('.panel svg text')].filter((text) =>
+        text.getBoundingClientRect().right > text.ownerSVGElement.getBoundingClientRect().right)"""
+    assert browser.evaluate(f"{cut}.map((text) => text.textContent)") == []
+
+
+READING = ".panel .reading:not([hidden]) p"
+
+
+def test_words_of_runs_stand_on_the_page_as_they_are(opened: Any) -> None:
+    browser = opened("two runs")
+    assert ODD in texts(browser, ".sample dd bdi")
+    assert "<b>acht</b>" in texts(browser, ".sample dd bdi")
+    assert browser.evaluate("document.querySelectorAll('script').length") == 2
+    assert browser.evaluate("document.querySelectorAll('main b').length") == 0
+    assert texts(browser, ".other") == ["vier", "<b>acht</b>"]
+
+
+def test_the_pointer_reads_the_nearest_values_of_all_curves(opened: Any) -> None:
+    browser = opened("two runs")
+    x, y = browser.evaluate("""(({right, top}) => [right - 20, top + 20])(
+        document.querySelector('.panel svg').getBoundingClientRect())""")
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    assert texts(browser, READING) == [
+        "update 40",
+        "one, training 0.25",
+        "one, validation 0.2",
+        "other, training 0.25",
+        "other, validation 0.2",
+    ]
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+    assert texts(browser, READING) == []
+
+
+def test_arrow_keys_read_every_point_and_a_screen_reader_hears_where_curves_begin_and_end(opened: Any) -> None:
+    browser = opened("one run")
+    browser.evaluate("document.querySelector('.panel svg').focus()")
+    browser.press("ArrowRight")
+    assert texts(browser, READING) == ["update 10", "training 1", "validation 0.4 (update 20)"]
+    browser.press("ArrowRight", "End", "ArrowLeft")
+    assert texts(browser, READING)[:2] == ["update 30", "training 0.3333"]
+    browser.press("Escape")
+    assert texts(browser, READING) == []
+    assert browser.evaluate("document.querySelector('.panel svg').getAttribute('aria-label')") == (
+        "Loss nats per target token. one, training: 1 at update 10, 0.25 at update 40;"
+        " one, validation: 0.4 at update 20, 0.2 at update 40. Arrow keys read the values."
+    )
+
+
+def test_a_curve_can_be_seen_over_training_time_and_on_another_scale(opened: Any) -> None:
+    browser = opened("one run")
+    paths = "[...document.querySelectorAll('.panel path')].map((path) => path.getAttribute('d'))"
+    units = """[...document.querySelectorAll('.panel svg > text:last-of-type')].map((text) => text.textContent)"""
+    before = browser.evaluate(paths)
+    assert set(browser.evaluate(units)) == {"updates"}
+    browser.evaluate("document.querySelector('input[value=seconds]').click()")
+    assert set(browser.evaluate(units)) == {"seconds"}
+    browser.evaluate("document.querySelector('.panel input').click()")
+    after = browser.evaluate(paths)
+    assert before[0] != after[0]
+    assert before[2:] == after[2:]  # times are proportional to updates here
+
+
+def test_a_run_with_a_single_line_shows_its_point(opened: Any) -> None:
+    browser = opened("begun run")
+    browser.evaluate("document.querySelector('.panel svg').focus()")
+    browser.press("Home")
+    assert texts(browser, READING) == ["update 10", "training 1"]
+    assert browser.evaluate("document.querySelectorAll('.panel:first-child .point').length") == 1
+    assert not browser.evaluate("document.getElementById('samples-section').checkVisibility()")
+
+
+@pytest.mark.parametrize(("theme", "ground"), [("light", "#f5f6f8"), ("dark", "#1a1f28")])
+def test_runs_are_drawn_in_their_colours_on_either_ground(opened: Any, theme: str, ground: str) -> None:
+    browser = opened("two runs")
+    browser.show(theme=theme)
+    browser.evaluate("document.querySelector('header').remove()")  # which shows all colours
+    browser.evaluate("new Promise(requestAnimationFrame)")
+    pixels = pixels_of(browser)
+    for colour in (head_colours(2)[1], ground):  # the curves of the second run lie on those of the first
+        assert is_like(pixels, colour, 0.05).any()
