@@ -1,16 +1,18 @@
 """Data diversification: translations of a training text, in both directions, are further training text.
 
 Source: Nguyen, Joty, Wu & Aw 2020, "Data Diversification: A Simple Strategy For Neural Machine Translation", with one
-    model for each direction; here the last training also begins from the first model.
+    model for each direction; here the last training begins from the first model, in small steps.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.config.checks import require
@@ -28,39 +30,53 @@ Train = Callable[[RunConfig], bool]
 """A function that trains a run, and returns whether it is complete."""
 
 SIDES = ("source", "target")
+BACKWARD = 0.4
+"""The updates of the training from target to source, as a part of those from source to target."""
+PART_OF_RATE = 0.2
+"""The learning rate with which the last training begins, as a part of the highest one of the first training."""
+
 _log = logging.getLogger(__name__)
 
 
 def train_diversified(config: RunConfig, n_updates: int, train: Train, world: Communicator) -> bool:
-    """Train two models, from source to target and back, translate the training text with them, and train on all pairs.
+    """Train a model, another one from target to source, translate the training text with both, and train the first on.
 
-    The two make ``n_updates`` each.  Their runs, and the text, are folders of the run's directory.  An interrupted
-    call, made again, goes on where it stopped.  Return whether all is complete; all ranks must call this.
+    The first training has the settings of ``config``, the second one makes 0.4 times as many updates.  Each chooses its
+    length penalty, because α depends on the direction.  The last training makes ``n_updates`` on the given pairs and
+    those with translations of either side; its learning rate falls in a line to 0.
+
+    The first two runs, and the text, are folders of the run's directory.  An interrupted call, made again, goes on
+    where it stopped.  Return whether all is complete; all ranks must call this.
     Raises: ConfigError for a task that has no other direction; as ``train``.
     """
     require(n_updates > 0, "diversify", "a number of updates", n_updates)
     if config.data.task != "translation":
         raise ConfigError("diversify is set, but only a translation of text has another direction: leave it out")
     text = config.run / "text"
-    forward = _first_run(config, n_updates, config.run / "forward")
+    first = dataclasses.replace(config, model=dataclasses.replace(config.model, alpha=None))
+    forward = dataclasses.replace(first, run=config.run / "forward")
     _log.info("data diversification, training 1 of 3: from source to target")
     if not train(forward):
         return False
     call_on_rank_0(lambda: _write_given_text(forward, text), world)
-    reverse = _on_text(config, forward, text, "given", SIDES[::-1])
-    backward = _first_run(reverse, n_updates, config.run / "backward")
+    reverse = _on_text(first, forward, text, "given", SIDES[::-1])
+    backward = _with_training(
+        dataclasses.replace(reverse, run=config.run / "backward"),
+        max_updates=math.ceil(BACKWARD * config.training.max_updates),
+    )
     _log.info("data diversification, training 2 of 3: from target to source")
     if not train(backward):
         return False
     call_on_rank_0(lambda: _write_all_text(forward, backward, text), world)
     _log.info("data diversification, training 3 of 3: on the given pairs and the translations of both sides")
     last = fine_tuning(dataclasses.replace(_on_text(config, forward, text, "all", SIDES), init_from=forward.run))
-    return train(dataclasses.replace(last, model=dataclasses.replace(last.model, alpha=config.model.alpha)))
+    last = dataclasses.replace(last, model=dataclasses.replace(last.model, alpha=config.model.alpha))
+    factor = PART_OF_RATE * config.training.learning_rate_factor
+    return train(_with_training(last, max_updates=n_updates, schedule="linear", learning_rate_factor=factor))
 
 
-def _first_run(config: RunConfig, n_updates: int, run: Path) -> RunConfig:
-    """Return one of the two first runs, in its own directory."""
-    return dataclasses.replace(config, run=run, training=dataclasses.replace(config.training, max_updates=n_updates))
+def _with_training(config: RunConfig, **changes: Any) -> RunConfig:
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, **changes))
 
 
 def _on_text(config: RunConfig, forward: RunConfig, text: Path, part: str, sides: Sequence[str]) -> RunConfig:

@@ -22,6 +22,7 @@ needs_compiler = pytest.mark.skipif(not library().functions, reason="no C compil
 
 def run_two(first: list[str], second: list[str]) -> subprocess.CompletedProcess[str]:
     """Run two ranks, each with a command line of its own; fail if they do not end."""
+    assert MPIRUN is not None
     return run([MPIRUN, "-n", "1", *first, ":", "-n", "1", *second])
 
 
@@ -172,6 +173,7 @@ def test_ranks_without_pairs_train_as_one_process_does(n_ranks: int, batches: st
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     options = ["--data.raw", str(tmp_path), *MODEL.split(), *batches.split()]
     output_of(lambda: train(["--run", str(tmp_path / "one"), *options]))
+    assert MPIRUN is not None
     done = run([MPIRUN, "-n", str(n_ranks), *TRAIN, "--run", str(tmp_path / "several"), *options])
     assert done.returncode == 0, done.stderr
     one, several = (

@@ -354,6 +354,7 @@ def test_in_a_narrow_terminal_nothing_is_cut_off(width: int) -> None:
 
 
 def on_two_ranks(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    assert MPIRUN is not None
     return run([MPIRUN, "-n", "2", sys.executable, "-c", code, *arguments])
 
 

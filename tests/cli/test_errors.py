@@ -138,6 +138,9 @@ def test_the_status_needs_no_output(returned: int | None, status: int, monkeypat
 
 def test_a_reader_that_leaves_early_ends_the_command_without_an_error(trained: Trained) -> None:
     with translating(trained, 1) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        assert running.stderr is not None
         running.stdin.write(b"one\n" * 300)
         running.stdin.close()
         first = running.stdout.readline()
@@ -188,6 +191,8 @@ def test_results_that_cannot_be_written_change_nothing_of_an_error(tmp_path: Pat
 def test_a_line_is_translated_before_the_next_is_written(trained: Trained) -> None:
     """Through a pipe that stays open, as from a program that waits for each answer."""
     with translating(trained, 2_048) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
         answers = []
         for line in (b"one\n", b"two\nthree\n", b"\n"):
             running.stdin.write(line)

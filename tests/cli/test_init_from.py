@@ -133,6 +133,7 @@ def test_the_resume_check_begins_from_the_model_both_times(trained: Trained, opt
 @needs_mpi
 def test_two_ranks_begin_and_one_goes_on_to_the_bits_of_one_alone(options: list[str], tmp_path: Path) -> None:
     """With moments, of which each rank takes its shard, and with an extended vocabulary."""
+    assert MPIRUN is not None
     given = [*options, "--init-optimizer", "--init-extend-vocabulary"]
     assert train(given) == 0
     given += ["--run", str(tmp_path / "ranks")]

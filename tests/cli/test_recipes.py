@@ -57,8 +57,6 @@ def test_model_training_and_vocabulary_are_the_papers(name: str, words: int) -> 
     assert training.checkpoint_every * STEP_SECONDS[size] == 600
     assert (data.vocabulary_size, data.joint_vocabulary, data.tokenizer) == (words, True, "bpe")
     assert data.validation_source == ("dev/newstest2013.en",)
-    search = SearchConfig().for_model(config.model)
-    assert (search.beam, search.alpha, search.normalisation) == (4, 0.6, "gnmt")
     assert resolved(config, 1, None).training.n_micro_batches == 8
     for n_gpus in (1, 8):
         training = resolved(dataclasses.replace(config, device="cuda"), n_gpus, None).training
@@ -126,6 +124,12 @@ def test_every_recipe_prepares_and_trains_an_update(path: Path, tmp_path: Path) 
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["updates"] == 1
     assert results["flops"] > 0
+
+
+def test_the_search_is_the_papers() -> None:
+    """Section 6.1: beam 4, α = 0.6."""
+    search = SearchConfig().for_model(recipe("wmt14-en-de").model)
+    assert (search.beam, search.alpha, search.normalisation) == (4, 0.6, "gnmt")
 
 
 @pytest.mark.parametrize(("name", "words"), [("parsing-wsj", 16_000), ("parsing-semi-supervised", 32_000)])

@@ -18,6 +18,7 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "watching.md").read_text
 
 def data_of(page: Path) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert found
     return dict(json.loads(found[1]))
 
 

@@ -158,6 +158,18 @@ def test_a_missing_text_is_reported_with_what_this_command_can_do_and_prepared_t
     assert reproduce_table3(asked) == 0
 
 
+def test_finished_cells_of_another_budget_scale_or_text_are_not_taken_for_these(table: Table, tmp_path: Path) -> None:
+    asked = table.options
+    with pytest.raises(ConfigError, match="base-seed-1: was trained for 20 updates, not 24; set directory to another"):
+        reproduce_table3(dataclasses.replace(asked, budget=24))
+    others = "trained with other settings than this table's: "
+    with pytest.raises(ConfigError, match=f"{others}model.d_model is 32 there, 64 here"):
+        reproduce_table3(dataclasses.replace(asked, d_model=64))
+    smaller = table.recipe.replace("vocabulary_size = 40", "vocabulary_size = 39")
+    with pytest.raises(ConfigError, match=f"{others}data.vocabulary_size is 40 there, 39 here"):
+        reproduce_table3(table.copied(tmp_path, smaller))
+
+
 @pytest.mark.parametrize("cell", ["finished", "half done"])
 def test_cells_of_other_settings_are_refused_before_anything_is_trained(
     table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: str
@@ -173,8 +185,6 @@ def test_cells_of_other_settings_are_refused_before_anything_is_trained(
     )
     with pytest.raises(ConfigError, match=message):
         reproduce_table3(asked)
-    with pytest.raises(ConfigError, match="base-seed-1: was trained for 20 updates, not 24; set directory to another"):
-        reproduce_table3(dataclasses.replace(table.options, budget=24))
     assert "[1 of 2]" not in capsys.readouterr().err
 
 

@@ -128,6 +128,7 @@ def test_scores_of_pairs_add_to_the_whole(trained: Trained, tmp_path: Path, caps
         r"4 pairs, (\d+) target tokens: log-probability (-[\d.]+), ([\d.]+) nats per token, perplexity ([\d.]+)\n",
         error,
     )
+    assert whole is not None
     assert len(rows) == 4
     assert int(rows[1][1]) == 1
     assert int(whole[1]) == n_tokens

@@ -50,10 +50,10 @@ def test_a_complete_output_is_begun_anew_without_resume_and_if_removed(translato
 
 def test_compressed_input_is_read(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "in.gz").write_bytes(gzip.compress(lines_of(5)))
-    files, expected = ["--input", str(tmp_path / "in.gz")], translated(trained, lines_of(5))
-    assert translated(trained, b"", *files) == expected
-    translated(trained, b"", *files, "--output", str(tmp_path / "out"))
-    assert (tmp_path / "out").read_bytes() == expected
+    words = ["--run", str(trained.run), "--beam", "2", "--input", str(tmp_path / "in.gz")]
+    assert translate([*words, "--output", str(tmp_path / "out")], None, None) == 0  # type: ignore[arg-type]
+    assert (tmp_path / "out").read_bytes() == translated(trained, lines_of(5))
+    assert translated(trained, b"", "--input", str(tmp_path / "in.gz")) == translated(trained, lines_of(5))
 
 
 def test_a_missing_input_or_one_that_is_the_output_leaves_it_alone(translator: Translator, tmp_path: Path) -> None:
@@ -112,16 +112,17 @@ def test_a_sentence_that_is_too_long_is_named_by_its_line(trained: Trained, logg
 
 def test_files_are_resumed_with_the_same_splitting_only(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"one two. six!\n" * 3)
-    files = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
-    translated(trained, b"", *files, *SPLIT)
+    words = ["--run", str(trained.run), "--beam", "2"]
+    words += ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    assert translate([*words, *SPLIT], None, None) == 0  # type: ignore[arg-type]
     whole = (tmp_path / "out").read_bytes()
     assert whole == translated(trained, b"one two. six!\n" * 3, *SPLIT)
     for other in ([], ["--split-sentences", "de"]):
         with pytest.raises(ResumeError, match="out: was begun with another split_sentences"):
-            translated(trained, b"", *files, *other, "--resume")
+            translate([*words, *other, "--resume"], None, None)  # type: ignore[arg-type]
     with (tmp_path / "in").open("ab") as source:
         source.write(b"two. two.\n")
-    translated(trained, b"", *files, *SPLIT, "--resume")
+    assert translate([*words, *SPLIT, "--resume"], None, None) == 0  # type: ignore[arg-type]
     assert (tmp_path / "out").read_bytes() == whole + translated(trained, b"two. two.\n", *SPLIT)
 
 
@@ -241,15 +242,16 @@ def test_an_output_whose_end_was_changed_is_left_alone(
 
 def test_a_memory_is_translated_into_a_memory(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
     source = written_memory(tmp_path / "in.tmx", ["one two", "six", "five"])
-    files = ["--input", str(source), "--output", str(tmp_path / "out.tmx")]
-    translated(trained, b"", *files)
+    words = ["--run", str(trained.run), "--beam", "2", "--input", str(source), "--output", str(tmp_path / "out.tmx")]
+    assert translate(words, None, None) == 0  # type: ignore[arg-type]
     german = translated(trained, b"one two\nsix\nfive\n").decode().splitlines()
-    pairs = zip(["one two", "six", "five"], german, strict=True)
-    assert list(read_pair_file(tmp_path / "out.tmx", ("en-US", "fr"))) == list(pairs)
+    assert list(read_pair_file(tmp_path / "out.tmx", ("en-US", "fr"))) == list(
+        zip(["one two", "six", "five"], german, strict=True)
+    )
     assert logged == [f"warning: {source}: 1 units have no text in en-US, and are left out"]
     before = contents(tmp_path)
     with pytest.raises(ResumeError, match="was begun with another languages"):
-        translated(trained, b"", *files, "--languages", "en", "de", "--resume")
+        translate([*words, "--languages", "en", "de", "--resume"], None, None)  # type: ignore[arg-type]
     assert contents(tmp_path) == before
 
 

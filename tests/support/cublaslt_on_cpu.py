@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import fake_streams
-import numpy as np
 import pytest
 from cuda_on_cpu import COMPILER, built
 
-from autograd import to_device
 from autograd.kernels.cuda import algorithms, cublaslt, epilogues, products, side_stream
 
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -84,11 +82,6 @@ class Recorder:
     def of(self, name: str) -> list[tuple[Any, ...]]:
         """The arguments of all calls of one function."""
         return [arguments for called, arguments in self.calls if called == name]
-
-
-def floats(*shape: int, dtype: str = "float32") -> Any:
-    """Return ones on the device."""
-    return to_device(np.ones(shape, np.dtype(dtype)), "cuda")
 
 
 def forget() -> None:

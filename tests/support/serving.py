@@ -136,6 +136,7 @@ def served(run: Path, *options: str, before: str = "") -> Iterator[Served]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", code, *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stderr is not None
     try:
         line = process.stderr.readline()
         assert line.startswith("http://"), line + process.stderr.read()

@@ -7,12 +7,13 @@ from typing import Any
 
 import fake_cuda
 import fake_streams
+import numpy as np
 import pytest
-from cublaslt_on_cpu import Recorder, floats, forget
+from cublaslt_on_cpu import Recorder, forget
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autograd import to_host
+from autograd import to_device, to_host
 from autograd.kernels.cuda import algorithms
 from autograd.kernels.cuda.algorithms import Choices, class_of
 from autograd.kernels.cuda.cublaslt import Algorithm, Matrix, Problem, ProductError
@@ -24,6 +25,10 @@ CORRUPT = [
     b'{"CPU, cuBLASLt 130000": {"a": [1, 2]}}', b'{"CPU, cuBLASLt 130000": {"a": [1, 2, 3, 4, 5, 6, 7, -1]}}',
     b'{"CPU, cuBLASLt 130000": {"a": ["x", 2, 3, 4, 5, 6, 7, 8]}}', b'{"a": {"a": [1.5, 2, 3, 4, 5, 6, 7, 8]}}',
 ]  # fmt: skip
+
+
+def floats(*shape: int) -> Any:
+    return to_device(np.ones(shape, np.float32), "cuda")
 
 
 @pytest.fixture

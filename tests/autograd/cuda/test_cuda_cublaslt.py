@@ -11,12 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cublaslt_on_cpu import Recorder, floats
+from cublaslt_on_cpu import Recorder
 
 from autograd import to_device
 from autograd.kernels.cuda import cublaslt, library
 from autograd.kernels.cuda.cublaslt import WORKSPACE, Matrix, Problem, Product, ProductError
 from autograd.kernels.cuda.products import _prepared, product
+
+
+def floats(*shape: int) -> Any:
+    return to_device(np.ones(shape, np.float32), "cuda")
 
 
 def test_a_product_runs_on_the_current_stream_with_that_streams_workspace(products_on_cpu: Recorder, cupy: Any) -> None:

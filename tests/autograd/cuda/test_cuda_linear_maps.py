@@ -1,6 +1,5 @@
 """Several linear maps of the same x by stacks of products, compared with separate maps."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,14 +114,26 @@ def products(launched: list[str], products_on_cpu: Recorder) -> Recorder:
     return products_on_cpu
 
 
+def counted(products: Recorder, maps: Maps, x: Tensor, used: list[int]) -> tuple[int, int]:
+    """Count the products of the forward and the backward pass, after all algorithms are chosen."""
+    for _ in range(2):
+        products.calls.clear()
+        ys = ops.linear_maps(x, *maps.arguments)
+        forward = len(products.of("Matmul"))
+        total = ops.sum(ys[used[0]])
+        for i in used[1:]:
+            total = total + ops.sum(ys[i])
+        backward(total)
+    return forward, len(products.of("Matmul")) - forward
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("used", [[0, 1, 2], [2, 0], [1]])
 def test_gradients_reach_leaves_if_not_all_results_are_used(products: Recorder, used: list[int], bias: bool) -> None:
     maps, twin = Maps(N, bias=bias, device="cuda"), Maps(N, bias=bias)
     x = draw(9, WIDTH, dtype="float32")
     here, there = Tensor(x), Tensor(to_device(x, "cuda"))
-    ys = ops.linear_maps(there, *maps.arguments)
-    backward(functools.reduce(ops.add, [ops.sum(ys[i]) for i in used]))
+    counted(products, maps, there, used)
     for i in used:
         on_host = ops.linear_maps(here, *twin.arguments)[i]
         backward(ops.sum(on_host))
@@ -133,6 +144,13 @@ def test_gradients_reach_leaves_if_not_all_results_are_used(products: Recorder, 
     assert not any(to_host(maps.weights[i].view_of(maps.values.gradients)).any() for i in unused)
     expected = sum((twin.weights[i].value.sum(1) for i in used), np.zeros(WIDTH))
     near(to_host(there.grad), np.broadcast_to(expected, x.shape), TOLERANCE["float32"])
+
+
+def test_products_are_counted(products: Recorder) -> None:
+    """Forward one; backward one for each term of dx, and one per weight if its gradient is in a separate array."""
+    x = Tensor(to_device(draw(9, WIDTH, dtype="float32"), "cuda"))
+    assert counted(products, Maps(N, bias=False, device="cuda"), x, [0, 1, 2]) == (1, 3 + 3)
+    assert counted(products, Maps(1, bias=False, device="cuda"), x, [0]) == (1, 1 + 1)
 
 
 def test_the_order_of_maps_in_memory_does_not_matter(products: Recorder) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cublaslt_on_cpu import Recorder, floats
+from cublaslt_on_cpu import Recorder
 from cuda_kernels import KERNELS, registered
 from cuda_on_cpu import near
 
@@ -175,6 +175,10 @@ def test_products_of_nothing() -> None:
     out = nothing(N, 7, 3)
     product(x.matrices[0][:, :0], y.matrices[0][:0], array(out))
     assert not out.values().any()
+
+
+def floats(*shape: int, dtype: str = "float32") -> Any:
+    return to_device(np.ones(shape, np.dtype(dtype)), "cuda")
 
 
 @on_device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from minitransformer.extras.diversification import train_diversified
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import read_json
 from minitransformer.training.run import train
+from minitransformer.training.update import learning_rate
 from parallel.communicator import SerialCommunicator
 
 WORLD = SerialCommunicator()
@@ -26,7 +28,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     folder = tmp_path_factory.mktemp("text")
     write_parallel_text(folder, "train", 60, seed=1)
     write_parallel_text(folder, "valid", 10, seed=2)
-    options = f"--run {folder}/run --data.raw {folder} {SMALL_MODEL} --training.max-updates 8"
+    options = f"--run {folder}/run --data.raw {folder} {SMALL_MODEL} --training.max-updates 20"
     return read_options(options.split())
 
 
@@ -40,7 +42,7 @@ def trainings(config: RunConfig) -> list[RunConfig]:
         return len(made) != n and train(one, callbacks=[]).is_complete
 
     for n in (2, 5, 0):
-        assert train_diversified(config, 4, lambda one, n=n: train_until(n, one), WORLD) == (n == 0)
+        assert train_diversified(config, 6, lambda one, n=n: train_until(n, one), WORLD) == (n == 0)
     return made
 
 
@@ -50,7 +52,7 @@ def test_an_interrupted_call_goes_on_with_the_training_that_it_had_begun(
     runs = ["forward", "backward", "forward", "backward", "run", "forward", "backward", "run"]
     assert [one.run.name for one in trainings] == runs
     updates = {one.run.name: read_json(one.run / "results.json")["updates"] for one in trainings}
-    assert updates == {"forward": 4, "backward": 4, "run": 8}
+    assert updates == {"forward": 20, "backward": 8, "run": 6}
 
 
 def test_the_last_training_has_the_given_pairs_and_translations_of_both_sides(
@@ -80,13 +82,16 @@ def test_the_backward_training_has_the_sides_the_other_way_round(trainings: list
         assert list(read_pairs(source, target)) == list(read_pairs(*given))
 
 
-def test_the_last_training_begins_from_the_first_model_with_the_settings_of_its_own(
+def test_the_last_training_begins_from_the_first_model_in_small_steps(
     config: RunConfig, trainings: list[RunConfig]
 ) -> None:
-    facts = read_json(config.run / "run.json")["pretrained"]
-    assert facts["weights"] == str(config.run / "forward" / "model.safetensors")
-    assert trainings[-1].model.alpha == config.model.alpha == 0.6
-    assert trainings[-1].training == config.training
+    forward, backward, last = (one.training for one in trainings[-3:])
+    assert read_json(config.run / "run.json")["pretrained"]["weights"] == str(config.run / "forward/model.safetensors")
+    assert [one.model.alpha for one in trainings[-3:]] == [None, None, config.model.alpha]
+    assert learning_rate(4, 32, last) == pytest.approx(0.2 * learning_rate(4, 32, forward))
+    assert (forward.schedule, last.schedule) == ("paper", "linear")
+    assert forward == config.training
+    assert backward == dataclasses.replace(forward, max_updates=8)
 
 
 def test_text_without_another_direction_and_a_negative_number_are_refused(config: RunConfig, tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 import re
 import unicodedata
 from collections import defaultdict
+from pathlib import Path
 from random import Random
 
 import pytest
 from readme import demonstrated
 
+import minitransformer.extras.demo
 from minitransformer.extras.demo import SHOWCASE, DemoCorpus, demo_corpus, sentence_pair
 from minitransformer.extras.demo.english import english_sentence
 from minitransformer.extras.demo.german import german_sentence
@@ -130,3 +132,15 @@ def test_readme_shows_the_showcase() -> None:
         )
         for line in lines
     ]
+
+
+def test_the_grammar_imports_nothing_else_of_the_package() -> None:
+    """Only the task, which hands its sentences to a training, and the translator do."""
+    files = set(Path(minitransformer.extras.demo.__file__).parent.glob("*.py"))
+    imported = {
+        name
+        for file in files
+        if file.name not in ("task.py", "translator.py")
+        for name in re.findall(r"(?:from|import) (minitransformer[.\w]*)", file.read_text())
+    }
+    assert all(name.startswith("minitransformer.extras.demo") for name in imported)

@@ -258,6 +258,7 @@ def test_any_text_is_written_as_xml(text: str) -> None:
     kept = [c if c in "\t\n" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text]
     assert [segment.text or "" for segment in root.iter("seg")] == ["".join(kept), "]]>"]
     header = root.find("header")
+    assert header is not None
     required = {"creationtool", "creationtoolversion", "segtype", "o-tmf", "adminlang", "srclang", "datatype"}
     assert set(header.attrib) == required
     assert (root.get("version"), header.get("srclang")) == ("1.4", 'a"<')

@@ -75,6 +75,7 @@ def test_each_step_follows_from_those_before(translator: Translator, numbers: Se
 
 def data_of(page: str) -> Any:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
+    assert found is not None
     return json.loads(found[1])
 
 
