@@ -35,11 +35,8 @@ CHANGES = {
 }  # fmt: skip
 SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12, 3, 4, 5, 5], [], [4], [12, 11], [3, 3, 3, 7, 9]]
 TARGETS = [[7], [4, 5, 6, 7, 8, 9, 10, 11, 12, 3, 3], [3, 8, 4], [], [6, 6]]
-
-
-functional = torch.nn.functional
-
 PADDING = 0  # any id will do: nobody may look at it
+functional = torch.nn.functional
 
 
 def torch_weights(model: Transformer) -> dict[str, Any]:

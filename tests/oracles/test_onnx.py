@@ -28,6 +28,7 @@ from minitransformer.inference.beam import beam_search
 from minitransformer.inference.search import SearchConfig
 from minitransformer.model.symbols import END, START, UNKNOWN
 
+onnxruntime = pytest.importorskip("onnxruntime", reason='onnxruntime is not installed: pip install -e ".[oracles]"')
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/onnx.md"
 SMALL = {
     "vocabulary_size": 23, "n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "d_k": 6, "d_v": 5,
@@ -52,9 +53,6 @@ OTHERWISE = {
 SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12, 3, 4, 5, 5], [], [4], [12, 11], [3, 3, 3, 7, 9]]
 TARGETS = [[7], [4, 5, 6, 7, 8, 9, 10, 11, 12, 3, 3], [3, 8, 4], [], [6, 6]]
 TOKENIZER = Tokenizer.train([("a b c d e f g", "h i j k l m n")] * 9, vocabulary_size=23)
-
-
-onnxruntime = pytest.importorskip("onnxruntime", reason='onnxruntime is not installed: pip install -e ".[oracles]"')
 PADDING = 3  # any id will do: nobody may look at it
 
 

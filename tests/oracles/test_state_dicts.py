@@ -7,7 +7,6 @@ import dataclasses
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,8 @@ SYMBOLS = {"fairseq": ["<s>", "<pad>", "</s>", "<unk>"], "joeynmt": ["<unk>", "<
 PAIRS = [("alpha beta theta", "gamma"), ("", "eta eta delta zeta alpha"), ("zeta what", ""), ("beta", "unheard beta")]
 
 
+# The Transformers of both programs in plain PyTorch, from their papers' equations and the names of their weights.
+
 functional, nn = torch.nn.functional, torch.nn
 ACTIVATIONS = {
     "relu": functional.relu,
@@ -41,7 +42,7 @@ ACTIVATIONS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Shape:
     """What both programs leave open."""
 
