@@ -101,6 +101,17 @@ def test_patience_may_change_within_a_run_and_more_updates_go_on_at_its_end(trai
     assert json.loads((run_copy / "results.json").read_text())["updates"] == 70
 
 
+def test_settings_of_another_run_are_refused_by_the_field(trained: Trained) -> None:
+    before = contents(trained.run)
+    for option, message in (
+        ("--training.seed=2", "training.seed is 1 there, 2 here. To go on with"),
+        ("--model.normalisation=length", "model.normalisation is 'gnmt' there, 'length' here"),
+    ):
+        with pytest.raises(ConfigError, match=f"holds another run: {message}"):
+            train([*trained.arguments, option])
+    assert contents(trained.run) == before
+
+
 def test_settings_of_which_one_is_missing_are_no_settings_of_a_run(trained: Trained, run_copy: Path) -> None:
     settings = json.loads((run_copy / "run.json").read_text())
     del settings["model"]["normalisation"]

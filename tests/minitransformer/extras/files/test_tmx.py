@@ -316,3 +316,10 @@ def test_a_run_records_the_languages_that_a_memory_names(tmp_path: Path) -> None
     data = DataConfig(raw=tmp_path, train_source=("x.tmx",), vocabulary_size=28)
     job_of(dataclasses.replace(run_of(tmp_path), data=data))
     assert read_object(tmp_path / "run" / "run.json")["languages"] == ["en-GB", "de"]
+
+
+def test_a_corpus_may_read_a_memory_backwards(tmp_path: Path) -> None:
+    written(tmp_path, memory(*({"en": f"m {i}", "de": f"M {i}"} for i in range(20))))
+    corpus = FileCorpus.of(DataConfig(raw=tmp_path, train_source=("x.tmx",), languages=("de", "en")))
+    assert next(corpus.train()) == ("M 0", "m 0")
+    assert list(corpus.validation()) == [("M 5", "m 5"), ("M 15", "m 15")]
