@@ -34,6 +34,7 @@ from minitransformer.extras.doctor.machine import cores, left_by_mpich, shared_m
 from minitransformer.extras.doctor.plan import batch
 from minitransformer.model.transformer import Transformer
 from minitransformer.system import provenance
+from minitransformer.system.threads import available_cores
 from minitransformer.training.divergence import UpdateFacts, write_repro_bundle
 from minitransformer.training.memory import OutOfMemoryError
 from parallel.communicator import SerialCommunicator
@@ -363,7 +364,9 @@ def test_under_mpirun_the_first_speaks_for_all_and_each_tries_its_own_part(train
     done = on_two_ranks(DOCTOR, *trained.arguments, "--try-largest-batch")
     output = in_one_line(done.stdout)
     assert output.count("the largest batch takes ") in (1, 2)  # once if both processes need the same
-    assert (done.returncode, done.stdout.count("NumPy"), output.endswith("nothing is wrong")) == (0, 1, True), output
+    assert done.stdout.count("NumPy") == 1
+    if available_cores() > 1:  # else both processes share the only core, which is wrong
+        assert (done.returncode, output.endswith("nothing is wrong")) == (0, True), output
     assert f"ok processes 2 processes {socket.gethostname()}: ranks 0, 1" in output
     assert "travel through shared memory; added in one fixed order" in output
     assert re.search(r"ok sum 17 MB in [\d.]+ ms, [\d.]+ GB/s; checksum \w{8}, as expected", output)
