@@ -12,10 +12,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from minitransformer.config import ConfigError, RunConfig
-from minitransformer.config.checks import require
+from minitransformer.config.checks import require, with_changes
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Pair, read_pairs
 from minitransformer.extras.pretrained import fine_tuning
@@ -30,20 +29,21 @@ Train = Callable[[RunConfig], bool]
 """A function that trains a run, and returns whether it is complete."""
 
 SIDES = ("source", "target")
-BACKWARD = 0.4
-"""The updates of the training from target to source, as a part of those from source to target."""
-PART_OF_RATE = 0.2
-"""The learning rate with which the last training begins, as a part of the highest one of the first training."""
+BACKWARD_UPDATES = 0.4
+"""The updates of the training from target to source, divided by those from source to target."""
+LAST_RATE = 0.2
+"""The highest learning rate of the last training, divided by that of the first."""
 
 _log = logging.getLogger(__name__)
 
 
 def train_diversified(config: RunConfig, n_updates: int, train: Train, world: Communicator) -> bool:
-    """Train a model, another one from target to source, translate the training text with both, and train the first on.
+    """Train a model, then train it further with translations of its own training text in both directions.
 
-    The first training has the settings of ``config``, the second one makes 0.4 times as many updates.  Each chooses its
-    length penalty, because α depends on the direction.  The last training makes ``n_updates`` on the given pairs and
-    those with translations of either side; its learning rate falls in a line to 0.
+    The first training has the settings of ``config``.  The second one, from target to source, makes BACKWARD_UPDATES
+    times as many updates.  Each chooses its length penalty, because α depends on the direction.  Both models translate
+    the training text.  The last training goes on from the first model and makes ``n_updates``, on the given pairs and
+    those with translations of either side.  Its learning rate falls in a line to 0.
 
     The first two runs, and the text, are folders of the run's directory.  An interrupted call, made again, goes on
     where it stopped.  Return whether all is complete; all ranks must call this.
@@ -60,9 +60,9 @@ def train_diversified(config: RunConfig, n_updates: int, train: Train, world: Co
         return False
     call_on_rank_0(lambda: _write_given_text(forward, text), world)
     reverse = _on_text(first, forward, text, "given", SIDES[::-1])
-    backward = _with_training(
-        dataclasses.replace(reverse, run=config.run / "backward"),
-        max_updates=math.ceil(BACKWARD * config.training.max_updates),
+    n_backward = math.ceil(BACKWARD_UPDATES * config.training.max_updates)
+    backward = with_changes(
+        dataclasses.replace(reverse, run=config.run / "backward"), {"training": {"max_updates": n_backward}}
     )
     _log.info("data diversification, training 2 of 3: from target to source")
     if not train(backward):
@@ -71,12 +71,9 @@ def train_diversified(config: RunConfig, n_updates: int, train: Train, world: Co
     _log.info("data diversification, training 3 of 3: on the given pairs and the translations of both sides")
     last = fine_tuning(dataclasses.replace(_on_text(config, forward, text, "all", SIDES), init_from=forward.run))
     last = dataclasses.replace(last, model=dataclasses.replace(last.model, alpha=config.model.alpha))
-    factor = PART_OF_RATE * config.training.learning_rate_factor
-    return train(_with_training(last, max_updates=n_updates, schedule="linear", learning_rate_factor=factor))
-
-
-def _with_training(config: RunConfig, **changes: Any) -> RunConfig:
-    return dataclasses.replace(config, training=dataclasses.replace(config.training, **changes))
+    factor = LAST_RATE * config.training.learning_rate_factor
+    small_steps = {"max_updates": n_updates, "schedule": "linear", "learning_rate_factor": factor}
+    return train(with_changes(last, {"training": small_steps}))
 
 
 def _on_text(config: RunConfig, forward: RunConfig, text: Path, part: str, sides: Sequence[str]) -> RunConfig:

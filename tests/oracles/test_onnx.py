@@ -73,7 +73,7 @@ class OnnxModel:
         self.metadata = self.decoder.get_modelmeta().custom_metadata_map
 
     def encode(self, sources: Sequence[Sequence[int]], extra_padding: int = 0) -> dict[str, Any]:
-        """What every call of the decoder gets."""
+        """Return the inputs of every call of the decoder."""
         with_end = [[*source, *[END] * int(self.metadata["source_end"])] for source in sources]
         lengths = np.array(list(map(len, with_end)), np.int64)
         inputs = {"source_ids": padded(with_end, extra_padding), "source_lengths": lengths}
@@ -101,7 +101,7 @@ class OnnxModel:
         steps: Sequence[int] = (),
         extra_padding: int = 0,
     ) -> Any:
-        """Of all target tokens, sentence after sentence; columns are given in calls of these sizes, then the rest."""
+        """Return the log-probabilities of all target tokens; each call has as many columns as ``steps`` says."""
         encoded, past = self.encode(sources, extra_padding), self.nothing_yet(len(sources))
         ids, results = padded([[START, *target] for target in targets]), []
         for columns in np.split(ids, np.cumsum(steps), axis=1) if steps else [ids]:

@@ -44,7 +44,7 @@ ACTIVATIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What both programs leave open."""
+    """The settings that both programs have."""
 
     n_words: tuple[int, int]
     d_model: int = 8
@@ -59,7 +59,7 @@ class Shape:
 
 
 class Attention(nn.Module):  # type: ignore[misc, name-defined]
-    """Of one sentence, with biases.  Shapes: (T, D), (S, D) → (T, D)."""
+    """Attention of one sentence, with biases.  Shapes: (T, D), (S, D) → (T, D)."""
 
     def __init__(self, shape: Shape, query: str, key: str, value: str, output: str) -> None:
         super().__init__()
@@ -249,7 +249,7 @@ def randomise(model: Any) -> None:
 
 
 def save(model: Any, directory: Path, settings_file: str) -> None:
-    """What a user has after the conversion of the checkpoint."""
+    """Write the files that a user has after the conversion of the checkpoint."""
     arrays = {name: value.clone().contiguous() for name, value in model.state_dict().items()}
     save_file(arrays, directory / "model.safetensors")
     (directory / settings_file).write_text(json.dumps(model.settings()), encoding="utf-8")

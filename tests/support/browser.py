@@ -92,11 +92,11 @@ class Browser:
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
 
     def screenshot(self) -> bytes:
-        """What is seen, as PNG."""
+        """Return a picture of the page, as PNG."""
         return base64.b64decode(self.ask("Page.captureScreenshot")["data"])
 
     def complaints(self) -> list[dict[str, Any]]:
-        """What the page has complained about since it was opened."""
+        """Return the complaints of the page since it was opened."""
         return [event for event in self.events if event.get("method") in COMPLAINTS]
 
     def close(self) -> None:

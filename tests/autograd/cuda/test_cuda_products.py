@@ -55,7 +55,7 @@ class Placed:
         return [self.array[i] for i in range(len(self.array))]
 
     def values(self) -> Any:
-        """What is in the matrices, in float64; beside them is what was there."""
+        """Return the matrices in float64; fail if anything beside them has changed."""
         surroundings = to_host(self.surroundings).astype(np.float64)
         values = surroundings[self.inside].copy()
         surroundings[self.inside] = np.nan

@@ -111,7 +111,7 @@ class Recording:
             del self.places[before]
 
     def tree_now(self) -> Tree:
-        """What the recording says that the directory holds."""
+        """Return the content of the directory according to the recording."""
         return {
             name: None if self.nodes[n].is_directory else self.nodes[n].content for name, n in self.places.items() if n
         }

@@ -208,7 +208,6 @@ def test_what_is_too_long_is_refused(tmp_path: Path) -> None:
 def test_units_depth_and_memory_are_bounded(
     tmp_path: Path, name: str, content: str | bytes, message: str, most: int
 ) -> None:
-    """That of expat is included."""
     path = written(tmp_path, content, name)
     tracemalloc.start()
     try:
