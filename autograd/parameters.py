@@ -43,6 +43,11 @@ class Parameter(Tensor):
     def size(self) -> int:
         return math.prod(self.declared_shape)
 
+    @property
+    def neighbours(self) -> Sequence[Parameter]:
+        """All parameters of the buffer."""
+        return self.gradient_buffer.parameters if self.gradient_buffer else ()
+
     def view_of(self, flat: Array) -> Array:
         """Return this parameter's slice of a flat array, in its shape."""
         return flat[self.offset : self.offset + self.size].reshape(self.declared_shape)
@@ -69,10 +74,10 @@ class Parameter(Tensor):
 
 
 class _Gradients:
-    """A flat array of zeros, allocated on first use with the size, dtype and device of another array."""
+    """A flat array of zeros, allocated on first use like another array, and the parameters that have views of it."""
 
-    def __init__(self, like: Array) -> None:
-        self._like = like
+    def __init__(self, like: Array, parameters: Sequence[Parameter]) -> None:
+        self._like, self.parameters = like, parameters
 
     @cached_property
     def array(self) -> Array:
@@ -145,21 +150,30 @@ class ParameterBuffer:
             (xp.zeros(size, value_dtype), None) if allocate is None else allocate(size, value_dtype)
         )
         self.low_precision: Array | None = xp.zeros(len(self.values), stored) if is_narrow else None
-        self._gradient_buffer = _Gradients(self.values)
+        self._set_views()
         if gradients is not None:
             self._gradient_buffer.array = gradients
-        self._set_views()
         if seed is not None:
             for name, values in self.named_values().items():
                 values[...] = to_device(self.named[name].initialise(named_stream_id(seed, name), values.shape), device)
         self.refresh_low_precision()
 
     def _set_views(self) -> None:
-        """Set each parameter's ``value`` to its view of the values or of the low-precision weights."""
+        """Make the parameters' values views of the values or of the low-precision weights; begin new gradients."""
+        self._gradient_buffer = _Gradients(self.values, list(self.named.values()))
         for parameter in self.named.values():
             is_matrix = len(parameter.declared_shape) > 1
             home = self.low_precision if self.low_precision is not None and is_matrix else self.values
             parameter.gradient_buffer, parameter.value = self._gradient_buffer, parameter.view_of(home)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy needs: all but the gradients."""
+        return {name: value for name, value in vars(self).items() if name not in ("gradients", "_gradient_buffer")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make the parameters of a copy views of its own buffer, because a copied view is an array of its own."""
+        vars(self).update(state)
+        self._set_views()
 
     def refresh_low_precision(self) -> None:
         """Round the values into ``low_precision`` again, after code other than Adam has changed the values."""

@@ -190,6 +190,11 @@ class Tensor:
         maker = f", from {self.node.name}" if self.node else ""
         return f"Tensor(shape {self.shape}, {self.dtype}{maker})"
 
+    @property
+    def neighbours(self) -> Sequence[Tensor]:
+        """The leaves whose gradients ``backward`` sets with that of this leaf, to 0 if the result does not use them."""
+        return ()
+
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
         """Set ``grad`` (if ``first``) or add to it; ``destination`` is for parameters and ignored here."""
         del destination
@@ -209,17 +214,17 @@ def backward(
 ) -> None:
     """Run the tape of ``result`` backwards and set d⟨gradient, result⟩/dleaf in every leaf that it depends on.
 
-    Gradients are set, not added to those of an earlier call.  A leaf that ``result`` does not depend on keeps its old
-    gradient.  The tape is consumed: saved arrays are released node by node, so memory use falls during the pass, and a
-    second pass raises TapeError.
+    Gradients are set, not added to those of an earlier call.  If a parameter receives one, then all parameters of its
+    buffer do: 0 if ``result`` does not depend on them.  Other leaves keep their old gradients.  The tape is consumed:
+    saved arrays are released node by node, so memory use falls during the pass, and a second pass raises TapeError.
 
     Args:
         result: what to differentiate, usually a scalar loss.
         gradient: dy of the result's shape; may be left out for a scalar, where it is 1.
         into: a flat array, laid out as the buffer of the parameters, that receives the gradients of parameters
             instead of the buffer's ``gradients``.  So several threads can differentiate the same parameters at once.
-        completed: called with each leaf of the tape when its gradient is final, while the pass goes on.  Kernels may
-            have deferred the gradient: see ``wait_for_deferred_gradients``.
+        completed: called with each leaf that has received a gradient when it is final, while the pass goes on.  Kernels
+            may have deferred the gradient: see ``wait_for_deferred_gradients``.
 
     Raises: TapeError if there is no tape, a part of it was consumed, or ``gradient`` is missing or has the wrong shape;
         then no gradient has changed.  BackwardError if the backward of an operation does not return one gradient for
@@ -230,15 +235,22 @@ def backward(
     gradients: dict[Node, Array] = {result.node: _checked_seed(result, gradient)}
     nodes = _in_order(result.node)
     try:
-        _walk(nodes, gradients, into, completed)
+        reached = _walk(nodes, gradients, into, completed)
+        for leaves in {id(leaf.neighbours): leaf.neighbours for leaf in reached}.values():
+            for leaf in leaves:
+                if leaf not in reached:
+                    leaf.receive_gradient(0.0, into, first=True)
     finally:
         wait_for_deferred_gradients()
 
 
 def _walk(
     nodes: list[Node], gradients: dict[Node, Array], into: Array | None, completed: Callable[[Tensor], None] | None
-) -> None:
-    """Run the backward functions of the nodes, the last one first; ``gradients`` has that of the last node."""
+) -> set[Tensor]:
+    """Run the backward functions of the nodes, the last one first; ``gradients`` has that of the last node.
+
+    Return the leaves that have received a gradient.
+    """
     n_uses = _count_uses(nodes) if completed else None
     own: set[Node] = set()  # nodes whose gradient is an array made here, which may be changed in place
     reached: set[Tensor] = set()
@@ -247,7 +259,7 @@ def _walk(
         dy = gradients.pop(node, None)
         inputs, node_backward = node.consume()
         if dy is None:  # the operations that used it returned no gradient for it
-            _report_completed(inputs, n_uses, completed)
+            _report_completed(inputs, reached, n_uses, completed)
             continue
         input_gradients = node_backward(dy)
         if not (_is_sequence_of(input_gradients, len(inputs)) and all(map(_fits, input_gradients, inputs))):
@@ -269,7 +281,8 @@ def _walk(
                     own.add(origin)
         dx = None
         del input_gradients  # free these arrays before the next ones are computed
-        _report_completed(inputs, n_uses, completed)
+        _report_completed(inputs, reached, n_uses, completed)
+    return reached
 
 
 def _count_uses(nodes: list[Node]) -> Counter[Tensor]:
@@ -278,15 +291,21 @@ def _count_uses(nodes: list[Node]) -> Counter[Tensor]:
 
 
 def _report_completed(
-    inputs: tuple[Origin | None, ...], n_uses: Counter[Tensor] | None, completed: Callable[[Tensor], None] | None
+    inputs: tuple[Origin | None, ...],
+    reached: set[Tensor],
+    n_uses: Counter[Tensor] | None,
+    completed: Callable[[Tensor], None] | None,
 ) -> None:
-    """Count down the uses of a node's leaves after its backward; call ``completed`` with those that have none left."""
+    """Count down the uses of a node's leaves after its backward; call ``completed`` with leaves whose last use it was.
+
+    Leave out those that have received no gradient: they are set to 0 at the end.
+    """
     if n_uses is None or completed is None:
         return
     for origin in inputs:
         if isinstance(origin, Tensor):
             n_uses[origin] -= 1
-            if not n_uses[origin]:
+            if not n_uses[origin] and origin in reached:
                 completed(origin)
 
 

@@ -1,5 +1,8 @@
 """The flat buffer of parameters and gradients."""
 
+import copy
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,6 +87,34 @@ def test_a_pending_gradient_replaces_what_a_buffer_held_and_adds_to_what_it_got(
     expected = np.full((70, 3), float(also))
     expected[[0, 69]] += [[1], [2]]
     np.testing.assert_array_equal(tree.embedding.view_of(elsewhere), expected)
+
+
+def test_a_parameter_that_the_result_does_not_use_has_gradient_0() -> None:
+    """Also after an earlier call, so Adam does not go on with an old gradient."""
+    tree = Tree()
+    buffer = ParameterBuffer(tree, seed=1, dtype="float64")
+    backward(ops.sum(tree.gain * 2.0) + ops.sum(tree.embedding))
+    backward(ops.sum(tree.embedding))
+    np.testing.assert_array_equal(tree.gain.grad, np.zeros(4))
+    assert buffer.gradients.sum() == tree.embedding.size
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda tree: pickle.loads(pickle.dumps(tree))], ids=["copy", "pickle"]
+)
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_the_parameters_of_a_copy_are_views_of_its_own_buffer(copied: Callable[[Tree], Tree], dtype: str) -> None:
+    tree = Tree()
+    tree.buffer = ParameterBuffer(tree, seed=1, dtype=dtype)
+    backward(ops.sum(tree.gain * 2.0))
+    other = copied(tree)
+    other.buffer.values[...] = 3
+    other.buffer.refresh_low_precision()
+    backward(ops.sum(other.gain * 5.0))
+    for leaf, value, gradient in ((tree.gain, 1, 2), (other.gain, 3, 5)):
+        assert (leaf.value.tolist(), leaf.grad.tolist()) == ([value] * 4, [gradient] * 4)
+    assert (other.buffer.gradients.sum(), other.buffer.named["gain"]) == (20, other.gain)
+    assert (other.embedding.value == 3).all()
 
 
 def test_a_parameter_has_a_gradient_in_a_buffer_and_lies_in_one_alone() -> None:

@@ -101,7 +101,7 @@ class Alone:
 
 
 def repro_bundle(directory: Path) -> dict[str, Any]:
-    """Contents of the files of the one repro bundle; its facts without the commit, which may change during the tests."""
+    """The files of the one repro bundle; its facts without the commit, which may change during the tests."""
     bundle: dict[str, Any] = contents(directory / "run" / "divergence")
     name = "step-00000010/update.json"
     facts = json.loads(bundle[name])
