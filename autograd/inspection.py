@@ -10,6 +10,7 @@ import numpy as np
 
 from autograd.array import Array, namespace
 from autograd.op import Operation, Run, observed
+from autograd.packed_weight import PackedWeight
 from autograd.precision import upcast
 from autograd.tensor import Backward, Gradient, gradient_array
 
@@ -76,6 +77,8 @@ class _Checked:
 
 
 def _require_finite(array: Any, operation: str, number: int, what: str, arguments: tuple[Any, ...]) -> None:
+    if isinstance(array, PackedWeight):  # in int8 a column with a number that is not finite has such a scale
+        array = array.levels() if array.scales is None else array.scales
     array = upcast(array)
     if hasattr(array, "dtype") and array.dtype.kind == "f":
         n_wrong = int((~namespace(array).isfinite(array)).sum())

@@ -44,16 +44,14 @@ class Linear(Layer):
 
 
 def layer_with_packed_weights(layer: AnyLayer, *, dtype: PackedDtype = "float32") -> AnyLayer:
-    """Return a copy of the layer whose weights are packed (``pack_weight``).
-
-    The copy is valid only until the parameters change.
-    """
+    """Return a copy of the layer with packed weights (``pack_weight``), valid only until the parameters change."""
     prepared = copy.copy(layer)
     for name, value in vars(layer).items():
         if isinstance(value, Layer):
             setattr(prepared, name, layer_with_packed_weights(value, dtype=dtype))
         elif isinstance(value, list):
-            setattr(prepared, name, [layer_with_packed_weights(each, dtype=dtype) for each in value])
+            packed = [layer_with_packed_weights(x, dtype=dtype) if isinstance(x, Layer) else x for x in value]
+            setattr(prepared, name, packed)
     if isinstance(prepared, Linear):
         prepared.weight = Tensor(pack_weight(prepared.weight.value, dtype=dtype))
     return prepared

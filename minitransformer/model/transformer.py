@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from autograd import (
-    AttentionMask,
-    KeyRanges,
-    Layer,
-    Parameter,
-    ParameterBuffer,
-    RandomStream,
-    Tensor,
-    namespace,
-    no_tape,
-    ops,
-    to_device,
-    to_host,
-)
-from autograd.array import Array, Device, IntArray
+from autograd import AttentionMask, KeyRanges, Layer, Parameter, ParameterBuffer, RandomStream, Tensor, no_tape, ops
+from autograd.array import Array, Device, IntArray, namespace, to_device, to_host
 from autograd.kernel_registry import register_kernels
 from autograd.ops.linear import pack_weight
 from autograd.ops.softmax import log_softmax_values
@@ -77,12 +65,11 @@ class Transformer(Layer):
             )
         if dtype not in DTYPES:
             raise ValueError(f"Transformer: dtype must be one of {DTYPES}, got {dtype!r}")
-        own = implementation_of(type(self))
-        if config.implementation not in (None, own):
-            name, other = type(self).__name__, config.implementation
-            raise ConfigError(f"{name}: the model is of the class {other}; make it, or load it, with that class")
+        own, its = type(self), config.implementation
+        if its is not None and not names_class(its, own):
+            raise ConfigError(f"{own.__name__}: the model is of the class {its}; make it, or load it, with that class")
         register_kernels(device)
-        self.config, self.device = dataclasses.replace(config, implementation=own), device
+        self.config, self.device = dataclasses.replace(config, implementation=implementation_of(own)), device
         self.make_layers(self.config)
         self.parameters = ParameterBuffer(self, seed=seed, dtype=dtype, device=device, allocate=allocate)
         self._projection_by_columns: Array | None = None
@@ -205,9 +192,7 @@ class Transformer(Layer):
     def decoded(self, batch: ModelInput, random: RandomStream | None = None) -> Tensor:
         """Compute the decoder's output at every target token.  Shapes: returns (T, D), packed in sentence order."""
         masks = batch.masks(self.config.neighbourhood)
-        encoded = self.encode(
-            batch.source_ids, batch.source_positions, masks.encoder, random, orders=batch.source_orders
-        )
+        encoded = self.encode(batch.source_ids, batch.source_positions, masks.encoder, random, batch.source_orders)
         memory = self.decoder.memory(encoded)
         return self.decode(
             batch.decoder_ids,
@@ -281,9 +266,9 @@ class Transformer(Layer):
         """Return the model that ``save`` wrote.  Raises: CheckpointError, WeightsError, ConfigError."""
         config, weights = load_model_files(Path(directory))
         require_enough_weights(Path(directory), config, weights)
-        if config.implementation != implementation_of(cls):
-            its = config.implementation or "Transformer"
-            raise ConfigError(f"{directory}: has a model of the class {its}, not of {cls.__name__}; load it with that")
+        if not names_class(config.implementation, cls):
+            its, own = (name or "Transformer" for name in (config.implementation, implementation_of(cls)))
+            raise ConfigError(f"{directory}: has a model of the class {its}, not of {own}; load it with {its}")
         model = cls(config, seed=None, dtype=dtype, device=device)
         model.set_weights(weights)
         return model
@@ -294,12 +279,22 @@ def implementation_of(model: type[Transformer]) -> str | None:
     return None if model is Transformer else f"{model.__module__}:{model.__qualname__}"
 
 
+def names_class(name: str | None, model: type[Transformer]) -> bool:
+    """Return whether a setting ``implementation`` names the class.
+
+    If either was defined in a script or in a function, so that no program can import it, compare the last parts only.
+    """
+    own = implementation_of(model)
+    if name and own and re.search("^__main__:|<locals>", f"{name}\n{own}", re.MULTILINE):
+        return re.split("[:.]", name)[-1] == model.__name__
+    return name == own
+
+
 def class_of(config: ModelConfig) -> type[Transformer]:
     """Return the class that a configuration names.  Raises: ConfigError if it cannot be imported, or is no model."""
     if config.implementation is None:
         return Transformer
-    found = imported("model.implementation", config.implementation)
+    found: type[Transformer] = imported("model.implementation", config.implementation)
     is_model = isinstance(found, type) and issubclass(found, Transformer)
     require(is_model, "model.implementation", "a class derived from Transformer", found)
-    model: type[Transformer] = found
-    return model
+    return found

@@ -1,10 +1,13 @@
 """Planted faults are found in the array that has them: an argument, a result, or a gradient."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from autograd import Tensor, backward, no_tape, ops
 from autograd.inspection import first_not_finite
+from autograd.ops.linear import pack_weight
 from autograd.ops.linear_maps import joint_linear_maps
 from autograd.precision import dtype_named
 
@@ -78,6 +81,16 @@ def test_without_a_tape_the_forward_pass_is_watched_but_not_integers_and_masks()
     with no_tape():
         assert first_not_finite(lambda: ops.scale(leaf((3e38,)), factor=10.0)) is not None
     assert first_not_finite(lambda: ops.embedding(leaf((1, 2), (3, 4)), np.array([0, 1]))) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_packed_weights_are_looked_at(dtype: Any) -> None:
+    x, weight = leaf((1, 2)), np.ones((2, 3), np.float32)
+    assert first_not_finite(lambda: ops.linear(x, Tensor(pack_weight(weight, dtype=dtype)), None)) is None
+    weight[0, 1] = np.nan
+    found = first_not_finite(lambda: ops.linear(x, Tensor(pack_weight(weight, dtype=dtype)), None))
+    assert found is not None
+    assert (found.operation, found.array) == ("linear", "argument 1")
 
 
 def test_afterwards_nothing_is_watched_even_after_an_error() -> None:

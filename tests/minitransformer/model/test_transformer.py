@@ -9,11 +9,13 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from autograd import RandomStream, Tensor, backward
+from autograd import Layer, Parameter, ParameterBuffer, RandomStream, Tensor, backward
 from autograd.ops.linear import pack_weight
+from autograd.parameters import zeros
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import ConfigError
-from minitransformer.model.transformer import WeightsError, class_of
+from minitransformer.model.layers import Linear, layer_with_packed_weights
+from minitransformer.model.transformer import WeightsError, class_of, implementation_of
 
 W = 12
 SMALL = ModelConfig(vocabulary_size=W, n_layers=2, d_model=6, d_ff=8, n_heads=2, d_k=3, d_v=2)
@@ -156,8 +158,42 @@ def test_a_model_of_a_derived_class_keeps_its_name_and_is_made_by_no_other(tmp_p
     with pytest.raises(ConfigError, match=f"^Transformer: the model is of the class {__name__}:Derived; make it"):
         Transformer(model.config)
     Transformer(SMALL).save(tmp_path)
-    with pytest.raises(ConfigError, match="has a model of the class Transformer, not of Derived"):
+    with pytest.raises(ConfigError, match=f"class Transformer, not of {__name__}:Derived; load it with Transformer"):
         Derived.load(tmp_path)
+
+
+def derived(module: str, name: str) -> Any:
+    return type(name.rpartition(".")[-1], (Transformer,), {"__module__": module, "__qualname__": name})
+
+
+SCRIPT, LOCAL, FILE = derived("__main__", "Mine"), derived("a", "f.<locals>.Mine"), derived("a", "Mine")
+
+
+@pytest.mark.parametrize(("saved", "given"), [(SCRIPT, FILE), (FILE, SCRIPT), (LOCAL, FILE), (SCRIPT, LOCAL)])
+def test_a_class_of_a_script_or_a_function_loads_where_it_has_another_path(
+    saved: Any, given: Any, tmp_path: Path
+) -> None:
+    saved(SMALL).save(tmp_path)
+    assert given.load(tmp_path).config.implementation == implementation_of(given)
+    for module in ("a", "__main__"):
+        with pytest.raises(
+            ConfigError, match=f":.*Mine, not of {module}:Other; load it with {implementation_of(saved)}$"
+        ):
+            derived(module, "Other").load(tmp_path)
+
+
+def test_classes_of_one_name_in_two_files_are_two() -> None:
+    with pytest.raises(ConfigError, match="^Mine: the model is of the class a:Mine; make it"):
+        derived("b", "Mine")(FILE(SMALL).config)
+
+
+def test_packing_leaves_what_is_no_layer_in_a_list() -> None:
+    layer: Any = Layer()
+    layer.mixed = [3, Parameter((2,), zeros), Linear(2, 2, bias=False)]
+    ParameterBuffer(layer, seed=1)
+    number, gate, linear = layer_with_packed_weights(layer).mixed
+    assert (number, gate) == (3, layer.mixed[1])
+    assert linear.weight is not layer.mixed[2].weight
 
 
 @pytest.mark.parametrize(
