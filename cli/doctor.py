@@ -38,8 +38,8 @@ else:
     OtherSystem = Literal[OTHERS]
 
 DESCRIPTION = """Examine the machine for training, and test it: versions, libraries, cores, GPUs; under mpirun also
-whether the processes agree, and the time of a sum over them. With the options of minitransformer-train, also what
-that run needs. The exit status is 0 if nothing is wrong; else it is 1, and each problem comes with its remedy. Start it
+whether the processes agree, and the time of a sum over them. With the settings of a run, also what that run
+needs. The exit status is 0 if nothing is wrong; else it is 1, and each problem comes with its remedy. Start it
 as you will start the training: mpirun -n 8 minitransformer-doctor ..."""
 
 

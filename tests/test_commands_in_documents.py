@@ -230,7 +230,7 @@ if "--data.vocabulary-size 500 " in " ".join(words):  # small already
 if appended and "--data.train-source" not in words:  # for the demonstration
     appended += {text!r}
 if "--diversify" in words:
-    appended += ["--diversify", "2"]
+    appended += ["--diversify", "2", "--training.warmup-steps", "1"]
 if name == "doctor" and "--run" not in words:  # runs/demo has other sizes here
     appended += ["--run", "runs/new"]
 words += appended

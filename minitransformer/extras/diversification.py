@@ -47,12 +47,10 @@ def train_diversified(config: RunConfig, n_updates: int, train: Train, world: Co
 
     The first two runs, and the text, are folders of the run's directory.  An interrupted call, made again, goes on
     where it stopped.  Return whether all is complete; all ranks must call this.
-    Raises: ConfigError for a task that has no other direction; as ``train``.
+    Raises: ConfigError for what would fail only in the last training; as ``train``.
     """
-    require(n_updates > 0, "diversify", "a number of updates", n_updates)
-    if config.data.task != "translation":
-        raise ConfigError("diversify is set, but only a translation of text has another direction: leave it out")
     text = config.run / "text"
+    _check(config, n_updates, text)
     first = dataclasses.replace(config, model=dataclasses.replace(config.model, alpha=None))
     forward = dataclasses.replace(first, run=config.run / "forward")
     _log.info("data diversification, training 1 of 3: from source to target")
@@ -74,6 +72,32 @@ def train_diversified(config: RunConfig, n_updates: int, train: Train, world: Co
     factor = LAST_RATE * config.training.learning_rate_factor
     small_steps = {"max_updates": n_updates, "schedule": "linear", "learning_rate_factor": factor}
     return train(with_changes(last, {"training": small_steps}))
+
+
+def _check(config: RunConfig, n_updates: int, text: Path) -> None:
+    """Raise ConfigError if one of the three trainings, which may take days, would be refused or in vain."""
+    require(n_updates > 0, "diversify", "a number of updates", n_updates)
+    if config.data.task != "translation":
+        raise ConfigError("diversify is set, but only a translation of text has another direction: leave it out")
+    if config.init_from:
+        raise ConfigError(
+            "diversify also trains from target to source, for which init_from has no model: leave one out"
+        )
+    if n_updates <= config.training.warmup_steps:
+        raise ConfigError(
+            f"diversify must be more updates than training.warmup_steps, {config.training.warmup_steps:,}, because the"
+            f" learning rate falls after them; got {n_updates:,}"
+        )
+    if (last := read_object(config.run / RUN_FILE)) and last["data"]["train_source"] != ["all-source"]:
+        raise ConfigError(f"{config.run}: holds a run without diversify: set run to another directory")
+    if _exists(text / "all"):
+        n_made = read_object(config.run / "forward" / RUN_FILE)["training"]["max_updates"]
+        if n_made != config.training.max_updates:
+            raise ConfigError(
+                f"{text}: has translations by a model of {n_made:,} updates, but training.max_updates is"
+                f" {config.training.max_updates:,}: set it back, and raise diversify for a longer last training; or set"
+                " run to another directory"
+            )
 
 
 def _on_text(config: RunConfig, forward: RunConfig, text: Path, part: str, sides: Sequence[str]) -> RunConfig:

@@ -190,7 +190,7 @@ def shared_data(config: RunConfig, world: Communicator) -> PreparedData:
     with world.waiting_for_rank_0():
         if world.rank == 0:
             config.check_directory()
-            _require_unfinished(config.run)
+            require_unfinished(config.run)
             data = open_or_prepare(config)
             check_data_of_run(config, data)
             for directory in (config.run, config.run / BEST):
@@ -272,7 +272,7 @@ def check_prepared(config: RunConfig, data: PreparedData, given: GivenTokenizer 
         )
 
 
-def _require_unfinished(run: Path) -> None:
+def require_unfinished(run: Path) -> None:
     """Raise CheckpointError if a finished run has no checkpoints: its model must not be overwritten."""
     if (run / RESULTS_FILE).exists() and not checkpoints(run):
         raise CheckpointError(

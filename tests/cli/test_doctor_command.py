@@ -141,6 +141,13 @@ def test_an_unwritable_directory_is_wrong(examined: Examined, tmp_path: Path, mo
     assert (status, "one thing is wrong" in output) == (1, True)
 
 
+def test_a_run_that_cannot_begin_or_go_on_is_wrong(tmp_path: Path) -> None:
+    unknown = RunConfig(run=tmp_path, training=TrainingConfig(schedule="nosuch:rate"))
+    assert "training.schedule: 'nosuch:rate' cannot be imported" in str(plan.run(unknown).remedy)
+    (tmp_path / "results.json").write_text("{}")
+    assert "has been trained to its end" in str(plan.run(RunConfig(run=tmp_path)).remedy)
+
+
 def test_parameters_are_counted_before_the_data_are_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where no demonstration has been trained
     config = RunConfig.of_preset("base")

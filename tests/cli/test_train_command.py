@@ -214,6 +214,7 @@ def test_it_says_what_was_compared_and_leaves_nothing(arguments: list[str], tmp_
 
 def test_a_run_that_segments_its_text_anew_resumes_with_the_same_segmentations(arguments: list[str]) -> None:
     anew = ["--training.bpe-dropout", "0.3", "--training.schedule", "linear"]
+    anew += ["--training.best-by", "measured", "--training.patience-for", "measured", "--training.patience", "1"]
     output = plain(output_of(lambda: train([*arguments, *anew, "--verify-resume", "20"])))  # several epochs
     assert "the same, bit for bit: 22,272 parameters" in output
 

@@ -114,6 +114,9 @@ def _short_run(config: RunConfig, run: Path, n_updates: int, half: int) -> RunCo
         validate_every=half,
         checkpoint_every=half,
         average_checkpoints=1,
+        best_by="loss",  # other figures need callbacks, and the bits do not depend on them
+        patience=None,
+        patience_for="loss",
     )
     return dataclasses.replace(
         config, run=run, training=training, data=dataclasses.replace(config.data, directory=directory)

@@ -15,7 +15,15 @@ from minitransformer.system.errors import UserError
 from minitransformer.system.memory import describe_free_memory
 from minitransformer.system.provenance import short_hash
 from minitransformer.training.memory import OutOfMemoryError, try_largest_batch
-from minitransformer.training.open_run import check_data_of_run, check_prepared, given_tokenizer, new_trainer, sized
+from minitransformer.training.open_run import (
+    check_data_of_run,
+    check_prepared,
+    given_tokenizer,
+    new_trainer,
+    require_unfinished,
+    sized,
+)
+from minitransformer.training.update import learning_rate
 from parallel.communicator import Communicator, working_ranks
 from parallel.placement import Placement, cores_of
 
@@ -32,11 +40,13 @@ def plan(
 
 
 def run(config: RunConfig) -> Finding:
-    """Check that the directory can be written, holds no other run, and that there is a model to begin from."""
+    """Check that the run can be written, and can begin or go on: its model to begin from, and its schedule."""
     name = f"{config.run}, configuration {short_hash(config.to_json())}"
     try:
         config.check_directory()
+        require_unfinished(config.run)
         given_tokenizer(config)
+        learning_rate(1, config.model.d_model, config.training)
     except UserError as error:
         return Finding("run", name, str(error), if_ranks_differ=SHARE)
     return Finding("run", name, _remedy_to_write(config.run, "run"), if_ranks_differ=SHARE)

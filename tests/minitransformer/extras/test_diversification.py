@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_run import SMALL_MODEL, write_parallel_text
@@ -11,7 +12,7 @@ from small_run import SMALL_MODEL, write_parallel_text
 from cli.entry import INTERRUPTED
 from cli.train import read_options
 from cli.train import train as train_command
-from minitransformer.config import ConfigError, RunConfig
+from minitransformer.config import ConfigError, DataConfig, RunConfig
 from minitransformer.data.corpus import read_pairs
 from minitransformer.extras.diversification import train_diversified
 from minitransformer.inference.translator import Translator
@@ -28,8 +29,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     folder = tmp_path_factory.mktemp("text")
     write_parallel_text(folder, "train", 60, seed=1)
     write_parallel_text(folder, "valid", 10, seed=2)
-    options = f"--run {folder}/run --data.raw {folder} {SMALL_MODEL} --training.max-updates 20"
-    return read_options(options.split())
+    options = f"--run {folder}/run --data.raw {folder} {SMALL_MODEL} --training.learning-rate-factor 0.4"
+    return read_options([*options.split(), "--training.max-updates", "20", "--training.warmup-steps", "4"])
 
 
 @pytest.fixture(scope="module")
@@ -88,17 +89,34 @@ def test_the_last_training_begins_from_the_first_model_in_small_steps(
     forward, backward, last = (one.training for one in trainings[-3:])
     assert read_json(config.run / "run.json")["pretrained"]["weights"] == str(config.run / "forward/model.safetensors")
     assert [one.model.alpha for one in trainings[-3:]] == [None, None, config.model.alpha]
-    assert learning_rate(4, 32, last) == pytest.approx(0.2 * learning_rate(4, 32, forward))
+    rates = [learning_rate(step, 32, last) for step in (4, 5, 6)]
+    assert rates[0] == pytest.approx(0.2 * learning_rate(4, 32, forward))
+    assert rates[0] > rates[1] > rates[2]
     assert (forward.schedule, last.schedule) == ("paper", "linear")
     assert forward == config.training
     assert backward == dataclasses.replace(forward, max_updates=8)
 
 
-def test_text_without_another_direction_and_a_negative_number_are_refused(config: RunConfig, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="only a translation of text has another direction"):
-        train_diversified(RunConfig(tmp_path), 3, lambda one: True, WORLD)
-    with pytest.raises(ConfigError, match="diversify must be a number of updates; got -1"):
-        train_diversified(config, -1, lambda one: True, WORLD)
+@pytest.mark.parametrize(
+    ("n_updates", "change", "message"),
+    [(3, {"data": DataConfig()}, "only a translation of text has another direction"),
+     (-1, {}, "diversify must be a number of updates; got -1"),
+     (4, {}, "diversify must be more updates than training.warmup_steps, 4, because .* got 4"),
+     (6, {"init_from": Path("other")}, "for which init_from has no model: leave one out"),
+     (6, {"run": "forward"}, "forward: holds a run without diversify: set run to another directory"),
+     (6, {"training": {"max_updates": 30}}, "translations by a model of 20 updates, but training.max_updates is 30")],
+)  # fmt: skip
+@pytest.mark.usefixtures("trainings")
+def test_what_would_be_in_vain_is_refused_at_the_start(
+    config: RunConfig, n_updates: int, change: dict[str, Any], message: str
+) -> None:
+    changed = dict(change)
+    if "run" in changed:
+        changed["run"] = config.run / changed["run"]
+    if "training" in changed:
+        changed["training"] = dataclasses.replace(config.training, **changed["training"])
+    with pytest.raises(ConfigError, match=message):
+        train_diversified(dataclasses.replace(config, **changed), n_updates, pytest.fail, WORLD)
 
 
 def test_the_command_diversifies_with_the_updates_of_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
