@@ -80,10 +80,7 @@ def open_bytes(path: Path) -> io.BufferedReader:
 
 
 def open_text(path: Path) -> io.BufferedReader:
-    """Open a text file as ``open_bytes`` does.
-
-    Raises: CorpusError with the remedy if the file is of another kind; READ_ERRORS.
-    """
+    """Open a text file as ``open_bytes`` does.  Raises: CorpusError if it is of another kind; READ_ERRORS."""
     require_text(path, refusal_by_ending(path))
     stream = open_bytes(path)
     try:
@@ -185,6 +182,8 @@ def _not_utf8(path: Path, number: int, error: UnicodeDecodeError) -> CorpusError
 
 def fingerprint_of_file(path: Path) -> dict[str, Any]:
     """Return a file's size in bytes and its checksum, to detect whether it has changed.  Raises: CorpusError."""
+    if path.is_fifo():
+        raise CorpusError(f"{path}: is a pipe, but text is read several times; write it to a file, and name the file")
     try:
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -67,6 +67,14 @@ def test_a_missing_file_is_named_with_what_to_do(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+def test_a_pipe_is_refused_because_text_is_read_several_times(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(write)
+    with pytest.raises(CorpusError, match=f"/dev/fd/{read}: is a pipe, but text is read several times; write it to a"):
+        prepared(config_of(tmp_path, GOOD, train_source=(f"/dev/fd/{read}",)))
+    os.close(read)
+
+
 REFUSE = Mock(side_effect=FULL_DISK)
 
 
