@@ -131,7 +131,8 @@ class DataConfig:
                 raise ConfigError(
                     f"expected as many files in data.{side_b} as in data.{side_a}; got {len(b)} and {len(a)}"
                 )
-        require(len(self.languages) in (0, 2), "data.languages", "the codes of source and target", self.languages)
+        is_pair = len(self.languages) == len(set(self.languages)) == 2
+        require(is_pair or not self.languages, "data.languages", "the codes of source and target", self.languages)
         for code in self.languages:
             require_language("data.languages", code)
         if bool(self.train_trees) != bool(self.validation_trees) or (self.train_trees and self.train_source):

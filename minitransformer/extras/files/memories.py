@@ -35,6 +35,7 @@ from minitransformer.system.provenance import code_version
 CLOSING = b"</body>\n</tmx>\n"
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 excludes
 _REPLACEMENT = "\ufffd"
+_MARK = "x-minitransformer"  # the type of the property of an uncertain translation
 Languages = tuple[str, str]
 _log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ def units_with_text(
     n_found, n_left_out, codes, illegal, chosen = 0, 0, dict[str, None](), Found(), Counter[str]()
     language = languages[0]
     for _, unit in read_tmx(path, content, with_elements=True) if with_elements else read_units(path, languages):
-        code = unit.code(language)
+        code, _ = unit.codes(*languages)
         if unit.is_illegal:
             illegal.add(unit.line)
         elif code is None:
@@ -160,7 +161,9 @@ class MemoryTranslator:
         return [b"".join(unit_of(self.languages, pair) for pair in pairs if pair[0]), *alignments]
 
     def _units(self, lines: Sequence[bytes], n_before: int, advance: LinesDone) -> list[bytes]:
-        memory = MemoryDocument([ElementTree.fromstring(line) for line in lines], self.languages)
+        content = io.BytesIO(self.opening + b"".join(lines) + CLOSING)
+        units = [unit.element for _, unit in read_tmx(Path("units"), content, with_elements=True)]
+        memory = MemoryDocument([unit for unit in units if unit is not None], self.languages)
         found = self.translate.segments(memory.segments, n_before, advance)
         memory.fill(found)
         outputs = [memory.units_as_xml()]
@@ -178,7 +181,7 @@ class MemoryDocument:
 
     def __init__(self, units: Sequence[ElementTree.Element], languages: Languages) -> None:
         self.units, self.languages = units, languages
-        sources = [_variant(unit, languages[0]) for unit in units]
+        sources = [_variants(unit, languages)[0] for unit in units]
         self.segments = [[] if source is None else parts_of(_segment(source)) for source in sources]
 
     @classmethod
@@ -191,7 +194,7 @@ class MemoryDocument:
         """Add the translation of each unit, or replace the one that it has."""
         for unit, segment in zip(self.units, found, strict=True):
             if segment.translation.text:
-                _add_target(unit, self.languages[1], segment)
+                _add_target(unit, self.languages, segment)
 
     def units_as_xml(self) -> bytes:
         """Return the units, each on a line."""
@@ -218,14 +221,16 @@ def unit_of(languages: tuple[str, str], texts: tuple[str, str]) -> bytes:
         f"<tuv xml:lang={quoteattr(language)}><seg>{escape(_ILLEGAL.sub(_REPLACEMENT, text))}</seg></tuv>"
         for language, text in zip(languages, texts, strict=True)
     )
-    return f"<tu>{''.join(variants)}</tu>\n".encode()
+    return _encoded(f"<tu>{''.join(variants)}</tu>\n")
 
 
-def _variant(unit: ElementTree.Element, language: str) -> ElementTree.Element | None:
-    """Return the variant of a unit in a language, None if it has none."""
-    variants = {language_of_variant(each.attrib) or "": each for each in reversed(unit.findall("tuv"))}
-    code = Unit(0, dict.fromkeys(variants, "")).code(language)
-    return None if code is None else variants[code]
+def _variants(unit: ElementTree.Element, languages: Languages) -> list[ElementTree.Element | None]:
+    """Return the variants of a unit in the source and the target language, None for one that it lacks."""
+    variants = dict[str, ElementTree.Element]()
+    for each in unit.findall("tuv"):
+        variants.setdefault(language_of_variant(each.attrib) or "", each)
+    codes = Unit(0, dict.fromkeys(variants, "")).codes(*languages)
+    return [None if code is None else variants[code] for code in codes]
 
 
 def _segment(variant: ElementTree.Element) -> ElementTree.Element:
@@ -233,12 +238,14 @@ def _segment(variant: ElementTree.Element) -> ElementTree.Element:
     return ElementTree.SubElement(variant, "seg") if segment is None else segment
 
 
-def _add_target(unit: ElementTree.Element, language: str, segment: TranslatedSegment) -> None:
-    variant = _variant(unit, language)
+def _add_target(unit: ElementTree.Element, languages: Languages, segment: TranslatedSegment) -> None:
+    _, variant = _variants(unit, languages)
     if variant is None:
-        variant = ElementTree.SubElement(unit, "tuv", {"xml:lang": language})
+        variant = ElementTree.SubElement(unit, "tuv", {"xml:lang": languages[1]})
+    for mark in variant.findall(f"prop[@type='{_MARK}']"):
+        variant.remove(mark)
     if segment.is_uncertain:
-        mark = ElementTree.Element("prop", {"type": "x-minitransformer"})
+        mark = ElementTree.Element("prop", {"type": _MARK})
         mark.text = UNCERTAIN
         variant.insert(0, mark)
     write_parts(segment.parts, _segment(variant))
@@ -246,5 +253,9 @@ def _add_target(unit: ElementTree.Element, language: str, segment: TranslatedSeg
 
 def _xml(unit: ElementTree.Element) -> bytes:
     unit.tail = None
-    text: str = ElementTree.tostring(unit, encoding="unicode")
-    return text.encode() + b"\n"
+    return _encoded(ElementTree.tostring(unit, encoding="unicode") + "\n")
+
+
+def _encoded(xml: str) -> bytes:
+    """Return XML as bytes, with escaped carriage returns: a parser reads others as line feeds."""
+    return xml.replace("\r", "&#13;").encode()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import cast
 
 from minitransformer.data.file_kinds import is_compressed
+from minitransformer.data.normalisation import words_of_line
 from minitransformer.data.survey import N_NAMED, READ_ERRORS, CorpusError, Found, Survey, open_bytes, read_lines
 from minitransformer.extras.files.tmx import read_tmx
 from minitransformer.extras.files.units import Unit, normalised, without_region
@@ -57,7 +58,7 @@ def _units_of_json(path: Path) -> Iterator[tuple[str, Unit]]:
     for number, line in enumerate(read_lines(path, open_bytes), 1):
         try:
             texts = json.loads(line)["translation"]
-            found = {str(code): " ".join(text.split()) for code, text in texts.items()}
+            found = {str(code): " ".join(words_of_line(text)) for code, text in texts.items()}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorpusError(
                 f'{path}, line {number}: expected {{"translation": {{"en": "a text", "de": "its translation"}}}}'
@@ -133,9 +134,9 @@ def read_pair_file(path: Path, languages: Sequence[str] = ()) -> Iterator[tuple[
     """
     source, target = languages or languages_of(path)
     for _, unit in read_units(path, (source, target)):
-        texts = unit.text(source), unit.text(target)
-        if texts[0] is not None and texts[1] is not None:
-            yield texts[0], texts[1]
+        source_code, target_code = unit.codes(source, target)
+        if source_code is not None and target_code is not None:
+            yield unit.texts[source_code], unit.texts[target_code]
 
 
 def log_other_regions(path: Path, language: str, chosen: Mapping[str, int]) -> None:
@@ -159,7 +160,7 @@ def survey_pair_file(path: Path, languages: Sequence[str] = ()) -> Survey:
     chosen = {source: Counter[str](), target: Counter[str]()}
     for _, unit in read_units(path, (source, target)):
         codes |= dict.fromkeys(unit.texts) if len(codes) <= N_NAMED else {}
-        source_code, target_code = unit.code(source), unit.code(target)
+        source_code, target_code = unit.codes(source, target)
         if unit.is_illegal:
             illegal.add(unit.line)
         elif source_code is None or target_code is None:
@@ -180,14 +181,20 @@ def survey_pair_file(path: Path, languages: Sequence[str] = ()) -> Survey:
 
 
 def require_one_direction(languages: Mapping[Path, Sequence[str]]) -> None:
-    """Raise CorpusError if two files differ in source or target; their regions may differ.
+    """Raise CorpusError if two files differ in source or target; regions may differ, if the languages do.
 
     ``languages`` are the source and the target of each file.
     """
     first, ours = next(iter(languages.items()))
     for path, theirs in languages.items():
-        if list(map(without_region, ours)) != list(map(without_region, theirs)):
+        if _direction(ours) != _direction(theirs):
             raise CorpusError(
                 f"{path}: is read as {' → '.join(theirs)}, but {first} as {' → '.join(ours)}; to read both in one"
                 " direction, set data.languages"
             )
+
+
+def _direction(languages: Sequence[str]) -> list[str]:
+    """Return two languages without their regions; with them, if these alone differ."""
+    without = list(map(without_region, languages))
+    return without if len(set(without)) == len(without) else list(map(normalised, languages))

@@ -39,7 +39,6 @@ _BREAK_CODE = re.compile(
     r"\s*(?:<\s*(?:br|tab|/?(?:p|div|li|t[dhr]|h\d)|w:(?:br|cr|tab|p))\b|\\(?:line|par|tab|[nrt])\b|[\n\r\t])",
     re.IGNORECASE,
 )  # the same, in HTML, office documents, RTF and programs
-_XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"  # xml:lang, of a parser that knows namespaces
 _REMEDY = "the file may be cut off, or not be in the encoding that its first line names (UTF-8 if it names none)"
 
 
@@ -52,6 +51,7 @@ class _Collector:
         self._builder: ElementTree.TreeBuilder | None = None  # of the current unit
         self.units: list[Unit] = []
         self.source_language: str | None = None
+        self._namespaces = dict[str, str]()  # the prefixes that the root declares: a unit alone needs them, too
         self._language: str | None = None
         self._line, self._texts = 0, dict[str, str]()
         self._text: list[str] | None = None  # of the current segment
@@ -82,7 +82,7 @@ class _Collector:
         if self._depth > _DEEPEST:
             self.refuse(f"<{name:.80}> is within {_DEEPEST} other elements; expected text in <tmx><body><tu><tuv><seg>")
         if self._depth == 1:
-            self._start_root(name)
+            self._start_root(name, attributes)
         elif self._text is not None:
             self._start_within_text(name, attributes)
         elif name == "header":
@@ -91,6 +91,7 @@ class _Collector:
             self._line, self._texts, self._unit_size = self.parser.CurrentLineNumber, {}, 0
             self._is_illegal = False
             self._builder = ElementTree.TreeBuilder() if self._with_elements else None
+            attributes = self._namespaces | attributes
         elif name == "tuv":
             self._language = self._language_code(language_of_variant(attributes))
             if not self._language:
@@ -101,9 +102,10 @@ class _Collector:
             self._count(len(name) + sum(len(key) + len(value) for key, value in attributes.items()))
             self._builder.start(name, attributes)
 
-    def _start_root(self, name: str) -> None:
+    def _start_root(self, name: str, attributes: dict[str, str]) -> None:
         if name != "tmx":
             self.refuse(f"the root element is <{name}>; expected <tmx>: is this a TMX file?")
+        self._namespaces = {key: value for key, value in attributes.items() if key.startswith("xmlns:")}
 
     def _count(self, n_characters: int) -> None:
         """Add to the size of the current unit; refuse one that is too large."""
@@ -220,4 +222,4 @@ def read_tmx(
 
 def language_of_variant(attributes: Mapping[str, str]) -> str | None:
     """Return the code of a variant's language, None if it has none; "lang" is that of versions before TMX 1.4."""
-    return attributes.get("xml:lang") or attributes.get(_XML_LANGUAGE) or attributes.get("lang")
+    return attributes.get("xml:lang") or attributes.get("lang")

@@ -20,13 +20,21 @@ class Unit:
     element: ElementTree.Element | None = None
     """The whole unit, if it was asked for."""
 
-    def text(self, language: str) -> str | None:
-        """Return the text in a language, None if there is none."""
-        code = self.code(language)
-        return None if code is None else self.texts[code]
-
     def code(self, language: str) -> str | None:
-        """Return the unit's code for a language: the same one, else one of its regions, else of another region.
+        """Return the unit's code for a language, None if it has no text in it."""
+        return next(iter(self._matching(language)), None)
+
+    def codes(self, source: str, target: str) -> tuple[str | None, str | None]:
+        """Return the unit's codes for a source and a target language, which are never the same code.
+
+        The source takes no code that is exactly the target's, such as "en-GB" from "en" into "en-GB".
+        """
+        others = (code for code in self._matching(source) if normalised(code) != normalised(target))
+        source_code = next(others, None)
+        return source_code, next((code for code in self._matching(target) if code != source_code), None)
+
+    def _matching(self, language: str) -> list[str]:
+        """Return the unit's codes for a language: first the same one, then its regions, then other regions.
 
         So "en" also finds "en-US", and "de-AT" also "de" and "de-DE".  Scripts stay apart: "zh-TW" never finds "zh-CN".
         """
@@ -36,7 +44,7 @@ class Unit:
         same = [code for code in found if normalised(code) == wanted]
         regional = [code for code in found if normalised(code).startswith(f"{wanted}-")]
         others = [code for code in found if len(parts) > 1 and _script(normalised(code)) == script]
-        return next(iter(same + regional + others), None)
+        return list(dict.fromkeys(same + regional + others))
 
 
 def normalised(language: str) -> str:

@@ -12,6 +12,7 @@ from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
 from minitransformer.extras.files.codes import UNCERTAIN, Parts, TranslatedSegment, translate_segments
 from minitransformer.extras.files.documents import read_document, translate_document
+from minitransformer.extras.files.memories import MemoryDocument, MemoryTranslator, groups_of_input
 from minitransformer.extras.files.stream import LinesDone, LineTranslator
 from minitransformer.inference.translator import Translation
 
@@ -98,6 +99,42 @@ def test_units_of_xliff_2_get_targets_and_a_note_where_a_code_is_within_a_word(t
         "<segment>", f'<notes><note>minitransformer: {UNCERTAIN}</note></notes><segment state="translated">'
     )
     assert etree.canonicalize(translated(tmp_path, "a.xliff", XLIFF_2)) == etree.canonicalize(expected)
+
+
+MARK = f'<prop type="x-minitransformer">{UNCERTAIN}</prop>'
+
+
+def variant(language: str, text: str, mark: str = "") -> str:
+    return f'<tuv xml:lang="{language}">{mark}<seg>{text}</seg></tuv>'
+
+
+@pytest.mark.parametrize(("languages", "start", "before", "after"), [
+    ("en-US en-GB", "<tu>", variant("en-US", "a"), variant("en-US", "a") + variant("en-GB", "A")),
+    ("en de", "<tu>", variant("en-GB", "a") + variant("en-US", "b"),
+        variant("en-GB", "a") + variant("en-US", "b") + variant("de", "A")),
+    ("en de", "<tu>", variant("en", "a") + variant("de-DE", "b") + variant("de-AT", "c"),
+        variant("en", "a") + variant("de-DE", "A") + variant("de-AT", "c")),
+    ("en de", '<tu xmlns:o="urn:o" o:x="1" p:y="2">', variant("en", "a"), variant("en", "a") + variant("de", "A")),
+    ("en de", "<tu><note>a&#13;b</note>", variant("en", "a&#13;"), variant("en", "a&#13;") + variant("de", "A&#13;")),
+    ("en de", "<tu>", variant("en", "a") + variant("de", "b", MARK), variant("en", "a") + variant("de", "A")),
+    ("en de", "<tu>", variant("en", "a<ph />b") + variant("de", "b", MARK),
+        variant("en", "a<ph />b") + variant("de", "AB<ph />", MARK)),
+])  # fmt: skip
+def test_a_unit_of_a_memory_gets_one_translation_and_keeps_all_else(
+    tmp_path: Path, languages: str, start: str, before: str, after: str
+) -> None:
+    source, target = languages.split()
+    declared = ' xmlns:o="urn:o"'
+    units = start.replace(declared, "") + before + "</tu>\n"
+    path = tmp_path / "a.tmx"
+    path.write_text(f'<tmx{declared}><header srclang="en"/><body>{units}</body></tmx>')
+    translator = MemoryTranslator(cast(LineTranslator, Shouting()), (source, target), whole_units=True)
+    with groups_of_input(path, 9, (source, target), whole_units=True) as groups:
+        (found,) = translator(next(groups), 0)
+    assert found.decode() == f"{start.replace('<tu>', f'<tu{declared}>')}{after}</tu>\n"
+    document = MemoryDocument.read(path, path.read_bytes(), (source, target))
+    translate_document(cast(LineTranslator, Shouting()), document, tmp_path / "out.tmx")
+    assert found in (tmp_path / "out.tmx").read_bytes()
 
 
 def test_messages_of_gettext_get_fuzzy_translations(tmp_path: Path) -> None:

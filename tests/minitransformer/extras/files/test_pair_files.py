@@ -9,6 +9,7 @@ import pytest
 
 from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data.corpus import FileCorpus
+from minitransformer.data.normalisation import words_of_line
 from minitransformer.data.survey import CorpusError
 from minitransformer.extras.files.pair_files import (
     INCOMPLETE,
@@ -18,7 +19,7 @@ from minitransformer.extras.files.pair_files import (
     survey_pair_file,
 )
 
-PAIRS = [("a house", "ein Haus"), ('"two" \u2028 cats', "zwei Katzen")]
+PAIRS = [("a house", "ein Haus"), ('"two" \u2028 cats', "zwei\u00a0Katzen")]
 
 
 def table(path: Path) -> None:
@@ -27,7 +28,7 @@ def table(path: Path) -> None:
 
 
 def json_lines(path: Path) -> None:
-    units = [{"en": "a house", "de": "ein Haus"}, {"en": "alone"}, {"de": "zwei Katzen", "en": PAIRS[1][0]}]
+    units = [{"en": "a house", "de": "ein Haus"}, {"en": "alone"}, {"de": PAIRS[1][1], "en": PAIRS[1][0]}]
     path.write_text("".join(json.dumps({"id": 1, "translation": unit}) + "\n" for unit in units))
 
 
@@ -52,7 +53,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def expected(path: Path) -> list[tuple[str, str]]:
-    return [tuple(" ".join(text.split()) for text in pair) for pair in PAIRS] if "jsonl" in path.name else PAIRS  # type: ignore[misc]
+    return [tuple(" ".join(words_of_line(text)) for text in pair) for pair in PAIRS] if "jsonl" in path.name else PAIRS  # type: ignore[misc]
 
 
 def test_pairs_are_read_and_lines_without_both_texts_are_named(path: Path) -> None:

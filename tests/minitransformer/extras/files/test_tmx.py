@@ -18,7 +18,13 @@ from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.extras.files import tmx
 from minitransformer.extras.files.memories import CLOSING, opening, unit_of, units_with_text
-from minitransformer.extras.files.pair_files import ILLEGAL, languages_of, read_pair_file, survey_pair_file
+from minitransformer.extras.files.pair_files import (
+    ILLEGAL,
+    languages_of,
+    read_pair_file,
+    require_one_direction,
+    survey_pair_file,
+)
 from minitransformer.extras.files.units import Unit
 from minitransformer.system.records import read_object
 from tests.support.training import job_of, run_of
@@ -87,6 +93,21 @@ def test_languages_are_found_by_language_and_region(tmp_path: Path, languages: t
 ])  # fmt: skip
 def test_another_region_of_a_language_is_read_in_its_script(codes: list[str], wanted: str, found: str | None) -> None:
     assert Unit(1, dict.fromkeys(codes, "text")).code(wanted) == found
+
+
+@pytest.mark.parametrize(("codes", "wanted", "found"), [
+    (["en-US"], ("en-US", "en-GB"), ("en-US", None)), (["en-GB"], ("en", "en-GB"), (None, "en-GB")),
+    (["en-GB", "en-US"], ("en", "en-GB"), ("en-US", "en-GB")), (["pt-BR", "pt"], ("pt-BR", "pt-PT"), ("pt-BR", "pt")),
+    (["de", "de-AT"], ("de-DE", "de-AT"), ("de", "de-AT")),
+])  # fmt: skip
+def test_two_regions_of_a_language_are_two_texts(
+    tmp_path: Path, codes: list[str], wanted: tuple[str, str], found: tuple[str | None, str | None]
+) -> None:
+    assert Unit(1, dict.fromkeys(codes, "text")).codes(*wanted) == found
+    path = written(tmp_path, memory({code: code for code in codes}))
+    assert list(read_pair_file(path, wanted)) == ([] if None in found else [found])
+    if None in found:
+        assert f"no unit has text in both {wanted[0]} and {wanted[1]}" in refused(path, wanted)
 
 
 def test_the_log_names_regions_that_are_read_as_another_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -251,10 +272,10 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
 
 
 @settings(max_examples=20)
-@given(text=st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=30))
+@given(text=st.text(st.characters(codec="utf-8"), max_size=30))
 def test_any_text_is_written_as_xml(text: str) -> None:
     root = ElementTree.fromstring(opening('a"<') + unit_of(("en", 'a"<'), (text, "]]>")) + CLOSING)
-    kept = [c if c in "\t\n" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text]
+    kept = [c if c in "\t\n\r" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text]
     assert [segment.text or "" for segment in root.iter("seg")] == ["".join(kept), "]]>"]
     header = root.find("header")
     assert header is not None
@@ -288,6 +309,9 @@ def test_memories_of_a_corpus_are_read_in_one_direction_which_the_log_names(
     config = DataConfig(raw=tmp_path, train_source=parts[0], validation_source=parts[1])
     FileCorpus.of(config)
     assert logged == [f"{one}: en → de", f"{other}: en-GB → de-AT"]
+    regions = {one: ("en-US", "en-GB"), other: ("en-GB", "en-US")}
+    with pytest.raises(CorpusError, match=f"{other}: is read as en-GB → en-US, but"):
+        require_one_direction(regions)
     other.write_text(other.read_text().replace('srclang="en-GB"', 'srclang="de-AT"'))
     with pytest.raises(CorpusError) as caught:
         FileCorpus.of(config)
@@ -302,6 +326,7 @@ def test_memories_of_a_corpus_are_read_in_one_direction_which_the_log_names(
     ({"train_source": ("x.tmx",), "train_target": ("x.tmx",)}, "x.tmx has both sides; name it in data.train_source"),
     ({"train_source": ("x.tmx.GZ",), "train_target": ("a.de",)}, "as many files in data.train_target"),
     ({"train_source": ("x.tmx",), "languages": ("en",)}, "data.languages must be the codes of source and target"),
+    ({"train_source": ("x.tsv",), "languages": ("en", "en")}, "data.languages must be the codes of source and target"),
     ({"languages": ("en", "german")}, 'data.languages must be a code such as "en" or "pt-BR"; got \'german\''),
 ])  # fmt: skip
 def test_settings_that_do_not_fit_a_memory_are_refused(fields: dict[str, tuple[str, ...]], message: str) -> None:
