@@ -25,10 +25,10 @@ _PLACEHOLDER = re.compile(
     r"""(?:https?://|www\.)[^\s<>"']*[^\s<>"'.,;:!?)\]]"""  # addresses
     r"|&(?:\w+|\#\d+|\#x[\da-fA-F]+);"  # entities
     r"|[$%\#]?\{[\w.,:|/ -]*\}|\{\{[^{}]*\}\}"  # {0}, {name}, ${name}, %{name}, {{name}}
-    r"|%%|%\(\w+\)[-+\#0]*\d*(?:\.\d+)?[a-zA-Z]|%(?:\d+\$)?[-+\#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z)?(?:[diouxXeEfgGcs]\b|@)"
+    r"|%%|%\(\w+\)[-+\#0]*+\d*+(?:\.\d+)?[a-zA-Z]|%(?:\d+\$)?[-+\#0]*+\d*+(?:\.\d+)?(?:hh|h|ll|l|z)?(?:[diouxXeEfgGcs]\b|@)"
     r"|\\[nrt](?![a-z])"
 )
-_LINE_END = re.compile(r"\s*\n\s*")  # XML may break lines anywhere
+_LINE_END = re.compile(r"(?<!\s)\s*\n\s*")  # XML may break lines anywhere
 _WORD = re.compile(r"\S+")
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # of a word: without punctuation around it
 

@@ -1,6 +1,7 @@
 """Codes, placeholders and markup within segments: taken out, and put back where the alignment says."""
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from xml.etree import ElementTree
 
@@ -135,6 +136,14 @@ def test_elements_of_segments_are_written_as_they_were_read(xml: str) -> None:
     assert ElementTree.canonicalize(ElementTree.tostring(target)) == ElementTree.canonicalize(
         ElementTree.tostring(element)
     )
+
+
+@pytest.mark.parametrize("text", ["%" + "0" * 40_000, "%(a)" + "0" * 40_000, " " * 200_000])
+def test_the_time_to_find_codes_grows_as_the_text(text: str) -> None:
+    element, begin = ElementTree.Element("seg"), time.process_time()
+    element.text = text
+    assert parts_of(element) == [text]
+    assert time.process_time() - begin < 2  # milliseconds; at least 20 seconds if it grew as the square
 
 
 def in_capitals(texts: Sequence[str]) -> list[Translation]:
