@@ -15,7 +15,7 @@ from string import Template
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
-from starlette.datastructures import ImmutableMultiDict, UploadFile
+from starlette.datastructures import ImmutableMultiDict, QueryParams, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
@@ -340,9 +340,14 @@ async def _fields(request: Request) -> Mapping[str, Any]:
     """
     in_address = _listed(request.query_params)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
-        async with request.form(max_files=0, max_fields=20) as form:
+    if kind == "multipart/form-data":
+        async with request.form(max_files=0) as form:
             return in_address | _listed(form)
+    if kind == "application/x-www-form-urlencoded":
+        try:
+            return in_address | _listed(QueryParams((await request.body()).decode()))
+        except UnicodeDecodeError as error:
+            raise RequestError(400, "Invalid request: the form is not UTF-8 text") from error
     if kind != "application/json":
         if in_address or not await request.body():
             return in_address
@@ -357,7 +362,9 @@ async def _fields(request: Request) -> Mapping[str, Any]:
 
 
 def _listed(values: ImmutableMultiDict[str, Any]) -> dict[str, Any]:
-    found = {name: values.getlist(name) for name in values}
+    found: dict[str, list[Any]] = {}
+    for name, value in values.multi_items():
+        found.setdefault(name, []).append(value)
     return {name: several if len(several) > 1 else several[0] for name, several in found.items()}
 
 
