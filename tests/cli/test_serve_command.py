@@ -22,6 +22,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 from browser import Browser
@@ -365,9 +366,15 @@ def test_clients_behind_a_proxy_are_told_apart_and_nobody_else_is_believed(run: 
             connection.close()
         return found
 
+    values = {"$http_host": "example.org", "$remote_addr": "10.0.0.1", "$scheme": "https"}  # variables of nginx
+    documented = {name: values[value] for name, value in re.findall(r"proxy_set_header (\S+) (\S+);", GUIDE)}
     with served(run, "--tokens-per-minute", "27", "--proxy", "127.0.0.1") as server:  # as many as one request costs
         assert statuses(server, ["10.0.0.1", "10.0.0.2", "[", ""]) == [200] * 4
         assert 429 in statuses(server, ["10.0.0.1"] * 3)
+        with httpx2.Client(base_url=server.address, trust_env=False, timeout=TIME_LIMIT) as client:
+            fields, files = {"source": "en", "target": "de"}, {"file": ("a.txt", "1")}
+            answer = client.post("/translate_file", headers=documented, data=fields, files=files)
+        assert answer.json()["translatedFileUrl"].startswith("https://example.org/download_file/")
     with served(run, "--tokens-per-minute", "27") as server:
         assert 429 in statuses(server, ["10.0.0.1", "10.0.0.2", "10.0.0.3"])
 

@@ -186,7 +186,9 @@ def _network(client: str) -> str:
         address = ipaddress.ip_address(client)
     except ValueError:  # of a test, or of a Unix socket
         return client
-    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else client
+    if isinstance(address, ipaddress.IPv4Address):
+        return client
+    return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
 
 
 def _location(error: Exception) -> str:

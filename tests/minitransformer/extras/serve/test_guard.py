@@ -47,12 +47,14 @@ def test_a_refused_text_leaves_the_budget_for_short_ones_and_clients_with_a_full
 
 
 @pytest.mark.parametrize(
-    ("other", "is_same"),
-    [("2001:db8:0:1::9", True), ("2001:db8:0:2::1", False), ("not an address", False), ("", False)],
-)
-def test_a_network_of_ipv6_is_one_client(other: str, is_same: bool) -> None:
+    ("client", "other", "is_same"),
+    [("2001:db8:0:1::1", "2001:db8:0:1::9", True), ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
+     ("2001:db8:0:1::1", "not an address", False), ("2001:db8:0:1::1", "", False),
+     ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False), ("::ffff:10.0.0.1", "10.0.0.1", True)],
+)  # fmt: skip
+def test_a_network_of_ipv6_is_one_client_and_so_is_an_address_of_ipv4(client: str, other: str, is_same: bool) -> None:
     rate = RateLimit(10)
-    rate.spend("2001:db8:0:1::1", 10)
+    rate.spend(client, 10)
     assert (rate.seconds_until(other, 10) > 0) == is_same
 
 
