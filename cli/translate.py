@@ -131,20 +131,33 @@ class TranslateOptions:
         files = [path for path in (self.input, self.output) if path]
         if self.languages and not any(has_both_sides(path) or is_document(path) for path in files):
             raise ConfigError("--languages: are those of a .tmx, .xlf or .po file; name one with --input or --output")
-        line_options = {
+        given = self.line_options
+        if self.split_sentences is not None and given:
+            raise ConfigError(f"{given[0]}: does not go with --split-sentences; it is for lines that are one sentence")
+        if self.output and is_memory(self.output) and "--n-best" in given:
+            raise ConfigError(f"--n-best: is for text, not for {self.output}, a translation memory; leave it out")
+        self.check_search()
+
+    @property
+    def line_options(self) -> list[str]:
+        """The names of the given options that are for lines of one sentence."""
+        values = {
             "--n-best": self.n_best,
             "--prefix": self.prefix,
             "--prefix-text": self.prefix_text,
             "--sample": self.sample or None,
             "--alignments": self.alignments,
         }
-        for name, value in line_options.items():
-            if self.split_sentences is not None and value is not None:
-                raise ConfigError(f"{name}: does not go with --split-sentences; it is for lines that are one sentence")
-        self.check_search()
+        return [name for name, value in values.items() if value is not None]
 
     def check_document(self, document: Path) -> None:
-        """Raise ConfigError for an output of another kind than the document that is translated, and for --resume."""
+        """Raise ConfigError for an output of another kind than the document that is translated, and for line options.
+
+        Samples are possible: one for each segment.
+        """
+        for name in self.line_options:
+            if name != "--sample":
+                raise ConfigError(f"{name}: is for text, not for {document}, a document; leave it out")
         if not self.output or self.output.suffix.lower() != document.suffix.lower():
             raise ConfigError(f"{document}: give --output FILE with the same ending, for a translated copy")
         if self.resume:

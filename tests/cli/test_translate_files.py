@@ -319,7 +319,6 @@ def test_the_sources_of_a_memory_are_lines(trained: Trained, tmp_path: Path) -> 
         (["--input", "t", "--output", "o.tmx"], ConfigError, "names its languages; set languages, for example en"),
         (["--languages", "en", "de"], ConfigError, "--languages: are those of a .tmx, .xlf or .po file; name one"),
         (["--input", "in.tmx", "--languages", "de", "en"], CorpusError, "no unit has text in de; its languages are"),
-        (["--input", "in.tmx", "--output", "o.tmx", "--n-best", "2"], ConfigError, "segment; do not set n_best"),
         (["--input", "t", "--output", "o.tmx.gz"], ConfigError, "the output is plain text; choose a name without .gz"),
         (["--input", "p.tsv", "--output", "o.tmx"], ConfigError, "o.tmx: a translation memory names its languages"),
         (["--input", "t", "--output", "o.po"], ConfigError, "o.po: is written only for an input of its kind"),

@@ -166,6 +166,11 @@ def test_options_that_do_not_go_together_are_refused(trained: Trained, options: 
         (["--sample", "--temperature", "-1"], "sampling.temperature"),
         (["--alpha", "-1"], "alpha"),
         (["--threads", "-1"], "--threads must be at least 1"),
+        (["--input", "a", "--output", "o.tmx", "--n-best", "1"], "--n-best: is for text, not for o.tmx, a translation"),
+        *(
+            (["--input", "a.po", "--output", "o.po", name, "1"], f"{name}: is for text, not for a.po, a document;")
+            for name in ("--n-best", "--prefix", "--prefix-text", "--alignments")
+        ),
     ],
 )
 def test_a_wrong_search_is_refused_before_models_are_loaded(tmp_path: Path, options: list[str], message: str) -> None:

@@ -67,12 +67,7 @@ def read_document(path: Path, languages: Languages | None = None, content: bytes
 def translate_document(
     translate: LineTranslator, document: Document, output: Path, advance: LinesDone = lambda n: None
 ) -> None:
-    """Translate the segments of a document, and write it atomically.
-
-    Raises: ConfigError for n-best lists, beginnings and alignments, for which a document has no place.
-    """
-    if translate.n_best is not None or translate.prefixes or translate.alignments:
-        raise ConfigError(f"{output}: has one translation of each segment; do not set n_best, prefixes or alignments")
+    """Translate the segments of a document, and write it atomically."""
     found = list[TranslatedSegment]()
     for start in range(0, len(document.segments), LINES_AT_ONCE):
         found += translate.segments(document.segments[start : start + LINES_AT_ONCE], start, advance)

@@ -129,10 +129,6 @@ class MemoryTranslator:
     whole_units: bool = False
     closing: bytes = CLOSING
 
-    def __post_init__(self) -> None:
-        if self.translate.n_best is not None:
-            raise ConfigError("a translation memory has one translation of each segment; do not set n_best")
-
     @property
     def opening(self) -> bytes:
         """The beginning of the output."""

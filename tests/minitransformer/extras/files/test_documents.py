@@ -62,8 +62,6 @@ msgstr "fertig"
 class Shouting:
     """A translator that writes capitals, and links word n to word n."""
 
-    n_best = prefixes = alignments = None
-
     def segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[TranslatedSegment]:
         def translate(texts: Sequence[str]) -> list[Translation]:
             lengths = [len(text.split()) for text in texts]
