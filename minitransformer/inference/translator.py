@@ -162,10 +162,10 @@ class Translator:
                 translation is still wanted; the work for the others ends, and they have no translations.
         """
         sources = [ids[: self.longest_source] for ids in self.tokenizer.encode_source(lines)]
-        begun = [NO_PREFIX] * len(lines)
-        if prefixes is not None:
-            given = [text if source else "" for text, source in zip(prefixes, sources, strict=True)]
-            begun = [self.prefixer(text) for text in given]
+        prefixes = [""] * len(lines) if prefixes is None else prefixes
+        if len(prefixes) != len(lines):
+            raise ValueError(f"prefixes: expected one for each of {len(lines)} lines; got {len(prefixes)}")
+        begun = [self.prefixer(one) if one and ids else NO_PREFIX for one, ids in zip(prefixes, sources, strict=True)]
         if sampling:
             config = dataclasses.replace(config, beam=config.n_best)
 

@@ -128,6 +128,8 @@ def test_the_beginning_of_the_best_translation_changes_nothing(translator: Trans
     assert translator.translate(lines, beam=1, prefixes=[text[:3] for text in free]) == free
     assert translator.translate(lines, prefixes=[""] * 5) == translator.translate(lines)
     assert translator.translate(["", "a dog"], prefixes=["ein", "ein"])[0] == ""
+    with pytest.raises(ValueError, match="prefixes: expected one for each of 5 lines; got 1"):
+        translator.translate(lines, prefixes=["ein"])
 
 
 def test_only_a_beginning_that_is_too_long_is_cut(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
