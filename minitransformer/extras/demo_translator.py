@@ -24,8 +24,8 @@ scheiss scheiß schlampe schwuchtel shit slut titte vagina whore wichs"""
 _AT_THE_BEGINNING = "arsch cock fag porn tits twat wank"
 _ALONE = "ass dick fut sex tit"
 _VULGAR = re.compile(
-    rf"\w*(?:{'|'.join(_ANYWHERE.split())})\w*|\b(?:{'|'.join(_AT_THE_BEGINNING.split())})\w*"
-    rf"|\b(?:{'|'.join(_ALONE.split())})\b",
+    rf"\b(?:\w*(?:{'|'.join(_ANYWHERE.split())})\w*|(?:{'|'.join(_AT_THE_BEGINNING.split())})\w*"
+    rf"|(?:{'|'.join(_ALONE.split())})\b)",
     re.IGNORECASE,
 )
 

@@ -1,5 +1,6 @@
 """The demonstration's translator: lines in capitals, and vulgar words."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,12 @@ from minitransformer.extras.demo_translator import DemonstrationTranslator, load
 )
 def test_vulgar_words_become_asterisks(text: str, expected: str) -> None:
     assert without_vulgar_words(text) == expected
+
+
+def test_the_time_to_find_vulgar_words_grows_as_the_text() -> None:
+    begin = time.process_time()
+    assert without_vulgar_words("a" * 30_000) == "a" * 30_000
+    assert time.process_time() - begin < 2  # milliseconds; over a minute if it grew as the square
 
 
 def test_no_word_of_the_demonstration_is_vulgar() -> None:
