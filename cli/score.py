@@ -15,6 +15,7 @@ from minitransformer.config.data import common_ending, require_language, target_
 from minitransformer.config.run import TRANSLATIONS_FILE
 from minitransformer.data.corpus import Pair, check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
+from minitransformer.extras.demo_translator import load_translator
 from minitransformer.extras.paper.audit import TOKENISED, audit
 from minitransformer.extras.parsing.evalb import COLLINS, Status, compare, with_tags_of
 from minitransformer.extras.parsing.evalb_report import read_parameters, report
@@ -29,7 +30,7 @@ from minitransformer.inference.length_penalty import ALPHAS, Tried, choose_alpha
 from minitransformer.inference.scoring import TargetScore, score_pairs
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.task import TranslationTask
-from minitransformer.inference.translator import Translator, load_with_tokenizer
+from minitransformer.inference.translator import load_with_tokenizer
 from minitransformer.model.files import load_model_files, require_no_bundle, save_model_files
 from minitransformer.system.provenance import code_version
 from minitransformer.system.records import as_object
@@ -231,7 +232,7 @@ def tune_length(options: TuneLengthOptions) -> int:
     """Print BLEU for each exponent, and store the best one with the model, unless the model's own is as good."""
     if not options.alphas:
         raise ConfigError("score: name at least one exponent to try")
-    translator = Translator.load(options.run)
+    translator = load_translator(options.run)
     require_translator(options.run, translator.tokenizer)
     pairs, ending = _held_out(options)
     require_no_bundle(options.run)

@@ -36,21 +36,30 @@ class DemonstrationTranslator(Translator):
     A line in capitals is translated in lower case, and its translation is put into capitals.
     """
 
-    def n_best(self, lines: Sequence[str], config: SearchConfig, **options: Any) -> list[list[Translation]]:
-        found = super().n_best([_lower(line) if line.isupper() else line for line in lines], config, **options)
+    def model_text(self, text: str, line: str) -> str:
+        is_lowered = is_in_capitals(line) and text.isupper()
+        return re.sub(r"\bi\b", "I", text.capitalize()) if is_lowered else text
+
+    def shown_text(self, text: str, line: str) -> str:
+        proper = without_vulgar_words(text)
+        return proper.upper() if is_in_capitals(line) else proper
+
+    def n_best(
+        self, lines: Sequence[str], config: SearchConfig, *, prefixes: Sequence[str] | None = None, **options: Any
+    ) -> list[list[Translation]]:
+        if prefixes is not None:
+            prefixes = [self.model_text(prefix, line) for prefix, line in zip(prefixes, lines, strict=True)]
+        read = [self.model_text(line, line) for line in lines]
+        found = super().n_best(read, config, prefixes=prefixes, **options)
         return [
-            [dataclasses.replace(each, text=_answer(each.text, capitals=line.isupper())) for each in best]
+            [dataclasses.replace(each, text=self.shown_text(each.text, line)) for each in best]
             for line, best in zip(lines, found, strict=True)
         ]
 
 
-def _lower(line: str) -> str:
-    return re.sub(r"\bi\b", "I", line.capitalize())
-
-
-def _answer(text: str, *, capitals: bool) -> str:
-    proper = without_vulgar_words(text)
-    return proper.upper() if capitals else proper
+def is_in_capitals(line: str) -> bool:
+    """Return whether a line is in capitals and has a word of two letters: "I" and "A" alone are no such lines."""
+    return line.isupper() and re.search(r"[^\W\d_]{2}", line) is not None
 
 
 def without_vulgar_words(text: str) -> str:

@@ -111,6 +111,14 @@ class Translator:
             checksum.update(pieces)
         return checksum.hexdigest()
 
+    def model_text(self, text: str, line: str) -> str:
+        """Return what the model reads as ``text``, which is a line or the translation of ``line``."""
+        return text
+
+    def shown_text(self, text: str, line: str) -> str:
+        """Return what users see as ``text``, a translation of ``line`` by the model."""
+        return text
+
     def translate(
         self,
         lines: Sequence[str],
@@ -171,7 +179,7 @@ class Translator:
 
         def search(batch: IntArray, config: SearchConfig, n_finished: int, advance: Advance) -> list[list[Hypothesis]]:
             some, n_given = [sources[i] for i in batch], [begun[i].n_tokens for i in batch]
-            some_wanted = None if wanted is None else partial(_select, wanted, batch)
+            some_wanted = None if wanted is None else (lambda: list(np.array(wanted())[batch]))
             constraint: Constraint | None = constraint_of(batch)
             if any(n_given):
                 constraint = PrefixConstraint([begun[i] for i in batch], self.prefixer.pieces)
@@ -200,7 +208,7 @@ class Translator:
 
     def count_tokens(self, lines: Sequence[str]) -> list[int]:
         """Return the number of subword tokens of each line."""
-        return [len(ids) for ids in self.tokenizer.encode_source(lines)]
+        return [len(ids) for ids in self.tokenizer.encode_source([self.model_text(line, line) for line in lines])]
 
     def _find(
         self,
@@ -244,9 +252,10 @@ class Translator:
         return [hypothesis for i, hypothesis in enumerate(hypotheses) if texts[i] not in texts[:i]]
 
     def _decoded(self, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[Translation]:
-        texts = self.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
+        decoded = self.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
+        texts = [BETWEEN_WORDS.sub(" ", prefix.completed(text)).strip(" ") for text in decoded]  # one line each
         return [
-            Translation(_one_line(prefix.completed(text)), each.log_probability, each.score, is_cut=each.is_cut)
+            Translation(text, each.log_probability, each.score, is_cut=each.is_cut)
             for text, each in zip(texts, hypotheses, strict=True)
         ]
 
@@ -287,15 +296,6 @@ def require_same_words(directory: Path, config: ModelConfig, tokenizer: Tokenize
             f"{directory}: the model has {expected[0]:,} source and {expected[1]:,} target words, but its tokenizer"
             f" {found[0]:,} and {found[1]:,}: it belongs to another model; restore the tokenizer of this model"
         )
-
-
-def _select(wanted: Wanted, batch: IntArray) -> list[bool]:
-    return list(np.array(wanted())[batch])
-
-
-def _one_line(text: str) -> str:
-    """Join the lines of a text: generated line separators must not split a line of output."""
-    return BETWEEN_WORDS.sub(" ", text).strip(" ")
 
 
 def _batches_by_length(sources: Sequence[Sequence[int]], rows: list[int], beam: int, device: Device) -> list[IntArray]:

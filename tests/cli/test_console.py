@@ -84,6 +84,9 @@ def test_the_time_left_follows_from_the_last_minute_of_a_long_training() -> None
     for step, seconds in ((100, 1_000.0), (125, 1_050.0), (150, 1_100.0)):
         bar.report(dataclasses.replace(TRAINING_REPORT, step=step, seconds=seconds))
     assert shown.getvalue().splitlines()[-1].endswith("28 min left")
+    bar.go_back(TrainingState(step=100, seconds=1_200.0))  # after a divergence
+    bar.report(dataclasses.replace(TRAINING_REPORT, step=150, seconds=1_250.0))
+    assert shown.getvalue().splitlines()[-1].endswith("14 min left")
 
 
 def lines_on(terminal: io.StringIO) -> list[str]:

@@ -15,6 +15,7 @@ from minitransformer.config.model import Activation
 from minitransformer.extras.convert.foreign_files import (
     SettingsFile,
     WeightsFile,
+    foreign_content,
     read_lines,
     read_state_dict,
     sentencepiece_models,
@@ -119,7 +120,8 @@ def _dictionary(path: Path) -> Vocabulary:
     ids = {word: i for i, word in enumerate(words)}
     if len(ids) < len(words) or "" in ids:
         raise ConversionError(f"{path}: expected lines of a word and a count, each word once; it is of another kind")
-    return Vocabulary.of(ids, unknown="<unk>", start="<pad>", end="</s>")
+    with foreign_content(path, "a dictionary"):
+        return Vocabulary.of(ids, unknown="<unk>", start="<pad>", end="</s>")
 
 
 def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[int, int]) -> dict[str, Any]:

@@ -17,9 +17,16 @@ from typing import Any
 import numpy as np
 
 from minitransformer.data.tokenizer import JOINT_FILE
-from minitransformer.extras.convert.parts import Array, ConversionError, looked_up, require_finite, require_inflatable
+from minitransformer.extras.convert.parts import (
+    Array,
+    ContentError,
+    ConversionError,
+    looked_up,
+    require_finite,
+    require_inflatable,
+)
 from minitransformer.extras.convert.pytorch_files import read_pytorch
-from minitransformer.extras.convert.vocabulary import SubwordModels
+from minitransformer.extras.convert.vocabulary import SubwordModels, parsed
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_arrays, read_json, read_regular, require_regular
 
@@ -34,10 +41,13 @@ _NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.form
 def foreign_content(path: Path, kind: str) -> Iterator[None]:
     """Turn every error of a reader that is not one for users into a ConversionError that names path and ``kind``.
 
-    Corrupt content raises errors of any class in the libraries that read it.
+    A ContentError becomes one that names the path.  Corrupt content raises errors of any class in the libraries that
+    read it.
     """
     try:
         yield
+    except ContentError as error:
+        raise ConversionError(f"{path}: {error}") from error
     except UserError:
         raise
     except Exception as error:
@@ -279,12 +289,22 @@ def read_bytes(path: Path) -> bytes:
 def read_lines(path: Path) -> list[str]:
     """Return the words of a vocabulary, one a line.
 
-    Only line feeds end a line; if there is a carriage return before each, it is left out.
+    Only line feeds end a line; if there is a carriage return before each, it is left out.  The last line may lack both.
     Raises: ConversionError if the file cannot be read.
     """
     with foreign_content(path, "a vocabulary"):
-        lines = read_bytes(path).decode().removesuffix("\n").split("\n")
-    return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
+        *lines, last = read_bytes(path).decode().split("\n")
+    if lines and all(line.endswith("\r") for line in lines):
+        lines = [line[:-1] for line in lines]
+    return [*lines, last] if last or not lines else lines
+
+
+def read_subwords(path: Path) -> bytes:
+    """Return a model of sentencepiece.  Raises: ConversionError if it cannot be read."""
+    model = read_bytes(path)
+    with foreign_content(path, "a model of sentencepiece"):
+        parsed(model)
+    return model
 
 
 def sentencepiece_models(directory: Path, source_spm: Path | None, target_spm: Path | None) -> SubwordModels:
@@ -298,7 +318,7 @@ def sentencepiece_models(directory: Path, source_spm: Path | None, target_spm: P
     source = source_spm or _if_there(directory / SOURCE_FILE) or joint
     target = target_spm or _if_there(directory / TARGET_FILE) or joint
     if source and target:
-        return read_bytes(source), read_bytes(target)
+        return read_subwords(source), read_subwords(target)
     for path, lacking in ((source, TARGET_FILE), (target, SOURCE_FILE)):
         if path:
             raise ConversionError(

@@ -17,6 +17,7 @@ from minitransformer.config.model import Activation
 from minitransformer.extras.convert.foreign_files import (
     SettingsFile,
     WeightsFile,
+    foreign_content,
     read_lines,
     sentencepiece_models,
     weights_file,
@@ -109,7 +110,8 @@ def _vocabulary(path: Path, settings: SettingsFile) -> Vocabulary:
         ours: settings.of(f"data.special_symbols.{theirs}_token", str, word)
         for ours, (theirs, word) in defaults.items()
     }
-    return Vocabulary.of(ids, **symbols)
+    with foreign_content(path, "a vocabulary"):
+        return Vocabulary.of(ids, **symbols)
 
 
 def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[int, int]) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from minitransformer.extras.convert.foreign_files import (
     WEIGHTS,
     SettingsFile,
     WeightsFile,
-    read_bytes,
+    foreign_content,
+    read_subwords,
     weights_file,
 )
 from minitransformer.extras.convert.layers import (
@@ -103,7 +104,7 @@ def read_marian(path: Path) -> Parts:
     file is missing or corrupt.
     """
     settings, arrays = SettingsFile.load(path / CONFIG), WeightsFile.load(weights_file(path))
-    models = read_bytes(path / SOURCE_FILE), read_bytes(path / TARGET_FILE)
+    models = read_subwords(path / SOURCE_FILE), read_subwords(path / TARGET_FILE)
     depths = settings.of("encoder_layers", int), settings.of("decoder_layers", int)
     layers = _configuration(path, settings, depths)
     layout, order, added = _read_positions(arrays, layers["d_model"])
@@ -149,9 +150,11 @@ def _vocabularies(path: Path, settings: SettingsFile, has_own_padding: bool) -> 
             raise _unknown_positions(weights_file(path))
         target_ids.pop(start)
         start = START_WORD
-    source, target = (
-        Vocabulary.of(ids, unknown=UNKNOWN_WORD, start=start, end=end) for ids in (source_ids, target_ids)
-    )
+    with foreign_content(path / VOCABULARY, "a vocabulary"):
+        source = target = Vocabulary.of(source_ids, unknown=UNKNOWN_WORD, start=start, end=end)
+    if separate:
+        with foreign_content(path / TARGET_VOCABULARY, "a vocabulary"):
+            target = Vocabulary.of(target_ids, unknown=UNKNOWN_WORD, start=start, end=end)
     return source, target
 
 

@@ -26,6 +26,7 @@ from minitransformer.extras.convert.foreign_files import (
     foreign_content,
     read_bytes,
     read_npz,
+    read_subwords,
 )
 from minitransformer.extras.convert.layers import STACKS, layer_sizes
 from minitransformer.extras.convert.parts import Array, ConversionError, Parts, Vocabulary, looked_up
@@ -194,7 +195,7 @@ def _vocabularies(folder: Path, decoder: SettingsFile) -> tuple[Vocabulary, Voca
     files = sorted(files, key=lambda path: "trg" in path.name or "target" in path.name) if not named else files
     source, target = _vocabulary(files[0]), _vocabulary(files[-1])
     models = [
-        read_bytes(model) if (model := path if path.suffix == ".spm" else folder / subwords).exists() else None
+        read_subwords(model) if (model := path if path.suffix == ".spm" else folder / subwords).exists() else None
         for path, subwords in zip((files[0], files[-1]), (SOURCE_FILE, TARGET_FILE), strict=True)
     ]
     return source, target, (models[0], models[1])

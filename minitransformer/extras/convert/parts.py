@@ -41,6 +41,10 @@ class ConversionError(UserError):
     """An error: a model cannot be expressed in the other format, or a file is not what its format says."""
 
 
+class ContentError(ConversionError):
+    """An error of a file's content, whose message does not name the file: ``foreign_content`` does."""
+
+
 _TRAINING_ONLY = ("label_smoothing_over",)  # choices that change no output of a trained model
 OUR_CHOICES = {  # model.json has the word of each choice
     "positions": ("interleaved", "halves", "learned"),
@@ -121,13 +125,16 @@ class Vocabulary:
     def of(cls, ids: Mapping[str, int], *, unknown: str, start: str, end: str) -> Vocabulary:
         """Return a vocabulary from the foreign id of each word; the start symbol may be missing.
 
-        Raises: ConversionError if the ids are not 0, 1, 2 …, or if the unknown word or the end is missing.
+        Raises: ContentError if the ids are not 0, 1, 2 …, or if the unknown word or the end is missing.
         """
-        if sorted(ids.values()) != list(range(len(ids))):
-            raise ConversionError(f"vocabulary: expected the ids 0 to {len(ids) - 1}, one for each of {len(ids)} words")
         for symbol in (unknown, end):
             if symbol not in ids:
-                raise ConversionError(f"vocabulary: it has no {symbol}")
+                raise ContentError(f"vocabulary: it has no {symbol}; restore the file")
+        if lacking := sorted(set(range(len(ids))).difference(ids.values())):
+            raise ContentError(
+                f"vocabulary: expected the ids 0 to {len(ids) - 1}, one for each of {len(ids)} words; no word has id"
+                f" {lacking[0]}"
+            )
         return cls.in_our_order(ids, (unknown, start, end))
 
     @classmethod
@@ -164,13 +171,11 @@ class Vocabulary:
     def matrix(self, foreign: Array) -> Array:
         """Return the rows of an embedding in our order.  Shapes: (foreign words, D) → (words, D).
 
-        Raises: ConversionError if it has another number of rows than the vocabulary has words.
+        Raises: ContentError if it has another number of rows than the vocabulary has words.
         """
         if foreign.shape[:1] != (self.n_foreign,):
             n_rows = len(foreign) if foreign.ndim else "no"
-            raise ConversionError(
-                f"vocabulary: it has {self.n_foreign} words, but the model {n_rows}; restore its file"
-            )
+            raise ContentError(f"vocabulary: it has {self.n_foreign} words, but the model {n_rows}; restore its file")
         rows: Array = foreign[np.array(self.foreign_ids)]
         return rows
 

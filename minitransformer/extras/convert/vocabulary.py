@@ -7,6 +7,7 @@ of the types of pieces.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import sentencepiece
 
 from minitransformer.data.rare_words import SPLIT_AT_BLANKS, splits_at_blanks
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.extras.convert.parts import Array, ConversionError, Vocabulary
+from minitransformer.extras.convert.parts import Array, ContentError, Vocabulary
 from minitransformer.extras.packages import import_extra
 from minitransformer.model.symbols import BLANK, END, LANGUAGE_CODE, START, UNKNOWN
 
@@ -26,17 +27,17 @@ def model_format() -> Any:
 
 
 def parsed(model: bytes) -> Any:
-    """Return a sentencepiece model as a message of protobuf.  Raises: ConversionError if it is none."""
+    """Return a sentencepiece model as a message of protobuf.  Raises: ContentError if it is none."""
     message = model_format().ModelProto()
     try:
         message.ParseFromString(model)
         sentencepiece.SentencePieceProcessor(model_proto=model)
     except Exception as error:  # DecodeError of protobuf, RuntimeError of sentencepiece
-        raise ConversionError(f"not a sentencepiece model: {error}; restore the file") from error
+        raise ContentError(f"not a sentencepiece model: {error}; restore the file") from error
     if not message.pieces:
-        raise ConversionError("not a sentencepiece model: the file is empty; restore it")
+        raise ContentError("not a sentencepiece model: the file is empty; restore it")
     if not all(isinstance(piece.piece, str) for piece in message.pieces):  # protobuf returns other text as bytes
-        raise ConversionError("not a sentencepiece model: a piece is not UTF-8; restore the file")
+        raise ContentError("not a sentencepiece model: a piece is not UTF-8; restore the file")
     return message
 
 
@@ -81,13 +82,14 @@ def with_ids_of(model: bytes, words: Sequence[str]) -> bytes:
     because BPE would merge characters to unused pieces.
 
     A word that is a language code, as >>fra<<, is split from the beginning of a line, with the blank before it.
-    Raises: ConversionError if a piece is no word (see ``words_beyond``), or if two words are the same.
+    Raises: ContentError if a piece is no word (see ``words_beyond``), or if two words are the same.
     """
     old, message = parsed(model), model_format().ModelProto()
     if beyond := words_beyond(model, words):
-        raise ConversionError(f"tokenizer: {len(beyond)} pieces are not in the vocabulary, the first is {beyond[0]!r}")
+        raise ContentError(f"tokenizer: {len(beyond)} pieces are not in the vocabulary, the first is {beyond[0]!r}")
     if len(set(words)) < len(words):
-        raise ConversionError("tokenizer: the vocabulary has a word twice; remove one")
+        twice = Counter(words).most_common(1)[0][0]
+        raise ContentError(f"tokenizer: the vocabulary has the word {twice!r} twice; remove one")
     message.CopyFrom(old)
     del message.pieces[:]
     pieces = {piece.piece: piece for piece in old.pieces}
@@ -126,12 +128,12 @@ def word_model(words: Sequence[str]) -> bytes:
     """Return a sentencepiece model that splits lines at blanks, for a vocabulary that has no model of its own.
 
     The first three words are the symbols for unknown words, start and end.
-    Raises: ConversionError if the words are sentencepiece's, because lines must then be split by its model.
+    Raises: ContentError if the words are sentencepiece's, because lines must then be split by its model.
     """
     message = model_format().ModelProto()
     marked = [word for word in words[END + 1 :] if BLANK in word or not word]
     if marked:
-        raise ConversionError(
+        raise ContentError(
             f"vocabulary: {len(marked)} words are pieces of sentencepiece, such as {marked[0]!r}: the models that split"
             " text into them are needed, too; put them beside the vocabulary as source.spm and target.spm"
         )
@@ -177,7 +179,7 @@ def with_tokenizer(
     try:
         return source, target, Tokenizer(ours[0]) if ours[0] == ours[1] else Tokenizer(*ours)
     except RuntimeError as error:  # of sentencepiece
-        raise ConversionError(f"vocabulary: no tokenizer can have its words ({error}); restore its file") from error
+        raise ContentError(f"vocabulary: no tokenizer can have its words ({error}); restore its file") from error
 
 
 def embeddings(
@@ -191,7 +193,7 @@ def embeddings(
         tables: embeddings of source and target, and the matrix of the softmax, in the foreign order.
         bias: the bias of the softmax, if there is one; axes of length 1 are left out.
 
-    Raises: ConversionError if a table has another number of rows than its vocabulary has words.
+    Raises: ContentError if a table has another number of rows than its vocabulary has words.
     """
     source_table, target_table, output = (
         side.matrix(table) for side, table in zip((source, target, target), tables, strict=True)

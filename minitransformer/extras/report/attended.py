@@ -93,17 +93,18 @@ def token_pair(
     if not translator.model.config.source_end:
         raise ReportError("report: the model appends no end symbol to sources (source_end), which the display needs")
     tokenizer, longest = translator.tokenizer, translator.longest_source
-    source_ids = tokenizer.encode_source([sentence])[0]
+    source = translator.model_text(sentence, sentence)
+    source_ids = tokenizer.encode_source([source])[0]
     _check_length("sentence", source_ids, longest)
     if target is None:
         target_ids = _found(translator, source_ids, sentence, search or SearchConfig())
-        target = tokenizer.decode_target([target_ids])[0]
+        target = translator.shown_text(tokenizer.decode_target([target_ids])[0], sentence)
         pieces = [tokenizer.target.id_to_piece(i) for i in target_ids]
     else:
-        target_ids = tokenizer.encode_target([target])[0]
-        pieces = tokenizer.target_pieces(target)
+        read = translator.model_text(target, sentence)
+        target_ids, pieces = tokenizer.encode_target([read])[0], tokenizer.target_pieces(read)
     _check_length("target", target_ids, longest)
-    return TokenPair(source_ids, target_ids, tokenizer.source_pieces(sentence), pieces, sentence, target)
+    return TokenPair(source_ids, target_ids, tokenizer.source_pieces(source), pieces, sentence, target)
 
 
 def attended_pair(

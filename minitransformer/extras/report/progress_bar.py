@@ -42,6 +42,7 @@ class ProgressBar(Callback):
         self._progress.update(self._task, completed=state.step)
 
     def go_back(self, state: TrainingState) -> None:
+        self._places = deque([(state.seconds, state.step)])
         self._progress.update(self._task, completed=state.step)
 
     def validating(self, n_done: int, n_sentences: int) -> None:

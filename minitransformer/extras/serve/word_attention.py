@@ -45,17 +45,27 @@ def word_attention(translator: Translator, source: str, target: str) -> WordAtte
     """
     tokenizer = translator.tokenizer
     source_ids, target_ids = _encode(translator, source, target)
-    sides = tokenizer.source_pieces(source), tokenizer.target_pieces(target)
+    read = _model_texts(translator, source, target)
+    sides = tokenizer.source_pieces(read[0]), tokenizer.target_pieces(read[1])
     keys, queries = (word_starts(pieces) for pieces in sides)
     if not keys or not queries:
         return WordAttention([], [], np.zeros((0, 0), np.float32))
     weights = attention_weights(translator.model, source_ids, target_ids).encoder_decoder.mean((0, 1))[:-1]
     if translator.model.config.source_end:
         weights = without_key(weights, -1)
-    return WordAttention(_words(sides[0], keys), _words(sides[1], queries), weights_of_words(weights, queries, keys))
+    source_words, target_words = (
+        [translator.shown_text(word, source) for word in _words(pieces, starts)]
+        for pieces, starts in zip(sides, (keys, queries), strict=True)
+    )
+    return WordAttention(source_words, target_words, weights_of_words(weights, queries, keys))
+
+
+def _model_texts(translator: Translator, source: str, target: str) -> tuple[str, str]:
+    return translator.model_text(source, source), translator.model_text(target, source)
 
 
 def _encode(translator: Translator, source: str, target: str) -> tuple[list[int], list[int]]:
+    source, target = _model_texts(translator, source, target)
     return translator.tokenizer.encode_source([source])[0], translator.tokenizer.encode_target([target])[0]
 
 

@@ -48,7 +48,11 @@ def test_the_commands_load_this_translator_for_the_demonstration(data: DataConfi
 
 
 def test_a_line_in_capitals_is_translated_in_lower_case() -> None:
-    lines = ["ONE AND I", "One and I", "one AND two", ""]
-    upper, *others = small_translator(DemonstrationTranslator).translate(lines, beam=1)
+    lines = ["ONE AND I", "One and I", "one AND two", "", "I", "I, A"]
+    translator = small_translator(DemonstrationTranslator)
+    upper, *others = translator.translate(lines, beam=1)
     assert upper == others[0].upper() != others[0]
     assert others == small_translator().translate(lines[1:], beam=1)
+    assert len(set(translator.count_tokens(lines[:2]))) == 1
+    lower, upper = translator.translate(["One two", "ONE TWO"], beam=1, prefixes=["Vier s", "VIER S"])
+    assert (upper, lower[:6]) == (lower.upper(), "Vier s")

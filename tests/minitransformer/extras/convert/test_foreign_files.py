@@ -22,28 +22,34 @@ from pytorch_files import older_file, zip_file
 
 from minitransformer.extras.convert.ctranslate2 import ModelFile, read_model_file
 from minitransformer.extras.convert.ctranslate2_writer import write_model_file
-from minitransformer.extras.convert.foreign_files import read_npz, sentencepiece_models
+from minitransformer.extras.convert.foreign_files import read_lines, read_npz, sentencepiece_models
 from minitransformer.extras.convert.formats import FORMATS, read_parts, recognise
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.extras.convert.pytorch_files import read_pytorch
+from minitransformer.extras.convert.vocabulary import word_model
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_arrays, write_arrays
 
 
+def model_of(name: str) -> bytes:
+    return {"empty": b"", "junk": b"junk"}.get(name, word_model(["<unk>", "<s>", "</s>", name]))
+
+
 def models(folder: Path, there: str, source: str | None, target: str | None) -> tuple[bytes | None, bytes | None]:
-    """The models found if files are there, and others given; a file contains its name."""
+    """The models found if files are there, and others given; a file's model has its name as a word."""
     for name in {*there.split(), source, target} - {None}:
-        (folder / str(name)).write_text(str(name))
+        (folder / str(name)).write_bytes(model_of(str(name)))
     return sentencepiece_models(folder, *(None if name is None else folder / name for name in (source, target)))
 
 
 @pytest.mark.parametrize(("there", "source", "target", "expected"), [
-    ("", "a", "b", (b"a", b"b")), ("", "a", None, (b"a", b"a")), ("", None, None, (None, None)),
-    ("tokenizer.model", None, None, (b"tokenizer.model", b"tokenizer.model")),
-    ("tokenizer.model", "a", None, (b"a", b"a")), ("tokenizer.model", None, "b", (b"tokenizer.model", b"b")),
-    ("source.spm target.spm", None, None, (b"source.spm", b"target.spm")),
-    ("source.spm target.spm", "a", None, (b"a", b"target.spm")),
-    ("source.spm target.spm", None, "b", (b"source.spm", b"b")),
+    ("", "a", "b", ("a", "b")), ("", "a", None, ("a", "a")), ("", None, None, (None, None)),
+    ("tokenizer.model", None, None, ("tokenizer.model", "tokenizer.model")),
+    ("tokenizer.model", "a", None, ("a", "a")), ("tokenizer.model", None, "b", ("tokenizer.model", "b")),
+    ("source.spm target.spm", None, None, ("source.spm", "target.spm")),
+    ("source.spm target.spm", "a", None, ("a", "target.spm")),
+    ("source.spm target.spm", None, "b", ("source.spm", "b")),
+    ("", "a", "junk", "/junk: not a sentencepiece model"), ("", "empty", None, "/empty: not a sentencepiece model"),
     ("", None, "b", "/b: .* no source.spm for the other; set source_spm"),
     ("target.spm", None, None, "/target.spm: .* no source.spm for the other; set source_spm"),
     ("source.spm", None, None, "/source.spm: .* no target.spm for the other; set target_spm"),
@@ -52,7 +58,7 @@ def test_each_language_has_its_own_model_or_the_one_for_both(
     tmp_path: Path, there: str, source: str | None, target: str | None, expected: Any
 ) -> None:
     if isinstance(expected, tuple):
-        assert models(tmp_path, there, source, target) == expected
+        assert models(tmp_path, there, source, target) == tuple(name and model_of(name) for name in expected)
     else:
         with pytest.raises(ConversionError, match=expected.replace(".*", "is the .* of one language, and there is")):
             models(tmp_path, there, source, target)
@@ -116,6 +122,15 @@ def test_every_file_of_a_model_must_be_a_regular_one(tmp_path: Path, name: str) 
         path.unlink()
         if content is not None:
             path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    (b"", [""]), (b"a\n", ["a"]), (b"a\nb", ["a", "b"]), (b"a\r\nb\r\n", ["a", "b"]), (b"a\r\nb", ["a", "b"]),
+    (b"a\r\n\n", ["a\r", ""]), (b"a\r", ["a\r"]),
+])  # fmt: skip
+def test_only_what_ends_a_line_is_left_out_of_its_word(content: bytes, words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "words").write_bytes(content)
+    assert read_lines(tmp_path / "words") == words
 
 
 def change_weights(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:

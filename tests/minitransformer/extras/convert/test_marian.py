@@ -109,7 +109,8 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
     ("config.json", {"d_model": "absent"}, "the setting d_model, of type int; got None"),
     ("config.json", {"dropout": "much"}, "the setting dropout, of type float; got 'much'"),
     ("config.json", {"decoder_start_token_id": 99}, "decoder_start_token_id and eos_token_id must be ids of two"),
-    ("vocab.json", {"<unk>": "absent"}, "vocabulary: expected the ids 0 to 38, one for each of 39 words"),
+    ("vocab.json", {"<unk>": "absent"}, r"vocab\.json: vocabulary: it has no <unk>"),
+    ("vocab.json", {"<unk>": 2}, r"vocab\.json: vocabulary: expected the ids 0 to 38, .* no word has id 1"),
     ("vocab.json", {"more": 40}, "it has 41 words, but the model 40"),
     ("vocab.json", {"more": "x"}, "expected a JSON object with the id of each word"),
 ])  # fmt: skip

@@ -125,7 +125,7 @@ def test_pieces_that_the_vocabulary_lacks_are_named() -> None:
 
 def test_a_word_that_occurs_twice_is_refused() -> None:
     model = trained("bpe")
-    with pytest.raises(ConversionError, match="has a word twice"):
+    with pytest.raises(ConversionError, match="the word 'a' twice"):
         with_ids_of(model, [*SYMBOLS, *pieces(model), "a"])
 
 
@@ -239,10 +239,12 @@ BPE = as_json(sentencepiece_model(LINES, **OPTIONS["bpe"]))
     (b"", "the file is empty"), (b"text", "not a sentencepiece model"), ({"model": {"type": "WordPiece"}}, "WordPiece"),
     ({}, "cannot be read as a tokenizer"), (BPE | {"pre_tokenizer": {"type": "ByteLevel"}}, "its step ByteLevel"),
     (BPE | {"normalizer": {"type": "NFKC"}}, "its step NFKC"),
+    (BPE | {"added_tokens": []}, "the word '<s>' twice"),
     (BPE | {"model": BPE["model"] | {"end_of_word_suffix": "</w>"}}, "end_of_word_suffix = '</w>'"),
     (BPE | {"model": BPE["model"] | {"vocab": dict.fromkeys("ab", 0) | {"bc": 0, "abc": 0, "c": 0},
                                      "merges": ["a b", "b c", "ab c"]}}, "'a' and 'bc' would be merged"),
 ])  # fmt: skip
 def test_what_cannot_be_expressed_is_refused_by_name(content: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match=message):
-        read_tokenizer(written(tmp_path, content))
+    path = written(tmp_path, content)
+    with pytest.raises(ConversionError, match=f"^{path}: .*{message}"):
+        read_tokenizer(path)

@@ -10,6 +10,7 @@ from minitransformer import ModelConfig, Transformer, Translator
 from minitransformer.config import TokenizerType
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.attention import attention_weights
+from minitransformer.extras.demo_translator import DemonstrationTranslator
 from minitransformer.extras.parsing.linear import linearised, tree_of
 from minitransformer.extras.report.attended import attended_pair, shown_pieces
 from minitransformer.extras.report.errors import ReportError
@@ -27,10 +28,19 @@ def translator() -> Translator:
     return Translator(Transformer(config, seed=1), tokenizer)
 
 
-def test_the_target_is_the_models_own_translation(translator: Translator) -> None:
+@pytest.mark.parametrize(
+    ("kind", "sentence", "read"), [(Translator, "one two", "one two"), (DemonstrationTranslator, "TWO ONE", "Two one")]
+)
+def test_the_target_is_the_models_own_translation(
+    translator: Translator, kind: type[Translator], sentence: str, read: str
+) -> None:
     search = SearchConfig(beam=2, alpha=1.0, max_extra_tokens=4)
-    pair = attended_pair(translator, "one two", search=search)
-    assert pair.translation == translator.n_best(["one two"], search)[0][0].text
+    translator = kind(Transformer(translator.model.config, seed=1), translator.tokenizer)
+    pair = attended_pair(translator, sentence, search=search)
+    assert pair.translation == translator.n_best([sentence], search)[0][0].text
+    assert pair.source[:-1] == shown_pieces(translator.tokenizer.source_pieces(read))
+    given = attended_pair(translator, sentence, sentence)
+    assert given.inputs[1:] == pair.source[:-1]
     assert (pair.source[-1], pair.inputs[0], pair.outputs[-1]) == ("<EOS>", "<BOS>", "<EOS>")
     assert pair.inputs[1:] == pair.outputs[:-1]
 

@@ -395,6 +395,14 @@ def test_attention_between_words_is_that_between_their_pieces(real: Any) -> None
         assert row == pytest.approx(wanted, abs=1e-3)
 
 
+def test_attention_to_a_line_in_capitals_is_that_to_what_the_model_reads() -> None:
+    with client_of(small_translator(DemonstrationTranslator)) as client:
+        texts = {"q": "Seven three one", "translation": "Sieben eins"}
+        read = client.post("/attention", json=texts).json()
+        capitals = client.post("/attention", json={name: text.upper() for name, text in texts.items()}).json()
+    assert capitals == {name: [x.upper() if isinstance(x, str) else x for x in read[name]] for name in read}
+
+
 def test_a_text_beyond_the_positions_of_the_model_has_no_attention() -> None:
     translator = small_translator()
     config = replace(translator.model.config, positions="learned", max_positions=6)
