@@ -6,6 +6,7 @@ Source: CTranslate2 4.8.5, ``python/ctranslate2/specs/transformer_spec.py``: rev
 from __future__ import annotations
 
 import json
+import logging
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,12 +33,20 @@ from minitransformer.extras.convert.ctranslate2 import (
 )
 from minitransformer.extras.convert.foreign_files import SOURCE_FILE, TARGET_FILE
 from minitransformer.extras.convert.layers import COMPUTED, STACKS, Sinusoids, linear_maps, norms, table_of
-from minitransformer.extras.convert.parts import SEARCH_ONLY, Array, ConversionError, Parts, expressed
+from minitransformer.extras.convert.parts import (
+    SEARCH_ONLY,
+    Array,
+    ConversionError,
+    Parts,
+    expressed,
+    warning_of_penalty,
+)
 from minitransformer.extras.convert.vocabulary import tokens_of
 from minitransformer.model.storage import Storage
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.files import atomic_write, write_text
 
+LOG = logging.getLogger(__name__)
 _MODEL, _REVISION = "TransformerSpec", 7
 _EMBEDDINGS = {"encoder": "encoder/embeddings_0/weight", "decoder": "decoder/embeddings/weight"}
 _PROJECTION = "decoder/projection/weight"
@@ -102,6 +111,8 @@ def write_ctranslate2(parts: Parts, directory: Path, storage: Storage = "float32
     )
     if not all(map(splits_at_blanks, models)):
         _write_tokenizer(parts.tokenizer, directory)
+    if penalty := warning_of_penalty(config, 1, "CTranslate2's models store none, and its search has this by default"):
+        LOG.warning(penalty)
 
 
 def _require_expressible(parts: Parts) -> None:

@@ -47,6 +47,7 @@ from minitransformer.extras.convert.parts import (
     Parts,
     Vocabulary,
     expressed,
+    warning_of_penalty,
 )
 from minitransformer.extras.convert.vocabulary import (
     embeddings,
@@ -310,11 +311,8 @@ def _warnings(parts: Parts, storage: str) -> list[str]:
             "CTranslate2's converter of MarianMT cannot read separate vocabularies of source and target: convert this"
             " model to ctranslate2 directly"
         )
-    if config.normalisation == "gnmt" and config.own_alpha:
-        warnings.append(
-            f"the length penalty ((5 + length) / 6)^{config.own_alpha:g} becomes length^{config.own_alpha:g}, because"
-            " transformers has no other: beam search may choose other translations"
-        )
+    if penalty := warning_of_penalty(config, config.own_alpha, "transformers has no other"):
+        warnings.append(penalty)
     if words := warning_of_words(parts.tokenizer.models):
         warnings.append(words)
     if storage != "float32":

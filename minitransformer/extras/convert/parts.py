@@ -79,6 +79,18 @@ def expressed(place: str, config: ModelConfig, tables: Mapping[str, Mapping[Any,
     return {name: looked_up(place, f"model.{name}", getattr(config, name), tables.get(name, {})) for name in settings}
 
 
+def warning_of_penalty(config: ModelConfig, exponent: float, reason: str) -> str | None:
+    """Return a warning if a model's length penalty is not length^exponent, which another program takes; else None."""
+    alpha = config.own_alpha
+    if alpha == exponent and (config.normalisation == "length" or not alpha):
+        return None
+    ours = "length" if config.normalisation == "length" else "((5 + length) / 6)"
+    return (
+        f"the length penalty {ours}^{alpha:g} becomes length^{exponent:g}, because {reason}: beam search may choose"
+        " other translations"
+    )
+
+
 def require_empty(directory: Path) -> None:
     """Raise ConversionError unless a directory is absent, or is empty and can be replaced."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):

@@ -18,6 +18,7 @@ from autograd.op import Operation, Run, observed
 from autograd.ops.softmax import softmax_values
 from autograd.tensor import Backward
 from minitransformer.model.batch import Batch, Ids
+from minitransformer.model.symbols import START
 from minitransformer.model.transformer import Transformer
 
 QUERY = ".query.weight"
@@ -63,8 +64,14 @@ def sentence_numbers(model: Transformer, source: Ids, target: Ids) -> SentenceNu
     plain.parameters.values[...] = model.parameters.values
     recorder = _Recorder(plain)
     with no_tape(), observed(recorder):
-        logits = plain.logits(Batch.from_token_ids([source], [target], source_end=model.config.source_end))
+        batch = Batch.from_token_ids([source], [target], source_end=model.config.source_end)
+        logits = plain.logits(batch)
     recorder.numbers.logits = to_host(logits.value)
+    if recorder.rows:  # of a target that starts from zero: embeddings and encodings
+        embeddings, encodings = recorder.rows
+        embeddings = embeddings * plain.target_embedding.scale
+        embeddings[batch.decoder_ids == START] = 0
+        recorder.numbers.embedded.append((embeddings, encodings))
     return recorder.numbers
 
 
@@ -75,6 +82,8 @@ class _Recorder:
         self.numbers = SentenceNumbers()
         self._names = {id(parameter.value): name for name, parameter in model.named_parameters()}
         self._last, self._query = "", ""
+        self.rows: list[FloatArray] = []
+        """What was looked up in tables without being added at once."""
 
     def __call__(self, operation: Operation, run: Run, *arguments: Any, **static: Any) -> tuple[Array, Backward]:
         value, backward = run(*arguments, **static)
@@ -83,6 +92,8 @@ class _Recorder:
         if name == "embedding_with_positions":
             table, ids, encodings, positions = (to_host(x) for x in arguments[:4])
             numbers.embedded.append((static["scale"] * table[ids], encodings[positions]))
+        elif name == "embedding":
+            self.rows.append(to_host(value))
         elif name == "attention":
             queries, keys, values = map(to_host, arguments)
             sublayer = self._query.removesuffix(QUERY)

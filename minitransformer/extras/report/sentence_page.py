@@ -77,11 +77,10 @@ class _Page:
             {"piece": piece, "id": i} for piece, i in zip(pieces, [*ids, END] if is_source else [1, *ids], strict=True)
         ]
         steps = [{"kind": f"{side}-pieces", "pieces": words, "figures": []}]
-        if index < len(self.numbers.embedded):
-            embedded, encodings = self.numbers.embedded[index]
-            parts = {"√d · embedding": embedded, "position": encodings, "their sum": embedded + encodings}
-            figures = [self._heat(title, labels, array) for title, array in parts.items()]
-            steps.append({"kind": "embedding", "figures": figures})
+        embedded, encodings = self.numbers.embedded[index]
+        parts = {"√d · embedding": embedded, "position": encodings, "their sum": embedded + encodings}
+        figures = [self._heat(title, labels, array) for title, array in parts.items()]
+        steps.append({"kind": "embedding", "figures": figures})
         return {"name": f"{side} words", "steps": steps}
 
     def _layer(self, stack: str, index: int) -> dict[str, Any]:
@@ -100,6 +99,9 @@ class _Page:
             )
             norm = self._norm(f"{name}.{sublayer}_residual.norm.gain", labels)
             steps += [norm, *work] if self.config.norm == "pre" else [*work, norm]
+        depth = self.config.n_layers if stack == "encoder" else self.config.decoder_depth
+        if self.config.norm == "pre" and index + 1 == depth:
+            steps.append({**self._norm(f"{stack}.norm.gain", labels), "kind": "last-norm"})
         return {"name": f"{stack} {index + 1}", "steps": steps}
 
     def _attention(self, name: str, kind: str, labels: list[str]) -> list[dict[str, Any]]:

@@ -97,6 +97,10 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
     for name, penalty in (("two", {"normalisation": "length"}), ("three", {"alpha": 0.0})):
         write_parts(parts_of(start="zero", **penalty), tmp_path / name, "marian")
     assert logged == []
+    for name, penalty in (("four", {}), ("five", {"normalisation": "length", "alpha": 1.0})):
+        write_parts(parts_of(**penalty), tmp_path / name, "ctranslate2")
+    (said,) = logged
+    assert "length penalty ((5 + length) / 6)^0.6 becomes length^1" in said
 
 
 @pytest.mark.parametrize(("file", "fields", "message"), [
@@ -110,7 +114,7 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
     ("config.json", {"dropout": "much"}, "the setting dropout, of type float; got 'much'"),
     ("config.json", {"decoder_start_token_id": 99}, "decoder_start_token_id and eos_token_id must be ids of two"),
     ("vocab.json", {"<unk>": "absent"}, r"vocab\.json: vocabulary: it has no <unk>"),
-    ("vocab.json", {"<unk>": 2}, r"vocab\.json: vocabulary: expected the ids 0 to 38, .* no word has id 1"),
+    ("vocab.json", {"<unk>": 2}, r"vocab\.json: vocabulary: expected the ids 0 to 39, .* no word has id 1"),
     ("vocab.json", {"more": 40}, "it has 41 words, but the model 40"),
     ("vocab.json", {"more": "x"}, "expected a JSON object with the id of each word"),
 ])  # fmt: skip

@@ -70,6 +70,9 @@ def test_each_step_follows_from_those_before(translator: Translator, numbers: Se
     hidden, network = numbers.results["encoder.layers.1.feed_forward.hidden.weight"], "encoder.layers.1.feed_forward"
     result = hidden @ weights[f"{network}.output.weight"] + weights[f"{network}.output.bias"]
     np.testing.assert_allclose(numbers.results[f"{network}.output.weight"], result, atol=1e-5)
+    norm, before = "decoder.layers.0.self_attention_residual.norm.gain", "decoder.layers.0.self_attention.query.weight"
+    read = numbers.inputs[norm if translator.model.config.norm == "pre" else before]
+    np.testing.assert_allclose(sum(numbers.embedded[1]), read, atol=1e-5)
     assert (hidden.min() >= 0) == (translator.model.config.activation == "relu")
 
 
@@ -92,7 +95,10 @@ def test_the_page_has_every_step_in_order_with_its_numbers(translator: Translato
     assert names == ["source words", "encoder 1", "encoder 2", "target words", "decoder 1", "prediction"]
     attention, network = ["projections", "scores", "weights", "mixed", "joined"], ["hidden", "network"]
     sublayers = [["pre-norm", *part] if is_pre else [*part, "norm"] for part in (attention, attention, network)]
-    assert [step["kind"] for step in data["blocks"][4]["steps"]] == [*itertools.chain(*sublayers)]
+    kinds = [[step["kind"] for step in block["steps"]] for block in data["blocks"]]
+    assert kinds[4] == [*itertools.chain(*sublayers), *["last-norm"] * is_pre]
+    assert ["last-norm" in each for each in kinds[1:3]] == [False, is_pre]
+    assert kinds[3] == ["target-pieces", "embedding"]
     (scores,) = next(step for step in data["blocks"][4]["steps"] if step["kind"] == "scores")["figures"]
     tokens = translator.tokenizer.encode_source(["one two"])[0], translator.tokenizer.encode_target(["TWO"])[0]
     expected = sentence_numbers(translator.model, *tokens).attention["decoder.layers.0.self_attention"].scores
