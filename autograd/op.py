@@ -1,9 +1,10 @@
 """Differentiable operations, and the choice between their reference and its faster kernels.
 
 An operation is a function of arrays that returns ``(y, backward)``; ``backward(dy)`` returns one gradient per
-positional argument (None for an argument without a gradient).  Keyword arguments are static.  ``@op`` makes it callable
-with tensors.  A kernel is another function of the same signature, registered with ``@operation.kernel(...)`` in another
-module (``autograd.kernel_registry``).  ``choose`` alone decides which of them runs, and whether bfloat16 arguments are
+positional argument (None for an argument without a gradient).  Keyword arguments are static, except an argument without
+a default that is given by keyword instead of by position.  ``@op`` makes the operation callable with tensors.  A kernel
+is another function of the same signature, registered with ``@operation.kernel(...)`` in another module
+(``autograd.kernel_registry``).  ``choose`` alone decides which of them runs, and whether bfloat16 arguments are
 converted to float32 first.
 Code that checks, measures or times operations uses ``observed``.
 """
@@ -11,6 +12,8 @@ Code that checks, measures or times operations uses ``observed``.
 from __future__ import annotations
 
 import functools
+import inspect
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +25,11 @@ from autograd.precision import in_float32, is_bfloat16
 from autograd.tensor import Backward, Gradient, Node, Tensor, is_recording
 
 
-class ShapeError(ValueError):
+class ArgumentError(ValueError):
+    """An error: an argument of an operation is wrong; the message names the operation."""
+
+
+class ShapeError(ArgumentError):
     """An error: the shapes of an operation's arguments do not fit together."""
 
 
@@ -77,6 +84,11 @@ class Operation(Dispatch[Run]):
     def __init__(self, reference: Run, *, moves: bool = False) -> None:
         super().__init__(reference)
         self.moves = moves
+        self._required = tuple(
+            name
+            for name, parameter in inspect.signature(reference).parameters.items()
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty
+        )
 
     def choose(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Run:
         """Choose as ``Dispatch`` does; without a bfloat16 kernel, compute in float32 and round the results."""
@@ -95,17 +107,21 @@ class Operation(Dispatch[Run]):
 
     def __call__(self, *inputs: Any, **static: Any) -> Tensor:
         """Compute the result, and record its backward on the tape.  Raises: ShapeError, which names the operation."""
+        if len(inputs) < len(self._required):
+            by_keyword = itertools.takewhile(static.__contains__, self._required[len(inputs) :])
+            inputs += tuple(map(static.pop, by_keyword))
         arguments = tuple(map(_value, inputs))
         try:
             value, backward = self.choose(arguments, static)(*arguments, **static)
-        except ShapeError:
+        except ArgumentError:
             raise
         except ValueError as error:  # of NumPy or CuPy, which do not know the operation
             shapes = ", ".join(str(getattr(x, "shape", type(x).__name__)) for x in arguments)
             raise ShapeError(f"{self.__name__}: {error}; got arguments of shapes {shapes}") from error
-        if not is_recording():
-            return Tensor(value)
-        return Tensor(value, Node(self.__name__, tuple(map(_origin, inputs)), backward, value))
+        result = Tensor(value)
+        if is_recording():
+            result.node = Node(self.__name__, tuple(map(_origin, inputs)), backward, result.value)
+        return result
 
     __name__: str
 

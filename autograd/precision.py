@@ -97,4 +97,4 @@ def in_float32(
         return [None if dx is None else as_gradient_of(x, dx) for x, dx in zip(arguments, gradients, strict=True)]
 
     value = run_upcast()[0]
-    return rounded(value) if value.ndim else value, backward
+    return rounded(value) if np.ndim(value) else value, backward

@@ -50,6 +50,8 @@ Backward: TypeAlias = Callable[[Array], Sequence[Gradient | None]]
 
 
 _REAL = "fiuV"  # kinds of dtypes; bfloat16 has kind V
+_INTEGERS = "biu"
+_FLOAT16 = np.dtype(np.float16)
 
 
 class TapeError(RuntimeError):
@@ -151,6 +153,10 @@ class Tensor:
         if isinstance(value, Tensor):
             raise TypeError("Tensor: expected an array, got a Tensor; take its .value for a new leaf")
         self.value = value if hasattr(value, "dtype") else np.asarray(value)
+        if self.value.dtype == _FLOAT16:
+            raise TypeError(
+                "Tensor: float16 ends at 65504, so ordinary sums overflow; convert the array: array.astype(np.float32)"
+            )
         self.grad: Array | None = None
         self.node = node
 
@@ -233,7 +239,7 @@ def backward(
     if result.node is None:
         raise TapeError("backward: the tensor is a leaf or was computed under no_tape(); there is no tape to walk")
     gradients: dict[Node, Array] = {result.node: _checked_seed(result, gradient)}
-    nodes = _in_order(result.node)
+    nodes = nodes_in_order(result.node)
     try:
         reached = _walk(nodes, gradients, into, completed)
         for leaves in {id(leaf.neighbours): leaf.neighbours for leaf in reached}.values():
@@ -394,15 +400,17 @@ def _checked_seed(result: Tensor, gradient: Array | None) -> Array:
             raise TapeError(
                 f"backward: only a scalar has a gradient of its own; got shape {result.shape}: pass gradient="
             )
-        return namespace(result.value).ones_like(result.value)
+        gradient = namespace(result.value).ones_like(result.value)
     if isinstance(gradient, Tensor) or not hasattr(gradient, "shape"):
         raise TypeError(f"backward: gradient must be an array, got {type(gradient).__name__}")
     if tuple(gradient.shape) != result.shape:
         raise TapeError(f"backward: gradient must have the result's shape {result.shape}, got {gradient.shape}")
-    return gradient
+    if gradient.dtype.kind not in _INTEGERS:
+        return gradient
+    return gradient.astype(np.float64 if result.dtype.kind in _INTEGERS else result.dtype)  # halves are no integers
 
 
-def _in_order(last: Node) -> list[Node]:
+def nodes_in_order(last: Node) -> list[Node]:
     """Return all nodes on which ``last`` depends, in topological order, inputs first (depth-first, without recursion).
 
     Of a node's inputs the last comes first.  So an encoder, whose output is a later argument of attention, comes before

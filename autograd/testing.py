@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from autograd.array import Array
-from autograd.tensor import Tensor, backward, no_tape
+from autograd.tensor import Backward, Gradient, Tensor, backward, no_tape, nodes_in_order
 
 STEP = 1e-5
 RELATIVE_TOLERANCE = 1e-7  # of the change of the results
@@ -38,7 +38,8 @@ def check_gradients(
     For every leaf x the direction u is first a random one, then one coordinate at a time.  In a small array every
     coordinate is checked, in a larger one a random choice of them.  If the random direction fails, search for the wrong
     coordinate.
-    ``function`` must be pure: it must draw the same dropout mask in every call.
+    ``function`` must be pure: it must draw the same dropout mask in every call.  A backward function must not change
+    ``dy`` in place: here dy is read-only, so NumPy raises ValueError where it is changed.
 
     Args:
         function: takes the inputs, returns a tensor of any shape; its tape leads to the leaves.
@@ -72,10 +73,24 @@ def check_gradients(
     result = function(*arguments)
     _finite(result.value, f"{name}: the value at the given inputs")
     weight = _random_direction(result.shape, random)
+    _pass_read_only_gradients(result)
     backward(result, weight)
     for leaf_name, leaf in checked.items():
         slope = _Slope(f"{name}: gradient of {leaf_name}", value_at, weight, leaf, step)
         _raise_the_worst(slope, max_coordinates, random)
+
+
+def _pass_read_only_gradients(result: Tensor) -> None:
+    """Let the backward functions of the tape receive read-only gradients."""
+    for node in nodes_in_order(result.node) if result.node else []:
+        node.backward = functools.partial(_backward_of_read_only, node.unconsumed())
+
+
+def _backward_of_read_only(node_backward: Backward, dy: Array) -> Sequence[Gradient | None]:
+    if isinstance(dy, np.ndarray):  # the node of a joint kernel receives a number
+        dy = dy.view()
+        dy.flags.writeable = False
+    return node_backward(dy)
 
 
 class _Probe(NamedTuple):

@@ -109,7 +109,7 @@ METHODS: dict[str, Any] = {  # Python's operators on tensors, and the methods th
     "__rsub__": _swapped(subtract),
     "__mul__": lambda x, y: scale(x, factor=float(y)) if _is_number(y) else multiply(x, y),
     "__rmul__": lambda x, y: scale(x, factor=float(y)) if _is_number(y) else multiply(x, y),
-    "__truediv__": lambda x, y: scale(x, factor=1 / float(y)) if _is_number(y) else divide(x, y),
+    "__truediv__": lambda x, y: divide(x, float(y) if _is_number(y) else y),
     "__rtruediv__": _swapped(divide),
     "__pow__": _power,
     "__neg__": lambda x: scale(x, factor=-1),

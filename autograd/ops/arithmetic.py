@@ -58,9 +58,10 @@ def divide(x: Array, y: Array) -> tuple[Array, Backward]:
     """
     quotient, x_shape = x / y, np.shape(x)
 
-    def backward(dz: Array) -> tuple[Array, Array]:
+    def backward(dz: Array) -> tuple[Array, Array | None]:
         dx = dz / y
-        return unbroadcast(dx, x_shape), unbroadcast(-dx * quotient, np.shape(y))
+        dy = unbroadcast(-dx * quotient, np.shape(y)) if hasattr(y, "dtype") else None  # a number needs no gradient
+        return unbroadcast(dx, x_shape), dy
 
     return quotient, backward
 
@@ -155,6 +156,8 @@ def power(x: Array, *, exponent: float) -> tuple[Array, Backward]:
     """
 
     def backward(dy: Array) -> tuple[Array]:
+        if exponent == 0:  # 0 · x⁻¹ would be NaN at 0
+            return (namespace(x).zeros_like(dy),)
         return (dy * exponent * x ** (exponent - 1),)
 
     return x**exponent, backward
@@ -169,7 +172,7 @@ def maximum(x: Array, y: Array) -> tuple[Array, Backward]:
     xp = namespace(x if hasattr(x, "dtype") else y)
 
     def backward(dz: Array) -> tuple[Array, Array]:
-        share = xp.sign(x - y) * 0.5 + 0.5
-        return unbroadcast(dz * share, np.shape(x)), unbroadcast(dz * (1 - share), np.shape(y))
+        half = dz * 0.5 * (x == y)
+        return unbroadcast(dz * (x > y) + half, np.shape(x)), unbroadcast(dz * (x < y) + half, np.shape(y))
 
     return xp.maximum(x, y), backward

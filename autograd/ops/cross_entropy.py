@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from autograd.array import Array, namespace
 from autograd.blas import product
-from autograd.op import ShapeError, op
+from autograd.op import ArgumentError, ShapeError, op
 from autograd.tensor import Backward
 
 SmoothedClasses = Literal["V-1", "V", "V-2"]
@@ -125,14 +125,14 @@ def smoothed_masses(
 ) -> tuple[float, float]:
     """Return the mass that q gives to each class that shares ε, and to the target.  Raises: ValueError."""
     if over not in get_args(SmoothedClasses):
-        raise ValueError(f"cross_entropy: over must be one of {get_args(SmoothedClasses)}, got {over!r}")
+        raise ArgumentError(f"cross_entropy: over must be one of {get_args(SmoothedClasses)}, got {over!r}")
     if (over == "V-2") != (impossible is not None):
-        raise ValueError(f'cross_entropy: "V-2", and only it, needs an impossible class; got {over!r}, {impossible}')
+        raise ArgumentError(f'cross_entropy: "V-2", and only it, needs an impossible class; got {over!r}, {impossible}')
     if impossible is not None and not 0 <= impossible < n_classes:
-        raise ValueError(f"cross_entropy: the impossible class must be one of {n_classes}, got {impossible}")
+        raise ArgumentError(f"cross_entropy: the impossible class must be one of {n_classes}, got {impossible}")
     n_sharing = {"V-1": n_classes - 1, "V": n_classes, "V-2": n_classes - 2}[over]
     if not 0 <= smoothing < 1 or (smoothing and n_sharing < 1):
-        raise ValueError(
+        raise ArgumentError(
             f"cross_entropy: smoothing must be in [0, 1) and leave classes to share it;"
             f" got {smoothing} over {over} = {n_sharing} of {n_classes} classes"
         )

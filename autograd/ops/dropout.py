@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autograd.array import Array
-from autograd.op import op
+from autograd.op import ArgumentError, op
 from autograd.random import StreamId, random_uint16
 from autograd.tensor import Backward
 
@@ -48,6 +48,6 @@ def threshold_and_scale(rate: float) -> tuple[int, float]:
     Raises: ValueError unless 0 ≤ rate < 1.
     """
     if not 0 <= rate < 1:
-        raise ValueError(f"dropout: rate must be in [0, 1), got {rate}")
+        raise ArgumentError(f"dropout: rate must be in [0, 1), got {rate}")
     threshold = min(round(rate * 2**16), 2**16 - 1)
     return threshold, 2**16 / (2**16 - threshold)

@@ -57,6 +57,35 @@ def test_equal_maxima_share_the_gradient() -> None:
     np.testing.assert_array_equal(y.grad, [0.5, 1.0, 0.0])
 
 
+def test_equal_maxima_share_the_gradient_at_infinity_and_among_integers() -> None:
+    x, y = Tensor(np.array([-np.inf, np.inf])), Tensor(np.array([-np.inf, np.inf]))
+    backward(ops.maximum(x, y), np.ones(2))
+    np.testing.assert_array_equal([x.grad, y.grad], np.full((2, 2), 0.5))
+    x, y = Tensor(np.array([4, 4, 1], np.uint8)), Tensor(np.array([5, 4, 0], np.uint8))
+    backward(x.max())
+    np.testing.assert_array_equal(x.grad, [0.5, 0.5, 0])
+    backward(ops.sum(ops.maximum(x, y)))
+    np.testing.assert_array_equal([x.grad, y.grad], [[0, 0.5, 1], [1, 0.5, 0]])
+
+
+def test_a_power_of_0_has_no_slope_anywhere() -> None:
+    x = Tensor(np.array([0.0, 1.0, -2.0]))
+    backward(ops.sum(x**0))
+    np.testing.assert_array_equal(x.grad, np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("x", "number"),
+    [(np.arange(1.0, 100.0), 49.0), (np.array([1e-309]), 1e-310), (np.arange(9, dtype=np.float32), 49.0),
+     (np.array([1.0, -1.0, 0.0]), 0)],
+)  # fmt: skip
+def test_a_quotient_is_numpys_to_the_last_bit(x: Any, number: float) -> None:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        result = Tensor(x) / number
+        np.testing.assert_array_equal(result.value, x / number)
+    assert result.dtype == x.dtype
+
+
 def test_maximum_takes_a_number_on_either_side() -> None:
     x = Tensor(np.array([-1.0, 2.0]))
     for y in (ops.maximum(x, 0.0), ops.maximum(0.0, x)):

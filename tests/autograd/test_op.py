@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, no_tape, ops, tensor
-from autograd.op import Dispatch, JointKernels, Operation, observed, operations, unbroadcast
+from autograd.op import ArgumentError, Dispatch, JointKernels, Operation, observed, operations, unbroadcast
 from autograd.parameters import zeros
 from autograd.precision import dtype_named
+from autograd.random import StreamId
 from autograd.tensor import PendingGradient, TapeError, put
 
 X = np.arange(3.0)
@@ -70,6 +71,59 @@ def test_unbroadcast_sums_what_was_stretched(shape: tuple[int, ...]) -> None:
     assert summed.shape == shape
     x = np.random.default_rng(2).standard_normal(shape)
     assert (summed * x).sum() == pytest.approx((gradient * x).sum(), rel=1e-12)
+
+
+LOGITS, IDS = np.arange(6.0).reshape(2, 3), np.array([0, 2])
+
+
+@pytest.mark.parametrize(
+    ("by_keyword", "by_position"),
+    [
+        (lambda x: ops.cross_entropy(x, targets=IDS), lambda x: ops.cross_entropy(x, IDS)),
+        (lambda x: ops.maximum(x, y=2.5), lambda x: ops.maximum(x, 2.5)),
+        (lambda x: ops.linear(x, LOGITS.T, bias=None), lambda x: ops.linear(x, LOGITS.T, None)),
+        (lambda x: ops.matmul(x, y=Tensor(LOGITS.T)), lambda x: ops.matmul(x, Tensor(LOGITS.T))),
+        (lambda x: ops.multiply(y=x, x=LOGITS), lambda x: ops.multiply(LOGITS, x)),
+    ],
+)
+def test_an_argument_without_a_default_may_be_given_by_keyword(by_keyword: Any, by_position: Any) -> None:
+    results, leaves = [], [Tensor(LOGITS), Tensor(LOGITS)]
+    for function, x in zip((by_keyword, by_position), leaves, strict=True):
+        results.append(ops.sum(function(x)))
+        backward(results[-1])
+    assert float(results[0]) == float(results[1])
+    np.testing.assert_array_equal(leaves[0].grad, leaves[1].grad)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        ops.multiply(y=X)
+
+
+def test_an_argument_with_a_default_is_static_if_given_by_keyword() -> None:
+    x = Tensor(X)
+    backward(ops.sum(Operation(lambda x, factor=2: (x * factor, lambda dy: (dy * factor,)))(x, factor=3)))
+    np.testing.assert_array_equal(x.grad, [3, 3, 3])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_a_result_may_be_a_number(dtype: str) -> None:
+    x = Tensor(X.astype(dtype_named(dtype)))
+    total = Operation(lambda x: (float(x.sum()), lambda dy: (np.full(3, dy),)))(x)
+    backward(total * 2.0)
+    assert float(total) == 3
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.astype(float), [2, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("compute", "message"),
+    [
+        (lambda x: ops.dropout(x, rate=1.5, stream_id=StreamId(1, 2)), r"dropout: rate must be in \[0, 1\), got 1.5"),
+        (lambda x: ops.cross_entropy(x, IDS, smoothing=2.0), "cross_entropy: smoothing must be in .* 2 of 3 classes"),
+    ],
+)
+def test_a_wrong_static_argument_is_no_matter_of_shapes(compute: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=f"^{message}$") as raised:
+        compute(LOGITS)
+    assert type(raised.value) is ArgumentError
 
 
 # The hook for who observes operations.
@@ -226,11 +280,12 @@ def test_a_deferred_gradient_is_waited_for_before_it_is_read(monkeypatch: pytest
     backward(late(observing(pair.x * 3.0), pair.y), dy)
     assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[1, 1], [3, 3]]
     backward(late(pair.x, pair.x), dy)
+    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[0, 0], [2, 2]]
     backward(late(pair.y * 3.0, pair.y), dy)
-    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[4, 4], [2, 2]]
+    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[4, 4], [0, 0]]
     y = pair.y * 1.0
     backward(late(y, y), dy)
-    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[2, 2], [2, 2]]
+    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[2, 2], [0, 0]]
 
 
 class Pair(Layer):

@@ -63,6 +63,13 @@ def test_nobody_imports_ml_dtypes_who_does_not_ask_for_bfloat16() -> None:
     assert done.stdout == "False\n"
 
 
+def test_float16_is_refused_as_a_leaf_and_as_a_result() -> None:
+    x = np.ones(3, np.float16)
+    for compute in (Tensor, ops.relu):
+        with pytest.raises(TypeError, match=r"^Tensor: float16 .*; convert the array: array.astype\(np.float32\)$"):
+            compute(x)
+
+
 # Operations.
 
 

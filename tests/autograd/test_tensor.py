@@ -290,6 +290,15 @@ def test_a_gradient_that_is_no_array_is_refused_before_the_tape_is_read() -> Non
     np.testing.assert_array_equal(x.grad, [3, 3])
 
 
+def test_an_integer_gradient_of_the_result_becomes_one_of_its_type() -> None:
+    x = Tensor(np.ones(2, np.float32))
+    y = x + np.float32(0)
+    backward(y + y + y * 0.5, np.array([2, 4]))
+    assert x.grad is not None
+    assert x.grad.dtype == np.float32
+    np.testing.assert_array_equal(x.grad, [5, 10])
+
+
 def test_a_number_leaves_the_type_as_it_is_and_one_element_is_a_number() -> None:
     x = Tensor(np.ones(2, np.float32))
     for factor in (0.125, np.float64(0.125), 8):

@@ -190,6 +190,20 @@ def test_a_value_that_is_not_finite_is_an_error_of_its_own(x: list[float], where
         check_gradients(Operation(pole), np.array(x))
 
 
+@pytest.mark.parametrize("around", [lambda y: y, lambda y: y * 2.0], ids=["seed", "gradient between operations"])
+def test_a_gradient_that_is_changed_in_place_is_refused_at_that_line(around: Callable[[Tensor], Tensor]) -> None:
+    def relu(x: Any) -> Any:
+        def backward(dy: Any) -> Any:
+            dy *= x > 0
+            return (dy,)
+
+        return np.maximum(x, 0), backward
+
+    with pytest.raises(ValueError, match="read-only") as raised:
+        check_gradients(lambda x: around(Operation(relu)(x)), np.array([-1.0, 2.0]))
+    assert str(raised.traceback[-1].statement).strip() == "dy *= x > 0"
+
+
 # Whom an error names, and what may be checked.
 
 

@@ -15,7 +15,7 @@ from planting import planted
 
 from autograd import Layer, ParameterBuffer, RandomStream, Segments, Tensor, ops
 from autograd.op import operations
-from autograd.tensor import _in_order
+from autograd.tensor import nodes_in_order
 from autograd.testing import STEP, GradientError, check_gradients
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.model.layers import (
@@ -317,7 +317,7 @@ def test_an_operation_that_is_wrong_by_a_two_thousandth_is_noticed(name: str) ->
 
 def test_the_model_has_no_other_operations() -> None:
     loss = Transformer(LARGE).loss(Batch.from_token_ids([[3]], [[4]]), stream())
-    assert {node.name for node in _in_order(loss.node)} == set(OF_THE_MODEL)
+    assert {node.name for node in nodes_in_order(loss.node)} == set(OF_THE_MODEL)
 
 
 @given(st.floats(0, 0.9 * STEP, exclude_min=True))
