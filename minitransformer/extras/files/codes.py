@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
+from minitransformer.data.normalisation import BLANKS
 from minitransformer.extras.files.tmx import is_break
 from minitransformer.inference.translator import Links, Translation
 
@@ -29,7 +30,7 @@ _PLACEHOLDER = re.compile(
     r"|\\[nrt](?![a-z])"
 )
 _LINE_END = re.compile(r"(?<!\s)\s*\n\s*")  # XML may break lines anywhere
-_WORD = re.compile(r"\S+")
+_WORD = re.compile(f"[^{BLANKS}]+")  # as word alignments count them
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # of a word: without punctuation around it
 
 Kind: TypeAlias = Literal["begin", "end", "alone"]
@@ -312,7 +313,7 @@ class _Word:
 def _words(text: str) -> list[_Word]:
     words = []
     placeholders = [match.span() for match in _PLACEHOLDER.finditer(text)]
-    for match in _WORD.finditer(text):
+    for match in _WORD.finditer(text, len(text) - len(text.lstrip()), len(text.rstrip())):
         start, stop = match.span()
         core = _CORE.search(text, start, stop)
         cores = [span for span in placeholders if start <= span[0] and span[1] <= stop]
@@ -338,7 +339,7 @@ def parts_of(element: Any) -> Parts:
         else:
             kind: Kind = "begin" if name in _BEGIN_ELEMENTS else "end" if name in _END_ELEMENTS else "alone"
             partner = next((child.get(key) for key in _PARTNER_ATTRIBUTES if child.get(key)), "")
-            breaks = is_break("".join(child.itertext()), child.get("type") or child.get("ctype"))
+            breaks = name != "" and is_break("".join(child.itertext()), child.get("type") or child.get("ctype"))
             parts.append(Code(child, kind, f"code {partner}", is_break=breaks))
         parts.append(_LINE_END.sub(" ", child.tail or ""))
     return with_textual_codes([part for part in parts if part != ""])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import io
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +31,10 @@ from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTr
 from minitransformer.extras.packages import import_extra
 from minitransformer.system.files import atomic_write
 
+_XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 XLIFF, GETTEXT = frozenset({".xlf", ".xliff"}), frozenset({".po", ".pot"})
+_UNTRANSLATED = ("new", "needs-translation")  # states of targets in XLIFF 1 that are no translations yet
+_log = logging.getLogger(__name__)
 _PLURALS = re.compile(r"nplurals\s*=\s*(\d)")
 
 
@@ -72,6 +76,8 @@ def translate_document(
     for start in range(0, len(document.segments), LINES_AT_ONCE):
         found += translate.segments(document.segments[start : start + LINES_AT_ONCE], start, advance)
     document.fill(found)
+    if not found:
+        _log.info(f"{output}: is a copy; each segment has a translation, or is marked as not to be translated")
     with atomic_write(output) as temporary:
         temporary.write_bytes(document.content())
 
@@ -123,7 +129,7 @@ class _Gettext:
                 entry.msgstr = texts[0]
             if "fuzzy" not in entry.flags:
                 entry.flags.append("fuzzy")
-            if any(line.is_uncertain for form in lines for line in form):
+            if UNCERTAIN not in entry.tcomment and any(line.is_uncertain for form in lines for line in form):
                 entry.tcomment = "\n".join(filter(None, (entry.tcomment, UNCERTAIN)))
 
     def content(self) -> bytes:
@@ -186,13 +192,16 @@ class _Xliff:
 
     def _add(self, unit: Any, source: Any, target: Any, *, is_uncertain: bool) -> None:
         """Put a target behind its source, in place of an empty one, with its state."""
+        target.attrib.pop(_XML_LANGUAGE, None)  # the source's
         for old in unit.findall("{*}target"):
             target.tail = old.tail
+            target.attrib.update(old.attrib)
             unit.remove(old)
         source.addnext(target)
         namespace = self.etree.QName(unit).namespace
         if self.is_second:
             unit.set("state", "translated")
+            unit.attrib.pop("subState", None)
             place = unit.getparent()
             notes = place.find("{*}notes")
             if is_uncertain and notes is None:
@@ -202,19 +211,22 @@ class _Xliff:
             target.set("state", "needs-review-translation")
             target.set("state-qualifier", "mt-suggestion")
             notes = unit
-        if is_uncertain:
+        text = f"minitransformer: {UNCERTAIN}"
+        if is_uncertain and all(note.text != text for note in notes.findall("{*}note")):
             note = notes.makeelement(self.etree.QName(namespace, "note"))
-            note.text = f"minitransformer: {UNCERTAIN}"
+            note.text = text
             notes.append(note)
 
     def content(self) -> bytes:
         encoding = self.tree.docinfo.encoding or "UTF-8"
         content: bytes = self.etree.tostring(self.tree, encoding=encoding, xml_declaration=True)
-        return content + b"\n"
+        return content + b"\n" * content.startswith(b"<?xml")  # in UTF-16 a line feed has two bytes
 
 
 def _is_open(unit: Any) -> bool:
-    """Return whether a unit is to be translated and has no translation."""
-    if unit.get("approved") == "yes" or any(each.get("translate") == "no" for each in (unit, *unit.iterancestors())):
+    """Return whether a unit is to be translated and has no translation; the nearest ``translate`` decides."""
+    marks = filter(None, (each.get("translate") for each in (unit, *unit.iterancestors())))
+    if unit.get("approved") == "yes" or next(marks, "yes") == "no":
         return False
-    return not any("".join(target.itertext()).strip() for target in unit.findall("{*}target"))
+    targets = [target for target in unit.findall("{*}target") if target.get("state") not in _UNTRANSLATED]
+    return unit.get("state") == "initial" or not any("".join(target.itertext()).strip() for target in targets)

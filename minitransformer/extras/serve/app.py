@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from minitransformer.data.normalisation import words_of_line
 from minitransformer.data.survey import CorpusError
 from minitransformer.extras.demo.words import known_words
 from minitransformer.extras.demo_translator import DemonstrationTranslator
@@ -324,7 +325,7 @@ def _part(name: str, media_type: str, values: Mapping[str, str] | None = None) -
 
 
 def _unchanged(line: str) -> Translation:
-    return Translation(line, 0.0, 0.0, alignment=tuple((i, i) for i in range(len(line.split()))))
+    return Translation(line, 0.0, 0.0, alignment=tuple((i, i) for i in range(len(words_of_line(line)))))
 
 
 def _has_letters(line: str) -> bool:

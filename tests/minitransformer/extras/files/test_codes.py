@@ -56,6 +56,8 @@ def translated(text: str, dictionary: Dictionary) -> tuple[str, bool]:
         ("<img src='a b'/> A {x}", "A", "Ein", "0-0", "<img src='a b'/> Ein {x}"),
         ("Is <i>he</i> old?", "Is he old?", "Ist alt er?", "0-0 2-1 1-2", "Ist alt <i>er</i>?"),
         ("<b>(Yes!)</b> a", "(Yes!) a", "Das (ja!)", "1-0 0-1", "Das <b>(ja!)</b>"),
+        ("Take 10\u00a0mg <b>now</b>", "Take 10 mg now", "Nimm jetzt 10\u00a0mg", "0-0 1-2 2-1",
+            "Nimm <b>jetzt</b> 10\u00a0mg"),
         ("“<i>Yes</i>”", "“Yes”", "„Ja“", "0-0", "„<i>Ja</i>“"),
     ],
 )  # fmt: skip

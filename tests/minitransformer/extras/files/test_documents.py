@@ -62,6 +62,8 @@ msgstr "fertig"
 class Shouting:
     """A translator that writes capitals, and links word n to word n."""
 
+    alignments: Path | None = None
+
     def segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[TranslatedSegment]:
         def translate(texts: Sequence[str]) -> list[Translation]:
             lengths = [len(text.split()) for text in texts]
@@ -97,6 +99,47 @@ def test_units_of_xliff_2_get_targets_and_a_note_where_a_code_is_within_a_word(t
         "<segment>", f'<notes><note>minitransformer: {UNCERTAIN}</note></notes><segment state="translated">'
     )
     assert etree.canonicalize(translated(tmp_path, "a.xliff", XLIFF_2)) == etree.canonicalize(expected)
+
+
+STATE = 'state="needs-review-translation" state-qualifier="mt-suggestion"'
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ('<trans-unit translate="yes"><source>a</source></trans-unit>',
+        f'<trans-unit translate="yes"><source>a</source><target {STATE}>A</target></trans-unit>'),
+    ('<trans-unit translate="yes"><source xml:lang="en">a</source><target xml:lang="de" state="needs-translation">a'
+        "</target></trans-unit>", '<trans-unit translate="yes"><source xml:lang="en">a</source>'
+        f'<target xml:lang="de" {STATE}>A</target></trans-unit>'),
+    ('<trans-unit translate="yes"><source>a<!-- c --> b<?p i?></source></trans-unit>', '<trans-unit translate="yes">'
+        f"<source>a<!-- c --> b<?p i?></source><target {STATE}>A<!-- c --> B<?p i?></target></trans-unit>"),
+    ('<unit translate="yes"><segment state="initial" subState="x:y"><source>a</source><target>a</target></segment>'
+        "</unit>", '<unit translate="yes"><segment state="translated"><source>a</source><target>A</target></segment>'
+        "</unit>"),
+    ('<unit translate="yes">' + "<segment><source>u<ph/>n</source></segment>" * 2 + "</unit>",
+        f'<unit translate="yes"><notes><note>minitransformer: {UNCERTAIN}</note></notes>'
+        + '<segment state="translated"><source>u<ph/>n</source><target>UN<ph/></target></segment>' * 2 + "</unit>"),
+])  # fmt: skip
+def test_units_that_say_so_are_translated_with_all_that_they_have(tmp_path: Path, before: str, after: str) -> None:
+    version = '"2.0" trgLang="de"' if before.startswith("<unit") else '"1.2"'
+    files = [f'<xliff version={version}><file translate="no">{unit}</file></xliff>' for unit in (before, after)]
+    document = read_document(tmp_path / "a.xlf", content=files[0].encode())
+    translate_document(cast(LineTranslator, Shouting()), document, tmp_path / "b.xlf")
+    found, expected = (
+        etree.canonicalize(text, with_comments=True) for text in ((tmp_path / "b.xlf").read_text(), files[1])
+    )
+    assert found == expected
+
+
+def test_a_file_in_utf_16_stays_in_it() -> None:
+    content = XLIFF_1.replace("utf-8", "utf-16").encode("utf-16")
+    assert read_document(Path("a.xlf"), content=content).content().decode("utf-16").startswith("<?xml")
+
+
+def test_the_log_names_a_document_in_which_nothing_is_to_be_translated(tmp_path: Path, logged: list[str]) -> None:
+    translated(tmp_path, "a.po", 'msgid "a"\nmsgstr "b"\n')
+    assert logged == [
+        f"{tmp_path}/out-a.po: is a copy; each segment has a translation, or is marked as not to be translated"
+    ]
 
 
 MARK = f'<prop type="x-minitransformer">{UNCERTAIN}</prop>'
@@ -145,6 +188,8 @@ def test_messages_of_gettext_get_fuzzy_translations(tmp_path: Path) -> None:
     assert (lines.msgstr, lines.flags) == ("ONE %s\nTWO\n", ["c-format", "fuzzy"])
     assert plural.msgstr_plural == {0: "%d FILE", 1: "%d FILES", 2: "%d FILES"}
     assert (done.msgstr, done.flags, old.msgstr) == ("fertig", [], "")
+    again = translated(tmp_path, "b.po", f'msgid ""\nmsgstr ""\n\n# {UNCERTAIN}\nmsgid "un<b/>sure"\nmsgstr ""\n')
+    assert again.count(UNCERTAIN) == 1
 
 
 @pytest.mark.parametrize(("name", "text", "error", "message"), [

@@ -35,7 +35,9 @@ def real() -> Iterator[Any]:
         yield client
 
 
-@pytest.mark.parametrize("text", ["<p>one <b>two</b> &amp; {0}</p>", "<p>one</p><script>two</script>3"])
+@pytest.mark.parametrize(
+    "text", ["<p>one <b>two</b> &amp; {0}</p>", "<p>one</p><script>two</script>3", "<p>one</p><p>1\xa00 <b>2</b> 3</p>"]
+)
 def test_a_page_is_translated_with_its_markup(client: Any, text: str) -> None:
     expected = text.replace("one", "ONE").replace("two</b>", "TWO</b>")
     answer = client.post("/translate", json=form([text], format="html", alternatives=2)).json()
