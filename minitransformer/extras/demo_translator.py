@@ -6,17 +6,18 @@ become any word.
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autograd.array import Device
 from autograd.packed_weight import PackedDtype
 from minitransformer.config.run import RUN_FILE
-from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import Translation, Translator
+from minitransformer.data.normalisation import words_of_line
+from minitransformer.inference.prefix import Prefix
+from minitransformer.inference.translator import Translator
 from minitransformer.system.records import as_object, read_object
 
 _ANYWHERE = """bitch cunt fick fotz fuck hure kack kanake möse muschi nigger neger nutte penis pimmel piss pussy
@@ -44,17 +45,24 @@ class DemonstrationTranslator(Translator):
         proper = without_vulgar_words(text)
         return proper.upper() if is_in_capitals(line) else proper
 
-    def n_best(
-        self, lines: Sequence[str], config: SearchConfig, *, prefixes: Sequence[str] | None = None, **options: Any
-    ) -> list[list[Translation]]:
-        if prefixes is not None:
-            prefixes = [self.model_text(prefix, line) for prefix, line in zip(prefixes, lines, strict=True)]
-        read = [self.model_text(line, line) for line in lines]
-        found = super().n_best(read, config, prefixes=prefixes, **options)
-        return [
-            [dataclasses.replace(each, text=self.shown_text(each.text, line)) for each in best]
-            for line, best in zip(lines, found, strict=True)
-        ]
+    def prefix_of(self, text: str, line: str) -> Prefix:
+        prefix = super().prefix_of(self.model_text(text, line), line)
+        return _ShownPrefix(**vars(prefix), written=" ".join(words_of_line(text)), in_capitals=is_in_capitals(line))
+
+
+@dataclass(frozen=True)
+class _ShownPrefix(Prefix):
+    """A beginning, as ``written`` by the user; what follows is shown in capitals, and no vulgar word is."""
+
+    written: str = ""
+    in_capitals: bool = False
+
+    def completed(self, decoded: str) -> str:
+        text = super().completed(decoded)
+        if self.in_capitals:
+            rest = text.removeprefix(self.text)
+            text = self.written * (len(rest) < len(text)) + rest.upper()
+        return without_vulgar_words(text)
 
 
 def is_in_capitals(line: str) -> bool:

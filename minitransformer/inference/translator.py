@@ -119,6 +119,10 @@ class Translator:
         """Return what users see as ``text``, a translation of ``line`` by the model."""
         return text
 
+    def prefix_of(self, text: str, line: str) -> Prefix:
+        """Return the given beginning ``text`` of the translation of ``line``; it completes decoded texts."""
+        return self.prefixer(text) if text else NO_PREFIX
+
     def translate(
         self,
         lines: Sequence[str],
@@ -169,11 +173,13 @@ class Translator:
             wanted: is called, on any thread, after each step of a search.  It returns for each line whether its
                 translation is still wanted; the work for the others ends, and they have no translations.
         """
-        sources = [ids[: self.longest_source] for ids in self.tokenizer.encode_source(lines)]
+        read = [self.model_text(line, line) for line in lines]
+        sources = [ids[: self.longest_source] for ids in self.tokenizer.encode_source(read)]
         prefixes = [""] * len(lines) if prefixes is None else prefixes
         if len(prefixes) != len(lines):
             raise ValueError(f"prefixes: expected one for each of {len(lines)} lines; got {len(prefixes)}")
-        begun = [self.prefixer(one) if one and ids else NO_PREFIX for one, ids in zip(prefixes, sources, strict=True)]
+        given = zip(prefixes, lines, sources, strict=True)
+        begun = [self.prefix_of(text, line) if ids else NO_PREFIX for text, line, ids in given]
         if sampling:
             config = dataclasses.replace(config, beam=config.n_best)
 
@@ -193,7 +199,7 @@ class Translator:
         translations = [self._decoded(best, prefix) for best, prefix in zip(found, begun, strict=True)]
         if align is None:
             return translations
-        work = list(zip(lines, sources, begun, found, translations, strict=True))
+        work = list(zip(read, sources, begun, found, translations, strict=True))
         return list(map_in_threads(lambda line_work: self._aligned(align, *line_work), work, n_threads))
 
     @property

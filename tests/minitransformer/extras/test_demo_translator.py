@@ -12,6 +12,7 @@ from minitransformer.config import DataConfig, RunConfig
 from minitransformer.config.run import RUN_FILE
 from minitransformer.extras.demo.words import DATA
 from minitransformer.extras.demo_translator import DemonstrationTranslator, load_translator, without_vulgar_words
+from minitransformer.inference.search import Hypothesis, SearchConfig
 
 
 @pytest.mark.parametrize(
@@ -54,5 +55,15 @@ def test_a_line_in_capitals_is_translated_in_lower_case() -> None:
     assert upper == others[0].upper() != others[0]
     assert others == small_translator().translate(lines[1:], beam=1)
     assert len(set(translator.count_tokens(lines[:2]))) == 1
-    lower, upper = translator.translate(["One two", "ONE TWO"], beam=1, prefixes=["Vier s", "VIER S"])
-    assert (upper, lower[:6]) == (lower.upper(), "Vier s")
+    given = ["Vier s", "VIER S", "Vier s"]
+    lower, upper, mixed = translator.translate(["One two", "ONE TWO", "ONE TWO"], beam=1, prefixes=given)
+    assert (upper, lower[:6], mixed) == (lower.upper(), "Vier s", f"Vier s{lower[6:].upper()}")
+
+
+def test_texts_that_are_shown_alike_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = small_translator(DemonstrationTranslator)
+    ids = translator.tokenizer.encode_target(["eins sex", "zwei", "eins shit"])
+    found = [Hypothesis(0.0, 0.0, tuple(each)) for each in ids]
+    monkeypatch.setattr("minitransformer.inference.translator.beam_search", lambda *_: [found])
+    (best,) = translator.n_best(["ONE TWO"], SearchConfig(n_best=3), n_threads=1)
+    assert [each.text for each in best] == ["EINS S***", "ZWEI"]
