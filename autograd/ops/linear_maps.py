@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import starmap
 
-from autograd.op import JointKernels
+from autograd.op import JointKernels, ShapeError
 from autograd.ops.linear import linear
 from autograd.tensor import Tensor
 
@@ -18,6 +18,8 @@ def linear_maps(x: Tensor, *maps: Tensor | None) -> list[Tensor]:
     Shapes: x (T, I), then weight (I, O) and bias (O,) or None for each map in turn.  Returns a list of (T, O).
     Saves: what ``linear`` saves.
     """
+    if len(maps) % 2:
+        raise ShapeError(f"linear_maps: expected a weight and a bias (or None) for each map; got {len(maps)} arguments")
     together = joint_linear_maps.compute(x, *maps)
     if together is not None:
         return together

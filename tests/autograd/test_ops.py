@@ -141,6 +141,7 @@ SHAPE_ERRORS: list[tuple[str, list[Any], str]] = [
     ("linear", ones((2, 3), (3, 5), (1,)), r"linear: expected .* bias \(1,\)"),
     ("linear", ones((2, 3), (3, 5), (2, 5)), r"linear: expected .* bias \(2, 5\)"),
     ("linear_maps", ones((2, 3), (3, 5), None, (4, 5), None), r"linear: expected x"),
+    ("linear_maps", ones((2, 3), (3, 5), None, (3, 5)), r"linear_maps: expected a weight and .*got 3 arguments"),
     ("linear_relu", ones((2, 3), (4, 5), (5,)), r"linear_relu: expected x \(T, I\)"),
     ("linear_relu", ones((2, 3), (3, 5), None), r"linear_relu: .*bias \(O,\);.* None"),
     ("linear_relu", ones((2, 3), (3, 5), ()), r"linear_relu: expected .* bias \(\)"),
