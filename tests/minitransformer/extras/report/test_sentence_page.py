@@ -126,14 +126,15 @@ def test_too_many_numbers_and_numbers_that_are_not_finite_are_refused(monkeypatc
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    for name, sentence in (("short", "one two"), ("odd", "three <b>two</b> two two two two two two")):
-        page, _ = sentence_page(translator_of(), sentence, "TWO ONE <B>THREE</B>")
+    odd = "three <b>two</b> two two two two two two"
+    for name, sentence, norm in (("short", "one two", "post"), ("odd", odd, "pre")):
+        page, _ = sentence_page(translator_of(norm=norm), sentence, "TWO ONE <B>THREE</B>")
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
     return {path.stem: path for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize(("name", "width"), [("short", 1_280), ("odd", 390)])
-def test_every_step_is_shown_within_the_window(opened: Any, name: str, width: int) -> None:
+@pytest.mark.parametrize(("name", "width", "n_titles"), [("short", 1_280, 12), ("odd", 390, 13)])
+def test_every_step_is_shown_within_the_window(opened: Any, name: str, width: int, n_titles: int) -> None:
     browser = opened(name)
     browser.show(width=width)
     n_steps = browser.evaluate("steps.length")
@@ -143,7 +144,7 @@ def test_every_step_is_shown_within_the_window(opened: Any, name: str, width: in
         assert browser.evaluate("document.querySelectorAll('#figures > *').length") >= 1
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
         browser.evaluate("document.getElementById('next').click()")
-    assert len(titles) == 12
+    assert len(titles) == n_titles
     assert browser.evaluate("document.getElementById('next').disabled")
     assert browser.evaluate("document.querySelectorAll('main b:not(figcaption b), script').length") == 2
     assert browser.evaluate("document.querySelectorAll('.bars tr').length") == 10
