@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError, DataConfig
@@ -273,6 +273,7 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
 
 @settings(max_examples=20)
 @given(text=st.text(st.characters(codec="utf-8"), max_size=30))
+@example("a\rb")
 def test_any_text_is_written_as_xml(text: str) -> None:
     root = ElementTree.fromstring(opening('a"<') + unit_of(("en", 'a"<'), (text, "]]>")) + CLOSING)
     kept = [c if c in "\t\n\r" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text]
