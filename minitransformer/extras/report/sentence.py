@@ -83,7 +83,7 @@ class _Recorder:
         self._names = {id(parameter.value): name for name, parameter in model.named_parameters()}
         self._last, self._query = "", ""
         self.rows: list[FloatArray] = []
-        """What was looked up in tables without being added at once."""
+        """Embeddings, then encodings, if the model looks them up by separate operations."""
 
     def __call__(self, operation: Operation, run: Run, *arguments: Any, **static: Any) -> tuple[Array, Backward]:
         value, backward = run(*arguments, **static)
