@@ -249,10 +249,10 @@ def test_debug_shows_where_an_error_arose_on_a_rank(one_of_two: None, command: C
      (CorpusError("text: is empty"), "text: is empty")],
 )  # fmt: skip
 def test_what_one_rank_of_several_is_refused_is_one_line_too(
-    error: Exception, message: str, one_of_two: None, command: Command, monkeypatch: pytest.MonkeyPatch
+    error: Exception, message: str, one_of_two: None, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("minitransformer.training.run.open_run", failing(error))
-    ended = command("train")
+    ended = command("train", "--run", str(tmp_path))
     lines = ended.error.splitlines()
     assert ended.status == 1
     assert lines[1].startswith(f"error: {message}")
