@@ -113,7 +113,7 @@ def _cached_attention(draw: Draw) -> Iterator[Case]:
         yield (draw(queries.n_tokens, 3, width), *draw(2, n_keys, 3, width)), {"mask": mask}
 
 
-NORMS, WORDS = [(width,) for width in layer_norm.WIDTHS], [(33,), (5_003,), (37_000,)]
+NORMS, WORDS = [(width,) for width in (192, *layer_norm.WIDTHS)], [(33,), (5_003,), (37_000,)]
 SHAPES, MANY = [(64, 128), (33, 65)], (64, 2_048)  # of matrices; MANY: many blocks, each of 256 rows of 128 columns
 BOTH, FLOAT32, BFLOAT16 = ("float32", "bfloat16"), ("float32",), ("bfloat16",)
 SCALARS = np.array([0.01, 1e-3, 0.5])  # of an update

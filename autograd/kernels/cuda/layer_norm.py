@@ -20,21 +20,28 @@ from autograd.tensor import Backward, Gradient, PendingGradient, put
 
 SOURCE = "layer_norm.cu"
 OPERATIONS, DIRECTIONS = ("layer_norm", "add_norm"), ("forward", "backward")
-WIDTHS = (128, 256, 512, 1024)
+WIDTHS = (128, 256, 512, 1024)  # the greatest ones that kernels are compiled for
+MULTIPLE = 16  # of columns, because one block of Philox has the random numbers of 16 elements
 ROWS, THREADS = 8, 256  # of a block
 MOST_BLOCKS = 264  # of the backward pass, each with partial sums: two per multiprocessor of an H200
 
 
 def kernel_name(operation: str, direction: str, dtype: object, width: int) -> str:
-    """Return the name of the kernel of one of ``OPERATIONS`` in one of ``DIRECTIONS``."""
-    return f"{operation}_{direction}_{STORAGE[str(dtype)]}_{width}"
+    """Return the name of the kernel of one of ``OPERATIONS`` in one of ``DIRECTIONS`` for rows of this width."""
+    return f"{operation}_{direction}_{STORAGE[str(dtype)]}_{greatest_width(width)}"
+
+
+def greatest_width(width: int) -> int:
+    """Return the greatest width of the kernel that computes rows of this width."""
+    return next(greatest for greatest in WIDTHS if width <= greatest)
 
 
 def _is_supported(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> bool:
     parameters_fit = all(
         p.dtype == np.float32 and p.shape == x.shape[-1:] and p.flags.c_contiguous for p in (gain, bias)
     )
-    return parameters_fit and str(x.dtype) in STORAGE and x.shape[-1] in WIDTHS and x.flags.c_contiguous
+    fits = 0 < x.shape[-1] <= WIDTHS[-1] and x.shape[-1] % MULTIPLE == 0
+    return parameters_fit and str(x.dtype) in STORAGE and fits and x.flags.c_contiguous
 
 
 @layer_norm.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
@@ -92,7 +99,7 @@ def add_norm_in_registers(
 
 def mask_bytes(width: int) -> int:
     """Return the bytes of a row of the dropout mask: a bit per element, and whole bytes for each of 32 lanes."""
-    return max(width // 8, 32)
+    return max(greatest_width(width) // 8, 32)
 
 
 def _normalised(
@@ -123,6 +130,7 @@ def _normalised(
             y,
             statistics,
             np.int64(n_rows),
+            np.int32(width),
             np.float32(eps),
             *mask_arguments,
             *drawing,
@@ -145,6 +153,7 @@ def _normalised(
                 *gradients,
                 parameter_sums,
                 np.int64(n_rows),
+                np.int32(width),
                 *mask_arguments,
             )
         dgain, dbias = sum_of_rows(parameter_sums.reshape(n_sums, 2 * width)).reshape(2, width)

@@ -343,7 +343,7 @@ def lacking(*operations: str) -> str:
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({}, None), ({"d_k": 24, "d_v": 24}, lacking("attention")), ({"d_model": 96}, lacking("add_norm", "layer_norm")),
+    [({}, None), ({"d_k": 24, "d_v": 24}, lacking("attention")), ({"d_model": 72}, lacking("add_norm", "layer_norm")),
      ({"positions": "learned"}, None), ({"p_drop_attention": 0.1}, None),
      ({"norm": "pre", "start": "zero"}, None)],
     ids=str,

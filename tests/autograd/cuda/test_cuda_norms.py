@@ -43,7 +43,9 @@ def compare(name: str, arguments: list[Any], static: dict[str, Any], tolerance: 
 
 
 @every_norm
-@pytest.mark.parametrize(("n", "width"), [(1, 128), (8, 128), *((21, width) for width in layer_norm.WIDTHS)])
+@pytest.mark.parametrize(
+    ("n", "width"), [(1, 128), (8, 128), *((21, width) for width in (16, 192, 272, 768, *layer_norm.WIDTHS))]
+)
 def test_norms(n: int, width: int, name: str, static: dict[str, Any]) -> None:
     """In sixteen bits results are rounded once, by 2⁻⁹ at most; the sums over rows are not rounded."""
     *terms, gain, bias, dy = draw(name, n, width)
