@@ -67,7 +67,10 @@ template <int kMost>
 __device__ __forceinline__ unsigned drawn_mask(const StreamId& stream_id, int threshold, long long row, int width) {
     __shared__ word of_warps[kWarpsOfABlock][kMost / 4];
     word(&words)[kMost / 4] = of_warps[threadIdx.x / 32];
-    for (int block = lane(); block < width / 16; block += 32) {
+#pragma unroll
+    for (int first = 0; first < kMost / 16; first += 32) {
+        const int block = first + lane();
+        if (block >= width / 16) break;
         word of_block[4];
         philox_block(stream_id, row * (width / 16) + block, of_block);
 #pragma unroll
@@ -112,9 +115,9 @@ __device__ __forceinline__ void load_sum(const T* x, const T* y, long long row, 
 
 // statistics (rows, 2) receives mean and 1 / standard deviation of every row for the backward pass.
 template <bool kAdds, typename T, int kMost>
-__device__ void forward(const T* x, const T* y, const float* gain, const float* bias, T* result, float* statistics,
-                        long long n_rows, int width, float eps, const Dropout& dropout, const StreamId& stream_id,
-                        int threshold) {
+__device__ __forceinline__ void forward(const T* x, const T* y, const float* gain, const float* bias, T* result,
+                                        float* statistics, long long n_rows, int width, float eps,
+                                        const Dropout& dropout, const StreamId& stream_id, int threshold) {
     constexpr int kItems = kMost / 32;
     const unsigned warp = threadIdx.x / 32;
     const long long row = static_cast<long long>(blockIdx.x) * kWarpsOfABlock + warp;
@@ -154,8 +157,9 @@ __device__ void forward(const T* x, const T* y, const float* gain, const float* 
 // of_parameters (blocks, 2, width) receives the sums over this block's rows of d x_hat and of d, where d is the gradient
 // of the result; the caller adds the blocks.  dx is the gradient of x; dy, that of y, is dx masked and scaled.
 template <bool kAdds, typename T, int kMost>
-__device__ void backward(const T* d_result, const T* x, const T* y, const float* gain, const float* statistics, T* dx,
-                         T* dy, float* of_parameters, long long n_rows, int width, const Dropout& dropout) {
+__device__ __forceinline__ void backward(const T* d_result, const T* x, const T* y, const float* gain,
+                                         const float* statistics, T* dx, T* dy, float* of_parameters, long long n_rows,
+                                         int width, const Dropout& dropout) {
     constexpr int kItems = kMost / 32;
     __shared__ float sums[2][kMost];
     const unsigned warp = threadIdx.x / 32;
@@ -213,38 +217,40 @@ __device__ void backward(const T* d_result, const T* x, const T* y, const float*
             of_parameters[(2LL * blockIdx.x + which) * width + column] = sums[which][column];
 }
 
-// One bound names a minimum of one block per multiprocessor: without it the compiler spills registers on sm_80 to fit
-// a third block.
-#define LAYER_NORM(T, most)                                                                                           \
+// A width that is known at compile time takes fewer instructions.  One bound names a minimum of one block per
+// multiprocessor: without it the compiler spills registers on sm_80 to fit a third block.
+#define LAYER_NORM(T, name, most, width)                                                                              \
     extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock)                                                 \
-        layer_norm_forward_##T##_##most(const T* x, const float* gain, const float* bias, T* result,                  \
-                                        float* statistics, long long n_rows, int width, float eps) {                  \
+        layer_norm_forward_##T##_##name(const T* x, const float* gain, const float* bias, T* result,                  \
+                                        float* statistics, long long n_rows, int n_columns, float eps) {              \
         forward<false, T, most>(x, nullptr, gain, bias, result, statistics, n_rows, width, eps, Dropout{},            \
                                 StreamId{}, 0);                                                                       \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock, 1)                                              \
-        layer_norm_backward_##T##_##most(const T* d_result, const T* x, const float* gain, const float* statistics,   \
-                                         T* dx, float* of_parameters, long long n_rows, int width) {                  \
+        layer_norm_backward_##T##_##name(const T* d_result, const T* x, const float* gain, const float* statistics,   \
+                                         T* dx, float* of_parameters, long long n_rows, int n_columns) {              \
         backward<false, T, most>(d_result, x, nullptr, gain, statistics, dx, nullptr, of_parameters, n_rows, width,   \
                                  Dropout{});                                                                          \
     }                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_forward_##T##_##most(                  \
+    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_forward_##T##_##name(                  \
         const T* x, const T* y, const float* gain, const float* bias, T* result, float* statistics, long long n_rows, \
-        int width, float eps, void* mask, float scale, word seed, word stream, word update, const word* update_at,    \
-        word micro_batch, int threshold) {                                                                            \
+        int n_columns, float eps, void* mask, float scale, word seed, word stream, word update,                       \
+        const word* update_at, word micro_batch, int threshold) {                                                     \
         forward<true, T, most>(x, y, gain, bias, result, statistics, n_rows, width, eps, Dropout{mask, scale},        \
                                stream_id_of(seed, stream, update, update_at, micro_batch), threshold);                \
     }                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_backward_##T##_##most(                 \
+    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_backward_##T##_##name(                 \
         const T* d_result, const T* x, const T* y, const float* gain, const float* statistics, T* dx, T* dy,          \
-        float* of_parameters, long long n_rows, int width, void* mask, float scale) {                                 \
+        float* of_parameters, long long n_rows, int n_columns, void* mask, float scale) {                             \
         backward<true, T, most>(d_result, x, y, gain, statistics, dx, dy, of_parameters, n_rows, width,               \
                                 Dropout{mask, scale});                                                                \
     }
 
-#define LAYER_NORM_UP_TO(most) \
-    LAYER_NORM(float, most)    \
-    LAYER_NORM(bf16, most)
+#define LAYER_NORM_UP_TO(most)                       \
+    LAYER_NORM(float, most, most, most)              \
+    LAYER_NORM(bf16, most, most, most)               \
+    LAYER_NORM(float, below_##most, most, n_columns) \
+    LAYER_NORM(bf16, below_##most, most, n_columns)
 
 LAYER_NORM_UP_TO(128)
 LAYER_NORM_UP_TO(256)

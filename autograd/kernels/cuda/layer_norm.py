@@ -28,7 +28,9 @@ MOST_BLOCKS = 264  # of the backward pass, each with partial sums: two per multi
 
 def kernel_name(operation: str, direction: str, dtype: object, width: int) -> str:
     """Return the name of the kernel of one of ``OPERATIONS`` in one of ``DIRECTIONS`` for rows of this width."""
-    return f"{operation}_{direction}_{STORAGE[str(dtype)]}_{greatest_width(width)}"
+    greatest = greatest_width(width)
+    rows = f"{greatest}" if width == greatest else f"below_{greatest}"
+    return f"{operation}_{direction}_{STORAGE[str(dtype)]}_{rows}"
 
 
 def greatest_width(width: int) -> int:

@@ -44,7 +44,7 @@ ASKED_FOR = {  # every name that Python can form
     layer_norm.SOURCE: {
         layer_norm.kernel_name(operation, direction, dtype, width)
         for operation in layer_norm.OPERATIONS for direction in layer_norm.DIRECTIONS for dtype in STORAGE
-        for width in layer_norm.WIDTHS
+        for greatest in layer_norm.WIDTHS for width in (greatest, greatest - layer_norm.MULTIPLE)
     },
     linear.SOURCE: {linear.kernel_name(kind, dtype) for kind in linear.PASSES for dtype in STORAGE},
     top_k.SOURCE: set(top_k.KERNELS.values()),

@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import math
 import re
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from autograd.kernels.cuda import side_stream
 from autograd.kernels.cuda.products import _prepared
 from autograd.optim import Adam
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.config import TrainingConfig
+from minitransformer.config import RunConfig, TrainingConfig
+from minitransformer.config.checks import with_changes
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training import divergence, graph
 from minitransformer.training.callbacks import Callback
@@ -32,6 +34,7 @@ from minitransformer.training.update import GradientAccumulator, StepResult, Tra
 from parallel.communicator import SerialCommunicator
 from parallel.reducer import LocalReducer
 
+RECIPES = Path(__file__).parents[3] / "recipes"
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=1, d_k=32, d_v=32, p_drop=0.25)
 TRAINING = TrainingConfig(max_updates=1, batch_tokens=128, n_micro_batches=1, seed=5, clip_norm=2.0, warmup_steps=4)
 WAITING = {"read", "synchronize", "wait"}
@@ -350,6 +353,14 @@ def lacking(*operations: str) -> str:
 )  # fmt: skip
 def test_what_can_be_captured(changes: dict[str, Any], reason: str | None, launched: list[str]) -> None:
     assert why_not_captured(model_on_gpu(**changes)) == reason
+
+
+@pytest.mark.parametrize("name", [path.name for path in RECIPES.glob("*.toml") if "-fr" not in path.name])
+def test_recipes_are_captured(name: str, launched: list[str]) -> None:
+    changes = tomllib.loads((RECIPES / name).read_text("utf-8"))
+    config = with_changes(RunConfig.of_preset(changes.pop("preset")), changes).model
+    config = dataclasses.replace(config, vocabulary_size=19, n_layers=1, n_decoder_layers=1)
+    assert why_not_captured(Transformer(config, dtype="bfloat16", device="cuda")) is None
 
 
 def test_nothing_is_captured_in_float32_or_on_a_cpu(launched: list[str]) -> None:
