@@ -329,11 +329,14 @@ _PARTNER_ATTRIBUTES = ("i", "rid", "startRef", "id")  # each names the pair of a
 
 
 def parts_of(element: Any) -> Parts:
-    """Return the parts of a segment in TMX or XLIFF: its text, and its elements as codes."""
+    """Return the parts of a segment in TMX or XLIFF: its text, and its elements as codes.
+
+    An element whose text is not to be translated is one code.
+    """
     parts: Parts = [_LINE_END.sub(" ", element.text or "")]
     for child in element:
         name = _local_name(child)
-        if name in _PAIR_ELEMENTS:
+        if name in _PAIR_ELEMENTS and not _is_untranslated(child):
             pair = f"{name} {id(child)}"
             parts += [Code(child, "begin", pair), *parts_of(child), Code(child, "end", pair)]
         else:
@@ -343,6 +346,11 @@ def parts_of(element: Any) -> Parts:
             parts.append(Code(child, kind, f"code {partner}", is_break=breaks))
         parts.append(_LINE_END.sub(" ", child.tail or ""))
     return with_textual_codes([part for part in parts if part != ""])
+
+
+def _is_untranslated(element: Any) -> bool:
+    """Return whether the text in an element is marked as not to be translated, as XLIFF 2 and XLIFF 1 do it."""
+    return element.get("translate") == "no" or element.get("mtype") == "protected"
 
 
 def write_parts(parts: Sequence[Part], element: Any) -> None:
@@ -356,7 +364,7 @@ def write_parts(parts: Sequence[Part], element: Any) -> None:
             _add_text(within[-1], code.content)
         elif _local_name(code.content) in _PAIR_ELEMENTS and code.kind == "end":
             within.pop()
-        elif _local_name(code.content) in _PAIR_ELEMENTS:
+        elif _local_name(code.content) in _PAIR_ELEMENTS and code.kind == "begin":
             child = element.makeelement(code.content.tag, dict(code.content.attrib))
             within[-1].append(child)
             within.append(child)

@@ -66,11 +66,8 @@ class Shouting:
 
     def segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[TranslatedSegment]:
         def translate(texts: Sequence[str]) -> list[Translation]:
-            lengths = [len(text.split()) for text in texts]
-            return [
-                Translation(text.upper().replace("%S", "%s").replace("%D", "%d"), 0, 0, tuple((i, i) for i in range(n)))
-                for text, n in zip(texts, lengths, strict=True)
-            ]
+            words = [text.upper().replace("%S", "%s").replace("%D", "%d").split() for text in texts]
+            return [Translation(" ".join(some), 0, 0, tuple((i, i) for i in range(len(some)))) for some in words]
 
         return translate_segments(segments, translate)
 
@@ -99,6 +96,13 @@ def test_units_of_xliff_2_get_targets_and_a_note_where_a_code_is_within_a_word(t
         "<segment>", f'<notes><note>minitransformer: {UNCERTAIN}</note></notes><segment state="translated">'
     )
     assert etree.canonicalize(translated(tmp_path, "a.xliff", XLIFF_2)) == etree.canonicalize(expected)
+
+
+@pytest.mark.parametrize("mark", ['mtype="protected"', 'translate="no"'])
+def test_marked_text_within_a_segment_stays(tmp_path: Path, mark: str) -> None:
+    source = f'Start <mrk {mark}>the <g id="1">Word</g></mrk> now.'
+    text = translated(tmp_path, "a.xlf", XLIFF_1.replace('Press <g id="1">Enter</g> <x id="2"/>{0}.', source))
+    assert f'START <mrk {mark}>the <g id="1">Word</g></mrk> NOW.</target>' in text
 
 
 STATE = 'state="needs-review-translation" state-qualifier="mt-suggestion"'
