@@ -350,7 +350,7 @@ def parts_of(element: Any) -> Parts:
 
 def _is_untranslated(element: Any) -> bool:
     """Return whether the text in an element is marked as not to be translated, as XLIFF 2 and XLIFF 1 do it."""
-    return element.get("translate") == "no" or element.get("mtype") == "protected"
+    return bool(element.get("translate") == "no" or element.get("mtype") == "protected")
 
 
 def write_parts(parts: Sequence[Part], element: Any) -> None:

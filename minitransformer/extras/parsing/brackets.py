@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from autograd.array import BoolArray, IntArray
 from minitransformer.extras.parsing.linear import PUNCTUATION, WORD, looks
-from minitransformer.model.symbols import END
+from minitransformer.model.symbols import END, UNKNOWN
 
 DEEPEST = 100  # open brackets; CRAFT, GUM and the sample of the Penn Treebank have up to 30
 MOST_AT_ONCE = 12  # opened in a row: up to 8 in these treebanks; an untrained model would never stop opening
 _LOOKS = [WORD, *sorted(PUNCTUATION)]
-_ANY = len(_LOOKS)  # row of ``unlike`` for a word that may have any leaf
+_ANY = len(_LOOKS)  # row of ``unlike`` for a word that may have any leaf; those of the lexicon follow
 _UNSURE = {":", "''", "#"}  # signs that treebanks also tag as SYM, HYPH, POS or NN: "–", "'", "#"
 _NO_LABEL = -1
 
@@ -24,11 +25,11 @@ class BracketVocabulary:
     A word's look is its punctuation tag, or WORD.
 
     Shapes: ``opens``, ``closes``, ``is_leaf`` (W,); ``label`` (W,) the same number for "(NP" and ")NP", −1 for leaves;
-        ``unlike`` (number of looks + 1, W) the leaves that are forbidden for a word of each look; the last row forbids
-        none.
+        ``unlike`` (number of looks + 1 + words of the lexicon, W) the leaves that are forbidden for a word of each
+        look, none, and those that each word of the lexicon never had.
     """
 
-    def __init__(self, symbols: Sequence[str]) -> None:
+    def __init__(self, symbols: Sequence[str], lexicon: Mapping[int, Sequence[int]] = MappingProxyType({})) -> None:
         self.opens: BoolArray = np.array([symbol.startswith("(") for symbol in symbols])
         self.closes: BoolArray = np.array([symbol.startswith(")") for symbol in symbols])
         self.is_leaf: BoolArray = ~(self.opens | self.closes)
@@ -38,6 +39,15 @@ class BracketVocabulary:
         look = np.array([symbol if symbol in PUNCTUATION else WORD for symbol in symbols])
         self.unlike: BoolArray = self.is_leaf & (look != np.array([*_LOOKS, ""])[:, None])
         self.unlike[~(self.is_leaf & ~self.unlike).any(axis=1)] = False  # the vocabulary has no such leaf: allow any
+        self._row_in_lexicon = {word: row for row, word in enumerate(lexicon, len(self.unlike))}
+        never_had = np.tile(self.is_leaf, (len(lexicon), 1))
+        for row, leaves in zip(never_had, lexicon.values(), strict=True):
+            row[leaves] = False
+        self.unlike = np.concatenate([self.unlike, never_had])
+
+    def row_of(self, word: str, word_id: int) -> int:
+        """Return the row of ``unlike`` for a word: that of its id in the lexicon, else that of its look."""
+        return self._row_in_lexicon.get(word_id, _row_of_look(word))
 
     @staticmethod
     def makes_trees(symbols: Sequence[str]) -> bool:
@@ -51,6 +61,7 @@ class BracketConstraint:
     """The open brackets and the remaining words of each hypothesis, and the tokens that they allow.
 
     - An opening bracket or a leaf needs a remaining word.
+    - A word of the lexicon needs a leaf that it had in training.  Other words go by their looks.
     - A word with letters or digits cannot have a punctuation mark as its leaf.  A comma, a full stop or a bracket needs
       a leaf of its kind.  Treebanks give some signs different tags, so any leaf is allowed for these signs.  Any leaf
       is allowed for a word such as "US$", too, which the Penn Treebank tags "$".
@@ -59,16 +70,22 @@ class BracketConstraint:
 
     The search may continue hypotheses of probability 0 with forbidden tokens; their state then has no meaning.
 
+    Args:
+        ids: of the words of each sentence, or of their subwords, which no lexicon has.
+
     Shapes: each row is a hypothesis: ``stack`` (rows, DEEPEST), ``looks`` (rows, length of the longest sentence), the
         other arrays (rows,).
     """
 
-    def __init__(self, vocabulary: BracketVocabulary, sentences: Sequence[Sequence[str]]) -> None:
+    def __init__(
+        self, vocabulary: BracketVocabulary, sentences: Sequence[Sequence[str]], ids: Sequence[Sequence[int]] = ()
+    ) -> None:
         self.vocabulary, rows = vocabulary, len(sentences)
         self.n_words: IntArray = np.array([len(words) for words in sentences], np.int64)
         self.looks: IntArray = np.zeros((rows, 1 + max(self.n_words, default=0)), np.int64)
         for row, words in enumerate(sentences):
-            self.looks[row, : len(words)] = [_row_of_look(word) for word in words]
+            its_ids = ids[row] if ids and len(ids[row]) == len(words) else [UNKNOWN] * len(words)
+            self.looks[row, : len(words)] = list(map(vocabulary.row_of, words, its_ids))
         self.n_leaves: IntArray = np.zeros(rows, np.int64)
         self.depth: IntArray = np.zeros(rows, np.int64)
         self.stack: IntArray = np.full((rows, DEEPEST), _NO_LABEL)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from minitransformer.config import LeafSymbols
+from minitransformer.data.lexicon import is_bracket
 from minitransformer.extras.parsing.tree import Closing, Leaf, Opening, Step, Tree, without_empty
 
 WORD = "XX"  # the symbol of a word of any tag
@@ -48,7 +49,7 @@ def linearised(tree: Tree, leaves: LeafSymbols = "normalised") -> list[str]:
 
 def leaves_of(symbols: Sequence[str]) -> LeafSymbols:
     """Return the kind of the leaves among the symbols of a vocabulary, without reserved ones."""
-    leaves = {symbol for symbol in symbols if not _is_bracket(symbol)}
+    leaves = {symbol for symbol in symbols if not is_bracket(symbol)}
     return "normalised" if leaves <= {WORD, *PUNCTUATION} else "tags"
 
 
@@ -61,7 +62,7 @@ def tree_of(symbols: Sequence[str], words: Sequence[str]) -> Tree:
     with punctuation.  Surplus leaves are dropped, a word without a leaf is put after the word to its left, and empty
     brackets are dropped.
     """
-    rows = iter(_rows_of_leaves([symbol for symbol in symbols if not _is_bracket(symbol)], words))
+    rows = iter(_rows_of_leaves([symbol for symbol in symbols if not is_bracket(symbol)], words))
     walk: list[Step] = []
     open_labels: list[str] = []
     for symbol in symbols:
@@ -75,10 +76,6 @@ def tree_of(symbols: Sequence[str], words: Sequence[str]) -> Tree:
     walk += [Closing(label) for label in reversed(open_labels)]
     walk += next(rows, [])  # all words, if the sequence has no leaves
     return Tree(tuple(without_empty(walk)))
-
-
-def _is_bracket(symbol: str) -> bool:
-    return symbol.startswith(("(", ")"))
 
 
 def _closings(open_labels: list[str], label: str) -> Iterable[Closing]:

@@ -27,7 +27,8 @@ class Parser:
 
     def __init__(self, translator: Translator) -> None:
         self.translator = translator
-        self.vocabulary = BracketVocabulary(translator.tokenizer.target_symbols)
+        tokenizer = translator.tokenizer
+        self.vocabulary = BracketVocabulary(tokenizer.target_symbols, tokenizer.lexicon)
 
     @classmethod
     def load(cls, directory: str | Path, *, device: Device = "cpu") -> Parser:
@@ -56,7 +57,8 @@ class Parser:
         """
 
         def constraint_of(numbers: IntArray) -> BracketConstraint:
-            return BracketConstraint(self.vocabulary, [sentences[i] for i in numbers])
+            words = [sentences[i] for i in numbers]
+            return BracketConstraint(self.vocabulary, words, self.translator.tokenizer.encode_source(_lines(words)))
 
         found = self.translator.n_best(
             _lines(sentences), config, n_threads=n_threads, constraint_of=constraint_of, advance=advance

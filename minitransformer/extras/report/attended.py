@@ -137,7 +137,8 @@ def _found(translator: Translator, source_ids: list[int], sentence: str, search:
     symbols, constraint = translator.tokenizer.target_symbols, None
     if BracketVocabulary.makes_trees(symbols):
         search = dataclasses.replace(search, max_extra_tokens=PARSING.max_extra_tokens, max_length_factor=None)
-        constraint = BracketConstraint(BracketVocabulary(symbols), [words_of(sentence)])
+        vocabulary = BracketVocabulary(symbols, translator.tokenizer.lexicon)
+        constraint = BracketConstraint(vocabulary, [words_of(sentence)], [source_ids])
     return list(beam_search(translator.model, [source_ids], search, constraint)[0][0].ids)
 
 

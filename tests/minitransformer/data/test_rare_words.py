@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError, DataConfig
+from minitransformer.data.lexicon import LEAST_SEEN
 from minitransformer.data.rare_words import (
     SHAPE_CLASSES,
     count_words,
@@ -86,6 +87,24 @@ def test_a_saved_vocabulary_of_words_is_known_for_one(tmp_path: Path) -> None:
     assert is_of_words(loaded.source)
     assert not is_of_words(loaded.target)
     assert loaded.encode_source(LINES) == WORDS.encode_source(LINES)
+
+
+def test_a_vocabulary_of_words_keeps_the_leaves_that_each_frequent_word_had(tmp_path: Path) -> None:
+    trees = [
+        *[("the dog sleeps", "(S DT NN VBZ )S")] * LEAST_SEEN,
+        *[("the dogs sleep", "(S DT NNS VBP )S")] * (LEAST_SEEN - 1),
+        ("dog the", "(S VB DT )S"),
+        ("the dogs", "(S DT )S"),  # with a leaf less
+    ]
+    tokenizer = Tokenizer.train(trees, vocabulary_size=20, kind="word", joint=False, symbols=True)
+    tokenizer.save(tmp_path)
+    lexicon = Tokenizer.load(tmp_path).lexicon
+    leaves = {
+        tokenizer.source.id_to_piece(word): {tokenizer.target_symbols[leaf] for leaf in its_leaves}
+        for word, its_leaves in lexicon.items()
+    }
+    assert leaves == {"▁the": {"DT"}, "▁dog": {"NN", "VB"}, "▁sleeps": {"VBZ"}}
+    assert not Tokenizer.train([("a b", "c d")] * 10, vocabulary_size=8, kind="bpe").lexicon
 
 
 def test_a_vocabulary_of_more_words_than_there_are_and_words_of_text_are_refused() -> None:

@@ -99,6 +99,20 @@ def test_words_and_signs_have_leaves_of_their_kind_or_any_if_treebanks_differ(wo
     assert [symbol for symbol, never in zip(LEAVES, forbidden, strict=True) if not never] == leaves
 
 
+def test_a_word_of_the_lexicon_has_a_leaf_that_it_had_in_training() -> None:
+    vocabulary = BracketVocabulary([*SYMBOLS[:3], *LEAVES], {20: [3, 5], 22: [7]})
+    constraint = BracketConstraint(vocabulary, [["dog", "cat", ","], ["dog"]], [[20, 21, 22], [20, 21]])
+    allowed = []
+    for leaf in (5, 4, 7):
+        allowed.append(
+            [symbol for symbol, never in zip(LEAVES, constraint.forbidden()[0][3:], strict=True) if not never]
+        )
+        constraint.follow(np.array([0, 1]), np.array([leaf, leaf]))
+    assert allowed == [["SYM", "#"], ["SYM", "POS", "XX"], [","]]
+    other = BracketConstraint(vocabulary, [["dog"]], [[20, 21]])  # two subwords are no word of the lexicon
+    assert not other.forbidden()[0][LEAVES.index("POS") + 3]
+
+
 @pytest.mark.parametrize("name", ["craft-treebank/dev.mrg.xz", "gum-const/dev.mrg.xz", "ptb-sample/dev.mrg.gz"])
 def test_the_trees_of_treebanks_are_within_reach(name: str) -> None:
     """All but one in a hundred, whose tags are mistakes; of every twenty-second tree."""

@@ -1,0 +1,46 @@
+"""The leaves that each word of a treebank had: a lexicon, kept in the vocabulary of words."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from minitransformer.data.protobuf import bytes_field, fields
+from minitransformer.model.symbols import END
+
+Lexicon: TypeAlias = dict[int, list[int]]
+"""The target ids of the leaves of each source id: of a word, or of a class of rare words."""
+
+LEAST_SEEN = 10  # times; a rarer word may have leaves that the training text does not show
+_FIELD = 200  # of ModelProto: the first one that sentencepiece leaves to other programs
+
+
+def is_bracket(symbol: str) -> bool:
+    """Return whether a symbol of a tree opens or closes a constituent; all others are leaves, one for each word."""
+    return symbol.startswith(("(", ")"))
+
+
+def lexicon_of(pairs: Iterable[tuple[Sequence[int], Sequence[int]]], is_leaf: Callable[[int], bool]) -> Lexicon:
+    """Return the lexicon of trees, as ids of words and of symbols.  Pairs with other numbers of leaves are left out."""
+    seen = defaultdict[int, Counter[int]](Counter)
+    for words, symbols in pairs:
+        leaves = [symbol for symbol in symbols if is_leaf(symbol)]
+        if len(words) == len(leaves):
+            for word, leaf in zip(words, leaves, strict=True):
+                seen[word][leaf] += 1
+    return {
+        word: sorted(leaves) for word, leaves in sorted(seen.items()) if word > END and leaves.total() >= LEAST_SEEN
+    }
+
+
+def with_lexicon(model: bytes, lexicon: Lexicon) -> bytes:
+    """Return a sentencepiece model with a lexicon, which sentencepiece does not read."""
+    return model + bytes_field(_FIELD, json.dumps(lexicon, separators=(",", ":")).encode())
+
+
+def read_lexicon(model: bytes) -> Lexicon:
+    """Return the lexicon of a model; an empty one if it has none."""
+    found = next((value for number, _, value in fields(model) if number == _FIELD), b"{}")
+    return {int(word): leaves for word, leaves in json.loads(found).items()}
