@@ -34,6 +34,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "x.reshape((9, 1))": lambda x, y: x.reshape((9, 1)),
     "x.sum()": lambda x, y: x.sum(),
     "x.sum(0)": lambda x, y: x.sum(0),
+    "x.mean(0)": lambda x, y: x.mean(0),
     "x.mean(axis=1, keepdims=True)": lambda x, y: x.mean(axis=1, keepdims=True),
     "x.max(axis=1)": lambda x, y: x.max(axis=1),
 }
