@@ -83,8 +83,7 @@ def add_norm_in_registers(
     """Compute the reference's result with one pass over memory forward, and one backward.
 
     The gradient of the sublayer is added to that of x in place.
-    Saves: x, y, two numbers per row (mean and 1/standard deviation), and the dropout mask, one bit per element
-        (for rows of 128 elements, two bits).
+    Saves: x, y, two numbers per row (mean and 1/standard deviation), and the dropout mask (``mask_bytes``).
     """
     threshold, scale = threshold_and_scale(rate) if stream_id else (0, 1.0)
     n_rows, width = x.size // x.shape[-1], x.shape[-1]
@@ -100,7 +99,7 @@ def add_norm_in_registers(
 
 
 def mask_bytes(width: int) -> int:
-    """Return the bytes of a row of the dropout mask: a bit per element, and whole bytes for each of 32 lanes."""
+    """Return the bytes of a row of the dropout mask: a bit per element of the greatest width, whole bytes per lane."""
     return max(greatest_width(width) // 8, 32)
 
 

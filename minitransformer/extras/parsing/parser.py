@@ -51,9 +51,9 @@ class Parser:
     ) -> list[Tree]:
         """Return for each sentence a tree over exactly its words; an empty sentence has an empty tree.
 
-        Differs: the search considers only sequences that are trees over the words of the sentence.  A
-        sequence that is cut off at the greatest length is completed to a tree (``tree_of``).  ``advance``: see
-        ``Translator.n_best``.
+        Differs: the search considers only sequences that are trees over the words of the sentence, with leaves that
+        these words had in training (``BracketConstraint``).  A sequence that is cut off at the greatest length is
+        completed to a tree (``tree_of``).  ``advance``: see ``Translator.n_best``.
         """
 
         def constraint_of(numbers: IntArray) -> BracketConstraint:
