@@ -240,9 +240,11 @@ def why_not_captured(model: Transformer) -> str | None:
     with no_tape(), observed(observe):
         model.loss(Batch.from_token_ids([[]], [[]]), RandomStream(seed=0))
     lacking += _lacking_of_optimizer(parameters)
-    return f"no CUDA kernel computes {', '.join(dict.fromkeys(lacking))} for this model" if lacking else None
+    names = ", ".join(dict.fromkeys(lacking))
+    return f"no CUDA kernel computes {names} for this model; {_KERNELS_NEED}" if lacking else None
 
 
+_KERNELS_NEED = "kernels need a d_model that is a multiple of 16, at most 1024, and d_k = d_v of 16, 32, 64 or 128"
 _CAPTURED_BY_CUPY = ops.add, ops.gelu, ops.gelu_tanh, ops.multiply, ops.reshape, ops.scale, ops.swish  # elementwise
 
 

@@ -18,7 +18,7 @@ from cuda_kernels import DISPATCHERS
 
 from autograd import RandomStream, backward, to_host
 from autograd.array import persistent_pool
-from autograd.kernels.cuda import side_stream
+from autograd.kernels.cuda import attention, layer_norm, side_stream
 from autograd.kernels.cuda.products import _prepared
 from autograd.optim import Adam
 from minitransformer import Batch, ModelConfig, Transformer
@@ -341,7 +341,10 @@ def test_if_one_rank_captures_nothing_none_does() -> None:
 
 
 def lacking(*operations: str) -> str:
-    return f"no CUDA kernel computes {', '.join(operations)} for this model"
+    *others, last = attention.WIDTHS
+    d_k = f"d_k = d_v of {', '.join(map(str, others))} or {last}"
+    d_model = f"a d_model that is a multiple of {layer_norm.MULTIPLE}, at most {layer_norm.WIDTHS[-1]}"
+    return f"no CUDA kernel computes {', '.join(operations)} for this model; kernels need {d_model}, and {d_k}"
 
 
 @pytest.mark.parametrize(
