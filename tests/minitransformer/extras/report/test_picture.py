@@ -194,7 +194,8 @@ def test_letters_come_from_any_installed_font_and_those_of_none_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     usual = FontProperties(family="DejaVu Sans")
-    other = next(entry for entry in font_manager.fontManager.ttflist if entry.name == "STIXGeneral")
+    path = font_manager.findfont(FontProperties(family="STIXGeneral"))  # of the usual weight
+    other = next(entry for entry in font_manager.fontManager.ttflist if entry.fname == path)
     known = font_manager.get_font(font_manager.findfont(usual)).get_charmap().keys()
     letter = chr(min(font_manager.get_font(other.fname).get_charmap().keys() - known - set(range(0xE000, 0xF900))))
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [other])
