@@ -13,7 +13,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from matplotlib.image import imread
 
 from minitransformer.extras.report.colours import head_colours
@@ -193,12 +192,11 @@ def test_a_log_without_figures_is_an_error(tmp_path: Path) -> None:
 def test_letters_come_from_any_installed_font_and_those_of_none_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    usual = FontProperties(family="DejaVu Sans")
-    path = font_manager.findfont(FontProperties(family="STIXGeneral"))  # of the usual weight
-    other = next(entry for entry in font_manager.fontManager.ttflist if entry.fname == path)
-    known = font_manager.get_font(font_manager.findfont(usual)).get_charmap().keys()
+    fonts = {entry.fname.rpartition("/")[2]: entry for entry in font_manager.fontManager.ttflist}
+    usual, other = (fonts[name] for name in ("DejaVuSans.ttf", "STIXGeneral.ttf"))
+    known = font_manager.get_font(usual.fname).get_charmap().keys()
     letter = chr(min(font_manager.get_font(other.fname).get_charmap().keys() - known - set(range(0xE000, 0xF900))))
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", [other])
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [usual, other])
     for text, families in ((f"a{letter}", ["sans-serif", "STIXGeneral"]), ("a", ["sans-serif"])):
         figure = Figure()
         shown = figure.text(0, 0, text)
