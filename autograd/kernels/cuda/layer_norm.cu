@@ -217,10 +217,10 @@ __device__ __forceinline__ void backward(const T* d_result, const T* x, const T*
             of_parameters[(2LL * blockIdx.x + which) * width + column] = sums[which][column];
 }
 
-// A width that is known at compile time takes fewer instructions.  One bound names a minimum of one block per
-// multiprocessor: without it the compiler spills registers on sm_80 to fit a third block.
-#define LAYER_NORM(T, name, most, width)                                                                              \
-    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock)                                                 \
+// A width that is known at compile time takes fewer instructions.  Bounds that name a minimum of one block per
+// multiprocessor keep compilers from spilling registers to fit a third block.
+#define LAYER_NORM(T, name, most, width, ...)                                                                         \
+    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock __VA_ARGS__)                                     \
         layer_norm_forward_##T##_##name(const T* x, const float* gain, const float* bias, T* result,                  \
                                         float* statistics, long long n_rows, int n_columns, float eps) {              \
         forward<false, T, most>(x, nullptr, gain, bias, result, statistics, n_rows, width, eps, Dropout{},            \
@@ -232,25 +232,25 @@ __device__ __forceinline__ void backward(const T* d_result, const T* x, const T*
         backward<false, T, most>(d_result, x, nullptr, gain, statistics, dx, nullptr, of_parameters, n_rows, width,   \
                                  Dropout{});                                                                          \
     }                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_forward_##T##_##name(                  \
+    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock __VA_ARGS__) add_norm_forward_##T##_##name(      \
         const T* x, const T* y, const float* gain, const float* bias, T* result, float* statistics, long long n_rows, \
         int n_columns, float eps, void* mask, float scale, word seed, word stream, word update,                       \
         const word* update_at, word micro_batch, int threshold) {                                                     \
         forward<true, T, most>(x, y, gain, bias, result, statistics, n_rows, width, eps, Dropout{mask, scale},        \
                                stream_id_of(seed, stream, update, update_at, micro_batch), threshold);                \
     }                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_backward_##T##_##name(                 \
+    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock __VA_ARGS__) add_norm_backward_##T##_##name(     \
         const T* d_result, const T* x, const T* y, const float* gain, const float* statistics, T* dx, T* dy,          \
         float* of_parameters, long long n_rows, int n_columns, void* mask, float scale) {                             \
         backward<true, T, most>(d_result, x, y, gain, statistics, dx, dy, of_parameters, n_rows, width,               \
                                 Dropout{mask, scale});                                                                \
     }
 
-#define LAYER_NORM_UP_TO(most)                       \
-    LAYER_NORM(float, most, most, most)              \
-    LAYER_NORM(bf16, most, most, most)               \
-    LAYER_NORM(float, below_##most, most, n_columns) \
-    LAYER_NORM(bf16, below_##most, most, n_columns)
+#define LAYER_NORM_UP_TO(most)                            \
+    LAYER_NORM(float, most, most, most)                   \
+    LAYER_NORM(bf16, most, most, most)                    \
+    LAYER_NORM(float, below_##most, most, n_columns, , 1) \
+    LAYER_NORM(bf16, below_##most, most, n_columns, , 1)
 
 LAYER_NORM_UP_TO(128)
 LAYER_NORM_UP_TO(256)
