@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Container, Iterable
 from typing import TypeAlias
 
 from minitransformer.data.protobuf import bytes_field, fields
+from minitransformer.model.batch import IdPair
 from minitransformer.model.symbols import END
 
 Lexicon: TypeAlias = dict[int, list[int]]
@@ -22,11 +23,11 @@ def is_bracket(symbol: str) -> bool:
     return symbol.startswith(("(", ")"))
 
 
-def lexicon_of(pairs: Iterable[tuple[Sequence[int], Sequence[int]]], is_leaf: Callable[[int], bool]) -> Lexicon:
-    """Return the lexicon of trees, as ids of words and of symbols.  Pairs with other numbers of leaves are left out."""
+def lexicon_of(pairs: Iterable[IdPair], leaf_ids: Container[int]) -> Lexicon:
+    """Return the lexicon of trees.  Those with more or fewer leaves than words are left out."""
     seen = defaultdict[int, Counter[int]](Counter)
     for words, symbols in pairs:
-        leaves = [symbol for symbol in symbols if is_leaf(symbol)]
+        leaves = [symbol for symbol in symbols if symbol in leaf_ids]
         if len(words) == len(leaves):
             for word, leaf in zip(words, leaves, strict=True):
                 seen[word][leaf] += 1

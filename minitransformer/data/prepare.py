@@ -287,6 +287,8 @@ def _tokenizer_for(corpus: Corpus, config: DataConfig, given: GivenTokenizer | N
         joint=config.joint_vocabulary,
         symbols=corpus.targets_are_symbols,
     )
+    if tokenizer.kind == "word":
+        tokenizer = tokenizer.with_lexicon(_encoded(corpus.train(), tokenizer))
     return tokenizer, None
 
 

@@ -28,6 +28,7 @@ from minitransformer.data.rare_words import (
     words_of,
 )
 from minitransformer.data.survey import CorpusError
+from minitransformer.model.batch import IdPair
 from minitransformer.model.symbols import BLANK, END, START, UNKNOWN
 from minitransformer.system.checksums import check_files, has_checksums, remove_checksums, write_checksums
 from minitransformer.system.files import CheckpointError, atomic_write, read_regular
@@ -39,7 +40,6 @@ TOKENIZER_CHECKSUMS = "tokenizer.checksums.json"
 MAX_TRAINING_SENTENCES = 5_000_000  # of a larger corpus, a random sample is enough to train on
 LARGE_VOCABULARY = 20_000  # pieces; from this size on the 256 bytes are pieces, so that no text is unknown
 MAX_LINE_BYTES = 16_384  # longer lines are no sentences; sentencepiece leaves them out of its training
-PAIRS_AT_ONCE = 10_000  # whose ids are in memory
 SYMBOLS_AT_ONCE = 500  # symbols of a tree per line of training text, which keeps lines far below MAX_LINE_BYTES
 _LINE_BREAK = re.compile("[\n\r]")  # no text has them, but a model may produce their bytes
 _SOURCE, _TARGET, _BOTH = slice(0, 1), slice(1, 2), slice(0, 2)  # sides of a pair
@@ -71,7 +71,7 @@ class Tokenizer:
         """Train on parallel text, which must not be an iterator, because it is read several times.
 
         Args:
-            kind: the kind of subwords; or "word", which needs a target of symbols, and gives a lexicon.
+            kind: the kind of subwords; or "word", which needs a target of symbols.
             normalisation: the rule for characters of subwords, see ``DataConfig``.
             symbols: whether the target is a sequence of symbols; each symbol that occurs becomes one piece.
 
@@ -80,27 +80,21 @@ class Tokenizer:
         if joint:
             return cls(_train(pairs, _BOTH, vocabulary_size, kind, normalisation))
         words = _train_words(pairs, vocabulary_size) if kind == "word" else None
-        tokenizer = cls(
+        return cls(
             words or _train(pairs, _SOURCE, vocabulary_size, kind, normalisation),
             _train_symbols(_sample(pairs, _TARGET))
             if symbols
             else _train(pairs, _TARGET, vocabulary_size, kind, normalisation),
         )
-        return cls(with_lexicon(words, tokenizer._lexicon_of(pairs)), tokenizer.models[1]) if words else tokenizer
 
-    def _lexicon_of(self, pairs: Iterable[Pair]) -> Lexicon:
+    def with_lexicon(self, pairs: Iterable[IdPair]) -> Tokenizer:
+        """Return this tokenizer of words with the lexicon of trees, whose ids are given."""
         leaves = {i for i, symbol in enumerate(self.target_symbols) if i > END and not is_bracket(symbol)}
-        return lexicon_of(self._ids_of(pairs), leaves.__contains__)
-
-    def _ids_of(self, pairs: Iterable[Pair]) -> Iterator[tuple[list[int], list[int]]]:
-        iterator = iter(pairs)
-        while batch := list(itertools.islice(iterator, PAIRS_AT_ONCE)):  # a call of sentencepiece starts threads
-            sources, targets = zip(*batch, strict=True)
-            yield from zip(self.encode_source(sources), self.encode_target(targets), strict=True)
+        return Tokenizer(with_lexicon(self.models[0], lexicon_of(pairs, leaves)), *self.models[1:])
 
     @cached_property
     def lexicon(self) -> Lexicon:
-        """The leaves that words had in the treebank on which the tokenizer was trained; empty for subwords."""
+        """The leaves that words had in a treebank; empty without ``with_lexicon``."""
         return read_lexicon(self.models[0])
 
     @property

@@ -71,6 +71,7 @@ def test_a_parser_of_whole_words_needs_only_the_names_of_other_trees(tmp_path: P
         joint_vocabulary=False, leaf_symbols="tags",
     )  # fmt: skip
     parser, tokenizer = tmp_path / "parser", prepare(data, tmp_path / "data", ParsingTask().corpus).tokenizer
+    assert tokenizer.lexicon
     sizes = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8, tied="target")
     words = tokenizer.n_target_words, tokenizer.n_source_words
     Transformer(dataclasses.replace(sizes, vocabulary_size=words[0], source_vocabulary_size=words[1])).save(parser)

@@ -219,8 +219,8 @@ __device__ __forceinline__ void backward(const T* d_result, const T* x, const T*
 
 // A width that is known at compile time takes fewer instructions.  Bounds that name a minimum of one block per
 // multiprocessor keep compilers from spilling registers to fit a third block.
-#define LAYER_NORM(T, name, most, width, ...)                                                                         \
-    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock __VA_ARGS__)                                     \
+#define LAYER_NORM(T, name, most, width, bounds)                                                                      \
+    extern "C" __global__ void __launch_bounds__ bounds                                                               \
         layer_norm_forward_##T##_##name(const T* x, const float* gain, const float* bias, T* result,                  \
                                         float* statistics, long long n_rows, int n_columns, float eps) {              \
         forward<false, T, most>(x, nullptr, gain, bias, result, statistics, n_rows, width, eps, Dropout{},            \
@@ -232,25 +232,25 @@ __device__ __forceinline__ void backward(const T* d_result, const T* x, const T*
         backward<false, T, most>(d_result, x, nullptr, gain, statistics, dx, nullptr, of_parameters, n_rows, width,   \
                                  Dropout{});                                                                          \
     }                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock __VA_ARGS__) add_norm_forward_##T##_##name(      \
+    extern "C" __global__ void __launch_bounds__ bounds add_norm_forward_##T##_##name(                                \
         const T* x, const T* y, const float* gain, const float* bias, T* result, float* statistics, long long n_rows, \
         int n_columns, float eps, void* mask, float scale, word seed, word stream, word update,                       \
         const word* update_at, word micro_batch, int threshold) {                                                     \
         forward<true, T, most>(x, y, gain, bias, result, statistics, n_rows, width, eps, Dropout{mask, scale},        \
                                stream_id_of(seed, stream, update, update_at, micro_batch), threshold);                \
     }                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock __VA_ARGS__) add_norm_backward_##T##_##name(     \
+    extern "C" __global__ void __launch_bounds__ bounds add_norm_backward_##T##_##name(                               \
         const T* d_result, const T* x, const T* y, const float* gain, const float* statistics, T* dx, T* dy,          \
         float* of_parameters, long long n_rows, int n_columns, void* mask, float scale) {                             \
         backward<true, T, most>(d_result, x, y, gain, statistics, dx, dy, of_parameters, n_rows, width,               \
                                 Dropout{mask, scale});                                                                \
     }
 
-#define LAYER_NORM_UP_TO(most)                            \
-    LAYER_NORM(float, most, most, most)                   \
-    LAYER_NORM(bf16, most, most, most)                    \
-    LAYER_NORM(float, below_##most, most, n_columns, , 1) \
-    LAYER_NORM(bf16, below_##most, most, n_columns, , 1)
+#define LAYER_NORM_UP_TO(most)                                                 \
+    LAYER_NORM(float, most, most, most, (32 * kWarpsOfABlock))                 \
+    LAYER_NORM(bf16, most, most, most, (32 * kWarpsOfABlock))                  \
+    LAYER_NORM(float, below_##most, most, n_columns, (32 * kWarpsOfABlock, 1)) \
+    LAYER_NORM(bf16, below_##most, most, n_columns, (32 * kWarpsOfABlock, 1))
 
 LAYER_NORM_UP_TO(128)
 LAYER_NORM_UP_TO(256)

@@ -97,14 +97,16 @@ def test_a_vocabulary_of_words_keeps_the_leaves_that_each_frequent_word_had(tmp_
         ("the dogs", "(S DT )S"),  # with a leaf less
     ]
     tokenizer = Tokenizer.train(trees, vocabulary_size=20, kind="word", joint=False, symbols=True)
-    tokenizer.save(tmp_path)
+    assert not tokenizer.lexicon
+    sources, targets = zip(*trees, strict=True)
+    ids = zip(tokenizer.encode_source(sources), tokenizer.encode_target(targets), strict=True)
+    tokenizer.with_lexicon(ids).save(tmp_path)
     lexicon = Tokenizer.load(tmp_path).lexicon
     leaves = {
         tokenizer.source.id_to_piece(word): {tokenizer.target_symbols[leaf] for leaf in its_leaves}
         for word, its_leaves in lexicon.items()
     }
     assert leaves == {"▁the": {"DT"}, "▁dog": {"NN", "VB"}, "▁sleeps": {"VBZ"}}
-    assert not Tokenizer.train([("a b", "c d")] * 10, vocabulary_size=8, kind="bpe").lexicon
 
 
 def test_a_vocabulary_of_more_words_than_there_are_and_words_of_text_are_refused() -> None:
