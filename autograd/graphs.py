@@ -52,10 +52,14 @@ def _allocate(size: int) -> Any:
 
 
 class GraphStream(NamedTuple):
-    """A stream that can be captured, and the memory pool of its graphs."""
+    """A stream that can be captured, and the memory pool of its graphs.
+
+    ``kept`` is what the last work on the stream keeps for the next: graphs, which may only be launched on this stream.
+    """
 
     stream: Any
     pool: Any
+    kept: list[Any]
 
     def capture(self, work: Callable[[], object]) -> Any:
         """Return the CUDA graph of what ``work`` enqueues on the stream, which must be the current one."""
@@ -70,7 +74,8 @@ _idle: dict[int, list[GraphStream]] = {}  # by GPU; kept, because cuBLASLt's wor
 def graph_stream(device: Device) -> Iterator[GraphStream | None]:
     """Enter a stream that can be captured, and yield it; on a CPU yield None.
 
-    No other thread has the same stream.  Its graphs must have ended, and nobody may launch them, when the context ends.
+    No other thread has the same stream.  Its graphs must have ended when the context ends; only ``kept`` ones may be
+    launched later.
     """
     cupy = gpu_module(device)
     if cupy is None:
@@ -80,7 +85,7 @@ def graph_stream(device: Device) -> Iterator[GraphStream | None]:
     try:
         ours = idle.pop()
     except IndexError:  # also if another thread was faster
-        ours = GraphStream(cupy.cuda.Stream(non_blocking=True), graph_pool())
+        ours = GraphStream(cupy.cuda.Stream(non_blocking=True), graph_pool(), [])
     before = caller.record()
     with ours.stream:
         ours.stream.wait_event(before)

@@ -69,6 +69,10 @@ class Kernels(Generic[Implementation]):
 
         return register
 
+    def may_run(self, device: Device) -> bool:
+        """Return whether a kernel for arrays on ``device`` may run in this context."""
+        return not _references_only.get() and any(kernel.device == device for kernel in self.kernels)
+
     def remove_kernels(self, device: Device) -> None:
         """Remove the kernels for arrays on ``device`` from this process, for example because they are wrong."""
         self.kernels[:] = [kernel for kernel in self.kernels if kernel.device != device]

@@ -14,15 +14,15 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
+from weakref import ReferenceType, ref
 
 import numpy as np
 
 from autograd import Tensor, namespace, no_tape, to_device, to_host
 from autograd.array import Array, BoolArray, IntArray, ReadLater, namespace_of_device
 from autograd.graphs import GraphStream, graph_stream
-from autograd.kernel_registry import kernels_for
 from autograd.ops.top_k import top
-from minitransformer.inference.cache import newest_step
+from minitransformer.inference.cache import LayerCache, Memory, axis_length, newest_step
 from minitransformer.inference.search import (
     Advance,
     Constraint,
@@ -83,10 +83,13 @@ def beam_search(
 
 
 class State(NamedTuple):
-    """The state of a search: of each of S sentences k live hypotheses, at first 1, and n finished ones, best first.
+    """The state of a search: of each of S sentences k live hypotheses, and n finished ones, best first.
+
+    At first one hypothesis exists: k is 1, or the others have log p −∞.
 
     Shapes: ``log_p`` (S, k) float64, −∞ for hypotheses that do not exist; ``newest`` (S, k) int64; ``ids`` (S, k, L)
-    int64, END after the last token; ``cache_index`` (S, k, L) int64, see ``cached_mask``.  L is the greatest length.
+    int64, END after the last token; ``cache_index`` (S, k, L) int64, see ``cached_mask``.  L is at least the greatest
+    length.
     ``finished_scores``, −∞ for those that do not exist yet, ``finished_log_p`` (S, n) float64; ``finished_ids``
     (S, n, L) int64, with END after the last token.
     ``done`` (S,) bool marks sentences whose search has ended: the steps that the host enqueues before it knows that
@@ -109,11 +112,22 @@ class State(NamedTuple):
         return State(*(x[rows] for x in self))
 
 
+class _KeptGraph(NamedTuple):
+    """The CUDA graph of a step for one sentence, kept for the next search, with the arrays that it reads and writes."""
+
+    models: list[ReferenceType[Transformer]]
+    shapes: tuple[int, ...]
+    graph: Any
+    arrays: list[Array]  # see ``_Search._arrays``
+    keys_values: list[tuple[Memory, list[LayerCache]]]  # of each model
+
+
 class _Search(Search):
     """A search whose state is on the models' device.
 
     A step reads nothing from the host but the constraint, and what depends on the number of steps is indexed by
-    ``n_steps``, on a GPU an array (1,).  So a CUDA graph of a step computes any step of the same shapes.
+    ``n_steps``, on a GPU an array (1,).  So a CUDA graph of a step computes any step of the same shapes.  A search of
+    one sentence keeps its graph for the next one: the host needs as long for a capture as a GPU for many steps.
     """
 
     def __init__(
@@ -131,12 +145,20 @@ class _Search(Search):
         super().__init__(models, sources, config, constraint, advance, n_given, wanted)
         self.n_finished, self.device = n_finished, self.predictor.device
         self.xp = namespace_of_device(self.device)
-        xp, n, longest = self.xp, len(sources), int(self.max_lengths.max())
+        may_be_graphs = constraint is None and top.may_run("cuda")  # whose reference may copy from the host
+        self._stream = stream if may_be_graphs else None
+        self._shapes: tuple[int, ...] = ()  # of the last step
+        self._graphs: dict[tuple[int, ...], Any] = {}  # by shapes; kept until they have ended
+        xp, n = self.xp, len(sources)
+        longest = axis_length(int(self.max_lengths.max()), n, self.device)
+        k = 1 if self._stream is None else config.beam  # a graph computes only steps of the same shapes
+        log_p = xp.full((n, k), -np.inf, np.float64)
+        log_p[:, 0] = 0
         self.state = State(
-            xp.zeros((n, 1), np.float64),
-            xp.full((n, 1), START, np.int64),
-            xp.full((n, 1, longest), END, np.int64),
-            xp.zeros((n, 1, longest), np.int64),
+            log_p,
+            xp.full((n, k), START, np.int64),
+            xp.full((n, k, longest), END, np.int64),
+            xp.zeros((n, k, longest), np.int64),
             xp.full((n, n_finished), -np.inf, np.float64),
             xp.full((n, n_finished), -np.inf, np.float64),
             xp.full((n, n_finished, longest), END, np.int64),
@@ -151,10 +173,8 @@ class _Search(Search):
         self.n_candidates = 2 * config.beam if config.beam > 1 else 1
         """Continuations of a sentence that are ranked: no more of one hypothesis can be among the best."""
         self.removed: list[tuple[IntArray, State]] = []
-        may_be_graphs = constraint is None and "top" in kernels_for("cuda")  # whose reference may copy from the host
-        self._stream = stream if may_be_graphs else None
-        self._shapes: tuple[int, ...] = ()  # of the last step
-        self._graphs: dict[tuple[int, ...], Any] = {}  # by shapes; kept until they have ended
+        if n == 1:
+            self._take_kept_graph()
 
     def run(self) -> list[list[Hypothesis]]:
         """Step until all sentences are done; on a GPU, enqueue steps and read late which sentences are."""
@@ -179,7 +199,46 @@ class _Search(Search):
             if rows_done.sum() >= max(fewest, share * len(rows_done)):
                 self._remove(rows_done)
         self.removed.append((self.sentences, self.state))
-        return self.results(self._hypotheses(len(is_done)))
+        found = self._hypotheses(len(is_done))
+        if len(is_done) == 1:
+            self._keep_graph()
+        return self.results(found)
+
+    @property
+    def _arrays(self) -> list[Array]:
+        """All arrays that a search sets before its first step, those of the state first."""
+        memory = [array for each in self.predictor.states for array in each.memory.arrays]
+        return [*self.state, self.n_steps, self.penalties, self.never_generated, *memory]
+
+    def _keep_graph(self) -> None:
+        """Keep the graph of the last step for a later search of the same models, if there is one."""
+        if self._stream is not None and self._shapes in self._graphs:
+            states = self.predictor.states
+            self._stream.kept[:] = [
+                _KeptGraph(
+                    [ref(each.model) for each in states],
+                    self._shapes,
+                    self._graphs[self._shapes],
+                    self._arrays,
+                    [(each.memory, each.caches) for each in states],
+                )
+            ]
+
+    def _take_kept_graph(self) -> None:
+        """Take the graph and the arrays of an earlier search, if they are of the same models and shapes."""
+        if self._stream is None or not self._stream.kept:
+            return
+        kept, states, arrays = self._stream.kept.pop(), self.predictor.states, self._arrays
+        models = [model() for model in kept.models]
+        if models != [each.model for each in states] or [x.shape for x in kept.arrays] != [x.shape for x in arrays]:
+            return
+        for old, new in zip(kept.arrays, arrays, strict=True):
+            old[...] = new
+        n = len(self.state)
+        self.state, (self.n_steps, self.penalties, self.never_generated, *_) = State(*kept.arrays[:n]), kept.arrays[n:]
+        for each, (memory, caches) in zip(states, kept.keys_values, strict=True):
+            each.memory, each.caches = memory, caches
+        self._graphs = {kept.shapes: kept.graph}
 
     def _enqueue(self, length: int) -> None:
         """Enqueue step ``length``: launch its kernels, or the graph of a step of the same shapes.

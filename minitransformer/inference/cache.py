@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from autograd import AttentionMask, CachedKeys, KeyRanges, Segments, Tensor, namespace, to_device
-from autograd.array import Array, device_of
+from autograd.array import Array, Device, device_of
 from autograd.masks import pad
 from minitransformer.model.layers import KeysValues
 
@@ -13,6 +15,14 @@ from minitransformer.model.layers import KeysValues
 def newest_step(n_steps: int | Array) -> slice | Array:
     """Return the index of the newest of so many steps, which keeps their axis; on a GPU the number is an array (1,)."""
     return slice(n_steps - 1, n_steps) if isinstance(n_steps, int) else n_steps - 1
+
+
+def axis_length(n_tokens: int, n_sentences: int, device: Device) -> int:
+    """Return the length of an axis for so many tokens of each sentence.
+
+    For one sentence on a GPU it is a multiple of 128: most sentences then have the same shapes, and one CUDA graph.
+    """
+    return n_tokens if device == "cpu" or n_sentences > 1 else -(-n_tokens // 128) * 128
 
 
 class LayerCache:
@@ -65,13 +75,21 @@ class LayerCache:
 class Memory:
     """Every decoder layer's keys and values of S sources, padded once.
 
-    Shapes: ``keys_values`` (S·longest, H, K or V) for each layer, zeros after the end of each source.
+    Shapes: ``keys_values`` (S·longest, H, K or V) for each layer, zeros after the end of each source; ``longest`` is
+    the ``axis_length`` of the longest source.
     """
 
     def __init__(self, keys_values: list[KeysValues], source: Segments) -> None:
-        self._arrays = [[pad(tensor.value, source) for tensor in layer] for layer in keys_values]
-        self._lengths = to_device(source.lengths, device_of(self._arrays[0][0]))
+        device = device_of(keys_values[0][0].value)
+        longest = axis_length(source.longest, len(source), device)
+        self._arrays = [[_lengthen(pad(x.value, source), longest) for x in layer] for layer in keys_values]
+        self._lengths = to_device(source.lengths, device)
         self._masks: dict[int, AttentionMask] = {}
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The arrays with what depends on the sources."""
+        return [self._lengths, *itertools.chain.from_iterable(self._arrays)]
 
     @property
     def keys_values(self) -> list[KeysValues]:
@@ -95,3 +113,12 @@ class Memory:
         """Select these sentences, in this order; their indices are on the model's device."""
         self._arrays = [[x[sentences] for x in layer] for layer in self._arrays]
         self._lengths, self._masks = self._lengths[sentences], {}
+
+
+def _lengthen(x: Array, longest: int) -> Array:
+    """Return x (S, n, …) with zeros at the end up to n = longest; x itself if it has this length."""
+    if x.shape[1] == longest:
+        return x
+    padded = namespace(x).zeros((len(x), longest, *x.shape[2:]), x.dtype)
+    padded[:, : x.shape[1]] = x
+    return padded

@@ -21,7 +21,7 @@ from autograd.optim import Adam
 from autograd.precision import rounded, upcast
 from autograd.random import StreamId, random_words
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.inference.beam import REMOVED_AT_ONCE, beam_search
+from minitransformer.inference.beam import REMOVED_AT_ONCE, _Search, beam_search
 from minitransformer.inference.search import SearchConfig
 from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 
@@ -232,6 +232,18 @@ def test_steps_as_graphs_leave_the_translations_of_launches(variation: str, monk
         assert graphs
         monkeypatch.setattr(GraphStream, "capture", no_graph)
         assert beam_search(model, SOURCES, search) == by_graphs
+
+
+@needs_gpu
+def test_a_graph_of_one_sentence_finds_the_translations_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, search = model_on("cuda", "paper").for_search(), SearchConfig(beam=4, n_best=4, max_extra_tokens=20)
+    sources = [source for source in SOURCES if source]
+    with registered():
+        expected = [beam_search(model_on("cuda", "paper").for_search(), [source], search) for source in sources]
+        beam_search(model, sources[-1:], search)
+        monkeypatch.setattr(GraphStream, "capture", no_graph)
+        monkeypatch.setattr(_Search, "_step", no_graph)
+        assert [beam_search(model, [source], search) for source in sources] == expected
 
 
 def no_graph(*arguments: Any) -> None:
