@@ -20,6 +20,7 @@ from minitransformer.inference.search import (
     Advance,
     Constraint,
     Hypothesis,
+    Request,
     Search,
     SearchConfig,
     Wanted,
@@ -74,7 +75,8 @@ class Sampling:
         """
         config = config.for_model(models[0].config)
         with no_tape():
-            return _SamplingSearch(models, sources, config, self, numbers, constraint, advance, n_given, wanted).run()
+            request = Request(models, sources, config, constraint, advance, n_given, wanted)
+            return _SamplingSearch(request, self, numbers).run()
 
 
 def draw(log_p: FloatArray, number: float, sampling: Sampling) -> int:
@@ -114,26 +116,16 @@ class _SamplingSearch(Search):
         random number of each step.
     """
 
-    def __init__(
-        self,
-        models: Sequence[Transformer],
-        sources: Sequence[Ids],
-        config: SearchConfig,
-        sampling: Sampling,
-        numbers: Sequence[int],
-        constraint: Constraint | None,
-        advance: Advance,
-        n_given: Sequence[int] | None,
-        wanted: Wanted | None,
-    ) -> None:
-        super().__init__(models, sources, config, constraint, advance, n_given, wanted)
-        self.sampling, self.never_generated, shape = sampling, self.never(), (len(sources), config.n_best)
+    def __init__(self, request: Request, sampling: Sampling, numbers: Sequence[int]) -> None:
+        super().__init__(request)
+        n_sources, n_best, constraint = len(request.sources), request.config.n_best, request.constraint
+        self.sampling, self.never_generated, shape = sampling, self.never(), (n_sources, n_best)
         longest = int(self.max_lengths.max())
-        self.uniforms = np.stack([_uniforms(sampling.seed, number, config.n_best, longest) for number in numbers])
+        self.uniforms = np.stack([_uniforms(sampling.seed, number, n_best, longest) for number in numbers])
         self.ids: IntArray = np.full((*shape, 1), START)
         self.log_p: FloatArray = np.zeros(shape)
         self.ended: BoolArray = np.zeros(shape, np.bool_)
-        self.finished: list[list[Hypothesis]] = [[] for _ in sources]
+        self.finished: list[list[Hypothesis]] = [[] for _ in request.sources]
         if constraint is not None:
             constraint.select(np.repeat(np.arange(shape[0]), shape[1]))
 

@@ -14,7 +14,6 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
-from weakref import ReferenceType, ref
 
 import numpy as np
 
@@ -22,11 +21,12 @@ from autograd import Tensor, namespace, no_tape, to_device, to_host
 from autograd.array import Array, BoolArray, IntArray, ReadLater, namespace_of_device
 from autograd.graphs import GraphStream, graph_stream
 from autograd.ops.top_k import top
-from minitransformer.inference.cache import LayerCache, Memory, axis_length, newest_step
+from minitransformer.inference.cache import axis_length, newest_step
 from minitransformer.inference.search import (
     Advance,
     Constraint,
     Hypothesis,
+    Request,
     Search,
     SearchConfig,
     Wanted,
@@ -79,7 +79,14 @@ def beam_search(
     config = (config or SearchConfig()).for_model(models[0].config)
     n_finished = n_finished or config.n_best
     with no_tape(), graph_stream(models[0].device) as stream:
-        return _Search(models, sources, config, constraint, advance, n_given, wanted, n_finished, stream).run()
+        request = Request(models, sources, config, constraint, advance, n_given, wanted)
+        kept = stream.kept if stream is not None else []
+        search = next((search for search in kept if search.restart(request, n_finished)), None)
+        search = search or _Search(request, n_finished, stream)
+        found = search.run()
+        if stream is not None and search.may_restart():
+            stream.kept[:] = [search]
+        return found
 
 
 class State(NamedTuple):
@@ -88,8 +95,8 @@ class State(NamedTuple):
     At first one hypothesis exists: k is 1, or the others have log p −∞.
 
     Shapes: ``log_p`` (S, k) float64, −∞ for hypotheses that do not exist; ``newest`` (S, k) int64; ``ids`` (S, k, L)
-    int64, END after the last token; ``cache_index`` (S, k, L) int64, see ``cached_mask``.  L is at least the greatest
-    length.
+    int64, END after the last token; ``cache_index`` (S, k, L) int64, see ``cached_mask``.  L is the ``axis_length`` of
+    the greatest length.
     ``finished_scores``, −∞ for those that do not exist yet, ``finished_log_p`` (S, n) float64; ``finished_ids``
     (S, n, L) int64, with END after the last token.
     ``done`` (S,) bool marks sentences whose search has ended: the steps that the host enqueues before it knows that
@@ -112,49 +119,38 @@ class State(NamedTuple):
         return State(*(x[rows] for x in self))
 
 
-class _KeptGraph(NamedTuple):
-    """The CUDA graph of a step for one sentence, kept for the next search, with the arrays that it reads and writes."""
-
-    models: list[ReferenceType[Transformer]]
-    shapes: tuple[int, ...]
-    graph: Any
-    arrays: list[Array]  # see ``_Search._arrays``
-    keys_values: list[tuple[Memory, list[LayerCache]]]  # of each model
-
-
 class _Search(Search):
     """A search whose state is on the models' device.
 
     A step reads nothing from the host but the constraint, and what depends on the number of steps is indexed by
     ``n_steps``, on a GPU an array (1,).  So a CUDA graph of a step computes any step of the same shapes.  A search of
-    one sentence keeps its graph for the next one: the host needs as long for a capture as a GPU for many steps.
+    one sentence is kept with its graphs, because the host needs longer to capture them than a GPU for the search.
     """
 
-    def __init__(
-        self,
-        models: Sequence[Transformer],
-        sources: Sequence[Ids],
-        config: SearchConfig,
-        constraint: Constraint | None,
-        advance: Advance,
-        n_given: Sequence[int] | None,
-        wanted: Wanted | None,
-        n_finished: int,
-        stream: GraphStream | None = None,
-    ) -> None:
-        super().__init__(models, sources, config, constraint, advance, n_given, wanted)
+    def __init__(self, request: Request, n_finished: int, stream: GraphStream | None = None) -> None:
+        super().__init__(request)
         self.n_finished, self.device = n_finished, self.predictor.device
         self.xp = namespace_of_device(self.device)
-        may_be_graphs = constraint is None and top.may_run("cuda")  # whose reference may copy from the host
+        may_be_graphs = request.constraint is None and top.may_run("cuda")  # whose reference may copy from the host
         self._stream = stream if may_be_graphs else None
         self._shapes: tuple[int, ...] = ()  # of the last step
         self._graphs: dict[tuple[int, ...], Any] = {}  # by shapes; kept until they have ended
-        xp, n = self.xp, len(sources)
+        self._encoding: Any = None  # the graph of the encoder, for one sentence after another
+        self.state, self.penalties = self._first_state()
+        self.n_steps: int | Array = 1 if self.device == "cpu" else self.xp.ones(1, np.int64)
+        self.never_generated = to_device(self.never(), self.device)
+        self.n_candidates = 2 * self.config.beam if self.config.beam > 1 else 1
+        """Continuations of a sentence that are ranked: no more of one hypothesis can be among the best."""
+        self.removed: list[tuple[IntArray, State]] = []
+
+    def _first_state(self) -> tuple[State, Array]:
+        """Return the state before the first step, and the length penalties (L,) of 1, 2, … tokens."""
+        xp, config, n, n_finished = self.xp, self.config, len(self.sentences), self.n_finished
+        k = 1 if self._stream is None else config.beam  # a graph computes steps of the same shapes only
         longest = axis_length(int(self.max_lengths.max()), n, self.device)
-        k = 1 if self._stream is None else config.beam  # a graph computes only steps of the same shapes
         log_p = xp.full((n, k), -np.inf, np.float64)
         log_p[:, 0] = 0
-        self.state = State(
+        state = State(
             log_p,
             xp.full((n, k), START, np.int64),
             xp.full((n, k, longest), END, np.int64),
@@ -166,15 +162,39 @@ class _Search(Search):
             to_device(self.max_lengths, self.device),
             to_device(config.length_penalty(self.max_lengths), self.device),
         )
-        self.n_steps: int | Array = 1 if self.device == "cpu" else xp.ones(1, np.int64)
         penalties = np.array([config.length_penalty(length) for length in range(1, longest + 1)], np.float64)
-        self.penalties = to_device(penalties, self.device)
-        self.never_generated = to_device(self.never(), self.device)
-        self.n_candidates = 2 * config.beam if config.beam > 1 else 1
-        """Continuations of a sentence that are ranked: no more of one hypothesis can be among the best."""
-        self.removed: list[tuple[IntArray, State]] = []
-        if n == 1:
-            self._take_kept_graph()
+        return state, to_device(penalties, self.device)
+
+    def may_restart(self) -> bool:
+        """Return whether another sentence may follow; capture the encoder for it, and drop the caller's functions."""
+        if not self.predictor.is_padded or self._shapes not in self._graphs or self._stream is None:
+            return False
+        if self._encoding is None:
+            try:
+                self._encoding = self._stream.capture(self.predictor.encode)
+            except RuntimeError as error:  # such as CuPy's, for an operation without a kernel
+                _log.info("no CUDA graph of the encoder: %s", error)
+                return False
+        self.advance, self._ask_wanted = lambda n: None, None
+        return True
+
+    def restart(self, request: Request, n_finished: int) -> bool:
+        """Begin the search of another sentence with the same arrays and graphs; return false if that cannot be."""
+        if len(request.sources) > 1 or request.constraint is not None or not top.may_run("cuda"):
+            return False
+        if (request.config.beam, n_finished) != (self.config.beam, self.n_finished):
+            return False
+        if not self.predictor.take(request.models, request.sources[0]):
+            return False
+        self.begin(request)
+        state, penalties = self._first_state()
+        if state.ids.shape != self.state.ids.shape:
+            return False
+        for array, new in zip((*self.state, self.penalties, self.n_steps), (*state, penalties, 1), strict=True):
+            array[...] = new
+        self.removed = []
+        self._encoding.launch()
+        return True
 
     def run(self) -> list[list[Hypothesis]]:
         """Step until all sentences are done; on a GPU, enqueue steps and read late which sentences are."""
@@ -199,46 +219,7 @@ class _Search(Search):
             if rows_done.sum() >= max(fewest, share * len(rows_done)):
                 self._remove(rows_done)
         self.removed.append((self.sentences, self.state))
-        found = self._hypotheses(len(is_done))
-        if len(is_done) == 1:
-            self._keep_graph()
-        return self.results(found)
-
-    @property
-    def _arrays(self) -> list[Array]:
-        """All arrays that a search sets before its first step, those of the state first."""
-        memory = [array for each in self.predictor.states for array in each.memory.arrays]
-        return [*self.state, self.n_steps, self.penalties, self.never_generated, *memory]
-
-    def _keep_graph(self) -> None:
-        """Keep the graph of the last step for a later search of the same models, if there is one."""
-        if self._stream is not None and self._shapes in self._graphs:
-            states = self.predictor.states
-            self._stream.kept[:] = [
-                _KeptGraph(
-                    [ref(each.model) for each in states],
-                    self._shapes,
-                    self._graphs[self._shapes],
-                    self._arrays,
-                    [(each.memory, each.caches) for each in states],
-                )
-            ]
-
-    def _take_kept_graph(self) -> None:
-        """Take the graph and the arrays of an earlier search, if they are of the same models and shapes."""
-        if self._stream is None or not self._stream.kept:
-            return
-        kept, states, arrays = self._stream.kept.pop(), self.predictor.states, self._arrays
-        models = [model() for model in kept.models]
-        if models != [each.model for each in states] or [x.shape for x in kept.arrays] != [x.shape for x in arrays]:
-            return
-        for old, new in zip(kept.arrays, arrays, strict=True):
-            old[...] = new
-        n = len(self.state)
-        self.state, (self.n_steps, self.penalties, self.never_generated, *_) = State(*kept.arrays[:n]), kept.arrays[n:]
-        for each, (memory, caches) in zip(states, kept.keys_values, strict=True):
-            each.memory, each.caches = memory, caches
-        self._graphs = {kept.shapes: kept.graph}
+        return self.results(self._hypotheses(len(is_done)))
 
     def _enqueue(self, length: int) -> None:
         """Enqueue step ``length``: launch its kernels, or the graph of a step of the same shapes.

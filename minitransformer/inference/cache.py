@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 from autograd import AttentionMask, CachedKeys, KeyRanges, Segments, Tensor, namespace, to_device
@@ -20,7 +18,7 @@ def newest_step(n_steps: int | Array) -> slice | Array:
 def axis_length(n_tokens: int, n_sentences: int, device: Device) -> int:
     """Return the length of an axis for so many tokens of each sentence.
 
-    For one sentence on a GPU it is a multiple of 128: most sentences then have the same shapes, and one CUDA graph.
+    For one sentence on a GPU it is a multiple of 128: most sentences then have the same shapes and CUDA graphs.
     """
     return n_tokens if device == "cpu" or n_sentences > 1 else -(-n_tokens // 128) * 128
 
@@ -75,21 +73,20 @@ class LayerCache:
 class Memory:
     """Every decoder layer's keys and values of S sources, padded once.
 
-    Shapes: ``keys_values`` (S·longest, H, K or V) for each layer, zeros after the end of each source; ``longest`` is
-    the ``axis_length`` of the longest source.
+    Shapes: ``keys_values`` (S·longest, H, K or V) for each layer; ``lengths`` (S,) of the sources, after which nothing
+    is read.
     """
 
-    def __init__(self, keys_values: list[KeysValues], source: Segments) -> None:
-        device = device_of(keys_values[0][0].value)
-        longest = axis_length(source.longest, len(source), device)
-        self._arrays = [[_lengthen(pad(x.value, source), longest) for x in layer] for layer in keys_values]
-        self._lengths = to_device(source.lengths, device)
+    def __init__(self, keys_values: list[KeysValues], source: Segments, lengths: Array) -> None:
+        self._arrays = [[pad(tensor.value, source) for tensor in layer] for layer in keys_values]
+        self._lengths = to_device(lengths, device_of(self._arrays[0][0]))
         self._masks: dict[int, AttentionMask] = {}
 
-    @property
-    def arrays(self) -> list[Array]:
-        """The arrays with what depends on the sources."""
-        return [self._lengths, *itertools.chain.from_iterable(self._arrays)]
+    def overwrite(self, keys_values: list[KeysValues]) -> None:
+        """Overwrite the keys and values, of the same shapes and with touching sources, in place."""
+        for arrays, layer in zip(self._arrays, keys_values, strict=True):
+            for array, new in zip(arrays, layer, strict=True):
+                array[...] = new.value.reshape(array.shape)
 
     @property
     def keys_values(self) -> list[KeysValues]:
@@ -113,12 +110,3 @@ class Memory:
         """Select these sentences, in this order; their indices are on the model's device."""
         self._arrays = [[x[sentences] for x in layer] for layer in self._arrays]
         self._lengths, self._masks = self._lengths[sentences], {}
-
-
-def _lengthen(x: Array, longest: int) -> Array:
-    """Return x (S, n, …) with zeros at the end up to n = longest; x itself if it has this length."""
-    if x.shape[1] == longest:
-        return x
-    padded = namespace(x).zeros((len(x), longest, *x.shape[2:]), x.dtype)
-    padded[:, : x.shape[1]] = x
-    return padded

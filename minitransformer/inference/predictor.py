@@ -9,33 +9,84 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
+from weakref import ref
 
 import numpy as np
 
-from autograd import Tensor, namespace, to_device
+from autograd import CachedKeys, Segments, Tensor, namespace, to_device
 from autograd.array import Array, IntArray
 from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import top
-from minitransformer.inference.cache import LayerCache, Memory, newest_step
+from minitransformer.inference.cache import LayerCache, Memory, axis_length, newest_step
 from minitransformer.model.batch import Ids, pack_sequences
+from minitransformer.model.layers import KeysValues
 from minitransformer.model.masks import cached_mask, self_attention_mask
 from minitransformer.model.positions import SamePosition
+from minitransformer.model.symbols import END
 from minitransformer.model.transformer import Transformer
 
 FIRST_CAPACITY = {"cpu": 16, "cuda": 64}  # steps of a search for which memory is reserved; a GPU does not read the rest
 
 
 class ModelState:
-    """One model's keys and values in a search: those of the sources, and those of the tokens generated so far."""
+    """One model's keys and values in a search: those of the sources, and those of the tokens generated so far.
+
+    A single source on a GPU is padded to ``axis_length``, so that later ones have the same shapes (``take``).
+    It does not own the model: a search that is kept for later sentences must not keep a model that nobody needs.
+    """
 
     def __init__(self, model: Transformer, sources: Sequence[Ids], beam: int) -> None:
-        self.model, self.beam = model, beam
+        self._model, self.beam = ref(model), beam
         source_ids, source = pack_sequences(sources, end=model.config.source_end)
-        mask = self_attention_mask(source, model.config.neighbourhood)
-        encoded = model.encode(source_ids, source.position_in_segment, mask)
-        self.memory = Memory(model.decoder.memory(encoded), source)
+        self.is_padded = (
+            model.device == "cuda"
+            and len(sources) == 1
+            and model.config.neighbourhood is None
+            and model.config.positions != "learned"  # a table without rows for the padding
+        )
+        if self.is_padded:
+            self._lengths = to_device(source.lengths, model.device)
+            self._ids = to_device(_padded(source_ids), model.device)
+            self.memory = Memory(self._encode(), Segments.of_lengths([len(self._ids)]), self._lengths)
+        else:
+            mask = self_attention_mask(source, model.config.neighbourhood)
+            encoded = model.encode(source_ids, source.position_in_segment, mask)
+            self.memory = Memory(model.decoder.memory(encoded), source, source.lengths)
         first = FIRST_CAPACITY[model.device]
         self.caches = [LayerCache(len(sources), beam, first) for _ in model.decoder.layers]
+
+    @property
+    def model(self) -> Transformer:
+        """The model, which the caller of the search owns."""
+        model = self._model()
+        assert model is not None
+        return model
+
+    def is_of(self, model: Transformer) -> bool:
+        """Return whether the state is of this very model."""
+        return self._model() is model
+
+    def take(self, source: Ids) -> bool:
+        """Take another source in the place of the padded one; return false if it does not fit.
+
+        ``encode`` must follow.
+        """
+        ids, segments = pack_sequences([source], end=self.model.config.source_end)
+        padded = _padded(ids)
+        if not self.is_padded or len(padded) != len(self._ids):
+            return False
+        for array, new in (self._ids, padded), (self._lengths, segments.lengths):
+            array[...] = to_device(new, self.model.device)
+        return True
+
+    def encode(self) -> None:
+        """Compute keys and values of the padded source again, in place: work for a CUDA graph."""
+        self.memory.overwrite(self._encode())
+
+    def _encode(self) -> list[KeysValues]:
+        segments, positions = Segments.of_lengths([len(self._ids)]), namespace(self._ids).arange(len(self._ids))
+        encoded = self.model.encode(self._ids, positions, CachedKeys(self._lengths, segments, segments))
+        return self.model.decoder.memory(encoded)
 
     def decode(self, newest: Array, cache_index: Array, n_steps: int | Array) -> Tensor:
         """Compute the decoder's output (S·k, D) at the newest token (S·k,) of every hypothesis; see ``Predictor``."""
@@ -58,6 +109,12 @@ class ModelState:
             cache.select(sentences)
 
 
+def _padded(ids: IntArray) -> IntArray:
+    """Return the ids of one source, padded with END to ``axis_length``."""
+    n = len(ids)
+    return np.pad(ids, (0, axis_length(n, 1, "cuda") - n), constant_values=END)
+
+
 class Predictor:
     """The models of a search with their states; they have the same target vocabulary and the same device.
 
@@ -70,6 +127,24 @@ class Predictor:
     def __init__(self, models: Sequence[Transformer], sources: Sequence[Ids], beam: int) -> None:
         self.states = [ModelState(model, sources, beam) for model in models]
         self.device = models[0].device
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether there is one source, in whose place others can be taken."""
+        return all(state.is_padded for state in self.states)
+
+    def take(self, models: Sequence[Transformer], source: Ids) -> bool:
+        """Take another source in the place of a single one; return false if the models or the shapes are others.
+
+        ``encode`` must follow.
+        """
+        are_same = len(models) == len(self.states) and all(map(ModelState.is_of, self.states, models))
+        return are_same and all(state.take(source) for state in self.states)
+
+    def encode(self) -> None:
+        """Compute the keys and values of the single source again: work for a CUDA graph."""
+        for state in self.states:
+            state.encode()
 
     def reserve(self, n_steps: int) -> int:
         """Reserve memory for the keys and values of so many steps; return for how many there is memory."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, get_args
+from typing import Any, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
 
@@ -134,20 +134,29 @@ class Sampler(Protocol):
         """Draw ``config.n_best`` translations of each source; ``numbers`` are the numbers of their lines."""
 
 
+class Request(NamedTuple):
+    """What a search is asked for; see ``beam_search``."""
+
+    models: Sequence[Transformer]
+    sources: Sequence[Ids]
+    config: SearchConfig
+    constraint: Constraint | None
+    advance: Advance
+    n_given: Sequence[int] | None
+    wanted: Wanted | None
+
+
 class Search:
     """The common part of beam search and sampling: models, limits, the constraint, and the caller's two functions."""
 
-    def __init__(
-        self,
-        models: Sequence[Transformer],
-        sources: Sequence[Ids],
-        config: SearchConfig,
-        constraint: Constraint | None,
-        advance: Advance,
-        n_given: Sequence[int] | None,
-        wanted: Wanted | None,
-    ) -> None:
-        self.config, self.predictor = config, Predictor(models, sources, config.beam)
+    def __init__(self, request: Request) -> None:
+        self.predictor = Predictor(request.models, request.sources, request.config.beam)
+        self.begin(request)
+
+    def begin(self, request: Request) -> None:
+        """Set all but the predictor for these sources."""
+        models, sources, config, constraint, advance, n_given, wanted = request
+        self.config = config
         self.constraint, self.advance, self._ask_wanted = constraint, advance, wanted
         self.n_target_words = models[0].config.vocabulary_size
         self.sentences = np.arange(len(sources))  # indices of the sources in the state, in its order

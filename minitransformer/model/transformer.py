@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from autograd import AttentionMask, KeyRanges, Layer, Parameter, ParameterBuffer, RandomStream, Tensor, no_tape, ops
+from autograd import AttentionMask, Layer, Parameter, ParameterBuffer, RandomStream, Tensor, no_tape, ops
 from autograd.array import Array, Device, IntArray, namespace, to_device, to_host
 from autograd.kernel_registry import register_kernels
 from autograd.ops.linear import pack_weight
@@ -100,9 +100,9 @@ class Transformer(Layer):
 
     def encode(
         self,
-        ids: IntArray,
-        positions: IntArray,
-        mask: KeyRanges,
+        ids: Array,
+        positions: Array,
+        mask: AttentionMask,
         random: RandomStream | None = None,
         orders: Orders = NO_ORDERS,
     ) -> Tensor:

@@ -63,7 +63,7 @@ def search_by_launches(models: Any, *sources: list[list[int]]) -> tuple[list[lis
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GraphStream, "capture", fail)
-        patch.setattr(_Search, "_take_kept_graph", lambda self: None)
+        patch.setattr(_Search, "restart", lambda *arguments: False)
         return search(models, *sources)
 
 
@@ -89,7 +89,7 @@ def test_graphs_equal_launches(changes: dict[str, Any], launched: list[str], mon
 def test_a_graph_of_one_sentence_is_launched_for_the_next(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """No step of it is computed in Python; a longer cache, another model or references alone need new steps."""
     monkeypatch.setitem(predictor.FIRST_CAPACITY, "cuda", 6)
-    model, other = model_of(neighbourhood=2), model_of()
+    model, other = model_of(n_decoder_layers=2), model_of(norm="pre", start="end")
     for models, sources, is_known in [
         (model, [[4, 5]], False), (model, [[5, 6, 7, 8, 9]], True), (model, SOURCES, False), (model, [[9, 4]], True),
         ([model, other], [[4, 5]], False), ([model, other], [[4, 5, 7]], True), (other, [[5, 6, 7]], False),
