@@ -27,27 +27,17 @@ from minitransformer.inference.search import SearchConfig
 
 IMPOSSIBLE = -100.0  # log p, in float32; all less are the same
 SHAPES: dict[str, dict[str, Any]] = {
-    "swish": {},
     "relu, decoder of one layer": {"activation_function": "relu", "decoder_layers": 1},
     "gelu, deep decoder": {"activation_function": "gelu", "encoder_layers": 1, "decoder_layers": 3},
-    "gelu_new, four heads": {
-        "activation_function": "gelu_new",
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-    },
+    "gelu_new, four heads": {"activation_function": "gelu_new"}
+    | dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
     "separate vocabularies": {"separate": True},
     "untied": {"separate": True, "tie_word_embeddings": False},
     "unscaled embeddings": {"scale_embedding": False},
     "start with an embedding": {"zero_start": False},
-    "byte pairs": {"kind": "bpe"},
-    "pieces outside the vocabulary": {"kind": "bpe", "lacking": 5},
+    "byte pairs, pieces outside the vocabulary": {"kind": "bpe", "lacking": 5},
     "languages": {"codes": (">>deu<<", ">>cmn_Hans<<")},
 }
-
-
-@pytest.fixture(params=SHAPES)
-def directory(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Any]:
-    return tmp_path, write_directory(tmp_path, **SHAPES[request.param])
 
 
 def vocabularies_of(path: Path) -> list[dict[str, int]]:
@@ -66,7 +56,7 @@ def foreign_ids(parts: Parts, path: Path) -> list[list[int]]:
     return found
 
 
-def compare(parts: Parts, model: Any, path: Path) -> None:
+def compare(parts: Parts, model: Any, path: Path, beams: tuple[int, ...] = (1, 4)) -> None:
     """Compare ids, log-probabilities under teacher forcing, and translations of parts with those of transformers."""
     source_ids, target_ids = foreign_ids(parts, path)
     tokenizer, ours = transformers.MarianTokenizer.from_pretrained(path), model_of(parts)
@@ -75,15 +65,13 @@ def compare(parts: Parts, model: Any, path: Path) -> None:
     columns = [target_ids[i] for i in known]
     never = [vocabulary[word] for word in ("<unk>", "<pad>", "<s>") if word in vocabulary]
     sources, targets = parts.tokenizer.encode_source(LINES), parts.tokenizer.encode_target(TARGETS)
-    for line, target_line, source, target in zip(LINES, TARGETS, sources, targets, strict=True):
-        theirs, labels = tokenizer(line)["input_ids"][:-1], tokenizer(text_target=target_line)["input_ids"][:-1]
+    for (theirs, labels), source, target in zip(tokens_of(tokenizer), sources, targets, strict=True):
         assert ([source_ids[i] for i in source], [target_ids[i] for i in target]) == (theirs, labels)
-        expected = log_probabilities(model, theirs, labels)
-        expected = np.maximum(expected, IMPOSSIBLE)
+        expected = np.maximum(log_probabilities(model, theirs, labels), IMPOSSIBLE)
         values = np.maximum(ours.log_probabilities(Batch.from_token_ids([source], [target])), IMPOSSIBLE)
         np.testing.assert_allclose(values[:, known], expected[:, columns], atol=1e-5)
         np.testing.assert_allclose(np.exp(values[:, known]).sum(axis=1), 1, atol=1e-6)
-        for beam in (1, 4):
+        for beam in beams:
             config = SearchConfig(beam=beam, alpha=1, normalisation="length", max_extra_tokens=12)
             found = beam_search(ours, [source], config)[0][0]
             ids = [target_ids[i] for i in found.ids]
@@ -91,6 +79,14 @@ def compare(parts: Parts, model: Any, path: Path) -> None:
             # Of 2k candidates in a step, transformers ends only those among the best k, and may miss the best.
             assert ids == best or (beam > 1 and score(model, theirs, ids) > score(model, theirs, best))
             assert parts.tokenizer.decode_target([found.ids])[0].strip() == text_of(tokenizer, ids)
+
+
+def tokens_of(tokenizer: Any) -> list[tuple[list[int], list[int]]]:
+    """The ids of lines and targets in transformers, without ends."""
+    return [
+        (tokenizer(line)["input_ids"][:-1], tokenizer(text_target=target)["input_ids"][:-1])
+        for line, target in zip(LINES, TARGETS, strict=True)
+    ]
 
 
 def score(model: Any, source: list[int], target: list[int]) -> float:
@@ -108,35 +104,25 @@ def text_of(tokenizer: Any, ids: list[int]) -> str:
     return str(tokenizer.decode(ids)).strip()
 
 
-def test_a_directory_is_read(directory: tuple[Path, Any]) -> None:
-    path, model = directory
-    assert recognise(path) == "marian"
-    parts = read_parts(path)
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_directory_is_read_and_written_again_for_transformers(name: str, tmp_path: Path) -> None:
+    before = write_directory(tmp_path, **SHAPES[name])
+    assert recognise(tmp_path) == "marian"
+    parts = read_parts(tmp_path)
     assert (parts.config.normalisation, parts.config.alpha) == ("length", 1)
-    compare(parts, model, path)
-
-
-def test_what_was_read_is_written_for_transformers(directory: tuple[Path, Any], tmp_path: Path) -> None:
-    path, before = directory
-    write_parts(read_parts(path), tmp_path / "written", "marian")
+    compare(parts, before, tmp_path)
+    write_parts(parts, tmp_path / "written", "marian")
     after = loaded(tmp_path / "written")
-    compare(read_parts(tmp_path / "written"), after, tmp_path / "written")
-    ids, tokenizer = vocabularies_of(path), transformers.MarianTokenizer.from_pretrained(path)
-    new_ids = vocabularies_of(tmp_path / "written")
-    for line, target in zip(LINES, TARGETS, strict=True):
-        source, labels = (tokenizer(line)["input_ids"][:-1], tokenizer(text_target=target)["input_ids"][:-1])
-        new_source, new_labels = (
-            [new_ids[side][word_of(ids[side], i)] for i in sequence] for side, sequence in enumerate((source, labels))
-        )
-        expected, values = log_probabilities(before, source, labels), log_probabilities(after, new_source, new_labels)
+    compare(read_parts(tmp_path / "written"), after, tmp_path / "written", beams=())
+    ids, new_ids = vocabularies_of(tmp_path), vocabularies_of(tmp_path / "written")
+    words = [{number: word for word, number in side.items()} for side in ids]
+    for sides in tokens_of(transformers.MarianTokenizer.from_pretrained(tmp_path)):
+        new_sides = [[new_ids[side][words[side][i]] for i in sequence] for side, sequence in enumerate(sides)]
+        expected, values = log_probabilities(before, *sides), log_probabilities(after, *new_sides)
         for word, number in ids[1].items():
             is_start = word == "<pad>" and "<s>" in new_ids[1]
             column = new_ids[1]["<s>" if is_start else word]
             np.testing.assert_allclose(values[:, column], expected[:, number], atol=1e-5)
-
-
-def word_of(ids: dict[str, int], number: int) -> str:
-    return next(word for word, i in ids.items() if i == number)
 
 
 def loaded(path: Path) -> Any:
@@ -230,8 +216,7 @@ def test_trained_positions_are_refused(tmp_path: Path, which: list[int]) -> None
         read_parts(tmp_path)
 
 
-@pytest.mark.parametrize("start", ["zero", "symbol"])
-@pytest.mark.parametrize("positions", ["interleaved", "halves"])
+@pytest.mark.parametrize(("positions", "start"), [("interleaved", "zero"), ("halves", "symbol")])
 def test_the_written_directory_is_converted_by_ctranslate2(positions: Any, start: Any, tmp_path: Path) -> None:
     """Its decoder starts with a zero vector, whatever the model's own starts with."""
     ctranslate2 = pytest.importorskip("ctranslate2")
@@ -261,23 +246,20 @@ def test_the_written_directory_is_converted_by_ctranslate2(positions: Any, start
         assert translated.hypotheses[0] == [words[i] for i in found.ids]
 
 
-@pytest.mark.parametrize("is_zip", [True, False])
-def test_a_pickle_gives_the_weights_of_safetensors(tmp_path: Path, is_zip: bool) -> None:
+def test_pickles_and_shards_give_the_weights_of_one_file(tmp_path: Path) -> None:
     model = write_directory(tmp_path)
     expected = read_parts(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=is_zip)
-    found = read_parts(tmp_path)
-    assert found.config == expected.config
-    assert found.weights.keys() == expected.weights.keys()
-    assert all(array.tobytes() == expected.weights[name].tobytes() for name, array in found.weights.items())
-
-
-def test_shards_of_transformers_give_the_weights_of_one_file(tmp_path: Path) -> None:
-    model = write_directory(tmp_path / "one")
-    write_directory(tmp_path / "shards")
-    (tmp_path / "shards/model.safetensors").unlink()
-    model.save_pretrained(tmp_path / "shards", max_shard_size="10KB")
-    assert len(list((tmp_path / "shards").glob("model-*-of-*.safetensors"))) > 2
-    expected, found = (read_parts(tmp_path / name).weights for name in ("one", "shards"))
-    assert all(array.tobytes() == expected[name].tobytes() for name, array in found.items())
+    weights = tmp_path / "pytorch_model.bin"
+    for save in (
+        lambda: torch.save(model.state_dict(), weights),
+        lambda: torch.save(model.state_dict(), weights, _use_new_zipfile_serialization=False),
+        lambda: model.save_pretrained(tmp_path, max_shard_size="10KB"),
+    ):
+        for path in (tmp_path / "model.safetensors", weights):
+            path.unlink(missing_ok=True)
+        save()
+        found = read_parts(tmp_path)
+        assert found.config == expected.config
+        assert found.weights.keys() == expected.weights.keys()
+        assert all(array.tobytes() == expected.weights[name].tobytes() for name, array in found.weights.items())
+    assert len(list(tmp_path.glob("model-*-of-*.safetensors"))) > 2

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +150,8 @@ def compare(directory: Path, changes: dict[str, Any]) -> None:
     assert theirs.greedy(sources, config.max_extra_tokens) == expected
 
 
-@pytest.mark.parametrize(
-    ("norm", "tied", "positions"),
-    list(product(["post", "pre"], ["all", "target", "none"], ["interleaved", "halves", "learned"])),
-)
+@pytest.mark.parametrize("tied", ["all", "target", "none"])
+@pytest.mark.parametrize(("norm", "positions"), [("post", "interleaved"), ("pre", "halves"), ("pre", "learned")])
 def test_log_probabilities_and_greedy_outputs_are_ours(tmp_path: Path, norm: str, tied: str, positions: str) -> None:
     compare(tmp_path, {"norm": norm, "tied": tied, "positions": positions})
 
