@@ -97,8 +97,7 @@ def test_ctranslate2_computes_our_probabilities_and_finds_our_greedy_translation
 
 TRAINED_SHAPES: dict[str, dict[str, Any]] = {
     "post-norm, relu": {},
-    "pre-norm, swish, biases": {"norm": "pre", "activation": "swish", "attention_bias": True},
-    "gelu, from zeros": {"activation": "gelu", "start": "zero", "positions": "halves", "n_decoder_layers": 2},
+    "pre-norm, biases, from zeros": {"norm": "pre", "attention_bias": True, "start": "zero", "positions": "halves"},
     "separate vocabularies, learned positions": {"joint": False, "positions": "learned", "start": "end"},
 }
 

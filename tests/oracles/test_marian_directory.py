@@ -135,10 +135,9 @@ def loaded(path: Path) -> Any:
 CONFIGS: dict[str, dict[str, Any]] = {
     "default": {},
     "sines first": {"positions": "halves", "start": "zero", "softmax_bias": True, "attention_bias": True},
-    "zero start, tied": {"start": "zero"},
+    "zero start, epsilon of PyTorch": {"start": "zero", "layer_norm_eps": 1e-5, "activation": "gelu"},
     "target tied": {"tied": "target", "activation": "gelu_tanh", "n_decoder_layers": 1},
     "untied, zero start": {"tied": "none", "start": "zero", "activation": "swish"},
-    "epsilon of PyTorch": {"layer_norm_eps": 1e-5, "activation": "gelu"},
 }
 
 
@@ -203,7 +202,7 @@ def test_tables_of_positions_in_the_file_are_recognised(tmp_path: Path) -> None:
         save_file(weights | tables, tmp_path / "model.safetensors", metadata={"format": "pt"})
         parts = read_parts(tmp_path)
         assert parts.config.positions == ("halves" if halves else "interleaved")
-        compare(parts, model, tmp_path)
+        compare(parts, model, tmp_path, beams=())
 
 
 @pytest.mark.parametrize("which", [[0], [1], [0, 1]])

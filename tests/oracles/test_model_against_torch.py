@@ -61,29 +61,13 @@ class Padded:
         return cls(torch.tensor(ids), torch.tensor(is_token))
 
 
-def distances(n_queries: int, n_keys: int) -> Any:
-    """How far each key stands behind each query; negative for keys that come later."""
-    return torch.arange(n_queries)[:, None] - torch.arange(n_keys)
-
-
-def encoder_mask(source: Padded, neighbourhood: int | None) -> Any:
-    """(B, 1, S, S), true where a query may see a key: the tokens of its own sentence, no padding."""
-    apart = distances(source.ids.shape[1], source.ids.shape[1])
-    near = apart.abs() <= (neighbourhood if neighbourhood is not None else math.inf)
-    sees = near & source.is_token[:, None, :]
-    return (sees | (apart == 0))[:, None]  # padding sees itself, so that its softmax is a number
-
-
-def decoder_mask(target: Padded, neighbourhood: int | None) -> Any:
-    """(B, 1, T, T): the look-ahead mask and the padding mask."""
-    apart = distances(target.ids.shape[1], target.ids.shape[1])
-    past = (apart >= 0) & (apart <= (neighbourhood if neighbourhood is not None else math.inf))
-    return ((past & target.is_token[:, None, :]) | (apart == 0))[:, None]
-
-
-def source_mask(source: Padded) -> Any:
-    """(B, 1, 1, S): no target token sees the padding of its source."""
-    return source.is_token[:, None, None, :]
+def self_mask(side: Padded, neighbourhood: int | None, *, causal: bool) -> Any:
+    """(B, 1, L, L), true where a query may see a key: tokens of its own sentence that are near, and not later ones."""
+    positions = torch.arange(side.ids.shape[1])
+    behind = positions[:, None] - positions
+    near = behind.abs() <= (neighbourhood if neighbourhood is not None else math.inf)
+    sees = near & (behind >= 0 if causal else True) & side.is_token[:, None, :]
+    return (sees | (behind == 0))[:, None]  # padding sees itself, so that its softmax is a number
 
 
 class TorchTransformer:
@@ -111,7 +95,7 @@ class TorchTransformer:
 
     def encode(self, source: Padded) -> Any:
         x = self.embed("source", source.ids)
-        mask = encoder_mask(source, self.config.neighbourhood)
+        mask = self_mask(source, self.config.neighbourhood, causal=False)
         for i in range(self.config.n_layers):
             layer = f"encoder.layers.{i}"
             x = self.residual(f"{layer}.self_attention", x, lambda name, y: self.attention(name, y, y, mask))
@@ -120,7 +104,8 @@ class TorchTransformer:
 
     def decode(self, target: Padded, encoded: Any, source: Padded) -> Any:
         x = self.embed("target", target.ids)
-        look_ahead, no_padding = decoder_mask(target, self.config.neighbourhood), source_mask(source)
+        look_ahead = self_mask(target, self.config.neighbourhood, causal=True)
+        no_padding = source.is_token[:, None, None, :]
         for i in range(self.config.n_decoder_layers or self.config.n_layers):
             layer = f"decoder.layers.{i}"
             x = self.residual(f"{layer}.self_attention", x, lambda name, y: self.attention(name, y, y, look_ahead))

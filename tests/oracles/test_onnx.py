@@ -161,10 +161,6 @@ def test_every_other_option_of_a_model_is_in_the_graphs(tmp_path: Path, changes:
     compare(tmp_path, changes)
 
 
-def test_a_wider_model_of_six_layers_gives_our_numbers(tmp_path: Path) -> None:
-    compare(tmp_path, {"vocabulary_size": 300, "n_layers": 6, "d_model": 128, "d_ff": 256, "d_k": 32, "d_v": 32})
-
-
 def test_the_comparison_notices_a_wrong_weight(tmp_path: Path) -> None:
     parts = parts_with_random_weights(ModelConfig.from_mapping(SMALL))
     name = "decoder.layers.1.self_attention.key.weight"

@@ -15,17 +15,7 @@ from minitransformer.model.storage import Storage
 from minitransformer.system.files import CheckpointError, CorruptFileError
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
-CONFIG = ModelConfig(
-    vocabulary_size=40,
-    n_layers=2,
-    n_decoder_layers=1,
-    d_model=64,
-    d_ff=128,
-    n_heads=4,
-    d_k=16,
-    d_v=16,
-    activation="swish",
-)
+CONFIG = ModelConfig(40, n_layers=2, d_model=64, d_ff=128, n_heads=4, d_k=16, d_v=16, activation="swish")
 RESULTS = {"test": {"bleu": 12.5, "signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"}}
 MANIFEST = {"files": {"train.en": {"size": 3, "sha256": "aa"}}, "config": {"seed": 1}, "train_pairs": 7, "other": 1}
 

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import json
 import os
 import re
 import signal
@@ -159,7 +158,7 @@ def change_weights(directory: Path, change: Callable[[dict[str, Any]], object]) 
         write_arrays(directory / "model.safetensors", arrays)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+@pytest.mark.parametrize("value", [np.nan, 1e300])
 @pytest.mark.parametrize("name", WRITERS)
 def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, name: str, value: float) -> None:
     """A number of float64 that float32 does not have becomes infinite."""
@@ -185,14 +184,7 @@ def test_a_factor_that_makes_weights_infinite_is_refused(tmp_path: Path) -> None
         assert "source_embedding.weight has" in refused(tmp_path, "ctranslate2")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError("bad\nvalue"), KeyError("x"), AttributeError("x"), struct.error("x"), zipfile.BadZipFile("x"),
-        RecursionError("x"), OverflowError("x"), AssertionError(), IndexError("x"), StopIteration("x"),
-    ],
-    ids=lambda error: type(error).__name__,
-)  # fmt: skip
+@pytest.mark.parametrize("error", [ValueError("bad\nvalue"), struct.error("x"), AssertionError(), StopIteration("x")])
 def test_any_reader_error_names_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(path: Path) -> Parts:
         raise error
@@ -355,15 +347,12 @@ def test_what_is_no_package_of_a_translator_is_refused_by_name(tmp_path: Path, n
     assert str(caught.value).startswith(str(package))
 
 
-@pytest.mark.parametrize("kind", ["m2m_100", "t5", "mbart", "fsmt"])
-def test_a_model_of_another_architecture_is_refused_by_its_type(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+def test_a_model_of_another_architecture_or_without_weights_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
     (tmp_path / "pytorch_model.bin").touch()
-    with pytest.raises(ConversionError, match=rf"config.json: model_type = '{kind}' is not supported; only 'marian'"):
+    with pytest.raises(ConversionError, match=r"config.json: model_type = 't5' is not supported; only 'marian'"):
         read_parts(tmp_path)
-
-
-def test_a_marian_model_without_weights_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "marian"}')
+    (tmp_path / "pytorch_model.bin").unlink()
     with pytest.raises(ConversionError, match=r"has no model.safetensors or pytorch_model.bin"):
         read_parts(tmp_path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ctranslate2_models import write_parts
+from ctranslate2_models import model_of, write_parts
 from marian_npz_files import SETTINGS, TARGET, vocabulary_in_yaml, write_marian, write_npz
 from safetensors.numpy import load_file, save_file
 
@@ -43,16 +43,11 @@ def change(path: Path, **fields: Any) -> None:
 def test_a_model_that_was_written_is_read_with_the_same_probabilities(directory: Path) -> None:
     before, after = parts_of(), read_parts(directory)
     batch = Batch.from_token_ids(TOKENIZER.encode_source([PAIRS[0][0]]), TOKENIZER.encode_target([PAIRS[0][1]]))
-    tables = []
-    for parts in (before, after):
-        model = Transformer(parts.config, seed=None)
-        model.set_weights(parts.weights)
-        tables.append(model.log_probabilities(batch))
-    np.testing.assert_allclose(tables[1], tables[0], atol=1e-6)
+    expected = model_of(before).log_probabilities(batch)
+    np.testing.assert_allclose(model_of(after).log_probabilities(batch), expected, atol=1e-6)
     assert after.tokenizer.encode_source([PAIRS[1][0]]) == TOKENIZER.encode_source([PAIRS[1][0]])
     changes = {"attention_bias": True, "label_smoothing_over": "V", "normalisation": "length", "alpha": 0.6}
-    expected = dataclasses.replace(before.config, **changes)
-    assert after.config == expected
+    assert after.config == dataclasses.replace(before.config, **changes)
     for name, weight in before.weights.items():
         np.testing.assert_array_equal(after.weights[name], weight)
 
@@ -85,22 +80,22 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
     write_parts(parts_of(layer_norm_eps=1e-6, positions="halves", tied="target"), tmp_path / "one", "marian", "float16")
     said = " ".join(logged)
     assert len(logged) == 5
+    penalty = "length penalty ((5 + length) / 6)^0.6 becomes length^"
     for words in (
         "MarianMT's layer norm adds 1e-05",
         "the tables of position",
         "CTranslate2's converter",
-        "length penalty ((5 + length) / 6)^0.6 becomes length^0.6",
         "to float16",
     ):
         assert words in said
+    assert f"{penalty}0.6" in said
     logged.clear()
-    for name, penalty in (("two", {"normalisation": "length"}), ("three", {"alpha": 0.0})):
-        write_parts(parts_of(start="zero", **penalty), tmp_path / name, "marian")
+    write_parts(parts_of(start="zero", normalisation="length"), tmp_path / "two", "marian")
+    write_parts(parts_of(start="zero", alpha=0.0), tmp_path / "three", "marian")
+    write_parts(parts_of(normalisation="length", alpha=1.0), tmp_path / "four", "ctranslate2")
     assert logged == []
-    for name, penalty in (("four", {}), ("five", {"normalisation": "length", "alpha": 1.0})):
-        write_parts(parts_of(**penalty), tmp_path / name, "ctranslate2")
-    (said,) = logged
-    assert "length penalty ((5 + length) / 6)^0.6 becomes length^1" in said
+    write_parts(parts_of(), tmp_path / "five", "ctranslate2")
+    assert [f"{penalty}1" in line for line in logged] == [True]
 
 
 @pytest.mark.parametrize(("file", "fields", "message"), [
@@ -109,7 +104,6 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
     ("config.json", {"static_position_embeddings": False}, "static_position_embeddings = False is not supported"),
     ("config.json", {"decoder_ffn_dim": 99}, "encoder_ffn_dim and decoder_ffn_dim must be equal in our models"),
     ("config.json", {"decoder_attention_heads": 4}, "decoder_attention_heads must be equal .* got .2, 4"),
-    ("config.json", {"activation_function": "tanh"}, "activation_function = 'tanh' is not supported; only 'relu'"),
     ("config.json", {"d_model": "absent"}, "the setting d_model, of type int; got None"),
     ("config.json", {"dropout": "much"}, "the setting dropout, of type float; got 'much'"),
     ("config.json", {"decoder_start_token_id": 99}, "decoder_start_token_id and eos_token_id must be ids of two"),
