@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 from ctranslate2_models import write_parts
+from foreign_models import MODELS, write_model
+from marian_models import LINES as MARIAN_LINES
+from marian_models import write_directory
 from number_words import sentences, trained_parts
 from small_run import output_of
 
@@ -16,30 +19,24 @@ from cli.convert import convert
 from minitransformer.extras.convert.certificate import SIDES, OtherModel, certify, other_side
 from minitransformer.extras.convert.formats import READABLE, read_parts
 
-PACKAGES = {
-    "onnx": ("onnx", "onnxruntime"),
-    "marian": ("against_torch", "transformers"),
-    "ctranslate2": ("ctranslate2",),
-}
+ctranslate2, *_ = (
+    pytest.importorskip(package, reason=f'{package} is not installed: pip install -e ".[oracles]"')
+    for package in ("ctranslate2", "onnx", "onnxruntime")
+)
+
 CHANGES: dict[str, dict[str, Any]] = {
     "onnx": {},
     "marian": {"attention_bias": True, "layer_norm_eps": 1e-5, "normalisation": "length"},  # transformers has no other
     "ctranslate2": {},
 }
-FORMATS = sorted(PACKAGES)
+FORMATS = sorted(CHANGES)
 LINES = sentences(12, seed=5)
-
-
-def skip_without(name: str) -> None:
-    for package in PACKAGES[name]:
-        pytest.importorskip(package, reason=f'{package} is not installed: pip install -e ".[oracles]"')
 
 
 @pytest.mark.parametrize(
     ("name", "joint"), [*((name, True) for name in FORMATS), ("onnx", False), ("ctranslate2", False)]
 )
 def test_a_model_that_was_written_is_certified_by_the_command(name: str, joint: bool, tmp_path: Path) -> None:
-    skip_without(name)
     trained_parts(joint, **CHANGES[name]).save(tmp_path / "ours")
     (tmp_path / "lines").write_text("\n".join(LINES), encoding="utf-8")
     words = [str(tmp_path / "ours"), "--to", name, "--output", str(tmp_path / "theirs")]
@@ -57,7 +54,6 @@ def test_a_model_that_was_written_is_certified_by_the_command(name: str, joint: 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_wrong_weight_is_seen_in_a_certificate(name: str, tmp_path: Path) -> None:
-    skip_without(name)
     parts = trained_parts(**CHANGES[name])
     table = parts.weights["source_embedding.weight"]
     wrong = dataclasses.replace(parts, weights={**parts.weights, "source_embedding.weight": 1.2 * table})
@@ -74,10 +70,8 @@ def test_a_wrong_weight_is_seen_in_a_certificate(name: str, tmp_path: Path) -> N
 def test_a_model_of_marianmt_that_was_read_is_certified_by_the_command(
     tmp_path: Path, changes: dict[str, Any], options: list[str]
 ) -> None:
-    skip_without("ctranslate2" if options else "marian")
-    marian = pytest.importorskip("marian_models")
-    marian.write_directory(tmp_path / "theirs", **changes)
-    lines = [f">>deu<< {line}" if "codes" in changes else line for line in marian.LINES]
+    write_directory(tmp_path / "theirs", **changes)
+    lines = [f">>deu<< {line}" if "codes" in changes else line for line in MARIAN_LINES]
     found = certificate_of(tmp_path / "theirs", lines, tmp_path, *options, within=1e-5)
     assert found["versions"].keys() == {"minitransformer", "ctranslate2" if options else "transformers"}
     assert found["weights"].keys() == {"model.bin" if options else "model.safetensors"}
@@ -95,44 +89,37 @@ def certificate_of(source: Path, lines: list[str], folder: Path, *options: str, 
 
 
 def test_every_format_that_is_read_is_among_the_models() -> None:
-    models = pytest.importorskip("foreign_models").MODELS
-    assert {format_name for _, format_name, _ in models.values()} == set(READABLE)
+    assert {format_name for _, format_name, _ in MODELS.values()} == set(READABLE)
 
 
-MODELS = [
+IN_CTRANSLATE2 = [
     name
     for format_name in ("ours", "marian-npz", "ctranslate2", "fairseq", "joeynmt")
     for name in (format_name, f"{format_name}, words")
 ] + ["marian"]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", IN_CTRANSLATE2)
 def test_what_is_read_with_and_without_subwords_is_certified_in_ctranslate2(name: str, tmp_path: Path) -> None:
     """Lines with one, two and three unknown words in a row are among the sentences."""
-    skip_without("ctranslate2")
-    skip_without("marian")
-    foreign_models = pytest.importorskip("foreign_models")
-    format_name, lines = foreign_models.write_model(name, tmp_path / "theirs")
+    format_name, lines = write_model(name, tmp_path / "theirs")
     found = certificate_of(tmp_path / "theirs", lines, tmp_path, "--to", "ctranslate2", "--from", format_name)
     assert found["sentences"] == len(lines) + 3
     subwords = [path for path in (tmp_path / "written").iterdir() if path.suffix in (".spm", ".model")]
     assert bool(subwords) != name.endswith("words")
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name.partition(",")[0] in SIDES])
+@pytest.mark.parametrize("name", [name for name in IN_CTRANSLATE2 if name.partition(",")[0] in SIDES])
 def test_what_is_read_is_certified_in_its_own_program(name: str, tmp_path: Path) -> None:
-    skip_without(name.partition(",")[0])
-    skip_without("marian")
-    _, lines = pytest.importorskip("foreign_models").write_model(name, tmp_path / "theirs")
+    _, lines = write_model(name, tmp_path / "theirs")
     certificate_of(tmp_path / "theirs", lines, tmp_path)
 
 
 def test_a_model_that_ctranslate2_made_of_marianmt_is_certified(tmp_path: Path) -> None:
     """Its users append the end of every source themselves."""
-    skip_without("ctranslate2")
-    marian = pytest.importorskip("marian_models")
-    marian.write_directory(tmp_path / "marian")
-    converters = pytest.importorskip("ctranslate2").converters
+    write_directory(tmp_path / "marian")
     files = ["source.spm", "target.spm"]
-    converters.TransformersConverter(str(tmp_path / "marian"), copy_files=files).convert(str(tmp_path / "theirs"))
-    certificate_of(tmp_path / "theirs", marian.LINES, tmp_path)
+    ctranslate2.converters.TransformersConverter(str(tmp_path / "marian"), copy_files=files).convert(
+        str(tmp_path / "theirs")
+    )
+    certificate_of(tmp_path / "theirs", MARIAN_LINES, tmp_path)

@@ -69,19 +69,13 @@ def test_text_is_split_and_joined_as_before_under_the_vocabularys_ids(kind: str,
     assert len(words) > len(pieces(model)) + 10
     before, after = processor(model), processor(with_ids_of(model, words))
     ids = {piece: words.index(piece) for piece in pieces(model)}
-    assert after.get_piece_size() == len(words)
+    assert (after.get_piece_size(), after.unk_id(), after.bos_id(), after.eos_id()) == (len(words), UNKNOWN, START, END)
+    assert after.decode([START, END]) == ""
     for line in [*lines(300, 1), *lines(300, 2, "aeinrstokl"), *lines(300, 3), *UNSEEN]:
         expected = before.encode(line, out_type=str)
         assert after.encode(line, out_type=str) == expected
         assert after.encode(line) == [ids.get(piece, UNKNOWN) for piece in expected]
         assert after.decode(after.encode(line)) == before.decode(before.encode(line))
-
-
-def test_the_first_three_ids_are_ours() -> None:
-    model = trained("unigram")
-    after = processor(with_ids_of(model, shuffled(pieces(model))))
-    assert (after.unk_id(), after.bos_id(), after.eos_id()) == (UNKNOWN, START, END)
-    assert after.decode([START, END]) == ""
 
 
 def test_words_that_only_another_unigram_model_has_are_decoded() -> None:
@@ -91,40 +85,27 @@ def test_words_that_only_another_unigram_model_has_are_decoded() -> None:
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_a_language_code_is_one_id_before_the_words_that_follow(kind: str) -> None:
-    model = trained(kind)
-    words = [*SYMBOLS, *pieces(model), ">>fra<<", ">>cmn_Hans<<"]
-    after = processor(with_ids_of(model, words))
+def test_a_language_code_is_one_id_before_the_words_that_follow_and_what_was_added_is_removed_again(kind: str) -> None:
+    model, codes = trained(kind), [">>fra<<", ">>cmn_Hans<<"]
+    words = shuffled([*pieces(model), "▁foreign", "er", *codes])
+    changed = with_ids_of(model, words)
+    after, before, removed = (processor(some) for some in (changed, model, without_other_words(changed)))
     for line in lines(100, 4):
-        for code in words[-2:]:
-            assert after.encode(f"{code} {line}", out_type=str) == [
-                "▁" + code,
-                *processor(model).encode(line, out_type=str),
-            ]
+        expected = before.encode(line, out_type=str)
+        for code in codes:
+            assert after.encode(f"{code} {line}", out_type=str) == ["▁" + code, *expected]
             assert after.encode(f"{code} {line}")[0] == words.index(code)
-    assert words_of(with_ids_of(model, words)) == words
+        assert removed.encode(line, out_type=str) == expected
+    assert words_of(changed) == words
+    assert words_of(without_other_words(changed)) == [word for word in words if word not in ("▁foreign", "er", *codes)]
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_what_was_added_to_a_model_is_removed_again(kind: str) -> None:
-    model = trained(kind)
-    words = shuffled([*pieces(model), "▁foreign", "er", ">>fra<<"])
-    removed = without_other_words(with_ids_of(model, words))
-    assert words_of(removed) == [word for word in words if word not in ("▁foreign", "er", ">>fra<<")]
-    for line in lines(100, 1):
-        assert processor(removed).encode(line, out_type=str) == processor(model).encode(line, out_type=str)
-
-
-def test_pieces_that_the_vocabulary_lacks_are_named() -> None:
+def test_pieces_that_the_vocabulary_lacks_or_has_twice_are_named() -> None:
     model = trained("bpe")
     lacking = [word for word in pieces(model) if word not in ("a", "▁")]
     assert words_beyond(model, [*SYMBOLS, *lacking]) == [word for word in pieces(model) if word in ("a", "▁")]
     with pytest.raises(ConversionError, match="2 pieces are not in the vocabulary, the first is '(▁|a)'"):
         with_ids_of(model, [*SYMBOLS, *lacking])
-
-
-def test_a_word_that_occurs_twice_is_refused() -> None:
-    model = trained("bpe")
     with pytest.raises(ConversionError, match="the word 'a' twice"):
         with_ids_of(model, [*SYMBOLS, *pieces(model), "a"])
 

@@ -147,10 +147,6 @@ def test_codes_that_break_a_line_become_blanks(tmp_path: Path, segment: str, tex
     assert list(read_pair_file(path, ("en", "de"))) == [(text, text)]
 
 
-def test_the_older_attribute_of_the_language_is_read(tmp_path: Path) -> None:
-    assert list(read_pair_file(written(tmp_path, TMX.replace("xml:lang", "lang")))) == PAIRS
-
-
 def refused(path: Path, languages: tuple[str, ...] = ()) -> str:
     with pytest.raises(CorpusError) as caught:
         survey_pair_file(path, languages)
@@ -196,6 +192,14 @@ def test_a_file_that_is_cut_off_or_missing_is_refused(tmp_path: Path, n_bytes: i
     assert "No such file" in refused(tmp_path / "absent.tmx")
 
 
+@pytest.mark.parametrize(("old", "new"), [
+    ("xml:lang", "lang"),  # the older attribute of the language
+    ("Hello, ", f"Hello, {'<ph><sub>' * 20}x{'</sub></ph>' * 20}"),  # text in codes within codes is left out
+])  # fmt: skip
+def test_other_ways_to_write_a_file_are_known(tmp_path: Path, old: str, new: str) -> None:
+    assert list(read_pair_file(written(tmp_path, TMX.replace(old, new)))) == PAIRS
+
+
 def test_defaults_that_a_document_type_declares_are_not_read(tmp_path: Path) -> None:
     """A long default would be copied for every element."""
     declared = TMX.replace(DOCTYPE, '<!DOCTYPE tmx [<!ATTLIST tuv xml:lang CDATA "fr">]>')
@@ -232,11 +236,6 @@ def test_units_depth_and_memory_are_bounded(
         assert tracemalloc.get_traced_memory()[1] < most
     finally:
         tracemalloc.stop()
-
-
-def test_text_in_codes_within_codes_is_left_out(tmp_path: Path) -> None:
-    nested = "<ph><sub>" * 20 + "x" + "</sub></ph>" * 20
-    assert list(read_pair_file(written(tmp_path, TMX.replace("Hello, ", f"Hello, {nested}")))) == PAIRS
 
 
 @pytest.mark.parametrize(("units", "wanted", "message"), [
