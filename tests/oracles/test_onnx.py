@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -15,24 +16,20 @@ import pytest
 
 pytest.importorskip("onnx", reason='onnx is not installed: pip install -e ".[oracles]"')
 import onnx
-from ctranslate2_models import model_of
+from ctranslate2_models import model_of, random_parts
 from number_words import sentences, trained_parts
 
-from minitransformer import Batch, ModelConfig, Transformer, Translator
+from minitransformer import Batch, ModelConfig, Translator
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert import onnx_writer
 from minitransformer.extras.convert.onnx_writer import N_POSITIONS, write_onnx
-from minitransformer.extras.convert.parts import ConversionError, Parts
+from minitransformer.extras.convert.parts import ConversionError
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.search import SearchConfig
 from minitransformer.model.symbols import END, START, UNKNOWN
 
 onnxruntime = pytest.importorskip("onnxruntime", reason='onnxruntime is not installed: pip install -e ".[oracles]"')
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/onnx.md"
-SMALL = {
-    "vocabulary_size": 23, "n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "d_k": 6, "d_v": 5,
-    "max_positions": 20,
-}  # fmt: skip
 OTHERWISE = {
     "biases and epsilon": {"attention_bias": True, "softmax_bias": True, "layer_norm_eps": 1e-2},
     "first_position": {"first_position": 3},
@@ -51,7 +48,6 @@ OTHERWISE = {
 }
 SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12, 3, 4, 5, 5], [], [4], [12, 11], [3, 3, 3, 7, 9]]
 TARGETS = [[7], [4, 5, 6, 7, 8, 9, 10, 11, 12, 3, 3], [3, 8, 4], [], [6, 6]]
-TOKENIZER = Tokenizer.train([("a b c d e f g", "h i j k l m n")] * 9, vocabulary_size=23)
 PADDING = 3  # any id will do: nobody may look at it
 
 
@@ -124,19 +120,9 @@ class OnnxModel:
         return [row[: row.index(END)] for row in found.tolist()]
 
 
-def parts_with_random_weights(config: ModelConfig, size: float = 1.0) -> Parts:
-    """Gains away from 1 and biases away from 0, so that every one of them counts."""
-    model, random = Transformer(config, seed=3), np.random.default_rng(4)
-    for _, parameter in model.named_parameters():
-        parameter.value *= size
-        if parameter.value.ndim == 1:
-            parameter.value += 0.2 * random.standard_normal(parameter.shape)
-    return Parts(config, model.weights(), TOKENIZER)
-
-
 def compare(directory: Path, changes: dict[str, Any]) -> None:
     """Log-probabilities: columns all at once, one by one, and some of each, with more padding than needed."""
-    parts = parts_with_random_weights(ModelConfig.from_mapping({**SMALL, **changes}))
+    parts = random_parts({"d_v": 5, **changes})
     has_end = parts.config.source_end
     sources = SOURCES if has_end else [source or [7] for source in SOURCES]
     write_onnx(parts, directory)
@@ -162,33 +148,34 @@ def test_every_other_option_of_a_model_is_in_the_graphs(tmp_path: Path, changes:
 
 
 def test_the_comparison_notices_a_wrong_weight(tmp_path: Path) -> None:
-    parts = parts_with_random_weights(ModelConfig.from_mapping(SMALL))
+    parts = random_parts({})
     name = "decoder.layers.1.self_attention.key.weight"
-    write_onnx(Parts(parts.config, {**parts.weights, name: 1.01 * parts.weights[name]}, TOKENIZER), tmp_path)
+    wrong = {**parts.weights, name: 1.01 * parts.weights[name]}
+    write_onnx(dataclasses.replace(parts, weights=wrong), tmp_path)
     ours = model_of(parts).log_probabilities(Batch.from_token_ids(SOURCES, TARGETS))
     found = OnnxModel(tmp_path).log_probabilities(SOURCES, TARGETS)
     assert np.abs(found - ours).max() > 1e-4
 
 
 def test_a_directory_says_what_a_reader_must_know(tmp_path: Path) -> None:
-    parts = parts_with_random_weights(ModelConfig.from_mapping(SMALL))
+    parts = random_parts({})
     write_onnx(parts, tmp_path)
     metadata = OnnxModel(tmp_path).metadata
     assert ModelConfig.from_mapping(json.loads(metadata.pop("configuration"))) == parts.config
     expected = {"unknown_id": "0", "start_id": "1", "end_id": "2", "source_end": "1"}
     assert metadata == {**expected, "longest_sentence": str(N_POSITIONS)}
-    assert Tokenizer.load(tmp_path).equals(TOKENIZER)
+    assert Tokenizer.load(tmp_path).equals(parts.tokenizer)
 
 
 def test_graphs_name_their_axes_and_their_opset(tmp_path: Path) -> None:
-    write_onnx(parts_with_random_weights(ModelConfig.from_mapping({**SMALL, "positions": "learned"})), tmp_path)
+    write_onnx(random_parts({"d_v": 5, "positions": "learned"}), tmp_path)
     encoder, decoder = (onnx.load(tmp_path / name) for name in ("encoder.onnx", "decoder_step.onnx"))
     assert [(each.domain, each.version) for each in decoder.opset_import] == [("", 17)]
     assert described(encoder.graph.input) == {"source_ids": ["batch", "source"], "source_lengths": ["batch"]}
     assert described(encoder.graph.output)["cross_values.1"] == ["batch", 2, "source", 5]
     assert described(decoder.graph.input)["past_keys.0"] == ["batch", 2, "past", 6]
-    assert described(decoder.graph.output)["log_probabilities"] == ["batch", "target", 23]
-    assert OnnxModel(tmp_path).metadata["longest_sentence"] == "20"
+    assert described(decoder.graph.output)["log_probabilities"] == ["batch", "target", 13]
+    assert OnnxModel(tmp_path).metadata["longest_sentence"] == "40"
 
 
 def described(values: Any) -> dict[str, Any]:
@@ -200,7 +187,7 @@ def described(values: Any) -> dict[str, Any]:
 def test_a_model_that_is_too_large_for_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_writer, "LARGEST", 10_000)
     with pytest.raises(ConversionError, match=r"'encoder' has .* bytes of weights, and a file .* at most 10,000"):
-        write_onnx(parts_with_random_weights(ModelConfig.from_mapping(SMALL)), tmp_path)
+        write_onnx(random_parts({}), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
