@@ -187,14 +187,6 @@ def random_spec(*, biases: bool, table: np.ndarray | None, n_layers: tuple[int, 
     return spec
 
 
-def saved(spec: Any, directory: Path, quantization: str | None) -> Path:
-    directory.mkdir(exist_ok=True)
-    spec.validate()
-    spec.optimize(quantization)
-    spec.save(str(directory))
-    return directory
-
-
 def opennmt_py(biases: bool) -> Any:
     angles = np.arange(60)[:, None] * np.exp(np.arange(0, 16, 2) * -(np.log(10_000.0) / 16))
     table = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(60, 16).astype(np.float32)
@@ -230,11 +222,14 @@ QUANTIZATIONS = (None, "int8", "int16", "float16", "int8_float16")
     for i, kind in enumerate([opennmt_py, fairseq, opennmt_tf, learned]) for j, quantization in enumerate(QUANTIZATIONS)
 ])  # fmt: skip
 def test_ctranslate2s_models_are_ours(kind: Any, quantization: str | None, biases: bool, tmp_path: Path) -> None:
-    directory = saved(kind(biases), tmp_path / "ct2", quantization)
-    parts = read_ctranslate2(directory)
+    spec = kind(biases)
+    spec.validate()
+    spec.optimize(quantization)
+    spec.save(str(tmp_path))
+    parts = read_ctranslate2(tmp_path)
     sides = [[[WORDS[i] for i in ids] for ids in side] for side in (SOURCES, TARGETS)]
     tolerance = 2e-2 if "float16" in str(quantization) else TOLERANCE  # tables of sinusoids are rounded, too
-    assert our_scores(parts) == pytest.approx(their_scores(directory, *sides), abs=tolerance)
+    assert our_scores(parts) == pytest.approx(their_scores(tmp_path, *sides), abs=tolerance)
 
 
 @pytest.mark.parametrize(("changes", "quantization"), [

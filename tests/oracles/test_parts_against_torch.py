@@ -141,34 +141,20 @@ def test_twenty_updates_of_adam_equal_torch(implementation: str, dtype: str, mon
             assert_near(parameter.view_of(ours.v), theirs.state[twin]["exp_avg_sq"], roundings=2)
 
 
-def norm_and_scale(buffer: ParameterBuffer, max_norm: float) -> tuple[float, float]:
-    _, norm, scale = clip(sum_squares(buffer.gradients), np.zeros(()), np.ones(3), max_norm=max_norm)
-    return norm, scale
-
-
 @in_both_dtypes
-@pytest.mark.parametrize("scale", [1e3, 1e5])
-def test_clipping_of_a_gradient_that_is_too_long_equals_torch(scale: float, dtype: str) -> None:
-    """PyTorch divides by the norm plus 10⁻⁶, which is why the gradients of this test are long ones."""
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e5])
+def test_clipping_of_gradients_that_are_short_enough_or_too_long_equals_torch(scale: float, dtype: str) -> None:
+    """PyTorch divides by the norm plus 10⁻⁶, which is why the gradients that are too long are very long."""
     buffer, twins = parameters_from_zero(dtype)
     give_gradients(buffer, twins, np.random.default_rng(13), scale=scale)
-    norm, clipping = norm_and_scale(buffer, 2.5)
-    expected = torch.nn.utils.clip_grad_norm_(twins, 2.5)
-    assert norm == pytest.approx(expected.item(), rel=1e-12 if dtype == "float64" else 1e-6)
-    for parameter, twin in zip(buffer.named.values(), twins, strict=True):
-        twin.grad *= 1 + 1e-6 / expected
-        assert_near(parameter.grad * parameter.grad.dtype.type(clipping), twin.grad)
-
-
-@in_both_dtypes
-def test_a_gradient_that_is_short_enough_is_left_alone_as_in_torch(dtype: str) -> None:
-    buffer, twins = parameters_from_zero(dtype)
-    give_gradients(buffer, twins, np.random.default_rng(13), scale=1.0)
-    longest = 1.001 * torch.nn.utils.clip_grad_norm_(twins, np.inf).item()
-    norm, scale = norm_and_scale(buffer, longest)
+    longest = 2.5 if scale > 1 else 1.001 * torch.nn.utils.clip_grad_norm_(twins, np.inf).item()
+    _, norm, clipping = clip(sum_squares(buffer.gradients), np.zeros(()), np.ones(3), max_norm=longest)
     expected = torch.nn.utils.clip_grad_norm_(twins, longest)
     assert norm == pytest.approx(expected.item(), rel=1e-12 if dtype == "float64" else 1e-6)
-    assert scale == 1
+    assert (clipping == 1) == (scale == 1)
+    for parameter, twin in zip(buffer.named.values(), twins, strict=True):
+        twin.grad *= 1 if scale == 1 else 1 + 1e-6 / expected
+        assert_near(parameter.grad * parameter.grad.dtype.type(clipping), twin.grad)
 
 
 def torch_encoder_layer(layer: EncoderLayer, config: ModelConfig) -> Any:
@@ -178,9 +164,7 @@ def torch_encoder_layer(layer: EncoderLayer, config: ModelConfig) -> Any:
         config.n_heads,
         config.d_ff,
         dropout=0.0,
-        activation="relu",
         batch_first=True,
-        bias=True,
         layer_norm_eps=config.layer_norm_eps,
         norm_first=config.norm == "pre",
         dtype=torch.float64,

@@ -14,7 +14,6 @@ from sentencepiece import SentencePieceProcessor
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.ctranslate2 import ModelFile, dequantised, read_ctranslate2, read_model_file
 from minitransformer.extras.convert.ctranslate2_writer import stored_as, write_ctranslate2, write_model_file
-from minitransformer.extras.convert.marian_directory import require_expressible
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.inference.scoring import score_pairs
 from minitransformer.system.files import CorruptFileError
@@ -98,7 +97,7 @@ def test_positions_are_stored_unless_ctranslate2_computes_them(tmp_path: Path) -
     assert name not in read_model_file(ctranslate2_directory(tmp_path / "b", computed) / "model.bin").variables
 
 
-def test_what_ctranslate2_and_marianmt_have_not_is_refused(tmp_path: Path) -> None:
+def test_what_ctranslate2_has_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="neighbourhood: CTranslate2 has no self-attention that is limited"):
         write_ctranslate2(random_parts({"neighbourhood": 3}), tmp_path)
     with pytest.raises(ConversionError, match="d_k is 3, model.d_v 6"):
@@ -108,8 +107,6 @@ def test_what_ctranslate2_and_marianmt_have_not_is_refused(tmp_path: Path) -> No
     with pytest.raises(ConversionError, match="no classes of rare words"):
         write_ctranslate2(dataclasses.replace(random_parts({}), tokenizer=words), tmp_path)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ConversionError, match="source_end is False, must be True"):
-        require_expressible(random_parts({"source_end": False, "positions": "halves"}))
 
 
 LAYER = "decoder/layer_1/self_attention"

@@ -35,11 +35,6 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "marian"
 
 
-def change(path: Path, **fields: Any) -> None:
-    before = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps({name: value for name, value in {**before, **fields}.items() if value != "absent"}))
-
-
 def test_a_model_that_was_written_is_read_with_the_same_probabilities(directory: Path) -> None:
     before, after = parts_of(), read_parts(directory)
     batch = Batch.from_token_ids(TOKENIZER.encode_source([PAIRS[0][0]]), TOKENIZER.encode_target([PAIRS[0][1]]))
@@ -63,6 +58,7 @@ def test_weights_in_sixteen_bits_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("settings", "message"), [
     ({"first_position": 1}, " has no such model: first_position is 1, must be 0"),
+    ({"source_end": False}, " has no such model: source_end is False, must be True"),
     ({"neighbourhood": 3}, " has no such model: neighbourhood is 3, must be None"),
     ({"d_k": 3}, " has no such model: n_heads · d_k is 6, must be 8"),
     ({"d_v": 6}, " has no such model: n_heads · d_v is 12, must be 8"),
@@ -113,7 +109,9 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
     ("vocab.json", {"more": "x"}, "expected a JSON object with the id of each word"),
 ])  # fmt: skip
 def test_other_directories_are_refused(directory: Path, file: str, fields: dict[str, Any], message: str) -> None:
-    change(directory / file, **fields)
+    changed = json.loads((directory / file).read_text("utf-8")) | fields
+    content = {name: value for name, value in changed.items() if value != "absent"}
+    (directory / file).write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(ConversionError, match=message):
         read_parts(directory)
 

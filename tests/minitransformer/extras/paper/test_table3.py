@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -86,26 +87,25 @@ def test_rows_are_the_papers_at_its_scale_and_in_proportion_at_the_smallest() ->
         assert Scale(d_model=32, n_layers=3).of(row).d_k * 16 == presets.named(row).d_k
 
 
+def with_separate_vocabularies(folder: Path, **data: Any) -> Experiment:
+    model = dataclasses.replace(presets.base(), tied="none")
+    template = RunConfig(data=DataConfig(joint_vocabulary=False, **data), model=model)
+    return Experiment(template, folder, SMALLEST, 20, ["base"], [1])
+
+
 @pytest.mark.parametrize(("make", "message"), [
     (lambda _: Scale(d_model=48), "d_model must be a multiple of 32"),
     (lambda _: Scale(n_layers=4), "n_layers must be a multiple of 3"),
     (lambda path: experiment(path, budget=19), "budget must be at least 20 updates; got 19"),
     (lambda path: experiment(path, seeds=()), "expected one seed or more, all different"),
     (lambda path: experiment(path, seeds=(1, 1)), "expected one seed or more, all different"),
+    (lambda path: with_separate_vocabularies(path, train_trees=("a",), validation_trees=("b",)),
+        "table3: .*the corpus is a treebank"),
+    (with_separate_vocabularies, "table3: .*the corpus has joint_vocabulary = false"),
 ])  # fmt: skip
 def test_settings_that_make_no_table_are_refused(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make(tmp_path)
-
-
-@pytest.mark.parametrize(("data", "message"), [
-    (DataConfig(train_trees=("a",), validation_trees=("b",), joint_vocabulary=False), "the corpus is a treebank"),
-    (DataConfig(joint_vocabulary=False), "the corpus has joint_vocabulary = false"),
-])  # fmt: skip
-def test_a_corpus_that_cannot_train_its_models_is_refused(tmp_path: Path, data: DataConfig, message: str) -> None:
-    model = dataclasses.replace(presets.base(), tied="none")
-    with pytest.raises(ConfigError, match=f"table3: .*{message}"):
-        Experiment(RunConfig(data=data, model=model), tmp_path, SMALLEST, 20, ["base"], [1])
 
 
 def test_cells_differ_in_model_and_seed_alone_and_the_big_one_is_trained_longer(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_an_interrupted_and_killed_cell_ends_with_the_same_figures(trained: Expe
     assert not train(stopped, "base", callback=StoppingMonitor(7))
     assert stopped.result("base", 1) is None
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("minitransformer.training.run.write_text", interrupt)  # of results.json
+        patch.setattr("minitransformer.training.run.write_text", Mock(side_effect=KeyboardInterrupt))  # of results.json
         train(stopped, "base")
     assert stopped.result("base", 1) is None
     assert train(stopped, "base")
@@ -198,10 +198,6 @@ def test_an_interrupted_and_killed_cell_ends_with_the_same_figures(trained: Expe
     assert one is not None
     assert other is not None
     assert (one.perplexity, one.bleu) == (other.perplexity, other.bleu)
-
-
-def interrupt(*arguments: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def test_means_come_with_students_interval() -> None:
