@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ctranslate2_models import argos_package
+from ctranslate2_models import argos_package, change_variables
 from fuzzed_readers import READERS
 from number_words import trained_parts
 from pytorch_files import older_file, zip_file
 
-from minitransformer.extras.convert.ctranslate2 import ModelFile, read_model_file
-from minitransformer.extras.convert.ctranslate2_writer import write_model_file
+from minitransformer.extras.convert.ctranslate2 import read_model_file
 from minitransformer.extras.convert.foreign_files import read_lines, read_npz, sentencepiece_models
 from minitransformer.extras.convert.formats import FORMATS, read_parts, recognise
 from minitransformer.extras.convert.parts import ConversionError, Parts
@@ -135,10 +134,9 @@ def test_only_what_ends_a_line_is_left_out_of_its_word(content: bytes, words: li
 def change_weights(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Write a model's weights again after a change of its arrays."""
     if (path := directory / "model.bin").exists():
-        file = read_model_file(path)
-        variables = dict(file.variables)
-        change(variables)
-        write_model_file(path, ModelFile(file.model, file.revision, variables), {})
+        arrays = dict(read_model_file(path).variables)
+        change(arrays)
+        change_variables(directory, arrays)
     elif (path := directory / "model.npz").exists():
         with np.load(path) as file:
             arrays = dict(file)
@@ -178,8 +176,8 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, name: s
 
 def test_a_factor_that_makes_weights_infinite_is_refused(tmp_path: Path) -> None:
     WRITERS["ctranslate2"](tmp_path)
-    large = {"encoder/scale_embeddings": np.array(3e38, np.float32)}
-    change_weights(tmp_path, lambda arrays: arrays.update(large, **{name: 100 * arrays[name] for name in [TABLE]}))
+    table = read_model_file(tmp_path / "model.bin").variables[TABLE]
+    change_variables(tmp_path, {"encoder/scale_embeddings": np.array(3e38, np.float32), TABLE: 100 * table})
     with np.errstate(over="ignore"):
         assert "source_embedding.weight has" in refused(tmp_path, "ctranslate2")
 
