@@ -246,12 +246,12 @@ def test_label_smoothing_of_every_convention_equals_torch(label_smoothing: float
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("change", [*CHANGES, "swish", "gelu_tanh", "all of them"])
-@pytest.mark.parametrize(("norm", "positions"), [("post", "interleaved"), ("pre", "learned"), ("pre", "halves")])
-def test_other_conventions_equal_the_padded_model_in_torch(norm: str, positions: str, change: str, dtype: str) -> None:
-    changes = CHANGES if change == "all of them" else {change: CHANGES.get(change)}
-    if change in ("swish", "gelu_tanh"):
-        changes = {"activation": change}
+@pytest.mark.parametrize(("norm", "positions", "changes"), [
+    *(("post", "interleaved", {name: value}) for name, value in CHANGES.items()),
+    *(("post", "interleaved", {"activation": activation}) for activation in ("swish", "gelu_tanh")),
+    ("post", "interleaved", CHANGES), ("pre", "learned", CHANGES), ("pre", "halves", CHANGES),
+])  # fmt: skip
+def test_other_conventions_equal_the_padded_model_in_torch(norm: str, positions: str, changes: Any, dtype: str) -> None:
     config = ModelConfig.from_mapping({**SMALL, "norm": norm, "positions": positions, **changes})
     compare_with_oracle(config, dtype, SOURCES, TARGETS)
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ctranslate2_models import argos_package, change_variables
+from ctranslate2_models import argos_package, change_variables, random_parts
 from fuzzed_readers import READERS
-from number_words import trained_parts
 from pytorch_files import older_file, zip_file
 
+from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.ctranslate2 import read_model_file
 from minitransformer.extras.convert.foreign_files import read_lines, read_npz, sentencepiece_models
 from minitransformer.extras.convert.formats import FORMATS, read_parts, recognise
@@ -292,8 +292,14 @@ def change(package: Path, **changes: bytes | None) -> Path:
     return package
 
 
-def test_a_package_is_read_as_a_file_and_as_a_directory(tmp_path: Path) -> None:
-    package = argos_package(tmp_path / "a.argosmodel", trained_parts())
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    tokenizer = Tokenizer.train([("a bad cab", "cad bed")] * 9, vocabulary_size=16)
+    parts = dataclasses.replace(random_parts({"vocabulary_size": 16}), tokenizer=tokenizer)
+    return argos_package(tmp_path / "a.argosmodel", parts)
+
+
+def test_a_package_is_read_as_a_file_and_as_a_directory(package: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(package) as archive:
         archive.extractall(tmp_path)
     directory = tmp_path / "translate-en_de"
@@ -307,11 +313,10 @@ def test_a_package_is_read_as_a_file_and_as_a_directory(tmp_path: Path) -> None:
         assert (found.config.normalisation, found.config.alpha) == ("length", 0.2)
 
 
-def test_members_elsewhere_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_elsewhere_are_not_written(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files with other names are no part of the model: none of them is written anywhere."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    package = argos_package(tmp_path / "a.argosmodel", trained_parts())
     with zipfile.ZipFile(package, "a") as archive:
         for name in ("../model/evil", "/model/evil", "x/model/../../evil", "x/../evil.model", "x/model/y/evil"):
             archive.writestr(name, "evil")
@@ -332,9 +337,8 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_package_of_a_translator_is_refused_by_name(tmp_path: Path, name: str) -> None:
+def test_what_is_no_package_of_a_translator_is_refused_by_name(package: Path, name: str) -> None:
     make, problem = REFUSED[name]
-    package = argos_package(tmp_path / "a.argosmodel", trained_parts())
     make(package)
     with pytest.raises(ConversionError, match=problem) as caught:
         read_parts(package)
