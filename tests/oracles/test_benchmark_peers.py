@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,30 +24,26 @@ from workload import Workload
 CONFIG = ModelConfig(61, n_layers=2, d_model=32, d_ff=64, n_heads=4, d_k=8, d_v=8, p_drop=0.0, label_smoothing_over="V")
 
 
-def padded(config: ModelConfig, batches: list[Any], *, packed: bool = False) -> TorchTraining:
-    return TorchTraining.padded(config, batches, packed=packed, compiled=False, bf16=False)
-
-
-PEERS = {
-    "padded": padded,
-    "packed by gathering": lambda config, batches: padded(config, batches, packed=True),
-    "packed": lambda config, batches: packed_training(config, batches, bf16=False, device="cpu", compilation=None),
+padded = partial(TorchTraining.padded, compiled=False, bf16=False)
+PEERS: dict[str, Callable[..., TorchTraining]] = {
+    "padded": partial(padded, packed=False),
+    "packed by gathering": partial(padded, packed=True),
+    "packed": partial(packed_training, bf16=False, device="cpu", compilation=None),
 }
 
 
 @pytest.mark.parametrize("name", PEERS)
 def test_loss_and_gradients_are_ours(name: str) -> None:
-    config = CONFIG
-    (pairs,) = Workload(config, 300, 1, zipf=True).batches()
-    model = Transformer(config, seed=1)
+    (pairs,) = Workload(CONFIG, 300, 1, zipf=True).batches()
+    model = Transformer(CONFIG, seed=1)
     loss = model.loss(Batch.from_token_ids(*zip(*pairs, strict=True)))
     backward(loss)
     gradients = {of: np.array(parameter.grad) for of, parameter in model.named_parameters()}
-    expected = translation_peers.fused(gradients, config.n_layers)
-    training = PEERS[name](config, [pairs])
+    expected = translation_peers.fused(gradients, CONFIG.n_layers)
+    training = PEERS[name](CONFIG, [pairs])
     parameters = dict(training.model.named_parameters())
     with torch.no_grad():
-        for of, values in translation_peers.fused(model.weights(), config.n_layers).items():
+        for of, values in translation_peers.fused(model.weights(), CONFIG.n_layers).items():
             parameters[of].copy_(torch.from_numpy(np.ascontiguousarray(values)))
     peer_loss = training.loss(training.batches[0])
     peer_loss.backward()
