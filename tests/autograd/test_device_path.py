@@ -14,7 +14,6 @@ from op_cases import CASES, OpCase, is_float
 from autograd import DeviceError, RandomStream, Tensor, backward, ops, to_device, to_host
 from autograd.array import Device, device_of, namespace_of_device
 from autograd.op import operations
-from autograd.optim import Adam, gradient_norm
 from autograd.precision import dtype_named
 from autograd.random import StreamId
 from minitransformer import Batch, ModelConfig, Transformer
@@ -43,12 +42,7 @@ VARIATIONS = {
         "layer_norm_eps": 1e-5,
     },
     "a zero vector first": {"start": "zero"},
-    "the end symbol first": {"start": "end"},
     "swish, fewer decoder layers": {"activation": "swish", "n_decoder_layers": 1},
-    "gelu": {"activation": "gelu"},
-    "gelu by tanh": {"activation": "gelu_tanh"},
-    "smoothing over V": {"label_smoothing_over": "V"},
-    "smoothing over V-2": {"label_smoothing_over": "V-2"},
 }
 SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12], [], [4], [12, 11]]
 TARGETS = [[7], [4, 5, 6, 7, 8, 9, 10], [3, 8, 4], []]
@@ -75,18 +69,12 @@ MIXTURES: dict[str, Callable[[Any, Any], Any]] = {
     "device + host": lambda device, host: device + host,
     "host + device": lambda device, host: host + device,
     "device += host": lambda device, host: device.__iadd__(host),
-    "host += device": lambda device, host: host.__iadd__(device),
-    "device @ host": lambda device, host: device @ host,
-    "host @ device": lambda device, host: host @ device,
-    "device > host": lambda device, host: device > host,
     "device[...] = host": lambda device, host: device.__setitem__(..., host),
     "host[...] = device": lambda device, host: host.__setitem__(..., device),
     "device[host]": lambda device, host: device[host.astype(int)],
     "device[:, host]": lambda device, host: device[:, host[0].astype(int)],
-    "host[device]": lambda device, host: host[device.astype(int)],
     "np.asarray(device)": lambda device, host: np.asarray(device),
     "np.exp(device)": lambda device, host: np.exp(device),
-    "np.concatenate([device])": lambda device, host: np.concatenate([device]),
     "device.dot(host)": lambda device, host: device.dot(host),
     "device[of booleans]": lambda device, host: device[device > 0],
     "device[of booleans] = number": lambda device, host: device.__setitem__(device > 0, 0),
@@ -188,20 +176,6 @@ def test_scores_of_pairs_are_those_of_the_cpu_and_dropout_matters(cupy: Any) -> 
     assert [score.n_tokens for score in scores] == [score.n_tokens for score in expected]
     assert [score.log_probability for score in scores] == pytest.approx([score.log_probability for score in expected])
     assert len({float(there.loss(batch, random)) for random in (None, RandomStream(1), RandomStream(2))}) == 3
-
-
-def test_updates_of_adam_and_clipping_are_those_of_the_cpu(cupy: Any) -> None:
-    here, there = models()
-    adams = [Adam(model.parameters) for model in (here, there)]
-    for step in range(1, 4):
-        gradients = np.random.default_rng(step).standard_normal(here.parameters.gradients.shape).astype("float32")
-        for model, adam in zip((here, there), adams, strict=True):
-            model.parameters.gradients[...] = to_device(gradients, model.device)
-            norm = pytest.approx(np.linalg.norm(gradients), rel=1e-5)
-            assert gradient_norm(model.parameters.gradients) == norm
-            assert adam.step(0.01, step, max_norm=0.5) == norm
-    assert_near(there.parameters.values, here.parameters.values)
-    assert_near(adams[1].v, adams[0].v)
 
 
 def test_a_model_saved_from_the_device_is_loaded_there_and_on_the_cpu(cupy: Any, tmp_path: Path) -> None:
