@@ -120,43 +120,40 @@ RANGES = {
 }
 
 
+def assert_near_reference(q: Any, k: Any, v: Any, mask: KeyRanges | KeyIndices) -> Any:
+    """Compare a kernel's results in float32 with the reference's in float64; return the value."""
+    single, operation, static = tuple(x.astype(np.float32) for x in (q, k, v)), operations["attention"], {"mask": mask}
+    kernel = operation.choose(single, static)
+    assert kernel is not operation.reference
+    found = results(kernel, single, static, 1)
+    exact = results(operation.reference, tuple(x.astype(np.float64) for x in single), static, 1)
+    for x, y in zip(found, exact, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=3e-6 * max(1, np.abs(y).max()))
+    return found[0]
+
+
 @pytest.mark.parametrize("widths", [(32, 32), (1, 1), (33, 70)], ids=str)
 @pytest.mark.parametrize("name", RANGES)
 def test_the_kernel_computes_what_the_reference_computes(name: str, widths: tuple[int, int]) -> None:
-    mask, random, operation = RANGES[name], np.random.default_rng(1), operations["attention"]
+    mask, random = RANGES[name], np.random.default_rng(1)
     q = random.standard_normal((mask.queries.n_tokens, 3, widths[0]))
     k, v = (np.full((mask.keys.end + 2, 3, width), np.nan) for width in widths)  # NaN in no segment
     for x in (k, v):
         x[mask.keys.tokens] = random.standard_normal((mask.keys.n_tokens, *x.shape[1:]))
-    arguments = tuple(x.astype(np.float32) for x in (q, k, v))
-    kernel = operation.choose(arguments, {"mask": mask})
-    assert kernel is not operation.reference
-    for x, y in zip(results(kernel, arguments, {"mask": mask}, 1), _expected(arguments, mask), strict=True):
-        np.testing.assert_allclose(x, y, rtol=0, atol=3e-6 * max(1, np.abs(y).max()))
-
-
-def _expected(arguments: Any, mask: Any) -> Any:
-    exact = tuple(x.astype(np.float64) for x in arguments)
-    return results(operations["attention"].reference, exact, {"mask": mask}, 1)
+    assert_near_reference(q, k, v, mask)
 
 
 @pytest.mark.parametrize("widths", [(64, 64), (5, 31)], ids=str)
 @pytest.mark.parametrize("n_keys", [1, 30, 32, 70])
 def test_attention_over_key_indices_is_attention_over_their_keys(n_keys: int, widths: tuple[int, int]) -> None:
-    random, lengths, operation = np.random.default_rng(1), np.array([80, 70, 90]), operations["attention"]
+    random, lengths = np.random.default_rng(1), np.array([80, 70, 90])
     queries, keys = Segments.of_lengths([4, 0, 2]), Segments.of_lengths(lengths)
     rows = [keys.starts[b] + np.sort(random.permutation(lengths[b])[:n_keys]) for b in (0, 0, 0, 0, 2, 2)]
     mask = KeyIndices(np.array(rows), queries, keys)
     q, k, v = (random.standard_normal((n, 3, d)) for n, d in zip((6, 240, 240), (widths[0], *widths), strict=True))
-    arguments = tuple(x.astype(np.float32) for x in (q, k, v))
-    kernel = operation.choose(arguments, {"mask": mask})
-    assert kernel is not operation.reference
-    for x, y in zip(results(kernel, arguments, {"mask": mask}, 1), _expected(arguments, mask), strict=True):
-        np.testing.assert_allclose(x, y, rtol=0, atol=3e-6 * max(1, np.abs(y).max()))
-    y, v = kernel(*arguments, mask=mask)[0], arguments[2]
-    alone = [
-        attention(arguments[0][[i]], arguments[1][row], v[row], full_mask([1], [n_keys])) for i, row in enumerate(rows)
-    ]
+    q, k, v = (x.astype(np.float32) for x in (q, k, v))
+    y = assert_near_reference(q, k, v, mask)
+    alone = [attention(q[[i]], k[row], v[row], full_mask([1], [n_keys])) for i, row in enumerate(rows)]
     np.testing.assert_allclose(y, np.concatenate(alone), atol=1e-5)
 
 

@@ -3,7 +3,6 @@
 import itertools
 import threading
 from collections.abc import Callable
-from contextvars import copy_context
 from typing import Any
 
 import ml_dtypes
@@ -241,21 +240,6 @@ def test_bits_depend_neither_on_threads_nor_on_other_rows(n_threads: int) -> Non
     together, alone = values_and_gradient(x, n_threads), values_and_gradient(x[100:117], 1)
     for all_rows, some_rows in zip(together, alone, strict=True):
         np.testing.assert_array_equal(all_rows[100:117], some_rows)
-
-
-def test_threads_of_a_context_pack_a_weight_once() -> None:
-    weight, packed = numbers(3, 4), []
-    with bfloat16_products(2):
-        operands = packed_operands()
-        assert operands is not None
-        pack = lambda weight, transposed, n_threads: packed.append((transposed, n_threads)) or "packed"  # noqa: E731
-        get = lambda: operands.get(weight, transposed=False, pack=pack)  # noqa: E731
-        threads = [threading.Thread(target=copy_context().run, args=(get,)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert packed == [(False, 2)]
 
 
 def test_the_context_ends_and_other_threads_are_outside() -> None:

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from autograd import RandomStream, backward, blas
+from autograd import blas
 from autograd.blas import n_product_threads, product, product_threads
-from autograd.optim import Adam
-from minitransformer import Batch, Transformer, presets
 
 NUMBERS = np.random.default_rng(1).standard_normal((6, 5, 4)).astype(np.float32)
 
@@ -70,17 +68,6 @@ def test_only_a_large_product_has_several_threads(used: list[int], monkeypatch: 
     with product_threads(1):
         product(x, y)
     assert used[3:] == [2, 1, 1]
-
-
-def test_a_loop_written_by_hand_uses_one_thread_for_small_products(used: list[int]) -> None:
-    model = Transformer(presets.tiny(vocabulary_size=13))
-    adam = Adam(model.parameters)
-    batch = Batch.from_token_ids([[3, 4]] * 9, [[4, 3]] * 9)
-    backward(model.loss(batch, RandomStream(1)))
-    adam.step(1e-3, 1, n_tokens=batch.n_target_tokens, max_norm=1.0)
-    model.log_probabilities(batch)
-    assert set(used) == {1}
-    assert len(used) > 90  # forward and backward
 
 
 def test_contexts_of_threads_that_overlap_and_errors_leave_the_number_as_it_was() -> None:

@@ -15,7 +15,7 @@ import pytest
 from waiting import wait_until
 
 from autograd import ops
-from autograd.kernels.compiler import CompilerError, cached_code, code_of
+from autograd.kernels.compiler import cached_code, code_of
 from autograd.kernels.cpu import library as cpu
 
 COMPILER = shlex.split(os.environ.get("CC") or "cc")[0]
@@ -51,15 +51,6 @@ def test_a_corrupt_file_is_compiled_again(content: bytes) -> None:
     path.write_bytes(content)
     assert cached_code("name", [b"a"], lambda: b"code") == path
     assert code_of(path) == b"code"
-
-
-def test_a_failed_compilation_leaves_no_file(cache: Path) -> None:
-    def fail() -> bytes:
-        raise CompilerError("no")
-
-    with pytest.raises(CompilerError):
-        cached_code("name", [b"a"], fail)
-    assert list(cache.iterdir()) == []
 
 
 def test_a_directory_that_others_can_write_is_not_used(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -196,7 +187,7 @@ def test_what_is_no_library_is_not_kept(
 
 
 @needs_compiler
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64", "arm64"])
+@pytest.mark.parametrize("machine", ["x86_64", "arm64"])
 @pytest.mark.parametrize("refuses", [True, False])
 def test_the_kernels_are_for_this_processor_unless_the_compiler_refuses_that(
     machine: str, refuses: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

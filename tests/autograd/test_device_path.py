@@ -15,7 +15,6 @@ from autograd import DeviceError, RandomStream, Tensor, backward, ops, to_device
 from autograd.array import Device, device_of, namespace_of_device
 from autograd.op import operations
 from autograd.precision import dtype_named
-from autograd.random import StreamId
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
@@ -25,7 +24,6 @@ from minitransformer.training.loop import Trainer
 from parallel.communicator import SerialCommunicator
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
-STREAM_ID = StreamId(seed=5, stream=1, update=3, micro_batch=2)
 
 VOCABULARY = 19
 SMALL = {"vocabulary_size": VOCABULARY, "n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "d_k": 4, "d_v": 3}

@@ -118,23 +118,31 @@ def test_so_are_samples_and_the_weights_that_align_words(cupy: Any) -> None:
     np.testing.assert_allclose(*weights, rtol=1e-10)
 
 
-def calls_by_step(model: Transformer, sources: Any, config: SearchConfig) -> list[list[tuple[Any, ...]]]:
-    """Return the calls of each step of a search; the last step's include the end of the search."""
-    beam_search(model, sources, config)  # so that tables of positions are on the device
-    starts: list[int] = []
-    enqueue = _Search._enqueue
+def steps_of(
+    model: Transformer, sources: Any, config: SearchConfig, wanted: Wanted | None = None
+) -> tuple[list[int], list[list[tuple[Any, ...]]]]:
+    """Return how many sentences each step decodes, and its calls; the last step's include the end of the search."""
+    numbers, starts, enqueue = list[int](), list[int](), _Search._enqueue
+
+    def noted(search: _Search, length: int) -> None:
+        numbers.append(len(search.sentences))
+        starts.append(len(fake_cuda.CALLS))
+        enqueue(search, length)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Search, "_enqueue", lambda *some: (starts.append(len(fake_cuda.CALLS)), enqueue(*some))[1])
+        patch.setattr(_Search, "_enqueue", noted)
         fake_cuda.CALLS.clear()
-        beam_search(model, sources, config)
-        calls = list(fake_cuda.CALLS)
-    return [calls[i:j] for i, j in zip(starts, [*starts[1:], len(calls)], strict=True)]
+        beam_search(model, sources, config, wanted=wanted)
+    calls = list(fake_cuda.CALLS)
+    return numbers, [calls[i:j] for i, j in zip(starts, [*starts[1:], len(calls)], strict=True)]
 
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_no_step_reads_uploads_or_waits_for_itself(beam: int, cupy: Any) -> None:
     _, model = models(1, end=-100.0)
-    steps = calls_by_step(model, [[4, 5, 6]], SearchConfig(beam, max_extra_tokens=20))
+    arguments = model, [[4, 5, 6]], SearchConfig(beam, max_extra_tokens=20)
+    beam_search(*arguments)  # so that tables of positions are on the device
+    _, steps = steps_of(*arguments)
     assert len(steps) == 23
     for step in steps[1:-1]:  # the last reads what was found
         assert {name for name, *_ in step} == {"pinned", "event", "wait"}
@@ -153,26 +161,14 @@ def test_no_step_reads_uploads_or_waits_for_itself(beam: int, cupy: Any) -> None
 def test_what_a_search_reads_and_uploads_does_not_grow_with_its_steps(extra: int, cupy: Any) -> None:
     _, model = models(1, end=-100.0)
     sources = [[4] * n for n in (1, 1, 1, 6, 6, 6)]  # half of them end five steps before the others
-    steps = calls_by_step(model, sources, SearchConfig(4, max_extra_tokens=extra, max_length_factor=None))
+    config = SearchConfig(4, max_extra_tokens=extra, max_length_factor=None)
+    beam_search(model, sources, config)
+    _, steps = steps_of(model, sources, config)
     names = [name for step in steps for name, *_ in step]
     assert len(steps) == 6 + extra
     assert names.count("read") == 2 * 3  # of those that are removed together, and of the rest
     shrinking = [i for i, step in enumerate(steps) if any(name == "upload" for name, *_ in step)]
     assert shrinking == [extra]  # indices of those that stay
-
-
-def numbers_of_sentences(
-    model: Transformer, sources: Any, config: SearchConfig, wanted: Wanted | None = None
-) -> list[int]:
-    """Return how many sentences each step decodes."""
-    numbers: list[int] = []
-    enqueue = _Search._enqueue
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            _Search, "_enqueue", lambda self, length: (numbers.append(len(self.sentences)), enqueue(self, length))[1]
-        )
-        beam_search(model, sources, config, wanted=wanted)
-    return numbers
 
 
 def ending_after(*lengths: int) -> tuple[Transformer, list[list[int]], SearchConfig]:
@@ -184,17 +180,17 @@ def ending_after(*lengths: int) -> tuple[Transformer, list[list[int]], SearchCon
 def test_a_sentence_that_is_no_longer_wanted_is_removed_at_once(cupy: Any) -> None:
     """The host need not read that."""
     flags = iter([[True, True], [True, False], *[[True, True]] * 9])
-    assert numbers_of_sentences(*ending_after(5, 5), lambda: next(flags)) == [2, 2, 1, 1, 1]
+    assert steps_of(*ending_after(5, 5), lambda: next(flags))[0] == [2, 2, 1, 1, 1]
 
 
 def test_a_sentence_ends_at_its_greatest_length_without_a_step_more(cupy: Any) -> None:
-    assert numbers_of_sentences(*ending_after(4)) == [1] * 4
+    assert steps_of(*ending_after(4))[0] == [1] * 4
 
 
 def test_the_batch_shrinks_as_soon_as_a_quarter_of_its_sentences_is_done(cupy: Any) -> None:
-    assert numbers_of_sentences(*ending_after(2, 9, 9, 9, 9)) == [5] * 9
-    assert numbers_of_sentences(*ending_after(2, 9, 9, 9)) == [4] * 2 + [3] * 7
-    assert numbers_of_sentences(*ending_after(2, 4, 9, 9, 9, 6)) == [6] * 4 + [4] * 2 + [3] * 3
+    assert steps_of(*ending_after(2, 9, 9, 9, 9))[0] == [5] * 9
+    assert steps_of(*ending_after(2, 9, 9, 9))[0] == [4] * 2 + [3] * 7
+    assert steps_of(*ending_after(2, 4, 9, 9, 9, 6))[0] == [6] * 4 + [4] * 2 + [3] * 3
 
 
 @pytest.mark.parametrize("steps_behind", [0, 1, 2])
@@ -204,8 +200,8 @@ def test_a_search_ends_as_late_as_the_host_reads(steps_behind: int, cupy: Any, m
     for model in (here, there):
         model.parameters.values[:] = 0
     monkeypatch.setitem(STEPS_BEHIND, "cuda", steps_behind)
-    assert numbers_of_sentences(there, [[3, 4]], SearchConfig(beam=2, alpha=0.0)) == [1] * (1 + steps_behind)
-    assert numbers_of_sentences(here, [[3, 4]], SearchConfig(beam=2, alpha=0.0)) == [1]
+    assert steps_of(there, [[3, 4]], SearchConfig(beam=2, alpha=0.0))[0] == [1] * (1 + steps_behind)
+    assert steps_of(here, [[3, 4]], SearchConfig(beam=2, alpha=0.0))[0] == [1]
 
 
 def test_equal_scores_have_the_order_of_the_vocabulary_and_nan_is_no_score(cupy: Any) -> None:

@@ -1,8 +1,6 @@
 """Kernels of a device are registered at its first use; a context may choose the references."""
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
@@ -85,19 +83,3 @@ def test_kernels_for_gpus_and_joint_kernels_obey(kernels_kept: None) -> None:
         assert ops.layer_norm.first_that_supports((X, X[0], X[0]), {}) is None
         assert joint.compute(X) is None
     assert joint.compute(X) is not None
-
-
-def test_threads_with_different_choices_do_not_disturb_each_other() -> None:
-    both, kernel = threading.Barrier(2, timeout=60), layer_norm()
-
-    def chosen(only: bool) -> list[Any]:
-        found = []
-        for _ in range(20):
-            with references_only(when=only):
-                both.wait()
-                found.append(layer_norm())
-                both.wait()
-        return found
-
-    with ThreadPoolExecutor(2) as executor:
-        assert list(executor.map(chosen, (True, False))) == [20 * [REFERENCE], 20 * [kernel]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, no_tape, ops, tensor
-from autograd.op import ArgumentError, Dispatch, JointKernels, Operation, observed, operations, unbroadcast
+from autograd.op import ArgumentError, Dispatch, JointKernels, Operation, observed, operations
 from autograd.parameters import zeros
 from autograd.precision import dtype_named
 from autograd.random import StreamId
@@ -62,15 +62,6 @@ def test_an_operation_keeps_the_name_and_the_words_of_its_function() -> None:
     assert (result.node.name, len(result.node.inputs)) == ("cube", 1)
     with no_tape():
         assert operation(Tensor(X)).node is None
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 1), (1, 4), (3, 4), (1, 3, 1), (2, 1, 4), (2, 3, 4)])
-def test_unbroadcast_sums_what_was_stretched(shape: tuple[int, ...]) -> None:
-    gradient = np.random.default_rng(1).standard_normal((2, 3, 4))
-    summed = unbroadcast(gradient, shape)
-    assert summed.shape == shape
-    x = np.random.default_rng(2).standard_normal(shape)
-    assert (summed * x).sum() == pytest.approx((gradient * x).sum(), rel=1e-12)
 
 
 LOGITS, IDS = np.arange(6.0).reshape(2, 3), np.array([0, 2])

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, get_args
 
-import fake_cuda
 import numpy as np
 import pytest
 from guarded import guarded_allocations
@@ -11,7 +10,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from textbook import log_softmax
 
-from autograd import to_device, to_host
 from autograd.blas import product_threads
 from autograd.kernels.cpu.library import library
 from autograd.ops.linear import pack_weight
@@ -43,16 +41,6 @@ def test_nan_counts_as_minus_infinity() -> None:
     values, columns = top(np.array([[1, np.nan, 3, 2], [np.nan, np.nan, np.nan, 1]]), n=2)
     np.testing.assert_array_equal(values, [[3, 2], [1, -np.inf]])
     assert (columns[0].tolist(), columns[1, 0]) == ([2, 3], 3)
-
-
-def test_on_a_device_nothing_is_read_and_the_results_stay_there(cupy: Any) -> None:
-    x = np.random.default_rng(1).standard_normal((5, 40))
-    on_device, weight, forbidden = (to_device(each, "cuda") for each in (x, np.eye(40), mask(40, [3])))
-    fake_cuda.CALLS.clear()
-    found = linear_top_k(on_device, weight, None, n=6, forbidden=forbidden)
-    assert fake_cuda.CALLS == []
-    for there, here in zip(found, linear_top_k(x, np.eye(40), None, n=6, forbidden=mask(40, [3])), strict=True):
-        np.testing.assert_array_equal(to_host(there), here)
 
 
 def mask(n_columns: int, never: Sequence[int]) -> np.ndarray:

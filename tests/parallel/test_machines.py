@@ -59,16 +59,11 @@ def test_every_rank_receives_from_one_rank_of_every_other_node(nodes: list[list[
 
 
 @given(NODES)
-def test_both_ranks_of_an_exchange_know_who_sends(nodes: list[list[int]]) -> None:
-    every = {rank: list(send_receive_schedule(nodes, rank)) for rank in range(n_ranks_in(nodes))}
-    for rank, of_rank in every.items():
-        for call in of_rank:
-            assert SendReceive(rank, call.receives, call.sends) in every[call.partner]
+def test_exchanges_are_the_same_to_both_ranks_and_no_ranks_wait_in_a_circle(nodes: list[list[int]]) -> None:
+    """Two ranks whose next exchange is with each other go on; if there always are two, all exchanges end.
 
-
-@given(NODES)
-def test_no_ranks_wait_in_a_circle(nodes: list[list[int]]) -> None:
-    """Two ranks whose next exchange is with each other go on; if there always are two, all exchanges end."""
+    Both know who sends.
+    """
     left = {rank: list(send_receive_schedule(nodes, rank)) for rank in range(n_ranks_in(nodes))}
     while any(left.values()):
         met = [
@@ -77,6 +72,9 @@ def test_no_ranks_wait_in_a_circle(nodes: list[list[int]]) -> None:
             if of_rank and left[of_rank[0].partner] and left[of_rank[0].partner][0].partner == rank
         ]
         assert met
+        for rank in met:
+            call = left[rank][0]
+            assert SendReceive(rank, call.receives, call.sends) == left[call.partner][0]
         for rank in met:
             left[rank].pop(0)
 

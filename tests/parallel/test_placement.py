@@ -16,7 +16,7 @@ from minitransformer.system import ranks as placement
 from minitransformer.system.ranks import choose_placements
 from minitransformer.training.loop import Trainer
 from parallel.communicator import SerialCommunicator
-from parallel.placement import Placement, cores_of, describe, gpu_of_rank, numbered, ranks_per_host, share_of_cores
+from parallel.placement import Placement, cores_of, describe, gpu_of_rank, ranks_per_host, share_of_cores
 from tests.support.training import job_of, run_of
 
 
@@ -49,7 +49,9 @@ def test_a_line_a_machine_tells_its_ranks_and_gpus() -> None:
     cores = frozenset({0})
     on_gpus = [Placement(cores, gpu, 2, host) for host, gpu in (("a", 0), ("a", 1), ("a", 0), ("b", 0))]
     assert describe(on_gpus) == ["a: ranks 0 to 2 on GPU 0, 1, 0 of 2", "b: rank 3 on GPU 0 of 2"]
-    assert describe([Placement(cores, host="a"), Placement(cores, host="a")]) == ["a: ranks 0, 1"]
+    alternating = [Placement(cores, host=host) for host in "abaabb"]
+    assert describe(alternating) == ["a: ranks 0, 2, 3", "b: ranks 1, 4, 5"]
+    assert describe(alternating[2:4]) == ["a: ranks 0, 1"]
 
 
 @pytest.mark.parametrize(
@@ -57,15 +59,6 @@ def test_a_line_a_machine_tells_its_ranks_and_gpus() -> None:
 )
 def test_machines_have_equally_many_consecutive_ranks_or_none_counts(hosts: str, expected: int) -> None:
     assert ranks_per_host(list(hosts)) == expected
-
-
-def test_numbers_in_a_row_are_reported_by_their_ends() -> None:
-    assert [numbered("rank", n) for n in ([4], [0, 1], [0, 1, 2], [0, 2, 3])] == [
-        "rank 4",
-        "ranks 0, 1",
-        "ranks 0 to 2",
-        "ranks 0, 2, 3",
-    ]
 
 
 class SecondOfThree(SerialCommunicator):
