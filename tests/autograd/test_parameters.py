@@ -73,6 +73,8 @@ def test_a_pending_gradient_replaces_what_another_buffer_held_and_adds_to_what_i
     expected[[0, 69]] += [[1], [2]]
     np.testing.assert_array_equal(tree.embedding.view_of(elsewhere), expected)
     assert not buffer.gradients.any()
+    for unused in (tree.gain, tree.layers[1].weight):
+        assert not unused.view_of(elsewhere).any()
 
 
 def test_a_parameter_that_the_result_does_not_use_has_gradient_0() -> None:
