@@ -26,20 +26,6 @@ def _three_threads() -> Iterator[None]:
         assert n_threads() == 3
 
 
-@pytest.fixture
-def used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list that grows with each product of the engine: the number of threads that it may use."""
-    numbers: list[int] = []
-    matmul = np.matmul
-
-    def noted(*arguments: Any, **keywords: Any) -> Any:
-        numbers.append(n_threads())
-        return matmul(*arguments, **keywords)
-
-    monkeypatch.setattr(blas.np, "matmul", noted)
-    return numbers
-
-
 @pytest.mark.parametrize(
     ("x", "y"),
     [
@@ -55,7 +41,14 @@ def test_a_product_is_that_of_numpy(x: np.ndarray, y: np.ndarray) -> None:
         np.testing.assert_array_equal(out, x @ y)
 
 
-def test_only_a_large_product_has_several_threads(used: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_large_product_has_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    used, matmul = list[int](), np.matmul
+
+    def noted(*arguments: Any, **keywords: Any) -> Any:
+        used.append(n_threads())
+        return matmul(*arguments, **keywords)
+
+    monkeypatch.setattr(blas.np, "matmul", noted)
     monkeypatch.setattr(blas, "SMALL", 5 * 4 * 5)
     x, y = NUMBERS[0], NUMBERS[1].T
     product(x, y)

@@ -30,15 +30,10 @@ SMALL = {"vocabulary_size": VOCABULARY, "n_layers": 2, "d_model": 8, "d_ff": 12,
 VARIATIONS = {
     "paper": {},
     "all kinds of dropout": {"p_drop": 0.3, "p_drop_attention": 0.2, "p_drop_relu": 0.1},
-    "pre norm, nothing tied": {"norm": "pre", "tied": "none", "source_vocabulary_size": 23},
+    "pre norm, nothing tied": {"norm": "pre", "layer_norm_eps": 1e-5, "tied": "none", "source_vocabulary_size": 23},
     "learned positions, neighbourhood": {"positions": "learned", "max_positions": 80, "neighbourhood": 2},
     "halves, no smoothing": {"positions": "halves", "label_smoothing": 0.0, "tied": "target"},
-    "biases, from position 1": {
-        "attention_bias": True,
-        "softmax_bias": True,
-        "first_position": 1,
-        "layer_norm_eps": 1e-5,
-    },
+    "biases, from position 1": {"attention_bias": True, "softmax_bias": True, "first_position": 1},
     "a zero vector first": {"start": "zero"},
     "swish, fewer decoder layers": {"activation": "swish", "n_decoder_layers": 1},
 }
@@ -127,7 +122,7 @@ def test_every_operation_stays_on_the_device(case: OpCase, cupy: Any) -> None:
     found = []
     for device in DEVICES:
         draw = Draw(np.random.default_rng(1), SIZES)
-        arguments = [operand(x, device) for x in case.arguments(draw)]
+        arguments = [Tensor(on(x, device)) if is_float(x) else on(x, device) for x in case.arguments(draw)]
         y = operations[case.op](*arguments, **{name: on(x, device) for name, x in case.static(draw).items()})
         backward(ops.sum(y * y))
         assert device_of(y.value) == device
@@ -145,11 +140,6 @@ def test_gathering_by_a_list_stays_on_the_device(cupy: Any) -> None:
 
 def on(x: Any, device: Device) -> Any:
     return to_device(x, device) if isinstance(x, np.ndarray) else x
-
-
-def operand(x: Any, device: Device) -> Any:
-    """Return numbers as a tensor, and ids as an array."""
-    return Tensor(on(x, device)) if is_float(x) else on(x, device)
 
 
 @pytest.mark.parametrize("variation", VARIATIONS)
@@ -187,14 +177,7 @@ def test_a_model_saved_from_the_device_is_loaded_there_and_on_the_cpu(cupy: Any,
 
 def train(model: Transformer, run: Path, data: Path, n_updates: int) -> None:
     config = TrainingConfig(
-        precision="float32",
-        max_updates=n_updates,
-        batch_tokens=40,
-        n_micro_batches=4,
-        warmup_steps=4,
-        clip_norm=1.0,
-        log_every=2,
-        checkpoint_every=2,
+        precision="float32", max_updates=n_updates, batch_tokens=40, n_micro_batches=4, warmup_steps=4, clip_norm=1.0
     )
     store = TokenStore(data, "train")
     trainer = Trainer(model, store, None, config, run, SerialCommunicator(), n_threads=1)

@@ -42,12 +42,6 @@ def test_linear_maps_are_linear_maps_one_after_the_other(bias: bool) -> None:
     for got, expected in zip(*found, strict=True):
         np.testing.assert_array_equal(got, expected)
 
-    def curved(x: Tensor, *weights: Tensor) -> Tensor:
-        ys = ops.linear_maps(x, *(argument for i, w in enumerate(weights) for argument in (w, maps[2 * i + 1])))
-        return ys[0] * ys[2]
-
-    check_gradients(curved, x, *weights)
-
 
 @DTYPES
 def test_feed_forward_is_linear_relu_and_linear_with_the_same_bits(dtype: str) -> None:

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +72,13 @@ def test_float16_is_refused_as_a_leaf_and_as_a_result() -> None:
 # Operations.
 
 
-def leaves_of(case: OpCase, narrow: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the case's arguments; float64 arrays are rounded to bfloat16, passed to ``narrow``, and made leaves."""
-    drawn = Draw(np.random.default_rng(2), dict.fromkeys(AXES, 3))
-    arguments = [Tensor(narrow(x.astype(BF16))) if is_float(x) else x for x in case.arguments(drawn)]
-    return arguments, case.static(drawn)
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_an_operation_gives_what_it_gives_in_float32_rounded(case: OpCase) -> None:
-    arguments, static = leaves_of(case, lambda x: x)
-    wide_arguments, _ = leaves_of(case, upcast)
+    drawn = Draw(np.random.default_rng(2), dict.fromkeys(AXES, 3))
+    arrays, static = case.arguments(drawn), case.static(drawn)
+    arguments, wide_arguments = (
+        [Tensor(convert(x.astype(BF16))) if is_float(x) else x for x in arrays] for convert in (np.asarray, upcast)
+    )
     result, wide_result = (operations[case.op](*these, **static) for these in (arguments, wide_arguments))
     dy = np.asarray(np.random.default_rng(3).standard_normal(result.shape)).astype(BF16)
     stored = BF16 if result.shape else np.float32

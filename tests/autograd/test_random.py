@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from autograd.random import (
     RandomStream,
     StreamId,
-    named_stream_id,
     normal,
     permutation,
     philox4x64_10,
@@ -91,11 +90,6 @@ def test_a_stream_hands_out_distinct_stream_ids_and_repeats_itself() -> None:
     assert first == again
     assert len(set(first)) == 5
     assert {(stream_id.seed, stream_id.update, stream_id.micro_batch) for stream_id in first} == {(7, 3, 2)}
-
-
-def test_names_have_stream_ids_of_their_own() -> None:
-    assert named_stream_id(1, "encoder") == named_stream_id(1, "encoder")
-    assert len({named_stream_id(1, "encoder"), named_stream_id(1, "decoder"), named_stream_id(2, "encoder")}) == 3
 
 
 def test_uniform_and_normal_have_their_moments() -> None:

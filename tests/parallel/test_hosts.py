@@ -28,17 +28,8 @@ exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"
 
 def options_of_mpich(launcher: Path, network: str) -> list[str]:
     """Messages must not take the way through shared memory, which the namespaces do have in common."""
-    return [
-        "-launcher",
-        "ssh",
-        "-launcher-exec",
-        str(launcher),
-        "-localhost",
-        f"{network}.1",
-        "-genv",
-        "UCX_TLS",
-        "tcp,self",
-    ]
+    of_launcher = {"-launcher": "ssh", "-launcher-exec": str(launcher), "-localhost": f"{network}.1"}
+    return [*itertools.chain(*of_launcher.items()), "-genv", "UCX_TLS", "tcp,self"]
 
 
 def options_of_open_mpi(launcher: Path, network: str) -> list[str]:

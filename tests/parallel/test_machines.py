@@ -44,10 +44,6 @@ def rounded(numbers: Any) -> Any:
     return numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
-def n_ranks_in(nodes: list[list[int]]) -> int:
-    return sum(map(len, nodes))
-
-
 @given(NODES)
 def test_every_rank_receives_from_one_rank_of_every_other_node(nodes: list[list[int]]) -> None:
     for own in nodes:
@@ -64,7 +60,7 @@ def test_exchanges_are_the_same_to_both_ranks_and_no_ranks_wait_in_a_circle(node
 
     Both know who sends.
     """
-    left = {rank: list(send_receive_schedule(nodes, rank)) for rank in range(n_ranks_in(nodes))}
+    left = {rank: list(send_receive_schedule(nodes, rank)) for rank in range(sum(map(len, nodes)))}
     while any(left.values()):
         met = [
             rank

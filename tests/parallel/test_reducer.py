@@ -214,18 +214,6 @@ MAPPED = """7f00-7f01 r-xp 00000000 08:01 42    /usr/lib/libc.so.6
 """
 
 
-@pytest.fixture
-def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What ctypes finds in the one MPI library that is loaded."""
-    (tmp_path / "maps").write_text(MAPPED, encoding="utf-8")
-    monkeypatch.setattr(cuda_aware, "_MAPPED_FILES", tmp_path / "maps")
-
-    def hold(library: Any) -> None:
-        monkeypatch.setattr(ctypes, "CDLL", {"/opt/my mpi/lib/libmpi.so.40.30.8": library}.__getitem__)
-
-    return hold
-
-
 class Query:
     argtypes: Any = None
     restype: Any = None
@@ -246,8 +234,12 @@ class Query:
         (SimpleNamespace(), None),
     ],
 )
-def test_the_mpi_library_is_asked_whether_it_reads_gpus(library: Any, answer: bool | None, libraries: Any) -> None:
-    libraries(library)
+def test_the_mpi_library_is_asked_whether_it_reads_gpus(
+    library: Any, answer: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "maps").write_text(MAPPED, encoding="utf-8")
+    monkeypatch.setattr(cuda_aware, "_MAPPED_FILES", tmp_path / "maps")
+    monkeypatch.setattr(ctypes, "CDLL", {"/opt/my mpi/lib/libmpi.so.40.30.8": library}.__getitem__)
     assert reads_gpu_memory() is answer
 
 
