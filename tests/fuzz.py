@@ -23,8 +23,8 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,20 +76,21 @@ def repeat(draw: random.Random, content: bytes, other: bytes) -> bytes:
     )
 
 
-def replace_number(draw: random.Random, content: bytes, other: bytes) -> bytes:
-    found = list(re.finditer(rb"-?\d+(\.\d+)?", content[:20_000]))
-    if not found:
-        return flip_bits(draw, content, other)
-    where = draw.choice(found)
-    return content[: where.start()] + draw.choice(HUGE) + content[where.end() :]
+def replacing(pattern: bytes, replacements: list[bytes]) -> Mutation:
+    """A change of what the group is in one of the places that match; where there is none, bits are flipped."""
+
+    def replace(draw: random.Random, content: bytes, other: bytes) -> bytes:
+        found = list(re.finditer(pattern, content[:20_000]))
+        if not found:
+            return flip_bits(draw, content, other)
+        where = draw.choice(found)
+        return content[: where.start(1)] + draw.choice(replacements) + content[where.end(1) :]
+
+    return replace
 
 
-def replace_name(draw: random.Random, content: bytes, other: bytes) -> bytes:
-    found = list(re.finditer(rb"[\"'][^\"']{1,60}[\"']", content[:20_000]))
-    if not found:
-        return flip_bits(draw, content, other)
-    where = draw.choice(found)
-    return content[: where.start() + 1] + draw.choice(ELSEWHERE) + content[where.end() - 1 :]
+replace_number = replacing(rb"(-?\d+(?:\.\d+)?)", HUGE)
+replace_name = replacing(rb"[\"']([^\"']{1,60})[\"']", ELSEWHERE)
 
 
 def lie_about_length(draw: random.Random, content: bytes, other: bytes) -> bytes:
@@ -112,15 +113,6 @@ MUTATIONS: list[Mutation] = [
     flip_bits, flip_bits, flip_bits_at_the_beginning, cut_off, cut_out, splice, repeat, replace_number, replace_number,
     replace_name, lie_about_length, not_a_number, nest,
 ]  # fmt: skip
-
-
-@dataclass
-class Counts:
-    """What became of the inputs of a reader."""
-
-    accepted: int = 0
-    refused: int = 0
-    faults: int = 0
 
 
 def mutated(draw: random.Random, files: dict[str, bytes]) -> tuple[str, bytes | None]:
@@ -188,10 +180,10 @@ def bound_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
 
 
-def fuzz(reader: Reader, name: str, seed: int, indices: range) -> Counts:
+def fuzz(reader: Reader, name: str, seed: int, indices: range) -> Counter[str]:
     """Try inputs in child processes; one that dies counts as a fault, and the next goes on after its input."""
     library()  # before paths are watched: kernels are compiled, or read from the user's cache, when first needed
-    counts, first = Counts(), indices.start
+    counts, first = Counter[str](), indices.start
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         directory = Path(folder).resolve()
         reader.write(directory)
@@ -207,7 +199,7 @@ def fuzz(reader: Reader, name: str, seed: int, indices: range) -> Counts:
 
 
 def _fuzz_in_child(
-    reader: Reader, name: str, seed: int, indices: range, directory: Path, files: dict[str, bytes], counts: Counts
+    reader: Reader, name: str, seed: int, indices: range, directory: Path, files: dict[str, bytes], counts: Counter[str]
 ) -> int:
     """Return the index to go on from."""
     readable, writable = os.pipe()
@@ -237,15 +229,11 @@ def _fuzz_in_child(
     return next_index
 
 
-def _count(outcome: str, counts: Counts, where: str) -> None:
-    if outcome == "accepted":
-        counts.accepted += 1
-    elif outcome == "refused":
-        counts.refused += 1
-    else:
-        counts.faults += 1
-        if counts.faults <= FAULTS_SHOWN:
-            print(f"fault ({where}):\n{outcome}", flush=True)
+def _count(outcome: str, counts: Counter[str], where: str) -> None:
+    is_fault = outcome not in ("accepted", "refused")
+    counts["fault" if is_fault else outcome] += 1
+    if is_fault and counts["fault"] <= FAULTS_SHOWN:
+        print(f"fault ({where}):\n{outcome}", flush=True)
 
 
 def main() -> int:
@@ -260,10 +248,10 @@ def main() -> int:
     for name in options.reader:
         start = time.perf_counter()
         counts = fuzz(READERS[name], name, options.seed, indices)
-        n_faults += counts.faults
+        n_faults += counts["fault"]
         print(
-            f"{name}: {options.inputs:,} inputs, {counts.refused:,} refused, {counts.accepted:,} read,"
-            f" {counts.faults:,} faults ({time.perf_counter() - start:.0f} s)",
+            f"{name}: {options.inputs:,} inputs, {counts['refused']:,} refused, {counts['accepted']:,} read,"
+            f" {counts['fault']:,} faults ({time.perf_counter() - start:.0f} s)",
             flush=True,
         )
     return min(1, n_faults)

@@ -5,6 +5,7 @@ import re
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -34,12 +35,6 @@ def text_of(path: Path) -> str:
 @cache
 def nodes_of(path: Path) -> list[ast.AST]:
     return list(ast.walk(ast.parse(text_of(path))))
-
-
-def strings_in(path: Path) -> Iterator[str]:
-    for node in nodes_of(path):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
 
 
 @cache
@@ -118,12 +113,15 @@ def test_minitransformer_is_a_core_and_extras_that_it_does_not_import() -> None:
             assert not [name for name in imports if name.startswith("minitransformer.extras")], module
 
 
-def test_the_core_is_small() -> None:
-    files = [path for name in CORE for path in (ROOT / "minitransformer" / name).rglob("*.py")]
-    assert sum(text_of(path).count("\n") for path in files) <= MOST_LINES_OF_CORE
-
-
-def test_the_training_loop_depends_on_few_modules() -> None:
+def test_the_core_files_and_functions_are_small_and_the_training_loop_depends_on_few_modules() -> None:
+    n_lines = {path: text_of(path).count("\n") for path in FILES}
+    core = [path for name in CORE for path in (ROOT / "minitransformer" / name).rglob("*.py")]
+    assert sum(map(n_lines.__getitem__, core)) <= MOST_LINES_OF_CORE
+    assert [path for path, n in n_lines.items() if n > LONGEST_FILE] == []
+    assert statistics.median(n_lines.values()) <= HALF_OF_FILES
+    functions = [(path, node) for path in FILES for node in nodes_of(path) if isinstance(node, ast.FunctionDef)]
+    long = [(path, node) for path, node in functions if (node.end_lineno or 0) - node.lineno >= LONGEST_FUNCTION]
+    assert [(module_of(path), node.name) for path, node in long] == []
     assert len(graph()["minitransformer.training.loop"]) <= 14
 
 
@@ -139,28 +137,10 @@ def test_the_packages_of_the_server_are_imported_in_one_folder() -> None:
     assert {path.parent for path in importing} == {ROOT / "minitransformer" / "extras" / "serve"}
 
 
-def test_files_and_functions_are_short() -> None:
-    assert [path for path in FILES if text_of(path).count("\n") > LONGEST_FILE] == []
-    functions = [(path, node) for path in FILES for node in nodes_of(path) if isinstance(node, ast.FunctionDef)]
-    long = [(module_of(path), node.name) for path, node in functions if lines_of(node) > LONGEST_FUNCTION]
-    assert long == []
-
-
-def lines_of(node: ast.FunctionDef) -> int:
-    return (node.end_lineno or 0) - node.lineno + 1
-
-
-def test_half_of_the_files_are_short() -> None:
-    assert statistics.median(text_of(path).count("\n") for path in FILES) <= HALF_OF_FILES
-
-
 def test_a_class_name_stands_for_one_class() -> None:
-    modules: dict[str, list[str]] = {}
-    for path in FILES:
-        for node in nodes_of(path):
-            if isinstance(node, ast.ClassDef):
-                modules.setdefault(node.name, []).append(module_of(path))
-    assert {name: found for name, found in modules.items() if len(found) > 1} == {}
+    classes = [(node.name, path) for path in FILES for node in nodes_of(path) if isinstance(node, ast.ClassDef)]
+    names = Counter(name for name, _ in classes)
+    assert [(name, module_of(path)) for name, path in classes if names[name] > 1] == []
 
 
 # Methods, read after what they belong to: ``Segments.of_lengths(lengths)``.
@@ -183,7 +163,9 @@ FOREIGN_OPTIONS = {
 
 def test_a_library_names_settings_and_no_options_of_a_command() -> None:
     for path in FILES:
-        named = {option for text in strings_in(path) for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)}
+        constants = [node.value for node in nodes_of(path) if isinstance(node, ast.Constant)]
+        text = "\n".join(value for value in constants if isinstance(value, str))
+        named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
         assert named <= FOREIGN_OPTIONS or module_of(path).startswith("cli."), path
 
 
@@ -217,8 +199,8 @@ def test_an_operations_tests_have_its_name() -> None:
         assert (ROOT / f"autograd/{OTHERS.get(name, f'ops/{name}')}.py").exists(), name
 
 
-def run_python(code: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 MODEL_LOSS = """

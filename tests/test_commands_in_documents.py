@@ -26,6 +26,7 @@ from cli.entry import COMMANDS
 from cli.options import parse_options
 from cli.run_options import parse_run_options
 from cli.serve import ServeOptions
+from minitransformer.extras.files.memories import CLOSING, opening, unit_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
@@ -102,19 +103,14 @@ def calls_in(command: str) -> Iterator[tuple[str, list[str]]]:
         if word not in OPERATORS:
             simple.append(word)
             continue
-        yield from _call_in(simple)
+        while simple and (simple[0] in LAUNCHERS or simple[0].startswith("-") or simple[0].isdigit()):
+            simple = simple[1:]  # mpirun -n 2
+        if simple[:1] == ["minitransformer"] and simple[1:2] and simple[1] in COMMANDS:
+            simple = [f"minitransformer-{simple[1]}", *simple[2:]]
+        name = simple[0].removeprefix("minitransformer-") if simple else ""
+        if name in COMMANDS and name != simple[0]:
+            yield name, [each for each in simple[1:] if not re.fullmatch(r"…|--\w+\.", each)]
         simple = [SKIPPED] if word in ("<", ">", ">>") else []
-
-
-def _call_in(words: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the call of one simple command, if it is one of ours."""
-    while words and (words[0] in LAUNCHERS or words[0].startswith("-") or words[0].isdigit()):
-        words = words[1:]  # mpirun -n 2
-    if words and words[0] == "minitransformer" and words[1:2] and words[1] in COMMANDS:
-        words = [f"minitransformer-{words[1]}", *words[2:]]
-    name = words[0].removeprefix("minitransformer-") if words else ""
-    if name in COMMANDS and name != words[0]:
-        yield name, [each for each in words[1:] if not re.fullmatch(r"…|--\w+\.", each)]
 
 
 NOT_RUN = {
@@ -261,7 +257,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shell(folder, "gzip --keep web.*")
     for name in ("old", "new", "other"):
         shutil.copy(folder / "test.de", folder / f"{name}.de")
-    write_memory(folder / "memory.tmx")
+    pairs = [(f"{one} {other}", f"{NUMBERS[one]} {NUMBERS[other]}") for one in NUMBERS for other in NUMBERS]
+    units = b"".join(unit_of(("en", "fr"), pair) for pair in pairs)
+    (folder / "memory.tmx").write_bytes(opening("en") + units + CLOSING)
     (folder / "messages.po").write_text('msgid "one"\nmsgstr ""\n')
     unit = '<trans-unit id="1"><source>one <g id="1">two</g></source></trans-unit>'
     (folder / "site.xlf").write_text(f'<xliff version="1.2"><file><body>{unit}</body></file></xliff>')
@@ -275,35 +273,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def write_memory(path: Path) -> None:
-    """Write a translation memory with the languages that documents name."""
-    units = [
-        "<tu>"
-        + "".join(
-            f'<tuv xml:lang="{language}"><seg>{word} {other}</seg></tuv>'
-            for language, word, other in (("en", a, b), ("fr", NUMBERS[a], NUMBERS[b]))
-        )
-        + "</tu>"
-        for a in NUMBERS
-        for b in NUMBERS
-    ]
-    head = '<?xml version="1.0"?><tmx version="1.4"><header srclang="en"/><body>'
-    path.write_text(head + "".join(units) + "</body></tmx>", encoding="utf-8")
-
-
 def shell(folder: Path, command: str) -> None:
-    environment = os.environ | {
-        "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "OMP_NUM_THREADS": "1",
-    }
+    path = f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"}
+    words = ["bash", "-o", "pipefail", "-c", command]
     done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIME_LIMIT,
-        check=False,
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT, check=False
     )
     assert done.returncode == 0, f"$ {command}\n{done.stdout[-1_000:]}\n{done.stderr[-2_000:]}"
 

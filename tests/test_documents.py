@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-import os
 import re
 import runpy
 import sys
@@ -19,11 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 from readme import demonstrated
+from shared_data import DATA, needs
 from small_run import write_parallel_text
 from threadpoolctl import threadpool_limits
 
 from autograd import Segments
-from autograd.op import op, operations
 from cli.train import read_options
 from minitransformer import Transformer, fine_tuning, presets
 from minitransformer.config import ConfigError
@@ -40,11 +39,10 @@ from tests.support.ctranslate2_models import write_parts
 from tests.support.training import run_of
 
 ROOT = Path(__file__).resolve().parent.parent
-DATA = Path(os.environ.get("MINITRANSFORMER_DATA", ROOT.parent / "shared" / "data"))
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 PACKAGES = ("autograd", "parallel", "minitransformer", "cli")
-PAGES = ("library", "autograd", "change-the-model", "another-task")
-README, LIBRARY, AUTOGRAD, MODEL, TASK = (
+PAGES = ("library", "change-the-model", "another-task")
+README, LIBRARY, MODEL, TASK = (
     re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
     for name in ("README.md", *(f"docs/learn/{page}.md" for page in PAGES))
 )
@@ -164,36 +162,18 @@ def test_every_exercise_has_a_solution() -> None:
     assert all(text.count("<details") == text.count("</details>") == 1 for _, text in SOLUTIONS)
 
 
-def test_the_operation_on_the_page_is_the_real_one() -> None:
-    from autograd.array import namespace
+def test_every_extra_that_a_text_installs_exists_and_has_no_name_of_an_index() -> None:
+    """Whether the text has its name, or the function that imports a module of an extra is given it.
 
-    (block,) = [block for block in AUTOGRAD if "def relu" in block]
-    before = operations["relu"]
-    try:
-        names: dict[str, Any] = {"op": op, "namespace": namespace}
-        exec(compile(block, "docs", "exec"), names)
-    finally:
-        operations["relu"] = before
-    x = np.array([-1.0, 2.0])
-    np.testing.assert_array_equal(names["relu"](x).value, before(x).value)
-    np.testing.assert_array_equal(names["relu"].reference(x)[1](x)[0], before.reference(x)[1](x)[0])
-
-
-def test_no_text_names_our_extras_by_a_name_that_no_index_has() -> None:
-    """Only a clone has the extras: pip install -e ".[mpi]"."""
-    texts = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    texts += [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
-    assert [path for path in texts if "minitransformer[" in path.read_text(encoding="utf-8")] == []
-
-
-def test_every_extra_that_a_text_installs_exists() -> None:
-    """Whether the text has its name, or the function that imports a module of an extra is given it."""
+    Only a clone has the extras: pip install -e ".[mpi]".
+    """
     known = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"].keys()
-    texts = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "Makefile"]
-    texts += [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "Makefile"]
+    paths += [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
+    assert [path for path, text in texts.items() if "minitransformer[" in text] == []
     named: set[str] = set()
-    for path in texts:
-        text = path.read_text(encoding="utf-8")
+    for text in texts.values():
         groups = re.findall(r"pip install (?:--quiet )?-e ['\"]\.\[([\w,]+)\]['\"]", text)
         named |= {extra for group in groups for extra in group.split(",")}
         named |= set(re.findall(r"import_extra\(['\"](\w+)", text))
@@ -230,26 +210,23 @@ def anchors_of(document: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def markdown_of(document: Path) -> str:
-    """The text of a document, or of the Markdown cells of a notebook."""
-    text = document.read_text(encoding="utf-8")
-    if document.suffix != ".ipynb":
-        return text
-    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
-
-
-@pytest.mark.parametrize(
-    "document",
+DOCUMENTS = sorted(
     [
-        *sorted(ROOT.glob("*.md")),
+        *ROOT.glob("*.md"),
         ROOT / "benchmarks/README.md",
-        *sorted((ROOT / "docs").rglob("*.md")),
-        *sorted((ROOT / "docs").rglob("*.ipynb")),
-    ],
-    ids=lambda path: str(path.relative_to(ROOT)),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "docs").rglob("*.ipynb"),
+    ]
 )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", markdown_of(document))
+    text = document.read_text(encoding="utf-8")
+    if document.suffix == ".ipynb":
+        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
+        text = "\n".join("".join(cell["source"]) for cell in cells)
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text)
     targets = [((document.parent / path) if path else document, anchor) for path, anchor in links]
     assert [path for path, _ in targets if not path.exists()] == []
     assert [link for link in targets if link[1] and link[1] not in anchors_of(link[0])] == []
@@ -273,25 +250,19 @@ def test_recipes_are_options(recipe: Path) -> None:
         assert all(name.endswith(ARCHIVES) for name in named) or named >= text_files(config.data).keys()
 
 
-def multi30k() -> Path:
-    folder = DATA / "multi30k"
-    if not folder.exists():
-        pytest.skip(f"{folder} is absent; set MINITRANSFORMER_DATA to the folder that holds multi30k/")
-    return folder
-
-
+@needs("multi30k")
 def test_checksums_of_the_multi30k_recipe_are_those_of_the_real_files() -> None:
-    folder = multi30k()
     config = read_options(["--config", str(ROOT / "recipes" / "multi30k-en-de.toml")])
     for entry in config.data.sha256:
         name, _, expected = entry.partition(":")
-        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == expected
+        assert hashlib.sha256((DATA / "multi30k" / name).read_bytes()).hexdigest() == expected
 
 
 @pytest.mark.slow
+@needs("multi30k")
 def test_multi30k_is_prepared_without_loss(tmp_path: Path) -> None:
-    folder = multi30k()
-    config = read_options(["--config", str(ROOT / "recipes" / "multi30k-en-de.toml"), "--data.raw", str(folder)])
+    words = ["--config", str(ROOT / "recipes" / "multi30k-en-de.toml"), "--data.raw", str(DATA / "multi30k")]
+    config = read_options(words)
     data = prepare(config.data, tmp_path)
     assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (29_000, 1_014)
     assert data.manifest["dropped"] == {}

@@ -87,10 +87,7 @@ def test_a_replaced_python_or_a_moved_clone_makes_the_environment_again(clone: P
     assert make(clone) == (0, "")
 
 
-def test_a_python_without_venv_is_answered_with_the_package(clone: Path) -> None:
+def test_a_python_without_venv_is_answered_with_the_package_and_one_that_is_not_there_is_named(clone: Path) -> None:
     write_python(clone / "python3", (3, 12), "ensurepip=None")
     assert make(clone)[1] == "error: python3 cannot make virtual environments: sudo apt install python3-venv"
-
-
-def test_a_python_that_is_not_there_is_named(clone: Path) -> None:
     assert make(clone, "PYTHON=python3.99")[1].startswith("error: there is no python3.99: install Python 3.11 or newer")

@@ -57,17 +57,15 @@ assert cli.translate.main() == 0
 """
 
 
-@pytest.mark.parametrize(
-    ("modules", "names", "variables"),
-    [
-        ((), (ONLY_LINUX,), {"MINITRANSFORMER_CFLAGS": "-O1"}),
-        (("fcntl", "resource", "pwd", "grp"), (ONLY_LINUX, NOT_ON_WINDOWS), {"CC": "no-such-compiler"}),
-    ],
-    ids=["macOS", "Windows"],
-)
-def test_it_trains_examines_and_translates(
-    modules: tuple[str, ...], names: tuple[dict[str, list[str]], ...], variables: dict[str, str], tmp_path: Path
-) -> None:
+SYSTEMS: dict[str, tuple[tuple[str, ...], tuple[dict[str, list[str]], ...], dict[str, str]]] = {
+    "macOS": ((), (ONLY_LINUX,), {"MINITRANSFORMER_CFLAGS": "-O1"}),
+    "Windows": (("fcntl", "resource", "pwd", "grp"), (ONLY_LINUX, NOT_ON_WINDOWS), {"CC": "no-such-compiler"}),
+}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_it_trains_examines_and_translates(system: str, tmp_path: Path) -> None:
+    modules, names, variables = SYSTEMS[system]
     write_parallel_text(tmp_path, "train", 100, seed=1)
     write_parallel_text(tmp_path, "valid", 8, seed=2)
     arguments = ["--run", "run", "--data.raw", ".", *SMALL_MODEL.split(), "--training.max-updates", "2"]

@@ -16,7 +16,7 @@ FUZZ = Path(__file__).parent / "fuzz.py"
 @pytest.mark.parametrize("reader", READERS)
 def test_corrupt_files_end_in_our_own_errors(reader: str) -> None:
     counts = fuzz(READERS[reader], reader, 0, range(80))
-    assert (counts.accepted + counts.refused, counts.faults) == (80, 0)
+    assert (counts["accepted"] + counts["refused"], counts["fault"]) == (80, 0)
 
 
 @pytest.mark.slow

@@ -12,10 +12,12 @@ import sys
 import typing
 import unicodedata
 from collections.abc import Iterator
+from functools import reduce
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from threadpoolctl import threadpool_limits
 from waiting import TIME_LIMIT, wait_until
 
 from autograd import Tensor
+from autograd.op import operations
 from autograd.ops import METHODS
 from cli.entry import COMMANDS
 from cli.run_options import RunStart
@@ -81,13 +84,10 @@ def test_code_and_tests_beside_the_paper_exist(section: str) -> None:
         assert name.startswith("test_") == (kind == "Test")
 
 
-def equations() -> list[tuple[str, str]]:
-    """Each equation of the page, with the part of its section that follows it."""
-    return [
-        (equation, after)
-        for section in SECTIONS
-        for equation, after in re.findall(r"^```math\n(.*?)\n```$(.*?)(?=^```math|\Z)", section, FLAGS)
-    ]
+EQUATIONS: list[tuple[str, str]] = [
+    found for section in SECTIONS for found in re.findall(r"^```math\n(.*?)\n```$(.*?)(?=^```math|\Z)", section, FLAGS)
+]
+"""Each equation of the page, with the part of its section that follows it."""
 
 
 def signs_of(equation: str) -> str:
@@ -99,18 +99,14 @@ def signs_of(equation: str) -> str:
     return re.sub(r"[\s(){}\\_^]", "", text).replace("-", "−")
 
 
-@pytest.mark.parametrize(("equation", "after"), equations(), ids=lambda text: text[:40])
+@pytest.mark.parametrize(("equation", "after"), EQUATIONS, ids=lambda text: text[:40])
 def test_equations_beside_the_code_are_in_its_docstrings(equation: str, after: str) -> None:
     named = [(name, path) for kind, name, path in named_in(after) if kind == "Code"]
-    docstrings = [docstring_of(path, name) for name, path in named]
+    docstrings = []
+    for name, path in named:
+        thing = reduce(getattr, name.split("."), import_module(path.removesuffix(".py").replace("/", ".")))
+        docstrings.append(inspect.getdoc(getattr(thing, "reference", thing)) or "")
     assert any(signs_of(equation) in signs_of(docstring) for docstring in docstrings), named
-
-
-def docstring_of(path: str, name: str) -> str:
-    thing = import_module(path.removesuffix(".py").replace("/", "."))
-    for part in name.split("."):
-        thing = getattr(thing, part)
-    return " ".join((inspect.getdoc(getattr(thing, "reference", thing)) or "").replace(";  ", "; ").split())
 
 
 def test_what_the_hook_shows_is_the_source() -> None:
@@ -131,9 +127,8 @@ def test_the_reference_has_every_command_option_and_setting() -> None:
     rows = re.findall(r"^\| `(.*?)` \| (.*?) \| (.*?) \| (.*) \|$", commands + settings, re.MULTILINE)
     assert len(rows) > 150
     assert [name for name, _, _, text in rows if not re.search(r"[a-z]{3}", text)] == []
-    assert ("--beam", "integer", "`4`") in {row[:3] for row in rows}
-    assert ("warmup_steps", "integer", "`4000`") in {row[:3] for row in rows}
-    assert ("HYPOTHESIS", "path", "required") in {row[:3] for row in rows}
+    expected = {("--beam", "integer", "`4`"), ("warmup_steps", "integer", "`4000`"), ("HYPOTHESIS", "path", "required")}
+    assert expected <= {row[:3] for row in rows}
     assert "One of `post`, `pre`." in settings
     shown = [name.removeprefix("--").replace("-", "_").lower() for name, *_ in rows]
     assert shown == [field.rstrip("_") for field in fields_of_the_reference()]
@@ -153,18 +148,15 @@ def fields_of_the_reference() -> Iterator[str]:
 
 
 def test_the_reference_has_the_presets_with_their_parameters() -> None:
-    assert re.search(
-        r"^\| `base` \| 6 \| 512 \| 2,048 \| 8 \| 64 \| 0\.1 \| 37,000 \| 63,0\d\d,\d{3} \|$",
-        options.presets(),
-        re.MULTILINE,
-    )
+    row = r"^\| `base` \| 6 \| 512 \| 2,048 \| 8 \| 64 \| 0\.1 \| 37,000 \| 63,0\d\d,\d{3} \|$"
+    assert re.search(row, options.presets(), re.MULTILINE)
 
 
-def test_autograd_in_an_hour_runs_and_prints_what_it_says(
+def test_autograd_in_an_hour_runs_prints_what_it_says_and_shows_the_real_relu(
     capsys: pytest.CaptureFixture[str], operations_kept: None
 ) -> None:
     text = (DOCS / "learn/autograd.md").read_text("utf-8")
-    names: dict[str, object] = {"__name__": "learn"}
+    names, relu = dict[str, Any](__name__="learn"), operations["relu"]
     with threadpool_limits(1, user_api="blas"):
         for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
             exec(compile(block, "autograd.md", "exec"), names)
@@ -174,6 +166,10 @@ def test_autograd_in_an_hour_runs_and_prints_what_it_says(
         assert output.startswith(promised)
         assert f"# {promised}" in text
     assert [float(number) for number in line.split()] == pytest.approx([2, 1], abs=1e-6)
+    x = np.array([-1.0, 2.0])
+    np.testing.assert_array_equal(names["relu"](x).value, relu(x).value)
+    np.testing.assert_array_equal(names["relu"].reference(x)[1](x)[0], relu.reference(x)[1](x)[0])
+    assert names["relu"] is not relu
 
 
 def test_what_the_page_of_autograd_says_of_tensors_runs() -> None:

@@ -15,25 +15,16 @@ from minitransformer.extras.demo_translator import DemonstrationTranslator, load
 from minitransformer.inference.search import Hypothesis, SearchConfig
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("das Fuckshund, bäkack und Arschloch.", "das F***, b*** und A***."),
-        ("ein Tit im Marsch, Titel im Futur", "ein T*** im Marsch, Titel im Futur"),
-    ],
-)
-def test_vulgar_words_become_asterisks(text: str, expected: str) -> None:
-    assert without_vulgar_words(text) == expected
+def test_vulgar_words_become_asterisks_and_the_demonstration_has_none() -> None:
+    assert without_vulgar_words("das Fuckshund, bäkack und Arschloch.") == "das F***, b*** und A***."
+    assert without_vulgar_words("ein Tit im Marsch, Titel im Futur") == "ein T*** im Marsch, Titel im Futur"
+    assert without_vulgar_words(str(DATA)) == str(DATA)
 
 
 def test_the_time_to_find_vulgar_words_grows_as_the_text() -> None:
     begin = time.process_time()
     assert without_vulgar_words("a" * 30_000) == "a" * 30_000
     assert time.process_time() - begin < 2  # milliseconds; over a minute if it grew as the square
-
-
-def test_no_word_of_the_demonstration_is_vulgar() -> None:
-    assert without_vulgar_words(str(DATA)) == str(DATA)
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ WORLD = SerialCommunicator()
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     folder = tmp_path_factory.mktemp("text")
-    write_parallel_text(folder, "train", 60, seed=1)
-    write_parallel_text(folder, "valid", 10, seed=2)
+    write_parallel_text(folder, "train", 30, seed=1)
+    write_parallel_text(folder, "valid", 4, seed=2)
     options = f"--run {folder}/run --data.raw {folder} {SMALL_MODEL} --training.learning-rate-factor 0.4"
     return read_options([*options.split(), "--training.max-updates", "20", "--training.warmup-steps", "4"])
 
@@ -76,11 +76,10 @@ def test_the_backward_training_has_the_sides_the_other_way_round(trainings: list
     forward, backward, last = trainings[-3:]
     assert (backward.data.languages, last.data.languages) == (("de", "en"), ("en", "de"))
     for split in ("train", "validation"):
-        source, target = (
-            backward.data.raw / getattr(backward.data, f"{split}_{side}")[0] for side in ("source", "target")
-        )
-        given = [forward.data.raw / getattr(forward.data, f"{split}_{side}")[0] for side in ("target", "source")]
-        assert list(read_pairs(source, target)) == list(read_pairs(*given))
+        names = [f"{split}_source", f"{split}_target"]
+        turned = [backward.data.raw / getattr(backward.data, name)[0] for name in names]
+        given = [forward.data.raw / getattr(forward.data, name)[0] for name in reversed(names)]
+        assert list(read_pairs(*turned)) == list(read_pairs(*given))
 
 
 def test_the_last_training_begins_from_the_first_model_in_small_steps(
@@ -97,26 +96,20 @@ def test_the_last_training_begins_from_the_first_model_in_small_steps(
     assert backward == dataclasses.replace(forward, max_updates=8)
 
 
-@pytest.mark.parametrize(
-    ("n_updates", "change", "message"),
-    [(3, {"data": DataConfig()}, "only a translation of text has another direction"),
-     (-1, {}, "diversify must be a number of updates; got -1"),
-     (4, {}, "diversify must be more updates than training.warmup_steps, 4, because .* got 4"),
-     (6, {"init_from": Path("other")}, "for which init_from has no model: leave one out"),
-     (6, {"run": "forward"}, "forward: holds a run without diversify: set run to another directory"),
-     (6, {"training": {"max_updates": 30}}, "translations by a model of 20 updates, but training.max_updates is 30")],
-)  # fmt: skip
 @pytest.mark.usefixtures("trainings")
-def test_what_would_be_in_vain_is_refused_at_the_start(
-    config: RunConfig, n_updates: int, change: dict[str, Any], message: str
-) -> None:
-    changed = dict(change)
-    if "run" in changed:
-        changed["run"] = config.run / changed["run"]
-    if "training" in changed:
-        changed["training"] = dataclasses.replace(config.training, **changed["training"])
-    with pytest.raises(ConfigError, match=message):
-        train_diversified(dataclasses.replace(config, **changed), n_updates, pytest.fail, WORLD)
+def test_what_would_be_in_vain_is_refused_at_the_start(config: RunConfig) -> None:
+    cases: list[tuple[int, dict[str, Any], str]] = [
+        (3, {"data": DataConfig()}, "only a translation of text has another direction"),
+        (-1, {}, "diversify must be a number of updates; got -1"),
+        (4, {}, "diversify must be more updates than training.warmup_steps, 4, because .* got 4"),
+        (6, {"init_from": Path("other")}, "for which init_from has no model: leave one out"),
+        (6, {"run": config.run / "forward"}, "forward: holds a run without diversify: set run to another directory"),
+        (6, {"training": dataclasses.replace(config.training, max_updates=30)},
+            "translations by a model of 20 updates, but training.max_updates is 30"),
+    ]  # fmt: skip
+    for n_updates, change, message in cases:
+        with pytest.raises(ConfigError, match=message):
+            train_diversified(dataclasses.replace(config, **change), n_updates, pytest.fail, WORLD)
 
 
 def test_the_command_diversifies_with_the_updates_of_its_option(monkeypatch: pytest.MonkeyPatch) -> None:

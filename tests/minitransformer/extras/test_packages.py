@@ -9,10 +9,6 @@ from minitransformer.extras import packages
 from minitransformer.extras.packages import MissingExtraError, import_extra
 
 
-def test_a_module_that_is_installed_is_returned() -> None:
-    assert import_extra("convert", "json") is json
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [(None, "No module named 'extra_package'"), ("raise TypeError('version 3 is needed')", "version 3 is needed")],
@@ -41,9 +37,10 @@ def test_a_module_that_cannot_be_imported_is_answered_with_the_command(
     ],
     ids=["pip", "pipx", "uv"],
 )
-def test_without_a_clone_the_command_names_the_packages(
+def test_an_installed_module_is_returned_and_without_a_clone_the_command_names_the_packages(
     prefix: str, has_pip: bool, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert import_extra("convert", "json") is json
     lines = ["numpy>=2.1", "onnx>=1.20; extra == 'convert'", "a[b]>=2; (python_version > '3') and extra == 'convert'"]
     monkeypatch.setattr(packages, "CLONE", tmp_path)
     monkeypatch.setattr(packages, "requires", lambda name: lines)

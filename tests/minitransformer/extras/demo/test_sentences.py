@@ -9,7 +9,6 @@ from minitransformer.extras.demo import SHOWCASE
 from minitransformer.extras.demo.clauses import than
 from minitransformer.extras.demo.english import english_sentence
 from minitransformer.extras.demo.german import german_sentence
-from minitransformer.extras.demo.invented import genitive
 from minitransformer.extras.demo.meaning import (
     Clause,
     Compound,
@@ -22,8 +21,8 @@ from minitransformer.extras.demo.meaning import (
     Speech,
 )
 from minitransformer.extras.demo.numbers import fill, spoken_time
-from minitransformer.extras.demo.phrases import cardinal, relative_pronoun
-from minitransformer.extras.demo.words import BE, HAVE, MODALS, PRONOUNS, Determiner, Text, places, verb
+from minitransformer.extras.demo.phrases import relative_pronoun
+from minitransformer.extras.demo.words import BE, MODALS, PRONOUNS, Determiner, Text, places, verb
 
 
 def at(preposition: str, phrase: Phrase) -> Governed:
@@ -32,41 +31,36 @@ def at(preposition: str, phrase: Phrase) -> Governed:
 
 
 CITY = Determiner("", "", "")
-TODAY = Text("today", "heute")
 YESTERDAY = Text("yesterday", "gestern")
+
+
+def relative(antecedent: NounPhrase, front: Role, clause: Clause) -> NounPhrase:
+    pronoun = relative_pronoun(antecedent)
+    inner = replace(clause, subject=pronoun) if front == "subject" else replace(clause, object=pronoun)
+    return replace(antecedent, relative=replace(inner, front=front))
+
 
 SENTENCES: list[tuple[Sentence, str, str]] = [
     (say(DOG_SEES), *SHOWCASE[0]),
     (say(Clause(named("Obama"), verb("sehen"), object=one("the", "house", "red"))), *SHOWCASE[3]),
     (say(Clause(one("the", "train"), verb("abfahren"), circumstance=fill("at {}", "um {}", spoken_time(7, 30)))),
         *SHOWCASE[4]),
-    (say(replace(MAN_BUYS, circumstance=TODAY), "circumstance"), "today the old man buys a red car",
-        "heute kauft der alte Mann ein rotes Auto"),
     (say(replace(MAN_BUYS, circumstance=YESTERDAY, tense="past")), "the old man bought a red car yesterday",
         "der alte Mann hat gestern ein rotes Auto gekauft"),
-    (say(replace(MAN_BUYS, modal=MODALS["want"])), "the old man wants to buy a red car",
-        "der alte Mann will ein rotes Auto kaufen"),
     (say(replace(MAN_BUYS, object=one("this", "car"), modal=MODALS["want"], negated=True)),
         "the old man does not want to buy this car", "der alte Mann will dieses Auto nicht kaufen"),
     (say(replace(MAN_BUYS, object=one("the", "car"), modal=MODALS["can"], negated=True)),
         "the old man cannot buy the car", "der alte Mann kann das Auto nicht kaufen"),
     (say(replace(MAN_BUYS, object=one("the", "car"), negated=True)), "the old man does not buy the car",
         "der alte Mann kauft das Auto nicht"),
-    (say(replace(MAN_BUYS, object=one("no", "car"))), "the old man buys no car", "der alte Mann kauft kein Auto"),
-    (say(replace(ANNA_GETS_UP, circumstance=Text("at half past seven", "um halb acht"))),
-        "Anna gets up at half past seven", "Anna steht um halb acht auf"),
-    (say(replace(ANNA_GETS_UP, tense="perfect")), "Anna has gotten up", "Anna ist aufgestanden"),
     (say(replace(ANNA_GETS_UP, modal=MODALS["can"])), "Anna can get up", "Anna kann aufstehen"),
     (say(Clause(PRONOUNS["we"], verb("abholen"), object=PRONOUNS["he"])), "we pick him up", "wir holen ihn ab"),
     (say(Clause(PRONOUNS["we"], verb("abholen"), object=one("our", "uncle"))), "we pick up our uncle",
         "wir holen unseren Onkel ab"),
     (say(Clause(named("Paul"), verb("geben"), one("his", "sister"), one("a", "book", "new"))),
         "Paul gives his sister a new book", "Paul gibt seiner Schwester ein neues Buch"),
-    (say(Clause(PRONOUNS["she"], verb("helfen"), object=many("the", "child"))), "she helps the children",
-        "sie hilft den Kindern"),
     (say(Clause(one("a", "dog"), verb("fressen"), object=one("a", "apple"))), "a dog eats an apple",
         "ein Hund frisst einen Apfel"),
-    (say(Clause(PRONOUNS["he"], verb("essen"), object=one("a", "egg"))), "he eats an egg", "er isst ein Ei"),
     (say(replace(CHILD_SLEEPS, complement=at("in", one("the", "garden")))), "the child sleeps in the garden",
         "das Kind schläft im Garten"),
     (say(Clause(PRONOUNS["they"], verb("gehen"), complement=at("into", one("the", "house")))), "they go into the house",
@@ -90,36 +84,10 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
         "he often reads the letter", "er liest den Brief oft"),
     (say(Clause(PRONOUNS["he"], verb("lesen"), object=one("a", "letter"), frequency=Text("often", "oft"))),
         "he often reads a letter", "er liest oft einen Brief"),
-    (say(Clause(PRONOUNS["you"], verb("einladen"), object=one("your", "aunt"), tense="perfect")),
-        "you have invited your aunt", "du hast deine Tante eingeladen"),
     (say(Clause(PRONOUNS["she"], verb("helfen"), object=PRONOUNS["you"], modal=MODALS["will"])), "she will help you",
         "sie wird dir helfen"),
-    (say(Clause(one("the", "king"), verb("besuchen"), object=one(genitive("Hans"), "friend", "old"))),
-        "the king visits Hans's old friend", "der König besucht Hans' alten Freund"),
     (say(Clause(Pair(one("the", "man"), one("his", "son")), verb("singen"))), "the man and his son sing",
         "der Mann und sein Sohn singen"),
-    (say(Clause(one("the", "city"), HAVE, object=many(cardinal(312_405), "inhabitant"))),
-        "the city has three hundred and twelve thousand four hundred and five inhabitants",
-        "die Stadt hat dreihundertzwölftausendvierhundertfünf Einwohner"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("infinitive", "german"), [
-    ("sein", "du bist"), ("haben", "du hast"), ("sehen", "du siehst"), ("arbeiten", "du arbeitest"),
-    ("waschen", "du wäschst"), ("lesen", "du liest"), ("tanzen", "du tanzt"), ("essen", "du isst"),
-    ("wissen", "du weißt"), ("mögen", "du magst"), ("einladen", "du lädst ein"),
-])  # fmt: skip
-def test_a_verb_after_du(infinitive: str, german: str) -> None:
-    assert german_sentence(Clause(PRONOUNS["you"], verb(infinitive))) == german
-
-
-def relative(antecedent: NounPhrase, front: Role, clause: Clause) -> NounPhrase:
-    pronoun = relative_pronoun(antecedent)
-    inner = replace(clause, subject=pronoun) if front == "subject" else replace(clause, object=pronoun)
-    return replace(antecedent, relative=replace(inner, front=front))
-
-
-QUESTIONS: list[tuple[Sentence, str, str]] = [
     (say(Clause(relative(one("the", "car"), "object", Clause(named("Emil"), verb("kaufen"))), verb("kosten"),
         complement=Text("$12.50", "12,50 $"))), "the car that Emil buys costs $12.50",
         "das Auto, das Emil kauft, kostet 12,50 $"),
@@ -133,36 +101,27 @@ QUESTIONS: list[tuple[Sentence, str, str]] = [
         "das Kind schläft, weil Anna aufsteht"),
     (Compound(CHILD_SLEEPS, Text("when", "wenn"), Clause(PRONOUNS["it"], verb("regnen")), second_first=True),
         "when it rains, the child sleeps", "wenn es regnet, schläft das Kind"),
-    (Compound(Clause(PRONOUNS["I"], verb("wissen")), Text("that", "dass"), replace(MAN_BUYS, tense="perfect")),
-        "I know that the old man has bought a red car", "ich weiß, dass der alte Mann ein rotes Auto gekauft hat"),
     (Compound(CHILD_SLEEPS, Text("and", "und"), ANNA_GETS_UP), "the child sleeps, and Anna gets up",
         "das Kind schläft und Anna steht auf"),
     (Compound(CHILD_SLEEPS, Text("but", "aber"), ANNA_GETS_UP), "the child sleeps, but Anna gets up",
         "das Kind schläft, aber Anna steht auf"),
-    (ask(DOG_SEES), "does the small dog see three red houses?", "sieht der kleine Hund drei rote Häuser?"),
     (ask(replace(MAN_BUYS, tense="perfect")), "has the old man bought a red car?",
         "hat der alte Mann ein rotes Auto gekauft?"),
     (Compound(Clause(PRONOUNS["I"], verb("wissen"), negated=True), Text("whether", "ob"),
         Clause(one("the", "girl"), verb("kaufen"), object=one("the", "coat", "green"), tense="perfect")), *SHOWCASE[2]),
     (ask(Clause(one("the", "girl"), BE, complement=Text("where", "wo")), "complement"), "where is the girl?",
         "wo ist das Mädchen?"),
-    (ask(Clause(PRONOUNS["you"], BE, complement=Text("how old", "wie alt")), "complement"), "how old are you?",
-        "wie alt bist du?"),
     (ask(Clause(one("your", "sister"), verb("wohnen"), complement=Text("where", "wo")), "complement"), *SHOWCASE[1]),
     (ask(Clause(PRONOUNS["you"], verb("helfen"), object=PRONOUNS["I"], modal=MODALS["can"])), *SHOWCASE[5]),
     (ask(replace(MAN_BUYS, subject=PRONOUNS["who"]), "subject"), "who buys a red car?", "wer kauft ein rotes Auto?"),
     (ask(Clause(named("Paul"), verb("helfen"), object=PRONOUNS["who"]), "object"), "whom does Paul help?",
         "wem hilft Paul?"),
-    (ask(replace(CHILD_SLEEPS, complement=Text("where", "wo")), "complement"), "where does the child sleep?",
-        "wo schläft das Kind?"),
     (ask(replace(ANNA_GETS_UP, circumstance=Text("when", "wann"), tense="past"), "circumstance"),
         "when did Anna get up?", "wann ist Anna aufgestanden?"),
     (ask(replace(MAN_BUYS, object=many("how many", "house")), "object"), "how many houses does the old man buy?",
         "wie viele Häuser kauft der alte Mann?"),
     (say(Clause(Pair(named("Anna"), named("Paul"), Text("&", "&")), verb("singen"))), "Anna & Paul sing",
         "Anna & Paul singen"),
-    (Speech(Clause(named("Anna"), verb("sagen")), CHILD_SLEEPS), 'Anna says: "the child sleeps"',
-        "Anna sagt: „das Kind schläft“"),
     (Speech(Clause(named("Anna"), verb("fragen")), ask(DOG_SEES)),
         'Anna asks: "does the small dog see three red houses?"',
         "Anna fragt: „sieht der kleine Hund drei rote Häuser?“"),
@@ -174,10 +133,15 @@ QUESTIONS: list[tuple[Sentence, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("meaning", "english", "german"),
-    [*SENTENCES, *QUESTIONS],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+@pytest.mark.parametrize(("meaning", "english", "german"), SENTENCES, ids=lambda value: str(value)[:60])
 def test_sentence(meaning: Sentence, english: str, german: str) -> None:
     assert (english_sentence(meaning), german_sentence(meaning)) == (english, german)
+
+
+@pytest.mark.parametrize(("infinitive", "german"), [
+    ("sein", "du bist"), ("haben", "du hast"), ("sehen", "du siehst"), ("arbeiten", "du arbeitest"),
+    ("waschen", "du wäschst"), ("lesen", "du liest"), ("tanzen", "du tanzt"), ("essen", "du isst"),
+    ("wissen", "du weißt"), ("mögen", "du magst"), ("einladen", "du lädst ein"),
+])  # fmt: skip
+def test_a_verb_after_du(infinitive: str, german: str) -> None:
+    assert german_sentence(Clause(PRONOUNS["you"], verb(infinitive))) == german

@@ -37,7 +37,7 @@ from minitransformer.extras.demo.writing import FORMS, Form, line, shortened, wr
 ALL_VERBS = [verb for table in VERBS.values() for verb in table]
 
 
-def test_tables_name_what_is_there() -> None:
+def test_tables_name_what_is_there_and_every_verb_has_all_forms() -> None:
     kinds = {noun.kind for noun in NOUNS.values()}
     named = [adjective.suits for adjective in (*COLOURS, *MOODS, *QUALITIES)]
     named += [names for verb in ALL_VERBS for names in (verb.subjects, verb.objects, verb.gifts)]
@@ -47,37 +47,24 @@ def test_tables_name_what_is_there() -> None:
     drawn = {word for tables in DATA["uses"].values() for table in tables for word in table}
     assert drawn <= {*DETERMINERS, "own", "mine", "number"}
     assert all(english.count("{name}") == german.count("{name}") == 1 for english, german in DATA["greetings"].items())
-
-
-def test_every_verb_has_all_forms() -> None:
     for verb in ALL_VERBS:
         assert (len(verb.en.split(", ")), len(verb.de.split(", "))) == (4, 3)
         assert verb.de.split(", ")[2].startswith(verb.prefix)
 
 
-def test_words_are_hardly_ever_the_same_and_have_every_letter() -> None:
+def test_invented_words_have_every_letter_and_beginnings_and_ends_of_known_words_but_are_none() -> None:
     random = Random(1)
-    drawn = [word(random) for _ in range(3_000)]
-    assert len(set(drawn)) > 2_500
+    drawn = [word(random) for _ in range(20_000)]
+    assert len(set(drawn[:3_000])) > 2_500
     assert all(each.isalpha() and each.islower() and 3 <= len(each) <= 11 for each in drawn)
     assert {letter for each in drawn for letter in each} == set("abcdefghijklmnopqrstuvwxyzäöü")
-
-
-def test_invented_words_have_the_beginnings_and_ends_of_known_words() -> None:
-    random = Random(6)
-    drawn = [word(random) for _ in range(20_000)]
-    known = [noun.english for noun in NOUNS.values() if len(noun.english) >= 5]
+    long = [noun.english for noun in NOUNS.values() if len(noun.english) >= 5]
     for part in (slice(4), slice(-4, None)):
         parts = {each[part] for each in drawn}
-        assert sum(each[part] in parts for each in known) > 0.8 * len(known)
-
-
-def test_no_word_of_the_language_is_invented() -> None:
-    random = Random(2)
-    drawn = {word(random) for _ in range(20_000)}
+        assert sum(each[part] in parts for each in long) > 0.8 * len(long)
     known = {text.lower() for each in NOUNS.values() for text in (each.english, each.english_plural, each.german)}
     known |= {each.lower() for names in NAMES.values() for each in names}
-    assert not drawn & known
+    assert not set(drawn) & known
 
 
 def test_a_name_is_the_same_in_both_languages_and_begins_with_a_capital() -> None:
@@ -131,14 +118,8 @@ def test_forms(capital: bool, mark: str, statement: str, question: str, both: st
     assert write_sentences([STATEMENT], form) == statement
     assert write_sentences([QUESTION], form) == question
     assert write_sentences([QUESTION, STATEMENT], form) == both
-
-
-def test_two_statements_are_separated_in_every_form() -> None:
-    assert write_sentences([STATEMENT, STATEMENT], Form(capital=False, mark="")) == "the dog sleeps. the dog sleeps"
-
-
-def test_an_umlaut_becomes_a_capital() -> None:
-    assert write_sentences(["über"], Form(capital=True, mark=".")) == "Über."
+    assert write_sentences(["über"], form)[0] == ("Ü" if capital else "ü")
+    assert write_sentences([STATEMENT, STATEMENT], form) == f"{statement.rstrip('.!')}{mark or '.'} {statement}"
 
 
 @pytest.mark.parametrize(("long", "short"), [
@@ -177,17 +158,10 @@ def test_direct_speech_ends_inside_its_quotation_marks() -> None:
     assert begun >= {'Anna says: "', 'Anna says, "', "Anna says: “", "Anna says, “"}
 
 
-def forms(singular: NounPhrase, plural: NounPhrase) -> str:
-    return "\n".join(", ".join(german_phrase(phrase, case) for phrase in (singular, plural)) for case in CASES)
-
-
 @pytest.mark.parametrize(("singular", "plural", "declension"), [
     (one("the", "dog", "small"), many("the", "dog", "small"),
         "der kleine Hund, die kleinen Hunde\n" "den kleinen Hund, die kleinen Hunde\n"
         "dem kleinen Hund, den kleinen Hunden\n" "des kleinen Hundes, der kleinen Hunde"),
-    (one("the", "woman", "young"), many("this", "woman", "young"),
-        "die junge Frau, diese jungen Frauen\n" "die junge Frau, diese jungen Frauen\n"
-        "der jungen Frau, diesen jungen Frauen\n" "der jungen Frau, dieser jungen Frauen"),
     (one("the", "house", "expensive"), many("all", "house", "dark"),
         "das teure Haus, alle dunklen Häuser\n" "das teure Haus, alle dunklen Häuser\n"
         "dem teuren Haus, allen dunklen Häusern\n" "des teuren Hauses, aller dunklen Häuser"),
@@ -197,9 +171,6 @@ def forms(singular: NounPhrase, plural: NounPhrase) -> str:
     (one("a", "cow", "black"), many("our", "cow", "black"),
         "eine schwarze Kuh, unsere schwarzen Kühe\n" "eine schwarze Kuh, unsere schwarzen Kühe\n"
         "einer schwarzen Kuh, unseren schwarzen Kühen\n" "einer schwarzen Kuh, unserer schwarzen Kühe"),
-    (one("my", "car", "new"), many("many", "car", "new"),
-        "mein neues Auto, viele neue Autos\n" "mein neues Auto, viele neue Autos\n"
-        "meinem neuen Auto, vielen neuen Autos\n" "meines neuen Autos, vieler neuer Autos"),
     (one("", "wine", "cold"), many("", "apple", "fresh"),
         "kalter Wein, frische Äpfel\n" "kalten Wein, frische Äpfel\n" "kaltem Wein, frischen Äpfeln\n"
         "kalten Weins, frischer Äpfel"),
@@ -214,7 +185,8 @@ def forms(singular: NounPhrase, plural: NounPhrase) -> str:
         "welches Jungen, wie vieler Jungen"),
 ])  # fmt: skip
 def test_declension(singular: NounPhrase, plural: NounPhrase, declension: str) -> None:
-    assert forms(singular, plural) == declension
+    rows = [", ".join(german_phrase(phrase, case) for phrase in (singular, plural)) for case in CASES]
+    assert "\n".join(rows) == declension
 
 
 def test_a_fresh_noun_is_another_one_if_there_is_one() -> None:
@@ -235,36 +207,25 @@ def test_english_words_have_one_german_noun_or_adjective() -> None:
         assert len({row[0] for row in rows}) == len({row[2] for row in rows}) == len(rows)
 
 
-NUMBER_WORDS = [
+@pytest.mark.parametrize(("number", "english", "german"), [
     (0, "zero", "null"), (1, "one", "eins"), (16, "sixteen", "sechzehn"), (17, "seventeen", "siebzehn"),
     (21, "twenty-one", "einundzwanzig"), (30, "thirty", "dreißig"), (70, "seventy", "siebzig"),
-    (100, "one hundred", "einhundert"), (101, "one hundred and one", "einhunderteins"),
     (111, "one hundred and eleven", "einhundertelf"),
     (999, "nine hundred and ninety-nine", "neunhundertneunundneunzig"),
-    (1_000, "one thousand", "eintausend"), (1_001, "one thousand and one", "eintausendeins"),
+    (1_001, "one thousand and one", "eintausendeins"),
     (12_312, "twelve thousand three hundred and twelve", "zwölftausenddreihundertzwölf"),
-    (100_000, "one hundred thousand", "einhunderttausend"),
     (101_000, "one hundred and one thousand", "einhunderteintausend"),
     (312_405, "three hundred and twelve thousand four hundred and five", "dreihundertzwölftausendvierhundertfünf"),
     (999_999, "nine hundred and ninety-nine thousand nine hundred and ninety-nine",
         "neunhundertneunundneunzigtausendneunhundertneunundneunzig"),
     (1_000_000, "one million", "eine Million"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("number", "english", "german"), NUMBER_WORDS)
+])  # fmt: skip
 def test_number_words(number: int, english: str, german: str) -> None:
     assert in_words(number) == Text(english, german)
 
 
-@pytest.mark.parametrize("number", [-1, 1_000_001])
-def test_number_words_end_at_a_million(number: int) -> None:
-    with pytest.raises(ValueError, match="number words reach"):
-        in_words(number)
-
-
-def test_small_number_words_are_all_different() -> None:
-    words = [in_words(number) for number in range(30_000)]
+def test_number_words_are_all_different() -> None:
+    words = [in_words(number) for number in (*range(2_000), *range(2_000, 1_000_000, 997))]
     assert len({text.english for text in words}) == len({text.german for text in words}) == len(words)
 
 
@@ -294,7 +255,10 @@ def test_dates_and_times(text: Text, english: str, german: str) -> None:
     assert text == Text(english, german)
 
 
-@pytest.mark.parametrize("number", [1, 101, 5_201])
-def test_a_cardinal_determiner_never_needs_an_inflected_ein(number: int) -> None:
-    with pytest.raises(ValueError, match="inflected form of ein"):
-        cardinal(number)
+def test_number_words_end_at_a_million_and_a_cardinal_determiner_never_needs_an_inflected_ein() -> None:
+    for number in (-1, 1_000_001):
+        with pytest.raises(ValueError, match="number words reach"):
+            in_words(number)
+    for number in (1, 5_201):
+        with pytest.raises(ValueError, match="inflected form of ein"):
+            cardinal(number)

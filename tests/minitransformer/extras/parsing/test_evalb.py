@@ -1,6 +1,7 @@
 """Bracketing scores: by hand, by what must hold of all trees, and line for line as EVALB itself prints them."""
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,6 @@ from minitransformer.extras.parsing.plain import plain
 from minitransformer.extras.parsing.tree import Leaf, Tree
 
 SAMPLE = DATA / "evalb-expected"
-needs_sample = needs("evalb-expected")
 
 GOLD = "(S (NP (DT the) (NN dog)) (VP (VBZ sees) (NP (DT a) (NN cat))) (. .))"
 
@@ -74,11 +74,10 @@ QUOTE = "(S (NP (NN a)) ('' ') (NP (-NONE- *)))", "(S (NP (NN a)) (POS '))"
 WITH_QUOTES = dataclasses.replace(COLLINS, quote_labels=frozenset({"``", "''", "POS", ","}))
 
 
-@pytest.mark.parametrize("parameters", [COLLINS, WITH_QUOTES])
-def test_trees_that_do_not_agree_on_punctuation_have_different_words(parameters: Parameters) -> None:
-    assert compared(*COMMA, parameters) == SentenceCounts(3, Status.ERROR)
-    assert compared(*COMMA[::-1], parameters) == SentenceCounts(3, Status.ERROR)
-    assert compared("(S (NN a) (, ,))", "(S (, a) (NN ,))", parameters) == SentenceCounts(2, Status.ERROR)
+def test_trees_that_do_not_agree_on_punctuation_have_different_words() -> None:
+    for parameters in (COLLINS, WITH_QUOTES):
+        assert compared(*COMMA, parameters) == compared(*COMMA[::-1], parameters) == SentenceCounts(3, Status.ERROR)
+        assert compared("(S (NN a) (, ,))", "(S (, a) (NN ,))", parameters) == SentenceCounts(2, Status.ERROR)
 
 
 def test_a_quote_counts_in_both_trees_if_it_does_in_one_and_both_tags_are_quote_labels() -> None:
@@ -106,18 +105,16 @@ def test_of_quotes_side_by_side_none_is_inserted_twice(gold: str, candidate: str
     assert compared(gold, candidate, WITH_QUOTES).status is status
 
 
-@pytest.mark.parametrize(("label", "counted"), [("-NONE-", 1), ("-LRB-", 2)])
-def test_a_phrase_whose_label_begins_with_a_hyphen_keeps_it(label: str, counted: int) -> None:
+def test_a_phrase_whose_label_begins_with_a_hyphen_keeps_it() -> None:
     """In EVALB its label is empty, and it counts."""
-    tree = f"(S ({label} (NN a)) (NN b))"
-    assert compared(tree, tree).gold == counted
+    trees = [f"(S ({label} (NN a)) (NN b))" for label in ("-NONE-", "-LRB-")]
+    assert [compared(tree, tree).gold for tree in trees] == [1, 2]
 
 
-@pytest.mark.parametrize("trees", [("(S (NN a))", "(NP (NN a))"), ("(TOP (NN a))", "(TOP (NN a))")])
-def test_figures_of_nothing_are_zero(trees: tuple[str, str]) -> None:
+def test_figures_of_nothing_are_zero() -> None:
     """EVALB prints -nan."""
-    lines = list(report([compared(*trees)]))
-    assert lines.count("Bracketing FMeasure       =   0.00") == 2
+    for gold, candidate in (("(S (NN a))", "(NP (NN a))"), ("(TOP (NN a))", "(TOP (NN a))")):
+        assert list(report([compared(gold, candidate)])).count("Bracketing FMeasure       =   0.00") == 2
 
 
 def test_tags_of_gold_trees_go_over_where_there_are_as_many_words() -> None:
@@ -145,10 +142,8 @@ def test_recall_one_way_is_precision_the_other_way(one: Tree, other: Tree) -> No
     if len(one.words) != len(other.words):
         one = other = one if len(one.words) == n else other
     words = [Leaf("NN", str(i)) for i in range(n)]
-    there, back = (
-        compare(one.with_leaves(words), other.with_leaves(words)),
-        compare(other.with_leaves(words), one.with_leaves(words)),
-    )
+    one, other = one.with_leaves(words), other.with_leaves(words)
+    there, back = compare(one, other), compare(other, one)
     assert (there.matched, there.gold, there.candidate) == (back.matched, back.candidate, back.gold)
     assert 0 <= there.matched <= min(there.gold, there.candidate)
     assert (there.crossing == 0) == (back.crossing == 0)
@@ -181,7 +176,7 @@ def test_the_figure_of_a_validation_has_its_signature() -> None:
     assert score.detail.startswith("F1 = 75.00 (recall 60.00, precision 100.00, complete match 50.00; errors 0 of 2)")
 
 
-@needs_sample
+@needs("evalb-expected")
 def test_evalbs_own_sample_gives_its_own_output(tmp_path: Path) -> None:
     """Made with T = TT and This = this besides what COLLINS.prm says: sentences 18 and 19 tell."""
     assert read_parameters(SAMPLE / "COLLINS.prm") == COLLINS
@@ -223,10 +218,9 @@ def test_whatever_is_equal_to_the_same_is_equal(tmp_path: Path, lines: list[str]
     names = {name for line in lines for name in line.split()}
     assert len({parameters.label(name) for name in names}) == 1
     assert parameters.label("E") == "E"
-    for one in names:
-        for other in names:
-            found = compared(f"(S ({one} (NN {one.lower()})))", f"(S ({other} (NN {other.lower()})))", parameters)
-            assert (found.status, found.matched) == (Status.VALID, 2)
+    for one, other in itertools.product(names, repeat=2):
+        found = compared(f"(S ({one} (NN {one.lower()})))", f"(S ({other} (NN {other.lower()})))", parameters)
+        assert (found.status, found.matched) == (Status.VALID, 2)
 
 
 def test_brackets_equal_to_deleted_ones_are_deleted_but_not_words() -> None:

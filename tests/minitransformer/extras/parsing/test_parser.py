@@ -28,27 +28,21 @@ VOCABULARY = BracketVocabulary(SYMBOLS)
 MODEL = ModelConfig(vocabulary_size=len(SYMBOLS), n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
 
 
-def random_parser_model(seed: int) -> Transformer:
-    model = Transformer(MODEL, seed=seed, dtype="float64")
-    model.parameters.values *= 2.5
-    return model
-
-
-def is_tree(symbols: tuple[str, ...], words: list[str]) -> bool:
-    """Whether the symbols are what some tree over the words is written as, by another way than the search's."""
-    leaves = [symbol for symbol in symbols if symbol[0] not in "()"]
-    return leaves == [looks(word) for word in words] and linearised(tree_of(symbols, words)) == list(symbols)
-
-
 @given(seed=SEEDS, words=st.sampled_from([["a"], ["a", "."], ["."], ["a", "b"]]))
 @settings(max_examples=4)
 def test_a_wide_beam_finds_the_best_tree_of_all(seed: int, words: list[str]) -> None:
     """Among all sequences up to 5 symbols that are trees, by trying each."""
-    model, source = random_parser_model(seed), [3] * len(words)
+    model, source = Transformer(MODEL, seed=seed, dtype="float64"), [3] * len(words)
+    model.parameters.values *= 2.5
     config = SearchConfig(beam=150, alpha=0.3, n_best=3, max_extra_tokens=6 - len(source))
     found = beam_search(model, [source], config, BracketConstraint(VOCABULARY, [words]))[0]
     sequences = itertools.chain.from_iterable(itertools.product(range(3, 9), repeat=n) for n in range(6))
-    tree_ids = [ids for ids in sequences if is_tree(tuple(SYMBOLS[i] for i in ids), words)]
+    tree_ids = []
+    for ids in sequences:  # by another way than the search's
+        symbols = [SYMBOLS[i] for i in ids]
+        leaves = [symbol for symbol in symbols if symbol[0] not in "()"]
+        if leaves == [looks(word) for word in words] and linearised(tree_of(symbols, words)) == symbols:
+            tree_ids.append(ids)
     # what the greatest length cuts off is a hypothesis too, though no tree
     best = ranked([model], source, tree_ids, config)
     whole = [h for h in found if h.ids in set(tree_ids)]
@@ -72,17 +66,11 @@ def test_every_tree_may_be_found(tree: Tree) -> None:
     assert not constraint.forbidden()[0][END]
 
 
-def test_a_leaf_stands_for_a_word_that_looks_like_it_or_for_any_if_none_does() -> None:
-    constraint = BracketConstraint(VOCABULARY, [["a", ".", ","]])
-    allowed = []
-    for token in ("XX", ".", "XX"):
-        forbidden = constraint.forbidden()[0]
-        allowed.append([symbol for symbol in ("XX", ".") if not forbidden[SYMBOLS.index(symbol)]])
-        constraint.follow(np.array([0]), np.array([SYMBOLS.index(token)]))
-    assert allowed == [["XX"], ["."], ["XX", "."]]
-
-
 LEAVES = ["SYM", "POS", "#", "$", ",", ".", ":", "``", "''", "-LRB-", "-RRB-", "XX"]
+
+
+def allowed_by(constraint: BracketConstraint) -> list[str]:
+    return [symbol for symbol, never in zip(LEAVES, constraint.forbidden()[0][3:], strict=True) if not never]
 
 
 @pytest.mark.parametrize(("word", "leaves"), [
@@ -95,8 +83,16 @@ LEAVES = ["SYM", "POS", "#", "$", ",", ".", ":", "``", "''", "-LRB-", "-RRB-", "
 ])  # fmt: skip
 def test_words_and_signs_have_leaves_of_their_kind_or_any_if_treebanks_differ(word: str, leaves: list[str]) -> None:
     constraint = BracketConstraint(BracketVocabulary([*SYMBOLS[:3], *LEAVES]), [[word]])
-    forbidden = constraint.forbidden()[0][3:]
-    assert [symbol for symbol, never in zip(LEAVES, forbidden, strict=True) if not never] == leaves
+    assert allowed_by(constraint) == leaves
+
+
+def test_a_leaf_stands_for_a_word_that_looks_like_it_or_for_any_if_none_does() -> None:
+    constraint = BracketConstraint(BracketVocabulary([*SYMBOLS[:3], ".", "XX"]), [["a", ".", ","]])
+    allowed = []
+    for token in (4, 3, 4):
+        allowed.append(np.flatnonzero(~constraint.forbidden()[0][3:]).tolist())
+        constraint.follow(np.array([0]), np.array([token]))
+    assert allowed == [[1], [0], [0, 1]]
 
 
 def test_a_word_of_the_lexicon_has_a_leaf_that_it_had_in_training() -> None:
@@ -104,9 +100,7 @@ def test_a_word_of_the_lexicon_has_a_leaf_that_it_had_in_training() -> None:
     constraint = BracketConstraint(vocabulary, [["dog", "cat", ","], ["dog"]], [[20, 21, 22], [20, 21]])
     allowed = []
     for leaf in (5, 4, 7):
-        allowed.append(
-            [symbol for symbol, never in zip(LEAVES, constraint.forbidden()[0][3:], strict=True) if not never]
-        )
+        allowed.append(allowed_by(constraint))
         constraint.follow(np.array([0, 1]), np.array([leaf, leaf]))
     assert allowed == [["SYM", "#"], ["SYM", "POS", "XX"], [","]]
     other = BracketConstraint(vocabulary, [["dog"]], [[20, 21]])  # two subwords are no word of the lexicon
@@ -119,11 +113,11 @@ def test_the_trees_of_treebanks_are_within_reach(name: str) -> None:
     found = [tree for tree in map(plain, treebank(name)[::22]) if tree.walk]
     written = [linearised(tree, "tags") for tree in found]
     vocabulary = [*SYMBOLS[:3], *dict.fromkeys(itertools.chain.from_iterable(written))]
-    brackets, number = BracketVocabulary(vocabulary), {symbol: i for i, symbol in enumerate(vocabulary)}
+    brackets = BracketVocabulary(vocabulary)
     out_of_reach = 0
     for tree, symbols in zip(found, written, strict=True):
         constraint = BracketConstraint(brackets, [tree.words])
-        for token in map(number.__getitem__, symbols):
+        for token in map(vocabulary.index, symbols):
             if constraint.forbidden()[0][token]:
                 out_of_reach += 1
                 break
@@ -131,27 +125,24 @@ def test_the_trees_of_treebanks_are_within_reach(name: str) -> None:
     assert out_of_reach <= len(found) / 100
 
 
-@pytest.mark.parametrize(("symbols", "makes_trees"), [
-    (["(S", ")S", "XX"], True), (["(", ")", "dog"], False), (["(S", ")NP"], False), (['("', ')"'], False),
-    (["dog"], False),
-])  # fmt: skip
-def test_a_vocabulary_tree_ids_has_labelled_brackets_that_close(symbols: list[str], makes_trees: bool) -> None:
+def test_a_vocabulary_tree_ids_has_labelled_brackets_that_close() -> None:
     """A translation's may have brackets, too, but sentencepiece joins none of them with letters."""
-    assert BracketVocabulary.makes_trees([*SYMBOLS[:3], *symbols]) == makes_trees
+    assert BracketVocabulary.makes_trees([*SYMBOLS[:3], "(S", ")S", "XX"])
+    for symbols in (["(", ")", "dog"], ["(S", ")NP"], ['("', ')"'], ["dog"]):
+        assert not BracketVocabulary.makes_trees([*SYMBOLS[:3], *symbols]), symbols
 
 
 def test_brackets_do_not_open_for_ever() -> None:
     constraint = BracketConstraint(VOCABULARY, [["a"] * DEEPEST])
-    n_open = 0
-    while n_open < DEEPEST:
-        for _ in range(min(MOST_AT_ONCE, DEEPEST - n_open)):
-            assert not constraint.forbidden()[0][SYMBOLS.index("(NP")]
-            constraint.follow(np.array([0]), np.array([SYMBOLS.index("(NP")]))
-            n_open += 1
-        assert constraint.forbidden()[0][[SYMBOLS.index("(NP"), SYMBOLS.index(")NP")]].all()
-        constraint.follow(np.array([0]), np.array([SYMBOLS.index("XX")]))
-    assert constraint.forbidden()[0][SYMBOLS.index("(NP")]
-    assert not constraint.forbidden()[0][SYMBOLS.index(")NP")]
+    opening, closing, leaf = map(SYMBOLS.index, ("(NP", ")NP", "XX"))
+    for n_open in range(1, DEEPEST + 1):
+        assert not constraint.forbidden()[0][opening]
+        constraint.follow(np.array([0]), np.array([opening]))
+        if n_open % MOST_AT_ONCE == 0 or n_open == DEEPEST:
+            assert constraint.forbidden()[0][[opening, closing]].all()
+            constraint.follow(np.array([0]), np.array([leaf]))
+    assert constraint.forbidden()[0][opening]
+    assert not constraint.forbidden()[0][closing]
 
 
 def untrained_parser(symbols: str) -> Parser:

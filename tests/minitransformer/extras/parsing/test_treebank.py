@@ -21,14 +21,9 @@ TREES = """\
 
 
 def config_of(folder: Path, **fields: Any) -> DataConfig:
-    values: dict[str, Any] = {
-        "raw": folder,
-        "train_trees": ("t.mrg",),
-        "validation_trees": ("v.mrg",),
-        "vocabulary_size": 60,
-        "joint_vocabulary": False,
-    }
-    return DataConfig(**(values | fields))
+    trees = {"train_trees": ("t.mrg",), "validation_trees": ("v.mrg",)}
+    sizes: dict[str, Any] = {"vocabulary_size": 60, "joint_vocabulary": False}
+    return DataConfig(**({"raw": folder} | trees | sizes | fields))
 
 
 def test_pairs_are_words_and_symbols(tmp_path: Path) -> None:
@@ -77,9 +72,8 @@ def test_symbols_are_taken_as_they_stand() -> None:
 def test_a_symbol_of_a_very_long_tree_is_a_token_too() -> None:
     """Longer lines than sentencepiece trains on, whose symbols would be unknown."""
     long = " ".join(["(S", *["XX"] * 10_000, "RARE", ")S"])
-    tokenizer = Tokenizer.train(
-        [("a b c d e f", "(S XX )S"), ("a b", long)], vocabulary_size=15, joint=False, symbols=True
-    )
+    pairs = [("a b c d e f", "(S XX )S"), ("a b", long)]
+    tokenizer = Tokenizer.train(pairs, vocabulary_size=15, joint=False, symbols=True)
     assert sorted(tokenizer.target_symbols[3:]) == sorted(["(S", ")S", "XX", "RARE"])
 
 
@@ -105,7 +99,7 @@ def test_options_that_make_no_treebank_are_named(tmp_path: Path, fields: dict[st
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("", r"v.mrg: holds no trees"), ("( (NP (-NONE- *)) )\n", r"v.mrg: holds no trees"),
+    ("( (NP (-NONE- *)) )\n", r"v.mrg: holds no trees"),
     ("(S (NN a))\n(S\n", r"v.mrg, line 2: the file ends within the tree that begins in line 2"),
 ])  # fmt: skip
 def test_broken_files_are_named_before_any_work(tmp_path: Path, text: str, message: str) -> None:

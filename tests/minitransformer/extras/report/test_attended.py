@@ -1,6 +1,7 @@
 """What pages and pictures are given to show, also with pieces merged into words."""
 
 import dataclasses
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.attention import attention_weights
 from minitransformer.extras.demo_translator import DemonstrationTranslator
 from minitransformer.extras.parsing.linear import linearised, tree_of
-from minitransformer.extras.report.attended import attended_pair, shown_pieces
+from minitransformer.extras.report.attended import Kind, attended_pair, shown_pieces
 from minitransformer.extras.report.errors import ReportError
 from minitransformer.extras.report.merging import merge_words
 from minitransformer.inference.search import SearchConfig
 
+KINDS: tuple[Kind, ...] = get_args(Kind)
 WORDS = ["one two three", "two one", "three two two", "one"] * 5
 CONFIG = ModelConfig(n_layers=2, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
 
@@ -74,13 +76,9 @@ def test_a_given_target_is_read_and_the_weights_are_those_of_its_tokens(translat
     pair = attended_pair(translator, "one two", "TWO ONE")
     source, target = (translator.tokenizer.source.encode(text) for text in ("one two", "TWO ONE"))
     expected = attention_weights(translator.model, source, target)
-    for kind, weights in (
-        ("encoder", expected.encoder),
-        ("decoder", expected.decoder),
-        ("encoder-decoder", expected.encoder_decoder),
-    ):
-        queries, keys, got = pair.of_kind(kind)  # type: ignore[arg-type]
-        np.testing.assert_array_equal(got, weights)
+    for kind in KINDS:
+        queries, keys, got = pair.of_kind(kind)
+        np.testing.assert_array_equal(got, getattr(expected, kind.replace("-", "_")))
         assert got.shape[2:] == (len(queries), len(keys))
     assert "".join(pair.outputs[:-1]).replace("·", "").replace("▁", "") == "TWOONE"
 
@@ -96,7 +94,7 @@ def test_words_begin_at_the_texts_blanks_and_unknown_characters_are_shown_as_wri
 def test_a_decoder_of_another_depth_has_its_own_layers(translator: Translator) -> None:
     config = dataclasses.replace(translator.model.config, n_layers=1, n_decoder_layers=3)
     pair = attended_pair(Translator(Transformer(config, seed=1), translator.tokenizer), "one", "ONE")
-    assert [len(pair.of_kind(kind)[2]) for kind in ("encoder", "decoder", "encoder-decoder")] == [1, 3, 3]  # type: ignore[arg-type]
+    assert [len(pair.of_kind(kind)[2]) for kind in KINDS] == [1, 3, 3]
     assert pair.origin.startswith("1 + 3 layers")
 
 
@@ -135,23 +133,12 @@ def test_the_pieces_of_a_word_are_one_token_and_marks_remain() -> None:
 
 
 def test_attended_pieces_are_added_and_attending_pieces_averaged() -> None:
-    merged, piece_weights = merge_words(PAIR).weights, PAIR.weights
-    cross = piece_weights.encoder_decoder[1, 2]  # H, ·äuser, ",", ·a, <EOS>; the, h, ·ous, ·es, <EOS>
-    expected = [
-        [
-            (cross[q, 0] + cross[q + 1, 0]) / 2,
-            (cross[q, 1] + cross[q, 2] + cross[q, 3] + cross[q + 1, 1] + cross[q + 1, 2] + cross[q + 1, 3]) / 2,
-            (cross[q, 4] + cross[q + 1, 4]) / 2,
-        ]
-        for q in (0, 2)
-    ]
-    expected.append([cross[4, 0], cross[4, 1] + cross[4, 2] + cross[4, 3], cross[4, 4]])
-    np.testing.assert_allclose(merged.encoder_decoder[1, 2], expected)
-    decoder = piece_weights.decoder[0, 1]  # <BOS>, H, ·äuser, ",", ·a on both sides
-    np.testing.assert_allclose(merged.decoder[0, 1][0], [1, 0, 0])
-    np.testing.assert_allclose(
-        merged.decoder[0, 1][1], [decoder[1:3, 0].mean(), (decoder[1, 1] + decoder[2, 1] + decoder[2, 2]) / 2, 0]
-    )
+    merged, pieces = merge_words(PAIR).weights, PAIR.weights
+    source = np.array([[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]])  # the, h, ·ous, ·es, <EOS>
+    outputs = np.array([[0.5, 0.5, 0, 0, 0], [0, 0, 0.5, 0.5, 0], [0, 0, 0, 0, 1]])  # H, ·äuser, ",", ·a, <EOS>
+    np.testing.assert_allclose(merged.encoder_decoder[1, 2], outputs @ pieces.encoder_decoder[1, 2] @ source)
+    inputs = np.array([[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]])  # <BOS>, H, ·äuser, ",", ·a
+    np.testing.assert_allclose(merged.decoder[0, 1], (inputs / inputs.sum(0)).T @ pieces.decoder[0, 1] @ inputs)
 
 
 def test_words_of_one_piece_stay_as_they_are_and_merged_words_are_not_merged_again() -> None:

@@ -19,6 +19,7 @@ from minitransformer.extras.report.run_record import read_runs
 
 PAIR = pair_of(["the", "small", "dog", "sees"], ["der", "kleine", "Hund", "sieht", "ihn"])
 PIECES = pair_of(["the", "h", "·ous", "·es"], ["die", "H", "·äuser", "·<script>"], n_layers=3)
+ISOLATES = {0x2068: None, 0x2069: None}
 WORDS = '[...document.querySelectorAll("#{} button")].map((button) => button.textContent)'
 
 
@@ -27,15 +28,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     long = pair_of([f"word{i}" for i in range(60)], [f"Wort{i}" for i in range(60)], n_layers=6, n_heads=8)
     shallow = pair_of(["the", "dog"], ["der", "Hund"], n_layers=3, n_decoder_layers=1)
-    hebrew = pair_of(["הכלב", "הקטן", "ישן"], ["the", "small", "dog", "sleeps"])
-    pairs = {
-        "hebrew": hebrew,
-        "plain": PAIR,
-        "odd": ODD_PAIR,
-        "long": long,
-        "shallow decoder": shallow,
-        "pieces": PIECES,
-    }
+    pairs = {"plain": PAIR, "odd": ODD_PAIR, "long": long, "shallow decoder": shallow, "pieces": PIECES}
+    pairs["hebrew"] = pair_of(["הכלב", "הקטן", "ישן"], ["the", "small", "dog", "sleeps"])
     for name, pair in pairs.items():
         (folder / f"{name}.html").write_text(attention_page(pair), encoding="utf-8")
     languages = {"languages": ["en", "de"]}
@@ -95,9 +89,7 @@ def test_the_sentence_below_the_title_tells_the_weights(opened: Any) -> None:
     browser = opened("plain", "kind=encoder-decoder&layer=2&heads=1,3&word=q3")
     weights = PAIR.weights.encoder_decoder[1, [0, 2], 2].mean(0)
     best = int(weights.argmax())
-    sentence = browser.evaluate("document.getElementById('reading').textContent").translate(
-        {0x2068: None, 0x2069: None}
-    )
+    sentence = browser.evaluate("document.getElementById('reading').textContent").translate(ISOLATES)
     assert sentence.startswith(f"Hund attends to {PAIR.source[best]} {round(100 * weights[best])}%, ")
     assert sentence.endswith("; mean of heads 1, 3.")
     shades = browser.evaluate(
@@ -292,7 +284,7 @@ def test_numbers_can_be_read_on_any_weight(opened: Any, theme: str) -> None:
 ])  # fmt: skip
 def test_a_wrong_address_is_reported_until_something_is_chosen(opened: Any, fragment: str, problems: list[str]) -> None:
     browser = opened("plain", fragment)
-    said = browser.evaluate(PROBLEM).translate({0x2068: None, 0x2069: None})
+    said = browser.evaluate(PROBLEM).translate(ISOLATES)
     assert said.startswith("The address is wrong: ")
     assert said.endswith(". The page shows the default instead.")
     assert [problem for problem in problems if problem not in said] == []
@@ -438,12 +430,10 @@ def test_the_pointer_reads_the_nearest_values_of_all_curves(opened: Any) -> None
     x, y = browser.evaluate("""(({right, top}) => [right - 20, top + 20])(
         document.querySelector('.panel svg').getBoundingClientRect())""")
     browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    curves = ["training 0.25", "validation 0.2"]
     assert texts(browser, READING) == [
         "update 40",
-        "one, training 0.25",
-        "one, validation 0.2",
-        "other, training 0.25",
-        "other, validation 0.2",
+        *(f"{run}, {curve}" for run in ("one", "other") for curve in curves),
     ]
     browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
     assert texts(browser, READING) == []

@@ -4,7 +4,6 @@ import base64
 import dataclasses
 import itertools
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from minitransformer.extras.report import sentence_page as page_module
 from minitransformer.extras.report.errors import ReportError
 from minitransformer.extras.report.sentence import SentenceNumbers, sentence_numbers
 from minitransformer.extras.report.sentence_page import sentence_page
+from tests.minitransformer.extras.report.test_page import Structure
 
 CONFIG = ModelConfig(n_layers=2, n_decoder_layers=1, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=3)
 SOURCE, TARGET = [3, 5, 4], [6, 3]
@@ -76,20 +76,9 @@ def test_each_step_follows_from_those_before(translator: Translator, numbers: Se
     assert (hidden.min() >= 0) == (translator.model.config.activation == "relu")
 
 
-def data_of(page: str) -> Any:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
-    assert found is not None
-    return json.loads(found[1])
-
-
-def values_of(matrix: Any) -> Any:
-    steps = np.frombuffer(base64.b64decode(matrix["steps"]), "<i2").reshape(matrix["shape"])
-    return np.where(steps == -32768, -np.inf, steps / 32767 * matrix["greatest"])
-
-
 def test_the_page_has_every_step_in_order_with_its_numbers(translator: Translator) -> None:
     page, translation = sentence_page(translator, "one two", "TWO")
-    data, is_pre = data_of(page), translator.model.config.norm == "pre"
+    data, is_pre = json.loads(Structure(page).of("script")[0]), translator.model.config.norm == "pre"
     assert translation == data["translation"] == "TWO"
     names = [block["name"] for block in data["blocks"]]
     assert names == ["source words", "encoder 1", "encoder 2", "target words", "decoder 1", "prediction"]
@@ -102,7 +91,9 @@ def test_the_page_has_every_step_in_order_with_its_numbers(translator: Translato
     (scores,) = next(step for step in data["blocks"][4]["steps"] if step["kind"] == "scores")["figures"]
     tokens = translator.tokenizer.encode_source(["one two"])[0], translator.tokenizer.encode_target(["TWO"])[0]
     expected = sentence_numbers(translator.model, *tokens).attention["decoder.layers.0.self_attention"].scores
-    found = values_of(data["matrices"][scores["matrix"]])
+    matrix = data["matrices"][scores["matrix"]]
+    steps = np.frombuffer(base64.b64decode(matrix["steps"]), "<i2").reshape(matrix["shape"])
+    found = np.where(steps == -32768, -np.inf, steps / 32767 * matrix["greatest"])
     assert (np.isneginf(found) == np.isneginf(expected)).all()
     finite = np.isfinite(expected)
     np.testing.assert_allclose(found[finite], expected[finite], atol=np.abs(expected[finite]).max() / 32_767)

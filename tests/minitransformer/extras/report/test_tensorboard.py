@@ -1,6 +1,5 @@
 """Events for TensorBoard, read as TFRecords: the length, a checksum, the message, a checksum."""
 
-import resource
 import struct
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from minitransformer.extras.report.tensorboard import TensorBoard
 from minitransformer.inference.bleu import Score
 from minitransformer.training.callbacks import TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
+from tests.support.training import file_size_limit
 
 
 @pytest.fixture
@@ -47,12 +47,8 @@ def test_events_hold_the_figures_of_reports_by_name_and_update(event_type: Any, 
     board.end()
     *_, training, validation = events_in(tmp_path, event_type)
     assert (training.step, validation.step) == (5, 5)
-    assert figures_of(training) == {
-        "training/loss": 1.5,
-        "training/learning_rate": 0.25,
-        "training/gradient_norm": 0.75,
-        "training/target_tokens_per_second": 4_096.0,
-    }
+    learning = {"loss": 1.5, "learning_rate": 0.25, "gradient_norm": 0.75, "target_tokens_per_second": 4_096.0}
+    assert figures_of(training) == {f"training/{name}": figure for name, figure in learning.items()}
     assert figures_of(validation) == {"validation/loss": 1.25, "validation/perplexity": 3.5, "validation/bleu": 17.5}
 
 
@@ -72,13 +68,9 @@ def test_a_resumed_run_and_a_rollback_mark_the_updates_that_are_repeated(event_t
 def test_a_full_disk_ends_no_training_and_events_come_later(event_type: Any, tmp_path: Path, logged: list[str]) -> None:
     board = TensorBoard(tmp_path)
     board.begin(TrainingState(), 10)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
+    with file_size_limit(100):
         board.report(training_report(1))
         board.report(training_report(2))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     board.end()
     assert [event.step for event in events_in(tmp_path, event_type)[-2:]] == [1, 2]
     assert len(logged) == 2

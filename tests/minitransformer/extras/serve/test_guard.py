@@ -33,11 +33,7 @@ def test_a_client_has_so_many_tokens_in_a_minute() -> None:
     assert rate.seconds_until("10.0.0.1", 600) == 0
 
 
-def test_a_refused_text_leaves_the_budget_for_short_ones_and_clients_with_a_full_one_are_forgotten() -> None:
-    rate = RateLimit(5_000, clock=lambda: 0.0)
-    rate.spend("10.0.0.1", 4_000)
-    assert rate.seconds_until("10.0.0.1", 2_000) > 0
-    assert rate.seconds_until("10.0.0.1", 1_000) == 0
+def test_clients_with_a_full_budget_are_forgotten() -> None:
     now = [0.0]
     rate = RateLimit(60, clock=lambda: now[0])
     for number in range(100):
@@ -89,9 +85,9 @@ def test_a_body_with_two_lengths_is_refused_and_ends_the_connection() -> None:
     assert (b"connection", b"close") in start["headers"]
 
 
-@pytest.mark.parametrize("origin", ["http://[", "http://[1", "//]", "http://[x]:80"])
-def test_an_origin_that_is_none_is_status_400(origin: str) -> None:
-    assert answers_to(echo, [], origin=origin, host=origin.partition("://")[2])[0]["status"] == 400
+def test_an_origin_that_is_none_is_status_400() -> None:
+    for origin in ("http://[", "http://[1", "//]", "http://[x]:80"):
+        assert answers_to(echo, [], origin=origin, host=origin.partition("://")[2])[0]["status"] == 400, origin
 
 
 def test_a_body_may_come_in_pieces() -> None:

@@ -87,19 +87,12 @@ def test_an_idle_queue_waits_for_company(monkeypatch: pytest.MonkeyPatch) -> Non
     assert queue.close(TIME_LIMIT)
 
 
-def test_a_batch_is_bounded(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_bounded_and_filled_with_the_cheapest(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     translator, queue = held
     monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 12)
-    assert texts_of(translator, ask(queue, *"abcde")) == list("ABCDE")
-    assert translator.batches[1:] == [["a", "b", "c"], ["d", "e"]]
-
-
-def test_the_oldest_sentences_batch_is_filled_with_the_cheapest(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    translator, queue = held
-    monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 8)
-    futures = queue.translate(["oldest", "dear", "cheap"], [200, 100, 20], 1)
-    assert texts_of(translator, futures) == ["OLDEST", "DEAR", "CHEAP"]
-    assert translator.batches[1:] == [["oldest", "cheap"], ["dear"]]
+    futures = queue.translate(["oldest", "dear", "cheap", "a", "b"], [200, 100, 20, 20, 90], 1)
+    assert texts_of(translator, futures) == ["OLDEST", "DEAR", "CHEAP", "A", "B"]
+    assert translator.batches[1:] == [["oldest", "cheap", "a"], ["dear", "b"]]
 
 
 @pytest.mark.parametrize(("cost", "size"), [(20, 64), (256, 64), (362, 32), (512, 16), (2_280, 1)])
