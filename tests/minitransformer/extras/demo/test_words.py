@@ -162,6 +162,9 @@ def test_direct_speech_ends_inside_its_quotation_marks() -> None:
     (one("the", "dog", "small"), many("the", "dog", "small"),
         "der kleine Hund, die kleinen Hunde\n" "den kleinen Hund, die kleinen Hunde\n"
         "dem kleinen Hund, den kleinen Hunden\n" "des kleinen Hundes, der kleinen Hunde"),
+    (one("the", "woman", "young"), many("this", "woman", "young"),
+        "die junge Frau, diese jungen Frauen\n" "die junge Frau, diese jungen Frauen\n"
+        "der jungen Frau, diesen jungen Frauen\n" "der jungen Frau, dieser jungen Frauen"),
     (one("the", "house", "expensive"), many("all", "house", "dark"),
         "das teure Haus, alle dunklen Häuser\n" "das teure Haus, alle dunklen Häuser\n"
         "dem teuren Haus, allen dunklen Häusern\n" "des teuren Hauses, aller dunklen Häuser"),
