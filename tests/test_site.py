@@ -13,7 +13,6 @@ import typing
 import unicodedata
 from collections.abc import Iterator
 from functools import reduce
-from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +30,7 @@ from autograd.ops import METHODS
 from cli.entry import COMMANDS
 from cli.run_options import RunStart
 from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+from tests.minitransformer.extras.report.test_page import Structure
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -183,17 +183,6 @@ def test_what_the_page_of_autograd_says_of_tensors_runs() -> None:
     assert {each.partition(".")[2].partition("(")[0] for each in shown} >= methods | {"value", "grad"}
 
 
-class Links(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.loaded: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        is_loaded = tag in ("script", "img", "iframe") or (tag == "link" and values.get("rel") != "canonical")
-        self.loaded += [value for name in ("src", "href") if is_loaded and (value := values.get(name))]
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built without a warning, such as those of broken links and of docstrings that cannot be read."""
@@ -220,9 +209,10 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 100
     for page in pages:
-        links = Links()
-        links.feed(page.read_text("utf-8"))
-        assert [link for link in links.loaded if re.match(r"(https?:)?//", link)] == [], page
+        for tag, values in Structure(page.read_text("utf-8")).elements:
+            is_loaded = tag in ("script", "img", "iframe") or (tag == "link" and values.get("rel") != "canonical")
+            addresses = [values.get(name) or "" for name in ("src", "href") if is_loaded]
+            assert [address for address in addresses if re.match(r"(https?:)?//", address)] == [], page
     shown = (site / "learn/paper-and-code.html").read_text("utf-8")
     assert "class MultiHeadAttention" in re.sub(r"<[^>]*>", "", shown)
 
