@@ -430,10 +430,12 @@ def test_the_pointer_reads_the_nearest_values_of_all_curves(opened: Any) -> None
     x, y = browser.evaluate("""(({right, top}) => [right - 20, top + 20])(
         document.querySelector('.panel svg').getBoundingClientRect())""")
     browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-    curves = ["training 0.25", "validation 0.2"]
     assert texts(browser, READING) == [
         "update 40",
-        *(f"{run}, {curve}" for run in ("one", "other") for curve in curves),
+        "one, training 0.25",
+        "one, validation 0.2",
+        "other, training 0.25",
+        "other, validation 0.2",
     ]
     browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
     assert texts(browser, READING) == []
