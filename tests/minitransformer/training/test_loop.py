@@ -17,7 +17,6 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import Callback, ValidationReport
 from minitransformer.training.interrupt import Interrupt
-from parallel.communicator import SerialCommunicator
 from tests.minitransformer.training.test_trainer import FixedLosses, everything, trained, trainer_of
 from tests.support.training import FULL_DISK, Recorder, StoppingMonitor, names_in
 
@@ -104,16 +103,11 @@ def test_the_checkpoint_of_an_interruption_goes_when_the_next_one_is_due(tmp_pat
     assert names_in(tmp_path / "run" / "checkpoints") == [*remaining[:3], "step-00000008"]
 
 
-class Elsewhere(SerialCommunicator):
-    """A rank whose first rank has found a checkpoint after update 8."""
-
-    def bcast(self, value: Any) -> Any:
-        return 8
-
-
-def test_ranks_that_see_other_checkpoints_are_told_to_share_the_directory(tmp_path: Path) -> None:
+def test_ranks_that_see_other_checkpoints_are_told_to_share_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trainer = trainer_of(tmp_path)
-    trainer.checkpoints.world = Elsewhere()
+    monkeypatch.setattr(trainer.checkpoints.world, "bcast", lambda step: 8)  # what rank 0 has found
     with pytest.raises(CheckpointError, match="not all processes see the same checkpoints: share the directory"):
         trainer.resume()
     trained(tmp_path)
@@ -123,12 +117,8 @@ def test_ranks_that_see_other_checkpoints_are_told_to_share_the_directory(tmp_pa
 @pytest.mark.parametrize("is_requested", [True, False])
 def test_a_rank_stops_when_any_rank_was_interrupted(is_requested: bool) -> None:
     """So none waits for a rank that has stopped."""
-
-    class Others(SerialCommunicator):
-        def any(self, value: bool) -> bool:
-            return is_requested
-
-    assert Interrupt(Others()).is_requested() == is_requested
+    others = Mock(any=Mock(return_value=is_requested))
+    assert Interrupt(others).is_requested() == is_requested
 
 
 class InterruptedOnce(FixedLosses):
@@ -147,8 +137,7 @@ class InterruptedOnce(FixedLosses):
 
 @pytest.mark.parametrize("step", [4, 8])
 def test_an_interrupted_validation_is_repeated_to_the_same_end(tmp_path: Path, step: int, logged: list[str]) -> None:
-    changes = {"validate_every": 4, "checkpoint_every": 3}
-    losses = (2.0, 1.0)
+    changes, losses = {"validate_every": 4, "checkpoint_every": 3}, (2.0, 1.0)
     interrupted = trainer_of(tmp_path, run="parts", validation=InterruptedOnce(step, *losses), **changes)
     assert not interrupted.train(Callback())
     assert interrupted.state.step == step
@@ -209,12 +198,7 @@ def test_without_progress_for_too_long_the_training_ends(
     ],
 )
 def test_a_watched_score_that_does_not_move_is_no_progress_and_is_reported_once(
-    scores: list[float],
-    changes: dict[str, Any],
-    n_without_progress: int,
-    n_warnings: int,
-    tmp_path: Path,
-    logged: list[str],
+    scores: list[float], changes: Any, n_without_progress: int, n_warnings: int, tmp_path: Path, logged: list[str]
 ) -> None:
     validation = FixedLosses(4.0, 3.0, 2.0, 1.0, scores=scores)
     trainer = trainer_of(tmp_path, validation=validation, validate_every=2, **changes)

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 from autograd.kernels.cpu.library import bfloat16_set
-from minitransformer import ModelConfig, train
+from minitransformer import train
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.survey import CorpusError
 from minitransformer.inference.translator import Translator
-from minitransformer.system.files import CheckpointError
+from minitransformer.system.files import CheckpointError, temporary_path
 from minitransformer.system.provenance import short_hash
 from minitransformer.training import open_run as opening
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import checkpoints
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.loop import Trainer
-from minitransformer.training.open_run import OpenRun, open_run, resolve
+from minitransformer.training.open_run import OpenRun, resolve
 from minitransformer.training.run import finish, is_finished
 from parallel.communicator import SerialCommunicator
 from tests.support.training import PAIRS, StoppingMonitor, corrupt, finished, job_of, run_of, weights
@@ -43,8 +43,8 @@ def test_a_failed_first_start_leaves_the_directory_free(tmp_path: Path) -> None:
     assert job_of(config).trainer.state.step == 0
 
 
-def test_an_interruption_leaves_no_trace_in_the_final_model_and_cost(
-    shared_run: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interruption_and_a_corrupt_newest_checkpoint_leave_no_trace_in_the_final_model_and_cost(
+    shared_run: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     """The largest batch is tried at each start, unless training has ended."""
     tried: list[int] = []
@@ -53,10 +53,14 @@ def test_an_interruption_leaves_no_trace_in_the_final_model_and_cost(
         opening, "try_largest_batch", lambda trainer: (tried.append(trainer.state.step), try_first(trainer))
     )
     config = run_of(tmp_path)
-    assert not job_of(config).trainer.train(StoppingMonitor(14))
+    for step in (7, 14):
+        assert not job_of(config).trainer.train(StoppingMonitor(step))
+    corrupt(config.run / "checkpoints" / "step-00000014" / "optimizer.safetensors")
     cost = finished(config)
+    assert any("step-00000014 is corrupt: " in line and "optimizer.safetensors: has changed" in line for line in logged)
+    assert any("using the newest complete checkpoint, step-00000012" in line for line in logged)
     job_of(config)
-    assert tried == [0, 14]
+    assert tried == [0, 7, 12]
     np.testing.assert_array_equal(weights(config), weights(shared_run))
     assert cost["flops"] == json.loads((shared_run.run / "results.json").read_text())["flops"] > 0
     assert cost["flops_by_time"] == cost["device_seconds"] * cost["device_flops_per_second"] > 0
@@ -73,17 +77,6 @@ def test_a_finished_run_can_be_extended_and_another_interval_removes_no_checkpoi
     assert not is_finished(job_of(longer))
     assert finished(longer)["updates"] == 22
     assert [path.name[-2:] for path in checkpoints(finished_run.run)] == ["16", "20", "21", "22"]
-
-
-def test_a_finished_run_without_its_checkpoints_is_not_written_over(finished_run: RunConfig) -> None:
-    before = weights(finished_run)
-    shutil.rmtree(finished_run.run / "checkpoints")
-    for same_or_longer in (finished_run, changed(finished_run, max_updates=28)):
-        with pytest.raises(
-            CheckpointError, match=r"run: has been trained to its end .*; set run to another directory, or remove"
-        ):
-            job_of(same_or_longer)
-    np.testing.assert_array_equal(weights(finished_run), before)
 
 
 def test_the_remedies_for_divergence_may_be_taken_up_in_the_same_run(finished_run: RunConfig) -> None:
@@ -105,13 +98,7 @@ def test_another_runs_settings_are_named_then_counted_with_both_remedies(tmp_pat
     )
 
 
-def test_all_that_decides_the_outcome_is_in_the_hash(tmp_path: Path) -> None:
-    config = run_of(tmp_path)
-    texts = {changed(config, **{name: 2}).to_json() for name in ("max_updates", "average_checkpoints", "seed")}
-    assert len(texts | {config.to_json()}) == 4
-
-
-def test_files_hash_and_a_resumed_run_have_the_values_of_automatic_settings(tmp_path: Path) -> None:
+def test_files_hash_and_a_resumed_run_have_all_settings_and_the_values_of_automatic_ones(tmp_path: Path) -> None:
     config = run_of(tmp_path, n_micro_batches=0, precision="automatic")
     results = finished(config)
     chosen = changed(config, n_micro_batches=2, precision="bfloat16" if bfloat16_set() else "float32")
@@ -119,6 +106,8 @@ def test_files_hash_and_a_resumed_run_have_the_values_of_automatic_settings(tmp_
     facts = {"data_digest": PreparedData.open(config.data_directory).digest, "languages": []}
     assert record == json.loads(chosen.to_json()) | facts
     assert results["configuration"] == short_hash(chosen.to_json())
+    others = {changed(chosen, **{name: 1}).to_json() for name in ("max_updates", "average_checkpoints", "warmup_steps")}
+    assert len(others | {chosen.to_json()}) == 4
     assert job_of(config).config == chosen
     with pytest.raises(ConfigError, match="training.n_micro_batches is 2 there, 4 here"):
         job_of(changed(config, n_micro_batches=4))
@@ -149,6 +138,7 @@ def test_a_trainer_refuses_automatic_settings(tmp_path: Path, config: TrainingCo
 @pytest.mark.parametrize(
     ("removed", "message"),
     [
+        (("checkpoints",), "run: has been trained to its end .*; set run to another directory, or remove"),
         (("checkpoints", "data"), "has been trained to its end"),
         (("checkpoints", "data", "results.json"), "prepared with another tokenizer than .* was trained with"),
         ((), "prepared with another tokenizer than .* was trained with"),
@@ -162,11 +152,13 @@ def test_a_model_keeps_its_tokenizer_where_data_would_be_prepared_from_other_tex
     (tmp_path / "t.en").write_text("".join(f"{source[::-1]}\n" for source, _ in PAIRS))
     if not removed:
         prepare(finished_run.data, finished_run.data_directory)
-    before = (finished_run.run / "tokenizer.model").read_bytes()
-    with pytest.raises(CheckpointError, match=message):
-        job_of(finished_run)
-    assert (finished_run.run / "tokenizer.model").read_bytes() == before
-    assert finished_run.data_directory.exists() == (len(removed) != 2)
+    kept = [finished_run.run / name for name in ("tokenizer.model", "model.safetensors")]
+    before = [path.read_bytes() for path in kept]
+    for same_or_longer in (finished_run, changed(finished_run, max_updates=28)):
+        with pytest.raises(CheckpointError, match=message):
+            job_of(same_or_longer)
+    assert [path.read_bytes() for path in kept] == before
+    assert finished_run.data_directory.exists() == (removed != ("checkpoints", "data"))
 
 
 def test_a_run_goes_on_with_the_data_with_which_it_began(tmp_path: Path) -> None:
@@ -208,46 +200,29 @@ def test_finite_weights_without_finite_numbers_are_not_the_best_and_end_the_run_
         validation.evaluate(job.trainer.model, validation.text, beam=1)
 
 
-@pytest.mark.parametrize(
-    ("n_threads", "idle"),
-    [(3, ["warning: 1 of 3 threads are idle: raise training.n_micro_batches to use them"]), (2, [])],
-)
 def test_threads_without_a_micro_batch_are_counted_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str], n_threads: int, idle: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
-    monkeypatch.setattr(opening, "cores_of", lambda rank, places: n_threads)
-    open_run(run_of(tmp_path, n_micro_batches=2), SerialCommunicator())
-    assert [line for line in logged if "idle" in line] == idle
-
-
-def with_positions(config: RunConfig, n: int) -> RunConfig:
-    model = dataclasses.replace(config.model, positions="learned", max_positions=n, first_position=5)
-    return dataclasses.replace(config, model=model)
+    for n_threads in (2, 3):
+        monkeypatch.setattr(opening, "cores_of", lambda rank, places, n_threads=n_threads: n_threads)
+        job_of(run_of(tmp_path, n_micro_batches=2))
+    idle = [line for line in logged if "idle" in line]
+    assert idle == ["warning: 1 of 3 threads are idle: raise training.n_micro_batches to use them"]
 
 
 def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tmp_path: Path) -> None:
     """With just enough positions no sentence of the validation is cut, and no translation runs past the table."""
     config = run_of(tmp_path, max_updates=1, validate_every=1)
+    too_few, enough = (
+        dataclasses.replace(config.model, positions="learned", max_positions=n, first_position=5) for n in (15, 21)
+    )
     with pytest.raises(ConfigError, match=r"max_positions is 15 and leaves room for 10 tokens, .* has 16 tokens"):
-        job_of(with_positions(config, 15))
-    job = job_of(with_positions(config, 21))
+        job_of(dataclasses.replace(config, model=too_few))
+    job = job_of(dataclasses.replace(config, model=enough))
     job.trainer.train(Callback())
     validation = job.trainer.validation
     translator = Translator(job.trainer.model, validation.tokenizer)
     assert not any(len(source) > translator.longest_source for source, _ in validation.pairs)
-
-
-def test_a_run_whose_newest_checkpoint_is_corrupt_says_so_and_ends_like_an_undisturbed_one(
-    shared_run: RunConfig, tmp_path: Path, logged: list[str]
-) -> None:
-    config = run_of(tmp_path, precision="float32")
-    assert not job_of(config).trainer.train(StoppingMonitor(14))
-    corrupt(config.run / "checkpoints" / "step-00000014" / "optimizer.safetensors")
-    assert job_of(config).trainer.state.step == 12
-    assert any("step-00000014 is corrupt: " in line and "optimizer.safetensors: has changed" in line for line in logged)
-    assert any("using the newest complete checkpoint, step-00000012" in line for line in logged)
-    finished(config)
-    np.testing.assert_array_equal(weights(config), weights(shared_run))
 
 
 @pytest.mark.parametrize("name", ["best", "checkpoints/step-00000016"])
@@ -264,41 +239,28 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> N
     config = run_of(tmp_path)
     (config.run / "best").mkdir(parents=True)
     for folder in (config.run, config.run / "best"):
-        (folder / ".model.safetensors.4711.tmp").write_bytes(b"half")
-        (folder / ".tmpJrcgCB").write_bytes(b"half, by safetensors")
+        for name in (temporary_path(folder / "model.json").name, ".a.4711.tmp", ".tmpJrcgCB", "kept.tmp"):
+            (folder / name).touch()
     job_of(config)
     assert not list(config.run.rglob(".*"))
+    assert len(list(config.run.rglob("kept.tmp"))) == 2
 
 
-TREES: dict[str, Any] = {"train_trees": ("train.mrg",), "validation_trees": ("valid.mrg",), "tokenizer": "word"}
-
-
-@pytest.mark.parametrize(
-    ("data", "dropout", "message"),
-    [
-        (TREES | {"joint_vocabulary": False}, {"bpe_dropout": 0.1}, "bpe_dropout is 0.1, but only text in byte pairs"),
-        ({"tokenizer": "unigram"}, {"bpe_dropout": 0.1}, "bpe_dropout is 0.1, but only text in byte pairs"),
-        ({}, {"word_dropout": 2.0}, "word_dropout is 2.0, but only whole words have classes"),
-    ],
-)
-def test_only_byte_pairs_are_segmented_anew_and_only_words_replaced_by_their_classes(
-    data: dict[str, Any], dropout: dict[str, Any], message: str
-) -> None:
-    text = DataConfig(**data)
-    model = ModelConfig(tied="all" if text.joint_vocabulary else "target")
-    with pytest.raises(ConfigError, match=f"training.{message}"):
-        RunConfig(data=text, model=model, training=TrainingConfig(**dropout))
+def test_only_byte_pairs_are_segmented_anew_and_only_words_replaced_by_their_classes() -> None:
+    with pytest.raises(ConfigError, match=r"training\.bpe_dropout is 0.1, but only text in byte pairs"):
+        RunConfig(data=DataConfig(tokenizer="unigram"), training=TrainingConfig(bpe_dropout=0.1))
+    with pytest.raises(ConfigError, match=r"training\.word_dropout is 2.0, but only whole words have classes"):
+        RunConfig(training=TrainingConfig(word_dropout=2.0))
 
 
 class InterruptingValidation(Callback):
     """Presses Ctrl-C as soon as a validation has finished a sentence; remembers what it was told."""
 
-    def __init__(self, *, interrupts: bool = True) -> None:
+    def __init__(self) -> None:
         self.seen: list[tuple[int, int]] = []
-        self.interrupts = interrupts
 
     def validating(self, n_done: int, n_sentences: int) -> None:
-        if self.interrupts and n_done and not self.seen[-1][0]:
+        if n_done and not self.seen[-1][0]:
             signal.raise_signal(signal.SIGINT)
         self.seen.append((n_done, n_sentences))
 
@@ -324,9 +286,9 @@ def test_a_validation_translates_first_sentences_and_its_loss_is_of_all(tmp_path
     validation = job.trainer.validation
     assert validation.text == job.data.text("validation")[:expected]
     assert len(validation.pairs) == 10
-    monitor = InterruptingValidation(interrupts=False)
+    monitor = mock.Mock(wraps=Callback())
     validation.report(job.trainer.model, 1, monitor)
-    assert monitor.seen[-1] == (expected, expected)
+    assert monitor.validating.call_args.args == (expected, expected)
 
 
 def test_in_training_translations_exceed_sources_by_few_tokens(tmp_path: Path) -> None:

@@ -47,7 +47,6 @@ class Node:
 
     is_directory: bool
     content: bytes = b""
-    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,14 +80,11 @@ class Recording:
         for path in sorted(self.root.rglob("*")):
             name = path.relative_to(self.root).as_posix()
             if name not in self.places:
-                self._add(name, path)
+                self.places[name] = len(self.nodes)
+                self.nodes.append(Node(path.is_dir()))
+                self.operations.append(Change(self._parent(name), path.name, self.places[name]))
             if path.is_file():
                 self.nodes[self.places[name]].content = path.read_bytes()
-
-    def _add(self, name: str, path: Path) -> None:
-        self.nodes.append(Node(path.is_dir(), number=len(self.nodes)))
-        self.places[name] = len(self.nodes) - 1
-        self.operations.append(Change(self._parent(name), path.name, self.places[name]))
 
     def _parent(self, name: str) -> int:
         return self.places[Path(name).parent.as_posix()]
@@ -201,16 +197,6 @@ def _hooked(name: str, function: Callable[..., Any], recording: Recording) -> Ca
     return hooked
 
 
-def write_tree(tree: Tree, root: Path) -> None:
-    """Put a tree into an empty directory."""
-    root.mkdir()
-    for name, content in sorted(tree.items()):
-        if content is None:
-            (root / name).mkdir()
-        else:
-            (root / name).write_bytes(content)
-
-
 TINY = ModelConfig(vocabulary_size=5, n_layers=1, d_model=2, d_ff=2, n_heads=1, d_k=1, d_v=1)
 
 
@@ -252,47 +238,47 @@ def check_every_cut(
             if key in seen:
                 continue
             seen.add(key)
-            write_tree(tree, scratch / "cut")
-            assert check(scratch / "cut") in ({at_the_end} if complete else allowed), (n, sorted(tree))
-            shutil.rmtree(scratch / "cut")
+            (root := scratch / "cut").mkdir()
+            for name, content in sorted(tree.items()):
+                if content is None:
+                    (root / name).mkdir()
+                else:
+                    (root / name).write_bytes(content)
+            assert check(root) in ({at_the_end} if complete else allowed), (n, sorted(tree))
+            shutil.rmtree(root)
     return len(seen)
-
-
-SCENES = {  # what is there before, what is saved, and what may be found
-    "the first": ([], (10, 1.0), {None, (10, 1.0)}),
-    "a second, which replaces the first": ([(10, 1.0)], (20, 2.0), {(10, 1.0), (20, 2.0)}),
-    "one of a step that has one": ([(10, 1.0)], (10, 2.0), {(10, 1.0), (10, 2.0)}),
-}
 
 
 def n_states_of(scene: str, folder: Path) -> int:
     """Save as in the scene, and check every cut; how many states there were."""
-    before, new, allowed = SCENES[scene]
-    run = folder / "run"
+    before, new = SCENES[scene]
+    run, line = folder / "run", "the line of the update\n"
     run.mkdir(parents=True)
-    for old in before:
-        save(run, *old)
-    return check_every_cut(record(run, lambda: save(run, *new)), folder, resumed, allowed, at_the_end=new)
-
-
-def n_states_of_log(checkpoint_before: bool, folder: Path) -> int:
-    """Write the first line of the log and save, and check every cut; how many states there were."""
-    run = folder / "run"
-    run.mkdir(parents=True)
-    if checkpoint_before:
-        save(run, 10, 1.0)
+    if before:
+        save(run, *before)
 
     def log_and_save() -> None:
-        (run / METRICS_FILE).write_text("the line of update 20\n")
-        save(run, 20, 2.0)
+        if scene in LOGGED:
+            (run / METRICS_FILE).write_text(line)
+        save(run, *new)
 
-    def has_its_line(cut: Path) -> bool:
+    def resumed_with_its_line(cut: Path) -> tuple[int, float] | None:
         log = cut / METRICS_FILE
-        return resumed(cut) != (20, 2.0) or (log.exists() and log.read_text() == "the line of update 20\n")
+        if (found := resumed(cut)) == new and scene in LOGGED:
+            assert log.exists()
+            assert log.read_text() == line
+        return found
 
-    return check_every_cut(record(run, log_and_save), folder, has_its_line, {True}, at_the_end=True)
+    return check_every_cut(record(run, log_and_save), folder, resumed_with_its_line, {before, new}, at_the_end=new)
 
 
+SCENES: dict[str, tuple[tuple[int, float] | None, tuple[int, float]]] = {  # before, and saved; the shortest first
+    "the first": (None, (10, 1.0)),
+    "the first, with the first line of the log": (None, (10, 1.0)),
+    "a second, which replaces the first, with a line": ((10, 1.0), (20, 2.0)),
+    "one of a step that has one": ((10, 1.0), (10, 2.0)),
+}
+LOGGED = [scene for scene in SCENES if "line" in scene]
 SYNCS = {  # by the function that asks for one, and whether of a directory
     ("make_directory", True), ("atomic_write", False), ("atomic_write", True), ("save_checkpoint", False),
     ("save_checkpoint", True), ("_replace", True), ("_remove", True),
@@ -309,14 +295,7 @@ def check_with_syncs(is_kept: Callable[[tuple[str, bool]], bool], folder: Path) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "sync", sync_if_kept)
         patch.setattr(checkpoint_module, "sync", sync_if_kept)
-        first, second, again = SCENES
-        return [  # the shortest first
-            n_states_of(first, folder / "first"),
-            n_states_of_log(False, folder / "log"),
-            n_states_of(second, folder / "second"),
-            n_states_of_log(True, folder / "log after a checkpoint"),
-            n_states_of(again, folder / "again"),
-        ]
+        return [n_states_of(scene, folder / scene) for scene in SCENES]
 
 
 def test_whenever_the_power_is_cut_the_old_or_the_new_checkpoint_and_its_log_lines_are_complete(tmp_path: Path) -> None:
@@ -337,15 +316,13 @@ def test_without_any_one_sync_a_cut_is_found_to_lose_something(left_out: tuple[s
         check_with_syncs(lambda sync: sync != left_out, tmp_path)
 
 
-def weights_of(run: Path) -> float:
-    _, weights = load_model_files(run / "best")
-    return float(weights["a"][0])
-
-
 def test_whenever_the_power_is_cut_the_best_model_is_the_old_or_the_new_one(tmp_path: Path) -> None:
     def save_best(value: float) -> None:
         save_model_files(tmp_path / "run" / "best", TINY, {"a": np.full(100, value, np.float32)})
 
+    def found(run: Path) -> float:
+        return float(load_model_files(run / "best")[1]["a"][0])
+
     save_best(1.0)
     recording = record(tmp_path / "run", lambda: save_best(2.0))
-    assert check_every_cut(recording, tmp_path, weights_of, {1.0, 2.0}, at_the_end=2.0) > 10
+    assert check_every_cut(recording, tmp_path, found, {1.0, 2.0}, at_the_end=2.0) > 10

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import Batch, ModelConfig, Transformer, fine_tuning, presets, train
+from minitransformer import Batch, Transformer, fine_tuning, presets, train
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.system.checksums import checksums_of
@@ -19,10 +19,9 @@ from minitransformer.system.errors import UserError
 from minitransformer.system.files import CheckpointError, read_arrays
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.open_run import OpenRun
-from tests.support.training import WORDS, StoppingMonitor, corrupt, job_of, write_text
+from tests.support.training import PAIRS, WORDS, StoppingMonitor, corrupt, job_of, write_text
 
 NEW_WORDS = WORDS | {"three": "drü", "five": "foif €", "six": "sächs ☃"}
-MODEL = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8, alpha=0.6)
 TRAINING = TrainingConfig(
     max_updates=8, batch_tokens=150, n_micro_batches=2, warmup_steps=4, log_every=5, validate_every=8,
     checkpoint_every=4, keep_checkpoints=3, average_checkpoints=2,
@@ -63,13 +62,15 @@ def moments_of(job: OpenRun) -> dict[str, np.ndarray]:
     }
 
 
-def test_the_settings_of_model_and_tokenizer_are_those_of_the_model(config: RunConfig, source: Path) -> None:
-    model = dataclasses.replace(MODEL, alpha=None)  # it is chosen anew
-    assert (config.model, config.training, config.init_from) == (model, TRAINING, source)
+def test_the_settings_of_model_and_tokenizer_are_those_of_the_model(config: RunConfig, shared_run: RunConfig) -> None:
+    model = dataclasses.replace(shared_run.model, alpha=None)  # it is chosen anew
+    assert (config.model, config.training, config.init_from) == (model, TRAINING, shared_run.run)
     assert (config.data.vocabulary_size, config.data.tokenizer, config.data.joint_vocabulary) == (50, "bpe", True)
 
 
-def test_it_begins_at_update_0_with_weights_and_tokenizer(config: RunConfig, source: Path, logged: list[str]) -> None:
+def test_it_begins_at_update_0_with_weights_and_tokenizer_and_names_characters_that_this_lacks(
+    config: RunConfig, source: Path, logged: list[str]
+) -> None:
     job = job_of(changed(config, "training", seed=7))
     theirs = Transformer.load(source).weights()
     assert all(np.array_equal(array, theirs[name]) for name, array in job.trainer.model.weights().items())
@@ -80,6 +81,9 @@ def test_it_begins_at_update_0_with_weights_and_tokenizer(config: RunConfig, sou
     digest = checksums_of(source, ["model.safetensors"])["model.safetensors"]["sha256"]
     assert any(f"begun from the model in {source} (SHA-256 of its weights {digest})" in line for line in logged)
     assert not any("tokenizer of 50 pieces" in line for line in logged)
+    (lacking,) = (line for line in logged if "the tokenizer lacks characters of the training text: " in line)
+    assert "€ 105, ä 100, ☃ 100. They are read as unknown" in lacking
+    assert "unless init_extend_vocabulary is set" in lacking
 
 
 def test_the_loss_of_the_first_update_is_that_of_the_model(config: RunConfig, source: Path) -> None:
@@ -138,14 +142,6 @@ def test_an_interrupted_run_goes_on_to_the_same_bits_without_the_model(
 # An extended vocabulary
 
 
-def test_missing_characters_are_named_with_the_remedy(config: RunConfig, logged: list[str]) -> None:
-    job_of(config)
-    said = [line for line in logged if "the tokenizer lacks characters of the training text: " in line]
-    assert len(said) == 1
-    assert "€ 105, ä 100, ☃ 100. They are read as unknown" in said[0]
-    assert "unless init_extend_vocabulary is set" in said[0]
-
-
 def test_an_extension_keeps_every_row_and_begins_new_ones_with_the_mean(config: RunConfig, source: Path) -> None:
     job = job_of(dataclasses.replace(config, init_extend_vocabulary=True, init_optimizer=True))
     old = read_arrays(source / "checkpoints" / LAST / "model.safetensors")
@@ -161,9 +157,9 @@ def test_an_extension_keeps_every_row_and_begins_new_ones_with_the_mean(config: 
         assert not moments[f"{moment}.{name}"][50:].any()
 
 
-def test_a_model_of_two_vocabularies_is_extended_on_each_side(tmp_path: Path) -> None:
+def test_a_model_of_two_vocabularies_is_extended_on_each_side(shared_run: RunConfig, tmp_path: Path) -> None:
     apart = dataclasses.replace(write_text(tmp_path / "old", WORDS), joint_vocabulary=False, vocabulary_size=30)
-    untied = dataclasses.replace(MODEL, tied="none", softmax_bias=True)
+    untied = dataclasses.replace(shared_run.model, tied="none", softmax_bias=True)
     first = train(RunConfig(tmp_path / "first", apart, untied, TRAINING), callbacks=[])
     data = write_text(tmp_path / "new", NEW_WORDS)  # whose German has ä, ☃, € and o that the first one's lacks
     begun = RunConfig(tmp_path / "second", data, training=TRAINING, init_from=first.run, init_extend_vocabulary=True)
@@ -198,11 +194,16 @@ def refused(*parts: str, kind: type[UserError] = UserError) -> Iterator[None]:
     assert not missing, f"{caught.value} lacks {missing}"
 
 
-def test_a_directory_without_a_model_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_a_model_and_a_choice_without_one_are_refused(tmp_path: Path) -> None:
     with refused(f"{tmp_path / 'none'}: there is no such directory; init_from must be", kind=CheckpointError):
         fine_tuning(RunConfig(init_from=tmp_path / "none"))
     with refused(f"{tmp_path}: there is no model here (no model.json)", kind=CheckpointError):
         fine_tuning(RunConfig(init_from=tmp_path))
+    with refused("set init_from to the directory of one", kind=ConfigError):
+        fine_tuning(RunConfig())
+    for name in ("init_optimizer", "init_extend_vocabulary"):
+        with refused(f"{name} is set, but no model to begin from: set init_from", kind=ConfigError):
+            RunConfig(**{name: True})
 
 
 def test_a_model_of_sources_without_an_end_symbol_is_refused(config: RunConfig, source: Path, tmp_path: Path) -> None:
@@ -222,16 +223,20 @@ def test_a_model_whose_tokenizer_has_changed_or_is_anothers_is_refused(copy: Pat
     corrupt(copy / "tokenizer.model")
     with refused("copy", "tokenizer.model: has changed since it was written", kind=CheckpointError):
         fine_tuning(RunConfig(init_from=copy))
-    pairs = [(english, german) for english, german in WORDS.items()] * 9
-    Tokenizer.train(pairs, vocabulary_size=40).save(copy)
+    Tokenizer.train(PAIRS, vocabulary_size=40).save(copy)
     with refused("the model has 50 source and 50 target words, but its tokenizer 40", kind=CheckpointError):
         fine_tuning(RunConfig(init_from=copy))
 
 
-def test_corrupt_weights_are_refused_and_leave_the_directory_free(config: RunConfig, copy: Path) -> None:
+def test_corrupt_weights_and_missing_moments_are_refused_and_leave_the_directory_free(
+    config: RunConfig, copy: Path
+) -> None:
     corrupt(copy / "model.safetensors")
     with refused("model.safetensors: has changed since it was written", kind=CheckpointError):
         job_of(dataclasses.replace(config, init_from=copy))
+    shutil.rmtree(copy / "checkpoints")
+    with refused("has no complete checkpoint", "set init_optimizer to false", kind=CheckpointError):
+        job_of(dataclasses.replace(config, init_from=copy, init_optimizer=True))
     assert job_of(config).trainer.state.step == 0
 
 
@@ -257,33 +262,14 @@ def test_the_run_is_not_the_directory_of_the_model(config: RunConfig, source: Pa
         job_of(dataclasses.replace(config, run=source))
 
 
-def test_moments_of_a_model_without_checkpoints_are_refused(config: RunConfig, copy: Path) -> None:
-    shutil.rmtree(copy / "checkpoints")
-    with refused("has no complete checkpoint", "set init_optimizer to false", kind=CheckpointError):
-        job_of(dataclasses.replace(config, init_from=copy, init_optimizer=True))
-
-
-def test_a_choice_without_a_model_is_refused() -> None:
-    with refused("set init_from to the directory of one", kind=ConfigError):
-        fine_tuning(RunConfig())
-    for name in ("init_optimizer", "init_extend_vocabulary"):
-        with refused(f"{name} is set, but no model to begin from: set init_from", kind=ConfigError):
-            RunConfig(**{name: True})
-
-
-def test_another_model_to_begin_from_is_another_run(config: RunConfig) -> None:
-    train(config, callbacks=[StoppingMonitor(2)])
-    other = RunConfig(config.run, config.data, config.model, TRAINING)
-    with refused(f"holds another run: init_from is '{config.init_from}' there, None here", kind=ConfigError):
-        job_of(other)
-    with refused("init_optimizer is False there, True here", kind=ConfigError):
-        job_of(dataclasses.replace(config, init_optimizer=True))
-
-
-def test_a_model_that_has_changed_since_the_run_began_is_refused(config: RunConfig, copy: Path) -> None:
+def test_a_run_does_not_go_on_with_another_model_or_the_model_in_another_state(config: RunConfig, copy: Path) -> None:
     """A run that ended before its first checkpoint begins again, from the same weights only."""
     config = dataclasses.replace(config, init_from=copy)
     job_of(config)
+    with refused(f"holds another run: init_from is '{copy}' there, None here", kind=ConfigError):
+        job_of(dataclasses.replace(config, init_from=None))
+    with refused("init_optimizer is False there, True here", kind=ConfigError):
+        job_of(dataclasses.replace(config, init_optimizer=True))
     model = Transformer.load(copy)
     model.parameters.values[0] += 1
     model.save(copy)
