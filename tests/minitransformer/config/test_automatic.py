@@ -19,10 +19,6 @@ def config_with(device: Any, **training: Any) -> RunConfig:
     return RunConfig(training=TrainingConfig(**training), device=device)
 
 
-def test_both_settings_are_automatic_by_default() -> None:
-    assert values(RunConfig()) == values(RunConfig.of_preset("base")) == (0, "automatic")
-
-
 @pytest.mark.parametrize(("n_ranks", "expected"), [(1, 1), (2, 2), (3, 2), (4, 4), (6, 4), (7, 4), (8, 8), (16, 16)])
 @pytest.mark.parametrize("order", ["exact", "fast"])
 def test_a_gpu_has_bfloat16_and_one_micro_batch_for_each_working_rank(order: Any, n_ranks: int, expected: int) -> None:
@@ -35,9 +31,10 @@ def test_a_cpu_has_as_many_micro_batches_for_any_ranks(batch_tokens: int, expect
     assert values(resolved(config_with("cpu", batch_tokens=batch_tokens), n_ranks, None))[0] == expected
 
 
-def test_the_presets_have_on_a_cpu_the_micro_batches_of_their_size() -> None:
-    presets = ("tiny", "small", "base", "big", "parsing")
-    assert [values(resolved(RunConfig.of_preset(name), 1, None))[0] for name in presets] == [2, 2, 8, 8, 8]
+def test_both_settings_are_automatic_by_default_and_presets_have_on_a_cpu_the_micro_batches_of_their_size() -> None:
+    presets = [RunConfig(), *(RunConfig.of_preset(name) for name in ("tiny", "small", "base", "big", "parsing"))]
+    assert {values(preset) for preset in presets} == {(0, "automatic")}
+    assert [values(resolved(preset, 1, None))[0] for preset in presets] == [2, 2, 2, 8, 8, 8]
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

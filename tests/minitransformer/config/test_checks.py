@@ -1,6 +1,5 @@
 """Settings from files have the types of the configuration, and messages name them."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -33,9 +32,7 @@ class Fruit:
     ("changes", "expected"),
     [
         ({"name": "two words"}, Fruit(name="two words")),
-        ({"name": ""}, Fruit(name="")),
         ({"colours": ["red", "green"]}, Fruit(colours=("red", "green"))),
-        ({"colours": []}, Fruit(colours=())),
         ({"ripe": False}, Fruit(ripe=False)),
         ({"weight": -1e-9}, Fruit(weight=-1e-9)),
         ({"place": "a/b"}, Fruit(place=Path("a/b"))),
@@ -43,7 +40,6 @@ class Fruit:
         ({"core": {"seeds": 1_000}}, Fruit(core=Core(seeds=1_000))),
         ({"core": {"seeds": None}}, Fruit()),
         ({"weight": 2}, Fruit(weight=2.0)),
-        ({}, Fruit()),
     ],
 )
 def test_values_of_files_become_settings(changes: dict[str, Any], expected: Fruit) -> None:
@@ -68,7 +64,6 @@ def test_a_part_keeps_the_settings_that_do_not_change() -> None:
         ({"weight": True}, "basket.weight must be a number; got True"),
         ({"weight": 10**400}, "basket.weight is too large"),
         ({"place": []}, "basket.place must be a string; got []"),
-        ({"taste": "bitter"}, "basket.taste must be one of ('sweet', 'sour'); got 'bitter'"),
         ({"taste": ["sour"]}, "basket.taste must be one of ('sweet', 'sour'); got ['sour']"),
         ({"core": 3}, "basket.core must be a table of settings; got 3"),
         ({"core": {"seeds": 1.5}}, "basket.core.seeds must be a whole number; got 1.5"),
@@ -82,8 +77,10 @@ def test_wrong_values_and_unknown_keys_are_named(changes: dict[str, Any], messag
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.parametrize(("seeds", "is_count"), [(0, False), (1, True), (2**31 - 1, True), (2**31, False)])
-def test_a_count_is_at_least_one_and_fits_32_bits(seeds: int, is_count: bool) -> None:
-    message = f"core.seeds must be at least 1 and less than 2,147,483,648; got {seeds}"
-    with nullcontext() if is_count else pytest.raises(ConfigError, match=message):
+def test_a_count_is_at_least_one_and_fits_32_bits() -> None:
+    for seeds in (1, 2**31 - 1):
         require_bounds(Core(seeds=seeds), {"seeds": COUNT}, ConfigError, "core.")
+    for seeds in (0, 2**31):
+        message = f"core.seeds must be at least 1 and less than 2,147,483,648; got {seeds}"
+        with pytest.raises(ConfigError, match=message):
+            require_bounds(Core(seeds=seeds), {"seeds": COUNT}, ConfigError, "core.")

@@ -29,16 +29,11 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Any:
 def formula(config: ModelConfig) -> int:
     """Parameters counted by hand: embeddings, 4 projections an attention, 2 matrices and biases a network, norms."""
     d, n = config.d_model, config.n_layers
-    m = config.n_decoder_layers or n
     attention = 2 * d * config.n_heads * (config.d_k + config.d_v)
     feed_forward = 2 * d * config.d_ff + config.d_ff + d
     positions = 2 * config.max_positions * d if config.positions == "learned" else 0
-    return (
-        config.vocabulary_size * d
-        + positions
-        + n * (attention + feed_forward + 2 * 2 * d)
-        + m * (2 * attention + feed_forward + 3 * 2 * d)
-    )
+    encoder_layer, decoder_layer = attention + feed_forward + 2 * 2 * d, 2 * attention + feed_forward + 3 * 2 * d
+    return config.vocabulary_size * d + positions + n * encoder_layer + (config.n_decoder_layers or n) * decoder_layer
 
 
 PRESETS = {"base": presets.base(37_000), "big": presets.big(37_000)} | {
@@ -102,9 +97,11 @@ def test_rows_that_change_the_number_of_heads_or_the_width_keep_the_computation_
             assert model.n_heads * model.d_k == model.n_heads * model.d_v == model.d_model
 
 
-def test_a_preset_that_does_not_exist() -> None:
+def test_unknown_presets_and_fields_are_named() -> None:
     with pytest.raises(ConfigError, match="preset: expected one of tiny, small, base.*got 'huge'"):
         presets.named("huge")
+    with pytest.raises(ConfigError, match="unknown key 'model.depth'"):
+        ModelConfig.from_mapping({"depth": 3})
 
 
 @pytest.mark.parametrize(
@@ -123,7 +120,6 @@ def test_a_preset_that_does_not_exist() -> None:
         ({"max_positions": 10**30}, "max_positions must be .* less than 1,048,576; got 1000"),
         ({"attention_gain": 1e300}, r"attention_gain must be .* less than 1,000,000; got 1e\+300"),
         ({"layer_norm_eps": 1e-60}, "layer_norm_eps must be at least 1e-30 .*; got 1e-60"),
-        ({"layer_norm_eps": math.nan}, "layer_norm_eps must be .*; got nan"),
     ],
 )
 def test_configurations_that_make_no_model(changes: dict[str, Any], message: str) -> None:
@@ -145,18 +141,12 @@ def test_configurations_that_make_no_model(changes: dict[str, Any], message: str
         ({"seed": -1}, "seed must be"),
         ({"beta2": 1.0}, "beta2 must be"),
         ({"eps": 1e-50}, "eps must be"),
-        ({"eps": math.inf}, "eps must be"),
         *(({"learning_rate_factor": factor}, "learning_rate_factor must be") for factor in (0.0, math.inf, 1e30)),
     ],
 )
 def test_configurations_that_make_no_training(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=f"training.{message}"):
         TrainingConfig(**changes)
-
-
-def test_unknown_fields_are_named() -> None:
-    with pytest.raises(ConfigError, match="unknown key 'model.depth'"):
-        ModelConfig.from_mapping({"depth": 3})
 
 
 def test_a_benchmarks_model_with_a_presets_name_has_its_sizes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Work on threads: it ends early when its results are no longer wanted."""
 
-import os
 import signal
 import time
 from threading import Event, Thread, main_thread
@@ -33,12 +32,8 @@ def test_ctrl_c_ends_the_work_on_threads() -> None:
     assert 1 <= n_begun <= 2  # the others were never begun
 
 
-def test_ctrl_c_ends_the_wait_for_a_thread_that_calls_no_python() -> None:
-    has_begun, may_end = Event(), Event()
-
-    def compute_outside_python() -> None:
-        has_begun.set()
-        may_end.wait()
+def interrupt_once_set(has_begun: Event) -> None:
+    """Press Ctrl-C, on a thread, soon after the event."""
 
     def interrupt() -> None:
         has_begun.wait()
@@ -46,8 +41,13 @@ def test_ctrl_c_ends_the_wait_for_a_thread_that_calls_no_python() -> None:
         signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
 
     Thread(target=interrupt).start()
+
+
+def test_ctrl_c_ends_the_wait_for_a_thread_that_calls_no_python() -> None:
+    has_begun, may_end = Event(), Event()
+    interrupt_once_set(has_begun)
     with pytest.raises(KeyboardInterrupt):
-        on_a_thread(compute_outside_python)
+        on_a_thread(lambda: (has_begun.set(), may_end.wait()))
     assert is_still_computing()
     may_end.set()
     wait_until(lambda: not is_still_computing())
@@ -65,11 +65,7 @@ def test_ctrl_c_ends_work_on_a_thread_that_asks_whether_it_is_wanted() -> None:
         finally:
             has_ended.set()
 
-    def interrupt() -> None:
-        has_begun.wait()
-        os.kill(os.getpid(), signal.SIGINT)
-
-    Thread(target=interrupt).start()
+    interrupt_once_set(has_begun)
     with pytest.raises(KeyboardInterrupt):
         on_a_thread(work)
     assert has_ended.wait(TIME_LIMIT)

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -48,18 +49,9 @@ class Given(Callback):
         return next(self._measures)
 
 
-class Failing(Recorder):
-    def __init__(self, method: str, n: int = 1) -> None:
-        super().__init__()
-        self._left = n
-
-        def fail(*arguments: Any) -> Any:
-            self._left -= 1
-            if self._left >= 0:
-                raise KeyError("on purpose")
-            return {}
-
-        setattr(self, method, fail)
+class Failing(Callback):
+    def __init__(self, method: str) -> None:
+        setattr(self, method, Mock(side_effect=[KeyError("on purpose"), *[{}] * 9]))
 
     @property
     def measures(self) -> bool:
@@ -132,24 +124,22 @@ def test_an_error_of_a_callback_names_it_and_the_run_goes_on_from_there(
     method: str, tmp_path: Path, logged: list[str]
 ) -> None:
     changes: dict[str, Any] = {"validate_every": 4, "log_every": 4}
-    losses = FixedLosses(2.0, 1.0)
-    step = 1 if method == "after_step" else 4
+    step, failing = 1 if method == "after_step" else 4, Failing(method)
 
     class Validation(FixedLosses):
         def report(self, model: Transformer, step: int, callback: Callback) -> Any:
             callback.validating(0, 1)
-            return losses.report(model, step, callback)
+            return super().report(model, step, callback)
 
-    trainer = trainer_of(tmp_path, validation=Validation(), **changes)
+    changes["validation"] = Validation(2.0, 1.0)
     with pytest.raises(CallbackError, match=rf"callback Failing.{method}: KeyError: 'on purpose'") as raised:
-        trainer.train(Failing(method))
+        trainer_of(tmp_path, **changes).train(failing)
     assert isinstance(raised.value.__cause__, KeyError)
     assert raised.value.__notes__ == [f"(in update {step})"]
     assert logged == [f"interrupted after update {step} and saved; the same run goes on from there"]
     assert names_in(tmp_path / "run" / "checkpoints") == [f"step-{step:08d}"]
-    resumed = trainer_of(tmp_path, validation=Validation(), **changes)
+    resumed = trainer_of(tmp_path, **changes)
     assert resumed.resume()
-    assert resumed.train(Failing(method, n=0))
-    assert everything(resumed) == everything(
-        trained(tmp_path, run="whole", validation=FixedLosses(2.0, 1.0), **changes)
-    )
+    assert resumed.train(failing)
+    whole = trained(tmp_path, run="whole", **changes | {"validation": FixedLosses(2.0, 1.0)})
+    assert everything(resumed) == everything(whole)

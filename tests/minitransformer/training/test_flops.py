@@ -21,11 +21,10 @@ CONFIG = ModelConfig(vocabulary_size=50, n_layers=2, d_model=24, d_ff=40, n_head
 SOURCE, TARGET, N_PAIRS = 14, 18, 5  # tokens of every sentence, with its end: no padding
 
 
-def metered(config: ModelConfig = CONFIG, n_pairs: int = N_PAIRS) -> tuple[Transformer, Batch]:
-    model = watched(Transformer(config))
+def metered(config: ModelConfig = CONFIG) -> tuple[Transformer, Batch]:
     random = np.random.default_rng(1)
-    ids = [random.integers(3, config.vocabulary_size, (n_pairs, n - 1)).tolist() for n in (SOURCE, TARGET)]
-    return model, Batch.from_token_ids(*ids)
+    ids = [random.integers(3, config.vocabulary_size, (N_PAIRS, n - 1)).tolist() for n in (SOURCE, TARGET)]
+    return watched(Transformer(config)), Batch.from_token_ids(*ids)
 
 
 def update(model: Transformer, batch: Batch) -> None:
@@ -57,16 +56,12 @@ def test_a_batch_costs_what_its_sentences_cost() -> None:
     assert flops_of_pairs(CONFIG, lengths).tolist() == separately
 
 
-def test_the_number_of_products_depends_on_layers_alone(meter: Meter) -> None:
+def test_the_number_of_products_depends_on_layers_alone_and_no_number_of_a_float32_model_is_float64(
+    meter: Meter,
+) -> None:
     """6 linear maps and 2 products of attention in an encoder layer, 10 and 4 in a decoder layer, one projection."""
-    model, batch = metered()
-    update(model, batch)
+    update(*metered())
     assert len(meter.products) == 3 * (CONFIG.n_layers * (6 + 2 + 10 + 4) + 1)
-
-
-def test_no_number_of_a_float32_model_is_float64(meter: Meter) -> None:
-    model, batch = metered()
-    update(model, batch)
     assert "float32" in meter.dtypes
     assert "float64" not in meter.dtypes
 
@@ -89,8 +84,7 @@ def test_of_arrays_of_the_size_of_the_vocabulary_there_is_one(with_backward: boo
     """Logits become their own gradient; beside them there is room for the gradient of the matrix, and small things."""
     config = dataclasses.replace(CONFIG, vocabulary_size=40_000, d_model=4, d_ff=8, n_heads=1, d_k=4, d_v=4)
     _, batch = metered(config)
-    model = Transformer(config)
-    update(model, batch)  # what is made once is made
+    update(model := Transformer(config), batch)  # what is made once is made
     logits, matrix = 4 * config.vocabulary_size * len(batch.labels), 4 * config.vocabulary_size * config.d_model
     assert logits < peak_bytes(model, batch, with_backward=with_backward) < 1.2 * logits + 3 * matrix
 
@@ -98,10 +92,15 @@ def test_of_arrays_of_the_size_of_the_vocabulary_there_is_one(with_backward: boo
 P100_FLOPS = 9.5e12  # single-precision FLOP/s that the paper assumed of the GPU it trained on (footnote 5)
 
 
-def test_the_papers_figures_are_its_time_devices_and_rate() -> None:
+def test_the_papers_figures_are_its_time_devices_and_rate_and_a_cost_says_them_beside_both_counts() -> None:
     """Table 2: 12 hours and 3.5 days on 8 P100 are 3.3·10^18 and 2.3·10^19."""
-    assert Cost(0, 8 * 12 * 3600, P100_FLOPS).flops_by_time == pytest.approx(3.3e18, rel=0.01)
     assert Cost(0, 8 * 3.5 * 86_400, P100_FLOPS).flops_by_time == pytest.approx(2.3e19, rel=0.01)
+    cost = Cost(9 * 10**17, 8 * 12 * 3600, P100_FLOPS)
+    assert cost.flops_by_time == pytest.approx(3.3e18, rel=0.01)
+    assert str(cost) == (
+        "9e+17 FLOPs counted; as the paper estimates them 3.28e+18: 345,600 s of a device at 9.5e+12 FLOP/s"
+        " (the paper's base model 3.3e+18, big 2.3e+19)"
+    )
 
 
 def test_an_update_of_the_papers_size_and_its_hundred_thousand() -> None:
@@ -109,14 +108,6 @@ def test_an_update_of_the_papers_size_and_its_hundred_thousand() -> None:
     update = flops_of_pairs(presets.base(37_000), np.full((25_000 // 28, 2), 28)).sum()
     assert update == pytest.approx(9.5e12, rel=0.02)
     assert 100_000 * update == pytest.approx(3.3e18 * 0.29, rel=0.02)
-
-
-def test_a_cost_says_both_counts_and_the_papers() -> None:
-    cost = Cost(9 * 10**17, 8 * 12 * 3600, P100_FLOPS)
-    assert str(cost) == (
-        "9e+17 FLOPs counted; as the paper estimates them 3.28e+18: 345,600 s of a device at 9.5e+12 FLOP/s"
-        " (the paper's base model 3.3e+18, big 2.3e+19)"
-    )
 
 
 def test_the_rate_is_that_of_the_best_later_time_and_counts_additions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from minitransformer.inference.task import Sample
 from minitransformer.training.callbacks import MetricsFile, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 from tests.minitransformer.extras.report.test_page import Structure
-from tests.support.training import file_size_limit
+from tests.support.training import file_size_limit, names_in
 
 TRAINING = TrainingReport(50, 3, 0.125, 1e-3, 0.25, 4_000.0, 12.5, 10**9)
 VALIDATION = ValidationReport(
@@ -53,14 +53,16 @@ def test_without_a_log_or_a_directory_there_is_no_page_and_no_warning(tmp_path: 
     run = write_logged_run(tmp_path / "run")
     (run / "metrics.jsonl").unlink()
     ReportPage(run).end()
-    assert [path.name for path in run.iterdir()] == ["run.json"]
+    assert names_in(run) == ["run.json"]
     shutil.rmtree(run)
     ReportPage(run).report(VALIDATION)
     assert not run.exists()
     assert logged == []
 
 
-def test_a_full_disk_ends_no_training_and_leaves_the_page_as_it_was(tmp_path: Path, logged: list[str]) -> None:
+def test_a_full_disk_and_a_corrupt_file_end_no_training_and_leave_the_page_as_it_was(
+    tmp_path: Path, logged: list[str]
+) -> None:
     run = write_logged_run(tmp_path / "run")
     page = ReportPage(run)
     page.end()
@@ -72,16 +74,13 @@ def test_a_full_disk_ends_no_training_and_leaves_the_page_as_it_was(tmp_path: Pa
     assert "report.html: not written" in logged[0]
     assert logged[0].endswith("training goes on")
     assert (run / "report.html").read_bytes() == before
-    assert sorted(path.name for path in run.iterdir()) == ["metrics.jsonl", "report.html", "run.json"]
+    assert names_in(run) == ["metrics.jsonl", "report.html", "run.json"]
+    (run / "results.json").write_text("{")
+    page.end()
+    assert "results.json: cannot be read" in logged[1]
+    (run / "results.json").unlink()
     page.end()
     assert (run / "report.html").read_bytes() != before
-
-
-def test_a_corrupt_file_of_the_run_ends_no_training(tmp_path: Path, logged: list[str]) -> None:
-    run = write_logged_run(tmp_path / "run")
-    (run / "results.json").write_text("{")
-    ReportPage(run).end()
-    assert "results.json: cannot be read" in logged[0]
 
 
 def test_a_long_log_makes_a_page_of_bounded_size(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import math
 from decimal import Decimal, localcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,9 +17,9 @@ from tests.support.training import run_of
 FEW_ROUNDINGS = 10 * Decimal(2) ** -53  # of two or three powers, each within two units, and of their products
 
 
-def learning_rate(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
+def learning_rate(step: int, d_model: int = 512, **settings: Any) -> float:
     """That of the paper's schedule."""
-    return schedule.learning_rate(step, d_model, TrainingConfig(warmup_steps=warmup_steps, learning_rate_factor=factor))
+    return schedule.learning_rate(step, d_model, TrainingConfig(**settings))
 
 
 def after_warm_up(step: int, name: str, *, max_updates: int = 12) -> float:
@@ -34,20 +35,11 @@ def negative(step: int, training: TrainingConfig) -> float:
     return -1.0
 
 
-def base_rate(step: int) -> float:
-    return learning_rate(step, d_model=512, warmup_steps=4_000)
-
-
-def paper_rate(step: int, *, d_model: int = 512, warmup_steps: int = 4_000) -> Decimal:
+def paper_rate(step: int, d_model: int = 512, warmup_steps: int = 4_000) -> Decimal:
     """d_model^−0.5 · min(step_num^−0.5, step_num · warmup_steps^−1.5), to 50 digits."""
     with localcontext(prec=50):
         step_num, half = Decimal(step), Decimal("0.5")
         return Decimal(d_model) ** -half * min(step_num**-half, step_num * Decimal(warmup_steps) ** (-3 * half))
-
-
-def digits(rate: Decimal) -> str:
-    """The first 17, which tell every float64 from its neighbours."""
-    return f"{rate:.16e}"
 
 
 def relative_error(got: float, exact: Decimal) -> Decimal:
@@ -66,24 +58,21 @@ def relative_error(got: float, exact: Decimal) -> Decimal:
     ],
 )
 def test_the_base_models_learning_rate(step: int, expected: str) -> None:
-    assert digits(paper_rate(step)) == expected
-    assert relative_error(base_rate(step), paper_rate(step)) < FEW_ROUNDINGS
+    """The 17 digits tell every float64 from its neighbours."""
+    assert f"{paper_rate(step):.16e}" == expected
+    assert relative_error(learning_rate(step), paper_rate(step)) < FEW_ROUNDINGS
 
 
 @given(d_model=st.integers(1, 4_096), warmup_steps=st.integers(1, 100_000), step=st.integers(1, 10**7))
 def test_the_learning_rate_is_the_papers_at_all_steps_of_all_models(d_model: int, warmup_steps: int, step: int) -> None:
-    got = learning_rate(step, d_model=d_model, warmup_steps=warmup_steps)
-    assert relative_error(got, paper_rate(step, d_model=d_model, warmup_steps=warmup_steps)) < FEW_ROUNDINGS
+    got = learning_rate(step, d_model, warmup_steps=warmup_steps)
+    assert relative_error(got, paper_rate(step, d_model, warmup_steps)) < FEW_ROUNDINGS
 
 
-def test_the_factor_scales() -> None:
-    assert learning_rate(7, d_model=512, warmup_steps=4_000, factor=2.5) == pytest.approx(2.5 * base_rate(7))
-
-
-@pytest.mark.parametrize("step", [0, -1])
-def test_steps_count_from_one(step: int) -> None:
-    with pytest.raises(ValueError, match=f"steps count from 1, got {step}"):
-        base_rate(step)
+def test_the_factor_scales_and_steps_count_from_one() -> None:
+    assert learning_rate(7, learning_rate_factor=2.5) == pytest.approx(2.5 * learning_rate(7))
+    with pytest.raises(ValueError, match="steps count from 1, got 0"):
+        learning_rate(0)
 
 
 @pytest.mark.parametrize(
@@ -110,10 +99,7 @@ def test_a_schedule_of_ones_own_is_a_function_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        (
-            "cosinus",
-            "training.schedule must be one of paper, linear, cosine, constant, or package.module:function; got",
-        ),
+        ("cosinus", "training.schedule must be one of paper, linear, cosine, constant, or package.module:function"),
         ("no_such_module:f", r"training.schedule: .* cannot be imported \(ModuleNotFoundError: .*in PYTHONPATH"),
         (f"{__name__}:f", r"training.schedule: .* cannot be imported \(AttributeError: "),
         (f"{__name__}:negative", "training.schedule must be a function that returns a rate for update 1; got -1.0"),
