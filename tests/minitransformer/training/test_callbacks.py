@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -12,7 +11,6 @@ import pytest
 from sacrebleu.metrics.chrf import CHRF
 
 from minitransformer.config import ConfigError
-from minitransformer.inference.translator import Translator
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.callbacks import Callback, CallbackError, Callbacks
 from minitransformer.training.checkpoint import checkpoints
@@ -25,14 +23,8 @@ class ChrF(Callback):
     def __init__(self, run: Path) -> None:
         self.run, self.scores = run, list[float]()
 
-    def validated(
-        self,
-        model: Transformer,
-        translator: Translator,
-        sources: Sequence[str],
-        references: Sequence[str],
-        translations: Sequence[str],
-    ) -> Mapping[str, float]:
+    def validated(self, *arguments: Any) -> dict[str, float]:
+        model, translator, sources, references, translations = arguments
         assert translator.translate(sources[:1], beam=1)[0].startswith(translations[0])
         assert len(sources) == len(references) == len(translations) == 10
         saved = Transformer.load(checkpoints(self.run)[-1]).parameters.values

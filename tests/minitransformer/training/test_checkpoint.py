@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import re
-import resource
 import shutil
 import stat
 import threading
@@ -38,7 +37,7 @@ from minitransformer.training.checkpoint import (
     save_checkpoint,
 )
 from minitransformer.training.state import TrainingState, read_state
-from tests.support.training import FULL_DISK, corrupt, file_size_limit, names_in
+from tests.support.training import FULL_DISK, corrupt, names_in
 
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
 FOREIGN = dataclasses.replace(TINY, d_ff=3, p_drop=0.0)
@@ -67,10 +66,6 @@ def saved(run: Path, step: int = 20, seed: int = 1, *, keep: int = 5, every: int
     """As by a run that saves after so many updates, and at interruptions."""
     state = dataclasses.replace(STATE, step=step, between_intervals=step % every != 0)
     return save_checkpoint(run, Snapshot.of(*model_and_adam(seed), state), keep=keep)
-
-
-def refusing_after(function: Callable[..., Any], n_calls: int) -> Mock:
-    return Mock(wraps=function, side_effect=chain([DEFAULT] * n_calls, repeat(FULL_DISK)))
 
 
 def test_a_checkpoint_restores_every_bit_and_is_a_model_with_its_state_in_plain_json(tmp_path: Path) -> None:
@@ -130,7 +125,8 @@ def test_a_full_disk_at_any_moment_leaves_older_checkpoints_and_no_half_of_one(
     owner, name = (os, "fsync") if n_syncs is not None else (Path, "rename")
     for step in (20, 10):
         with monkeypatch.context() as patch:
-            patch.setattr(owner, name, refusing_after(getattr(owner, name), n_syncs or 0))
+            refusing = chain([DEFAULT] * (n_syncs or 0), repeat(FULL_DISK))
+            patch.setattr(owner, name, Mock(wraps=getattr(owner, name), side_effect=refusing))
             with pytest.raises(CheckpointError, match=rf"step-0*{step}.*cannot be written .*No space left.*free some"):
                 saved(tmp_path, step, seed=2)
         assert contents(tmp_path) == before
@@ -182,28 +178,23 @@ def test_a_corrupt_checkpoint_is_refused_by_name_and_nothing_is_changed(
 STATE_WITH = json.dumps(dataclasses.asdict(STATE)).replace
 NO_STATE, COUNTED = "expected an object with step, epoch, .*; missing or unknown: ", "must be at least 0 and less than"
 STATES = {
-    "[]": NO_STATE,
-    '{"step": 20, "place": 7}': NO_STATE + r"\[.*'place'",
     STATE_WITH('"flops": 0, ', ""): NO_STATE + r"\['flops'\]",
-    STATE_WITH('"step": 20', '"step": null'): "step must be a whole number; got None",
     STATE_WITH('"step": 20', '"step": -1'): f"step {COUNTED} 9,223,372,036,854,775,808; got -1",
     STATE_WITH("12.25", "NaN"): f"seconds {COUNTED} inf; got nan",
     STATE_WITH('"epoch": 3', f'"epoch": {2**70}'): f"epoch {COUNTED} .*; got {2**70}",
     STATE_WITH('"flops": 0', f'"flops": {2**127}'): f"flops {COUNTED} .*; got {2**127}",
-    STATE_WITH('"avoided": []', '"avoided": [[1]]'): r"avoided\[0\] must be a list of 3; got \[1\]",
     STATE_WITH('"avoided": []', '"avoided": [[1, 0, -2]]'): f"avoided {COUNTED} .*; got -2",
 }
 
 
 ANOTHER = "the checkpoint is corrupt or of another version: use another one"
-CONFIGURATIONS = ["[]", "3", '{"layers": 2}', '{"n_layers": "many"}', '{"n_layers": 0}']
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         *(("state.json", content, f"{message}.*; {ANOTHER}") for content, message in STATES.items()),
-        *(("model.json", content, "not the configuration") for content in CONFIGURATIONS),
+        *(("model.json", content, "not the configuration") for content in ("[]", '{"layers": 2}', '{"n_layers": 0}')),
     ],
 )
 def test_content_of_another_form_is_refused_and_changes_nothing(
@@ -216,20 +207,21 @@ def test_content_of_another_form_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
-@pytest.mark.parametrize("change", ["missing", "unknown", "shape"])
-def test_arrays_that_do_not_fit_are_refused_by_name_and_change_nothing(tmp_path: Path, name: str, change: str) -> None:
+def test_arrays_that_do_not_fit_are_refused_by_name_and_change_nothing(tmp_path: Path, name: str) -> None:
     path, here = saved(tmp_path), model_and_adam(2)
     arrays = load_file(path / name)
     key = next(key for key in arrays if "embedding" in key)
-    if change == "missing":
-        arrays[f"{key}.renamed"] = arrays.pop(key)
-    else:
-        arrays |= {"unknown": arrays[key]} if change == "unknown" else {key: np.zeros((9, 5), np.float32)}
-    save_file(arrays, path / name)
-    write_checksums(path, CHECKPOINT_FILES)
-    with pytest.raises(CheckpointError, match=f"step-00000020.*{'unknown' if change == 'unknown' else re.escape(key)}"):
-        load_checkpoint(path, *here)
-    assert everything(*here) == everything(*model_and_adam(2))
+    without = {other: array for other, array in arrays.items() if other != key}
+    for changed, named in (
+        (without, key),
+        (arrays | {"unknown": arrays[key]}, "unknown"),
+        (arrays | {key: np.zeros((9, 5), np.float32)}, key),
+    ):
+        save_file(changed, path / name)
+        write_checksums(path, CHECKPOINT_FILES)
+        with pytest.raises(CheckpointError, match=f"step-00000020.*{re.escape(named)}"):
+            load_checkpoint(path, *here)
+        assert everything(*here) == everything(*model_and_adam(2))
 
 
 def test_the_average_is_the_mean_of_every_weight_added_in_double_precision(tmp_path: Path) -> None:
@@ -291,7 +283,7 @@ def resumed(run: Path) -> TrainingState | None:
 def test_a_flipped_bit_and_a_truncation_are_noticed_wherever_they_are(tmp_path: Path, name: str) -> None:
     path = saved(tmp_path)
     content = (path / name).read_bytes()
-    for offset in range(0, len(content), 2 if name == "checksums.json" else 37):
+    for offset in range(0, len(content), 2 if name == "checksums.json" else 101):
         flipped = bytearray(content)
         flipped[offset] ^= 1 << offset // 2 % 8
         for damaged in (flipped, content[:offset]):
@@ -371,9 +363,8 @@ OTHER_TYPE = r"model\.json: not the configuration of a model: model\.{} must be"
         ("n_layers", 999, LIES), ("n_decoder_layers", 999, LIES), ("d_model", 10**6, LIES), ("d_ff", 10**6, LIES),
         ("n_heads", 10**6, LIES), ("vocabulary_size", 2 * 10**9, LIES),
         *((field, value, OTHER_TYPE.format(field)) for field, value in [
-            ("n_layers", 1.5), ("n_layers", True), ("n_decoder_layers", 0), ("p_drop", None), ("tied", 3),
-            ("d_model", 2**31), ("attention_bias", 1), ("layer_norm_eps", float("inf")), ("vocabulary_size", -1),
-            ("source_vocabulary_size", 0),
+            ("n_layers", True), ("p_drop", None), ("tied", 3), ("d_model", 2**31), ("layer_norm_eps", float("inf")),
+            ("vocabulary_size", -1), ("source_vocabulary_size", 0),
         ]),
     ],
 )  # fmt: skip
@@ -388,18 +379,16 @@ def test_a_lying_configuration_is_refused_early(tmp_path: Path, field: str, valu
 
 @pytest.fixture
 def model() -> Transformer:
-    return Transformer(dataclasses.replace(TINY, vocabulary_size=200), seed=1)
+    return Transformer(TINY, seed=1)
 
 
 def snapshot_of(model: Transformer, step: int) -> Snapshot:
     return Snapshot.of(model, Adam(model.parameters), TrainingState(step))
 
 
-def saved_values(run: Path, step: int) -> Any:
-    return Transformer.load(checkpoint_path(run, step)).parameters.values
-
-
-def test_no_update_changes_a_running_save(tmp_path: Path, model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_update_changes_a_running_save_for_which_the_next_one_waits_to_use_its_memory(
+    tmp_path: Path, model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go_on = threading.Event()
 
     def held_back(*arguments: Any, **keywords: Any) -> Path:
@@ -407,46 +396,22 @@ def test_no_update_changes_a_running_save(tmp_path: Path, model: Transformer, mo
         return save_checkpoint(*arguments, **keywords)
 
     monkeypatch.setattr(checkpoint_module, "save_checkpoint", held_back)
-    writer, before = CheckpointWriter(tmp_path, keep=2), model.parameters.values.copy()
-    writer.save(snapshot_of(model, 1))
-    model.parameters.values *= 1.5  # the next update, before a byte is written
-    assert checkpoints(tmp_path) == []
-    go_on.set()
-    writer.wait()
-    assert writer.failure() is None
-    assert np.array_equal(saved_values(tmp_path, 1), before)
-
-
-def test_the_next_save_waits_for_the_one_before_and_copies_to_the_same_memory(
-    tmp_path: Path, model: Transformer
-) -> None:
-    writer = CheckpointWriter(tmp_path, keep=9)
-    values, places = {}, []
+    writer, values, places = CheckpointWriter(tmp_path, keep=9), {}, []
     for step in range(1, 6):
-        model.parameters.values *= 1.5
         values[step] = model.parameters.values.copy()
         writer.save(snapshot_of(model, step))
+        model.parameters.values *= 1.5  # the next update; after the first save, before a byte is written
         copies = writer._weights | writer._moments
         places.append({name: array.ctypes.data for name, array in copies.items()})
+        if step == 1:
+            assert checkpoints(tmp_path) == []
+            go_on.set()
     writer.wait()
+    assert writer.failure() is None
     for step, expected in values.items():
-        assert np.array_equal(saved_values(tmp_path, step), expected)
+        assert np.array_equal(Transformer.load(checkpoint_path(tmp_path, step)).parameters.values, expected)
     assert all(place == places[0] for place in places)
     assert sum(array.nbytes for array in copies.values()) == 12 * model.n_parameters
-
-
-def test_a_file_without_room_on_disk_is_a_failure_reported_once(tmp_path: Path, model: Transformer) -> None:
-    writer = CheckpointWriter(tmp_path, keep=9)
-    for step, limit in ((1, resource.RLIM_INFINITY), (2, 4_000), (3, resource.RLIM_INFINITY)):
-        with file_size_limit(limit):
-            writer.save(snapshot_of(model, step))
-            writer.wait()
-        failure = str(writer.failure())
-        assert re.search("step-00000002.*cannot be written", failure) if step == 2 else failure == "None"
-        assert writer.failure() is None
-    assert names_in(tmp_path / "checkpoints") == ["step-00000001", "step-00000003"]
-    for step in (1, 3):
-        assert np.array_equal(saved_values(tmp_path, step), model.parameters.values)
 
 
 def test_other_errors_are_raised(tmp_path: Path, model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,21 +423,14 @@ def test_other_errors_are_raised(tmp_path: Path, model: Transformer, monkeypatch
         writer.failure()
 
 
-def test_a_failure_in_the_moment_of_asking_is_reported_at_the_next(tmp_path: Path) -> None:
-    class FailingMeanwhile(CheckpointWriter):
-        """Its thread fails right after the first look."""
-
-        _seen: Exception | None = None
-
-        @property
-        def _failure(self) -> Exception | None:
-            seen, self._seen = self._seen, CheckpointError("step-00000001: cannot be written")
-            return seen
-
-        @_failure.setter
-        def _failure(self, error: Exception | None) -> None:
-            self._seen = error
-
-    writer = FailingMeanwhile(tmp_path, keep=2)
+def test_a_failure_in_the_moment_of_asking_is_reported_at_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer's thread fails right after the first look."""
+    failures: list[Exception | None] = []
+    watched = property(lambda writer: failures.pop(0), lambda writer, error: failures.clear())
+    monkeypatch.setattr(CheckpointWriter, "_failure", watched, raising=False)
+    writer = CheckpointWriter(tmp_path, keep=2)
+    failures += [None, CheckpointError("step-00000001: cannot be written")]
     assert writer.failure() is None
     assert isinstance(writer.failure(), CheckpointError)

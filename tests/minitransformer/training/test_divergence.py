@@ -100,47 +100,36 @@ def test_skipped_updates_that_are_not_in_a_row_do_not_add_up(tmp_path: Path, log
 
 
 def bad_pair(epoch: int, index: int) -> bool:
-    return epoch == 1 and index in (2, 3)  # updates 9 and 10
+    return epoch == 1 and index in (4, 5)  # updates 11 and 12
 
 
 def test_after_a_few_in_a_row_training_goes_back_and_learns_what_the_other_batches_teach_also_when_resumed(
     tmp_path: Path, logged: list[str]
 ) -> None:
-    trainer, monitor = trainer_of(tmp_path / "went back", bad_pair), RecordingCallback()
+    """Updates that were undone, here the ninth and tenth, stay on the account."""
+    trainer, states = trainer_of(tmp_path / "went back", bad_pair, checkpoint_every=8), list[TrainingState]()
+    monitor = RecordingCallback(states.append)
     assert trainer.train(monitor)
     assert monitor.went_back_to == [8]
     assert logged[-1] == "going on from update 8, without 2 batches"
-    assert trainer.state.avoided == ((1, 0, 2), (1, 0, 3))
+    assert trainer.state.avoided == ((1, 0, 4), (1, 0, 5))
     assert trainer.state.step == 20
     assert (trainer.state.epoch, trainer.state.next_batch) == (3, 4)  # two batches further than without
-    other = trainer_of(tmp_path / "never met them")
-    other.state = dataclasses.replace(other.state, avoided=((1, 0, 2), (1, 0, 3)))
+    other = trainer_of(tmp_path / "never met them", checkpoint_every=8)
+    other.state = dataclasses.replace(other.state, avoided=trainer.state.avoided)
     assert other.train(Callback())
     assert bits(trainer) == bits(other)
-    assert trainer_of(tmp_path / "parts", bad_pair, max_updates=13).train(Callback())
-    parts = trainer_of(tmp_path / "parts", bad_pair)
+    at_checkpoint, before, back = states[7], states[10], states[11]
+    assert (at_checkpoint.step, before.step, back.step) == (8, 11, 8)
+    assert at_checkpoint.flops < before.flops < back.flops
+    assert trainer.state.flops == other.state.flops + back.flops - at_checkpoint.flops
+    assert back.device_seconds > before.device_seconds > 0
+    assert trainer_of(tmp_path / "parts", bad_pair, checkpoint_every=8, max_updates=13).train(Callback())
+    parts = trainer_of(tmp_path / "parts", bad_pair, checkpoint_every=8)
     assert parts.resume()
     assert parts.state.avoided == trainer.state.avoided
     assert parts.train(Callback())
     assert bits(parts) == bits(trainer)
-
-
-def test_updates_that_were_undone_stay_on_the_account(tmp_path: Path) -> None:
-    pair = ((1, 0, 4), (1, 0, 5))  # updates 11 and 12: the ninth and tenth are undone with them
-    one = trainer_of(tmp_path / "went back", lambda epoch, index: (epoch, 0, index) in pair, checkpoint_every=8)
-    other = trainer_of(tmp_path / "never met them", checkpoint_every=8)
-    other.state = dataclasses.replace(other.state, avoided=pair)
-    states = list[TrainingState]()
-    monitor = RecordingCallback(states.append)
-    assert one.train(monitor)
-    assert other.train(Callback())
-    assert monitor.went_back_to == [8]
-    at_checkpoint, before, back = states[7], states[10], states[11]
-    assert (at_checkpoint.step, before.step, back.step) == (8, 11, 8)
-    flops = [state.flops for state in (at_checkpoint, before, back, one.state, other.state)]
-    assert flops[0] < flops[1] < flops[2]
-    assert flops[3] == flops[4] + flops[2] - flops[0]
-    assert back.device_seconds > before.device_seconds > 0
 
 
 def test_the_best_model_stays_the_best_after_going_back() -> None:

@@ -26,6 +26,7 @@ from minitransformer.training.open_run import OpenRun
 from minitransformer.training.run import train_to_end
 from minitransformer.training.validation import ValidationMemoryError
 from parallel.communicator import SerialCommunicator
+from tests.minitransformer.training.test_trainer import everything
 from tests.minitransformer.training.test_trainer import trainer_of as any_trainer
 from tests.support.training import job_of, run_of
 
@@ -35,6 +36,7 @@ MODEL = ModelConfig(vocabulary_size=30, n_layers=1, d_model=16, d_ff=16, n_heads
 
 
 def trainer_of(folder: Path, *, n_threads: int = 2, model: ModelConfig = MODEL, **training: Any) -> Trainer:
+    folder.mkdir(exist_ok=True)
     ids = np.random.default_rng(5)
     pairs = [tuple(ids.integers(3, 30, n).tolist() for n in ids.integers(1, 20, 2)) for _ in range(60)]
     write_store(folder, "train", pairs, 30)
@@ -44,18 +46,12 @@ def trainer_of(folder: Path, *, n_threads: int = 2, model: ModelConfig = MODEL, 
 
 @pytest.mark.parametrize("n_threads", [1, 4])
 def test_trying_the_largest_batch_changes_no_bit(tmp_path: Path, n_threads: int) -> None:
-    trained = []
-    for name, first in (("with", try_largest_batch), ("without", lambda trainer: None)):
-        (tmp_path / name).mkdir()
-        trainer = trainer_of(tmp_path / name, n_threads=n_threads)
-        before = trainer.model.parameters.values.copy()
-        first(trainer)
-        np.testing.assert_array_equal(trainer.model.parameters.values, before)
-        assert trainer.state.step == 0
-        assert trainer.train(Callback())
-        trained.append((trainer.model.parameters.values, trainer.adam.m, trainer.adam.v))
-    for a, b in zip(*trained, strict=True):
-        np.testing.assert_array_equal(a, b)
+    tried, other = (trainer_of(tmp_path / name, n_threads=n_threads) for name in ("tried", "other"))
+    try_largest_batch(tried)
+    assert everything(tried) == everything(other)
+    assert tried.train(Callback())
+    assert other.train(Callback())
+    assert everything(tried) == everything(other)
 
 
 def test_only_each_threads_largest_micro_batch_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,25 +66,19 @@ def test_only_each_threads_largest_micro_batch_is_computed(tmp_path: Path, monke
     assert sorted(flops_of(call.args[0]) for call in loss.call_args_list) == max(costs_by_batch, key=sum)
 
 
-def test_the_memory_of_the_largest_batch_is_logged(tmp_path: Path, logged: list[str]) -> None:
+def test_the_memory_of_the_largest_batch_is_logged_beside_the_free_memory_that_processes_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
+) -> None:
     """Most of it are buffers as large as the model: one for each level of the tree of micro-batches."""
+    monkeypatch.setattr("minitransformer.system.memory.free_memory", lambda n_processes: 8e9 / n_processes)
     trainer = trainer_of(tmp_path, model=dataclasses.replace(MODEL, d_ff=50_000), n_threads=1)
     size = trainer.model.parameters.values.nbytes
-    try_largest_batch(trainer)
-    taken = re.fullmatch(r"memory: the largest batch takes ([\d.]+) MB; [\d,.]+ GB were free", logged[0])
-    assert taken
-    assert 2 * size <= 1e6 * float(taken[1]) < 8 * size
-
-
-def test_processes_share_the_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
-    class OneOfFour(SerialCommunicator):
-        local_size = 4
-
-    monkeypatch.setattr("minitransformer.system.memory.free_memory", lambda n_processes: 8e9 / n_processes)
-    trainer = trainer_of(tmp_path)
-    trainer.world = OneOfFour()
-    try_largest_batch(trainer)
-    assert logged[0].endswith("; 2.00 GB for each of 4 processes were free")
+    for n_processes, free in ((1, "8.00 GB"), (4, "2.00 GB for each of 4 processes")):
+        monkeypatch.setattr(trainer.world, "local_size", n_processes)
+        try_largest_batch(trainer)
+        taken = re.fullmatch(rf"memory: the largest batch takes ([\d.]+) MB; {free} were free", logged.pop())
+        assert taken
+        assert 2 * size <= 1e6 * float(taken[1]) < 8 * size
 
 
 def flops_of(batch: Batch) -> int:
@@ -121,7 +111,6 @@ def test_a_lack_of_memory_is_one_line_with_what_was_tried_and_fits(
         str(caught.value),
     )
     assert message
-    (tmp_path / "again").mkdir()
     again = trainer_of(tmp_path / "again", batch_tokens=600, n_micro_batches=int(message[1]))
     lacking_above(ENOUGH, again, error, monkeypatch)
     assert again.train(Callback())
@@ -199,13 +188,11 @@ from cli.train import main
 import minitransformer.training.open_run as opening
 from minitransformer.training.update import TrainingStep
 
-try_first, update, allowed = opening.try_largest_batch, TrainingStep.__call__, int(sys.argv.pop(1)) * 10**6
-
-def limit(size):
-    resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+try_first, update = opening.try_largest_batch, TrainingStep.__call__
 
 def limited(trainer):
-    limit(int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + allowed)
+    taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + 300 * 10**6, resource.RLIM_INFINITY))
     try_first(trainer)
 
 def last_limited(*arguments):
@@ -219,7 +206,7 @@ sys.exit(main())
 
 def limited_to_300_mb(options: str) -> tuple[int, str]:
     """The command with 300 MB more than it has taken when it begins, to its first update: status, words."""
-    command = [sys.executable, "-c", LIMITED, "300", *options.split()]
+    command = [sys.executable, "-c", LIMITED, *options.split()]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=TIME_LIMIT)
     return run.returncode, run.stderr
 
@@ -233,13 +220,13 @@ def test_a_process_that_may_not_take_more_memory_says_what_to_do_before_its_firs
         --training.batch-tokens 8000 --training.n-micro-batches 1 --training.max-updates 1"""
     status, logged = limited_to_300_mb(command)
     assert status == 1
-    *_, last = logged.splitlines()
-    assert last.startswith(
-        "error: out of memory (trying the largest batch): 8,000 tokens in 1 micro-batches need more than "
+    fits = re.search(
+        r"\nerror: out of memory \(trying the largest batch\): 8,000 tokens in 1 micro-batches need more than .*"
+        r"training\.n_micro_batches = (\d+) fits.*\n$",
+        logged,
     )
+    assert fits
     assert "Traceback" not in logged
     assert not list((tmp_path / "run").glob("checkpoints/*"))
-    fits = re.search(r"training\.n_micro_batches = (\d+) fits", last)
-    assert fits
     status, logged = limited_to_300_mb(command.replace("batches 1 ", f"batches {fits[1]} "))
     assert status == 0, logged

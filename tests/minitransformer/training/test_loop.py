@@ -93,16 +93,6 @@ def test_a_save_failing_late_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
     assert "step-00000001: cannot be written" in logged[0]
 
 
-def test_the_checkpoint_of_an_interruption_goes_when_the_next_one_is_due(tmp_path: Path) -> None:
-    assert not trainer_of(tmp_path, checkpoint_every=2).train(StoppingMonitor(3))
-    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002", "step-00000003"]
-    trained(tmp_path, checkpoint_every=2, max_updates=7)
-    remaining = [f"step-{step:08d}" for step in (2, 4, 6, 7)]
-    assert names_in(tmp_path / "run" / "checkpoints") == remaining
-    trained(tmp_path, checkpoint_every=2)
-    assert names_in(tmp_path / "run" / "checkpoints") == [*remaining[:3], "step-00000008"]
-
-
 def test_ranks_that_see_other_checkpoints_are_told_to_share_the_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

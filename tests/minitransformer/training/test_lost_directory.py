@@ -2,7 +2,6 @@
 
 import dataclasses
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import DEFAULT, Mock
 
@@ -14,22 +13,22 @@ from minitransformer.system.files import CheckpointError
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import LostDirectoryError, checkpoints
-from minitransformer.training.open_run import OpenRun
 from minitransformer.training.run import finish, train_to_end
 from tests.support.training import Recorder, StoppingMonitor, finished, job_of, run_of, weights
-
-
-def losing(step: int, job: OpenRun, lose: Callable[[], object]) -> Recorder:
-    """Do something to the run's directory after an update, when no checkpoint is being written."""
-    return Recorder(lambda now: (job.trainer.checkpoints.writer.wait(), lose()) if now == step else None)
 
 
 @pytest.mark.parametrize("step", [2, 9, 18])  # before the first save, before a validation, before the last save
 def test_a_removed_runs_last_state_lies_beside_it_and_goes_on(shared_run: RunConfig, tmp_path: Path, step: int) -> None:
     config = run_of(tmp_path, precision="float32")
     job = job_of(config)
+
+    def lose(now: int) -> None:
+        if now == step:
+            job.trainer.checkpoints.writer.wait()
+            shutil.rmtree(config.run)
+
     with pytest.raises(LostDirectoryError, match="moved or removed while it trained") as caught:
-        train_to_end(job, losing(step, job, lambda: shutil.rmtree(config.run)))
+        train_to_end(job, Recorder(lose))
     assert not config.run.exists()
     kept = caught.value.kept_in
     assert kept.parent == config.run.parent
@@ -40,15 +39,23 @@ def test_a_removed_runs_last_state_lies_beside_it_and_goes_on(shared_run: RunCon
     assert last[0].tobytes() == last[1].tobytes()
 
 
-def test_a_moved_run_goes_on_where_it_is_now(tmp_path: Path) -> None:
-    config, moved = run_of(tmp_path), tmp_path / "moved"
-    job = job_of(config)
-    with pytest.raises(LostDirectoryError) as caught:
-        train_to_end(job, losing(9, job, lambda: config.run.rename(moved)))
+def test_an_interruption_saves_beside_a_moved_run_which_goes_on_where_it_is_now(tmp_path: Path) -> None:
+    config, moved, monitor = run_of(tmp_path), tmp_path / "moved", StoppingMonitor(6)
+    job, interrupt = job_of(config), monitor.after
+
+    def move_or_interrupt(step: int) -> None:
+        if step == 5:
+            job.trainer.checkpoints.writer.wait()
+            config.run.rename(moved)
+        interrupt(step)
+
+    monitor.after = move_or_interrupt
+    with pytest.raises(LostDirectoryError, match="update 6 is in") as caught:
+        train_to_end(job, monitor)
     assert not config.run.exists()
     (checkpoint,) = checkpoints(caught.value.kept_in)
     checkpoint.rename(moved / "checkpoints" / checkpoint.name)
-    assert job_of(dataclasses.replace(config, run=moved)).trainer.state.step == 12
+    assert job_of(dataclasses.replace(config, run=moved)).trainer.state.step == 6
 
 
 def test_a_run_moved_during_a_save_is_reported_like_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,15 +71,6 @@ def test_a_run_moved_during_a_save_is_reported_like_any(tmp_path: Path, monkeypa
     monkeypatch.setattr(checkpoint_module, "_replace", replace_and_move)
     with pytest.raises(LostDirectoryError, match="update 4 is in"):
         train_to_end(job, Callback())
-
-
-def test_an_interruption_saves_beside_a_lost_run(tmp_path: Path) -> None:
-    config = run_of(tmp_path)
-    job, monitor = job_of(config), StoppingMonitor(3)
-    interrupt = monitor.after
-    monitor.after = lambda step: config.run.rename(tmp_path / "moved") if step == 2 else interrupt(step)
-    with pytest.raises(LostDirectoryError, match="update 3 is in"):
-        train_to_end(job, monitor)
 
 
 @pytest.mark.parametrize("work", [None, "loss", "evaluate"])

@@ -41,36 +41,28 @@ HOOKED = ("fsync", "rename", "replace", "unlink", "remove", "rmdir", "mkdir")
 ALL_SUBSETS_UP_TO, SUBSETS_OF_MORE = 6, 40
 
 
-@dataclass
-class Node:
-    """A file or a directory, whatever it is called."""
-
-    is_directory: bool
-    content: bytes = b""
-
-
 @dataclass(frozen=True)
 class Change:
     """A name in a directory leads to another node now (None: to nothing); after a rename the old name to nothing."""
 
-    directory: int
-    name: str
+    place: tuple[int, str]
     node: int | None
     old: tuple[int, str] | None = None
 
 
 @dataclass
 class Recording:
-    """Operations below ``root``, in order: changes of names, and nodes that are synced."""
+    """Operations below ``root``, in order: changes of names, and nodes that are synced.
+
+    A node is a file (its content) or a directory (None), whatever it is called.
+    """
 
     root: Path
     operations: list[Change | int] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
-    places: dict[str, int] = field(default_factory=dict)
+    nodes: list[bytes | None] = field(default_factory=lambda: [None])
+    places: dict[str, int] = field(default_factory=lambda: {".": 0})
 
     def __post_init__(self) -> None:
-        self.nodes.append(Node(True))
-        self.places["."] = 0
         self.notice_new_files()
         self.operations += range(len(self.nodes))  # what was there before is on the disk
         self.n_before = len(self.operations)
@@ -81,77 +73,66 @@ class Recording:
             name = path.relative_to(self.root).as_posix()
             if name not in self.places:
                 self.places[name] = len(self.nodes)
-                self.nodes.append(Node(path.is_dir()))
-                self.operations.append(Change(self._parent(name), path.name, self.places[name]))
+                self.nodes.append(None)
+                self.operations.append(Change(self._place(name), self.places[name]))
             if path.is_file():
-                self.nodes[self.places[name]].content = path.read_bytes()
+                self.nodes[self.places[name]] = path.read_bytes()
 
-    def _parent(self, name: str) -> int:
-        return self.places[Path(name).parent.as_posix()]
+    def _place(self, name: str) -> tuple[int, str]:
+        return self.places[Path(name).parent.as_posix()], Path(name).name
 
-    def note(self, function: str, before: str, after: str | None) -> None:
+    def note(self, function: str, before: str, after: str) -> None:
         """An operation that has been carried out, by the paths before and after it."""
         if function == "fsync":
             self.operations.append(self.places[before])
         elif function in ("rename", "replace"):
-            node = self.places[before]
-            old = (self._parent(before), Path(before).name)
-            self.operations.append(Change(self._parent(after), Path(after).name, node, old))
+            self.operations.append(Change(self._place(after), self.places[before], self._place(before)))
             self.places = {
                 (after + name[len(before) :] if (name + "/").startswith(before + "/") else name): number
                 for name, number in self.places.items()
                 if not (name + "/").startswith(after + "/")
             }
         elif function in ("unlink", "remove", "rmdir"):
-            self.operations.append(Change(self._parent(before), Path(before).name, None))
+            self.operations.append(Change(self._place(before), None))
             del self.places[before]
-
-    def tree_now(self) -> Tree:
-        """Return the content of the directory according to the recording."""
-        return {
-            name: None if self.nodes[n].is_directory else self.nodes[n].content for name, n in self.places.items() if n
-        }
 
     def trees_after_cut(self, n_operations: int) -> Iterator[Tree]:
         """Every tree (of many changes at once: a sample) that the disk may hold after so many operations."""
         done = self.operations[:n_operations]
         last_sync = {operation: i for i, operation in enumerate(done) if isinstance(operation, int)}
         pending = [
-            i for i, change in enumerate(done) if isinstance(change, Change) and last_sync.get(change.directory, -1) < i
+            i for i, change in enumerate(done) if isinstance(change, Change) and last_sync.get(change.place[0], -1) < i
         ]
         for lost in _subsets(pending):
             for kept_share in (0.0, 0.5, 1.0):
-                entries: dict[int, dict[str, int]] = {}
+                entries: dict[tuple[int, str], int] = {}
                 for i, change in enumerate(done):
-                    if isinstance(change, Change) and i not in lost:
-                        _apply(change, entries)
+                    if isinstance(change, int) or i in lost:
+                        continue
+                    if change.old and entries.get(change.old) == change.node:
+                        del entries[change.old]
+                    if change.node is None:
+                        entries.pop(change.place, None)
+                    else:
+                        entries[change.place] = change.node
                 yield self._tree(entries, last_sync, kept_share)
 
-    def _tree(self, entries: dict[int, dict[str, int]], synced: dict[Any, int], kept_share: float) -> Tree:
+    def _tree(self, entries: dict[tuple[int, str], int], synced: dict[Any, int], kept_share: float) -> Tree:
         tree: Tree = {}
 
         def walk(directory: int, prefix: str) -> None:
-            for name, number in entries.get(directory, {}).items():
-                node = self.nodes[number]
-                content = node.content if number in synced else node.content[: int(kept_share * len(node.content))]
-                tree[prefix + name] = None if node.is_directory else content
-                if node.is_directory:
+            for (parent, name), number in entries.items():
+                if parent != directory:
+                    continue
+                content = self.nodes[number]
+                if content is None:
                     walk(number, f"{prefix}{name}/")
+                elif number not in synced:
+                    content = content[: int(kept_share * len(content))]
+                tree[prefix + name] = content
 
         walk(0, "")
         return tree
-
-
-def _apply(change: Change, entries: dict[int, dict[str, int]]) -> None:
-    if change.old:
-        names = entries.setdefault(change.old[0], {})
-        if names.get(change.old[1]) == change.node:
-            del names[change.old[1]]
-    names = entries.setdefault(change.directory, {})
-    if change.node is None:
-        names.pop(change.name, None)
-    else:
-        names[change.name] = change.node
 
 
 def _subsets(items: list[int]) -> Iterator[set[int]]:
@@ -176,7 +157,7 @@ def record(root: Path, action: Callable[[], object]) -> Recording:
         action()
     recording.notice_new_files()
     real = {p.relative_to(root).as_posix(): p.read_bytes() if p.is_file() else None for p in root.rglob("*")}
-    assert recording.tree_now() == real
+    assert {name: recording.nodes[n] for name, n in recording.places.items() if n} == real
     return recording
 
 
@@ -217,11 +198,8 @@ def resumed(run: Path) -> tuple[int, float] | None:
     state = load_newest_checkpoint(run, model, adam, keep=1)
     if state is None:
         return None
-    values = {float(v) for _, p in model.named_parameters() for v in p.value.ravel()}
-    moments = {
-        float(v) for _, p in model.named_parameters() for flat in (adam.m, adam.v) for v in p.view_of(flat).ravel()
-    }
-    assert values == moments
+    flat = (model.parameters.values, adam.m, adam.v)
+    values = {float(v) for _, p in model.named_parameters() for array in flat for v in p.view_of(array).ravel()}
     assert len(values) == 1
     return state.step, values.pop()
 

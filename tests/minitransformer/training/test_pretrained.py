@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from minitransformer.system.checksums import checksums_of
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import CheckpointError, read_arrays
 from minitransformer.training.callbacks import Callback
+from minitransformer.training.checkpoint import Snapshot
 from minitransformer.training.open_run import OpenRun
 from tests.support.training import PAIRS, WORDS, StoppingMonitor, corrupt, job_of, write_text
 
@@ -53,13 +54,8 @@ def changed(config: RunConfig, part: str, **changes: Any) -> RunConfig:
     return dataclasses.replace(config, **{part: dataclasses.replace(getattr(config, part), **changes)})
 
 
-def moments_of(job: OpenRun) -> dict[str, np.ndarray]:
-    adam = job.trainer.adam
-    return {
-        f"{moment}.{name}": parameter.view_of(flat).copy()
-        for moment, flat in (("m", adam.m), ("v", adam.v))
-        for name, parameter in job.trainer.model.named_parameters()
-    }
+def moments_of(job: OpenRun) -> Mapping[str, np.ndarray]:
+    return Snapshot.of(job.trainer.model, job.trainer.adam, job.trainer.state).moments
 
 
 def test_the_settings_of_model_and_tokenizer_are_those_of_the_model(config: RunConfig, shared_run: RunConfig) -> None:
@@ -160,11 +156,12 @@ def test_an_extension_keeps_every_row_and_begins_new_ones_with_the_mean(config: 
 def test_a_model_of_two_vocabularies_is_extended_on_each_side(shared_run: RunConfig, tmp_path: Path) -> None:
     apart = dataclasses.replace(write_text(tmp_path / "old", WORDS), joint_vocabulary=False, vocabulary_size=30)
     untied = dataclasses.replace(shared_run.model, tied="none", softmax_bias=True)
-    first = train(RunConfig(tmp_path / "first", apart, untied, TRAINING), callbacks=[])
+    first = tmp_path / "first"
+    job_of(RunConfig(first, apart, untied, TRAINING)).trainer.model.save(first)
     data = write_text(tmp_path / "new", NEW_WORDS)  # whose German has ä, ☃, € and o that the first one's lacks
-    begun = RunConfig(tmp_path / "second", data, training=TRAINING, init_from=first.run, init_extend_vocabulary=True)
-    second = train(fine_tuning(begun), callbacks=[])
-    shapes = {name: array.shape for name, array in second.model.weights().items()}
+    begun = RunConfig(tmp_path / "second", data, training=TRAINING, init_from=first, init_extend_vocabulary=True)
+    second = job_of(fine_tuning(begun))
+    shapes = {name: array.shape for name, array in second.trainer.model.weights().items()}
     assert shapes["source_embedding.weight"] == (30, 16)
     assert shapes["target_embedding.weight"] == shapes["projection.weight"] == (34, 16)
     assert shapes["softmax_bias"] == (34,)
@@ -179,8 +176,7 @@ def test_two_tokenizers_of_one_vocabulary_are_not_extended(config: RunConfig, so
     assert not config.data.joint_vocabulary
     with refused("two tokenizers that share one vocabulary", "set it to false", kind=ConfigError):
         job_of(dataclasses.replace(config, init_extend_vocabulary=True))
-    result = train(config, callbacks=[])
-    assert Transformer.load(result.run).config.source_vocabulary_size == 50
+    assert job_of(config).trainer.model.config.source_vocabulary_size == 50
 
 
 # What is refused
@@ -280,7 +276,7 @@ def test_a_run_does_not_go_on_with_another_model_or_the_model_in_another_state(c
 def test_data_that_was_prepared_with_another_tokenizer_is_refused(config: RunConfig, tmp_path: Path) -> None:
     directory = tmp_path / "prepared"
     apart = dataclasses.replace(config, data=dataclasses.replace(config.data, directory=directory))
-    train(dataclasses.replace(apart, run=tmp_path / "a", init_from=None), callbacks=[StoppingMonitor(1)])
+    job_of(dataclasses.replace(apart, run=tmp_path / "a", init_from=None))
     with refused(f"{directory}: was prepared with another tokenizer; expected that of", kind=CheckpointError):
         job_of(apart)
     shutil.rmtree(directory)

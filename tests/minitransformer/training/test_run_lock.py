@@ -27,27 +27,20 @@ TAKEN = r"run: another process is training there; wait for its end, end it, or c
 WORLD = SerialCommunicator()
 
 
-def test_the_second_is_refused_while_the_first_is_there(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "run"
-    with run_lock(run, WORLD):
-        with pytest.raises(CheckpointError, match=TAKEN), run_lock(run, WORLD):
-            raise AssertionError("two in one directory")
-        with run_lock(tmp_path / "another", WORLD):
-            pass
-    with run_lock(run, WORLD):
-        assert list(run.iterdir()) == []
-
-
-def test_a_killed_process_keeps_nobody_out(tmp_path: Path) -> None:
-    run = tmp_path / "run"
     with subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE) as first:
         assert first.stdout.readline() == b"held\n"
         with pytest.raises(CheckpointError, match=TAKEN), run_lock(run, WORLD):
             raise AssertionError("two in one directory")
+        with run_lock(tmp_path / "another", WORLD):
+            pass
         first.send_signal(signal.SIGKILL)
         first.wait(timeout=TIME_LIMIT)
         with run_lock(run, WORLD):
-            pass
+            with pytest.raises(CheckpointError, match=TAKEN), run_lock(run, WORLD):
+                raise AssertionError("two in one process")
+            assert list(run.iterdir()) == []
 
 
 def test_an_error_removes_a_directory_that_is_new_and_empty(tmp_path: Path) -> None:

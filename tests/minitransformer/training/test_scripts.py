@@ -93,29 +93,17 @@ def test_translations_in_eleven_languages_are_the_references_byte_for_byte(tmp_p
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         return (name,)
 
-    source, target = files("source", sources), files("target", targets)
-    held_out = files("held-out.source", sources[::9]), files("held-out.target", targets[::9])
-    train(
-        RunConfig(
-            run=tmp_path / "run",
-            data=DataConfig(
-                raw=tmp_path,
-                train_source=source,
-                train_target=target,
-                validation_source=held_out[0],
-                validation_target=held_out[1],
-                vocabulary_size=700,
-            ),
-            model=dataclasses.replace(presets.tiny(), p_drop=0.0, label_smoothing=0.0),
-            training=TrainingConfig(
-                max_updates=400,
-                batch_tokens=1_000,
-                warmup_steps=80,
-                learning_rate_factor=0.3,
-                schedule="linear",
-                validate_every=400,
-            ),
-        )
+    data = DataConfig(
+        raw=tmp_path,
+        train_source=files("source", sources),
+        train_target=files("target", targets),
+        validation_source=files("held-out.source", sources[::9]),
+        validation_target=files("held-out.target", targets[::9]),
+        vocabulary_size=700,
     )
+    model = dataclasses.replace(presets.tiny(), p_drop=0.0, label_smoothing=0.0)
+    rate = {"warmup_steps": 80, "learning_rate_factor": 0.3}
+    training = TrainingConfig(max_updates=400, batch_tokens=1_000, schedule="linear", validate_every=400, **rate)
+    train(RunConfig(tmp_path / "run", data, model, training))
     translations = Translator.load(tmp_path / "run").translate(sources, beam=1)
     assert {s: t for s, t, u in zip(sources, translations, targets, strict=True) if t != u} == {}

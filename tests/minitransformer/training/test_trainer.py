@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,11 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.training import interrupt
 from minitransformer.training.callbacks import Callback, ValidationReport
-from minitransformer.training.checkpoint import Snapshot, checkpoints
+from minitransformer.training.checkpoint import Snapshot
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.loop import Trainer
 from parallel.communicator import SerialCommunicator
-from tests.support.training import FULL_DISK, TINY, Recorder, StoppingMonitor, copy_store, names_in
+from tests.support.training import FULL_DISK, TINY, Recorder, StoppingMonitor, copy_store, file_size_limit, names_in
 
 TRAINING = TrainingConfig(
     max_updates=8, batch_tokens=60, n_micro_batches=2, precision="float32", warmup_steps=20, log_every=2
@@ -106,15 +107,26 @@ def test_neither_the_number_of_threads_nor_resuming_changes_a_bit(tmp_path: Path
         assert everything(trained(tmp_path, run=f"from {first}", **changes)) == whole, first
 
 
-def test_checkpoints_come_at_their_interval_and_at_the_end_and_a_finished_run_trains_no_further(tmp_path: Path) -> None:
-    assert not trainer_of(tmp_path).resume()
-    changes = {"checkpoint_every": 2, "keep_checkpoints": 3, "average_checkpoints": 1, "max_updates": 7}
+def test_checkpoints_come_at_their_interval_and_at_the_end_and_those_between_go_when_the_next_one_is_due(
+    tmp_path: Path,
+) -> None:
+    changes = {"checkpoint_every": 2, "keep_checkpoints": 3, "average_checkpoints": 1}
+
+    def saved() -> list[str]:
+        return [name.removeprefix("step-0000000") for name in names_in(tmp_path / "run" / "checkpoints")]
+
+    trainer = trainer_of(tmp_path, **changes)
+    assert not trainer.resume()
+    assert not trainer.train(StoppingMonitor(3))
+    assert saved() == ["2", "3"]
+    trained(tmp_path, **changes, max_updates=7)
+    assert saved() == ["4", "6", "7"]
     before = everything(trained(tmp_path, **changes))
-    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000004", "step-00000006", "step-00000007"]
+    assert saved() == ["4", "6", "8"]
     again, monitor = trainer_of(tmp_path, **changes), Recorder()
     assert again.resume()
     assert again.train(monitor)
-    assert monitor.steps == []
+    assert monitor.steps == [], "a finished run trains no further"
     assert everything(again) == before
 
 
@@ -181,19 +193,22 @@ def test_the_best_model_so_far_is_kept_in_the_run(tmp_path: Path) -> None:
     assert trainer.state.best == ("loss", 1.0)
 
 
-@pytest.mark.parametrize(("step", "number"), [(1, signal.SIGINT), (3, signal.SIGTERM), (5, signal.SIGINT)])
 def test_a_signal_saves_at_once_and_the_resumed_run_ends_like_an_undisturbed_one(
-    tmp_path: Path, logged: list[str], step: int, number: signal.Signals
+    tmp_path: Path, logged: list[str]
 ) -> None:
-    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    interrupted, monitor = trainer_of(tmp_path, run="disturbed"), StoppingMonitor(step, number)
-    assert not interrupted.train(monitor)
-    assert [path.name for path in checkpoints(tmp_path / "disturbed")] == [f"step-{step:08d}"]
-    assert monitor.steps[-1] == step
-    assert logged == [f"interrupted after update {step} and saved; the same run goes on from there"]
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = [signal.getsignal(number) for number in numbers]
+    for step, number in zip((1, 3, 5), (signal.SIGINT, signal.SIGTERM, signal.SIGINT), strict=True):
+        interrupted, monitor = trainer_of(tmp_path, run="disturbed"), StoppingMonitor(step, number)
+        interrupted.resume()
+        assert not interrupted.train(monitor)
+        assert names_in(tmp_path / "disturbed" / "checkpoints") == [f"step-{step:08d}"]
+        assert monitor.steps[-1] == step
+        assert logged.pop() == f"interrupted after update {step} and saved; the same run goes on from there"
+        assert [signal.getsignal(number) for number in numbers] == handlers
+    assert logged == []
     assert everything(trained(tmp_path, run="disturbed")) == everything(trained(tmp_path, run="whole"))
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert [signal.getsignal(number) for number in numbers] == handlers
 
 
 def test_ctrl_c_announces_a_long_update_and_a_second_one_ends_it_at_once(
@@ -223,23 +238,25 @@ def test_parameters_that_are_not_numbers_are_not_saved(tmp_path: Path) -> None:
     assert everything(trained(tmp_path)) == everything(trained(tmp_path, run="whole"))
 
 
-def test_a_failed_save_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
+def test_a_file_without_room_on_disk_is_reported_once_and_a_failed_save_tried_again(
+    tmp_path: Path, logged: list[str]
+) -> None:
     trainer = trainer_of(tmp_path, checkpoint_every=2)
 
     def disturb(step: int) -> None:
         if step == 3:
             trainer.checkpoints.writer.wait()  # the checkpoint after update 2
-            monkeypatch.setattr(os, "fsync", Mock(side_effect=FULL_DISK))
+            limit.enter_context(file_size_limit(4_000))
         if step == 5:
             trainer.checkpoints.writer.wait()
-            monkeypatch.undo()
+            limit.close()
         if step == 6:
             assert logged, "a failure is reported after the next update, not only at the next save"
 
-    monitor = Recorder(disturb)
-    assert trainer.train(monitor)
+    with ExitStack() as limit:
+        assert trainer.train(Recorder(disturb))
     assert len(logged) == 1
-    assert re.search("warning: .*step-00000004: cannot be written .*No space left.*; training goes on", logged[0])
+    assert re.search("warning: .*step-00000004.*cannot be written .*; training goes on", logged[0])
     assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002", "step-00000006", "step-00000008"]
     assert everything(trained(tmp_path, run="whole", checkpoint_every=2)) == everything(trainer)
 
@@ -263,9 +280,8 @@ def test_a_run_whose_last_save_fails_says_so_and_goes_on_from_the_checkpoint_bef
             if interrupted:
                 signal.raise_signal(signal.SIGINT)
 
-    monitor = Recorder(disturb)
     with pytest.raises(CheckpointError, match="No space left on device"):
-        trainer.train(monitor)
+        trainer.train(Recorder(disturb))
     monkeypatch.undo()
     assert not any("and saved" in line for line in logged)
     assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002", "step-00000004", "step-00000006"]
