@@ -164,13 +164,11 @@ def test_checkpoints_are_not_written_while_updates_are_skipped(tmp_path: Path) -
 def test_the_second_time_it_gives_up_and_leaves_a_repro_bundle(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, lambda epoch, index: epoch == 1 and index >= 2)
     directory = tmp_path / "run" / "divergence" / "step-00000010"
-    with pytest.raises(TrainingDivergedError) as raised:
-        trainer.train(Callback())
-    assert str(raised.value) == (
-        "update 10: the gradient's norm is nan, as in 2 updates in a row; checkpoints are unharmed. The doctor can"
-        f" replay it from {directory} and find the first such number; lower training.learning_rate_factor, or set"
-        " training.clip_norm"
+    message = (
+        f"update 10: the gradient's norm is nan, as in 2 updates in a row; .* replay it from {directory} .*; lower"
     )
+    with pytest.raises(TrainingDivergedError, match=message):
+        trainer.train(Callback())
     assert np.isfinite(trainer.model.parameters.values).all()
     facts = json.loads((directory / "update.json").read_text())
     norms, n_tokens = facts["norms"], (trainer.pairs.lengths[facts["pairs"], 1] + 1).sum()

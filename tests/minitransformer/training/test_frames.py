@@ -3,7 +3,6 @@
 import inspect
 from pathlib import Path
 from traceback import walk_tb
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -37,8 +36,8 @@ class Watched(np.ndarray):
         return getattr(ufunc, method)(*plain, **more)
 
 
-def first_product() -> list[FrameType]:
-    """Return the frames of an update of one micro-batch, from that of ``TrainingStep.__call__`` to the product's."""
+def test_few_frames_files_and_types_lie_between_an_update_and_its_first_product() -> None:
+    """In an update of one micro-batch, from ``TrainingStep.__call__`` on."""
     model, config = Transformer(TINY), TrainingConfig(n_micro_batches=1)
     step = TrainingStep(
         GradientAccumulator(model, n_threads=1), LocalReducer(), Adam(model.parameters), config, range(1)
@@ -49,13 +48,8 @@ def first_product() -> list[FrameType]:
         step([Batch.from_token_ids([[3, 4]], [[5, 6]])], 1, [np.array([[3, 3]])])
     _, *frames, _ = (frame for frame, _ in walk_tb(reached.tb))
     assert frames[0].f_code.co_qualname == "TrainingStep.__call__"
-    return frames
-
-
-def test_few_frames_files_and_types_lie_between_an_update_and_its_first_product() -> None:
-    chain = [frame for frame in first_product() if frame.f_code.co_name not in TREE]
-    owners = [frame.f_locals["self"] for frame in chain if "self" in frame.f_locals]
-    types = {type(owner).__name__ for owner in owners}
+    chain = [frame for frame in frames if frame.f_code.co_name not in TREE]
+    types = {type(frame.f_locals["self"]).__name__ for frame in chain if "self" in frame.f_locals}
     passed = " → ".join(frame.f_code.co_qualname for frame in chain)
     assert [Path(frame.f_code.co_filename).name for frame in chain[-2:]] == ["linear.py", "blas.py"], passed
     assert len(OUTER_FRAMES) + len(chain) <= MOST_FRAMES, passed

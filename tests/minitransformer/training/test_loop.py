@@ -111,24 +111,17 @@ def test_a_rank_stops_when_any_rank_was_interrupted(is_requested: bool) -> None:
     assert Interrupt(others).is_requested() == is_requested
 
 
-class InterruptedOnce(FixedLosses):
-    """A validation that is interrupted by Ctrl-C the first time that it reaches an update."""
-
-    def __init__(self, at: int, *losses: float) -> None:
-        super().__init__(*losses)
-        self.at = at
-
-    def report(self, model: Transformer, step: int, *arguments: Any) -> ValidationReport:
-        if step == self.at:
-            self.at = -1
-            signal.raise_signal(signal.SIGINT)
-        return super().report(model, step, *arguments)
-
-
 @pytest.mark.parametrize("step", [4, 8])
 def test_an_interrupted_validation_is_repeated_to_the_same_end(tmp_path: Path, step: int, logged: list[str]) -> None:
     changes, losses = {"validate_every": 4, "checkpoint_every": 3}, (2.0, 1.0)
-    interrupted = trainer_of(tmp_path, run="parts", validation=InterruptedOnce(step, *losses), **changes)
+
+    class Interrupted(FixedLosses):
+        def report(self, model: Transformer, now: int, callback: Callback) -> ValidationReport:
+            if now == step:
+                signal.raise_signal(signal.SIGINT)
+            return super().report(model, now, callback)
+
+    interrupted = trainer_of(tmp_path, run="parts", validation=Interrupted(*losses), **changes)
     assert not interrupted.train(Callback())
     assert interrupted.state.step == step
     assert logged == [f"interrupted after update {step} and saved; the same run goes on from there"]

@@ -79,23 +79,18 @@ def test_a_finished_run_can_be_extended_and_another_interval_removes_no_checkpoi
     assert [path.name[-2:] for path in checkpoints(finished_run.run)] == ["16", "20", "21", "22"]
 
 
-def test_the_remedies_for_divergence_may_be_taken_up_in_the_same_run(finished_run: RunConfig) -> None:
-    job_of(changed(finished_run, learning_rate_factor=0.1, clip_norm=1.0))
-    with pytest.raises(ConfigError, match="training.seed is 1 there, 2 here"):
-        job_of(changed(finished_run, seed=2))
-
-
 @pytest.mark.parametrize(("n", "more"), [(4, ""), (5, "; and 1 more")])
-def test_another_runs_settings_are_named_then_counted_with_both_remedies(tmp_path: Path, n: int, more: str) -> None:
+def test_another_runs_settings_are_named_then_counted_with_both_remedies_unless_they_are_those_for_divergence(
+    tmp_path: Path, n: int, more: str
+) -> None:
     config = RunConfig(run=tmp_path)
     config.claim_directory()
+    changed(config, learning_rate_factor=0.1, clip_norm=1.0).check_directory()
     names = ("batch_tokens", "n_micro_batches", "warmup_steps", "seed", "validation_sentences")
-    with pytest.raises(ConfigError) as caught:
+    remedies = rf" here{more}\. To go on with that run, give the settings with which it began \(run.json .*; for a"
+    with pytest.raises(ConfigError, match=remedies) as caught:
         changed(config, **dict.fromkeys(names[:n], 64)).check_directory()
     assert str(caught.value).count(" there, 64 here") == 4
-    assert f" here{more}. To go on with that run, give the settings with which it began (run.json has them); for a" in (
-        str(caught.value)
-    )
 
 
 def test_files_hash_and_a_resumed_run_have_all_settings_and_the_values_of_automatic_ones(tmp_path: Path) -> None:
@@ -128,11 +123,11 @@ def test_a_cpu_without_kernels_or_instructions_has_float32_and_a_warning_of_slow
     assert "warning: training.precision is bfloat16, but it was not seen to be faster here than float32" in logged
 
 
-@pytest.mark.parametrize("config", [TrainingConfig(n_micro_batches=2), TrainingConfig(precision="float32")])
-def test_a_trainer_refuses_automatic_settings(tmp_path: Path, config: TrainingConfig) -> None:
+def test_a_trainer_refuses_automatic_settings(tmp_path: Path) -> None:
     trainer = job_of(run_of(tmp_path)).trainer
-    with pytest.raises(ValueError, match="Trainer: n_micro_batches or precision is automatic"):
-        Trainer(trainer.model, trainer.store, None, config, tmp_path, SerialCommunicator(), n_threads=1)
+    for config in (TrainingConfig(n_micro_batches=2), TrainingConfig(precision="float32")):
+        with pytest.raises(ValueError, match="Trainer: n_micro_batches or precision is automatic"):
+            Trainer(trainer.model, trainer.store, None, config, tmp_path, SerialCommunicator(), n_threads=1)
 
 
 @pytest.mark.parametrize(
@@ -280,22 +275,21 @@ def test_ctrl_c_ends_a_validation_before_all_sentences_are_translated(tmp_path: 
     assert told == sorted(told)
 
 
-@pytest.mark.parametrize(("n", "expected"), [(3, 3), (1_000, 10)])
-def test_a_validation_translates_first_sentences_and_its_loss_is_of_all(tmp_path: Path, n: int, expected: int) -> None:
-    job = job_of(run_of(tmp_path, validation_sentences=n))
+def test_a_validation_translates_first_sentences_and_its_loss_is_of_all(tmp_path: Path) -> None:
+    job = job_of(run_of(tmp_path, validation_sentences=3))
     validation = job.trainer.validation
-    assert validation.text == job.data.text("validation")[:expected]
+    assert validation.text == job.data.text("validation")[:3]
     assert len(validation.pairs) == 10
     monitor = mock.Mock(wraps=Callback())
     validation.report(job.trainer.model, 1, monitor)
-    assert monitor.validating.call_args.args == (expected, expected)
+    assert monitor.validating.call_args.args == (3, 3)
 
 
 def test_in_training_translations_exceed_sources_by_few_tokens(tmp_path: Path) -> None:
-    config = run_of(tmp_path)
+    config = run_of(tmp_path, max_updates=10)
     with mock.patch.object(Translator, "n_best", autospec=True, side_effect=Translator.n_best) as search:
         finished(config)
     pairs = job_of(config).trainer.validation.pairs
     extra = 25 + max(0, *(len(target) - len(source) for source, target in pairs))
     searches = [(call.args[2].beam, call.args[2].max_extra_tokens) for call in search.call_args_list]
-    assert searches == [(1, extra), (1, extra), (4, 256)]
+    assert searches == [(1, extra), (4, 256)]

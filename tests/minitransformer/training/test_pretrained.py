@@ -3,8 +3,7 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from minitransformer import Batch, Transformer, fine_tuning, presets, train
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.system.checksums import checksums_of
-from minitransformer.system.errors import UserError
 from minitransformer.system.files import CheckpointError, read_arrays
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import Snapshot
@@ -174,7 +172,7 @@ def test_two_tokenizers_of_one_vocabulary_are_not_extended(config: RunConfig, so
     Tokenizer(model, model).save(tmp_path / "converted")
     config = fine_tuning(dataclasses.replace(config, init_from=tmp_path / "converted"))
     assert not config.data.joint_vocabulary
-    with refused("two tokenizers that share one vocabulary", "set it to false", kind=ConfigError):
+    with pytest.raises(ConfigError, match="two tokenizers that share one vocabulary.*set it to false"):
         job_of(dataclasses.replace(config, init_extend_vocabulary=True))
     assert job_of(config).trainer.model.config.source_vocabulary_size == 50
 
@@ -182,23 +180,15 @@ def test_two_tokenizers_of_one_vocabulary_are_not_extended(config: RunConfig, so
 # What is refused
 
 
-@contextmanager
-def refused(*parts: str, kind: type[UserError] = UserError) -> Iterator[None]:
-    with pytest.raises(kind) as caught:
-        yield
-    missing = [part for part in parts if part not in str(caught.value)]
-    assert not missing, f"{caught.value} lacks {missing}"
-
-
 def test_a_directory_without_a_model_and_a_choice_without_one_are_refused(tmp_path: Path) -> None:
-    with refused(f"{tmp_path / 'none'}: there is no such directory; init_from must be", kind=CheckpointError):
+    with pytest.raises(CheckpointError, match=f"{tmp_path / 'none'}: there is no such directory; init_from must be"):
         fine_tuning(RunConfig(init_from=tmp_path / "none"))
-    with refused(f"{tmp_path}: there is no model here (no model.json)", kind=CheckpointError):
+    with pytest.raises(CheckpointError, match=f"{tmp_path}: there is no model here .no model.json"):
         fine_tuning(RunConfig(init_from=tmp_path))
-    with refused("set init_from to the directory of one", kind=ConfigError):
+    with pytest.raises(ConfigError, match="set init_from to the directory of one"):
         fine_tuning(RunConfig())
     for name in ("init_optimizer", "init_extend_vocabulary"):
-        with refused(f"{name} is set, but no model to begin from: set init_from", kind=ConfigError):
+        with pytest.raises(ConfigError, match=f"{name} is set, but no model to begin from: set init_from"):
             RunConfig(**{name: True})
 
 
@@ -211,16 +201,16 @@ def test_a_model_of_sources_without_an_end_symbol_is_refused(config: RunConfig, 
     Tokenizer.load(source).save(tmp_path / "converted")
     config = dataclasses.replace(config, init_from=tmp_path / "converted")
     for begin in (fine_tuning, job_of):
-        with refused(f"the model in {config.init_from} reads sources without an end symbol", kind=ConfigError):
+        with pytest.raises(ConfigError, match=f"the model in {config.init_from} reads sources without an end symbol"):
             begin(config)
 
 
 def test_a_model_whose_tokenizer_has_changed_or_is_anothers_is_refused(copy: Path) -> None:
     corrupt(copy / "tokenizer.model")
-    with refused("copy", "tokenizer.model: has changed since it was written", kind=CheckpointError):
+    with pytest.raises(CheckpointError, match="copy/tokenizer.model: has changed since it was written"):
         fine_tuning(RunConfig(init_from=copy))
     Tokenizer.train(PAIRS, vocabulary_size=40).save(copy)
-    with refused("the model has 50 source and 50 target words, but its tokenizer 40", kind=CheckpointError):
+    with pytest.raises(CheckpointError, match="the model has 50 source and 50 target words, but its tokenizer 40"):
         fine_tuning(RunConfig(init_from=copy))
 
 
@@ -228,10 +218,10 @@ def test_corrupt_weights_and_missing_moments_are_refused_and_leave_the_directory
     config: RunConfig, copy: Path
 ) -> None:
     corrupt(copy / "model.safetensors")
-    with refused("model.safetensors: has changed since it was written", kind=CheckpointError):
+    with pytest.raises(CheckpointError, match="model.safetensors: has changed since it was written"):
         job_of(dataclasses.replace(config, init_from=copy))
     shutil.rmtree(copy / "checkpoints")
-    with refused("has no complete checkpoint", "set init_optimizer to false", kind=CheckpointError):
+    with pytest.raises(CheckpointError, match="has no complete checkpoint.*set init_optimizer to false"):
         job_of(dataclasses.replace(config, init_from=copy, init_optimizer=True))
     assert job_of(config).trainer.state.step == 0
 
@@ -249,12 +239,13 @@ def test_corrupt_weights_and_missing_moments_are_refused_and_leave_the_directory
 def test_settings_that_contradict_the_model_are_named(
     config: RunConfig, source: Path, part: str, changes: dict[str, Any], parts: list[str]
 ) -> None:
-    with refused(str(source), *parts, "eave these settings out", kind=ConfigError):
+    with pytest.raises(ConfigError, match="eave these settings out") as caught:
         job_of(changed(config, part, **changes))
+    assert [text for text in (str(source), *parts) if text not in str(caught.value)] == []
 
 
 def test_the_run_is_not_the_directory_of_the_model(config: RunConfig, source: Path) -> None:
-    with refused("run and init_from are both", "set run to another directory", kind=ConfigError):
+    with pytest.raises(ConfigError, match="run and init_from are both.*set run to another directory"):
         job_of(dataclasses.replace(config, run=source))
 
 
@@ -262,14 +253,14 @@ def test_a_run_does_not_go_on_with_another_model_or_the_model_in_another_state(c
     """A run that ended before its first checkpoint begins again, from the same weights only."""
     config = dataclasses.replace(config, init_from=copy)
     job_of(config)
-    with refused(f"holds another run: init_from is '{copy}' there, None here", kind=ConfigError):
+    with pytest.raises(ConfigError, match=f"holds another run: init_from is '{copy}' there, None here"):
         job_of(dataclasses.replace(config, init_from=None))
-    with refused("init_optimizer is False there, True here", kind=ConfigError):
+    with pytest.raises(ConfigError, match="init_optimizer is False there, True here"):
         job_of(dataclasses.replace(config, init_optimizer=True))
     model = Transformer.load(copy)
     model.parameters.values[0] += 1
     model.save(copy)
-    with refused("model.safetensors: has changed since", "began from it", kind=CheckpointError):
+    with pytest.raises(CheckpointError, match="model.safetensors: has changed since.*began from it"):
         job_of(config)
 
 
@@ -277,16 +268,16 @@ def test_data_that_was_prepared_with_another_tokenizer_is_refused(config: RunCon
     directory = tmp_path / "prepared"
     apart = dataclasses.replace(config, data=dataclasses.replace(config.data, directory=directory))
     job_of(dataclasses.replace(apart, run=tmp_path / "a", init_from=None))
-    with refused(f"{directory}: was prepared with another tokenizer; expected that of", kind=CheckpointError):
+    with pytest.raises(CheckpointError, match=f"{directory}: was prepared with another tokenizer; expected that of"):
         job_of(apart)
     shutil.rmtree(directory)
     job_of(apart)
     extended = dataclasses.replace(apart, run=tmp_path / "b", init_extend_vocabulary=True)
-    with refused("extended by the characters of the text", kind=CheckpointError):
+    with pytest.raises(CheckpointError, match="extended by the characters of the text"):
         job_of(extended)
     shutil.rmtree(directory)
     job_of(extended)
-    with refused(f"{directory}: was prepared with another tokenizer", kind=CheckpointError):
+    with pytest.raises(CheckpointError, match=f"{directory}: was prepared with another tokenizer"):
         job_of(dataclasses.replace(apart, run=tmp_path / "c"))
 
 

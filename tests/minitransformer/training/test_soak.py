@@ -12,9 +12,8 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys
 from pathlib import Path
-from minitransformer.config import DataConfig, ModelConfig, TrainingConfig
 from autograd.malloc import keep_freed_memory
-from minitransformer.config import RunConfig
+from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.training.open_run import open_run
 from minitransformer.training.run import train_to_end
 from minitransformer.training.callbacks import Callback
