@@ -9,25 +9,18 @@ import pytest
 
 from autograd import RandomStream, backward
 from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import cut_into_micro_batches
 from minitransformer.extras.doctor.check import replay_repro_bundle
 from minitransformer.system.files import CheckpointError, read_arrays, write_arrays
 from minitransformer.training.divergence import BATCH_FILE, UPDATE_FILE, UpdateFacts, write_repro_bundle
+from minitransformer.training.state import TrainingState
 
 GRADIENT_IS_INFINITE = "decoder.layers.0.feed_forward.hidden.weight"
 SMALL = ModelConfig(vocabulary_size=12, n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4, p_drop=0.3)
 PAIRS = [(np.array(source), np.array(target)) for source, target in (([3, 4, 5], [6]), ([8], []), ([], [7, 9, 3, 3]))]
-FACTS = UpdateFacts(
-    step=17,
-    epoch=1,
-    group=0,
-    batch_index=4,
-    pairs=[5, 0, 2],
-    seed=3,
-    n_micro_batches=2,
-    learning_rate=1e-3,
-    what="the loss is nan",
-)
+STATE, TRAINING = TrainingState(step=17, epoch=1, next_batch=5), TrainingConfig(seed=3, n_micro_batches=2)
+FACTS = UpdateFacts.of(STATE, np.array([5, 0, 2]), TRAINING, 1e-3, "the loss is nan")
 
 
 def bundle(folder: Path, **values: float) -> Path:
