@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import signal
 from pathlib import Path
 from unittest.mock import DEFAULT, Mock
 
@@ -14,7 +15,7 @@ from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import LostDirectoryError, checkpoints
 from minitransformer.training.run import finish, train_to_end
-from tests.support.training import Recorder, StoppingMonitor, finished, job_of, run_of, weights
+from tests.support.training import Recorder, finished, job_of, run_of, weights
 
 
 @pytest.mark.parametrize("step", [2, 9, 18])  # before the first save, before a validation, before the last save
@@ -40,18 +41,18 @@ def test_a_removed_runs_last_state_lies_beside_it_and_goes_on(shared_run: RunCon
 
 
 def test_an_interruption_saves_beside_a_moved_run_which_goes_on_where_it_is_now(tmp_path: Path) -> None:
-    config, moved, monitor = run_of(tmp_path), tmp_path / "moved", StoppingMonitor(6)
-    job, interrupt = job_of(config), monitor.after
+    config, moved = run_of(tmp_path), tmp_path / "moved"
+    job = job_of(config)
 
-    def move_or_interrupt(step: int) -> None:
+    def move_and_interrupt(step: int) -> None:
         if step == 5:
             job.trainer.checkpoints.writer.wait()
             config.run.rename(moved)
-        interrupt(step)
+        if step == 6:
+            signal.raise_signal(signal.SIGINT)
 
-    monitor.after = move_or_interrupt
     with pytest.raises(LostDirectoryError, match="update 6 is in") as caught:
-        train_to_end(job, monitor)
+        train_to_end(job, Recorder(move_and_interrupt))
     assert not config.run.exists()
     (checkpoint,) = checkpoints(caught.value.kept_in)
     checkpoint.rename(moved / "checkpoints" / checkpoint.name)
