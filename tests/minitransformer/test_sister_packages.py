@@ -14,18 +14,24 @@ import autograd
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_script_beside(module: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_python(*arguments: str | Path, folder: Path, packages: Path = ROOT) -> tuple[int, list[str]]:
+    """Return the status of a Python program, which runs in a folder, and the lines of its errors."""
+    environment = os.environ | {"PYTHONPATH": str(packages)}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
+    return done.returncode, done.stderr.splitlines()
+
+
+def run_script_beside(module: str, folder: Path) -> tuple[int, list[str]]:
     """Import minitransformer in a script that has ``module`` beside it."""
     (folder / module).parent.mkdir(exist_ok=True)
     (folder / module).write_text("", encoding="utf-8")
-    script = folder / "script.py"
-    script.write_text("import minitransformer\n", encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, env=environment)
+    (folder / "script.py").write_text("import minitransformer\n", encoding="utf-8")
+    return run_python(folder / "script.py", folder=folder)
 
 
 def test_a_cli_module_beside_a_script_does_no_harm(tmp_path: Path) -> None:
-    assert run_script_beside("cli.py", tmp_path).returncode == 0
+    assert run_script_beside("cli.py", tmp_path) == (0, [])
 
 
 def test_a_console_script_does_not_import_what_stands_in_the_directory(tmp_path: Path) -> None:
@@ -35,19 +41,15 @@ def test_a_console_script_does_not_import_what_stands_in_the_directory(tmp_path:
     (tmp_path / "bin").mkdir()
     script = tmp_path / "bin" / "minitransformer"
     script.write_text("import sys\nfrom cli.entry import main\nsys.exit(main())\n", encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, script, "presets"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run_python(script, "presets", folder=tmp_path) == (0, [])
 
 
 @pytest.mark.parametrize("module", ["autograd.py", "autograd/__init__.py", "parallel.py"])
 def test_a_module_that_hides_one_of_ours_is_named_with_the_remedy(module: str, tmp_path: Path) -> None:
-    done = run_script_beside(module, tmp_path)
-    assert done.returncode == 1
-    error = done.stderr.splitlines()[-1]
-    assert f"but Python finds {tmp_path.resolve() / module}: rename that file" in error
-    assert "virtual environment" in error
+    status, lines = run_script_beside(module, tmp_path)
+    assert status == 1
+    assert f"but Python finds {tmp_path.resolve() / module}: rename that file" in lines[-1]
+    assert "virtual environment" in lines[-1]
 
 
 COMMAND = "import sys, cli.entry; sys.exit(cli.entry.presets())"
@@ -61,19 +63,11 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path.resolve()
 
 
-def run_code(code: str, installed: Path) -> tuple[int, list[str]]:
-    """Return the status of a Python program and the lines of its errors."""
-    environment = os.environ | {"PYTHONPATH": str(installed)}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=installed)
-    return done.returncode, done.stderr.splitlines()
-
-
 @pytest.mark.parametrize("code", ["import minitransformer", COMMAND])
 def test_an_autograd_that_overwrote_ours_is_named_with_the_remedy(code: str, installed: Path) -> None:
     """As ``pip install autograd`` does: the ``__init__.py`` is replaced, and our other files remain."""
     (installed / "autograd/__init__.py").write_text("def grad(function): ...\n", encoding="utf-8")
-    status, lines = run_code(code, installed)
+    status, lines = run_python("-c", code, folder=installed, packages=installed)
     assert status == 1
     assert f"has overwritten {installed / 'autograd/__init__.py'}: reinstall minitransformer in" in lines[-1]
     assert code != COMMAND or (len(lines) == 1 and lines[0].startswith("error: "))
@@ -81,9 +75,8 @@ def test_an_autograd_that_overwrote_ours_is_named_with_the_remedy(code: str, ins
 
 def test_an_autograd_that_ours_overwrote_is_named_at_the_first_import(installed: Path) -> None:
     (installed / "autograd/tracer.py").write_text("")
-    status, lines = run_code("import minitransformer", installed)
+    status, (line,) = run_python("-c", "import minitransformer", folder=installed, packages=installed)
     assert status == 0
-    (line,) = lines
     assert line.startswith(f"{installed / 'autograd'} has files of two packages: minitransformer's autograd")
 
 
@@ -106,7 +99,7 @@ def test_what_only_the_other_autograd_has_is_answered_with_whose_package_this_is
     ],
 )
 def test_a_command_in_a_broken_environment_ends_in_one_line(before: str, error: str) -> None:
-    status, (line,) = run_code(f"{before}; {COMMAND}", ROOT)
+    status, (line,) = run_python("-c", f"{before}; {COMMAND}", folder=ROOT)
     assert status == 1
     assert line.startswith(f"error: {error}")
     assert re.search("install (minitransformer|it)( again| in a virtual)", line)

@@ -31,22 +31,34 @@ def endless_model() -> Transformer:
     return model
 
 
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    assert [ids_of(best) for best in found] == [ids_of(best) for best in expected]
+    for some, others in zip(found, expected, strict=True):
+        np.testing.assert_allclose([h.score for h in some], [h.score for h in others], rtol=1e-10)
+
+
 @pytest.mark.parametrize("variant", range(len(VARIANTS)))
-@given(seed=SEEDS, alpha=ALPHAS, normalisation=NORMALISATIONS, source=SOURCES)
-@settings(max_examples=4)
-def test_a_wide_beam_is_exhaustive(variant: int, seed: int, alpha: float, normalisation: Any, source: Any) -> None:
-    model, source = random_model(seed, **VARIANTS[variant]), source[0][:2]
+@given(
+    seed=SEEDS,
+    alpha=ALPHAS,
+    normalisation=NORMALISATIONS,
+    source=SOURCES,
+    n_models=st.integers(1, 3),
+    narrow=st.integers(1, 4),
+)
+@settings(max_examples=6)
+@example(seed=1, alpha=0.6, normalisation="gnmt", source=[[3, 4]], n_models=1, narrow=2)
+def test_a_wide_beam_is_exhaustive(
+    variant: int, seed: int, alpha: float, normalisation: Any, source: Any, n_models: int, narrow: int
+) -> None:
+    """Of an ensemble, too, whose models may differ in everything but the vocabulary.  No narrow beam finds more."""
+    models = [random_model(seed, **VARIANTS[variant]), random_model(seed + 1), random_model(seed + 2)][:n_models]
+    source = source[0][:2]
     config = SearchConfig(27, alpha, 5, 4 - len(source), normalisation)
-    assert_same(beam_search(model, [source], config), [exhaustive([model], source, 4, config)[:5]])
-
-
-@given(seed=SEEDS, alpha=ALPHAS, beam=st.integers(1, 4), source=SOURCES)
-@settings(max_examples=15)
-def test_no_beam_finds_more_than_exhaustive_search(seed: int, alpha: float, beam: int, source: Any) -> None:
-    model, source = random_model(seed), source[0][:2]
-    config = SearchConfig(beam, alpha, max_extra_tokens=4 - len(source))
-    best = exhaustive([model], source, 4, config)[0]
-    assert beam_search(model, [source], config)[0][0].score <= best.score * (1 - 1e-10)
+    best = exhaustive(models, source, 4, config)[:5]
+    assert_same(beam_search(models, [source], config), [best])
+    ((found,),) = beam_search(models, [source], dataclasses.replace(config, beam=narrow, n_best=1))
+    assert found.score <= best[0].score * (1 - 1e-10)
 
 
 @pytest.mark.parametrize("variant", range(len(VARIANTS)))
@@ -138,9 +150,11 @@ def test_a_sentence_that_is_no_longer_wanted_is_searched_no_further() -> None:
 
 @pytest.mark.parametrize("first_position", [0, 2])
 def test_and_at_most_as_many_as_learned_positions_have_room_for(first_position: int) -> None:
+    """In an ensemble, the shortest table of positions limits all."""
     model = random_model(3, positions="learned", max_positions=4 + first_position, first_position=first_position)
     config = SearchConfig(beam=27, n_best=5)
-    assert ids_of(beam_search(model, [[3, 4, 5]], config)[0]) == ids_of(exhaustive([model], [3, 4, 5], 4, config)[:5])
+    for models in ([model], [random_model(1), model]):
+        assert_same(beam_search(models, [[3, 4, 5]], config), [exhaustive(models, [3, 4, 5], 4, config)[:5]])
 
 
 def test_equal_scores_are_settled_in_the_order_of_the_vocabulary() -> None:
@@ -175,9 +189,12 @@ def test_the_length_penalty_is_the_models_own_unless_the_search_has_one() -> Non
         beam_search(model, sources, SearchConfig(alpha=1.5, normalisation=name)) for name in ("length", "gnmt")
     )
     assert by_length != by_gnmt == beam_search(model, sources, SearchConfig(alpha=1.5))
-    model.config = dataclasses.replace(model.config, normalisation="length")
-    assert beam_search(model, sources, SearchConfig(alpha=1.5)) == by_length
-    assert beam_search(model, sources, SearchConfig(alpha=1.5, normalisation="gnmt")) == by_gnmt
+    model.config = dataclasses.replace(model.config, alpha=1.5, normalisation="length")
+    assert beam_search(model, sources, SearchConfig()) == by_length
+    assert beam_search(model, sources, SearchConfig(normalisation="gnmt")) == by_gnmt
+    models = [model, random_model(2)]  # of an ensemble, the first model's
+    expected = beam_search(models, sources, SearchConfig(alpha=1.5, normalisation="length"))
+    assert beam_search(models, sources, SearchConfig()) == expected
 
 
 def test_hypotheses_of_the_greatest_length_are_cut() -> None:
@@ -215,41 +232,11 @@ def test_searches_that_are_none(fields: Any, message: str) -> None:
         SearchConfig(**fields)
 
 
-def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    assert [ids_of(best) for best in found] == [ids_of(best) for best in expected]
-    for some, others in zip(found, expected, strict=True):
-        np.testing.assert_allclose([h.score for h in some], [h.score for h in others], rtol=1e-10)
-
-
-@pytest.mark.parametrize("variant", range(len(VARIANTS)))
-@given(seed=SEEDS, source=SOURCES, n_models=st.integers(2, 3))
-@settings(max_examples=4)
-def test_a_wide_beam_of_an_ensemble_is_exhaustive(variant: int, seed: int, source: Any, n_models: int) -> None:
-    """The models may differ in everything but the vocabulary."""
-    models = [random_model(seed), random_model(seed + 1, **VARIANTS[variant]), random_model(seed + 2)][:n_models]
-    config = SearchConfig(27, 0.6, 4, 4 - len(source[0][:2]), "gnmt")
-    found = beam_search(models, [source[0][:2]], config)
-    assert_same(found, [exhaustive(models, source[0][:2], 4, config)[:4]])
-
-
 @given(seed=SEEDS, sources=SOURCES, beam=st.integers(1, 4), n=st.integers(1, 3))
 @settings(max_examples=12)
 def test_an_ensemble_of_a_model_with_itself_is_the_model(seed: int, sources: Any, beam: int, n: int) -> None:
     model, config = random_model(seed), SearchConfig(beam, n_best=beam, max_extra_tokens=5)
     assert_same(beam_search([model] * n, sources, config), beam_search(model, sources, config))
-
-
-def test_the_first_models_length_penalty_is_taken() -> None:
-    first, second = random_model(1, alpha=1.5, normalisation="length"), random_model(2)
-    source = [[3, 4]]
-    expected = beam_search([first, second], source, SearchConfig(alpha=1.5, normalisation="length"))
-    assert beam_search([first, second], source, SearchConfig()) == expected
-
-
-def test_the_shortest_table_of_positions_limits_all() -> None:
-    models = [random_model(1), random_model(2, positions="learned", max_positions=4)]
-    found = beam_search(models, [[3, 4, 5]], SearchConfig(beam=27, n_best=27))[0]
-    assert max(len(hypothesis.ids) for hypothesis in found) == 3
 
 
 def test_means_of_probabilities_neither_overflow_nor_vanish() -> None:

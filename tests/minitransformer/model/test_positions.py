@@ -2,9 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from decimal import Decimal, localcontext
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,12 +20,6 @@ SAMPLE = [0, 1, 2, 3, 31, 256, 511, 512, 1_023, 4_096, 7_919, LAST - 1, LAST]
 
 PI = Decimal("3.1415926535897932384626433832795028841971693993751058209749445923")
 HALF_ULP = 2.0**-53
-
-
-@pytest.fixture(autouse=True)
-def _large_tables_are_not_kept() -> Iterator[None]:
-    yield
-    positions._table.cache_clear()
 
 
 def sine_and_cosine(angle: Decimal) -> tuple[Decimal, Decimal]:
@@ -50,7 +42,6 @@ def columns(i: int, layout: str, d_model: int) -> tuple[int, int]:
     return (2 * i, 2 * i + 1) if layout == "interleaved" else (i, d_model // 2 + i)
 
 
-@cache
 def exact(layout: str) -> tuple[Any, Any]:
     """Encodings of the sample, correctly rounded to float64, and the error that float64 arithmetic may make in each.
 
@@ -80,22 +71,19 @@ def test_the_series_knows_the_sine_of_30_degrees() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_sinusoids_are_those_of_the_formula_up_to_position_10000(layout: str) -> None:
+def test_sinusoids_are_those_of_the_formula_up_to_position_10000(layout: Any) -> None:
+    """In float64, and rounded to the float32 of a model."""
     expected, allowed = exact(layout)
     got = sinusoids(LAST + 1, D_MODEL, layout)[SAMPLE]
     assert got.shape == expected.shape
     assert (np.abs(got - expected) <= allowed).all()
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_models_float32_table_is_the_formula_rounded(layout: Any) -> None:
-    expected, allowed = exact(layout)
     encoding = positions_of(dataclasses.replace(CONFIG, d_model=D_MODEL, positions=layout))
     nothing = Tensor(np.zeros((len(SAMPLE), D_MODEL), np.float32))
     got = encoding.add_to(nothing, np.array(SAMPLE)).value
     assert got.dtype == np.float32
     rounding = np.spacing(np.abs(expected).astype(np.float32)) / 2
     assert (np.abs(got - expected) <= rounding + allowed).all()
+    positions._table.cache_clear()  # large tables are not kept
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -142,18 +130,12 @@ def ready(config: ModelConfig) -> Any:
     return encoding
 
 
-def test_a_learned_encoding_is_the_row_of_its_position() -> None:
-    encoding = ready(dataclasses.replace(CONFIG, positions="learned", max_positions=4))
-    x, positions = np.random.default_rng(1).standard_normal((5, 4)), np.array([0, 1, 2, 3, 0])
-    np.testing.assert_array_equal(encoding.add_to(Tensor(x), positions).value, x + encoding.weight.value[positions])
-
-
 @pytest.mark.parametrize("first_position", [0, 1])
-def test_a_learned_table_has_an_end(first_position: int) -> None:
+def test_a_learned_encoding_is_the_row_of_its_position_in_a_table_that_has_an_end(first_position: int) -> None:
     encoding = ready(dataclasses.replace(CONFIG, positions="learned", max_positions=4, first_position=first_position))
-    x, last = Tensor(np.ones((1, 4))), 3 - first_position
-    assert encoding.add_to(x, np.array([last])).shape == (1, 4)
-    with pytest.raises(
-        PositionError, match=rf"sentence of {last + 2} tokens is longer .* holds {last + 1} \(max_positions\)"
-    ):
-        encoding.add_to(x, np.array([last + 1]))
+    x, last = np.random.default_rng(1).standard_normal((3, 4)), 3 - first_position
+    rows = encoding.weight.value[[first_position, 3, first_position]]
+    np.testing.assert_array_equal(encoding.add_to(Tensor(x), np.array([0, last, 0])).value, x + rows)
+    message = rf"sentence of {last + 2} tokens is longer .* holds {last + 1} \(max_positions\)"
+    with pytest.raises(PositionError, match=message):
+        encoding.add_to(Tensor(x), np.array([0, last + 1, 0]))

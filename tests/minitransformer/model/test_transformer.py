@@ -43,13 +43,16 @@ def batch_of(pairs: Any) -> Batch:
     return Batch.from_token_ids([source for source, _ in pairs], [target for _, target in pairs])
 
 
-def test_the_loss_is_that_of_the_log_probabilities() -> None:
+def test_the_loss_is_that_of_the_log_probabilities_and_in_float32_close_to_it() -> None:
     model, batch = model_of(), batch_of([([3, 4, 5], [6, 5]), ([3], [4, 4, 4])])
     log_p = model.log_probabilities(batch)
     q = np.full((batch.n_target_tokens, W), 0.1 / (W - 1))
     q[np.arange(len(q)), batch.labels] = 0.9
     assert float(model.loss(batch)) == pytest.approx(-(q * log_p).sum(), rel=1e-12)
     np.testing.assert_allclose(np.exp(log_p).sum(1), 1)
+    single = Transformer(SMALL).loss(batch)
+    assert single.dtype == np.float32
+    assert float(single) == pytest.approx(float(model.loss(batch)), rel=1e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -82,13 +85,6 @@ def test_dropout_happens_only_where_a_stream_is_given() -> None:
     dropped = {float(model.loss(batch, RandomStream(seed))) for seed in range(4)}
     assert len(dropped) == 4
     assert float(model.loss(batch, RandomStream(1))) == float(model.loss(batch, RandomStream(1)))
-
-
-def test_float32_is_close_to_float64() -> None:
-    single, double = Transformer(SMALL), Transformer(SMALL, dtype="float64")
-    batch = batch_of([([3, 4, 5], [6, 5])])
-    assert single.loss(batch).dtype == np.float32
-    assert float(single.loss(batch)) == pytest.approx(float(double.loss(batch)), rel=1e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -157,6 +153,8 @@ def test_a_model_of_a_derived_class_keeps_its_name_and_is_made_by_no_other(tmp_p
     assert class_of(SMALL) is Transformer
     with pytest.raises(ConfigError, match=f"^Transformer: the model is of the class {__name__}:Derived; make it"):
         Transformer(model.config)
+    with pytest.raises(ConfigError, match="^Mine: the model is of the class a:Mine; make it"):
+        derived("b", "Mine")(FILE(SMALL).config)  # of one name in two files
     Transformer(SMALL).save(tmp_path)
     with pytest.raises(ConfigError, match=f"class Transformer, not of {__name__}:Derived; load it with Transformer"):
         Derived.load(tmp_path)
@@ -180,11 +178,6 @@ def test_a_class_of_a_script_or_a_function_loads_where_it_has_another_path(
             ConfigError, match=f":.*Mine, not of {module}:Other; load it with {implementation_of(saved)}$"
         ):
             derived(module, "Other").load(tmp_path)
-
-
-def test_classes_of_one_name_in_two_files_are_two() -> None:
-    with pytest.raises(ConfigError, match="^Mine: the model is of the class a:Mine; make it"):
-        derived("b", "Mine")(FILE(SMALL).config)
 
 
 def test_packing_leaves_what_is_no_layer_in_a_list() -> None:
