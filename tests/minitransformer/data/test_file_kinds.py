@@ -4,7 +4,6 @@ import bz2
 import gzip
 import io
 import lzma
-import os
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -16,52 +15,34 @@ from minitransformer.config import DataConfig
 from minitransformer.data.survey import CorpusError, read_lines, survey
 from minitransformer.extras.convert.certificate import read_sentences
 from minitransformer.extras.convert.parts import ConversionError
-from minitransformer.extras.files.memories import CLOSING, opening, unit_of
+from minitransformer.extras.files.memories import opening
 from minitransformer.extras.files.stream import groups_of_file, groups_of_standard_input, read_prefixes
 from minitransformer.extras.parsing.treebank import TreebankCorpus
 from tests.minitransformer.data.test_corpus import written
 
-XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
-<xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" version="1.2"><file original="a" source-language="en">
-<body><trans-unit id="1"><source>One.</source></trans-unit></body></file></xliff>
-"""
-PO = """# Copyright
-#, fuzzy
-msgid ""
-msgstr ""
-"Content-Type: text/plain; charset=UTF-8\\n"
-
-msgid "One"
-msgstr ""
-"""
-MEMORY = opening("en") + unit_of(("en", "de"), ("one", "eins")) + CLOSING
-PAGE = "\n<!DOCTYPE html>\n<html><body>One.</body></html>\n"
-SUBTITLES = "1\n00:00:01,000 --> 00:00:02,500\nOne.\n"
+XLIFF = b'<?xml version="1.0" encoding="UTF-8"?>\n<xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" version="1.2">'
+PO = b'# Copyright\n#, fuzzy\nmsgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
 LINES = "The dog sleeps.\nWhere does your sister live?\n"
 
 
-def zipped(text: str) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("word/document.xml", text)
-    return file.getvalue()
-
-
+ZIP = io.BytesIO()
+with zipfile.ZipFile(ZIP, "w") as archive:
+    archive.writestr("word/document.xml", "One.")
 # First bytes, the name of the kind, a part of the remedy.
 MARKED = {
-    "XLIFF": (XLIFF.encode(), "an XLIFF file", "it is translated under the name .xlf"),
-    "XLIFF after a mark": (b"\xef\xbb\xbf" + XLIFF.encode(), "an XLIFF file", "export a translation memory (.tmx)"),
-    "gettext": (PO.encode(), "a file of gettext", "it is translated under the name .po"),
+    "XLIFF": (XLIFF, "an XLIFF file", "it is translated under the name .xlf"),
+    "XLIFF after a mark": (b"\xef\xbb\xbf" + XLIFF, "an XLIFF file", "export a translation memory (.tmx)"),
+    "gettext": (PO, "a file of gettext", "it is translated under the name .po"),
     "gettext with a context": (b'msgctxt "menu"\nmsgid "One"\nmsgstr "Eins"\n', "a file of gettext", "po2tmx"),
-    "TMX": (MEMORY, "a translation memory", "name it .tmx"),
+    "TMX": (opening("en"), "a translation memory", "name it .tmx"),
     "XML": (b'<?xml version="1.0"?>\n<doc><p>One.</p></doc>\n', "an XML file", "take out its text"),
-    "HTML": (PAGE.encode(), "a web page", "take out its text"),
-    "subtitles": (SUBTITLES.encode(), "a file of subtitles", "take out numbers and times"),
+    "HTML": (b"\n<!DOCTYPE html>\n<html><body>One.</body></html>\n", "a web page", "take out its text"),
+    "subtitles": (b"1\n00:00:01,000 --> 00:00:02,500\nOne.\n", "a file of subtitles", "take out numbers and times"),
     "WebVTT": (b"WEBVTT\n\n00:01.000 --> 00:02.000\nOne.\n", "a file of subtitles", "a sentence a line"),
     "PDF": (b"%PDF-1.7\n%\xe2\xe3\n1 0 obj\n", "a PDF file", "pdftotext"),
     "RTF": (rb"{\rtf1\ansi One.}", "an office document", "save it as plain text in UTF-8"),
     "Word 97": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(100), "an office document", "plain text"),
-    "zip": (zipped("One."), "a zip archive", "save a document as plain text in UTF-8"),
+    "zip": (ZIP.getvalue(), "a zip archive", "save a document as plain text in UTF-8"),
     "gzip": (gzip.compress(b"One.\n"), "compressed", "unpack it, or name it .gz or .xz"),
     "xz": (lzma.compress(b"One.\n"), "compressed", "unpack it, or name it .gz or .xz"),
     "bzip2": (bz2.compress(b"One.\n"), "compressed or an archive", "unpack it"),
@@ -70,11 +51,7 @@ MARKED = {
     "UTF-16, big-endian": (b"\xfe\xff" + LINES.encode("utf-16-be"), "UTF-16", "iconv -f utf-16 -t utf-8"),
     "UTF-16 without a mark": (LINES.encode("utf-16-le"), "UTF-16 without", "iconv -f utf-16le -t utf-8"),
     "UTF-16 without a mark, big-endian": (LINES.encode("utf-16-be"), "UTF-16 without", "save it as UTF-8"),
-    "Russian UTF-16 without a mark": (
-        "Где живёт твоя сестра?\r\nСобака спит на полу, а кошка на диване.\r\n".encode("utf-16-le"),
-        "UTF-16 without",
-        "iconv -f utf-16le",
-    ),
+    "Russian UTF-16 without a mark": ("Где сестра?\r\nОна спит.\r\n".encode("utf-16-le"), "UTF-16 without", "utf-16le"),
     "UTF-32": (LINES.encode("utf-32"), "UTF-32", "iconv -f utf-32 -t utf-8"),
     "a picture": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0\0\0\1\0\b\6\0\0\0", "binary, not", "give plain text"),
     "a program": (b"\x7fELF\2\1\1" + bytes(9) + b"\3\0>\0\1\0\0\0", "binary, not", "give plain text"),
@@ -120,11 +97,9 @@ def test_a_file_of_another_name_and_standard_input_are_refused_by_first_bytes(ki
 
 @pytest.mark.parametrize("name", ENDINGS)
 def test_a_file_is_refused_by_its_ending(name: str, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError) as caught:
+    message = f"^{tmp_path / name}: is .*{ENDINGS[name]}.*; if it is plain text, rename it$"
+    with pytest.raises(CorpusError, match=message):
         list(read_lines(written(tmp_path / name, b"One.\tEins.\n")))
-    assert str(caught.value).startswith(f"{tmp_path / name}: is ")
-    assert ENDINGS[name] in str(caught.value)
-    assert str(caught.value).endswith("; if it is plain text, rename it")
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -137,16 +112,6 @@ def test_every_reader_of_text_refuses_both(reader: str, tmp_path: Path) -> None:
 def test_sentences_of_a_certificate_are_no_other_file(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="a.en: is UTF-16, not plain UTF-8 text; .*; give source sentences"):
         read_sentences(written(tmp_path / "a.en", LINES.encode("utf-16")))
-
-
-def test_a_pipe_without_an_ending_is_read(tmp_path: Path) -> None:
-    end_to_read, end_to_write = os.pipe()
-    os.write(end_to_write, b"one\ntwo\n")
-    os.close(end_to_write)
-    try:
-        assert list(read_lines(Path(f"/dev/fd/{end_to_read}"))) == ["one", "two"]
-    finally:
-        os.close(end_to_read)
 
 
 PLAIN = [

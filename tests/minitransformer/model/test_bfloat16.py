@@ -1,6 +1,7 @@
 """The model in bfloat16: as near to float64 as rounding lets it be, half the memory, saved in float32."""
 
 import dataclasses
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ SOURCES, TARGETS = ([RANDOM.integers(3, 40, n).tolist() for n in lengths] for le
 BATCH = Batch.from_token_ids(SOURCES, TARGETS)
 
 
+@cache
 def differentiated(dtype: str, variation: str, hidden_bias: float) -> tuple[float, dict[str, Any], Any]:
     """Loss, gradients by name, and all gradients; ± hidden_bias in turns is the bias before every ReLU."""
     has_products, dtype = dtype == "bfloat16 products", dtype.replace("bfloat16 products", "float32")
