@@ -181,24 +181,15 @@ def test_empty_lines_are_pairs_like_others_and_missing_ones_are_none(tmp_path: P
             list(read_pairs(*files))
 
 
-@pytest.mark.parametrize("link", [None, "symbolic", "hard"])
+@pytest.mark.parametrize("link", [None, "symlink_to", "hardlink_to"])
 def test_a_file_is_not_source_and_target(link: str | None, tmp_path: Path) -> None:
-    source = written(tmp_path / "en", b"one\n" * 20)
-    target = tmp_path / ("en" if link is None else "de")
-    if link == "symbolic":
-        target.symlink_to(source)
-    elif link == "hard":
-        target.hardlink_to(source)
-    good = {"train_source": ("a",), "train_target": ("b",)}
-    written(tmp_path / "a", b"one\n" * 20)
-    written(tmp_path / "b", b"eins\n" * 20)
-    names = (source.name,), (target.name,)
-    for fields in (
-        {"train_source": names[0], "train_target": names[1]},
-        {**good, "validation_source": names[0], "validation_target": names[1]},
-    ):
+    source, target = written(tmp_path / "one", b"one\n" * 20), tmp_path / ("other" if link else "one")
+    if link:
+        getattr(target, link)(source)
+    for part in ("train", "validation"):
+        fields = {f"{part}_source": (source.name,), f"{part}_target": (target.name,)}
         with pytest.raises(CorpusError, match=rf"{target}: is the source and the target; .*, a copy of the file"):
-            FileCorpus.of(DataConfig(raw=tmp_path, **fields))
+            corpus_of(tmp_path, {"en": 20, "de": 20}, **fields)
     with pytest.raises(CorpusError, match="is the source and the target"):
         list(read_pairs(source, target))
 
@@ -214,24 +205,15 @@ def test_several_files_are_read_in_a_row_and_beside_validation_files_none_is_hel
     (tmp_path / "more").mkdir()
     names = ["a", "b", "more/a"]
     files: dict[str, bytes | int] = {f"{name}.{side}": 6 for name in [*names, "v"] for side in ("en", "de")}
-    corpora = [
-        corpus_of(
-            tmp_path,
-            files,
-            train_source=tuple(f"{name}.en" for name in names[:n]),
-            train_target=tuple(f"{name}.de" for name in names[:n]),
-            **VALIDATION,
-        )
-        for n in (2, 3)
-    ]
-    assert list(corpora[0].train()) == [(f"{f}.en {i}", f"{f}.de {i}") for f in "ab" for i in range(6)]
-    assert list(corpora[0].validation()) == [(f"v.en {i}", f"v.de {i}") for i in range(6)]
-    assert list(corpora[0].test()) == []
-    assert [corpora[0].location(i) for i in (0, 5, 6, 11)] == ["a.en:1", "a.en:6", "b.en:1", "b.en:6"]
+    sources, targets = (tuple(f"{name}.{side}" for name in names) for side in ("en", "de"))
+    corpus = corpus_of(tmp_path, files, train_source=sources, train_target=targets, **VALIDATION)
+    assert list(corpus.train()) == [(f"{name}.en {i}", f"{name}.de {i}") for name in names for i in range(6)]
+    assert list(corpus.validation()) == [(f"v.en {i}", f"v.de {i}") for i in range(6)]
+    assert list(corpus.test()) == []
+    alike = [f"{tmp_path / 'a.en'}:1", f"{tmp_path / 'a.en'}:6", "b.en:1", "b.en:6", f"{tmp_path / 'more/a.en'}:2"]
+    assert [corpus.location(i) for i in (0, 5, 6, 11, 13)] == alike
     with pytest.raises(IndexError):
-        corpora[0].location(12)
-    alike = [f"{tmp_path / 'a.en'}:1", "b.en:1", f"{tmp_path / 'more/a.en'}:2"]
-    assert [corpora[1].location(i) for i in (0, 6, 13)] == alike
+        corpus.location(18)
 
 
 @settings(max_examples=40)

@@ -1,8 +1,8 @@
 """The tokenizer of a model on new text: which characters it lacks, and what changes when they are appended."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from small_sentences import sentencepiece_model
 from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data.corpus import Pair
 from minitransformer.data.given_tokenizer import GivenTokenizer, with_pieces
-from minitransformer.data.survey import CorpusError, Survey
+from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import UNKNOWN
 
@@ -20,27 +20,15 @@ NEW = [("the café", "das Café"), ("a house No5", "ein Haus No5")] * 10
 ADDED = "5CNcfé"  # what no line of OLD has
 
 
-class ListCorpus:
-    def __init__(self, pairs: list[Pair]) -> None:
-        self._pairs = pairs
-        self.surveys: dict[Path, Survey] = {}
-
-    def train(self) -> Iterator[Pair]:
-        return iter(self._pairs)
-
-    validation = test = train
-
-    def held_out_location(self, i: int) -> None:
-        return None
-
-    def location(self, i: int) -> str:
-        return f"pair {i}"
+def corpus_of(pairs: list[Pair]) -> Any:
+    """A corpus of which only training text is read."""
+    return SimpleNamespace(train=lambda: iter(pairs))
 
 
 @pytest.mark.parametrize(("kind", "size"), [("bpe", 34), ("unigram", 26)])
 def test_old_text_keeps_its_ids_and_new_characters_get_the_next_ones(kind: Any, size: int) -> None:
     old = Tokenizer.train(OLD, vocabulary_size=size, kind=kind)
-    new, added = GivenTokenizer(old, extends=True).for_text(ListCorpus(NEW))
+    new, added = GivenTokenizer(old, extends=True).for_text(corpus_of(NEW))
     assert added == ADDED
     assert (old.kind, new.kind) == (kind, kind)
     for side in (0, 1):
@@ -56,8 +44,8 @@ def test_old_text_keeps_its_ids_and_new_characters_get_the_next_ones(kind: Any, 
 
 def test_an_extended_tokenizer_can_be_extended_again_and_is_saved_like_others(tmp_path: Path) -> None:
     old = Tokenizer.train(OLD, vocabulary_size=34)
-    once, _ = GivenTokenizer(old, extends=True).for_text(ListCorpus(NEW))
-    twice, added = GivenTokenizer(once, extends=True).for_text(ListCorpus([("the café", "das ☃")]))
+    once, _ = GivenTokenizer(old, extends=True).for_text(corpus_of(NEW))
+    twice, added = GivenTokenizer(once, extends=True).for_text(corpus_of([("the café", "das ☃")]))
     assert added == "☃"
     twice.save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
@@ -77,19 +65,19 @@ def test_sentencepiece_reads_an_extended_model_as_one_that_it_has_written() -> N
 
 def test_without_new_characters_or_with_bytes_for_them_nothing_is_changed(caplog: pytest.LogCaptureFixture) -> None:
     old = Tokenizer.train(OLD, vocabulary_size=34)
-    new, added = GivenTokenizer(old, extends=True).for_text(ListCorpus(OLD[:3]))
+    new, added = GivenTokenizer(old, extends=True).for_text(corpus_of(OLD[:3]))
     assert (new.models, added) == (old.models, "")
     lines = [line for pair in OLD for line in pair]
     model = sentencepiece_model(lines, vocab_size=300, model_type="bpe", byte_fallback=True)
     with caplog.at_level(logging.WARNING):
-        given = GivenTokenizer(Tokenizer(model)).for_text(ListCorpus(NEW))
+        given = GivenTokenizer(Tokenizer(model)).for_text(corpus_of(NEW))
     assert (given[0].models, given[1], caplog.messages) == ((model,), None, [])
 
 
 def test_a_tokenizer_of_whole_words_is_not_extended() -> None:
     words = sentencepiece_model([line for pair in OLD for line in pair], vocab_size=10, model_type="word")
     with pytest.raises(CorpusError, match=r"init_extend_vocabulary: .* whole words.*; set it to false"):
-        GivenTokenizer(Tokenizer(words), extends=True).for_text(ListCorpus(NEW))
+        GivenTokenizer(Tokenizer(words), extends=True).for_text(corpus_of(NEW))
 
 
 def test_trees_are_not_extended(tmp_path: Path) -> None:

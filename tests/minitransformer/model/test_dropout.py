@@ -51,26 +51,18 @@ MICRO_BATCHES = [
 ]
 
 
-class NotedStream(RandomStream):
-    def __init__(self, seed: int, update: int = 0, micro_batch: int = 0) -> None:
-        super().__init__(seed, update, micro_batch)
-        self.stream_ids: list[StreamId] = []
-
-    def next_id(self) -> StreamId:
-        self.stream_ids.append(super().next_id())
-        return self.stream_ids[-1]
-
-
 def test_every_dropout_of_a_model_has_a_stream_id_of_its_own() -> None:
     """Two sums of embeddings and positions, then in each layer the weights and the result of every sublayer."""
-    stream = NotedStream(1, 2, 3)
-    Transformer(MODEL).loss(MICRO_BATCHES[0], stream)
+    drawn: list[StreamId] = []
+
+    class NotedStream(RandomStream):
+        def next_id(self) -> StreamId:
+            drawn.append(super().next_id())
+            return drawn[-1]
+
+    Transformer(MODEL).loss(MICRO_BATCHES[0], NotedStream(1, 2, 3))
     in_encoder_layer, in_decoder_layer = 2 + 2, 2 + 2 + 2
-    assert (
-        len(set(stream.stream_ids))
-        == len(stream.stream_ids)
-        == 2 + MODEL.n_layers * (in_encoder_layer + in_decoder_layer)
-    )
+    assert len(set(drawn)) == len(drawn) == 2 + MODEL.n_layers * (in_encoder_layer + in_decoder_layer)
 
 
 def micro_batch_result(model: Transformer, micro_batch: int) -> tuple[Any, ...]:

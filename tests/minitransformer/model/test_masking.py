@@ -47,17 +47,11 @@ def begins(lengths: Any) -> list[int]:
 
 
 @given(LENGTHS, NEIGHBOURHOODS)
-def test_encoder_mask_is_the_padding_mask(lengths: list[int], r: int | None) -> None:
-    mask = self_attention_mask(Segments.of_lengths(lengths), r)
+def test_encoder_mask_is_the_padding_mask_the_decoders_its_union_with_the_look_ahead_mask(lengths: Any, r: Any) -> None:
     forbidden = padding_mask(lengths) | distance_mask(max(lengths), r)
-    assert_is_the_mask(mask, forbidden, lengths, begins(lengths), lengths)
-
-
-@given(LENGTHS, NEIGHBOURHOODS)
-def test_decoder_mask_is_the_union_of_padding_mask_and_look_ahead_mask(lengths: list[int], r: int | None) -> None:
-    mask = causal_mask(Segments.of_lengths(lengths), r)
-    forbidden = padding_mask(lengths) | look_ahead_mask(max(lengths)) | distance_mask(max(lengths), r)
-    assert_is_the_mask(mask, forbidden, lengths, begins(lengths), lengths)
+    encoder_mask, decoder_mask = (make(Segments.of_lengths(lengths), r) for make in (self_attention_mask, causal_mask))
+    assert_is_the_mask(encoder_mask, forbidden, lengths, begins(lengths), lengths)
+    assert_is_the_mask(decoder_mask, forbidden | look_ahead_mask(max(lengths)), lengths, begins(lengths), lengths)
 
 
 @given(PAIRS_OF_LENGTHS)
@@ -162,8 +156,11 @@ def case_of(kind: str, config: ModelConfig, pairs: Any, seed: int) -> Case:
         return Case(lambda x: model.encoder(x, self_attention_mask(source, r)), [memory], [own_source], [path])
     behind_it = behind(target, target)
     paths = [same(own_target, own_target) & (behind_it >= 0) & (behind_it <= reach), same(own_target, own_source)]
-    function = decoder_of(model, source, target) if kind == "decoder" else model_of_embedded(model, source, target)
-    return Case(function, [x, memory], [own_target, own_source], paths)
+    inputs, sentences = [x, memory], [own_target, own_source]
+    if kind == "model":
+        return Case(model_of_embedded(model, source, target), inputs, sentences, paths)
+    masks = causal_mask(target, r), encoder_decoder_mask(target, source)
+    return Case(lambda x, encoded: model.decoder(x, model.decoder.memory(encoded), *masks), inputs, sentences, paths)
 
 
 def same(a: Any, b: Any) -> Any:
@@ -174,12 +171,6 @@ def behind(queries: Segments, keys: Segments) -> Any:
     """Return the position of query i minus that of key j, each counted in its sentence."""
     i, j = (np.concatenate([np.arange(length) for length in segments.lengths]) for segments in (queries, keys))
     return i[:, None] - j
-
-
-def decoder_of(model: Transformer, source: Segments, target: Segments) -> Callable[..., Tensor]:
-    self_mask = causal_mask(target, model.config.neighbourhood)
-    source_mask = encoder_decoder_mask(target, source)
-    return lambda x, memory: model.decoder(x, model.decoder.memory(memory), self_mask, source_mask)
 
 
 def model_of_embedded(model: Transformer, source: Segments, target: Segments) -> Callable[..., Tensor]:

@@ -1,5 +1,6 @@
 """Weights in fewer bytes: how far they and the loss may be from float32, and what cannot be stored or read."""
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -12,24 +13,11 @@ from hypothesis.extra import numpy as arrays_of
 
 from autograd import backward
 from autograd.ops.linear import pack_weight
-from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer import Batch, Transformer, presets
 from minitransformer.model.storage import Storage, StorageError, restored, stored
 from minitransformer.system.files import CorruptFileError
 
-CONFIG = ModelConfig(
-    vocabulary_size=50,
-    n_layers=2,
-    n_decoder_layers=1,
-    d_model=32,
-    d_ff=64,
-    n_heads=2,
-    d_k=16,
-    d_v=16,
-    positions="learned",
-    max_positions=20,
-    softmax_bias=True,
-    tied="none",
-)
+CONFIG = dataclasses.replace(presets.tiny(50), positions="learned", max_positions=20, softmax_bias=True, tied="none")
 HERE = Path("model.safetensors")
 LINEAR, TABLE = "encoder.layers.0.feed_forward.hidden.weight", "source_embedding.weight"
 
