@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 from fuzzed_readers import READERS
 from pytorch_files import zip_file
-from small_run import Command, Trained, contents, output_of, translated, written
+from small_run import Trained, contents, output_of, translated, written
 
 from cli.convert import convert
 from minitransformer.extras.convert.formats import read_parts
@@ -36,12 +36,6 @@ def test_a_run_is_copied_as_a_model_that_translates_the_same(trained: Trained, t
     assert translated(Trained(tmp_path / "copy", [], ""), lines) == translated(trained, lines)
 
 
-def test_the_installed_command_reports_an_error_in_a_line(command: Command, tmp_path: Path) -> None:
-    refusal = command("convert", "nowhere", "--output", str(tmp_path / "new")).refusal
-    assert refusal.startswith("error: nowhere: not found; ")
-    assert not (tmp_path / "new").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -51,6 +45,7 @@ def test_the_installed_command_reports_an_error_in_a_line(command: Command, tmp_
         (["{run}", "--output", "{tmp}/mine"], "mine: exists and is not an empty directory; choose another"),
         (["{run}", "--output", "{tmp}/mine/notes/new"], r"new: cannot be written \(.*\); .* choose another directory$"),
         (["{run}", "--output", "."], r"^\.: is the current directory or a mount point.*; choose a directory in"),
+        (["nowhere", "--output", "{tmp}/new"], "^nowhere: not found; "),
         (["nowhere", "--output", "{tmp}/new", "--storage", "int8"], r"no int8 weights; possible: .* \(float32\)"),
         (["{run}", "--output", "{tmp}/new", "--licence", "CC0"], "--licence: .* records no licence; use --to bundle"),
     ],
@@ -119,6 +114,7 @@ def test_a_killed_conversion_leaves_nothing_that_blocks_the_same_command(
 
 
 def test_a_run_becomes_a_ctranslate2_model_and_a_model_of_ours_again(trained: Trained, tmp_path: Path) -> None:
+    """Also one without a tokenizer, to which the user gives sentencepiece's model."""
     there, back = tmp_path / "ct2", tmp_path / "back"
     output = output_of(lambda: convert([str(trained.run), "--output", str(there), "--to", "ctranslate2"]))
     warning, wrote = output.splitlines()
@@ -129,21 +125,17 @@ def test_a_run_becomes_a_ctranslate2_model_and_a_model_of_ours_again(trained: Tr
     small = tmp_path / "small"
     output_of(lambda: convert([str(there), "--output", str(small), "--to", "ctranslate2", "--storage", "int8"]))
     assert (small / "model.bin").stat().st_size < 0.9 * (there / "model.bin").stat().st_size
-
-
-def test_sentencepiece_models_are_given_to_a_model_without_a_tokenizer(trained: Trained, tmp_path: Path) -> None:
-    there, back, model = tmp_path / "ct2", tmp_path / "back", tmp_path / "joint.model"
-    output_of(lambda: convert([str(trained.run), "--output", str(there), "--to", "ctranslate2"]))
+    without, model, given = [str(there), "--output", str(tmp_path / "given")], tmp_path / "joint.model", "--target-spm"
     (there / "tokenizer.model").rename(model)
     with pytest.raises(ConversionError, match="are pieces of sentencepiece"):
-        convert([str(there), "--output", str(back)])
+        convert(without)
     with pytest.raises(ConversionError, match="there is no source.spm for the other; set source_spm"):
-        convert([str(there), "--output", str(back), "--target-spm", str(model)])
-    output_of(lambda: convert([str(there), "--output", str(back), "--source-spm", str(model)]))
+        convert([*without, given, str(model)])
+    output_of(lambda: convert([*without, "--source-spm", str(model)]))
     options = b"one two\nsix\n", "--alpha", "0"  # the penalty of lengths is the user's setting in CTranslate2
-    assert translated(Trained(back, [], ""), *options) == translated(trained, *options)
+    assert translated(Trained(tmp_path / "given", [], ""), *options) == translated(trained, *options)
     with pytest.raises(ConversionError, match="the format minitransformer have a tokenizer; give no sentencepiece"):
-        convert([str(trained.run), "--output", str(tmp_path / "new"), "--target-spm", str(model)])
+        convert([str(trained.run), "--output", str(tmp_path / "new"), given, str(model)])
 
 
 def test_a_bundle_of_a_trained_model_translates_like_it(trained: Trained, tmp_path: Path) -> None:
@@ -266,19 +258,21 @@ def test_a_model_is_downloaded_converted_and_recorded(tmp_path: Path, model: Pat
     assert json.loads((tmp_path / "ours/origin.json").read_text()) == {"name": NAME, "revision": COMMIT}
     found, expected = read_arrays(tmp_path / "ours/model.safetensors"), read_parts(model).weights
     assert all(found[name].tobytes() == expected[name].tobytes() for name in expected)
-    again = ["--output", "again", "--revision", COMMIT]
-    for words, variables in ((["--output", "offline"], {"HF_HUB_OFFLINE": "1"}), (again, {"HF_HUB_OFFLINE": "1"})):
-        assert converted(tmp_path, address, NAME, *words, **variables)[0] == 0
+    for words in (["--output", "offline"], ["--output", "again", "--revision", COMMIT]):
+        assert converted(tmp_path, address, NAME, *words, HF_HUB_OFFLINE="1")[0] == 0
     assert len(sent) == len(SENT)
 
 
-@pytest.mark.parametrize(("words", "problem"), [
-    (["Helsinki-NLP/opus-mt-en-xx"], "neither a directory here nor a model on the Hugging Face Hub; check"),
-    ([NAME, "--revision", "v9"], "has no revision v9; give a branch, a tag or a commit"),
-    (["model", "--revision", "v9"], "--revision: model is no name of a model on the Hugging Face Hub"),
+@pytest.mark.parametrize(("words", "offline", "problem"), [
+    (["Helsinki-NLP/opus-mt-en-xx"], "0", "neither a directory here nor a model on the Hugging Face Hub; check"),
+    ([NAME, "--revision", "v9"], "0", "has no revision v9; give a branch, a tag or a commit"),
+    (["model", "--revision", "v9"], "0", "--revision: model is no name of a model on the Hugging Face Hub"),
+    ([NAME], "1", "is not complete in the cache of the Hugging Face Hub, which cannot be reached"),
 ])  # fmt: skip
-def test_a_wrong_name_or_revision(tmp_path: Path, hub: tuple[str, list[str]], words: list[str], problem: str) -> None:
-    status, output = converted(tmp_path, hub[0], *words, "--output", "ours")
+def test_wrong_names_and_revisions_and_models_out_of_reach_are_named(
+    tmp_path: Path, hub: tuple[str, list[str]], words: list[str], offline: str, problem: str
+) -> None:
+    status, output = converted(tmp_path, hub[0], *words, "--output", "ours", HF_HUB_OFFLINE=offline)
     assert (status != 0, problem in output) == (True, True), output
     assert "Traceback" not in output
 
@@ -290,15 +284,8 @@ def test_an_architecture_is_refused_before_its_weights(tmp_path: Path, model: Pa
     assert hub[1] == ["config.json"]
 
 
-def test_without_the_extra_a_misspelt_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("here")
+def test_without_the_extra_a_misspelt_directory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(MissingExtraError, match=r"^runs/dmeo: not found here; to download it .* the extra \"hub\""):
         convert(["runs/dmeo", "--output", "ours"])
-
-
-def test_without_a_network_and_a_cache_the_remedy_is_named(tmp_path: Path) -> None:
-    pytest.importorskip("huggingface_hub")
-    _, output = converted(tmp_path, "http://127.0.0.1:9", NAME, "--output", "ours", HF_HUB_OFFLINE="1")
-    assert "is not complete in the cache of the Hugging Face Hub, which cannot be reached" in output
-    assert "Traceback" not in output

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -40,8 +39,6 @@ from minitransformer.training.memory import OutOfMemoryError
 from parallel.communicator import SerialCommunicator
 from parallel.placement import Placement
 from parallel.reducer import LocalReducer
-
-DOCTOR = "from cli.doctor import main; raise SystemExit(main())"
 
 
 @pytest.fixture(autouse=True)
@@ -98,10 +95,16 @@ def test_it_says_how_kernels_were_compiled_or_why_not(
 
 
 def test_a_run_that_was_trained_is_recognised(trained: Trained, examined: Examined) -> None:
+    """Its largest batch is tried only if that is asked for, and leaves no file."""
+    before = sorted(trained.run.rglob("*"))
     status, output = examined(*trained.arguments)
-    assert status == 0
+    assert (status, "largest batch" in output) == (0, False)
     assert f"{Transformer.load(trained.run).n_parameters:,} ok batch" in output
     assert "ok data prepared in" in output
+    status, output = examined(*trained.arguments, "--try-largest-batch")
+    assert status == 0
+    assert re.search(r"largest batch the largest batch takes [\d.]+ MB; .* free", output)
+    assert sorted(trained.run.rglob("*")) == before
     status, output = examined(*trained.arguments, "--model.d-ff", "24")
     assert status == 1
     assert "wrong run" in output
@@ -361,14 +364,12 @@ def test_in_a_narrow_terminal_nothing_is_cut_off(width: int) -> None:
     assert "[red]" in screen.getvalue()
 
 
-def on_two_ranks(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    assert MPIRUN is not None
-    return run([MPIRUN, "-n", "2", sys.executable, "-c", code, *arguments])
-
-
 @needs_mpi
 def test_under_mpirun_the_first_speaks_for_all_and_each_tries_its_own_part(trained: Trained) -> None:
-    done = on_two_ranks(DOCTOR, *trained.arguments, "--try-largest-batch")
+    assert MPIRUN is not None
+    code = "from cli.doctor import main; raise SystemExit(main())"
+    words = [*trained.arguments, "--try-largest-batch"]
+    done = run([MPIRUN, "-n", "2", sys.executable, "-c", code, *words])
     output = in_one_line(done.stdout)
     assert output.count("the largest batch takes ") in (1, 2)  # once if both processes need the same
     assert done.stdout.count("NumPy") == 1
@@ -377,16 +378,6 @@ def test_under_mpirun_the_first_speaks_for_all_and_each_tries_its_own_part(train
     assert f"ok processes 2 processes {socket.gethostname()}: ranks 0, 1" in output
     assert "travel through shared memory; added in one fixed order" in output
     assert re.search(r"ok sum 17 MB in [\d.]+ ms, [\d.]+ GB/s; checksum \w{8}, as expected", output)
-
-
-def test_the_largest_batch_is_tried_only_if_asked(trained: Trained, examined: Examined) -> None:
-    before = sorted(trained.run.rglob("*"))
-    status, output = examined(*trained.arguments)
-    assert (status, "largest batch" in output) == (0, False)
-    status, output = examined(*trained.arguments, "--try-largest-batch")
-    assert status == 0
-    assert re.search(r"largest batch the largest batch takes [\d.]+ MB; .* free", output)
-    assert sorted(trained.run.rglob("*")) == before
 
 
 def test_a_trial_that_cannot_be_made_or_does_not_fit_is_wrong(
@@ -424,30 +415,26 @@ def bundle(folder: Path, value: float | None = None) -> str:
     ],
 )
 def test_both_precisions_lead_to_a_conclusion(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: float | None, single: str, double: str, output: str
+    tmp_path: Path,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    value: float | None,
+    single: str,
+    double: str,
+    output: str,
 ) -> None:
-    assert doctor(["--replay", bundle(tmp_path, value)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    """The first of several processes speaks, and no other."""
+    words = ["doctor", "--replay", bundle(tmp_path, value)]
+    lines = command(*words).output.splitlines()
     assert len(lines) == 3
     assert lines[0].startswith(f"float32: {single}")
     assert lines[1].startswith(f"float64: {double}")
     assert lines[2].startswith("conclusion: ")
     assert output in lines[2]
+    monkeypatch.setenv("PMI_RANK", "1")
+    assert command(*words)[:2] == (0, "")
 
 
 def test_a_sum_that_overflows_is_not_finite() -> None:
     single, double = Replay("float32", 2.0, np.inf, None, None), Replay("float64", 2.0, 3.0, None, None)
     assert conclusion(single, double).startswith("float32 overflows")
-
-
-def test_a_directory_that_is_no_repro_bundle_is_one_line(command: Command, tmp_path: Path) -> None:
-    refusal = command("doctor", "--replay", str(tmp_path)).refusal
-    assert refusal.startswith(f"error: {tmp_path / 'update.json'}: not found")
-
-
-def test_only_the_first_of_several_processes_speaks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PMI_RANK", "1")
-    assert doctor(["--replay", bundle(tmp_path)]) == 0
-    assert capsys.readouterr().out == ""

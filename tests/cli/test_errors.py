@@ -41,14 +41,13 @@ def translating(trained: Trained, lines_at_once: int) -> subprocess.Popen[bytes]
 
 
 @pytest.mark.parametrize(
-    "words", [["translate"], ["average"], ["score", "pairs", "text", "target"]], ids=lambda w: w[0]
+    "words", [["translate"], ["parse"], ["average"], ["score", "pairs", "text", "target"]], ids=lambda w: w[0]
 )
 def test_a_missing_run_is_one_line_with_the_remedy_and_status_1(
-    words: list[str], command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], command: Command, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    written(tmp_path / "text", "one\n")
-    written(tmp_path / "target", "eins\n")
+    written(here / "text", "one\n")
+    written(here / "target", "eins\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
     ended = command(*words, "--run", "nowhere")
     assert (ended.status, ended.refusal.startswith("error: nowhere: ")) == (1, True)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from small_run import write_parallel_text
 
 from cli.prepare import prepare_data
+from tests.cli.test_determinism import differing
 
 ROOT = Path(__file__).parents[2]
 # Log lines sum up updates before and after a checkpoint; validations and checkpoints fall together and do not.
@@ -26,10 +26,6 @@ TRAINING = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-he
     --training.max-updates 8 --training.batch-tokens 100 --training.n-micro-batches 2 --training.warmup-steps 6
     --model.alpha 0.6 --training.log-every 5 --training.validate-every 3 --training.checkpoint-every 2
     --training.keep-checkpoints 3 --training.average-checkpoints 2"""
-OF_THE_CLOCK = {
-    "time", "peak_memory", "seconds", "unlogged_seconds", "target_tokens_per_second", "training_seconds",
-    "evaluation_seconds", "device_seconds", "device_flops_per_second", "flops_by_time",
-}  # fmt: skip
 Life = tuple[str, float]  # killed in a "call", during "validation", … (killed.py): in which one, as a share of all
 
 
@@ -64,36 +60,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     return Undisturbed(folder, folder / "run", json.loads(counts))
 
 
-def without_clock(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: without_clock(inner) for name, inner in value.items() if name not in OF_THE_CLOCK}
-    return value
-
-
-def contents(run: Path) -> dict[str, Any]:
-    """All files: JSON without what a clock wrote, others as bytes.
-
-    Of checksums of such JSON, and of the page that shows it, only that they exist.
-    """
-    found: dict[str, Any] = {}
-    for path in sorted(run.rglob("*")):
-        name = path.relative_to(run).as_posix()
-        if path.name in ("state.json", "results.json"):
-            found[name] = without_clock(json.loads(path.read_text()))
-        elif path.name == "metrics.jsonl":
-            found[name] = [without_clock(json.loads(line)) for line in path.read_text().splitlines()]
-        elif path.is_file():
-            found[name] = b"" if path.name in ("checksums.json", "report.html") else path.read_bytes()
-    return found
-
-
 def check(lives: list[Life], undisturbed: Undisturbed) -> list[str]:
     run = undisturbed.folder / "disturbed"
     shutil.rmtree(run, ignore_errors=True)
     ends = live([(kind, 1 + int(share * undisturbed.counts[kind])) for kind, share in lives], undisturbed.folder, run)
-    expected, got = contents(undisturbed.run), contents(run)
-    assert got.keys() == expected.keys()
-    assert [name for name in expected if got[name] != expected[name]] == []
+    assert differing(undisturbed.run, run) == []
     return ends
 
 
@@ -105,10 +76,7 @@ LIVES = st.lists(st.tuples(st.sampled_from(["call", "file", "file"]), st.floats(
     [
         ([("call", 0.2), ("file", 0.4), ("call", 0.35)], 2),  # anywhere
         ([("file", 0.2), ("file", 0.3), ("file", 0.35)], 1),  # while it saves
-        (
-            [("validation", 0.1), ("validation", 0.45), ("validation", 0.2)],
-            3,
-        ),  # the first, the second, the second again
+        ([("validation", 0.1), ("validation", 0.45), ("validation", 0.2)], 3),  # the first, then twice the second
     ],
 )
 def test_a_run_killed_often_ends_as_if_undisturbed(lives: list[Life], n_killed: int, undisturbed: Undisturbed) -> None:

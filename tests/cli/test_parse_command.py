@@ -3,11 +3,10 @@
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from small_run import Command, Trained, output_of, written
+from small_run import Trained, output_of, written
 from toy_treebank import write_toy_treebank
 
 from cli.parse import parse
@@ -27,45 +26,31 @@ SMALL_PARSER = """--preset parsing-small --data.train-trees t.mrg --data.validat
     --model.p-drop 0 --training.max-updates 500 --training.batch-tokens 400 --training.n-micro-batches 2
     --training.warmup-steps 60 --training.log-every 50 --training.validate-every 250 --training.checkpoint-every 500
     --training.keep-checkpoints 1 --training.average-checkpoints 1"""
-HEAD_OF_SUMMARY = "-- All --"
-
-
-@dataclass(frozen=True)
-class TrainedParser:
-    """A finished run on a toy treebank, the folder of its files, and what it said."""
-
-    folder: Path
-    log: str
-
-    @property
-    def run(self) -> Path:
-        return self.folder / "run"
 
 
 @pytest.fixture(scope="module")
-def trained_parser(tmp_path_factory: pytest.TempPathFactory) -> TrainedParser:
+def trained_parser(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("parsing")
     write_toy_treebank(folder / "t.mrg", 400, seed=1)
     write_toy_treebank(folder / "v.mrg", 30, seed=2)
     arguments = ["--run", str(folder / "run"), "--data.raw", str(folder), *SMALL_PARSER.split()]
-    return TrainedParser(folder, output_of(lambda: train(arguments)))
+    return Trained(folder / "run", arguments, output_of(lambda: train(arguments)))
 
 
-def parsed(trained_parser: TrainedParser, source: str | bytes, *options: str) -> list[str]:
-    target = io.BytesIO()
-    words = ["--run", str(trained_parser.run), "--beam", "3", *options]
-    assert parse(words, io.BytesIO(source.encode() if isinstance(source, str) else source), target) == 0
+def parsed(trained_parser: Trained, source: str | bytes, *options: str) -> list[str]:
+    source, target = source.encode() if isinstance(source, str) else source, io.BytesIO()
+    assert parse(["--run", str(trained_parser.run), "--beam", "3", *options], io.BytesIO(source), target) == 0
     return target.getvalue().decode().splitlines()
 
 
 def summary_of(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
     capsys.readouterr()
     assert score(["trees", *words]) == 0
-    lines = capsys.readouterr().out.split(HEAD_OF_SUMMARY)[1].splitlines()[1:13]
+    lines = capsys.readouterr().out.split("-- All --")[1].splitlines()[1:13]
     return {name.strip(): float(value) for name, _, value in (line.partition("=") for line in lines)}
 
 
-def test_training_validates_by_f1(trained_parser: TrainedParser) -> None:
+def test_training_validates_by_f1(trained_parser: Trained) -> None:
     records = [json.loads(line) for line in (trained_parser.run / "metrics.jsonl").read_text().splitlines()]
     losses = [record["loss"] for record in records if record["kind"] == "training"]
     validations = [record for record in records if record["kind"] == "validation"]
@@ -79,7 +64,7 @@ def test_training_validates_by_f1(trained_parser: TrainedParser) -> None:
     assert results["f1"] > 60
 
 
-def test_each_sentence_becomes_a_tree_over_its_words(trained_parser: TrainedParser) -> None:
+def test_each_sentence_becomes_a_tree_over_its_words(trained_parser: Trained) -> None:
     trees = parsed(trained_parser, "the dog sees a cat.\n\nUnheard-of (words): dogs' 10%!\n")
     assert [read_tree(tree).words for tree in trees] == [
         ["the", "dog", "sees", "a", "cat", "."],
@@ -92,34 +77,34 @@ def test_each_sentence_becomes_a_tree_over_its_words(trained_parser: TrainedPars
     assert parsed(trained_parser, "\ufeffthe dog sees a cat.\n") == trees[:1]  # a byte order mark is no word
 
 
-def test_references_parse_as_kernels_do(trained_parser: TrainedParser, kernels_run: list[object]) -> None:
+def test_references_parse_as_kernels_do(trained_parser: Trained, kernels_run: list[object]) -> None:
     by_references = parsed(trained_parser, "the dog sleeps\n", "--kernels", "reference")
     assert not kernels_run
     assert parsed(trained_parser, "the dog sleeps\n") == by_references
     assert kernels_run
 
 
-def test_cut_texts_are_named(trained_parser: TrainedParser, logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_texts_are_named(trained_parser: Trained, logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minitransformer.inference.translator.MAX_SOURCE_TOKENS", 12)
     monkeypatch.setattr("cli.parse.SENTENCES_AT_ONCE", 2)
     sentences = ["a cat", "", "the dog sees a cat " * 4]
     parsed(trained_parser, "\n".join(sentences))
     assert logged == ["warning: line 3 has over 12 tokens; the rest is cut off"]
     trees = [f"(S {' '.join(f'(NN {word})' for word in sentence.split())})\n" for sentence in sentences if sentence]
-    parsed(trained_parser, "", "--treebank", written(trained_parser.folder / "long.mrg", "".join(trees)))
+    parsed(trained_parser, "", "--treebank", written(trained_parser.run.parent / "long.mrg", "".join(trees)))
     assert logged[1:] == ["warning: tree 2 has over 12 tokens; the rest is cut off"]
 
 
-def test_standard_input_of_another_kind_and_a_treebank_without_trees_are_refused(trained_parser: TrainedParser) -> None:
+def test_standard_input_of_another_kind_and_a_treebank_without_trees_are_refused(trained_parser: Trained) -> None:
     with pytest.raises(CorpusError, match="standard input: is UTF-16, not plain UTF-8 text"):
         parsed(trained_parser, "The dog sleeps.\n".encode("utf-16"))
-    empty = written(trained_parser.folder / "empty.mrg", "\n\n")
+    empty = written(trained_parser.run.parent / "empty.mrg", "\n\n")
     with pytest.raises(CorpusError, match=r"empty\.mrg: contains no tree; expected Penn brackets"):
         parsed(trained_parser, "", "--treebank", empty)
 
 
 def test_invalid_utf8_is_parsed_with_a_warning_that_names_the_line(
-    trained_parser: TrainedParser, logged: list[str], monkeypatch: pytest.MonkeyPatch
+    trained_parser: Trained, logged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cli.parse.SENTENCES_AT_ONCE", 1)
     trees = parsed(trained_parser, b"a cat.\nthe d\xf6g.\n\xed\xa0\x80\n")
@@ -130,11 +115,11 @@ def test_invalid_utf8_is_parsed_with_a_warning_that_names_the_line(
     ]
 
 
-def test_parsed_words_score_as_in_validation(trained_parser: TrainedParser, capsys: pytest.CaptureFixture[str]) -> None:
-    gold = trained_parser.folder / "v.mrg"
+def test_parsed_words_score_as_in_validation(trained_parser: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+    gold = trained_parser.run.parent / "v.mrg"
     trees = parsed(trained_parser, "", "--treebank", str(gold), "--beam", "4")
     assert [read_tree(tree).words for tree in trees] == [plain(tree).words for tree in read_trees(gold)]
-    candidate = written(trained_parser.folder / "parsed", "".join(f"{tree}\n" for tree in trees))
+    candidate = written(trained_parser.run.parent / "parsed", "".join(f"{tree}\n" for tree in trees))
     figures = summary_of([str(gold), candidate, "--gold-tags"], capsys)
     assert figures["Number of sentence"] == figures["Number of Valid sentence"] == 30
     assert figures["Tagging accuracy"] == 100
@@ -179,14 +164,11 @@ def test_parameters_of_evalb_can_be_given(tmp_path: Path, capsys: pytest.Capture
     assert summary_of([gold, candidate, "--parameters", parameters], capsys)["Bracketing FMeasure"] == 100
 
 
-def test_a_model_that_translates_is_no_parser(trained: Trained) -> None:
+def test_a_translator_is_no_parser_and_a_parser_no_translator(trained: Trained, trained_parser: Trained) -> None:
     with pytest.raises(CheckpointError, match="run: the model makes no trees"):
-        parse(["--run", str(trained.run)], io.BytesIO(b"a\n"), io.BytesIO())
-
-
-def test_a_parser_is_no_translator(trained_parser: TrainedParser) -> None:
+        parsed(trained, "a\n")
     run = ["--run", str(trained_parser.run)]
-    text = [written(trained_parser.folder / name, "a\n") for name in ("text", "target")]
+    text = [written(trained_parser.run.parent / name, "a\n") for name in ("text", "target")]
     for command in (
         lambda: translate(run, io.BytesIO(b"a\n"), io.BytesIO()),
         lambda: score(["tune-length", *text, *run]),
@@ -196,7 +178,7 @@ def test_a_parser_is_no_translator(trained_parser: TrainedParser) -> None:
             command()
 
 
-def test_faults_are_named(command: Command, tmp_path: Path) -> None:
+def test_faults_are_named(tmp_path: Path) -> None:
     two, one = written(tmp_path / "two", "(S (NN a))\n(S (NN b))\n"), written(tmp_path / "one", "(S (NN a))\n")
     with pytest.raises(CorpusError, match=r"one: has 1 trees, but .*two has 2"):
         score(["trees", two, one])
@@ -208,4 +190,3 @@ def test_faults_are_named(command: Command, tmp_path: Path) -> None:
     for wrong in (["--threads", "0"], ["--beam", "0"]):
         with pytest.raises(ConfigError):
             parse(["--run", str(tmp_path), *wrong], io.BytesIO(), io.BytesIO())
-    assert "nowhere" in command("parse", "--run", str(tmp_path / "nowhere")).refusal

@@ -90,31 +90,29 @@ def test_the_audit_prints_conventions_with_what_to_compare(tmp_path: Path, capsy
     assert lines[1].startswith("    nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|")
     assert lines[2].startswith("    compare with: sacreBLEU figures")
     assert lines[15] == "100.00 ± 0.00  tokenised"
-
-
-def test_the_audit_gives_a_single_sentence_no_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hypothesis = written(tmp_path / "hypothesis", "eins zwei drei vier fünf\n")
-    assert score(["audit", hypothesis, hypothesis, "--language", "fr"]) == 0
+    single = written(tmp_path / "single", "eins zwei drei vier fünf\n")  # which has no interval
+    assert score(["audit", single, single, "--language", "fr"]) == 0
     assert capsys.readouterr().out.startswith("100.00 ±   ?  sacreBLEU, 13a\n")
 
 
-@pytest.mark.parametrize(("n_hypotheses", "n_references", "shorter"), [(3, 2, "second"), (2, 3, "hypothesis")])
-def test_the_shorter_of_two_files_is_named(tmp_path: Path, n_hypotheses: int, n_references: int, shorter: str) -> None:
-    hypothesis = written(tmp_path / "hypothesis", "a b\n" * n_hypotheses)
-    first = written(tmp_path / "first", "a b\n" * n_hypotheses)
-    second = written(tmp_path / "second", "a b\n" * n_references)
-    with pytest.raises(CorpusError, match=f"{shorter}: ends after line 2"):
-        score(["bleu", hypothesis, first, second])
-
-
-def test_nothing_to_score_or_nothing_to_compare_with_is_refused(tmp_path: Path) -> None:
-    empty, full = written(tmp_path / "empty", ""), written(tmp_path / "full", "a\n")
-    with pytest.raises(CorpusError, match="empty: is empty"):
-        score(["bleu", empty, empty])
-    with pytest.raises(CorpusError, match="empty: is empty"):
-        score(["audit", empty, empty])
-    with pytest.raises(CorpusError, match="name at least one file of references"):
-        score(["bleu", full])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("bleu empty empty", "^empty: is empty"),
+        ("audit empty empty", "^empty: is empty"),
+        ("bleu two", "name at least one file of references"),
+        ("bleu three three two", "^two: ends after line 2"),
+        ("bleu two two three", "^two: ends after line 2"),
+        ("pairs two one --run {run}", "^one: ends after line 1"),
+    ],
+)
+def test_nothing_to_score_and_files_of_other_lengths_are_refused(
+    words: str, message: str, trained: Trained, here: Path
+) -> None:
+    for n, name in enumerate(("empty", "one", "two", "three")):
+        written(here / name, "a b\n" * n)
+    with pytest.raises(CorpusError, match=message):
+        score(words.format(run=trained.run).split())
 
 
 def test_scores_of_pairs_add_to_the_whole(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,9 +136,6 @@ def test_scores_of_pairs_add_to_the_whole(trained: Trained, tmp_path: Path, caps
 
 
 def test_no_pairs_have_a_score_of_nothing(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, target = written(tmp_path / "source", "one\ntwo\n"), written(tmp_path / "target", "eins\n")
-    with pytest.raises(CorpusError, match="target: ends after line 1"):
-        score(["pairs", source, target, "--run", str(trained.run)])
     empty = [written(tmp_path / name, "") for name in ("empty.en", "empty.de")]
     assert score(["pairs", *empty, "--run", str(trained.run)]) == 0
     assert capsys.readouterr().out == ""
@@ -150,14 +145,13 @@ WORDS = ["der", "die", "das", "kleine", "Hund", "Katze", "sieht", "schläft", "r
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def files(here: Path) -> list[str]:
     """References of 40 lines, and systems with errors in a twentieth, a tenth and a third of the words."""
-    monkeypatch.chdir(tmp_path)
     draw = random.Random(3)
     reference = [draw.choices(WORDS, k=draw.randint(4, 12)) for _ in range(40)]
     for name, share in (("A", 0.1), ("B", 0.05), ("C", 0.33), ("ref", 0.0)):
         lines = [[draw.choice(WORDS) if draw.random() < share else word for word in line] for line in reference]
-        written(tmp_path / name, "".join(" ".join(line) + "\n" for line in lines))
+        written(here / name, "".join(" ".join(line) + "\n" for line in lines))
     return ["A", "B", "C", "ref"]
 
 

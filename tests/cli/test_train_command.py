@@ -101,17 +101,6 @@ def test_patience_may_change_within_a_run_and_more_updates_go_on_at_its_end(trai
     assert json.loads((run_copy / "results.json").read_text())["updates"] == 70
 
 
-def test_settings_of_another_run_are_refused_by_the_field(trained: Trained) -> None:
-    before = contents(trained.run)
-    for option, message in (
-        ("--training.seed=2", "training.seed is 1 there, 2 here. To go on with"),
-        ("--model.normalisation=length", "model.normalisation is 'gnmt' there, 'length' here"),
-    ):
-        with pytest.raises(ConfigError, match=f"holds another run: {message}"):
-            train([*trained.arguments, option])
-    assert contents(trained.run) == before
-
-
 def test_settings_of_which_one_is_missing_are_no_settings_of_a_run(trained: Trained, run_copy: Path) -> None:
     settings = json.loads((run_copy / "run.json").read_text())
     del settings["model"]["normalisation"]
@@ -203,20 +192,16 @@ def arguments(tmp_path: Path) -> list[str]:
 
 
 def test_it_says_what_was_compared_and_leaves_nothing(arguments: list[str], tmp_path: Path) -> None:
+    """Of a run of several epochs that segments its text anew in each."""
     before = contents(tmp_path)
-    output = plain(output_of(lambda: train([*arguments, "--verify-resume", "7"])))
-    assert "7 updates in one go" in output
-    assert "the same command again: 4 updates from the checkpoint after update 3" in output
-    assert "the same, bit for bit: 22,272 parameters, 44,544 moments of Adam" in output
-    assert "5 logged losses" in output
-    assert contents(tmp_path) == before
-
-
-def test_a_run_that_segments_its_text_anew_resumes_with_the_same_segmentations(arguments: list[str]) -> None:
     anew = ["--training.bpe-dropout", "0.3", "--training.schedule", "linear"]
     anew += ["--training.best-by", "measured", "--training.patience-for", "measured", "--training.patience", "1"]
-    output = plain(output_of(lambda: train([*arguments, *anew, "--verify-resume", "20"])))  # several epochs
-    assert "the same, bit for bit: 22,272 parameters" in output
+    output = plain(output_of(lambda: train([*arguments, *anew, "--verify-resume", "20"])))
+    assert "20 updates in one go" in output
+    assert "the same command again: 10 updates from the checkpoint after update 10" in output
+    assert "the same, bit for bit: 22,272 parameters, 44,544 moments of Adam" in output
+    assert "logged losses" in output
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -236,7 +221,6 @@ def test_a_resume_that_forgets_something_is_found(
         train([*arguments, "--verify-resume", "6"])
 
 
-@pytest.mark.parametrize("number", ["1", "0", "-3"])
-def test_a_number_that_proves_nothing_is_refused(arguments: list[str], number: str) -> None:
-    with pytest.raises(ConfigError, match=f"needs at least 2 updates; got {number}"):
-        train([*arguments, "--verify-resume", number])
+def test_a_number_that_proves_nothing_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(ConfigError, match="needs at least 2 updates; got 1"):
+        train([*arguments, "--verify-resume", "1"])

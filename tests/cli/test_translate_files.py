@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_run import Trained, contents, translated
+from small_run import Trained, contents, translated, written
 from translated_files import FILES, FileOperations, PowerCutError, Uppercase, lines_of, run, uppercase
 
 from cli.translate import translate
@@ -25,19 +25,12 @@ from minitransformer.extras.files.resumable import translate_file
 from minitransformer.inference.translator import Translator
 
 
-def test_lines_appended_to_the_input_are_translated(translator: Translator, half_done: Path) -> None:
-    with (half_done / "in").open("ab") as source:
-        source.write(b"three\n")
-    assert run(translator, half_done, resume=True) == run(translator, half_done, resume=False, name="straight")
-
-
-@pytest.mark.parametrize("n_best", [None, 2])
-def test_a_complete_output_is_left_alone(tmp_path: Path, n_best: int | None, logged: list[str]) -> None:
+def test_a_complete_output_is_left_alone(tmp_path: Path, logged: list[str]) -> None:
     (tmp_path / "in").write_bytes(lines_of(5))
-    uppercase(tmp_path, resume=False, n_best=n_best)
+    uppercase(tmp_path, resume=False)
     for name in FILES:
         os.utime(tmp_path / name, (1, 1))
-    translate_file(Uppercase(n_best), tmp_path / "in", tmp_path / "out", resume=True, lines_at_once=4)
+    uppercase(tmp_path, resume=True)
     assert [(tmp_path / name).stat().st_mtime for name in FILES] == [1, 1]
     assert logged == [f"{tmp_path / 'out'}: complete; nothing is left to do"]
 
@@ -50,10 +43,9 @@ def test_a_complete_output_is_begun_anew_without_resume_and_if_removed(translato
 
 def test_compressed_input_is_read(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "in.gz").write_bytes(gzip.compress(lines_of(5)))
-    words = ["--run", str(trained.run), "--beam", "2", "--input", str(tmp_path / "in.gz")]
-    assert translate([*words, "--output", str(tmp_path / "out")], None, None) == 0  # type: ignore[arg-type]
-    assert (tmp_path / "out").read_bytes() == translated(trained, lines_of(5))
-    assert translated(trained, b"", "--input", str(tmp_path / "in.gz")) == translated(trained, lines_of(5))
+    source, expected = ["--input", str(tmp_path / "in.gz")], translated(trained, lines_of(5))
+    assert translated(trained, b"", *source, "--output", str(tmp_path / "out")) == b""
+    assert translated(trained, b"", *source) == (tmp_path / "out").read_bytes() == expected
 
 
 def test_a_missing_input_or_one_that_is_the_output_leaves_it_alone(translator: Translator, tmp_path: Path) -> None:
@@ -112,18 +104,15 @@ def test_a_sentence_that_is_too_long_is_named_by_its_line(trained: Trained, logg
 
 def test_files_are_resumed_with_the_same_splitting_only(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"one two. six!\n" * 3)
-    words = ["--run", str(trained.run), "--beam", "2"]
-    words += ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
-    assert translate([*words, *SPLIT], None, None) == 0  # type: ignore[arg-type]
-    whole = (tmp_path / "out").read_bytes()
-    assert whole == translated(trained, b"one two. six!\n" * 3, *SPLIT)
+    files = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--resume"]
+    translated(trained, b"", *files, *SPLIT)
     for other in ([], ["--split-sentences", "de"]):
         with pytest.raises(ResumeError, match="out: was begun with another split_sentences"):
-            translate([*words, *other, "--resume"], None, None)  # type: ignore[arg-type]
+            translated(trained, b"", *files, *other)
     with (tmp_path / "in").open("ab") as source:
         source.write(b"two. two.\n")
-    assert translate([*words, *SPLIT, "--resume"], None, None) == 0  # type: ignore[arg-type]
-    assert (tmp_path / "out").read_bytes() == whole + translated(trained, b"two. two.\n", *SPLIT)
+    translated(trained, b"", *files, *SPLIT)
+    assert (tmp_path / "out").read_bytes() == translated(trained, (tmp_path / "in").read_bytes(), *SPLIT)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +123,6 @@ def test_files_are_resumed_with_the_same_splitting_only(trained: Trained, tmp_pa
 def test_what_belongs_to_lines_of_one_sentence_is_refused(trained: Trained, option: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match=f"{option[0]}: does not go with --split-sentences"):
         translated(trained, b"one\n", *SPLIT, *option)
-    with pytest.raises(ConfigError, match="language '': expected a code"):
-        translated(trained, b"one. two.\n", "--split-sentences", "")
 
 
 def test_unknown_characters_are_named_once_at_the_end(trained: Trained, logged: list[str]) -> None:
@@ -172,10 +159,6 @@ def test_who_types_is_warned_of_unknown_characters_before_the_next_line(
     assert "1 line has characters that the tokenizer does not know: 'ж'" in logged[0]
 
 
-LINES = ["one two", "", "six & <five>", "two\x01"]
-PAIRS = [("one two", "ONE TWO"), ("six & <five>", "SIX & <FIVE>"), ("two\ufffd", "TWO\ufffd")]
-
-
 def written_memory(path: Path, sources: list[str]) -> Path:
     units = b"".join(unit_of(("en-US", "fr"), (source, "…")) for source in sources)
     path.write_bytes(opening("en-US") + units + unit_of(("fr", "it"), ("rien", "nulla")) + CLOSING)
@@ -189,15 +172,11 @@ def shouted(folder: Path, *, resume: bool, name: str = "out.tmx") -> bytes:
 
 
 def test_a_text_becomes_a_memory(tmp_path: Path) -> None:
-    (tmp_path / "in").write_text("".join(line + "\n" for line in LINES))
+    """Its units have the text that was translated, without what was cut off."""
+    sources = ["one two", "six & <five>", "two\ufffd", "a" * LONGEST_LINE]
+    (tmp_path / "in").write_text("one two\n\nsix & <five>\ntwo\x01\n" + "a" * (LONGEST_LINE + 10) + "\n")
     shouted(tmp_path, resume=False)
-    assert list(read_pair_file(tmp_path / "out.tmx")) == PAIRS
-
-
-def test_a_unit_has_the_text_that_was_translated_not_what_was_cut_off(tmp_path: Path) -> None:
-    (tmp_path / "in").write_text("a" * (LONGEST_LINE + 10) + "\n")
-    shouted(tmp_path, resume=False)
-    assert list(read_pair_file(tmp_path / "out.tmx")) == [("a" * LONGEST_LINE, "A" * LONGEST_LINE)]
+    assert list(read_pair_file(tmp_path / "out.tmx")) == [(source, source.upper()) for source in sources]
 
 
 def test_an_empty_text_becomes_an_empty_memory(tmp_path: Path) -> None:
@@ -242,26 +221,25 @@ def test_an_output_whose_end_was_changed_is_left_alone(
 
 def test_a_memory_is_translated_into_a_memory(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
     source = written_memory(tmp_path / "in.tmx", ["one two", "six", "five"])
-    words = ["--run", str(trained.run), "--beam", "2", "--input", str(source), "--output", str(tmp_path / "out.tmx")]
-    assert translate(words, None, None) == 0  # type: ignore[arg-type]
-    german = translated(trained, b"one two\nsix\nfive\n").decode().splitlines()
-    assert list(read_pair_file(tmp_path / "out.tmx", ("en-US", "fr"))) == list(
-        zip(["one two", "six", "five"], german, strict=True)
+    files = ["--input", str(source), "--output", str(tmp_path / "out.tmx")]
+    translated(trained, b"", *files)
+    pairs = zip(
+        ["one two", "six", "five"], translated(trained, b"one two\nsix\nfive\n").decode().splitlines(), strict=True
     )
+    assert list(read_pair_file(tmp_path / "out.tmx", ("en-US", "fr"))) == list(pairs)
     assert logged == [f"warning: {source}: 1 units have no text in en-US, and are left out"]
     before = contents(tmp_path)
     with pytest.raises(ResumeError, match="was begun with another languages"):
-        translate([*words, "--languages", "en", "de", "--resume"], None, None)  # type: ignore[arg-type]
+        translated(trained, b"", *files, "--languages", "en", "de", "--resume")
     assert contents(tmp_path) == before
 
 
-def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
+def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Path) -> None:
     memory = written_memory(tmp_path / "in.tmx", ["one two", "six"])
     files = ["--input", str(memory), "--output", str(tmp_path / "out.tmx"), "--alignments", str(tmp_path / "aligned")]
-    translated(trained, b"", *files, "--prefix", str(prefixes(tmp_path, ["eins", "sechs"])))
+    translated(trained, b"", *files, "--prefix", written(tmp_path / "prefixes", "eins \nsechs \n"))
     targets = [target for _, target in read_pair_file(tmp_path / "out.tmx")]
     assert [target.split()[0] for target in targets] == ["eins", "sechs"]
-    assert logged == [f"warning: {memory}: 1 units have no text in en-US, and are left out"]
     aligned = (tmp_path / "aligned").read_text().splitlines()
     assert len(aligned) == 2
     for line, target in zip(aligned, targets, strict=True):
@@ -288,12 +266,6 @@ def test_units_keep_what_they_have_and_codes_carry_over(trained: Trained, tmp_pa
     assert "".join(segment.itertext()).count("{0}") == 1
     assert "alt" not in "".join(segment.itertext())
     assert any("characters that the tokenizer does not know: '☃'" in line for line in logged)
-
-
-def prefixes(folder: Path, lines: list[str]) -> Path:
-    path = folder / "prefixes"
-    path.write_text("".join(f"{line} \n" for line in lines))
-    return path
 
 
 def test_the_first_column_of_a_table_is_translated(trained: Trained, tmp_path: Path) -> None:
@@ -323,30 +295,20 @@ def test_the_sources_of_a_memory_are_lines(trained: Trained, tmp_path: Path) -> 
         (["--input", "p.tsv", "--output", "o.tmx"], ConfigError, "o.tmx: a translation memory names its languages"),
         (["--input", "t", "--output", "o.po"], ConfigError, "o.po: is written only for an input of its kind"),
         (["--input", "a.xlf"], ConfigError, "a.xlf: give --output FILE with the same ending"),
-        (
-            ["--input", "a.po", "--output", "b.po", "--resume"],
-            ConfigError,
-            "b.po is written as a whole; leave the option",
-        ),
+        (["--input", "a.po", "--output", "b.po", "--resume"], ConfigError, "b.po is written as a whole; leave the opt"),
         (["--input", "a.po", "--output", "a.po"], ConfigError, "a.po: is the input, too"),
         (["--input", "a.po", "--output", "b.po"], CorpusError, "a.po: cannot be read"),
         (["--input", "absent.tmx"], CorpusError, "absent.tmx: cannot be read after line 1: .*No such file"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_an_output_is_opened(
-    trained: Trained,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    options: list[str],
-    error: type[Exception],
-    message: str,
+    trained: Trained, here: Path, options: list[str], error: type[Exception], message: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    written_memory(tmp_path / "in.tmx", ["one"])
-    (tmp_path / "t").write_text("one\n")
-    (tmp_path / "p.tsv").write_text("one\teins\n")
-    before = contents(tmp_path)
+    written_memory(here / "in.tmx", ["one"])
+    (here / "t").write_text("one\n")
+    (here / "p.tsv").write_text("one\teins\n")
+    before = contents(here)
     with pytest.raises(error) as caught:
         translated(trained, b"", *options)
     assert re.search(message, str(caught.value))
-    assert contents(tmp_path) == before
+    assert contents(here) == before
