@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -192,21 +191,6 @@ class Hub(BaseHTTPRequestHandler):
         return content or None
 
 
-@contextmanager
-def hub_server(directory: Path) -> Iterator[tuple[str, list[str]]]:
-    """Serve the files of a directory as a model; yield the address, and the names of the files sent so far."""
-    handler = type("HandlerOfModel", (Hub,), {"directory": directory, "sent": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", handler.sent
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
 PARTS, INDEX = ("pytorch_model-1.bin", "pytorch_model-2.bin"), "pytorch_model.bin.index.json"
 SENT = [  # target.spm has the bytes of source.spm, so the cache has it
     "config.json", "generation_config.json", *PARTS, INDEX, "source.spm", "tokenizer_config.json", "vocab.json",
@@ -232,9 +216,13 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hub(model: Path) -> Iterator[tuple[str, list[str]]]:
+    """The address of a server of the model's files, and the names of those that it has sent."""
     pytest.importorskip("huggingface_hub")
-    with hub_server(model) as served:
-        yield served
+    handler = type("HandlerOfModel", (Hub,), {"directory": model, "sent": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", handler.sent
+        server.shutdown()
 
 
 def converted(folder: Path, address: str, *words: str, **environment: str) -> tuple[int, str]:

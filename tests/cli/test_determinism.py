@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import os
-import random
 import re
 import subprocess
 import sys
@@ -149,7 +148,7 @@ def prepare_train_and_translate(run: str, text: str, *options: str) -> None:
 
 
 def digests() -> dict[str, str]:
-    """Return digests of tokenizers of 400 pairs of made-up words, and of a short demonstration's text."""
+    """Return digests of a short demonstration's text, and of tokenizers of it."""
     from minitransformer.data import tokenizer
     from minitransformer.extras.demo import demo_corpus
 
@@ -157,10 +156,10 @@ def digests() -> dict[str, str]:
         return hashlib.sha256(content).hexdigest()
 
     def digest_of_tokenizer(**options: Any) -> str:
-        made = tokenizer.Tokenizer.train(pairs, vocabulary_size=150, **options)
+        made = tokenizer.Tokenizer.train(corpus.train, vocabulary_size=150, **options)
         return digest(made.source.serialized_model_proto() + made.target.serialized_model_proto())
 
-    pairs = made_up_pairs(400)
+    corpus = demo_corpus(n_train=400, n_validation=20, n_test=20)
     found = {
         f"{kind}, {joint}": digest_of_tokenizer(kind=kind, joint=joint)
         for kind in ("bpe", "unigram")
@@ -168,15 +167,7 @@ def digests() -> dict[str, str]:
     }
     tokenizer.MAX_TRAINING_SENTENCES = 300
     found["bpe, sampled"] = digest_of_tokenizer()
-    corpus = demo_corpus(n_train=2_000, n_validation=100, n_test=100)
     return found | {"demo": digest(repr((corpus.train, corpus.validation, corpus.test)).encode())}
-
-
-def made_up_pairs(n: int) -> list[tuple[str, str]]:
-    draw = random.Random(1)
-    syllables = ["ka", "lo", "mi", "ne", "tu", "sch", "ber", "gen", "ung", "heit", "aus", "ein"]
-    words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(400)]
-    return [(" ".join(draw.choices(words, k=6)), " ".join(draw.choices(words, k=5))) for _ in range(n)]
 
 
 if __name__ == "__main__":

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from small_run import Trained, plain
+from small_run import Command, Trained, plain
 from threadpoolctl import threadpool_limits
 
-from cli.doctor import doctor
 from cli.explain_compat import explain_compat
 from cli.train import read_options
 from minitransformer import Batch, Transformer
@@ -32,13 +31,8 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
-def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert doctor(list(arguments)) == 0
-    return capsys.readouterr().out
-
-
-def test_trained_models_are_measured_on_validation_data(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
-    output = explained(capsys, "--explain-compat", "fairseq", *trained.arguments)
+def test_trained_models_are_measured_on_validation_data(trained: Trained, command: Command) -> None:
+    output = command("doctor", "--explain-compat", "fairseq", *trained.arguments).output
     first = f"Measured on the trained model of {trained.run}, on the first 16 pairs of its validation data."
     assert plain(output).startswith(first)
     store = PreparedData.open(read_options(trained.arguments).data_directory).stores["validation"].read()
@@ -58,8 +52,8 @@ def test_trained_models_are_measured_on_validation_data(trained: Trained, capsys
     assert re.search(r"\nattention_bias +no +yes ", output)
 
 
-def test_without_a_model_a_small_untrained_one_is_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    output = explained(capsys, "--run", str(tmp_path), "--explain-compat")
+def test_without_a_model_a_small_untrained_one_is_measured(command: Command, tmp_path: Path) -> None:
+    output = command("doctor", "--run", str(tmp_path), "--explain-compat").output
     assert plain(output).startswith(
         f"Measured on an untrained tiny model, on random words ({tmp_path} holds no model)."
     )
@@ -99,16 +93,13 @@ def test_tables_fit_into_the_terminal(tmp_path: Path, width: int) -> None:
         assert "label_smoothing_over  V-1" in screen.getvalue()
 
 
-@pytest.mark.parametrize("system", ["opennmt", "paper"])
-def test_a_system_that_cannot_be_explained_is_refused(system: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        doctor(["--explain-compat", system])
-    assert caught.value.code == 2
-    assert f"unknown value '{system}'; known here: {', '.join(SYSTEMS)}" in capsys.readouterr().err
+def test_a_system_that_cannot_be_explained_is_refused(command: Command) -> None:
+    ended = command("doctor", "--explain-compat", "paper")
+    assert (ended.status, f"unknown value 'paper'; known here: {', '.join(SYSTEMS)}" in ended.refusal) == (2, True)
 
 
-def test_systems_in_order_are_explained_with_penalties(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    output = explained(capsys, "--explain-compat", "marian", "fairseq", "--run", str(tmp_path))
+def test_systems_in_order_are_explained_with_penalties(command: Command, tmp_path: Path) -> None:
+    output = command("doctor", "--explain-compat", "marian", "fairseq", "--run", str(tmp_path)).output
     assert 0 < output.index("\nmarian ") < output.index("\nfairseq ")
     assert "tensor2tensor" not in output
     gnmt, length = ([rule(n) ** 0.6 for n in (5, 20, 80)] for rule in (lambda n: (5 + n) / 6, lambda n: n))

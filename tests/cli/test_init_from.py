@@ -29,16 +29,12 @@ FEW = [
 
 
 @pytest.fixture
-def text(tmp_path: Path) -> list[str]:
-    """The options of another text, with a character that the first one lacks."""
+def options(trained: Trained, tmp_path: Path) -> list[str]:
+    """Of a run on another text, with a character that the first one lacks."""
     write_parallel_text(tmp_path, "train", 60, seed=3)
     target = tmp_path / "train.de"
     target.write_text(target.read_text(encoding="utf-8").replace("zwei", "zwo").replace("drei", "drœi"), "utf-8")
-    return ["--data.raw", str(tmp_path), "--data.train-source", "train.en", "--data.train-target", "train.de"]
-
-
-@pytest.fixture
-def options(trained: Trained, text: list[str], tmp_path: Path) -> list[str]:
+    text = ["--data.raw", str(tmp_path), "--data.train-source", "train.en", "--data.train-target", "train.de"]
     return ["--init-from", str(trained.run), "--run", str(tmp_path / "run"), *text, *FEW]
 
 
@@ -104,12 +100,11 @@ def test_the_doctor_names_options_against_the_model(options: list[str], capsys: 
     assert "model.n_layers: expected 1, got 2" in plain(capsys.readouterr().out)
 
 
-def test_the_default_directory_is_not_overwritten(trained: Trained, text: list[str]) -> None:
-    given = ["--init-from", str(trained.run), "--run", str(trained.run), *text, *FEW]
+def test_the_default_directory_is_not_overwritten(trained: Trained, options: list[str]) -> None:
     before = contents(trained.run)
     for command in (train, prepare_data):
         with pytest.raises(ConfigError, match="run and init_from are both"):
-            command(given[: -len(FEW)])
+            command([*options[: -len(FEW)], "--run", str(trained.run)])
     assert contents(trained.run) == before
 
 

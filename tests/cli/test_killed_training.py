@@ -75,8 +75,8 @@ LIVES = st.lists(st.tuples(st.sampled_from(["call", "file", "file"]), st.floats(
     ("lives", "n_killed"),
     [
         ([("call", 0.2), ("file", 0.4), ("call", 0.35)], 2),  # anywhere
-        ([("file", 0.2), ("file", 0.3), ("file", 0.35)], 1),  # while it saves
-        ([("validation", 0.1), ("validation", 0.45), ("validation", 0.2)], 3),  # the first, then twice the second
+        # the first validation, a save, the second validation, again, and another save
+        ([("validation", 0.1), ("file", 0.2), ("validation", 0.45), ("validation", 0.2), ("file", 0.3)], 4),
     ],
 )
 def test_a_run_killed_often_ends_as_if_undisturbed(lives: list[Life], n_killed: int, undisturbed: Undisturbed) -> None:

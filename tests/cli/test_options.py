@@ -176,37 +176,24 @@ def test_an_unknown_key_and_a_wrong_value_name_the_file(tmp_path: Path, text: st
     assert str(caught.value).startswith(f"{path}: {message}")
 
 
-def test_a_missing_file_is_named_with_an_example(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.toml: not found; expected a TOML file, such as recipes/"):
-        read_options(["--config", str(tmp_path / "nowhere.toml")])
-
-
 def test_a_byte_order_mark_and_other_line_ends_are_no_syntax_error(tmp_path: Path) -> None:
     path = tmp_path / "of-windows.toml"
     path.write_bytes(b"\xef\xbb\xbf[training]\r\nseed = 3\r\n")
     assert read_options(["--config", str(path)]).training.seed == 3
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'run = "x"\n[training\n', "cannot be read as TOML: .*line 2"),
-        (b'run = "gr\xfcn"', "cannot be read as TOML"),
-        (b"a = " + b"[" * 5_000, "cannot be read as TOML"),
-        (b"a = " + b"9" * 5_000, "cannot be read as TOML"),
-        (None, "cannot be read as TOML"),
-    ],
-    ids=["syntax", "Latin-1", "nested", "long", "directory"],
-)
-def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
-    path = tmp_path / "options.toml"
-    if content is None:
-        path.mkdir()
-    else:
+def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: not found; expected a TOML file, such as recipes/"):
+        read_options(["--config", str(tmp_path / "nowhere.toml")])
+    directory, path = tmp_path / "directory", tmp_path / "options.toml"
+    directory.mkdir()
+    for content in (b'run = "x"\n[training\n', b'run = "gr\xfcn"', b"a = " + b"[" * 5_000, b"a = " + b"9" * 5_000):
         path.write_bytes(content)
-    with pytest.raises(ConfigError, match=message) as caught:
-        read_options(["--config", str(path)])
-    assert str(caught.value).startswith(f"{path}: ")
+        reason = ".*line 2" if b"training" in content else ""
+        with pytest.raises(ConfigError, match=f"^{path}: cannot be read as TOML: {reason}"):
+            read_options(["--config", str(path)])
+    with pytest.raises(ConfigError, match=f"^{directory}: cannot be read as TOML: "):
+        read_options(["--config", str(directory)])
 
 
 COMMANDS = {

@@ -29,10 +29,6 @@ def recipe(name: str) -> RunConfig:
     return read_options(["--config", str(RECIPES / f"{name}.toml")])
 
 
-def size_of(name: str) -> str:
-    return "big" if name.endswith("big") else "base"
-
-
 def test_a_recipe_is_found_anywhere_unless_a_file_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     name = "recipes/wmt14-en-de.toml"
@@ -44,8 +40,11 @@ def test_a_recipe_is_found_anywhere_unless_a_file_has_its_name(tmp_path: Path, m
 
 @pytest.mark.parametrize(("name", "words"), list(zip(NAMES, [37_000, 37_000, 32_000, 32_000], strict=True)))
 def test_model_training_and_vocabulary_are_the_papers(name: str, words: int) -> None:
-    """Sections 5.1 to 5.4 and 6.1: batches, updates, warm-up, Adam; checkpoints ten minutes apart, 5 or 20 averaged."""
-    config, size = recipe(name), size_of(name)
+    """Sections 5.1 to 5.4 and 6.1: batches, updates, warm-up, Adam; checkpoints ten minutes apart, 5 or 20 averaged.
+
+    Section 6.1 also has the search: beam 4, α = 0.6.
+    """
+    config, size = recipe(name), "big" if name.endswith("big") else "base"
     model = presets.named(size)
     assert config.model == (dataclasses.replace(model, p_drop=0.1) if name == "wmt14-en-fr-big" else model)
     training, data = config.training, config.data
@@ -57,6 +56,8 @@ def test_model_training_and_vocabulary_are_the_papers(name: str, words: int) -> 
     assert training.checkpoint_every * STEP_SECONDS[size] == 600
     assert (data.vocabulary_size, data.joint_vocabulary, data.tokenizer) == (words, True, "bpe")
     assert data.validation_source == ("dev/newstest2013.en",)
+    search = SearchConfig().for_model(config.model)
+    assert (search.beam, search.alpha, search.normalisation) == (4, 0.6, "gnmt")
     assert resolved(config, 1, None).training.n_micro_batches == 8
     for n_gpus in (1, 8):
         training = resolved(dataclasses.replace(config, device="cuda"), n_gpus, None).training
@@ -124,12 +125,6 @@ def test_every_recipe_prepares_and_trains_an_update(path: Path, tmp_path: Path) 
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["updates"] == 1
     assert results["flops"] > 0
-
-
-def test_the_search_is_the_papers() -> None:
-    """Section 6.1: beam 4, α = 0.6."""
-    search = SearchConfig().for_model(recipe("wmt14-en-de").model)
-    assert (search.beam, search.alpha, search.normalisation) == (4, 0.6, "gnmt")
 
 
 @pytest.mark.parametrize(("name", "words"), [("parsing-wsj", 16_000), ("parsing-semi-supervised", 32_000)])

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,34 +21,39 @@ from cli.reproduce import reproduce
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
+from minitransformer.extras.paper.complexity.table import measure_table
 from minitransformer.system.files import CheckpointError
+from minitransformer.system.provenance import short_hash
 
 
-def test_table_1_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert reproduce(["table1", "--quick", "--repeats", "1", "--output", str(tmp_path / "new")]) == 0
+class Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_table_1_is_printed_and_written_and_a_refusing_stdout_not_mistaken_for_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.reproduce.measure_table", cache(measure_table))
+    words = ["table1", "--quick", "--repeats", "1", "--output"]
+    assert reproduce([*words, str(tmp_path / "new")]) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("| Layer type ")
     assert "O(n² · d)" in printed.out
     assert re.search(r"wrote table1.json and table1.svg into .*new; code ", printed.err)
     assert len(json.loads((tmp_path / "new" / "table1.json").read_text())["rows"]) == 5
     assert "<svg" in (tmp_path / "new" / "table1.svg").read_text(encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", Full())
+    with pytest.raises(OSError, match="^.Errno"):
+        reproduce([*words, str(tmp_path)])
+    assert (tmp_path / "table1.json").exists()
 
 
-def test_an_unwritable_directory_is_refused_before_measuring(command: Command, tmp_path: Path) -> None:
+def test_an_unwritable_directory_and_no_repeats_are_refused_before_measuring(command: Command, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     ended = command("reproduce", "table1", "--output", str(tmp_path / "file" / "new"))
     assert (ended.output, "table1.json: cannot be written " in ended.refusal) == ("", True)
-
-
-def test_a_refusing_stdout_is_not_mistaken_for_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full(io.StringIO):
-        def write(self, text: str) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(sys, "stdout", Full())
-    with pytest.raises(OSError, match="^.Errno"):
-        reproduce(["table1", "--quick", "--repeats", "1", "--output", str(tmp_path)])
-    assert (tmp_path / "table1.json").exists()
+    assert "--repeats must be at least 1, got 0" in command("reproduce", "table1", "--repeats", "0").refusal
 
 
 def test_without_matplotlib_nothing_is_measured_and_the_remedy_is_reported(
@@ -57,10 +63,6 @@ def test_without_matplotlib_nothing_is_measured_and_the_remedy_is_reported(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert '[report]"' in command("reproduce", "table1", "--output", str(tmp_path)).refusal
-
-
-def test_repeats_must_be_some(command: Command) -> None:
-    assert "--repeats must be at least 1, got 0" in command("reproduce", "table1", "--repeats", "0").refusal
 
 
 def options(folder: Path, *rows: str) -> Table3Options:
@@ -85,8 +87,7 @@ class Table:
     def copied(self, folder: Path, recipe: str | None = None) -> Table3Options:
         """Return the options of a copy, which a test may change; ``recipe`` is another text of the recipe."""
         shutil.copytree(self.options.directory, folder / "table3")
-        assert self.options.corpus
-        (folder / "recipe.toml").write_text(recipe or self.options.corpus.read_text())
+        (folder / "recipe.toml").write_text(recipe or self.recipe)
         return dataclasses.replace(self.options, corpus=folder / "recipe.toml", directory=folder / "table3")
 
     @property
@@ -112,7 +113,9 @@ def test_rows_are_trained_once_and_printed(table: Table, tmp_path: Path, capsys:
     assert claims.startswith("- (E) learned positions do nearly the same as sinusoids: perplexity ")
     assert counts.startswith("Of all comparisons ")
     results = json.loads((table.options.directory / "base-seed-1" / "results.json").read_text())
-    assert re.match(r"Text: \S+recipe\.toml, [0-9a-f]{10}\. Seeds: 1\.", provenance)
+    files = json.loads((table.options.directory / "data" / "manifest.json").read_text())["files"]
+    text = short_hash(json.dumps(files, sort_keys=True))
+    assert re.match(rf"Text: \S+recipe\.toml, {text}\. Seeds: 1\.", provenance)
     assert f"Configuration of base-seed-1: {results['configuration']}.\nCode: {results['code']}" in provenance
     assert provenance.endswith(f" BLEU: beam 4, {results['validation']['signature']}.\n")
     assert (table.options.directory / "table3.md").read_text() == table.output
@@ -137,14 +140,11 @@ def test_table_3_is_a_subcommand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert asked == [Table3Options(rows=("A", "big"), seeds=(3, 5), budget=40, directory=tmp_path)]
 
 
-def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.toml: not found"):
-        reproduce_table3(Table3Options(corpus=tmp_path / "nowhere.toml"))
-
-
 def test_a_missing_text_is_reported_with_what_this_command_can_do_and_prepared_text_suffices(tmp_path: Path) -> None:
     folder = tmp_path / "my $(text)"
     folder.mkdir()
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: not found"):
+        reproduce_table3(Table3Options(corpus=folder / "nowhere.toml"))
     asked = options(folder, "base")
     (folder / "train.en").rename(folder / "elsewhere")
     with pytest.raises(
@@ -158,7 +158,10 @@ def test_a_missing_text_is_reported_with_what_this_command_can_do_and_prepared_t
     assert reproduce_table3(asked) == 0
 
 
-def test_finished_cells_of_another_budget_scale_or_text_are_not_taken_for_these(table: Table, tmp_path: Path) -> None:
+def test_cells_of_another_budget_scale_text_or_setting_are_refused_before_anything_is_trained(
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Finished and half done ones; also of settings with which a single run may go on."""
     asked = table.options
     with pytest.raises(ConfigError, match="base-seed-1: was trained for 20 updates, not 24; set directory to another"):
         reproduce_table3(dataclasses.replace(asked, budget=24))
@@ -167,33 +170,15 @@ def test_finished_cells_of_another_budget_scale_or_text_are_not_taken_for_these(
         reproduce_table3(dataclasses.replace(asked, d_model=64))
     smaller = table.recipe.replace("vocabulary_size = 40", "vocabulary_size = 39")
     with pytest.raises(ConfigError, match=f"{others}data.vocabulary_size is 40 there, 39 here"):
-        reproduce_table3(table.copied(tmp_path, smaller))
-
-
-@pytest.mark.parametrize("cell", ["finished", "half done"])
-def test_cells_of_other_settings_are_refused_before_anything_is_trained(
-    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: str
-) -> None:
-    """Also of settings with which a single run may go on."""
+        reproduce_table3(table.copied(tmp_path / "smaller", smaller))
     asked = table.copied(tmp_path, table.recipe + "learning_rate_factor = 0.9\nclip_norm = 1.0\n")
     shutil.rmtree(asked.directory / "base-seed-1")
-    if cell == "half done":
-        (asked.directory / "table3-E-seed-1" / "cell.json").unlink()
     message = (
-        r"table3-E-seed-1: was trained with other settings than this table's: training\.learning_rate_factor is 1\.0"
-        r" there, 0\.9 here; training\.clip_norm is None there, 1\.0 here\. Set them back .*, set directory to another"
+        rf"table3-E-seed-1: was {others}training\.learning_rate_factor is 1\.0 there, 0\.9 here;"
+        r" training\.clip_norm is None there, 1\.0 here\. Set them back .*, set directory to another"
     )
-    with pytest.raises(ConfigError, match=message):
-        reproduce_table3(asked)
+    for _ in ("finished", "half done"):
+        with pytest.raises(ConfigError, match=message):
+            reproduce_table3(asked)
+        (asked.directory / "table3-E-seed-1" / "cell.json").unlink(missing_ok=True)
     assert "[1 of 2]" not in capsys.readouterr().err
-
-
-def test_a_cell_of_other_text_is_named(table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = table.copied(tmp_path, table.recipe.replace('raw = "', f'raw = "{tmp_path}" #'))
-    write_parallel_text(tmp_path, "train", 200, seed=2)  # under the same names
-    for folder in ("data", "table3-E-seed-1"):
-        shutil.rmtree(asked.directory / folder)
-    assert reproduce_table3(asked) == 0
-    assert re.search(
-        r"recipe\.toml, [0-9a-f]{10}; NOT THE SAME: [0-9a-f]{10} \(table3-E-seed-1\)\.", capsys.readouterr().out
-    )

@@ -213,7 +213,7 @@ ALPHAS = ["0", "0.6", "1.2", "40"]  # the last one prefers the longest translati
 
 @pytest.fixture
 def text(tmp_path: Path) -> list[str]:
-    write_parallel_text(tmp_path, "held-out", 30, seed=3)
+    write_parallel_text(tmp_path, "held-out", 12, seed=3)
     return [str(tmp_path / "held-out.en"), str(tmp_path / "held-out.de")]
 
 

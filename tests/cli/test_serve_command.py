@@ -1,7 +1,6 @@
 """The server as a process: translations, signals, hostile connections, and its page in a browser."""
 
 import contextlib
-import http.client
 import json
 import random
 import re
@@ -73,17 +72,15 @@ def impatient(run: Path) -> Iterator[Served]:
         yield server
 
 
+def client_of(server: Served) -> httpx2.Client:
+    return httpx2.Client(base_url=server.address, trust_env=False, timeout=TIME_LIMIT)
+
+
 def translations_over_one_connection(server: Served, lines: Sequence[str]) -> list[str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIME_LIMIT)
-    texts = []
-    for line in lines:
-        connection.request("POST", "/translate", json.dumps(form(line)), {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        body = json.load(answer)
-        assert answer.status == 200, body
-        texts.append(body["translatedText"])
-    connection.close()
-    return texts
+    with client_of(server) as client:
+        answers = [client.post("/translate", json=form(line)) for line in lines]
+    assert {answer.status_code for answer in answers} == {200}
+    return [answer.json()["translatedText"] for answer in answers]
 
 
 @pytest.mark.slow
@@ -338,23 +335,17 @@ def test_languages_are_those_of_the_text(trained: Trained, command: Command, mon
 
 
 def test_clients_behind_a_proxy_are_told_apart_and_nobody_else_is_believed(run: Path) -> None:
-    body, headers = json.dumps(form("six")), {"Content-Type": "application/json"}
-
     def statuses(server: Served, addresses: list[str]) -> list[int]:
-        found = []
-        for address in addresses:
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIME_LIMIT)
-            connection.request("POST", "/translate", body, headers | {"X-Forwarded-For": address})
-            found.append(connection.getresponse().status)
-            connection.close()
-        return found
+        with client_of(server) as client:
+            headers = [{"X-Forwarded-For": address} for address in addresses]
+            return [client.post("/translate", json=form("six"), headers=given).status_code for given in headers]
 
     values = {"$http_host": "example.org", "$remote_addr": "10.0.0.1", "$scheme": "https"}  # variables of nginx
     documented = {name: values[value] for name, value in re.findall(r"proxy_set_header (\S+) (\S+);", GUIDE)}
     with served(run, "--tokens-per-minute", "27", "--proxy", "127.0.0.1") as server:  # as many as one request costs
         assert statuses(server, ["10.0.0.1", "10.0.0.2", "[", ""]) == [200] * 4
         assert 429 in statuses(server, ["10.0.0.1"] * 3)
-        with httpx2.Client(base_url=server.address, trust_env=False, timeout=TIME_LIMIT) as client:
+        with client_of(server) as client:
             fields, files = {"source": "en", "target": "de"}, {"file": ("a.txt", "1")}
             answer = client.post("/translate_file", headers=documented, data=fields, files=files)
         assert answer.json()["translatedFileUrl"].startswith("https://example.org/download_file/")
