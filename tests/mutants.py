@@ -109,7 +109,7 @@ TESTS = {  # the nearest first: it kills most
         " tests/autograd/test_device_search.py"
     ),
     "minitransformer/inference/search.py": f"{SEARCH}/test_beam.py",
-    "minitransformer/inference/cache.py": f"{SEARCH}/test_invariance.py {MODEL}/test_packing.py",
+    "minitransformer/inference/cache.py": f"{SEARCH}/test_invariance.py {SEARCH}/test_beam.py {MODEL}/test_packing.py",
     "parallel/communicator.py": f"{TREE} {TRAINER}",
     "parallel/host_reducer.py": (
         f"{MPI} tests/parallel/test_machines.py tests/parallel/test_hosts.py -k 'one_mpirun or two_hosts or subtrees'"

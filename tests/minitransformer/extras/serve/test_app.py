@@ -17,6 +17,7 @@ from minitransformer.extras.attention import attention_weights
 from minitransformer.extras.demo_translator import DemonstrationTranslator
 from minitransformer.extras.report.merging import without_key
 from minitransformer.extras.serve import app, translated_files, word_attention
+from minitransformer.inference.search import SearchConfig
 
 JSON_BODY, FORM_BODY = ({"Content-Type": f"application/{kind}"} for kind in ("json", "x-www-form-urlencoded"))
 
@@ -110,6 +111,13 @@ def test_the_specification_names_the_paths_of_the_api(client: Any) -> None:
     for name, is_required in fields.items():
         given = {key: value for key, value in form("one").items() if key != name}
         assert (client.post("/translate", data=given).status_code == 400) == is_required
+
+
+def test_a_model_translates(real: Any) -> None:
+    (expected,) = small_translator().n_best(["one two"], SearchConfig(beam=4, n_best=3), n_threads=1)
+    answer = real.post("/translate", json=form("one two", alternatives=2)).json()
+    assert [answer["translatedText"], *answer["alternatives"]] == [t.text for t in expected]
+    assert answer["scores"] == pytest.approx([t.score for t in expected], abs=1e-3)
 
 
 @pytest.mark.parametrize("how", ["json", "data", "content", "files", "params"])
