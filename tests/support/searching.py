@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autograd import KeyRanges, Segments, Tensor, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.beam import _Search
-from minitransformer.inference.search import Hypothesis, SearchConfig
+from minitransformer.inference.search import Hypothesis, Request, SearchConfig
 from minitransformer.model.masks import causal_mask
 from minitransformer.model.symbols import END, START
 
@@ -128,4 +128,5 @@ def search_without_cache(
     model: Transformer, sources: Sequence[Sequence[int]], config: SearchConfig
 ) -> list[list[Hypothesis]]:
     with no_tape():
-        return SearchWithoutCache([model], sources, config, None, lambda n: None, None, None, config.n_best).run()
+        request = Request([model], sources, config, None, lambda n: None, None, None)
+        return SearchWithoutCache(request, config.n_best).run()

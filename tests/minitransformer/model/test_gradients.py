@@ -189,13 +189,17 @@ unequal = example(config=LARGE, pairs=UNEQUAL, scale=1.0, seed=1)
 one_token = example(config=dataclasses.replace(LARGE, n_heads=1, d_ff=1), pairs=[(0, 0)], scale=1.0, seed=1)
 
 
-def check_layer(build: Any, name: str, config: ModelConfig, pairs: Any, scale: float, seed: int) -> None:
+def check_layer(
+    build: Any, name: str, config: ModelConfig, pairs: Any, scale: float, seed: int, max_coordinates: int = 12
+) -> None:
     source, target = (Segments.of_lengths([pair[side] + 1 for pair in pairs]) for side in (0, 1))
     layer, function, segments = build(name, config, source, target)
     leaves = scatter(ParameterBuffer(layer, seed=1, dtype="float64"), scale, seed)
     random = np.random.default_rng(seed)
     inputs = [scale * random.standard_normal((b.n_tokens, config.d_model)) for b in segments]
-    check_gradients(away_from_the_kink(function), *inputs, leaves=leaves, name=name, max_coordinates=12, seed=seed)
+    check_gradients(
+        away_from_the_kink(function), *inputs, leaves=leaves, name=name, max_coordinates=max_coordinates, seed=seed
+    )
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -214,7 +218,8 @@ def test_gradients_of_layers(name: str, config: ModelConfig, pairs: Any, scale: 
 @drawn
 @settings(max_examples=3)
 def test_gradients_of_stacks(name: str, norm: Any, config: ModelConfig, pairs: Any, scale: float, seed: int) -> None:
-    check_layer(framed, name, dataclasses.replace(config, norm=norm), pairs, scale, seed)
+    """A stack has many parameters; the random direction in each of them meets all its coordinates."""
+    check_layer(framed, name, dataclasses.replace(config, norm=norm), pairs, scale, seed, max_coordinates=4)
 
 
 # The whole model.
