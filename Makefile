@@ -1,7 +1,7 @@
 # make demo      train the demonstration and translate a sentence with it
 # make lint      ruff and mypy
 # make test      lint, type-check, test (minutes; nothing needed but what it installs)
-# make test-all  besides that the slow tests, the comparisons with PyTorch and CuPy, and the branches that tests cover
+# make test-all  besides that the slow tests, the comparisons with PyTorch and CuPy, and the branches that the quick tests cover
 # make mutants   change the code in a thousand places, one at a time: some test must notice each (long)
 # make bench     speed and memory beside those of PyTorch and CTranslate2, in turns (long; leave the machine alone)
 # make docs      build the documentation as a site: open build/site/index.html
@@ -11,13 +11,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+QUICK_TESTS = $(BIN)/python -m pytest -n auto -m "not slow and not gpu" --ignore=tests/oracles
 VERSION := import sys; print("%d.%d" % sys.version_info[:2])
 MADE_BY := $(shell sed -n 's/^version[a-z_]* = \([0-9]*\.[0-9]*\).*/\1/p' $(VENV)/pyvenv.cfg 2>/dev/null)
 STARTS := $(shell grep -qF '$(CURDIR)/$(VENV)' $(BIN)/activate && $(BIN)/python -c '$(VERSION)' 2>/dev/null)
 WANTED := $(if $(filter file,$(origin PYTHON)),$(MADE_BY),$(shell $(PYTHON) -c '$(VERSION)' 2>/dev/null))
 
 .PHONY: help demo test test-all docs mutants bench check-gpu lint clean
-# .venv is made again if another Python is named than the one that made it, if that has been replaced, or if it was moved
+## .venv is made again if another Python is named than the one that made it, if that has been replaced, or if it was moved
 ifneq ($(MADE_BY) $(MADE_BY),$(STARTS) $(WANTED))
 .PHONY: $(VENV)/pyvenv.cfg
 endif
@@ -69,10 +70,11 @@ lint: $(VENV)/installed-for-tests
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -n auto -m "not slow and not gpu" --ignore=tests/oracles
+	$(QUICK_TESTS)
 
 test-all: lint $(VENV)/installed-oracles
-	$(BIN)/python -m pytest -n auto -m "not gpu" --cov=autograd --cov=minitransformer --cov-branch --cov-fail-under=95
+	$(QUICK_TESTS) --cov=autograd --cov=minitransformer --cov-branch --cov-fail-under=95
+	$(BIN)/python -m pytest -n auto -m "slow and not gpu"
 
 docs: $(VENV)/installed-for-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict

@@ -41,6 +41,7 @@ class ModelState:
         self.is_padded = (
             model.device == "cuda"
             and len(sources) == 1
+            and type(model) is Transformer  # layers of others may read the padding
             and model.config.neighbourhood is None
             and model.config.positions != "learned"  # a table without rows for the padding
         )

@@ -23,8 +23,12 @@ VARIANTS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def model_of(dtype: str = "float32", **changes: Any) -> Transformer:
-    model = Transformer(ModelConfig(vocabulary_size=19, **{**SIZES, **changes}), seed=3, dtype=dtype, device="cuda")
+class OwnModel(Transformer):
+    """A model whose layers might read what stands behind a sentence."""
+
+
+def model_of(dtype: str = "float32", model_class: type[Transformer] = Transformer, **changes: Any) -> Transformer:
+    model = model_class(ModelConfig(vocabulary_size=19, **{**SIZES, **changes}), seed=3, dtype=dtype, device="cuda")
     model.parameters.values *= 1.5
     return model.for_search()
 
@@ -101,6 +105,10 @@ def test_a_graph_of_one_sentence_is_launched_for_the_next(launched: list[str], m
         assert ({step.how for step in steps[:6]} == {"graph"}) == is_known
     with references_only():
         assert {step.how for step in search(other, [[5, 6]])[1]} == {"launches"}
+    variants: list[dict[str, Any]] = [{"model_class": OwnModel}, {"neighbourhood": 2}, {"positions": "learned"}]
+    for changes in variants:
+        model = model_of(**changes)
+        assert [search(model, [[5, 6]])[1][0].how for _ in range(2)] == ["launches", "launches"]
 
 
 def test_few_finished_sentences_are_not_removed_because_a_graph_must_be_captured_again(launched: list[str]) -> None:
