@@ -131,7 +131,7 @@ class Predictor:
 
     @property
     def is_padded(self) -> bool:
-        """Whether there is one source, in whose place others can be taken."""
+        """Return whether there is one source, in whose place others can be taken."""
         return all(state.is_padded for state in self.states)
 
     def take(self, models: Sequence[Transformer], source: Ids) -> bool:

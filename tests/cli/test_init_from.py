@@ -30,7 +30,7 @@ FEW = [
 
 @pytest.fixture
 def options(trained: Trained, tmp_path: Path) -> list[str]:
-    """Of a run on another text, with a character that the first one lacks."""
+    """Return those of a run on another text, with a character that the first one lacks."""
     write_parallel_text(tmp_path, "train", 60, seed=3)
     target = tmp_path / "train.de"
     target.write_text(target.read_text(encoding="utf-8").replace("zwei", "zwo").replace("drei", "drœi"), "utf-8")

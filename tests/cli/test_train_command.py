@@ -189,7 +189,7 @@ def arguments(tmp_path: Path) -> list[str]:
 
 
 def test_it_says_what_was_compared_and_leaves_nothing(arguments: list[str], tmp_path: Path) -> None:
-    """Of a run of several epochs that segments its text anew in each."""
+    """The run has several epochs, and segments its text anew in each."""
     before = contents(tmp_path)
     anew = ["--training.bpe-dropout", "0.3", "--training.schedule", "linear"]
     anew += ["--training.best-by", "measured", "--training.patience-for", "measured", "--training.patience", "1"]

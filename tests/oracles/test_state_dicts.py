@@ -60,7 +60,7 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True)
 class Names:
-    """Of a program's weights.  Those of an attention and of the feed-forward network stand beside their norms'."""
+    """Names of a program's weights.  Those of attention and of the feed-forward network stand beside their norms'."""
 
     embeddings: tuple[str, str]
     output: str
@@ -179,7 +179,7 @@ class Theirs:
         return self.linear(layer + output, ACTIVATIONS[self.shape.activation](self.linear(layer + hidden, x)))
 
     def attention(self, name: str, memory: Any, x: Any) -> Any:
-        """Of one sentence; without a memory it is self-attention.  Shapes: (S, D), (T, D) → (T, D)."""
+        """Attend within one sentence; without a memory it is self-attention.  Shapes: (S, D), (T, D) → (T, D)."""
         query, key, value, output = (f"{name}.{part}" for part in self.names.projections)
         inputs = {query: x, key: x if memory is None else memory, value: x if memory is None else memory}
         q, k, v = (
@@ -251,7 +251,7 @@ def our_columns(parts: Parts, words: Sequence[str], program: str) -> list[int]:
 
 
 def largest_difference(theirs: Theirs, parts: Parts, words: Sequence[Sequence[str]]) -> float:
-    """Of any logit of the pairs."""
+    """Return the greatest difference of any logit of the pairs."""
     model, columns, differences = model_of(parts), our_columns(parts, words[1], theirs.program), []
     for source, target in PAIRS:
         batch = Batch.from_token_ids(parts.tokenizer.encode_source([source]), parts.tokenizer.encode_target([target]))

@@ -1,6 +1,8 @@
 """Steps of a search as CUDA graphs, without a GPU: kernels run on the CPU, and a stand-in records what is captured."""
 
+import gc
 from typing import Any, NamedTuple
+from weakref import ref
 
 import fake_cuda
 import pytest
@@ -105,6 +107,11 @@ def test_a_graph_of_one_sentence_is_launched_for_the_next(launched: list[str], m
         assert ({step.how for step in steps[:6]} == {"graph"}) == is_known
     with references_only():
         assert {step.how for step in search(other, [[5, 6]])[1]} == {"launches"}
+    known, gone = graphs._idle.values(), ref(other)
+    assert any(stream.kept for streams in known for stream in streams)
+    del models, other
+    gc.collect()
+    assert gone() is None, "the search that is kept keeps no model"
     variants: list[dict[str, Any]] = [{"model_class": OwnModel}, {"neighbourhood": 2}, {"positions": "learned"}]
     for changes in variants:
         model = model_of(**changes)

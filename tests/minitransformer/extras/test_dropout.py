@@ -156,7 +156,7 @@ def test_targets_lengths_and_classes_stay(word_store: TokenStore, tmp_path: Path
 def test_an_epoch_is_a_pure_function_of_seed_and_epoch(
     kind: str, store: TokenStore, tokenizer: Tokenizer, word_store: TokenStore
 ) -> None:
-    """Whichever epochs were read before."""
+    """Epochs that were read before change nothing."""
     one, other, third = (
         BpeDropout(store, tokenizer, 0.2, seed)
         if kind == "subwords"

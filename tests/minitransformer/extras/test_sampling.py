@@ -38,7 +38,7 @@ def samples(
 
 
 def probability(models: Any, source: list[int], ids: tuple[int, ...], longest: int, sampling: Sampling) -> float:
-    """Of a sentence of at most ``longest`` tokens, its end included: plainly, token by token."""
+    """Compute it for a sentence of at most ``longest`` tokens, its end included: plainly, token by token."""
     p = 1.0
     prefixes = [ids[:n] for n in range(len(ids) + 1)]
     per_model = [np.exp(next_log_p(model, source, prefixes)) for model in models]

@@ -51,7 +51,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 def test_a_wide_beam_is_exhaustive(
     variant: int, seed: int, alpha: float, normalisation: Any, source: Any, n_models: int, narrow: int
 ) -> None:
-    """Of an ensemble, too, whose models may differ in everything but the vocabulary.  No narrow beam finds more."""
+    """Models of an ensemble may differ in everything but the vocabulary.  No narrow beam finds more."""
     models = [random_model(seed, **VARIANTS[variant]), random_model(seed + 1), random_model(seed + 2)][:n_models]
     source = source[0][:2]
     config = SearchConfig(27, alpha, 5, 4 - len(source), normalisation)
