@@ -37,6 +37,8 @@ FASTER = (  # modules in which much decides nothing but speed: sizes of runs, wh
 MODEL = "tests/minitransformer/model"
 SEARCH = "tests/minitransformer/inference"
 UNIT = "tests/autograd"
+LAYERS = " ".join(f"{MODEL}/test_{name}.py" for name in ("layers", "dropout", "masking", "packing", "gradients"))
+DEVICE_SEARCH = f"{UNIT}/test_device_search.py {UNIT}/cuda/test_cuda_search.py"
 KERNELS = f"{UNIT}/test_kernels.py"
 ATTENTION = "attention or lone or alone"
 OPS = f"{UNIT}/test_ops.py {KERNELS}"
@@ -69,11 +71,14 @@ TESTS = {  # the nearest first: it kills most
     "autograd/ops/shape.py": f"{UNIT}/test_arithmetic.py {OPS} -k 'shape or transpose or getitem or gathered or sum'",
     "autograd/ops/softmax.py": f"{UNIT}/test_softmax.py {OPS} -k softmax",
     "autograd/ops/top_k.py": f"{UNIT}/test_top_k.py {SEARCH}/test_beam.py",
-    "autograd/op.py": f"{UNIT}/test_op.py {OPS} {UNIT}/test_random.py",
+    "autograd/op.py": f"{UNIT}/test_op.py {OPS} {UNIT}/test_random.py {UNIT}/test_precision.py",
     "autograd/kernel_registry.py": f"{UNIT}/test_kernel_registry.py {UNIT}/test_op.py",
     "autograd/blas.py": f"{UNIT}/test_blas.py",
-    "autograd/tensor.py": f"{UNIT}/test_tensor.py {UNIT}/test_parameters.py {OPS}",
+    "autograd/tensor.py": f"{UNIT}/test_tensor.py {UNIT}/test_op.py {UNIT}/test_parameters.py {OPS}",
     "autograd/masks.py": f"{UNIT}/test_masks.py {MODEL}/test_masking.py {MODEL}/test_packing.py",
+    "autograd/random.py": f"{UNIT}/test_random.py {UNIT}/test_dropout.py",
+    "autograd/precision.py": f"{UNIT}/test_precision.py",
+    "autograd/packed_weight.py": f"{UNIT}/test_packed_weight.py",
     "autograd/optim.py": f"{UNIT}/test_adam.py {UNIT}/test_clip.py {TRAINER}",
     "autograd/kernels/cpu/adam.py": f"{UNIT}/test_adam.py",
     "autograd/kernels/cpu/attention.py": f"{UNIT}/test_attention.py {KERNELS} {MODEL}/test_masking.py -k '{ATTENTION}'",
@@ -84,6 +89,11 @@ TESTS = {  # the nearest first: it kills most
     "autograd/kernels/cpu/linear.py": f"{FUSED} {KERNELS} -k linear",
     "autograd/kernels/cpu/top_k.py": f"{UNIT}/test_top_k.py",
     "minitransformer/model/masks.py": f"{MODEL}/test_masking.py {MODEL}/test_packing.py",
+    "minitransformer/model/layers.py": LAYERS,
+    "minitransformer/model/stacks.py": LAYERS,
+    "minitransformer/model/positions.py": f"{MODEL}/test_positions.py {MODEL}/test_masking.py",
+    "minitransformer/model/batch.py": f"{MODEL}/test_packing.py {LAYERS} {MODEL}/test_fixed_batch.py",
+    "minitransformer/model/transformer.py": f"{MODEL}/test_transformer.py {MODEL}/test_storage.py {LAYERS}",
     "minitransformer/config/checks.py": f"{CONFIG_TESTS}/test_checks.py {CONFIG_TESTS}/test_presets.py",
     "minitransformer/training/update.py": (
         f"{RUN}/test_schedule.py {TREE} {TRAINER} {DIVERGENCE} {TWO_RANKS} {FOUR_RANKS}"
@@ -105,10 +115,13 @@ TESTS = {  # the nearest first: it kills most
     "minitransformer/training/validation.py": f"{STAGES} {LOOP} {TRAINER} {RUN}/test_lost_directory.py",
     "minitransformer/training/interrupt.py": f"{TRAINER} {LOOP}",
     "minitransformer/inference/beam.py": (
-        f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py {SEARCH}/test_prefix.py"
-        " tests/autograd/test_device_search.py"
+        f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py {SEARCH}/test_prefix.py {DEVICE_SEARCH}"
     ),
     "minitransformer/inference/search.py": f"{SEARCH}/test_beam.py",
+    "minitransformer/inference/predictor.py": f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py {DEVICE_SEARCH}",
+    "minitransformer/inference/prefix.py": f"{SEARCH}/test_prefix.py",
+    "minitransformer/inference/length_penalty.py": f"{SEARCH}/test_length_penalty.py",
+    "minitransformer/inference/scoring.py": f"{SEARCH}/test_scoring.py {SEARCH}/test_invariance.py",
     "minitransformer/inference/cache.py": f"{SEARCH}/test_invariance.py {SEARCH}/test_beam.py {MODEL}/test_packing.py",
     "parallel/communicator.py": f"{TREE} {TRAINER}",
     "parallel/host_reducer.py": (

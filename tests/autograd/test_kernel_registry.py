@@ -63,8 +63,11 @@ def test_kernels_of_one_device_can_be_removed(kernels_kept: None) -> None:
 def test_references_run_only_where_they_are_chosen() -> None:
     kernel = layer_norm()
     assert kernel is not REFERENCE
+    assert ops.layer_norm.may_run("cpu")
+    assert not ops.layer_norm.may_run("cuda")
     with references_only():
         assert layer_norm() is REFERENCE
+        assert not ops.layer_norm.may_run("cpu")
         with references_only(when=False):
             assert layer_norm() is REFERENCE
         assert layer_norm() is REFERENCE

@@ -33,6 +33,20 @@ def test_diamond_visits_every_node_once_after_all_its_uses() -> None:
     assert x.grad == 4 * 3**3 + 2 * 3 + 3 * 3**2 + 1
 
 
+def test_a_second_loss_sets_gradients_anew() -> None:
+    x = Tensor(np.array(3.0))
+    backward(x * 2.0)
+    backward(x * 5.0 + x)
+    assert x.grad == 6
+
+
+def test_a_leaf_is_completed_once_after_its_last_use() -> None:
+    x, y = Tensor(np.array(3.0)), Tensor(np.array(5.0))
+    final: list[tuple[Tensor, Any]] = []
+    backward(x * y + x, completed=lambda leaf: final.append((leaf, leaf.grad)))
+    assert final == [(x, 6), (y, 3)]
+
+
 def test_long_chains_need_no_recursion() -> None:
     x = y = Tensor(np.array(1.0))
     for _ in range(20_000):
