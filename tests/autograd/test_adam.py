@@ -53,7 +53,7 @@ def test_moments_of_an_earlier_training_are_corrected_for_all_updates_that_they_
     start, first = buffer.values.copy(), Adam(buffer)
     for step in (1, 2, 3):
         buffer.gradients[:] = gradients[step - 1]
-        first.step(0.1, step)
+        assert first.step(0.1, step) == pytest.approx(np.linalg.norm(gradients[step - 1]))
     second = Adam(buffer)
     second.m[...], second.v[...], second.earlier_updates = first.m, first.v, 3
     for step in (1, 2):

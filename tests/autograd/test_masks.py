@@ -206,7 +206,7 @@ def test_key_indices_over_no_queries_are_empty() -> None:
         ([[0], [1], [2]], [2, 2, 2], "and 3 segments of keys"),
         ([[], [], []], [2, 2], "every query must attend to at least one key"),
         ([[0], [2], [3]], [2, 2], "all in its segment"),
-        ([[0], [1], [1]], [2, 2], "all in its segment"),
+        ([[0, 1], [0, 1], [1, 3]], [2, 2], "all in its segment"),
         ([[0, 1], [1, 0], [2, 3]], [2, 2], "in increasing order"),
         ([[0, 1], [0, 1], [2, 2]], [2, 2], "in increasing order"),
     ],
