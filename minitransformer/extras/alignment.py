@@ -1,7 +1,8 @@
 """Word alignments of translations, from the attention of the decoder to the source.
 
-Words are what blanks separate.  Each target word is linked to the source word to which it attends most: the weights of
-its pieces are added over the pieces of each source word.
+Words are what blanks separate.  In scripts without blanks between words, each character is a word.  Each target word is
+linked to the source word to which it attends most: the weights of its pieces are added over the pieces of each source
+word.
 
 Source: Garg et al. 2019, "Jointly learning to align and translate with Transformer models": the weights of one layer,
 averaged over its heads, at the step that generates the token; of six layers the fifth is the best one.
@@ -10,12 +11,14 @@ Differs: in decoders of up to three layers the last one is taken, which was the 
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 
 from autograd.array import FloatArray, IntArray
-from minitransformer.data.normalisation import words_of_line
+from minitransformer.data.normalisation import BLANKS, words_of_line
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.attention import source_attention_weights, word_starts
 from minitransformer.inference.prefix import Prefix, Prefixer
@@ -24,6 +27,14 @@ from minitransformer.inference.translator import Links, Translator
 from minitransformer.model.batch import Ids
 from minitransformer.model.transformer import Transformer
 
+# Thai, Lao, Burmese, Khmer, Chinese and Japanese.  Source: Unicode 16, Blocks.txt.
+_WITHOUT_BLANKS = (
+    "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3041-\u30fa\u30fc-\u30ff"
+    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+_MARKS = "".join(mark for mark in map(chr, range(0xE01, 0x17FF)) if unicodedata.category(mark) in ("Mn", "Mc"))
+WORD = re.compile(f"[{_WITHOUT_BLANKS}][{_MARKS}]*[^\\w{BLANKS}]*|[^{BLANKS}{_WITHOUT_BLANKS}]+")
+"""A word of an alignment, with the punctuation behind it."""
 _LAST_IS_BEST = 3  # decoders of so many layers, or fewer, are aligned by their last layer
 
 
@@ -31,11 +42,44 @@ def align_words(
     translator: Translator, line: str, source: Sequence[int], prefix: Prefix, hypotheses: Sequence[Hypothesis]
 ) -> list[Links]:
     """Link the words of a line and of each of its translations; see ``align`` of ``Translator.n_best``."""
-    source_words, links = words_of_source(translator.tokenizer, line)[: len(source)], list[Links]()
+    tokenizer, prefixer, links = translator.tokenizer, translator.prefixer, list[Links]()
+    numbers = words_of_source(tokenizer, line)[: len(source)]
+    source_words = _divided(numbers, tokenizer.source_pieces(line), words_of_line(line))
     for hypothesis in hypotheses:
-        target_words = words_of_target(translator.prefixer, hypothesis.ids, prefix)
+        text = prefix.completed(tokenizer.decode_target([hypothesis.ids])[0])
+        numbers, pieces = (
+            words_of_target(prefixer, hypothesis.ids, prefix),
+            [prefixer.pieces[i] for i in hypothesis.ids],
+        )
+        target_words = _divided(numbers, pieces, words_of_line(text))
         links.append(word_links(translator.models, source, hypothesis.ids, source_words, target_words))
     return links
+
+
+def _divided(numbers: IntArray, pieces: Sequence[str], texts: Sequence[str]) -> IntArray:
+    """Divide what blanks separate into words, given for each piece the index of its text.
+
+    A piece belongs to all words of its characters.  Its place in the text is taken from the lengths of the pieces,
+    because normalisation may have changed the characters.
+    Shapes: numbers (T,); returns (2, n): the index of a piece, and of a word to which it belongs.
+    """
+    found, n_before = list[tuple[int, int]](), 0
+    for number, text in enumerate(texts):
+        ends = np.cumsum([len(word) for word in WORD.findall(text)])
+        places = np.flatnonzero(numbers == number)
+        piece_ends = np.cumsum([_length(pieces[i]) for i in places])
+        start, scale = 0.0, ends[-1] / piece_ends[-1] if len(places) else 0.0
+        for i, end in zip(places, piece_ends * scale, strict=True):
+            first, last = np.searchsorted(ends, start, side="right"), np.searchsorted(ends, end - 1e-6)
+            found += [(int(i), n_before + word) for word in range(min(first, last), last + 1)]
+            start = end + 1e-6
+        n_before += len(ends)
+    return np.array(found, np.int64).reshape(-1, 2).T
+
+
+def _length(piece: str) -> float:
+    """Return the number of characters of a piece; of a byte, the share of one that it has in most such scripts."""
+    return 1 / 3 if re.fullmatch("<0x..>", piece) else max(1e-3, len(piece.replace("▁", "")))
 
 
 def word_links(
@@ -46,12 +90,13 @@ def word_links(
     Args:
         models: several have their weights averaged.
         source, target: ids without start and end symbols.
-        source_words, target_words: the index of the word to which each id belongs.
+        source_words, target_words: the indices of ids, and those of words to which they belong (2, n).
     """
     if not (len(source) and len(target)):
         return ()
     model_weights = [_weights(model, source, target) for model in models]
-    return links_of(sum(model_weights[1:], model_weights[0]), source_words, target_words)
+    weights = sum(model_weights[1:], model_weights[0])
+    return links_of(weights[np.ix_(target_words[0], source_words[0])], source_words[1], target_words[1])
 
 
 def links_of(weights: FloatArray, source_words: IntArray, target_words: IntArray) -> Links:

@@ -2,7 +2,11 @@
 
 Codes of formatting (<b>, XML elements) are always taken out.  Placeholders ({0}, %s, &amp;, addresses) stay in the text
 at first, because they stand for words.  If the translation does not have the same ones, they are taken out, too.
-Every code of a source is then in its translation, as often, and pairs are nested.
+Every code of a source is then in its translation, as often, and pairs are nested.  A segment without letters besides
+its codes stays as it is.
+
+Source: ISO C, "fprintf" and "strftime"; the manuals of gettext ("Format Flags"), Python ("Format String Syntax"), Qt
+("QString::arg") and ICU ("MessageFormat").
 """
 
 from __future__ import annotations
@@ -15,22 +19,26 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
-from minitransformer.data.normalisation import BLANKS
+from minitransformer.extras.alignment import WORD
 from minitransformer.extras.files.tmx import is_break
 from minitransformer.inference.translator import Links, Translation
 
 UNCERTAIN = "codes were placed without a word to which they belong: check them"
 
 _TAG = re.compile(r"<(?P<close>/)?(?P<name>[A-Za-z][\w:.-]*)(?:\s[^<>]*?)?(?P<alone>/)?>")
+_CONVERSION = r"[-+\#0']*+(?:\d++|\*(?:\d+\$)?)?(?:\.(?:\d++|\*(?:\d+\$)?)?)?(?:hh|ll|[hljztqL])?[a-zA-Z@]"
 _PLACEHOLDER = re.compile(
     r"""(?:https?://|www\.)[^\s<>"']*[^\s<>"'.,;:!?)\]]"""  # addresses
+    r"|(?<![\w.%+-])[A-Za-z0-9._%+-]++@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"
     r"|&(?:\w+|\#\d+|\#x[\da-fA-F]+);"  # entities
-    r"|[$%\#]?\{[\w.,:|/ -]*\}|\{\{[^{}]*\}\}"  # {0}, {name}, ${name}, %{name}, {{name}}
-    r"|%%|%\(\w+\)[-+\#0]*+\d*+(?:\.\d+)?[a-zA-Z]|%(?:\d+\$)?[-+\#0]*+\d*+(?:\.\d+)?(?:hh|h|ll|l|z)?(?:[diouxXeEfgGcs]\b|@)"
-    r"|\\[nrt](?![a-z])"
+    r"|[$%\#]?\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"  # {0}, {name!r}, ${name}, {{name}}, plurals of ICU
+    r"|%[A-Za-z_]\w+%(?![\w%])"  # %name%
+    rf"|%\(\w+\){_CONVERSION}|(?<!(?<!%)\d)%(?:L\d\d?|(?:\d+\$)?{_CONVERSION}|\d\d?(?!\d))|%%"  # not 20%discount
+    r"|\$[A-Za-z_]\w*"
+    r"|\\[nrt](?![a-z])|\t+"
 )
+_ENDS_WORD = re.compile(r"[\w.,;:!?)\]»”’]\Z")
 _LINE_END = re.compile(r"(?<!\s)\s*\n\s*")  # XML may break lines anywhere
-_WORD = re.compile(f"[^{BLANKS}]+")  # as word alignments count them
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # of a word: without punctuation around it
 
 Kind: TypeAlias = Literal["begin", "end", "alone"]
@@ -40,8 +48,8 @@ Kind: TypeAlias = Literal["begin", "end", "alone"]
 class Code:
     """A code of a segment.
 
-    ``content`` is what is written for it: text, or an XML element.  The begin and the end of a pair have the same
-    ``name``.  ``is_break`` is true if it stands for a blank, such as <br/>.
+    ``content`` is what is written for it: text, an XML element, or the parts of a mark (see ``_with_marks``).  The
+    begin and the end of a pair have the same ``name``.  ``is_break`` is true if it stands for a blank, such as <br/>.
     """
 
     content: Any
@@ -87,7 +95,7 @@ def _textual_codes(text: str) -> Iterator[Part]:
             kind: Kind = "alone" if match["alone"] else "end" if match["close"] else "begin"
             yield Code(match[0], kind, match["name"], is_break=is_break(match[0]))
         else:
-            yield Code(match[0], is_placeholder=True)
+            yield Code(match[0], is_break=match[0].isspace(), is_placeholder=not match[0].isspace())
     if end < len(text):
         yield text[end:]
 
@@ -117,17 +125,61 @@ def next_texts(
 
 def translation_steps(segments: Sequence[Parts]) -> TranslationSteps:
     """Yield the texts of segments; then, without their placeholders, those whose translations have not the same."""
-    flat = [_without_codes(parts, keep_placeholders=True) for parts in segments]
+    worded = [_with_marks(parts) if _has_letters(parts) else [] for parts in segments]
+    flat = [_without_codes(parts, keep_placeholders=True) for parts in worded]
     found = yield [one.text.strip() for one in flat]
-    kept = list(map(_has_placeholders, segments, found))
-    if all(kept):
-        return list(map(_with_codes, flat, found))
-    again = [_without_codes(parts, keep_placeholders=False) for parts in segments]
-    found_again = yield ["" if keeps else one.text.strip() for keeps, one in zip(kept, again, strict=True)]
-    return [
-        _with_codes(flat[i], found[i]) if keeps else _with_codes(again[i], found_again[i])
-        for i, keeps in enumerate(kept)
-    ]
+    translated = list(map(_with_codes, flat, found))
+    kept = list(map(_has_placeholders, worded, found))
+    if not all(kept):
+        again = [_without_codes(parts, keep_placeholders=False) for parts in worded]
+        found = yield ["" if keeps else one.text.strip() for keeps, one in zip(kept, again, strict=True)]
+        for i in (i for i, keeps in enumerate(kept) if not keeps):
+            translated[i] = _with_codes(again[i], found[i])
+    return [one if words else _unchanged(parts) for one, words, parts in zip(translated, worded, segments, strict=True)]
+
+
+def _has_letters(parts: Parts) -> bool:
+    """Return whether there is something to translate: digits, signs and placeholders stay as they are."""
+    return any(map(str.isalpha, "".join(part for part in parts if isinstance(part, str))))
+
+
+def _unchanged(parts: Parts) -> TranslatedSegment:
+    text = _without_codes(parts, keep_placeholders=True).text.strip()
+    return TranslatedSegment(list(parts), False, Translation(text, 0.0, 0.0))
+
+
+def _with_marks(parts: Parts) -> Parts:
+    """Return parts in which a pair around a mark at the end of a word, such as <sup>1</sup>, is a single code.
+
+    A mark has neither letters nor placeholders.  Written without blank after its word, it would change the word.
+    """
+    found, i, before = Parts(), 0, ""
+    while i < len(parts):
+        end = _end_of_pair(parts, i)
+        pair, after = parts[i : end + 1], next((part for part in parts[end + 1 :] if isinstance(part, str)), "")
+        has_words = _has_letters(pair) or any(isinstance(part, Code) and part.is_placeholder for part in pair)
+        if end > i and _ENDS_WORD.search(before) and not has_words and not after[:1].isalnum():
+            found.append(Code(tuple(pair)))
+            i = end + 1
+            continue
+        part = parts[i]
+        found.append(part)
+        if isinstance(part, str) or part.is_placeholder or part.is_break:
+            before = part if isinstance(part, str) else " " if part.is_break else part.content
+        i += 1
+    return found
+
+
+def _end_of_pair(parts: Parts, first: int) -> int:
+    """Return the index of the end of the pair that begins at an index; the same one if no pair begins there."""
+    begin, depth = parts[first], 0
+    if isinstance(begin, Code) and begin.kind == "begin":
+        for i, part in enumerate(parts[first:], first):
+            if isinstance(part, Code) and part.name == begin.name:
+                depth += (part.kind == "begin") - (part.kind == "end")
+                if not depth:
+                    return i
+    return first
 
 
 def _has_placeholders(parts: Parts, translation: Translation) -> bool:
@@ -182,7 +234,10 @@ def _with_codes(source: _Flat, translation: Translation) -> TranslatedSegment:
         if code.is_break and not source.text[: node.start][-1:].isspace() and text[end : end + 1].isspace():
             end += 1  # the blank stands for the break
     parts.append(text[end:])
-    return TranslatedSegment([part for part in parts if part != ""], placement.is_uncertain, translation)
+    written: Parts = []
+    for part in parts:
+        written += part.content if isinstance(part, Code) and isinstance(part.content, tuple) else [part]
+    return TranslatedSegment([part for part in written if part != ""], placement.is_uncertain, translation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,8 +317,11 @@ class _Placement:
         words = [i for i, word in enumerate(self.source_words) if word.last > node.start and word.first < node.stop]
         if node.end is None or not words:
             return self._offset(node.start), self._offset(node.stop)
-        cut = self.source_words[words[0]].first < node.start or self.source_words[words[-1]].last > node.stop
-        self.is_uncertain |= cut  # a pair around a part of a word
+        if self.source_words[words[0]].first < node.start or self.source_words[words[-1]].last > node.stop:
+            start, stop = self._within(words[0], node.start), self._within(words[-1], node.stop)
+            if start is not None and stop is not None:
+                return start, stop
+            self.is_uncertain = True  # a pair around a part of a word
         targets = [j for i in words for j in self.linked.get(i, ())]
         if not targets:
             self.is_uncertain = True
@@ -276,6 +334,14 @@ class _Placement:
             last.stop if node.stop >= ended.stop > ended.last else last.last,  # with the punctuation, as in the source
         )
 
+    def _within(self, i: int, offset: int) -> int | None:
+        """Return the place in the target of an offset in source word ``i``; None if no linked word is the same."""
+        word = self.source_words[i]
+        for linked in (self.target_words[j] for j in self.linked.get(i, ())):
+            if self.target[linked.first : linked.last] == self.source[word.first : word.last]:
+                return linked.first + offset - word.first
+        return None
+
     def _offset(self, offset: int) -> int:
         """Return the offset in the target of a code at ``offset`` of the source."""
         left = [i for i, word in enumerate(self.source_words) if word.first < offset]
@@ -284,7 +350,11 @@ class _Placement:
             return min(offset, len(self.target))  # both begin with the same blanks
         if not right and offset >= self.source_words[left[-1]].stop:
             return max(0, len(self.target) - (len(self.source) - offset))  # both end with the same blanks
-        self.is_uncertain |= bool(left) and self.source_words[left[-1]].last > offset  # within a word
+        if left and self.source_words[left[-1]].last > offset:
+            within = self._within(left[-1], offset)
+            if within is not None:
+                return within
+            self.is_uncertain = True
         is_next = (
             bool(right) and not self.source[offset - 1 : offset].strip() and self.source[offset : offset + 1].strip()
         )
@@ -295,7 +365,8 @@ class _Placement:
         for i in reversed(left):
             if found := self.linked.get(i, []):
                 self.is_uncertain |= i != left[-1]
-                return self.target_words[max(found)].last
+                word, is_behind = self.target_words[max(found)], self.source_words[i].stop == offset
+                return word.stop if is_behind else word.last
         self.is_uncertain = True
         return len(self.target)
 
@@ -313,7 +384,7 @@ class _Word:
 def _words(text: str) -> list[_Word]:
     words = []
     placeholders = [match.span() for match in _PLACEHOLDER.finditer(text)]
-    for match in _WORD.finditer(text, len(text) - len(text.lstrip()), len(text.rstrip())):
+    for match in WORD.finditer(text, len(text) - len(text.lstrip()), len(text.rstrip())):
         start, stop = match.span()
         core = _CORE.search(text, start, stop)
         cores = [span for span in placeholders if start <= span[0] and span[1] <= stop]

@@ -23,8 +23,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from minitransformer.data.normalisation import words_of_line
 from minitransformer.data.survey import CorpusError
+from minitransformer.extras.alignment import WORD
 from minitransformer.extras.demo.words import known_words
 from minitransformer.extras.demo_translator import DemonstrationTranslator
 from minitransformer.extras.files.codes import Code, Parts, TranslatedSegment, next_texts, translation_steps
@@ -325,7 +325,7 @@ def _part(name: str, media_type: str, values: Mapping[str, str] | None = None) -
 
 
 def _unchanged(line: str) -> Translation:
-    return Translation(line, 0.0, 0.0, alignment=tuple((i, i) for i in range(len(words_of_line(line)))))
+    return Translation(line, 0.0, 0.0, alignment=tuple((i, i) for i in range(len(WORD.findall(line)))))
 
 
 def _has_letters(line: str) -> bool:

@@ -42,7 +42,8 @@ SOURCE, TARGET = [3, 4, 5, 6], [7, 8, 9]
 
 
 def links(models: list[Transformer], source_words: list[int], target_words: list[int]) -> Any:
-    return word_links(models, SOURCE, TARGET, np.array(source_words), np.array(target_words))
+    source, target = (np.stack([np.arange(len(words)), words]) for words in (source_words, target_words))
+    return word_links(models, SOURCE, TARGET, source, target)
 
 
 def test_one_layers_weights_are_those_of_all() -> None:
@@ -82,9 +83,9 @@ def test_the_models_of_an_ensemble_are_averaged() -> None:
 
 def test_the_format_is_pharaohs_and_nothing_is_aligned_with_nothing() -> None:
     assert pharaoh(((0, 0), (2, 1), (10, 2))) == "0-0 2-1 10-2"
-    none = np.empty(0, np.int64)
-    assert word_links([looking({})], [], TARGET, none, np.arange(3)) == ()
-    assert word_links([looking({})], SOURCE, [], np.arange(4), none) == ()
+    none = np.empty((2, 0), np.int64)
+    assert word_links([looking({})], [], TARGET, none, none) == ()
+    assert word_links([looking({})], SOURCE, [], none, none) == ()
     assert pharaoh(()) == ""
 
 
