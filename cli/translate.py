@@ -158,7 +158,8 @@ class TranslateOptions:
         for name in self.line_options:
             if name != "--sample":
                 raise ConfigError(f"{name}: is for text, not for {document}, a document; leave it out")
-        if not self.output or self.output.suffix.lower() != document.suffix.lower():
+        endings = {document.suffix.lower(), ".po"} if document.suffix.lower() == ".pot" else {document.suffix.lower()}
+        if not self.output or self.output.suffix.lower() not in endings:
             raise ConfigError(f"{document}: give --output FILE with the same ending, for a translated copy")
         if self.resume:
             raise ConfigError(f"--resume: {self.output} is written as a whole; leave the option out")

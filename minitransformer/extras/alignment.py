@@ -47,11 +47,8 @@ def align_words(
     source_words = _divided(numbers, tokenizer.source_pieces(line), words_of_line(line))
     for hypothesis in hypotheses:
         text = prefix.completed(tokenizer.decode_target([hypothesis.ids])[0])
-        numbers, pieces = (
-            words_of_target(prefixer, hypothesis.ids, prefix),
-            [prefixer.pieces[i] for i in hypothesis.ids],
-        )
-        target_words = _divided(numbers, pieces, words_of_line(text))
+        numbers = words_of_target(prefixer, hypothesis.ids, prefix)
+        target_words = _divided(numbers, [prefixer.pieces[i] for i in hypothesis.ids], words_of_line(text))
         links.append(word_links(translator.models, source, hypothesis.ids, source_words, target_words))
     return links
 
@@ -66,12 +63,12 @@ def _divided(numbers: IntArray, pieces: Sequence[str], texts: Sequence[str]) -> 
     found, n_before = list[tuple[int, int]](), 0
     for number, text in enumerate(texts):
         ends = np.cumsum([len(word) for word in WORD.findall(text)])
-        places = np.flatnonzero(numbers == number)
+        places = [i for i, its in enumerate(numbers) if its == number]
         piece_ends = np.cumsum([_length(pieces[i]) for i in places])
-        start, scale = 0.0, ends[-1] / piece_ends[-1] if len(places) else 0.0
+        start, scale = 0.0, ends[-1] / piece_ends[-1] if places else 0.0
         for i, end in zip(places, piece_ends * scale, strict=True):
             first, last = np.searchsorted(ends, start, side="right"), np.searchsorted(ends, end - 1e-6)
-            found += [(int(i), n_before + word) for word in range(min(first, last), last + 1)]
+            found += [(i, n_before + word) for word in range(min(first, last), last + 1)]
             start = end + 1e-6
         n_before += len(ends)
     return np.array(found, np.int64).reshape(-1, 2).T

@@ -12,11 +12,11 @@ Source: ISO C, "fprintf" and "strftime"; the manuals of gettext ("Format Flags")
 from __future__ import annotations
 
 import copy
+import itertools
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 from minitransformer.extras.alignment import WORD
@@ -35,10 +35,10 @@ _PLACEHOLDER = re.compile(
     r"|%[A-Za-z_]\w+%(?![\w%])"  # %name%
     rf"|%\(\w+\){_CONVERSION}|(?<!(?<!%)\d)%(?:L\d\d?|(?:\d+\$)?{_CONVERSION}|\d\d?(?!\d))|%%"  # not 20%discount
     r"|\$[A-Za-z_]\w*"
-    r"|\\[nrt](?![a-z])|\t+"
+    r"|\\[nrt](?![a-z])|[\t\n]+"
 )
 _ENDS_WORD = re.compile(r"[\w.,;:!?)\]»”’]\Z")
-_LINE_END = re.compile(r"(?<!\s)\s*\n\s*")  # XML may break lines anywhere
+_LINE_END, _NOWHERE = re.compile(r"(?<!\s)\s*\n\s*"), re.compile("(?!)")  # XML may break lines anywhere
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # of a word: without punctuation around it
 
 Kind: TypeAlias = Literal["begin", "end", "alone"]
@@ -74,6 +74,19 @@ class TranslatedSegment:
     translation: Translation
 
 
+def joined(found: Sequence[TranslatedSegment]) -> TranslatedSegment:
+    """Return the translation of a segment from those of its pieces."""
+    if len(found) == 1:
+        return found[0]
+    parts, translations = [part for one in found for part in one.parts], [one.translation for one in found]
+    translation = Translation(
+        " ".join(each.text for each in translations if each.text),
+        sum(each.log_probability for each in translations),
+        sum(each.score for each in translations),
+    )
+    return TranslatedSegment(parts, any(one.is_uncertain for one in found), translation)
+
+
 def with_textual_codes(parts: Sequence[Part]) -> Parts:
     """Return parts in which codes that are written as text, such as <b> and {0}, are codes, too."""
     found: Parts = []
@@ -98,6 +111,38 @@ def _textual_codes(text: str) -> Iterator[Part]:
             yield Code(match[0], is_break=match[0].isspace(), is_placeholder=not match[0].isspace())
     if end < len(text):
         yield text[end:]
+
+
+def text_of(part: Part) -> str:
+    """Return what a part is in the text of its segment: a text, a placeholder, tabs or line ends; "" for a tag."""
+    if isinstance(part, str):
+        return part
+    is_text = part.is_placeholder or (isinstance(part.content, str) and part.content.isspace())
+    return part.content if is_text else ""
+
+
+def cut_parts(parts: Sequence[Part], pieces: Sequence[str]) -> list[Parts]:
+    """Cut parts where the pieces begin into which their text is cut, but not within a pair or a code."""
+    starts = deque(itertools.accumulate(map(len, pieces[:-1])))
+    found, position, n_open = list[Parts]([[]]), 0, 0
+    for part in parts:
+        while starts and starts[0] < position:
+            starts.popleft()
+        if isinstance(part, Code):
+            if starts and starts[0] == position and not n_open and part.kind != "end" and found[-1]:
+                starts.popleft()
+                found.append([])
+            n_open = max(0, n_open + (part.kind == "begin") - (part.kind == "end"))
+            found[-1].append(part)
+        else:
+            end = 0
+            while starts and starts[0] < position + len(part) and not n_open:
+                start, end = end, starts.popleft() - position
+                found[-1] += [part[start:end]] if end > start else []
+                found.append([])
+            found[-1].append(part[end:])
+        position += len(text_of(part))
+    return [piece for piece in found if piece]
 
 
 def translate_segments(segments: Sequence[Parts], translate: Translate) -> list[TranslatedSegment]:
@@ -294,7 +339,7 @@ class _Placement:
     def place(self, nodes: Sequence[_Node], first: int, last: int, placed: list[tuple[int, _Node, bool]]) -> None:
         """Add the codes to ``placed``, with their offsets in the target, which are within [first, last]."""
         spans = sorted(((*self._span(node), i) for i, node in enumerate(nodes)), key=lambda span: (span[0], span[2]))
-        self.is_uncertain |= any(a[1] > b[0] for a, b in pairwise(spans)) or any(
+        self.is_uncertain |= any(a[1] > b[0] for a, b in itertools.pairwise(spans)) or any(
             span[0] < first or span[1] > last for span in spans
         )
         for wanted_start, wanted_stop, i in spans:
@@ -399,23 +444,24 @@ _BEGIN_ELEMENTS, _END_ELEMENTS = {"bpt", "bx", "sc", "sm"}, {"ept", "ex", "ec", 
 _PARTNER_ATTRIBUTES = ("i", "rid", "startRef", "id")  # each names the pair of an element
 
 
-def parts_of(element: Any) -> Parts:
+def parts_of(element: Any, *, keeps_lines: bool = False) -> Parts:
     """Return the parts of a segment in TMX or XLIFF: its text, and its elements as codes.
 
-    An element whose text is not to be translated is one code.
+    An element whose text is not to be translated is one code.  Line ends become blanks, unless they are kept.
     """
-    parts: Parts = [_LINE_END.sub(" ", element.text or "")]
+    line_end = _NOWHERE if keeps_lines else _LINE_END
+    parts: Parts = [line_end.sub(" ", element.text or "")]
     for child in element:
         name = _local_name(child)
         if name in _PAIR_ELEMENTS and not _is_untranslated(child):
             pair = f"{name} {id(child)}"
-            parts += [Code(child, "begin", pair), *parts_of(child), Code(child, "end", pair)]
+            parts += [Code(child, "begin", pair), *parts_of(child, keeps_lines=keeps_lines), Code(child, "end", pair)]
         else:
             kind: Kind = "begin" if name in _BEGIN_ELEMENTS else "end" if name in _END_ELEMENTS else "alone"
             partner = next((child.get(key) for key in _PARTNER_ATTRIBUTES if child.get(key)), "")
             breaks = name != "" and is_break("".join(child.itertext()), child.get("type") or child.get("ctype"))
             parts.append(Code(child, kind, f"code {partner}", is_break=breaks))
-        parts.append(_LINE_END.sub(" ", child.tail or ""))
+        parts.append(line_end.sub(" ", child.tail or ""))
     return with_textual_codes([part for part in parts if part != ""])
 
 

@@ -9,7 +9,9 @@ Source: XLIFF 1.2, OASIS 2008, and 2.1, OASIS 2018; GNU gettext's manual, "The F
 from __future__ import annotations
 
 import copy
+import gettext
 import io
+import itertools
 import logging
 import re
 from collections.abc import Sequence
@@ -22,20 +24,25 @@ from minitransformer.extras.files.codes import (
     UNCERTAIN,
     Parts,
     TranslatedSegment,
+    cut_parts,
+    joined,
     parts_of,
+    text_of,
     with_textual_codes,
     write_parts,
 )
 from minitransformer.extras.files.memories import Languages
 from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTranslator
+from minitransformer.extras.files.units import fits, without_region
 from minitransformer.extras.packages import import_extra
 from minitransformer.system.files import atomic_write
 
+_XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 XLIFF, GETTEXT = frozenset({".xlf", ".xliff"}), frozenset({".po", ".pot"})
 _UNTRANSLATED = ("new", "needs-translation")  # states of targets in XLIFF 1 that are no translations yet
 _log = logging.getLogger(__name__)
-_PLURALS = re.compile(r"nplurals\s*=\s*(\d)")
+_PLURALS = re.compile(r"\s*nplurals\s*=\s*([1-9])\s*;\s*plural\s*=\s*([^;]+)")
 
 
 def is_document(path: Path) -> bool:
@@ -94,10 +101,19 @@ class _Gettext:
             raise CorpusError(f"{path}: cannot be read as a PO file: {error}") from error
         metadata = self.file.metadata
         metadata["Content-Type"] = "text/plain; charset=UTF-8"
-        if languages and not metadata.get("Language"):
+        named = metadata.get("Language")
+        if languages and named and not fits(named, languages[1]):
+            raise CorpusError(
+                f"{path}: its language is {named}, not {languages[1]}; set languages to those of the file"
+            )
+        if languages and not named:
             metadata["Language"] = languages[1]
-        plurals = _PLURALS.search(metadata.get("Plural-Forms", ""))
-        self.n_plurals = int(plurals[1]) if plurals else 2
+        if not _PLURALS.match(metadata.get("Plural-Forms", "")) and any(each.msgid_plural for each in self.file):
+            metadata["Plural-Forms"] = _plural_forms(metadata.get("Language", ""))
+        elif "EXPRESSION" in metadata.get("Plural-Forms", ""):
+            del metadata["Plural-Forms"]
+        plurals = _PLURALS.match(metadata.get("Plural-Forms", ""))
+        self.n_plurals, self.singular = (int(plurals[1]), _index_of_one(plurals[2])) if plurals else (2, 0)
         self.entries = [each for each in self.file if not each.obsolete and not self._is_translated(each)]
         self.segments = [
             with_textual_codes([line])
@@ -112,9 +128,10 @@ class _Gettext:
     def _texts(self, entry: Any) -> list[str]:
         if not entry.msgid_plural:
             return [entry.msgid]
-        return (
-            [entry.msgid] + [entry.msgid_plural] * (self.n_plurals - 1) if self.n_plurals > 1 else [entry.msgid_plural]
-        )
+        texts = [entry.msgid_plural] * self.n_plurals
+        if self.n_plurals > 1:
+            texts[self.singular] = entry.msgid
+        return texts
 
     def fill(self, found: Sequence[TranslatedSegment]) -> None:
         remaining = iter(found)
@@ -134,6 +151,22 @@ class _Gettext:
 
     def content(self) -> bytes:
         return f"{self.file}\n".encode()
+
+
+def _plural_forms(language: str) -> str:
+    """Return the rule of a language's plural forms, for a PO file's header; that of English if it is not known."""
+    rules = import_extra("files", "babel.messages.plurals").PLURALS
+    code, english = language.replace("-", "_"), (2, "(n != 1)")
+    n_forms, rule = rules.get(code) or rules.get(without_region(language), english)
+    return f"nplurals={n_forms}; plural={rule};"
+
+
+def _index_of_one(rule: str) -> int:
+    """Return the plural form for the number 1 by a rule in C; 0 for a wrong rule."""
+    try:
+        return int(gettext.c2py(rule)(1))
+    except ValueError:
+        return 0
 
 
 def _text(parts: Parts) -> str:
@@ -157,19 +190,38 @@ class _Xliff:
         if self.etree.QName(root).localname != "xliff":
             raise CorpusError(f"{path}: the root element is <{root.tag}>; expected <xliff>: is this an XLIFF file?")
         self.is_second = root.get("version", "1.2").startswith("2")
-        self._name_target(path, root, languages)
-        self.units = [unit for unit in root.iter("{*}segment" if self.is_second else "{*}trans-unit") if _is_open(unit)]
+        parts = self._parts_between(path, root, languages)
+        kind = "{*}segment" if self.is_second else "{*}trans-unit"
+        self.units = [unit for part in parts for unit in part.iter(kind) if _is_open(unit)]
         self.sources = [self._sources(unit) for unit in self.units]
-        self.segments = [parts_of(source) for sources in self.sources for source in sources]
+        texts = (parts_of(each, keeps_lines=_keeps_lines(each)) for sources in self.sources for each in sources)
+        self.lines = [cut_parts(each, "".join(map(text_of, each)).splitlines(keepends=True)) for each in texts]
+        self.segments = list(itertools.chain.from_iterable(self.lines))
 
-    def _name_target(self, path: Path, root: Any, languages: Languages | None) -> None:
-        """Write the target language where the file has none.  Version 2 requires it."""
-        named, name = ([root], "trgLang") if self.is_second else (root.iter("{*}file"), "target-language")
-        for element in named:
-            if not element.get(name) and languages:
-                element.set(name, languages[1])
-            elif not element.get(name) and self.is_second:
+    def _parts_between(self, path: Path, root: Any, languages: Languages | None) -> list[Any]:
+        """Return the parts of the file that are for these languages; name the target where none is named.
+
+        Version 2 has one part, the root, and requires a target language.
+        """
+        source, target = ("srcLang", "trgLang") if self.is_second else ("source-language", "target-language")
+        found, others = list[Any](), list[str]()
+        for part in [root] if self.is_second else root.iter("{*}file"):
+            codes = part.get(source), part.get(target)
+            pairs = zip(codes, languages or codes, strict=True)
+            if not all(fits(code, language) for code, language in pairs if code):
+                others.append(" → ".join(filter(None, codes)))
+                continue
+            found.append(part)
+            if not codes[1] and languages:
+                part.set(target, languages[1])
+            elif not codes[1] and self.is_second:
                 raise ConfigError(f"{path}: names no target language; set languages, for example en de")
+        if others and languages:
+            message = f"{path}: its languages are {others[0]}, not {' → '.join(languages)}"
+            if not found:
+                raise CorpusError(f"{message}; set languages to those of the file")
+            _log.warning(f"{message}, in {len(others):,} of {len(others) + len(found):,} parts, which stay as they are")
+        return found
 
     def _sources(self, unit: Any) -> list[Any]:
         """Return the elements with the source text of a unit; a tool may have divided it into marked segments."""
@@ -177,7 +229,8 @@ class _Xliff:
         return marked or list(unit.findall("{*}source"))
 
     def fill(self, found: Sequence[TranslatedSegment]) -> None:
-        remaining = iter(found)
+        lines = iter(found)
+        remaining = (joined([next(lines) for _ in each]) for each in self.lines)
         for unit, sources in zip(self.units, self.sources, strict=True):
             translated = [next(remaining) for _ in sources]
             if not any(each.translation.text for each in translated):
@@ -221,6 +274,12 @@ class _Xliff:
         encoding = self.tree.docinfo.encoding or "UTF-8"
         content: bytes = self.etree.tostring(self.tree, encoding=encoding, xml_declaration=True)
         return content + b"\n" * content.startswith(b"<?xml")  # in UTF-16 a line feed has two bytes
+
+
+def _keeps_lines(element: Any) -> bool:
+    """Return whether the line ends in an element are text, and not of the file's layout."""
+    marks = filter(None, (each.get(_XML_SPACE) for each in (element, *element.iterancestors())))
+    return next(marks, "default") == "preserve"
 
 
 def _is_open(unit: Any) -> bool:

@@ -20,7 +20,7 @@ from minitransformer.extras.files.codes import Code, Part, Parts, TranslatedSegm
 _WITHIN_SENTENCES = {
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",
     "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt",
-    "u", "var", "wbr",
+    "u", "var", "wbr", "!--",
 }  # fmt: skip
 _UNTRANSLATED = {
     "code", "kbd", "math", "noscript", "pre", "samp", "script", "style", "svg", "template", "textarea", "var",
@@ -78,12 +78,15 @@ class _EventReader(HTMLParser):
         self._add("text", text=data)
 
     def handle_comment(self, data: str) -> None:
-        self._add("other")
+        self._add("alone", "!--")
 
     def handle_decl(self, decl: str) -> None:
         self._add("other")
 
-    handle_pi = unknown_decl = handle_comment
+    def handle_pi(self, data: str) -> None:
+        self._add("other")
+
+    unknown_decl = handle_pi
 
 
 class HtmlText:
@@ -111,7 +114,8 @@ class HtmlText:
 
     def _add(self, event: _Event, source: str, *, is_whole: bool) -> None:
         """Add a text or a tag to the current segment, or end it at markup that is not within a sentence."""
-        if event.kind != "text" and event.name not in _WITHIN_SENTENCES:
+        is_before = event.name == "!--" and not self._parts
+        if is_before or (event.kind != "text" and event.name not in _WITHIN_SENTENCES):
             self._end_segment()
             self._pieces.append(source)
             return

@@ -97,15 +97,32 @@ class SplitTexts:
             text = first
             for n_left, blank in zip(reversed(range(len(others))), others, strict=True):
                 sentence, translation = next(pairs)
-                lacks_blank = n_left and not blank and _is_wide(sentence) and translation and not _is_wide(translation)
+                lacks_blank = n_left and not blank and needs_blank(sentence, translation)
                 text += translation + (" " if lacks_blank else blank)
             texts.append(text)
         return texts
 
 
+def sentences_of(text: str, split: Split) -> list[str]:
+    """Return the sentences of a text, each with the whitespace after it; joined, they are the text."""
+    found = list[str]()
+    for piece in split(text):
+        if found and not (piece.strip() and found[-1].strip()):
+            found[-1] += piece
+        else:
+            found.append(piece)
+    return found
+
+
+def needs_blank(sentence: str, translation: str) -> bool:
+    """Return whether a blank must follow a translation, though none follows its sentence."""
+    return _is_wide(sentence) and translation != "" and not _is_wide(translation)
+
+
 def _is_wide(text: str) -> bool:
-    """Return whether a text ends with a character of full width, as Chinese and Japanese punctuation has."""
-    return unicodedata.east_asian_width(text[-1]) in ("W", "F")
+    """Return whether the last letter or digit of a text has full width, as those of Chinese and Japanese have."""
+    last = next(filter(str.isalnum, reversed(text)), text[-1:])
+    return last != "" and unicodedata.east_asian_width(last) in ("W", "F")
 
 
 def translate_texts(

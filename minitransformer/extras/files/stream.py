@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import itertools
 import logging
 import re
 import select
@@ -18,8 +19,16 @@ from minitransformer.data.file_kinds import N_FIRST_BYTES, refusal_by_first_byte
 from minitransformer.data.normalisation import BLANKS
 from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_text, require_text
 from minitransformer.extras.alignment import align_words
-from minitransformer.extras.files.codes import Code, Parts, TranslatedSegment, translate_segments
-from minitransformer.extras.files.sentences import SentenceSplitter, SplitTexts
+from minitransformer.extras.files.codes import (
+    Code,
+    Parts,
+    TranslatedSegment,
+    cut_parts,
+    joined,
+    text_of,
+    translate_segments,
+)
+from minitransformer.extras.files.sentences import SentenceSplitter, SplitTexts, needs_blank, sentences_of
 from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
@@ -244,15 +253,22 @@ class LineTranslator:
         return [output.encode() for output in outputs]
 
     def n_best_of(
-        self, texts: Sequence[str], n_before: int, advance: LinesDone, *, aligned: bool
+        self,
+        texts: Sequence[str],
+        n_before: int,
+        advance: LinesDone,
+        *,
+        aligned: bool,
+        numbers: Sequence[int] | None = None,
     ) -> list[list[Translation]]:
-        """Translate decoded lines; the log names those that are cut."""
+        """Translate decoded lines; the log names those that are cut by ``numbers``, or as they follow ``n_before``."""
+        numbers = numbers or range(n_before + 1, n_before + 1 + len(texts))
         for i in self.translator.cut(texts):
-            warn_of_cut(f"line {n_before + 1 + i}", self.translator)
+            warn_of_cut(f"line {numbers[i]}", self.translator)
         prefixes = None if self.prefixes is None else self.prefixes.of_lines(n_before, len(texts))
         for i, prefix in enumerate(prefixes or ()):
             if self.translator.prefixer.is_cut(prefix):
-                warn_of_cut(f"the beginning of the translation of line {n_before + 1 + i}", self.translator)
+                warn_of_cut(f"the beginning of the translation of line {numbers[i]}", self.translator)
         found = self.translator.n_best(
             texts,
             self.search,
@@ -263,7 +279,7 @@ class LineTranslator:
             n_before=n_before,
             align=align_words if aligned else None,
         )
-        _warn_of_limit([n_before + 1 + i for i, translations in enumerate(found) if translations[0].is_cut])
+        _warn_of_limit([number for number, (best, *_) in zip(numbers, found, strict=True) if best.is_cut])
         return found
 
     def _by_lines(self, texts: Sequence[str], n_before: int, advance: LinesDone) -> list[str]:
@@ -275,9 +291,9 @@ class LineTranslator:
         return outputs
 
     def segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[TranslatedSegment]:
-        """Translate segments that may have codes, and carry these over.
+        """Translate segments that may have codes, and carry these over; with ``splitter``, sentence by sentence.
 
-        With ``splitter``, only segments without codes are translated sentence by sentence.
+        A pair of codes around several sentences keeps these together.
         """
         found = self._segments(segments, n_before, advance)
         texts = ["".join(part for part in parts if isinstance(part, str)) for parts in segments]
@@ -285,24 +301,20 @@ class LineTranslator:
         return found
 
     def _segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[TranslatedSegment]:
-        remaining = iter((advance,))  # the others are translated once more, without their placeholders
+        split = self.splitter or (lambda text: [text])
+        pieces = [cut_parts(parts, sentences_of("".join(map(text_of, parts)), split)) or [[]] for parts in segments]
+        numbers = [n_before + 1 + i for i, each in enumerate(pieces) for _ in each]
+        share = len(segments) / max(1, len(numbers))
+        remaining = iter((lambda n: advance(n * share),))  # then some once more, without their placeholders
+        aligned = self.alignments is not None or any(isinstance(part, Code) for parts in segments for part in parts)
 
         def translate(texts: Sequence[str]) -> list[Translation]:
-            aligned = self.alignments is not None or any(isinstance(part, Code) for parts in whole for part in parts)
-            found = self.n_best_of(texts, n_before, next(remaining, lambda n: None), aligned=aligned)
+            once = next(remaining, lambda n: None)
+            found = self.n_best_of(texts, n_before, once, aligned=aligned, numbers=numbers)
             return [best[0] for best in found]
 
-        if self.splitter is None:
-            whole = segments
-            return translate_segments(whole, translate)
-        whole = [parts if any(isinstance(part, Code) for part in parts) else [] for parts in segments]
-        plain = ["" if coded else "".join(map(str, parts)) for coded, parts in zip(whole, segments, strict=True)]
-        lines = self._by_sentences(SplitTexts.of(plain, self.splitter), n_before, lambda n: None).split("\n")
-        found = translate_segments(whole, translate)
-        return [
-            segment if coded else TranslatedSegment([line], False, Translation(line, 0.0, 0.0))
-            for coded, segment, line in zip(whole, found, lines, strict=False)
-        ]
+        found = iter(translate_segments(list(itertools.chain.from_iterable(pieces)), translate))
+        return [joined(_with_blanks([next(found) for _ in each], each)) for each in pieces]
 
     def _by_sentences(self, parts: SplitTexts, n_before: int, advance: LinesDone) -> str:
         for i in self.translator.cut(parts.sentences):
@@ -328,6 +340,15 @@ class LineTranslator:
         if self.n_best is None:
             return translations[0].text + "\n"
         return "".join(f"{number}\t{t.score:.4f}\t{t.log_probability:.4f}\t{t.text}\n" for t in translations)
+
+
+def _with_blanks(found: Sequence[TranslatedSegment], pieces: Sequence[Parts]) -> Sequence[TranslatedSegment]:
+    """Add the blanks that translations of Chinese or Japanese sentences need between them; see ``needs_blank``."""
+    for one, piece in zip(found[:-1], pieces, strict=False):
+        text = "".join(map(text_of, piece))
+        if not text[-1:].isspace() and needs_blank(text, one.translation.text):
+            one.parts.append(" ")
+    return found
 
 
 def pharaoh(links: Links) -> str:

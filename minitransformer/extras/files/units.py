@@ -47,6 +47,11 @@ class Unit:
         return list(dict.fromkeys(same + regional + others))
 
 
+def fits(code: str, language: str) -> bool:
+    """Return whether a code is one for a language, as a unit's codes are."""
+    return Unit(0, {code: ""}).code(language) is not None
+
+
 def normalised(language: str) -> str:
     """Return the code of a language in lower case, its parts joined by hyphens."""
     return language.lower().replace("_", "-")

@@ -13,6 +13,7 @@ from minitransformer.extras.alignment import Links
 from minitransformer.extras.files.codes import (
     Code,
     Parts,
+    cut_parts,
     parts_of,
     translate_segments,
     with_textual_codes,
@@ -85,6 +86,78 @@ def test_codes_without_partners_and_texts_without_words_keep_all_codes(text: str
 def test_a_code_without_a_word_is_marked() -> None:
     assert translated("a <b>b</b> c", {"a b c": ("x y", ((0, 0), (2, 1)))}) == ("x<b></b> y", True)
     assert translated("a<hr/>b", {"ab": ("xy", ((0, 0),))}) == ("xy<hr/>", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "placeholders"),
+    [
+        ("%dx%d, %dms, %s's", "%d %d %d %s"),
+        ("%r %a %p %jd %5.2f%% %.*s %zu %Lf %1$s%2$s %'d", "%r %a %p %jd %5.2f %% %.*s %zu %Lf %1$s %2$s %'d"),
+        ("%Y-%m-%d %(name)r %name%", "%Y %m %d %(name)r %name%"),
+        ("%1%2 of %L1, %n file(s)", "%1 %2 %L1 %n"),
+        ("{name!r} {0,number,#.##} {{x}} ${y} $z", "{name!r} {0,number,#.##} {{x}} ${y} $z"),
+        ("{n, plural, =1 {one {x}} other {dogs}}!", "{n, plural, =1 {one {x}} other {dogs}}"),
+        ("Write to a.b@c.example.", "a.b@c.example"),
+        ("20%discount, 100% of $5, 50 % { } to a@b", "{ }"),
+    ],
+)
+def test_placeholders_of_all_kinds_are_codes(text: str, placeholders: str) -> None:
+    found = [part.content for part in with_textual_codes([text]) if isinstance(part, Code)]
+    assert " ".join(found) == placeholders
+
+
+@pytest.mark.parametrize("text", ["---", "(%s)", "%s: %s", " 1 / 2 ", "<b>42</b>", "✓", "{n, plural, other {dogs}}"])
+def test_text_without_letters_besides_its_codes_stays(text: str) -> None:
+    assert translated(text, {"%s: %s": ("1 Uhr %s", ()), ":": ("Uhr", ()), "42": ("422", ())}) == (text, False)
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "target", "links", "expected"),
+    [
+        ("the coat<sup>1</sup>.", "the coat.", "der Mantel.", "0-0 1-1", "der Mantel<sup>1</sup>."),
+        ("A house.<sup>2</sup> It", "A house. It", "Ein Haus. Es", "0-0 1-1 2-2", "Ein Haus.<sup>2</sup> Es"),
+        ("see<a href='#1'>[1]</a> it", "see it", "es sehen", "0-1 1-0", "es sehen<a href='#1'>[1]</a>"),
+        ("H<sub>2</sub>O is", "H2O is", "Da ist H2O", "0-2 1-1", "Da ist H<sub>2</sub>O"),
+        ("2x<i>n</i>m<br/>a", "2xnm a", "A 2xnm", "0-1 1-0", "A 2x<i>n</i>m<br/>"),
+        ("a\tb", "a b", "A B", "0-0 1-1", "A\tB"),
+    ],
+)
+def test_marks_and_parts_of_words_stay_at_their_words(
+    source: str, words: str, target: str, links: str, expected: str
+) -> None:
+    pairs = tuple((int(a), int(b)) for a, b in (link.split("-") for link in links.split()))
+    assert translated(source, {words: (target, pairs)}) == (expected, False)
+
+
+def test_in_scripts_without_blanks_codes_stand_at_characters() -> None:
+    links = tuple(zip((0, 1, 1, 2, 2, 2), range(6), strict=True))
+    assert translated("buy <b>a red</b> car", {"buy a red car": ("買赤い車です。", links)}) == (
+        "買<b>赤い車です</b>。",
+        False,
+    )
+    links = ((0, 0), (1, 1), (2, 1), (3, 2))
+    assert translated("买<b>红的</b>车。", {"买红的车。": ("buy red car.", links)}) == ("buy <b>red</b> car.", False)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces", "expected"),
+    [
+        ("One. Two.", ["One. ", "Two."], ["One. ", "Two."]),
+        ("<b>One.</b> %s. Three.", ["One. ", "%s. ", "Three."], ["<b>One.</b> ", "%s. ", "Three."]),
+        (
+            "<b>One. Two.</b> 3 <i>4.</i> 5",
+            ["One. ", "Two. ", "3 4. ", "5"],
+            ["<b>One. Two.</b> ", "3 <i>4.</i> ", "5"],
+        ),
+        ("a <br/>b", ["a ", "b"], ["a ", "<br/>b"]),
+        ("", [], []),
+    ],
+)
+def test_parts_are_cut_where_pieces_begin_but_not_within_pairs(
+    text: str, pieces: list[str], expected: list[str]
+) -> None:
+    cut = cut_parts(with_textual_codes([text]), pieces)
+    assert ["".join(part if isinstance(part, str) else part.content for part in parts) for parts in cut] == expected
 
 
 @st.composite
@@ -176,6 +249,7 @@ def translated_page(text: str) -> str:
         ("<code>never closed <p>text", "<code>never closed <p>text"),
         ("not a tag: a <b and 1 < 2", "NOT A TAG: A &lt;B AND 1 &lt; 2"),
         ("&lt;b&gt;bold&lt;/b&gt; {0}", "&lt;b&gt;BOLD&lt;/b&gt; {0}"),
+        ("<p><!-- a -->she has <!-- b -->bought<!-- c --></p>", "<p><!-- a -->SHE HAS <!-- b -->BOUGHT<!-- c --></p>"),
         ("", ""),
     ],
 )  # fmt: skip

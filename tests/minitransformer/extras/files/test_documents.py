@@ -28,7 +28,7 @@ mid="2">Two <x id="1"/>.</mrk></seg-source><target/></trans-unit>
  </body></file>
 </xliff>
 """
-XLIFF_2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="fr">
+XLIFF_2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de">
  <file id="f"><unit id="1"><segment><source>un<ph id="1"/>sure <pc id="2">b</pc></source></segment></unit></file>
 </xliff>
 """
@@ -96,6 +96,26 @@ def test_units_of_xliff_2_get_targets_and_a_note_where_a_code_is_within_a_word(t
         "<segment>", f'<notes><note>minitransformer: {UNCERTAIN}</note></notes><segment state="translated">'
     )
     assert etree.canonicalize(translated(tmp_path, "a.xliff", XLIFF_2)) == etree.canonicalize(expected)
+
+
+def test_lines_that_are_kept_are_translated_one_by_one(tmp_path: Path) -> None:
+    source = '<source xml:space="preserve">One <g id="1">two\nthree</g>\n\n  four\n</source>'
+    text = translated(tmp_path, "a.xlf", XLIFF_1.replace("<source> </source>", source))
+    assert 'ONE <g id="1">TWO\nTHREE</g>\n\n  FOUR\n</target>' in text
+
+
+FILES = "".join(f'<file source-language="en" target-language="{code}">{{}}</file>' for code in ("fr", "de-AT"))
+UNIT = "<body><trans-unit><source>a</source></trans-unit></body>"
+
+
+def test_parts_for_other_languages_stay_and_a_document_of_others_is_refused(tmp_path: Path, logged: list[str]) -> None:
+    text = f'<xliff version="1.2">{FILES.format(UNIT, UNIT)}</xliff>'
+    assert translated(tmp_path, "a.xlf", text).count("<target") == 1
+    assert logged[0].endswith("languages are en → fr, not en → de, in 1 of 2 parts, which stay as they are")
+    with pytest.raises(CorpusError, match="languages are en → fr, not en → de; set languages to those of the file"):
+        translated(tmp_path, "a.xlf", text.replace("de-AT", "fr"))
+    with pytest.raises(CorpusError, match="its language is pl, not de; set languages to those of the file"):
+        translated(tmp_path, "a.po", 'msgid ""\nmsgstr "Language: pl\\n"\n\nmsgid "a"\nmsgstr ""\n')
 
 
 @pytest.mark.parametrize("mark", ['mtype="protected"', 'translate="no"'])
@@ -190,10 +210,30 @@ def test_messages_of_gettext_get_fuzzy_translations(tmp_path: Path) -> None:
     ]
     lines, plural, done, old = after
     assert (lines.msgstr, lines.flags) == ("ONE %s\nTWO\n", ["c-format", "fuzzy"])
-    assert plural.msgstr_plural == {0: "%d FILE", 1: "%d FILES", 2: "%d FILES"}
+    assert plural.msgstr_plural == {0: "%d FILES", 1: "%d FILE", 2: "%d FILES"}  # 1 has form 1
     assert (done.msgstr, done.flags, old.msgstr) == ("fertig", [], "")
     again = translated(tmp_path, "b.po", f'msgid ""\nmsgstr ""\n\n# {UNCERTAIN}\nmsgid "un<b/>sure"\nmsgstr ""\n')
     assert again.count(UNCERTAIN) == 1
+
+
+@pytest.mark.parametrize(
+    ("language", "rule", "forms"),
+    [
+        ("de", "nplurals=2; plural=(n != 1);", ["FILE", "FILES"]),
+        ("zh_CN", "nplurals=1; plural=0;", ["FILES"]),
+        ("xx", "nplurals=2; plural=(n != 1);", ["FILE", "FILES"]),
+    ],
+)
+def test_a_template_gets_the_plural_forms_of_its_language(
+    tmp_path: Path, language: str, rule: str, forms: list[str]
+) -> None:
+    header = 'msgid ""\nmsgstr "Plural-Forms: nplurals=INTEGER; plural=EXPRESSION;\\n"\n\n'
+    (tmp_path / "a.pot").write_text(f'{header}msgid "file"\nmsgid_plural "files"\nmsgstr[0] ""\nmsgstr[1] ""\n')
+    document = read_document(tmp_path / "a.pot", ("en", language))
+    translate_document(cast(LineTranslator, Shouting()), document, tmp_path / "a.po")
+    after = polib.pofile(str(tmp_path / "a.po"))
+    assert after.metadata["Plural-Forms"] == rule
+    assert after[0].msgstr_plural == dict(enumerate(forms))
 
 
 @pytest.mark.parametrize(("name", "text", "error", "message"), [
@@ -202,7 +242,7 @@ def test_messages_of_gettext_get_fuzzy_translations(tmp_path: Path) -> None:
     ("a.po", "nonsense\n", CorpusError, r"a\.po: cannot be read as a PO file"),
     ("a.xlf", '<!DOCTYPE xliff [<!ENTITY e SYSTEM "/etc/passwd">]>' + XLIFF_2.replace(">un<", ">&e;<"), CorpusError,
         "declares entities, which are not read"),
-    ("a.xlf", XLIFF_2.replace('trgLang="fr"', ""), ConfigError, "names no target language; set languages"),
+    ("a.xlf", XLIFF_2.replace('trgLang="de"', ""), ConfigError, "names no target language; set languages"),
 ])  # fmt: skip
 def test_other_files_are_refused(tmp_path: Path, name: str, text: str, error: type[Exception], message: str) -> None:
     path = tmp_path / name

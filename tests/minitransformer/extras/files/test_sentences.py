@@ -85,6 +85,9 @@ def test_text_without_blanks_between_sentences_gets_them_in_another_script() -> 
     parts = SplitTexts.of(["犬。猫。", "犬。 猫。", "a.b."], before_wide_stops)
     assert parts.joined(["A dog.", "A cat.", "A dog.", "A cat.", "x.y."]) == ["A dog. A cat.", "A dog. A cat.", "x.y."]
     assert parts.joined(["狗。", "貓。", "狗。", "貓。", "x"]) == ["狗。貓。", "狗。 貓。", "x"]
+    quoted = SplitTexts.of(["他说：“买！”。好。"], before_wide_stops)
+    assert quoted.joined(["He said: “Buy!”", "Good."]) == ["He said: “Buy!” Good."]
+    assert SplitTexts.of(["买!”。好。"], lambda text: ["买!”", "。好。"]).joined(["A", "B"]) == ["A B"]
 
 
 def before_wide_stops(text: str) -> list[str]:

@@ -5,6 +5,7 @@ import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,9 +15,12 @@ from serving import small_translator
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.files import stream, unknown
+from minitransformer.extras.files.codes import with_textual_codes
+from minitransformer.extras.files.sentences import SentenceSplitter
 from minitransformer.extras.files.stream import LineTranslator, decoded, groups_of_file, groups_of_lines
 from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.inference.search import SearchConfig
+from minitransformer.inference.translator import Translation
 
 
 class Dripping(io.BytesIO):
@@ -80,6 +84,24 @@ def test_translations_that_are_cut_are_named_by_their_lines(logged: list[str], m
     split = LineTranslator(translator, line_translator.search, splitter=lambda text: text.split("."))
     split([b"one.two"], 0)
     assert logged == [f"warning: lines 10, 12 and 1 more: {cut}", f"warning: line 1: {cut}"]
+
+
+def test_sentences_of_segments_with_codes_are_translated_one_by_one(
+    logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def n_best(self: LineTranslator, texts: list[str], *_: Any, numbers: list[int], **__: Any) -> list[Any]:
+        seen.extend(zip(numbers, texts, strict=True))
+        links = [tuple((i, i) for i in range(len(text.split()))) for text in texts]
+        return [[Translation(text.upper(), 0, 0, its)] for text, its in zip(texts, links, strict=True)]
+
+    seen = list[tuple[int, str]]()
+    monkeypatch.setattr(LineTranslator, "n_best_of", n_best)
+    split = LineTranslator(small_translator(), SearchConfig(beam=1), splitter=SentenceSplitter("en"))
+    segments = [["plain. Two."], with_textual_codes(["<b>One.</b> It is {0}. 3 <i>four</i>."]), [], ["犬。"]]
+    found = split.segments(segments, 4, lambda n: None)
+    texts = ["".join(part if isinstance(part, str) else part.content for part in one.parts) for one in found]
+    assert texts == ["PLAIN. TWO.", "<b>ONE.</b> IT IS {0}. 3 <i>FOUR</i>.", "", "犬。"]
+    assert [number for number, text in seen if text] == [5, 5, 6, 6, 6, 8]
 
 
 def test_files_and_full_pipes_never_pause_cut_ones_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
