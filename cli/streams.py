@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import BinaryIO, cast
 
@@ -13,4 +14,7 @@ def standard_streams() -> tuple[Source, BinaryIO]:
     """Return standard input and output.  Raises: RefusalError if one is closed, as by "<&-" in a shell."""
     if sys.stdin is None:
         raise closed("input")
-    return cast(Source, sys.stdin.buffer), sys.stdout.buffer  # run_command has replaced a closed output
+    output: BinaryIO = sys.stdout.buffer  # run_command has replaced a closed one
+    if isinstance(output, io.RawIOBase):  # with PYTHONUNBUFFERED; its write may write a part, and raises no error
+        output = io.BufferedWriter(io.FileIO(output.fileno(), "wb", closefd=False))
+    return cast(Source, sys.stdin.buffer), output

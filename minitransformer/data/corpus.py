@@ -66,7 +66,7 @@ def changed_files(config: DataConfig, fingerprints: Mapping[str, Mapping[str, An
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
-    """Yield the pairs of two aligned files.
+    """Yield the pairs of two aligned files; a line of spaces, such as U+3000, is empty.
 
     Raises: CorpusError if one has more lines than the other, or both are one file.
     """
@@ -78,7 +78,7 @@ def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
                 f"{shorter}: ends after line {number - 1}, but {longer} goes on at line {number};"
                 " line n of one file must translate line n of the other"
             )
-        yield s, t
+        yield "" if s.isspace() else s, "" if t.isspace() else t
 
 
 @dataclass(frozen=True)

@@ -175,8 +175,9 @@ def _oddities(line: bytes, number: int) -> Iterator[str]:
 def _not_utf8(path: Path, number: int, error: UnicodeDecodeError) -> CorpusError:
     return CorpusError(
         f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start + 1} of the line);"
-        " convert the file, for example with: iconv -f latin1 -t utf-8; or, if only some lines are broken, take"
-        " them out of this file and the same lines out of its partner"
+        " convert the file from the encoding that it has, for example windows-1252 (Western Europe), windows-1251"
+        " (Cyrillic), gb18030 (Chinese) or cp932 (Japanese): iconv -f windows-1252 -t utf-8; or, if only some lines are"
+        " broken, take them out of this file and the same lines out of its partner"
     )
 
 

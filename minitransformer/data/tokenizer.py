@@ -278,8 +278,7 @@ def _train_pieces(lines: Iterable[str], vocabulary_size: int, **options: Any) ->
         return _train_model(lines, vocab_size=vocabulary_size, **options)
     except _TrainingError as error:
         raise CorpusError(
-            f"tokenizer: sentencepiece cannot make {vocabulary_size} pieces of this text{_reason(error)};"
-            " give it more text or change data.vocabulary_size"
+            f"tokenizer: sentencepiece cannot make {vocabulary_size} pieces of this text{_reason(error)}"
         ) from error
 
 
@@ -351,9 +350,13 @@ def _train_model(lines: Iterable[str], **options: Any) -> bytes:
 
 
 def _reason(error: Exception) -> str:
-    """Return the useful part of sentencepiece's message; "" if it is empty."""
+    """Return the useful part of sentencepiece's message, with a remedy."""
     if most := re.search(r"<= (\d+)", str(error)):
-        return f": at most {most[1]} are possible"
+        return f": at most {most[1]} are possible; give it more text, or a smaller data.vocabulary_size"
     if least := re.search(r"smaller than required_chars. \d+ vs (\d+)", str(error)):
-        return f": its characters and the reserved symbols are {least[1]}"
-    return f": {str(error).splitlines()[-1].strip()}" if str(error).strip() else ""
+        return (
+            f": its characters and the reserved symbols are {least[1]}; set data.vocabulary_size to more (from 20,000,"
+            " rare characters are written as bytes)"
+        )
+    reason = f": {str(error).splitlines()[-1].strip()}" if str(error).strip() else ""
+    return f"{reason}; give it more text, or another data.vocabulary_size"

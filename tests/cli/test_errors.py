@@ -166,6 +166,19 @@ def test_a_reader_that_left_before_the_last_words_is_no_error(tmp_path: Path) ->
     assert (done.returncode, re.sub(rb"code .*\n", b"", done.stderr)) == (141, b"")
 
 
+def test_an_output_that_takes_no_more_is_an_error_also_without_buffer(trained: Trained, tmp_path: Path) -> None:
+    """Python's standard output may then write a part of what it is given."""
+    code = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))"
+    command = program("translate", "--run", str(trained.run), "--beam", "1", before=code)
+    for environment in (ENVIRONMENT, ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}):
+        with (tmp_path / "out").open("wb") as file:
+            done = subprocess.run(
+                command, input=b"six\n" * 50, stdout=file, stderr=subprocess.PIPE, env=environment, check=False
+            )
+        assert done.returncode == 1
+        assert b"File too large" in done.stderr
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
 def test_standard_output_on_a_full_disk_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:

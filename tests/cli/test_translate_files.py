@@ -270,6 +270,16 @@ def test_the_sources_of_a_memory_and_the_first_column_of_a_table_are_lines(train
     assert list(read_pair_file(tmp_path / "out.tmx")) == list(pairs)
 
 
+def test_a_table_has_a_line_for_each_line(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
+    written(tmp_path / "in.tsv", "six\tsechs\n\teins\n\u3000\tzwei\n\nsix\n")
+    written(tmp_path / "in.txt", "six\n\n\u3000\n\xa0\nsix\n")
+    expected = (b"\n" * 3).join([translated(trained, b"six\n")] * 2)
+    assert [translated(trained, b"", "--input", str(tmp_path / f"in.{kind}")) for kind in ("tsv", "txt")] == [
+        expected
+    ] * 2
+    assert any("3 units have no text in source, and have an empty line as translation" in line for line in logged)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

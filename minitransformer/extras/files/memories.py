@@ -57,46 +57,56 @@ def languages_between(source: Path, output: Path | None, named: Languages | None
 def groups_of_input(
     path: Path, size: int, languages: Languages | None, *, whole_units: bool = False
 ) -> AbstractContextManager[Iterator[list[bytes]]]:
-    """Open a text file, or the source segments of a translation memory, as groups of ``size`` lines.
+    """Open a text file, or the source texts of a translation memory or a table, as groups of ``size`` lines.
 
-    With ``whole_units``, a line of a memory is a unit with text in the source language, as XML.
+    A line of a table without source is an empty line; a unit of a memory without source is left out.  With
+    ``whole_units``, a line of a memory is a unit as XML.
     Raises: CorpusError if it cannot be read.
     """
-    if languages is not None and has_both_sides(path):
-        units = units_with_text(path, languages, with_elements=whole_units)
-        lines = (_xml(unit.element) if unit.element is not None else unit.texts[code].encode() for unit, code in units)
-        return _groups_of(lines, size)
-    return groups_of_file(path, size)
+    if languages is None or not has_both_sides(path):
+        return groups_of_file(path, size)
+    units = units_with_text(path, languages, with_elements=whole_units, every=not is_memory(path))
+    lines = (text.encode() if unit.element is None else _xml(unit.element) for unit, text in units)
+    return _groups_of(lines, size)
 
 
 def units_with_text(
-    path: Path, languages: Languages, content: BinaryIO | None = None, *, with_elements: bool = False
+    path: Path,
+    languages: Languages,
+    content: BinaryIO | None = None,
+    *,
+    with_elements: bool = False,
+    every: bool = False,
 ) -> Iterator[tuple[Unit, str]]:
-    """Yield the units that have text in the source language, each with its code of it; the log counts the others.
+    """Yield the units that have text in the source language, each with this text; the log counts the others.
 
-    With elements, the units may be read from ``content`` instead of the file ``path``.
+    With elements, the units may be read from ``content`` instead of the file ``path``.  With ``every``, the others are
+    yielded, too, with an empty text.
     Raises: CorpusError as ``read_units`` does, and if no unit has any.
     """
-    n_found, n_left_out, codes, illegal, chosen = 0, 0, dict[str, None](), Found(), Counter[str]()
+    n_found, n_without, codes, illegal, chosen = 0, 0, dict[str, None](), Found(), Counter[str]()
     language = languages[0]
     for _, unit in read_tmx(path, content, with_elements=True) if with_elements else read_units(path, languages):
         code, _ = unit.codes(*languages)
         if unit.is_illegal:
             illegal.add(unit.line)
         elif code is None:
-            n_left_out += 1
+            n_without += 1
             codes |= dict.fromkeys(unit.texts) if len(codes) <= N_NAMED else {}
+            if every:
+                yield unit, ""
         else:
             n_found += 1
             chosen[code] += 1
-            yield unit, code
+            yield unit, unit.texts[code]
     if not n_found:
         raise CorpusError(
             f"{path}: no unit has text in {language}; its languages are {listing(codes) or 'missing'}: set languages,"
             " first the source's, then the target's"
         )
-    if n_left_out:
-        _log.warning(f"{path}: {n_left_out:,} units have no text in {language}, and are left out")
+    if n_without:
+        result = "have an empty line as translation" if every else "are left out"
+        _log.warning(f"{path}: {n_without:,} units have no text in {language}, and {result}")
     if illegal.count:
         _log.warning(f"{path}: {illegal.count:,} {ILLEGAL}: line {illegal.locations}")
     log_other_regions(path, language, chosen)

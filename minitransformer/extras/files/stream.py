@@ -172,17 +172,19 @@ def read_prefixes(path: Path) -> Prefixes:
 def decoded(line: bytes, number: int, of: str = "line") -> str:
     """Decode line ``number`` (from 1) of an input, without surrounding blanks and byte order mark.
 
-    Bytes that are not UTF-8 are replaced; a line over LONGEST_LINE bytes is cut.  The log names the line.
+    Bytes that are not UTF-8 are replaced; a line over LONGEST_LINE bytes is cut.  The log names the line.  A line of
+    spaces, such as U+3000, is empty.
     """
     line = content(line, number)
     if len(line) > LONGEST_LINE:
         _log.warning(f"{of} {number} has over {LONGEST_LINE:,} bytes; the rest is cut off")
         line = _CUT_CHARACTER.sub(b"", line[:LONGEST_LINE])
     try:
-        return line.decode("utf-8").strip(BLANKS)
+        text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         _log.warning(f"{of} {number} is not UTF-8 ({error.reason}); read with replacements")
-        return line.decode("utf-8", errors="replace").strip(BLANKS)
+        text = line.decode("utf-8", errors="replace")
+    return "" if text.isspace() else text.strip(BLANKS)
 
 
 def warn_of_cut(name: str, translator: Translator) -> None:

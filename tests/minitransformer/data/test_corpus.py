@@ -80,7 +80,7 @@ def test_all_broken_lines_of_a_mixed_file_are_counted_and_the_first_ones_named(
     tmp_path: Path, broken: bytes, byte: int
 ) -> None:
     path = written(tmp_path / "mixed", b"\n".join([b"one", b"two", broken] * 10))
-    place = rf"^{path}, line 3: not UTF-8 \([a-z ]+ at byte {byte} of the line\); .* iconv -f latin1 -t utf-8; or, .*"
+    place = rf"^{path}, line 3: not UTF-8 \([a-z ]+ at byte {byte} of the line\); .* iconv -f windows-1252 -t utf-8; .*"
     with pytest.raises(CorpusError, match=place) as caught:
         survey(path)
     assert str(caught.value).endswith("Lines of this kind: 10 of 30 (3, 6, 9, 12, 15 …)")
@@ -173,7 +173,9 @@ def test_a_corpus_that_cannot_be_used_is_refused_before_any_pair_is(
 
 
 def test_empty_lines_are_pairs_like_others_and_missing_ones_are_none(tmp_path: Path) -> None:
-    source, target = written(tmp_path / "en", b"a\n\n\nb\n"), written(tmp_path / "de", b"x\n\ny\n\n")
+    """A line of spaces is empty."""
+    source = written(tmp_path / "en", "a\n\u3000\n\nb\n".encode())
+    target = written(tmp_path / "de", b"x\n\xc2\xa0 \ny\n\n")
     assert list(read_pairs(source, target)) == [("a", "x"), ("", ""), ("", "y"), ("b", "")]
     written(source, b"a\n\n\n")
     for files in (source, target), (target, source):

@@ -110,7 +110,7 @@ def test_a_vocabulary_of_words_keeps_the_leaves_that_each_frequent_word_had(tmp_
 
 
 def test_a_vocabulary_of_more_words_than_there_are_and_words_of_text_are_refused() -> None:
-    with pytest.raises(CorpusError, match=r"at most \d+ are possible; give it more text or change data.vocabulary_s"):
+    with pytest.raises(CorpusError, match=r"at most \d+ are possible; give it more text, or a smaller data.vocabul"):
         Tokenizer.train([("a a", "b")], vocabulary_size=1_000, kind="word", joint=False, symbols=True)
     with pytest.raises(ConfigError, match="is for parsing: name data.train_trees"):
         DataConfig(tokenizer="word")

@@ -48,7 +48,7 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".tmx": bytes, ".tmx.gz": gz
 
 
 def segments(path: Path, language: str) -> list[str]:
-    return [unit.texts[code] for unit, code in units_with_text(path, (language, ""))]
+    return [text for _, text in units_with_text(path, (language, ""))]
 
 
 def written(folder: Path, content: str | bytes, name: str = "x.tmx") -> Path:
