@@ -33,6 +33,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     | dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
     "separate vocabularies": {"separate": True},
     "untied": {"separate": True, "tie_word_embeddings": False},
+    "untied, one vocabulary": {"tie_word_embeddings": False},
     "unscaled embeddings": {"scale_embedding": False},
     "start with an embedding": {"zero_start": False},
     "byte pairs, pieces outside the vocabulary": {"kind": "bpe", "lacking": 5},

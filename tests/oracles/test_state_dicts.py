@@ -88,6 +88,11 @@ NAMES = {
 }  # fmt: skip
 
 
+def positions_of_joeynmt(n: int, d: int) -> Any:
+    angles = torch.arange(n)[:, None] * torch.exp(torch.arange(0, d, 2) * -math.log(10_000) / d)
+    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
+
+
 class Theirs:
     """The Transformer of a program in plain PyTorch, from its paper's equations and the names of its weights.
 
@@ -128,7 +133,7 @@ class Theirs:
     def others(self, stack: str) -> dict[str, Any]:
         """What is in the file besides: positions, or what stands in their place, and a version."""
         if self.program == "joeynmt":
-            return {f"{stack}.pe.pe": torch.zeros(1, 5_000, self.shape.d_model)}
+            return {f"{stack}.pe.pe": positions_of_joeynmt(5_000, self.shape.d_model)[None]}
         table = 0.5 * torch.randn(MAX_POSITIONS + 2, self.shape.d_model, generator=self.random)
         positions = {"weight": table} if self.shape.learned else {"_float_tensor": torch.zeros(1)}
         named = {f"{stack}.embed_positions.{name}": value for name, value in positions.items()}
@@ -143,8 +148,7 @@ class Theirs:
     def embed(self, side: int, ids: list[int]) -> Any:
         d = self.shape.d_model
         if self.program == "joeynmt":
-            angles = torch.arange(len(ids))[:, None] * torch.exp(torch.arange(0, d, 2) * -math.log(10_000) / d)
-            encodings = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
+            encodings = positions_of_joeynmt(len(ids), d)
         elif self.shape.learned:
             stack = ("encoder", "decoder")[side]
             encodings = self.weights[f"{stack}.embed_positions.weight"][2 : len(ids) + 2]

@@ -463,7 +463,8 @@ class ModelFile:
 def read_model_file(path: Path) -> ModelFile:
     """Read a ``model.bin``; an alias becomes a variable with the same array.
 
-    Raises: ConversionError if the file is truncated or corrupt, of an unknown version, or has variables in bfloat16.
+    Raises: ConversionError if the file is truncated or corrupt, of an unknown version, has variables in bfloat16, or
+    has two different arrays of one name.
     """
     reader = _Reader(path, read_bytes(path))
     version = reader.number("I", "the version")
@@ -476,13 +477,12 @@ def read_model_file(path: Path) -> ModelFile:
     variables: dict[str, Array] = {}
     for _ in range(reader.number("I", "the number of variables")):
         name = reader.string("a variable's name")
-        variables[name] = reader.array(name, version)
+        reader.add(variables, name, reader.array(name, version))
     if version >= _FIRST_VERSION_WITH_ALIASES:
         for alias, name in reader.aliases():
-            if name in variables:
-                variables[alias] = variables[name]
-                if name + SCALE in variables:
-                    variables[alias + SCALE] = variables[name + SCALE]
+            for ending in ("", SCALE):
+                if name in variables and name + ending in variables:
+                    reader.add(variables, alias + ending, variables[name + ending])
     reader.expect_end()
     return ModelFile(model, revision, variables)
 
@@ -537,6 +537,12 @@ class _Reader:
             raise self._corrupt(f"{name} has shape {shape} of {type_name}, but {n_bytes:,} bytes")
         begin = self._take(n_bytes, name)
         return np.frombuffer(self._data, dtype, math.prod(shape), begin).reshape(shape)
+
+    def add(self, variables: dict[str, Array], name: str, array: Array) -> None:
+        """Add a variable.  Raises: ConversionError if the name has another array already."""
+        known = variables.setdefault(name, array)
+        if known is not array and not np.array_equal(known, array):
+            raise self._corrupt(f"{name} is the name of two different arrays")
 
     def aliases(self) -> Iterator[tuple[str, str]]:
         for _ in range(self.number("I", "the number of aliases")):

@@ -40,6 +40,7 @@ _ALLOWED = {  # settings that the weights do not show, and the values with which
     "lang_tok_replacing_bos_eos": False,
 }
 _IGNORED = r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))"  # no trained values
+_OUTPUT = "decoder.output_projection.weight"
 _STACKS = (("source", "encoder"), ("target", "decoder"))
 _OLD_NORM = re.compile(r"((encoder|decoder)\.layers\.\d+)\.layer_norms\.(\d)\.(weight|bias)")
 _OLD_NORMS = {  # stack and number of a norm in the first versions, and its name since then
@@ -72,10 +73,7 @@ def read_fairseq(directory: Path, source_spm: Path | None = None, target_spm: Pa
     source, target, tokenizer = with_tokenizer(*_dictionaries(directory, settings), models)
     depths = count_layers(arrays)
     config = _configuration(settings, arrays, depths)
-    source_table, target_table = (arrays.take(f"{stack}.embed_tokens.weight") for _, stack in _STACKS)
-    projection = arrays.take_if_there("decoder.output_projection.weight")
-    output = target_table if projection is None else projection
-    weights = embeddings(source, target, (source_table, target_table, output))
+    weights = embeddings(source, target, _tables(arrays, settings))
     weights |= read_layers(arrays, depths, FAIRSEQ_NAMES, norm=config["norm"])
     config |= _read_positions(arrays, weights)
     arrays.require_none_left(_IGNORED)
@@ -100,7 +98,7 @@ def _use_newest_names(arrays: WeightsFile) -> None:
         elif (norm := _OLD_NORM.fullmatch(name)) and (norm[2], norm[3]) in _OLD_NORMS:
             arrays.rename(name, f"{norm[1]}.{_OLD_NORMS[norm[2], norm[3]]}.{norm[4]}")
         elif name == "decoder.embed_out":
-            arrays.rename(name, "decoder.output_projection.weight")
+            arrays.rename(name, _OUTPUT)
 
 
 def _dictionaries(directory: Path, settings: SettingsFile) -> tuple[Vocabulary, Vocabulary]:
@@ -122,6 +120,23 @@ def _dictionary(path: Path) -> Vocabulary:
         raise ConversionError(f"{path}: expected lines of a word and a count, each word once; it is of another kind")
     with foreign_content(path, "a dictionary"):
         return Vocabulary.of(ids, unknown="<unk>", start="<pad>", end="</s>")
+
+
+def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, Array]:
+    """Return the embeddings of source and target, and the matrix of the softmax.
+
+    If no setting says whether the softmax is tied, it is tied when the file has no matrix for it.
+    Raises: ConversionError if matrices that are tied by a setting differ.
+    """
+    source, target, output = *(f"{stack}.embed_tokens.weight" for _, stack in _STACKS), _OUTPUT
+    ties_all, ties_output = "share_all_embeddings", "share_decoder_input_output_embed"
+    if settings.of(ties_all, bool, False):
+        table = arrays.take_equal(ties_all, source, target, output)
+        return table, table, table
+    if settings.of(ties_output, bool, output not in arrays):
+        table = arrays.take_equal(ties_output, target, output)
+        return arrays.take(source), table, table
+    return arrays.take(source), arrays.take(target), arrays.take(output)
 
 
 def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[int, int]) -> dict[str, Any]:

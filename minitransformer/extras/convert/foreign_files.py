@@ -170,11 +170,42 @@ class WeightsFile:
                 return require_finite(self.path, name, array)
         return None
 
+    def take_equal(self, setting: str, *names: str) -> Array:
+        """Return the array with the first of these names that exists, and remove its copies under the other names.
+
+        Raises: ConversionError if there is none, or if two of them differ although ``setting`` ties them.
+        """
+        self.require_equal(setting, *names)
+        array = self.take(*names)
+        for name in names:
+            self._arrays.pop(name, None)
+        return array
+
+    def require_equal(self, setting: str, *names: str) -> None:
+        """Raise ConversionError if two arrays with these names differ, although ``setting`` ties them."""
+        first, *others = [name for name in names if name in self._arrays] or [""]
+        for name in others:
+            if not np.array_equal(self._arrays[first], self._arrays[name]):
+                raise ConversionError(
+                    f"{self.path}: {first} and {name} differ, although {setting} is true; correct the setting, or copy"
+                    " the weights again"
+                )
+
     def rename(self, old: str, new: str) -> None:
+        """Give an array another name.  Raises: ConversionError if another array has it."""
+        self._require_free(old, new)
         self._arrays[new] = self._arrays.pop(old)
 
+    def _require_free(self, old: str, *new: str) -> None:
+        if there := [name for name in new if name in self._arrays]:
+            raise ConversionError(f"{self.path}: {old} and {there[0]} are two names of one array; remove one of them")
+
     def split(self, old: str, new: list[str]) -> None:
-        """Replace an array by equal slices of its rows.  Raises: ConversionError if they cannot be equal."""
+        """Replace an array by equal slices of its rows.
+
+        Raises: ConversionError if they cannot be equal, or if another array has one of the new names.
+        """
+        self._require_free(old, *new)
         array = self._arrays.pop(old)
         if not array.ndim or len(array) % len(new):
             raise ConversionError(f"{self.path}: {old} of shape {array.shape} has no {len(new)} equal parts")
@@ -248,6 +279,9 @@ def _read_shards(index: Path) -> dict[str, Array]:
     files = SettingsFile.load(index).of("weight_map", dict)
     if missing := [array for array, name in files.items() if array not in shards[name]]:
         raise ConversionError(f"{index}: {files[missing[0]]} has no {missing[0]}; is it of the same model?")
+    for name, arrays in shards.items():
+        if beyond := [array for array in arrays if files.get(array) != name]:
+            raise ConversionError(f"{index}: {name} has {beyond[0]}, too, unlike the index; is it of the same model?")
     return {array: shards[name][array] for array, name in files.items()}
 
 

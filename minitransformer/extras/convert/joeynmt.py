@@ -22,7 +22,15 @@ from minitransformer.extras.convert.foreign_files import (
     sentencepiece_models,
     weights_file,
 )
-from minitransformer.extras.convert.layers import STACKS, ModuleNames, count_layers, layer_sizes, read_layers
+from minitransformer.extras.convert.layers import (
+    STACKS,
+    ModuleNames,
+    Sinusoids,
+    count_layers,
+    layer_sizes,
+    read_layers,
+    recognise_sinusoids,
+)
 from minitransformer.extras.convert.parts import Array, ConversionError, Parts, Vocabulary
 from minitransformer.extras.convert.vocabulary import embeddings, vocabulary_settings, with_tokenizer
 
@@ -56,7 +64,7 @@ _NAMES: dict[str, ModuleNames] = {  # of each stack
         "feed_forward_residual.norm": "feed_forward.layer_norm",
     },
 }
-_IGNORED = r"(en|de)coder\.pe\.pe"  # sinusoids
+_EMBEDDINGS, _OUTPUT = ("src_embed.lut.weight", "trg_embed.lut.weight"), "decoder.output_layer.weight"
 
 
 def is_joeynmt(path: Path) -> bool:
@@ -80,14 +88,10 @@ def read_joeynmt(directory: Path, source_spm: Path | None = None, target_spm: Pa
     source, target, tokenizer = with_tokenizer(vocabularies[0], vocabularies[1], models)
     depths = count_layers(arrays)
     config = _configuration(settings, arrays, depths)
-    output = arrays.take("decoder.output_layer.weight")
-    source_table, target_table = (
-        _embedding(settings, arrays, side, stack, config["d_model"])
-        for side, stack in zip(("src", "trg"), STACKS, strict=True)
-    )
-    weights = embeddings(source, target, (source_table, target_table, output))
+    weights = embeddings(source, target, _tables(settings, arrays, config["d_model"]))
     weights |= read_layers(arrays, depths, _NAMES, norm=config["norm"])
-    arrays.require_none_left(_IGNORED)
+    _require_sinusoids(arrays)
+    arrays.require_none_left()
     model_config = ModelConfig(**config, **vocabulary_settings(source, target, weights))
     return Parts(model_config, weights, tokenizer, (source, target))
 
@@ -130,9 +134,30 @@ def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[in
     }
 
 
-def _embedding(settings: SettingsFile, arrays: WeightsFile, side: str, stack: str, d_model: int) -> Array:
-    """Return a table of embeddings; our model multiplies it by √D, JoeyNMT only if ``scale`` is set."""
-    table = arrays.take(f"{side}_embed.lut.weight")
-    if settings.of(f"model.{stack}.embeddings.scale", bool, False):
-        return table
-    return table / np.float32(math.sqrt(d_model))
+def _tables(settings: SettingsFile, arrays: WeightsFile, d_model: int) -> tuple[Array, Array, Array]:
+    """Return the embeddings of source and target, and the matrix of the softmax.
+
+    Our model multiplies embeddings by √D, JoeyNMT only if ``scale`` is set.  Without it, they are divided by √D.
+    Raises: ConversionError if matrices that are tied by a setting differ.
+    """
+    for setting, names in (("tied_embeddings", _EMBEDDINGS), ("tied_softmax", (_EMBEDDINGS[1], _OUTPUT))):
+        if settings.of(f"model.{setting}", bool, False):
+            arrays.require_equal(f"model.{setting}", *names)
+    source, target = (
+        arrays.take(name)
+        if settings.of(f"model.{stack}.embeddings.scale", bool, False)
+        else arrays.take(name) / np.float32(math.sqrt(d_model))
+        for name, stack in zip(_EMBEDDINGS, STACKS, strict=True)
+    )
+    return source, target, arrays.take(_OUTPUT)
+
+
+def _require_sinusoids(arrays: WeightsFile) -> None:
+    """Raise ConversionError if a table of position encodings in the file is not the one that ours computes."""
+    for name in (f"{stack}.pe.pe" for stack in STACKS):
+        table = arrays.take_if_there(name)
+        if table is None:
+            continue
+        found = recognise_sinusoids(table[0], "float16") if table.ndim == 3 and len(table) == 1 else None
+        if found != Sinusoids("interleaved", first_position=0):
+            raise ConversionError(f"{arrays.path}: {name} is not JoeyNMT's table of sinusoids; no other is supported")

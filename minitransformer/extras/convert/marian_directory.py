@@ -64,18 +64,18 @@ from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.files import read_json, write_arrays, write_text
 from minitransformer.system.records import read_object
 
+LOG = logging.getLogger(__name__)
 CONFIG, VOCABULARY, TARGET_VOCABULARY = "config.json", "vocab.json", "target_vocab.json"
 TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_config.json"
 PREFIX = "model."  # of the names of all arrays in the layers
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 UNKNOWN_WORD, START_WORD = "<unk>", "<s>"
-EMBEDDINGS = (  # older versions store all of them, though they are one matrix
+EMBEDDINGS = (  # if they are tied, one matrix, which older versions of transformers store under all names
     "model.shared.weight",
     "model.encoder.embed_tokens.weight",
     "model.decoder.embed_tokens.weight",
     "lm_head.weight",
 )
-_COPIES = "|".join(EMBEDDINGS)
 EPSILON = 1e-5  # of layer norm, PyTorch's default
 FLOAT16_ERROR = 1e-3  # of a sine that is stored in float16
 
@@ -120,7 +120,7 @@ def read_marian(path: Path) -> Parts:
     if added is not None and np.abs(added - math.sqrt(len(starts_from)) * starts_from).max() > FLOAT16_ERROR:
         raise _unknown_positions(arrays.path)
     weights |= read_layers(arrays, depths, FAIRSEQ_NAMES, norm="post", prefix=PREFIX)
-    arrays.require_none_left(_COPIES)
+    arrays.require_none_left()
     config = ModelConfig(
         **layers,
         **vocabulary_settings(source, target, weights),
@@ -171,18 +171,42 @@ def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, 
 
     Our embeddings are always multiplied by √D.  If the model does not (scale_embedding), its embeddings are divided by
     √D, and are no longer the matrix of the softmax.
+    Raises: ConversionError if a table is missing, or if tied tables differ: transformers 5 does not tie them then, but
+    versions before 5 do.
     """
-    _, source_name, target_name, softmax_name = EMBEDDINGS
-    is_softmax = settings.of("tie_word_embeddings", bool, True)
-    if settings.of("share_encoder_decoder_embeddings", bool, True):
-        source = target = arrays.take(*EMBEDDINGS)
+    tied, (_, source_name, target_name, softmax_name) = "tie_word_embeddings", EMBEDDINGS
+    is_shared = settings.of("share_encoder_decoder_embeddings", bool, True)
+    if not settings.of(tied, bool, True):
+        source, target = _untied_embeddings(arrays, is_shared)
+        output = arrays.take(softmax_name)
+    elif is_shared:
+        source = target = output = arrays.take_equal(tied, *EMBEDDINGS)
     else:
-        source, target = arrays.take(source_name), arrays.take(target_name, *[softmax_name] * is_softmax)
-    output = target if is_softmax else arrays.take(softmax_name)
+        source = arrays.take(source_name)
+        target = output = arrays.take_equal(tied, target_name, softmax_name)
     if settings.of("scale_embedding", bool, False):
         return source, target, output
     scale = np.float32(1 / math.sqrt(settings.of("d_model", int)))
     return source * scale, target * scale, output
+
+
+def _untied_embeddings(arrays: WeightsFile, is_shared: bool) -> tuple[Array, Array]:
+    """Return the embeddings of source and target of a model with ``tie_word_embeddings`` false.
+
+    In transformers 5, each language then has its own matrix, even if ``share_encoder_decoder_embeddings`` is true.  The
+    shared matrix is stored, but not used.  Versions before 5 use it for both languages, and may store no other one.
+    """
+    shared_name, source_name, target_name, _ = EMBEDDINGS
+    shared = arrays.take_if_there(shared_name) if is_shared else None
+    if shared is not None and source_name not in arrays and target_name not in arrays:
+        return shared, shared
+    source, target = arrays.take(source_name), arrays.take(target_name)
+    if shared is not None and not (np.array_equal(shared, source) and np.array_equal(shared, target)):
+        LOG.warning(
+            f"{arrays.path}: {shared_name} differs from {source_name} or {target_name}, and is not read: transformers 5"
+            " does not use it, because tie_word_embeddings is false"
+        )
+    return source, target
 
 
 def _read_positions(arrays: WeightsFile, d_model: int) -> tuple[PositionLayout, IntArray, Array | None]:
@@ -231,7 +255,6 @@ def _configuration(path: Path, settings: SettingsFile, depths: tuple[int, int]) 
     }
 
 
-LOG = logging.getLogger(__name__)
 PADDING_WORD, END_WORD = "<pad>", "</s>"
 _CHOICES: Mapping[str, Mapping[Any, Any]] = {
     "activation": {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())},  # the first name of each

@@ -426,6 +426,17 @@ def test_new_versions_know_types_and_aliases(version: int, tmp_path: Path) -> No
     }
 
 
+def test_two_arrays_of_one_name_must_be_equal(tmp_path: Path) -> None:
+    """Versions of CTranslate2 take the first or the last of them."""
+    one, two, other = (variable(name, (2,), 4, 4, HALF) for name in ("w", "v", "w"))
+    alias = struct.pack("<I", 1) + string("v") + string("w")
+    assert read_model_file(written(tmp_path, model(6, one, two, other, aliases=alias))).variables.keys() == {"w", "v"}
+    changed = variable("v", (2,), 4, 4, HALF[::-1])
+    for content in (model(6, one, changed, aliases=alias), model(6, two, changed)):
+        with pytest.raises(ConversionError, match="v is the name of two different arrays: the file is truncated or"):
+            read_model_file(written(tmp_path, content))
+
+
 def test_int16_has_one_scale_and_without_it_1000(tmp_path: Path) -> None:
     weights = np.array([[500, -250], [1, 0]], np.int16)
     assert dequantised(tmp_path, {"w": weights})["w"].tolist() == [[0.5, -0.25], [np.float32(0.001), 0]]

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import json
 import os
 import re
 import signal
@@ -25,6 +26,7 @@ from minitransformer.extras.convert.formats import FORMATS, read_parts, recognis
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.extras.convert.pytorch_files import read_pytorch
 from minitransformer.extras.convert.vocabulary import word_model
+from minitransformer.model.positions import sinusoids
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_arrays, write_arrays
 
@@ -172,6 +174,68 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, name: s
     WRITERS[name](tmp_path)
     change_weights(tmp_path, change)
     assert f": {changed[0]} has values that are not finite" in refused(tmp_path, name)
+
+
+FAIRSEQ = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"]
+JOEYNMT = ["src_embed.lut.weight", "trg_embed.lut.weight", "decoder.output_layer.weight"]
+
+
+def set_settings(directory: Path, **settings: bool) -> None:
+    """Add settings of the whole model: to the arguments of fairseq, or to the object "model" of JoeyNMT."""
+    path = directory / "config.json"
+    if path.exists():
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps(content | {"model": content["model"] | settings}))
+    else:
+        (directory / "args.json").write_text(json.dumps(settings))
+
+
+@pytest.mark.parametrize(("name", "setting", "tied"), [
+    ("fairseq", "share_all_embeddings", FAIRSEQ), ("fairseq", "share_decoder_input_output_embed", FAIRSEQ[1:]),
+    ("joeynmt", "tied_embeddings", JOEYNMT[:2]), ("joeynmt", "tied_softmax", JOEYNMT[1:]),
+])  # fmt: skip
+def test_tables_that_a_setting_ties_must_be_equal(tmp_path: Path, name: str, setting: str, tied: list[str]) -> None:
+    """The programs have one matrix for them: which of two different ones they read depends on their order."""
+    WRITERS[name](tmp_path)
+    first, *others = FAIRSEQ if name == "fairseq" else JOEYNMT
+    change_weights(tmp_path, lambda arrays: arrays.update({other: 2 * arrays[first] for other in others}))
+    set_settings(tmp_path, **{setting: True})
+    if first not in tied:  # the tables of the target are equal
+        read_parts(tmp_path, name)
+        change_weights(tmp_path, lambda arrays: arrays.update({tied[-1]: 3 * arrays[first]}))
+    assert f": {tied[0]} and {tied[1]} differ, although" in (message := refused(tmp_path, name))
+    assert f"{setting} is true; correct the setting" in message
+
+
+def test_an_untied_softmax_of_fairseq_needs_its_own_matrix(tmp_path: Path) -> None:
+    WRITERS["fairseq"](tmp_path)
+    assert read_parts(tmp_path, "fairseq").config.tied == "target"
+    set_settings(tmp_path, share_decoder_input_output_embed=False)
+    assert f"it has no {FAIRSEQ[2]}; is it complete" in refused(tmp_path, "fairseq")
+
+
+def test_an_array_under_an_old_and_a_new_name_is_refused(tmp_path: Path) -> None:
+    WRITERS["fairseq"](tmp_path)
+    change_weights(
+        tmp_path, lambda arrays: arrays.update({n: arrays[FAIRSEQ[1]] for n in (FAIRSEQ[2], "decoder.embed_out")})
+    )
+    assert f": decoder.embed_out and {FAIRSEQ[2]} are two names of one array" in refused(tmp_path, "fairseq")
+    joint = "encoder.layers.0.self_attn.in_proj_weight"
+    change_weights(tmp_path, lambda arrays: arrays.update({joint: arrays.pop("decoder.embed_out")}))
+    assert f": {joint} and {joint.replace('in_proj_', 'q_proj.')} are two names" in refused(tmp_path, "fairseq")
+
+
+@pytest.mark.parametrize("change", ["none", "other numbers", "other axes", "later positions"])
+def test_the_table_of_positions_in_a_file_of_joeynmt_is_compared(tmp_path: Path, change: str) -> None:
+    """JoeyNMT adds what the file has; ours computes sinusoids."""
+    table = sinusoids(50, 4)[None].astype(np.float32)
+    tables = {"none": table, "other numbers": 2 * table, "other axes": table[0], "later positions": table[:, 1:]}
+    WRITERS["joeynmt"](tmp_path)
+    change_weights(tmp_path, lambda arrays: arrays.update({"encoder.pe.pe": table, "decoder.pe.pe": tables[change]}))
+    if change == "none":
+        read_parts(tmp_path, "joeynmt")
+    else:
+        assert "decoder.pe.pe is not JoeyNMT's table of sinusoids" in refused(tmp_path, "joeynmt")
 
 
 def test_a_factor_that_makes_weights_infinite_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from safetensors.numpy import load_file, save_file
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.formats import read_parts
+from minitransformer.extras.convert.layers import sines_between
+from minitransformer.extras.convert.marian_directory import EMBEDDINGS
 from minitransformer.extras.convert.marian_npz import read_settings, read_vocabulary
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.model.transformer import WeightsError
@@ -30,8 +32,9 @@ def parts_of(**settings: Any) -> Parts:
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
+def directory(tmp_path: Path, logged: list[str]) -> Path:
     write_parts(parts_of(), tmp_path / "marian", "marian")
+    logged.clear()
     return tmp_path / "marian"
 
 
@@ -45,6 +48,88 @@ def test_a_model_that_was_written_is_read_with_the_same_probabilities(directory:
     assert after.config == dataclasses.replace(before.config, **changes)
     for name, weight in before.weights.items():
         np.testing.assert_array_equal(after.weights[name], weight)
+
+
+SHARED, SOURCE, TARGET_TABLE, SOFTMAX = EMBEDDINGS
+NAMES = {"source_embedding.weight": SOURCE, "target_embedding.weight": TARGET_TABLE, "projection.weight": SOFTMAX}
+
+
+def in_our_order(parts: Parts, table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a stored table with our rows and columns; its last row is the padding symbol's."""
+    assert parts.vocabularies is not None
+    return np.asarray(parts.vocabularies[0].matrix(table[:-1])[:, sines_between(8)])
+
+
+def store_tables(directory: Path, tables: dict[str, float], **settings: bool) -> dict[str, np.ndarray[Any, Any]]:
+    """Store the shared embeddings times a factor under each name, and return these arrays."""
+    path = directory / "model.safetensors"
+    arrays = load_file(path)
+    shared = arrays.pop(SHARED)
+    stored = {name: np.float32(factor) * shared for name, factor in tables.items()}
+    save_file(arrays | stored, path)
+    config = json.loads((directory / "config.json").read_text("utf-8"))
+    (directory / "config.json").write_text(json.dumps(config | settings), encoding="utf-8")
+    return stored
+
+
+@pytest.mark.parametrize("shared", [None, 1, 5])
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_untied_tables_are_read_each_for_its_use(
+    directory: Path, shared: int | None, is_shared: bool, logged: list[str]
+) -> None:
+    """transformers 5 has three tables then, and does not use the shared one, whatever it contains."""
+    factors = {SOURCE: 1 if shared == 1 else 2, TARGET_TABLE: 1, SOFTMAX: 3} | ({SHARED: shared} if shared else {})
+    stored = store_tables(directory, factors, tie_word_embeddings=False, share_encoder_decoder_embeddings=is_shared)
+    if shared and not is_shared:
+        with pytest.raises(ConversionError, match=f"1 arrays that this Transformer does not have: {SHARED}"):
+            read_parts(directory)
+        return
+    parts = read_parts(directory)
+    assert parts.config.tied == "none"
+    for ours, theirs in NAMES.items():
+        np.testing.assert_array_equal(parts.weights[ours], in_our_order(parts, stored[theirs]))
+    assert [f"{SHARED} differs from {SOURCE} or {TARGET_TABLE}" in line for line in logged] == [True] * (shared == 5)
+
+
+def test_the_shared_table_of_older_versions_is_that_of_both_languages(directory: Path, logged: list[str]) -> None:
+    """Versions of transformers before 5 store it and the matrix of the softmax alone."""
+    stored = store_tables(directory, {SHARED: 1, SOFTMAX: 3}, tie_word_embeddings=False)
+    parts = read_parts(directory)
+    for ours in NAMES:
+        theirs = SOFTMAX if ours.startswith("projection") else SHARED
+        np.testing.assert_array_equal(parts.weights[ours], in_our_order(parts, stored[theirs]))
+    assert logged == []
+
+
+@pytest.mark.parametrize("lacking", [SOURCE, TARGET_TABLE, SOFTMAX])
+def test_untied_tables_that_are_missing_are_named(directory: Path, lacking: str) -> None:
+    tables = {name: 1 for name in EMBEDDINGS if name != lacking}
+    store_tables(directory, tables, tie_word_embeddings=False)
+    with pytest.raises(ConversionError, match=f"it has no {lacking}"):
+        read_parts(directory)
+
+
+def test_copies_of_a_tied_table_must_be_equal(directory: Path) -> None:
+    before = read_parts(directory)
+    store_tables(directory, dict.fromkeys(EMBEDDINGS, 1))
+    after = read_parts(directory)
+    for name, weight in before.weights.items():
+        np.testing.assert_array_equal(after.weights[name], weight)
+
+
+@pytest.mark.parametrize(("is_shared", "tables", "others"), [
+    *((True, (SHARED, name), (SHARED, name)) for name in EMBEDDINGS[1:]),
+    (True, (SOURCE, SOFTMAX), (SOURCE, SOFTMAX)), (False, (SOURCE, TARGET_TABLE, SOFTMAX), (TARGET_TABLE, SOFTMAX)),
+])  # fmt: skip
+def test_copies_of_a_tied_table_that_differ_are_refused(
+    directory: Path, is_shared: bool, tables: tuple[str, ...], others: tuple[str, str]
+) -> None:
+    """transformers 5 warns and does not tie them, versions before 5 do."""
+    stored = {name: 1.0 + (name == tables[-1]) for name in tables}
+    store_tables(directory, stored, share_encoder_decoder_embeddings=is_shared)
+    message = f"{others[0]} and {others[1]} differ, although tie_word_embeddings is true; correct the setting"
+    with pytest.raises(ConversionError, match=message):
+        read_parts(directory)
 
 
 def test_weights_in_sixteen_bits_are_read(tmp_path: Path) -> None:

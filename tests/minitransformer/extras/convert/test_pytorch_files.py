@@ -286,6 +286,22 @@ def test_an_index_that_lies_is_refused(tmp_path: Path, shard: object, problem: s
         WeightsFile.load(index)
 
 
+@pytest.mark.parametrize("names", [["v", "w"], ["v"]])
+def test_an_array_that_a_shard_has_and_the_index_does_not_name_there_is_refused(
+    tmp_path: Path, names: list[str]
+) -> None:
+    """A program that reads whole shards would take it."""
+    write_arrays(tmp_path / "x.safetensors", {"v": FLOATS})
+    write_arrays(tmp_path / "y.safetensors", {"w": 2 * FLOATS, "v": 2 * FLOATS})
+    index = {"v": "x.safetensors", "w": "y.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {n: index[n] for n in names}}))
+    if names == ["v"]:
+        assert list(WeightsFile.load(tmp_path / "model.safetensors.index.json")) == ["v"]
+    else:
+        with pytest.raises(ConversionError, match="y.safetensors has v, too, unlike the index; is it of the same mod"):
+            WeightsFile.load(tmp_path / "model.safetensors.index.json")
+
+
 def test_one_checkpoint_is_chosen(tmp_path: Path) -> None:
     patterns = ("best.ckpt", "*.ckpt")
     assert weights_file(tmp_path, *patterns) == tmp_path / "model.safetensors"
