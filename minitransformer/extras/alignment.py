@@ -85,7 +85,7 @@ def word_links(
     """Link each target word to one source word.
 
     Args:
-        models: several have their weights averaged.
+        models: the weights of several models are averaged.
         source, target: ids without start and end symbols.
         source_words, target_words: the indices of ids, and those of words to which they belong (2, n).
     """
@@ -139,7 +139,7 @@ def words_of_target(prefixer: Prefixer, ids: Sequence[int], prefix: Prefix) -> I
 
 
 def _words_of_ids(word_ids: Sequence[Sequence[int]], ids: Sequence[int]) -> IntArray | None:
-    """Return the index of the word of each id, given the ids of each word; None if these are not all ids.
+    """Return the index of the word of each id, given the ids of each word; None if the words' ids are not ``ids``.
 
     (Pieces almost never cross blanks, so a word alone has the same pieces as in its line.)
     """

@@ -68,7 +68,7 @@ def source_attention_weights(model: Transformer, source: Ids, target: Ids, layer
 
 
 def word_starts(pieces: Sequence[str]) -> list[int]:
-    """Return the index of each word's first piece; a mark of its own belongs to the word after it."""
+    """Return the index of each word's first piece; a piece "▁" belongs to the word after it."""
     marked = [piece.startswith(BLANK) and (i == 0 or pieces[i - 1] != BLANK) for i, piece in enumerate(pieces)]
     return [i for i, begins in enumerate(marked) if begins or i == 0]
 
@@ -96,7 +96,7 @@ def _identity(keys: Tensor) -> Tensor:
 
 
 def _recording_stack(stack: Stack, numbers: Sequence[int] | None = None) -> Stack:
-    """Return a copy of the stack of which all layers, or those with these numbers, record their attention weights."""
+    """Return a copy of the stack in which all layers, or those with these numbers, record their attention weights."""
     recording = copy.copy(stack)
     recording.layers = [
         _recording_layer(layer) if numbers is None or i in numbers else layer for i, layer in enumerate(stack.layers)

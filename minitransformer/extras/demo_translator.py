@@ -1,7 +1,7 @@
 """The demonstration's translator, which reads lines in capitals, and writes no vulgar word.
 
-The training text has no lines in capitals.  The model copies what it does not know in pieces, so foreign text may
-become any word.
+The training text has no lines in capitals.  The model copies unknown words piece by piece, so any word may
+come out of foreign text.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DemonstrationTranslator(Translator):
 
 @dataclass(frozen=True)
 class _ShownPrefix(Prefix):
-    """A beginning, as ``written`` by the user; what follows is shown in capitals, and no vulgar word is."""
+    """A given beginning, shown as ``written`` by the user; the rest may be in capitals.  No vulgar word is shown."""
 
     written: str = ""
     in_capitals: bool = False
@@ -78,12 +78,12 @@ def without_vulgar_words(text: str) -> str:
 def load_translator(
     directory: Path, *others: Path, device: Device = "cpu", weights: PackedDtype = "float32"
 ) -> Translator:
-    """Load the translator of a run, as ``Translator.load`` does; that of the demonstration writes no vulgar word."""
+    """Load the translator of a run, as ``Translator.load`` does; the demonstration's writes no vulgar word."""
     data = as_object(read_object(directory / RUN_FILE).get("data"))  # empty for a model without a run
     kind = DemonstrationTranslator if is_demonstration(data) else Translator
     return kind.load(directory, *others, device=device, weights=weights)
 
 
 def is_demonstration(data: Mapping[str, Any]) -> bool:
-    """Return whether settings of data, as a run's file has them, are the demonstration's: no text and no trees."""
+    """Return whether the settings of data in a run's file are the demonstration's: no text and no trees."""
     return data.get("train_source") == [] and not data.get("train_trees")

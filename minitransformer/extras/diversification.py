@@ -41,13 +41,13 @@ def train_diversified(config: RunConfig, n_updates: int, train: Train, world: Co
     """Train a model, then train it further with translations of its own training text in both directions.
 
     The first training has the settings of ``config``.  The second one, from target to source, makes BACKWARD_UPDATES
-    times as many updates.  Each chooses its length penalty, because α depends on the direction.  Both models translate
-    the training text.  The last training goes on from the first model and makes ``n_updates``, on the given pairs and
-    those with translations of either side.  Its learning rate falls in a line to 0.
+    times as many updates.  Each of the two chooses its own length penalty, because α depends on the direction.  Both
+    models translate the training text.  The last training goes on from the first model and makes ``n_updates``, on the
+    given pairs and those with translations of either side.  Its learning rate falls linearly to 0.
 
     The first two runs, and the text, are folders of the run's directory.  An interrupted call, made again, goes on
     where it stopped.  Return whether all is complete; all ranks must call this.
-    Raises: ConfigError for what would fail only in the last training; as ``train``.
+    Raises: ConfigError at once for settings that a later training would refuse; the exceptions of ``train``.
     """
     text = config.run / "text"
     _check(config, n_updates, text)

@@ -29,7 +29,7 @@ def import_extra(extra: str, module: str) -> Any:
 
 
 def _command(extra: str) -> str:
-    """Return the command that installs an extra into this environment: from the clone, or the packages that it has."""
+    """Return the command that installs an extra into this environment: from the clone, else its packages by name."""
     if (CLONE / "pyproject.toml").exists():
         return f'pip install -e "{CLONE}[{extra}]"'
     split = (line.partition(";") for line in requires("minitransformer") or ())

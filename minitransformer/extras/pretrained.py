@@ -30,7 +30,7 @@ from minitransformer.training.open_run import pretrained_of
 MAY_CHANGE = (
     "p_drop", "p_drop_attention", "p_drop_relu", "label_smoothing", "label_smoothing_over", "normalisation", "alpha",
 )  # fmt: skip
-_LEAVES = "leaf_symbols"  # the setting of data that a parser's vocabulary determines, too
+_LEAVES = "leaf_symbols"  # a setting of data that follows from a parser's vocabulary
 _OF_TOKENIZER = ("vocabulary_size", "source_vocabulary_size")  # fields of a model's configuration
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def fine_tuning(config: RunConfig) -> RunConfig:
     """Return the settings of a run that begins from the model in ``config.init_from``.
 
     The settings of the model, and those settings of data that determine the tokenizer, are replaced by the model's.  If
-    the model is gone, they are those with which the run in ``config.run`` began from it.
+    the model is gone, they are copied from the run in ``config.run``, which began from it.
     Raises: CheckpointError if there is no model; ConfigError if it cannot be trained, or none is named.
     """
     directory = config.init_from
@@ -53,7 +53,7 @@ def fine_tuning(config: RunConfig) -> RunConfig:
         tokenizer_settings = {name: getattr(old.data, name) for name in (*TOKENIZER_SETTINGS, _LEAVES)}
     else:
         model, tokenizer = _model_and_tokenizer(directory)
-        expected, got = model.implementation, config.model.implementation  # a file alone never says what to import
+        expected, got = model.implementation, config.model.implementation  # a file alone must not choose an import
         require(got == expected, "model.implementation", f"{expected}, as of the model in {directory},", got)
         tokenizer_settings = settings_of(tokenizer) | task_of(config.data).settings_of(tokenizer)
     if config.data.task != "parsing" and tokenizer_settings["tokenizer"] == "word":  # valid only for treebanks
@@ -154,7 +154,7 @@ def _newest_checkpoint(directory: Path) -> tuple[Path, Snapshot]:
 
 
 def _with_new_rows(arrays: Mapping[str, Array], trainer: Trainer, *, mean: bool) -> dict[str, Array]:
-    """Append rows to the arrays of a vocabulary that was extended: the mean of the others, or zeros.
+    """Append rows for the new tokens of an extended vocabulary: the mean of the old rows, or zeros.
 
     With the mean, a new token has at most 1/W of the probability of all W old tokens, so that few new tokens change
     the distribution over old ones little.  (Random rows may have most of the probability.)

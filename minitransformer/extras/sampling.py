@@ -110,7 +110,7 @@ def _nucleus(p: FloatArray, top_p: float) -> IntArray:
 
 
 class _SamplingSearch(Search):
-    """A search without choice: n samples of each of S unfinished sentences.
+    """A search that draws tokens at random: n samples of each of S unfinished sentences.
 
     Shapes: ``ids`` (S, n, steps); ``log_p`` (S, n); ``ended`` (S, n) bool; ``uniforms`` (S, n, greatest length), the
         random number of each step.

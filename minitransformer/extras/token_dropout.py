@@ -40,8 +40,8 @@ class _TokenDropout:
 def segment(word: str, ranks: Mapping[str, float], rate: float, random: Random) -> list[str]:
     """Merge the characters of a word into pieces.
 
-    In each step every possible merge is left out with probability ``rate``.  Of the others, the one of the lowest rank
-    is done, the leftmost if there are several.  Without one, the word is finished.
+    In each step every possible merge is left out with probability ``rate``.  Of the merges that remain, the one of the
+    lowest rank is done, the leftmost if there are several.  If none remains, the word is finished.
     """
     pieces = list(word)
     while True:
@@ -165,10 +165,10 @@ def _numbered(tokens: IntArray, starts: IntArray) -> tuple[list[tuple[int, ...]]
 
 
 class WordDropout(_TokenDropout):
-    """The pairs of a token store; sources have classes in place of some words, others in every epoch.
+    """The pairs of a token store, with classes in place of some source words, which are drawn anew in every epoch.
 
     An occurrence of a word becomes its class with probability α / (α + n), where the word occurs n times in the
-    sources.  So the model learns what the classes of new words do from words that it also knows by themselves.
+    sources.  So the model learns the use of a class from words that it also knows.
 
     Source: Kiperwasser & Goldberg 2016, "Simple and Accurate Dependency Parsing Using Bidirectional LSTM Feature
     Representations", section 5, after Iyyer et al. 2015.  **Differs**: a word becomes its class, not one unknown word.

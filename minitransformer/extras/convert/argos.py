@@ -35,7 +35,7 @@ def is_argos(path: Path) -> bool:
 def read_argos(path: Path) -> Parts:
     """Read a package.
 
-    Raises: ConversionError if it has another tokenizer, a prefix of translations, or what our models lack;
+    Raises: ConversionError if it has another tokenizer, a prefix of translations, or a feature that ours lacks;
     CorruptFileError if a JSON file is missing or corrupt.
     """
     if path.is_dir():
@@ -51,7 +51,7 @@ def read_argos(path: Path) -> Parts:
 
 
 def _extract(path: Path, directory: Path) -> None:
-    """Write the files of the model to a directory; what else the package has stays there."""
+    """Write the package's files of the model, and no other files, to a directory."""
     require_regular(path)
     with zipfile.ZipFile(path) as archive:
         members = {found[1]: each for each in archive.infolist() if (found := _FILES.fullmatch(each.filename))}

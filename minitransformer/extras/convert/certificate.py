@@ -1,7 +1,7 @@
-"""A certificate of a conversion: both programs translate the same sentences, and the file says how much they differ.
+"""A certificate of a conversion: how much the results of both programs differ on the same sentences.
 
-The other programs are MarianMT of transformers, CTranslate2, and onnxruntime.  Each splits text as its users do, and
-has the map between both vocabularies that its reader made.
+The other programs are MarianMT of transformers, CTranslate2, and onnxruntime.  Each class
+here splits text as users of its program do.  It translates ids with the map that the reader of the format made.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from minitransformer.system.files import write_text
 
 CERTIFICATE_FILE = "certificate.json"
 GREEDY, BEAM = 1, 4
-EXTRA_TOKENS = 50  # of a translation beyond its source, as in the paper: other programs may have few positions
+EXTRA_TOKENS = 50  # that a translation may have more than its source, as in the paper
 AT_ONCE = 32  # sentences that are searched together
 _WEIGHTS = (".safetensors", ".bin", ".onnx")
 
@@ -60,10 +60,10 @@ class OtherSide(Protocol):
         """Return the tokens of a line, as users of the program split it."""
 
     def are_same(self, tokens: Tokens, source: Sentence) -> bool:
-        """Return whether these tokens are the words of our ids; words that the program lacks are its unknown word."""
+        """Return whether these tokens are the words of our ids; a word that the program lacks is its unknown word."""
 
     def log_probabilities(self, tokens: Tokens, target: Sentence) -> list[float]:
-        """Return log p in nats of each target token, and of the end symbol, after the ones before it."""
+        """Return log p in nats of each target token and of the end symbol, given the tokens before it."""
 
     def translate(self, tokens: Tokens, config: SearchConfig) -> list[int]:
         """Return the best translation; unknown words and the start symbol are not generated."""
@@ -111,8 +111,8 @@ def certify(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certificate
     after its first word.
 
     Both beam searches divide log p by length^α, the only length penalty that all programs have; α is the model's, or 1
-    if the model has another penalty.  Sentences are computed one by one, on one thread: several would wait for each
-    other longer than they compute.
+    if the model has another penalty.  Sentences are computed one by one, on one thread: several threads would
+    wait longer than they compute.
     """
     with product_threads(1):
         return _certificate(parts, other, [*lines, *_with_unknown_words(lines[0])])
@@ -192,7 +192,7 @@ def _share_of_equal(ours: Sequence[Sentence], theirs: Sequence[Sentence]) -> flo
 class OtherModel:
     """A model of another program: its directory, our parts of it, and the source's sentencepiece model.
 
-    A model of ONNX, which is never read, has the parts from which it was written.
+    An ONNX model cannot be read: its parts are those from which it was written.
     """
 
     directory: Path
@@ -261,7 +261,7 @@ class MarianSide:
 
 
 class CTranslate2Side:
-    """CTranslate2, with the weights' own numbers."""
+    """CTranslate2, which computes with the type of numbers that the model has."""
 
     package = "ctranslate2"
     beams = (GREEDY, BEAM)
@@ -275,7 +275,7 @@ class CTranslate2Side:
         subwords, _ = sentencepiece_models(directory, model.source_spm, model.target_spm)
         self._subwords = None if subwords is None else SentencePieceProcessor(model_proto=subwords)
         appends_end = SettingsFile.load_if_there(directory / SETTINGS_FILE).of("add_source_eos", bool, False)
-        is_marian = model.parts.config.start == "zero"  # whose users append the end, see ``read_settings``
+        is_marian = model.parts.config.start == "zero"  # its users append the end: see ``read_settings``
         self._source_ids = dict(zip(self._source.words, self._source.foreign_ids, strict=True))
         self._target_ids = {word: i for i, word in enumerate(self._target.words)}
         self._end = [self._source.words[END]] if is_marian and not appends_end else []

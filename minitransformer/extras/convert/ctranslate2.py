@@ -61,7 +61,7 @@ MODEL_FILE = "model.bin"
 ACTIVATIONS: dict[int, Activation] = {0: "relu", 1: "gelu_tanh", 2: "swish", 3: "gelu"}
 NORMS: dict[int, NormPlacement] = {0: "post", 1: "pre"}
 POSITIONS = {stack: f"{stack}/position_encodings/encodings" for stack in STACKS}
-_HEADS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}  # if the file does not say how many
+_HEADS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}  # heads, if the file has no number
 _OLDEST_REVISION, _NEWEST_REVISION = 2, 7
 
 
@@ -77,8 +77,8 @@ def read_ctranslate2(directory: Path, source_spm: Path | None = None, target_spm
         source_spm, target_spm: the sentencepiece models with which the model was trained; see
             ``sentencepiece_models``.
 
-    Raises: ConversionError if a file is missing, or if the model has what ours lacks; CorruptFileError if a JSON
-    file is corrupt.
+    Raises: ConversionError if a file is missing, or if the model has a feature that ours lacks; CorruptFileError if a
+    JSON file is corrupt.
     """
     models = sentencepiece_models(directory, source_spm, target_spm)
     path = directory / MODEL_FILE
@@ -111,7 +111,7 @@ def read_ctranslate2(directory: Path, source_spm: Path | None = None, target_spm
 def _layers_config(path: Path, file: ModelFile, variables: Variables, settings: Settings) -> ModelConfig:
     """Return the configuration of the layers.
 
-    Raises: ConversionError if encoder and decoder differ, or if they have what ours lacks.
+    Raises: ConversionError if encoder and decoder differ, or if they have a feature that ours lacks.
     """
 
     def common_value(name: str, default: int) -> int:
@@ -195,7 +195,7 @@ def _embedding(variables: Variables, stack: str, name: str, shape: tuple[int, in
 def _read_positions(
     file: ModelFile, variables: Variables, config: ModelConfig, weights: Weights
 ) -> tuple[ModelConfig, Weights]:
-    """Return configuration and weights with positions: sinusoids where both tables contain the same, else learned."""
+    """Return configuration and weights with positions: sinusoids if both tables are the same ones, else learned."""
     tables = [variables.table(POSITIONS[stack], config.d_model) for stack in STACKS]
     kinds = [
         COMPUTED if table is None else recognise_sinusoids(table, file.variables[POSITIONS[stack]].dtype.name)
@@ -229,9 +229,9 @@ class Settings:
 def read_settings(directory: Path, variables: Variables) -> Settings:
     """Read ``config.json``; older models have flags among their variables instead.
 
-    Models whose decoder starts from zeros are Marian's.  They were trained with an end symbol after every source, which
-    the setting does not say if they were converted from Hugging Face's transformers, whose tokenizers append it.
-    Raises: ConversionError if it has a setting that our model has not; CorruptFileError if it is corrupt.
+    A model whose decoder starts from zeros is Marian's, and was trained with an end symbol after every source.  Its
+    setting ``add_source_eos`` may be false nevertheless: tokenizers of Hugging Face's transformers append the symbol.
+    Raises: ConversionError if a setting needs a feature that ours lacks; CorruptFileError if the file is corrupt.
     """
     has_source_bos = bool(variables.integer(0, "with_source_bos"))
     has_source_eos = bool(variables.integer(0, "with_source_eos"))
@@ -278,7 +278,7 @@ SHARED, SOURCE, TARGET = "shared_vocabulary", "source_vocabulary", "target_vocab
 
 @dataclass(frozen=True)
 class Symbols:
-    """A model's own names of the unknown word and the end, the first input of its decoder, and its start symbol.
+    """A model's symbols: the unknown word, the end, the first input of the decoder, and the start symbol.
 
     The last two differ if the decoder starts with the end.
     """
@@ -317,7 +317,7 @@ def _existing(directory: Path, name: str) -> Path | None:
 
 
 def _read_words(path: Path, symbols: Symbols) -> list[str]:
-    """Return the words; CTranslate2 appends the unknown word if the file lacks it."""
+    """Return the words of a file; append the unknown word if the file lacks it, as CTranslate2 does."""
     words = read_json(path) if path.suffix == ".json" else read_lines(path)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ConversionError(f"{path}: expected a list of words; the file is corrupt, or of another kind")
@@ -359,7 +359,7 @@ def read_layers(variables: Variables, config: ModelConfig) -> dict[str, Array]:
 
 
 _IGNORED = ("alignment_layer", "alignment_heads", "embeddings_merge", "alibi_use_positive_positions", "scale_alibi")
-_UNSUPPORTED = {  # parts of variables' names, and what they are; the first that fits is named
+_UNSUPPORTED = {  # parts of variables' names, and the feature that a part shows; an error names the first
     "relative_": "relative positions",
     "rotary_": "rotary positions",
     "alibi": "attention with linear biases (ALiBi)",
@@ -420,11 +420,11 @@ class Variables(WeightsFile):
         return default if found is None else int(found)
 
     def ending_with(self, *endings: str) -> list[str]:
-        """Return the names that end so."""
+        """Return the names of the variables with one of these endings."""
         return [name for name in self._arrays if name.endswith(endings)]
 
     def expect_supported(self) -> None:
-        """Raise ConversionError if a variable's name says that the model has what ours lacks."""
+        """Raise ConversionError if a variable's name shows a feature that ours lacks."""
         for part, feature in _UNSUPPORTED.items():
             if found := [name for name in self.left() if part in name]:
                 raise ConversionError(
@@ -554,7 +554,7 @@ class _Reader:
 
 
 def dequantised(path: Path, variables: Mapping[str, Array]) -> dict[str, Array]:
-    """Return all variables with at least one axis in float32, without their scales; others as they are.
+    """Return all variables but scales; those with at least one axis become float32, single numbers do not change.
 
     A quantised value is the value × scale, rounded.  int8 has a scale for each row, int16 one for the whole array.
     Raises: ConversionError if an int8 variable has no scale, or scales that are not positive numbers.

@@ -50,7 +50,7 @@ LOG = logging.getLogger(__name__)
 _MODEL, _REVISION = "TransformerSpec", 7
 _EMBEDDINGS = {"encoder": "encoder/embeddings_0/weight", "decoder": "decoder/embeddings/weight"}
 _PROJECTION = "decoder/projection/weight"
-_OF_LAST_LAYER, _OF_FIRST_HEAD = -1, 1  # the attention that CTranslate2 returns as alignment, if it is asked for it
+_OF_LAST_LAYER, _OF_FIRST_HEAD = -1, 1  # whose attention CTranslate2 returns as an alignment, if it is asked for one
 
 
 N_STORED = 2_048  # rows of a stored table of sinusoids, as in CTranslate2's own converter of Marian models
@@ -82,7 +82,7 @@ _CHOICES: Mapping[str, Mapping[Any, Any]] = {
     "norm": {name: number for number, name in NORMS.items()},
     "positions": STORED_TABLES,
     "start": {"symbol": (START, 0), "zero": (START, 1), "end": (END, 0)},  # the symbol, and whether it is a zero vector
-    "tied": {"all": (True, True), "target": (False, True), "none": (False, False)},  # source and softmax to the target
+    "tied": {"all": (True, True), "target": (False, True), "none": (False, False)},  # source, softmax tied to target
     **SEARCH_ONLY,
 }
 
@@ -155,7 +155,7 @@ def _attributes(config: ModelConfig, choices: dict[str, Any]) -> dict[str, Array
 def _add_embeddings(
     variables: dict[str, Array], parts: Parts, is_source_tied: bool, is_softmax_tied: bool
 ) -> dict[str, str]:
-    """Add embeddings, projection and its bias; return aliases: each tied matrix by the name of the one stored."""
+    """Add embeddings, projection and its bias; return the name of each tied matrix, with that of the stored one."""
     weights, aliases = parts.weights, {}
     if is_source_tied:
         variables[_EMBEDDINGS["decoder"]] = weights["source_embedding.weight"]
@@ -230,7 +230,7 @@ def write_model_file(path: Path, file: ModelFile, aliases: Mapping[str, str]) ->
     """Write a ``model.bin`` of version 6.
 
     Args:
-        aliases: second names of variables, each with the first name.
+        aliases: a second name of a variable, and its name in ``file``.
 
     Raises: CheckpointError if the file system refuses.
     """

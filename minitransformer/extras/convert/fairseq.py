@@ -27,13 +27,13 @@ from minitransformer.extras.convert.vocabulary import embeddings, vocabulary_set
 from minitransformer.system.records import as_object, read_object
 
 ARGS, CHECKPOINTS = "args.json", ("checkpoint_best.pt", "*.pt")
-SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3, which a dictionary's file does not have
+SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3; a dictionary's file leaves them out
 FIRST_POSITION = 2  # positions up to that of the padding symbol, 1, are left out
 EPSILON = 1e-5  # of layer norm, PyTorch's default
 ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "swish": "swish", "gelu": "gelu", "gelu_accurate": "gelu_tanh", "gelu_fast": "gelu_tanh",
 }  # fmt: skip
-_ALLOWED = {  # settings that the weights do not show, and the values with which fairseq computes what we do
+_ALLOWED = {  # settings that the weights do not show, and the values with which our model computes the same
     "no_token_positional_embeddings": False,
     "no_scale_embedding": False,
     "cross_self_attention": False,
@@ -61,10 +61,11 @@ def is_fairseq(path: Path) -> bool:
 def read_fairseq(directory: Path, source_spm: Path | None = None, target_spm: Path | None = None) -> Parts:
     """Read a checkpoint and the dictionaries; for subwords see ``sentencepiece_models``.
 
-    ``args.json`` has the arguments of ``model.safetensors``, or more of them than a checkpoint (.pt) has.  The start
-    symbol is fairseq's padding symbol, because both are never generated; its decoder starts with the end symbol.
-    Raises: ConversionError if a setting is missing, or if the model has what ours lacks; CorruptFileError if a file is
-    missing or corrupt.
+    ``args.json`` has the arguments of a model in ``model.safetensors``.  A checkpoint (.pt) has arguments itself, and
+    those in ``args.json`` replace or complete them.  Our start symbol is fairseq's padding symbol, because neither is
+    generated; fairseq's decoder starts with the end symbol.
+    Raises: ConversionError if a setting is missing, or if the model has a feature that ours lacks; CorruptFileError if
+    a file is missing or corrupt.
     """
     models = sentencepiece_models(directory, source_spm, target_spm)
     settings, arrays = _settings_and_weights(directory)
@@ -146,7 +147,7 @@ def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[in
     d_ff, d_model = arrays.shape("encoder.layers.0.fc1.weight")
     return {
         **layer_sizes(settings.path, d_model, d_ff, n_heads, depths),
-        "activation": settings.choice(ACTIVATIONS, "activation_fn", default="relu"),  # in the first versions
+        "activation": settings.choice(ACTIVATIONS, "activation_fn", default="relu"),  # without the setting
         "norm": "pre" if is_pre else "post",
         "layer_norm_eps": EPSILON,
         "attention_bias": True,
@@ -160,7 +161,7 @@ def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[in
 def _read_positions(arrays: WeightsFile, weights: dict[str, Array]) -> dict[str, Any]:
     """Return the layout of positions, and add learned tables to the weights."""
     tables = {f"{side}_positions.weight": f"{stack}.embed_positions.weight" for side, stack in _STACKS}
-    if not all(name in arrays for name in tables.values()):  # a single one is left, which is refused
+    if not all(name in arrays for name in tables.values()):  # a single table is not taken, and so refused
         return {"positions": "halves"}
     weights |= {ours: arrays.take(theirs) for ours, theirs in tables.items()}
     n_rows = {len(weights[name]) for name in tables}

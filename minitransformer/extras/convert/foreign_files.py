@@ -39,10 +39,10 @@ _NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.form
 
 @contextmanager
 def foreign_content(path: Path, kind: str) -> Iterator[None]:
-    """Turn every error of a reader that is not one for users into a ConversionError that names path and ``kind``.
+    """Turn every error that is not a UserError into a ConversionError that names ``path`` and ``kind``.
 
-    A ContentError becomes one that names the path.  Corrupt content raises errors of any class in the libraries that
-    read it.
+    A ContentError becomes a ConversionError that names ``path``.  Libraries raise errors of any class for corrupt
+    content.
     """
     try:
         yield
@@ -60,7 +60,7 @@ def foreign_content(path: Path, kind: str) -> Iterator[None]:
 
 
 class SettingsFile:
-    """The settings in a file, of which each must have its type; a dot leads into an object: "model.encoder"."""
+    """The settings in a file.  Each is read with its type; a dot in a name leads into an object: "model.encoder"."""
 
     def __init__(self, path: Path, fields: Any) -> None:
         if not isinstance(fields, dict):
@@ -78,7 +78,7 @@ class SettingsFile:
         return cls.load(path) if path.exists() else cls(path, {})
 
     def of(self, name: str, kind: type, default: Any = None) -> Any:
-        """Return a setting; null stands for a missing one.
+        """Return a setting; null counts as missing.
 
         Raises: ConversionError if it is of another type, or missing without a default.
         """
@@ -95,7 +95,7 @@ class SettingsFile:
         return value
 
     def is_null(self, name: str) -> bool:
-        """Return whether a setting is there, but has no value."""
+        """Return whether a setting is null."""
         return name in self._fields and self._fields[name] is None
 
     def common(self, kind: type, *names: str, default: Any = None) -> Any:
@@ -106,7 +106,7 @@ class SettingsFile:
         return values[0]
 
     def choice(self, choices: Mapping[str, Any], *names: str, default: str) -> Any:
-        """Return the meaning of a word in the file, from a table; several settings must have the same word.
+        """Return the entry of ``choices`` for the word of a setting; several settings must have the same word.
 
         Raises: ConversionError if it is none of the choices.
         """
@@ -114,14 +114,14 @@ class SettingsFile:
         return looked_up(str(self.path), " and ".join(names), word, choices)
 
     def refuse(self, allowed: Mapping[str, Any]) -> None:
-        """Raise ConversionError if a setting that is there has another value than the one allowed."""
+        """Raise ConversionError if a setting in the file has another value than the allowed one."""
         for name, value in allowed.items():
             if (found := self.of(name, type(value), value)) != value:
                 raise ConversionError(f"{self.path}: {name} = {found!r} is not supported; only {value!r}")
 
 
 class WeightsFile:
-    """The arrays in a file of weights; each is removed when it is taken, so that what is left can be refused."""
+    """The arrays in a file of weights; ``take`` removes an array, so that those that are left can be refused."""
 
     def __init__(self, path: Path, arrays: Mapping[str, Array]) -> None:
         self.path, self._arrays = path, dict(arrays)
@@ -142,7 +142,7 @@ class WeightsFile:
         return iter(list(self._arrays))
 
     def shape(self, name: str) -> tuple[int, int]:
-        """Return the shape of a matrix, which stays.  Raises: ConversionError if there is none of this name."""
+        """Return the shape of a matrix without taking it.  Raises: ConversionError if there is none of this name."""
         if name not in self._arrays or self._arrays[name].ndim != 2:
             raise self.unfit(name, "a matrix")
         n_rows, n_columns = self._arrays[name].shape
@@ -212,7 +212,7 @@ class WeightsFile:
         self._arrays.update(zip(new, np.split(array, len(new)), strict=True))
 
     def left(self) -> list[str]:
-        """Return the names of the arrays that are left, and that matter."""
+        """Return the names of the arrays that have not been taken."""
         return sorted(self._arrays)
 
     def require_none_left(self, ignored: str = "") -> None:
@@ -232,9 +232,9 @@ class WeightsFile:
 
 
 def weights_file(directory: Path, *others: str) -> Path:
-    """Return the file of weights in a directory: the first of ``WEIGHTS``, or else of ``others``, that is there.
+    """Return the file of weights in a directory: the first of ``WEIGHTS`` that exists, else the first of ``others``.
 
-    ``others`` are patterns of names.  Without any, it is the first of ``WEIGHTS``, which is not there.
+    ``others`` are patterns of names.  If no file exists, return the path of the first of ``WEIGHTS``.
     Raises: ConversionError if several files match one pattern.
     """
     for pattern in (*WEIGHTS, *others):
@@ -248,7 +248,7 @@ def weights_file(directory: Path, *others: str) -> Path:
 
 
 def read_state_dict(path: Path, state: str | None = None) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return what ``read_pytorch`` does.  Raises: ConversionError."""
+    """Call ``read_pytorch``, and name the file in every error.  Raises: ConversionError."""
     with foreign_content(path, "a file of PyTorch"):
         return read_pytorch(path, state)
 
@@ -263,7 +263,7 @@ def _read_weights(path: Path, state: str | None = None) -> dict[str, Array]:
 
 
 def shard_names(index: Path) -> list[str]:
-    """Return the names of the files that an index names, which are beside it.  Raises: ConversionError."""
+    """Return the names of the files in an index; the files are beside the index.  Raises: ConversionError."""
     names = set[str]()
     for name in SettingsFile.load(index).of("weight_map", dict).values():
         if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+\.(safetensors|bin)", name):
@@ -288,7 +288,7 @@ def _read_shards(index: Path) -> dict[str, Array]:
 def read_npz(path: Path) -> dict[str, Array]:
     """Return the arrays of a .npz file, without Python objects.
 
-    No member is inflated before its header is compared with its size, and all sizes with the memory that may be used.
+    Before a member is inflated, its header is compared with its size, and all sizes with the free memory.
     Raises: ConversionError if they need too much memory; any error for corrupt content: see ``foreign_content``.
     """
     require_regular(path)

@@ -36,7 +36,7 @@ from minitransformer.system.records import read_object
 
 @dataclass(frozen=True)
 class Format:
-    """A format: the files by which it is recognised, in words, and functions that read, write and recognise it.
+    """A format: a description of its files, and functions that read, write and recognise it.
 
     ``read`` receives the source, and if ``has_tokenizer`` is false also the paths of the sentencepiece models of source
     and target, or None.  ``write`` receives the dtype in which weights are stored, one of ``storages``.
@@ -119,7 +119,7 @@ def read_parts(
     Args:
         source_spm, target_spm: sentencepiece models, for formats without a tokenizer.
 
-    Raises: ConversionError if there is nothing that is known, or if a file cannot be read; CheckpointError if a file is
+    Raises: ConversionError if no format is recognised, or if a file cannot be read; CheckpointError if a file is
     corrupt; WeightsError if the weights do not fit the configuration.
     """
     if not source.exists():
@@ -143,7 +143,7 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
     """Yield an empty temporary directory beside ``directory``; on success rename it, on failure remove it.
 
     ``directory`` must be absent or empty.  Temporary directories that killed processes left beside it are removed.  A
-    process that still writes one holds its lock, so it stays.
+    directory that a process still writes is locked, and stays.
     Raises: CheckpointError if the file system refuses.
     """
     path = directory.resolve()  # a link to an empty directory stays a link
@@ -200,7 +200,7 @@ def output_directory(parts: Parts, directory: Path, name: str, storage: Storage)
 def require_writable(directory: Path, name: str, storage: Storage) -> Callable[[Parts, Path, Storage], None]:
     """Return the function that writes the format ``name``.
 
-    Raises: ConversionError if the directory is not empty, or if the format does not store weights so.
+    Raises: ConversionError if the directory is not empty, or if the format has no such storage.
     """
     write = FORMATS[name].write
     if write is None or storage not in FORMATS[name].storages:
@@ -211,7 +211,7 @@ def require_writable(directory: Path, name: str, storage: Storage) -> Callable[[
 
 
 def recognise(source: Path) -> str:
-    """Return the name of the format whose files are there.  Raises: ConversionError with the files looked for."""
+    """Return the name of the format whose files are there.  Raises: ConversionError that lists the expected files."""
     for name, each in FORMATS.items():
         if each.read and each.recognise(source):
             return name

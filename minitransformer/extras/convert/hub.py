@@ -1,6 +1,6 @@
 """Models of the Hugging Face Hub, downloaded by the package ``huggingface_hub`` to its cache.
 
-``HF_ENDPOINT``, ``HF_HOME``, ``HF_HUB_OFFLINE`` and ``HF_TOKEN`` have their meaning for this package.
+The package obeys ``HF_ENDPOINT``, ``HF_HOME``, ``HF_HUB_OFFLINE`` and ``HF_TOKEN``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class HubModel:
 
 
 def is_hub_name(source: Path) -> bool:
-    """Return whether a source that is no file or directory may be a name: Helsinki-NLP/opus-mt-en-de."""
+    """Return whether a source looks like a name such as Helsinki-NLP/opus-mt-en-de, and is no path that exists."""
     return not source.exists() and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(source)) is not None
 
 
@@ -88,7 +88,7 @@ def download(name: str, revision: str | None = None) -> HubModel:
 
 
 def _download_weights(hub: Any, name: str, commit: str) -> None:
-    """Download the first kind of weights that the model has, and the parts that an index names."""
+    """Download the first of the files ``WEIGHTS`` that the model has; if it is an index, also the files in it."""
     for file in WEIGHTS:
         path = _download_if_there(hub, name, file, commit)
         if path is not None:

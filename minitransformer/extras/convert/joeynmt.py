@@ -37,7 +37,7 @@ from minitransformer.extras.convert.vocabulary import embeddings, vocabulary_set
 CONFIG, CHECKPOINTS = "config.json", ("best.ckpt", "*.ckpt")
 VOCABULARIES = ("src_vocab.txt", "trg_vocab.txt")
 ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
-_NAMES: dict[str, ModuleNames] = {  # of each stack
+_NAMES: dict[str, ModuleNames] = {  # of the modules in each stack
     "encoder": {
         "self_attention.query": "src_src_att.q_layer",
         "self_attention.key": "src_src_att.k_layer",
@@ -77,8 +77,8 @@ def read_joeynmt(directory: Path, source_spm: Path | None = None, target_spm: Pa
     """Read a checkpoint, ``config.json`` and the vocabularies; for subwords see ``sentencepiece_models``.
 
     The padding symbol is an ordinary word here, because JoeyNMT's softmax has it, too.
-    Raises: ConversionError if a setting is missing, or if the model has what ours lacks; CorruptFileError if a file is
-    missing or corrupt.
+    Raises: ConversionError if a setting is missing, or if the model has a feature that ours lacks; CorruptFileError if
+    a file is missing or corrupt.
     """
     models = sentencepiece_models(directory, source_spm, target_spm)
     settings = SettingsFile.load(directory / CONFIG)
@@ -121,7 +121,7 @@ def _vocabulary(path: Path, settings: SettingsFile) -> Vocabulary:
 def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[int, int]) -> dict[str, Any]:
     """Return the configuration of the layers and of the search.  Raises: ConversionError."""
     n_heads = settings.common(int, *(f"model.{stack}.num_heads" for stack in STACKS))
-    usual = "pre" if "encoder.layer_norm.weight" in arrays else "post"  # the first versions do not say it
+    usual = "pre" if "encoder.layer_norm.weight" in arrays else "post"  # the first versions lack the setting
     norms, activations = ([f"model.{stack}.{name}" for stack in STACKS] for name in ("layer_norm", "activation"))
     d_ff, d_model = arrays.shape("encoder.layers.0.feed_forward.pwff_layer.0.weight")
     return {
@@ -137,7 +137,7 @@ def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[in
 def _tables(settings: SettingsFile, arrays: WeightsFile, d_model: int) -> tuple[Array, Array, Array]:
     """Return the embeddings of source and target, and the matrix of the softmax.
 
-    Our model multiplies embeddings by √D, JoeyNMT only if ``scale`` is set.  Without it, they are divided by √D.
+    Our model multiplies embeddings by √D, JoeyNMT only if ``scale`` is set.  Without ``scale``, divide them by √D.
     Raises: ConversionError if matrices that are tied by a setting differ.
     """
     for setting, names in (("tied_embeddings", _EMBEDDINGS), ("tied_softmax", (_EMBEDDINGS[1], _OUTPUT))):

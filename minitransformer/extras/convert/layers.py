@@ -20,7 +20,7 @@ from minitransformer.extras.convert.foreign_files import WeightsFile
 from minitransformer.extras.convert.parts import Array, ConversionError
 from minitransformer.model.positions import sinusoids
 
-# Parameters with one value, or one column, for each feature of the residual stream; and those with one row for each.
+# Parameters whose last axis is that of the residual stream's features, and parameters whose first axis is.
 _LAST_AXIS = re.compile(
     r"(source_embedding|target_embedding|projection|source_positions|target_positions)\.weight"
     r"|.*norm\.(gain|bias)|.*\.output\.(weight|bias)"
@@ -45,11 +45,10 @@ def sines_between(d_model: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 def with_features(
     weights: Mapping[str, np.ndarray[Any, Any]], order: np.ndarray[Any, np.dtype[np.int64]]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Return weights that compute the same, but for position encodings, with the features in another order.
+    """Return weights with the features of the residual stream in another order; only position encodings then differ.
 
-    Feature i of the new residual stream is feature ``order[i]`` of the old one.  Reorder the rows
-    of matrices that read the residual stream, the columns of those that write to it, and gains and biases of layer
-    norm.  No number changes.
+    Feature i of the new residual stream is feature ``order[i]`` of the old one.  Reorder the rows of matrices that read
+    the residual stream, the columns of matrices that write to it, and gains and biases of layer norm.
     """
     return {
         name: array[..., order]
@@ -62,7 +61,7 @@ def with_features(
 
 
 _MOST_FIRST_POSITIONS = 4  # fairseq's first position is 2, OpenNMT-tf's is 1, all others' is 0
-_ROUNDING = {"float16": 5e-4}  # of values up to 1; float32 otherwise
+_ROUNDING = {"float16": 5e-4}  # of stored sines and cosines; 1e-5 for other types
 _ROUNDING_OF_ANGLES = 2e-7  # relative, of positions × frequencies in float32
 
 
@@ -78,7 +77,7 @@ class Sinusoids:
     is_sorted: bool = False
 
 
-COMPUTED = Sinusoids("halves", 1)  # which CTranslate2 computes itself, if a model has no table
+COMPUTED = Sinusoids("halves", 1)  # those that CTranslate2 computes if a model has no table
 
 
 def recognise_sinusoids(table: Array, stored_type: str) -> Sinusoids | None:
@@ -114,7 +113,7 @@ def table_of(positions: Sinusoids, n: int, d_model: int) -> Array:
 
 
 STACKS = ("encoder", "decoder")
-ModuleNames = Mapping[str, str]  # our name of a linear map or a layer norm in a layer, and theirs
+ModuleNames = Mapping[str, str]  # our name of a linear map or layer norm, and the other program's
 
 _FAIRSEQ_DECODER: ModuleNames = {
     "self_attention.query": "self_attn.q_proj",
@@ -170,7 +169,7 @@ def count_layers(arrays: WeightsFile) -> tuple[int, int]:
 
 
 def modules(depths: tuple[int, int], names: Mapping[str, ModuleNames]) -> Iterator[tuple[str, str]]:
-    """Yield our name and theirs of each linear map and each layer norm in the layers.
+    """Yield our name and the other program's of each linear map and each layer norm in the layers.
 
     Args:
         names: the names of each stack.
@@ -184,10 +183,10 @@ def modules(depths: tuple[int, int], names: Mapping[str, ModuleNames]) -> Iterat
 def read_layers(
     arrays: WeightsFile, depths: tuple[int, int], names: Mapping[str, ModuleNames], *, norm: str, prefix: str = ""
 ) -> dict[str, Array]:
-    """Return the weights of all layers in a state dict of PyTorch, and of the norms at the end with ``norm`` "pre".
+    """Return the weights of all layers in a state dict; with ``norm`` "pre", also of the norms at the ends of stacks.
 
     Args:
-        prefix: that of all their names.
+        prefix: the beginning of all names in the state dict.
 
     Raises: ConversionError if an array is missing.
     """
@@ -201,7 +200,7 @@ def read_layers(
 
 
 class LinearMap(NamedTuple):
-    """A linear map of CTranslate2, and the maps of ours whose outputs it concatenates.
+    """A linear map of CTranslate2, and our maps whose outputs it concatenates.
 
     ``sizes`` are the numbers of outputs of our maps.
     """

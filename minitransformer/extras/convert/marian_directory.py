@@ -83,7 +83,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu", "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }  # fmt: skip
-_ALLOWED = {  # settings of a configuration, and the values with which transformers computes what we do
+_ALLOWED = {  # settings, and the values with which our model computes the same
     "normalize_before": False,
     "normalize_embedding": False,
     "add_final_layer_norm": False,
@@ -101,8 +101,8 @@ def is_marian(path: Path) -> bool:
 def read_marian(path: Path) -> Parts:
     """Read a MarianMT directory.
 
-    Raises: ConversionError if a setting is missing, or if the model has what ours cannot express; CorruptFileError if a
-    file is missing or corrupt.
+    Raises: ConversionError if a setting is missing, or if the model has a feature that ours lacks; CorruptFileError if
+    a file is missing or corrupt.
     """
     settings, arrays = SettingsFile.load(path / CONFIG), WeightsFile.load(weights_file(path))
     models = read_subwords(path / SOURCE_FILE), read_subwords(path / TARGET_FILE)
@@ -135,7 +135,7 @@ def _vocabularies(path: Path, settings: SettingsFile, has_own_padding: bool) -> 
     """Return the vocabularies of source and target; they are equal if both languages share one.
 
     Args:
-        has_own_padding: whether the padding symbol, the last word, is another word than the start symbol.
+        has_own_padding: whether the padding symbol is a separate word, the last one, and not the start symbol.
     """
     separate = SettingsFile.load_if_there(path / TOKENIZER_CONFIG).of("separate_vocabs", bool, False)
     source_ids = _ids(path / VOCABULARY)
@@ -169,8 +169,8 @@ def _ids(path: Path) -> dict[str, int]:
 def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, Array]:
     """Return the embeddings of source and target, and the matrix of the softmax.
 
-    Our embeddings are always multiplied by √D.  If the model does not (scale_embedding), its embeddings are divided by
-    √D, and are no longer the matrix of the softmax.
+    Our model multiplies embeddings by √D.  Without ``scale_embedding``, they are divided by √D, and are no longer equal
+    to the matrix of the softmax.
     Raises: ConversionError if a table is missing, or if tied tables differ: transformers 5 does not tie them then, but
     versions before 5 do.
     """
@@ -257,11 +257,11 @@ def _configuration(path: Path, settings: SettingsFile, depths: tuple[int, int]) 
 
 PADDING_WORD, END_WORD = "<pad>", "</s>"
 _CHOICES: Mapping[str, Mapping[Any, Any]] = {
-    "activation": {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())},  # the first name of each
+    "activation": {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())},  # the first name of each activation
     "norm": {"post": None},
-    "positions": {"interleaved": sines_first, "halves": np.arange},  # features with all sines before all cosines
-    "start": {"symbol": False, "zero": True},  # whether it is a zero vector
-    "tied": {"all": (True, True), "target": (False, True), "none": (False, False)},  # source and softmax to the target
+    "positions": {"interleaved": sines_first, "halves": np.arange},  # the order of features
+    "start": {"symbol": False, "zero": True},  # is it a zero vector
+    "tied": {"all": (True, True), "target": (False, True), "none": (False, False)},  # source, softmax tied to target
     **SEARCH_ONLY,
 }
 
@@ -270,8 +270,8 @@ def write_marian(parts: Parts, directory: Path, storage: str = "float32") -> Non
     """Write a directory that MarianMTModel and MarianTokenizer of transformers load.
 
     Ids are those of Marian: the end is 0, the unknown word 1.  The padding symbol, with which transformers starts the
-    decoder, is the last word; it is word 2 if source and target have their own vocabularies.  It is our start
-    symbol, or a symbol of its own after it (see ``_arrays``).
+    decoder, is the last word; it is word 2 if source and target have their own vocabularies.  The padding
+    symbol is our start symbol, or a separate word after our start symbol (see ``_arrays``).
     Raises: ConversionError if MarianMT has no such model.
     """
     choices = expressed("MarianMT", parts.config, _CHOICES)
@@ -293,7 +293,7 @@ def write_marian(parts: Parts, directory: Path, storage: str = "float32") -> Non
 
 
 def require_expressible(parts: Parts) -> None:
-    """Raise ConversionError if MarianMT has no such model; the message names each setting that is no choice."""
+    """Raise ConversionError if MarianMT has no such model; the message lists all reasons outside ``_CHOICES``."""
     config = parts.config
     expected = {
         "source_end": (config.source_end, True),
@@ -317,7 +317,7 @@ def require_expressible(parts: Parts) -> None:
 
 
 def _warnings(parts: Parts, storage: str) -> list[str]:
-    """Return warnings of settings that programs which read the directory understand differently."""
+    """Return warnings of all that transformers or CTranslate2 computes differently from our model."""
     config, warnings = parts.config, list[str]()
     if config.layer_norm_eps != EPSILON:
         warnings.append(
@@ -364,13 +364,13 @@ def _has_tables(config: ModelConfig) -> bool:
 def _arrays(parts: Parts, orders: Sequence[Sequence[int]], choices: dict[str, Any]) -> dict[str, Array]:
     """Return the weights under MarianMT's names.
 
-    A decoder that starts with a zero vector has it as the embedding of the padding symbol.  If this is also a row of
-    the softmax, the symbol gets no probability.  It was never generated, so the other words share its probability.
+    If the decoder starts with a zero vector, this is the embedding of the padding symbol.  If the embedding is also a
+    row of the softmax, the symbol gets no probability: the other words share it, and the symbol was never generated.
 
-    CTranslate2's converter always starts the decoder with a zero vector, and leaves the padding symbol out.  So a model
-    of one vocabulary, which is all that it can read, gets a padding symbol of its own, which is a zero vector without
-    probability.  The embedding of the start symbol is added to the decoder's first row of positions: the sum that
-    enters the decoder is the same.
+    CTranslate2's converter can read models of one vocabulary.  It always starts the decoder with a zero vector, and
+    leaves the padding symbol out.  So such a model gets a separate padding symbol: a zero vector without probability.
+    The embedding of the start symbol is added to the decoder's first row of positions.  The decoder's first input, the
+    sum of both, stays the same.
     """
     config, (is_source_tied, is_softmax_tied) = parts.config, choices["tied"]
     order = choices["positions"](config.d_model)

@@ -53,7 +53,7 @@ def read_vocabulary(text: str) -> dict[str, int]:
 
 
 def _entries(text: str) -> Iterator[tuple[str, str]]:
-    """Yield word and id of each line; of a long word two lines, "? word" and ": id"."""
+    """Yield the word and the id of each line; a long word has two lines, "? word" and ": id"."""
     word = None
     for line in text.split("\n"):
         if line.startswith("? "):
@@ -109,7 +109,7 @@ DECODER_FILE = "decoder.yml"
 UNKNOWN_WORD, END_WORD = "<unk>", "</s>"
 _SIGMOID_SLOPE = 1.702  # of Marian's gelu, x σ(1.702 x)
 
-_REQUIRED: dict[str, tuple[Any, ...]] = {  # settings, and the values with which Marian computes what we do
+_REQUIRED: dict[str, tuple[Any, ...]] = {  # settings, and the values with which our model computes the same
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
     "transformer-ffn-depth": (2,),
@@ -140,7 +140,7 @@ def is_marian_npz(path: Path) -> bool:
 def read_marian_npz(path: Path) -> Parts:
     """Read a .npz file, or a directory with one, and the vocabulary and subword models beside it.
 
-    Raises: ConversionError if a file or setting is missing, or if the model has what ours cannot express.
+    Raises: ConversionError if a file or setting is missing, or if the model has a feature that ours lacks.
     """
     folder = path if path.is_dir() else path.parent
     decoder = _settings_of(folder / DECODER_FILE) if (folder / DECODER_FILE).exists() else SettingsFile(folder, {})
@@ -208,7 +208,7 @@ def _vocabulary(path: Path) -> Vocabulary:
             ids = {word: number for number, word in enumerate(words_of(data))}
         else:
             ids = json.loads(data) if path.suffix == ".json" else read_vocabulary(data.decode())
-        start = next(name for name in ("<s>", "<start>", "<pad>") if name not in ids)  # Marian has no start symbol
+        start = next(name for name in ("<s>", "<start>", "<pad>") if name not in ids)  # a new word
         return Vocabulary.of(ids, unknown=UNKNOWN_WORD, start=start, end=END_WORD)
 
 
@@ -228,7 +228,7 @@ def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, 
 
 
 def _configuration(settings: SettingsFile, decoder: SettingsFile, depths: tuple[int, int]) -> dict[str, Any]:
-    """Return the settings of the layers, and the length penalty of decoder.yml or Marian's default, none."""
+    """Return the settings of the layers, and the length penalty: that of decoder.yml, else none."""
     for name, possible in _REQUIRED.items():
         value = settings.of(name, object, possible[0])
         if value not in possible:
@@ -259,7 +259,8 @@ def _configuration(settings: SettingsFile, decoder: SettingsFile, depths: tuple[
 def _layers(arrays: WeightsFile, depths: tuple[int, int], norm: str, is_gelu: bool) -> Iterator[tuple[str, Array]]:
     """Yield the parameters of all layers under our names.
 
-    Marian's gelu(x) = x σ(1.702 x) is swish(1.702 x) / 1.702: the maps before and after it are multiplied.
+    Marian's gelu(x) = x σ(1.702 x) is swish(1.702 x) / 1.702.  So the map before swish is multiplied by 1.702, and the
+    matrix after swish is divided by it.
     """
     suffix, slope = ("_pre" if norm == "pre" else ""), np.float32(_SIGMOID_SLOPE if is_gelu else 1)
     for stack, n_layers in zip(STACKS, depths, strict=True):

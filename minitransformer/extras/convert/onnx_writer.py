@@ -1,6 +1,6 @@
 """Write a model as two ONNX graphs: the encoder, and the decoder with a key/value cache.
 
-Nodes are the same equations as in ``minitransformer.model.layers``.  Sentences are rows of equal length here, with
+Nodes compute the equations of ``minitransformer.model.layers``.  Sentences are rows of equal length here, with
 padding at their end; axes are B, L (or S, T), D, H, K and V.
 """
 
@@ -24,7 +24,7 @@ from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.files import atomic_write
 
 OPSET, IR_VERSION = 17, 8  # 17 is the first with LayerNormalization; ONNX 1.12 (2022) has this pair
-LARGEST = 2**31 - 2**20  # bytes: protobuf refuses files of 2 GiB, and nodes need some of them
+LARGEST = 2**31 - 2**20  # bytes of weights: protobuf refuses files of 2 GiB, and nodes need some bytes, too
 
 Value: TypeAlias = str  # the name of a value in a graph
 Shape: TypeAlias = tuple[str | int, ...]  # a string names a dynamic axis
@@ -247,7 +247,7 @@ def _half_of_product(g: GraphBuilder, x: Value, curve: Value) -> Value:
 # Opset 17 has no operators for the last three.  Source: Ramachandran et al. 2017 (swish); Hendrycks and Gimpel 2016
 # (GELU and its approximation by tanh).
 _ACTIVATIONS = {"relu": _relu, "swish": _swish, "gelu": _gelu, "gelu_tanh": _gelu_tanh}
-CHOICES: Mapping[str, Mapping[Any, Any]] = {  # what a graph can express, and by which nodes where these are a function
+CHOICES: Mapping[str, Mapping[Any, Any]] = {  # the choices that a graph can express; a function adds a choice's nodes
     "activation": _ACTIVATIONS,
     "positions": _POSITION_TABLES,
     "norm": {"post": None, "pre": None},
@@ -306,12 +306,12 @@ def encoder_graph(parts: Parts) -> ModelProto:
 def decoder_graph(parts: Parts) -> ModelProto:
     """Return the decoder as a graph: from the newest target ids to the log-probabilities of the next ones.
 
-    In a search the newest ids are one column; several columns are computed at once, each sees those before it.
+    In a search the newest ids are one column.  If there are several columns, each also sees the columns before it.
 
     Inputs: ``ids`` (batch, target), int64; ``source_lengths`` and the encoder's outputs; ``past_keys.0``
     (batch, H, past, K), ``past_values.0`` (batch, H, past, V) and so on: of all earlier ids, at first empty.
     Outputs: ``log_probabilities`` (batch, target, vocabulary) in nats; ``keys.0`` (batch, H, past + target, K),
-    ``values.0`` and so on: of all ids so far, the next call's past.
+    ``values.0`` and so on: of all ids so far; they are the past of the next call.
     """
     config, g = parts.config, GraphBuilder(parts.weights)
     ids = g.add_input("ids", ("batch", "target"), integers=True)

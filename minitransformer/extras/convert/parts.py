@@ -34,11 +34,11 @@ IMPOSSIBLE = -1e4  # logit of a word that the foreign model lacks: its probabili
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
-_MOST_INFLATED, _SMALL = 20, 64 << 20  # times the file's size, and bytes: even weights of which most are 0 need less
+_MOST_INFLATED, _SMALL = 20, 64 << 20  # times the file's size, plus bytes; even weights that are mostly 0 need less
 
 
 class ConversionError(UserError):
-    """An error: a model cannot be expressed in the other format, or a file is not what its format says."""
+    """An error: a model cannot be expressed in the other format, or a file violates its format."""
 
 
 class ContentError(ConversionError):
@@ -56,7 +56,7 @@ OUR_CHOICES = {  # model.json has the word of each choice
 }
 SEARCH_ONLY: dict[str, Mapping[Any, Any]] = {
     "normalisation": dict.fromkeys(OUR_CHOICES["normalisation"])
-}  # formats without this setting lack nothing
+}  # a format needs no word for these choices
 
 
 def looked_up(place: str, setting: str, value: Any, table: Mapping[Any, T]) -> T:
@@ -249,7 +249,7 @@ def write_bundle(parts: Parts, directory: Path, *, storage: Storage = "float32")
     The directory must be empty or absent.  ``bundle.json``, written last, has the licence, the storage of the weights,
     the version of the code, the fingerprints of the training data, and size and SHA-256 of all other files.
     Raises: ConversionError if the directory is not empty, or if a choice of the configuration is unknown; StorageError
-    if a weight cannot be stored so; CheckpointError if the directory cannot be written.
+    if a weight does not fit the storage; CheckpointError if the directory cannot be written.
     """
     require_empty(directory)
     parts.require_known_choices()

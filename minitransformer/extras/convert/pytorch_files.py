@@ -1,7 +1,7 @@
 """Files of ``torch.save`` (.bin, .pt, .ckpt), read without PyTorch and without running code.
 
 Such a file has a pickle: a program for a machine with a stack, which can call any function of Python.  The interpreter
-here knows few of its opcodes and the names in ``_NAMES``, and imports nothing; ``pickletools`` decodes the opcodes.
+here executes few opcodes, knows only the names in ``_NAMES``, and imports nothing.  ``pickletools`` decodes opcodes.
 
 Two formats are read.  Since PyTorch 1.6 a file is a .zip archive with ``data.pkl``, ``byteorder`` and a member
 ``data/KEY`` for the numbers of each storage.  The older format is five pickles (magic number, version, system, content,
@@ -149,7 +149,7 @@ class _Interpreter:
         self._update(self._since_mark())
 
     def _update(self, items: list[Any]) -> None:
-        """Add keys and values to a dictionary; the hash of a nested key could exhaust the stack of the process."""
+        """Add keys and values to a dictionary; refuse nested keys, whose hash could exhaust the process's stack."""
         target, keys = self._stack[-1], items[::2]
         if not isinstance(target, dict) or not all(isinstance(key, str | int | float | None) for key in keys):
             raise ForbiddenError("keys that are no strings or numbers")
@@ -171,7 +171,7 @@ class _Interpreter:
         self._stack.append(self._made(name, arguments))
 
     def _made(self, name: Any, arguments: Any) -> Any:
-        """Return what PyTorch has made with a function and its arguments."""
+        """Return our object for the one that PyTorch makes with a function and its arguments."""
         if not isinstance(name, _Name):
             raise ForbiddenError("a call of no function")
         match name.name, arguments:
@@ -188,7 +188,7 @@ class _Interpreter:
         raise ForbiddenError(f"a call of {name.name} with unknown arguments")
 
     def build(self, _: None) -> None:
-        """Set the attributes of an object: those of arguments are kept, those of a dictionary are not read."""
+        """Set an object's attributes: keep those of an ``argparse.Namespace``, ignore those of a dictionary."""
         state, target = self._stack.pop(), self._stack[-1]
         if not isinstance(target, dict) or not isinstance(state, dict):
             raise ForbiddenError(f"the state of an object of type {type(target).__name__}")

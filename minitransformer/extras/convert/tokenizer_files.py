@@ -74,8 +74,9 @@ def _from_json(path: Path, fields: Mapping[str, Any]) -> Any:
 def _scores_of_merges(path: Path, vocabulary: Mapping[str, int], merges: list[Any]) -> dict[str, float]:
     """Return the scores by which sentencepiece merges the same pieces in the same order.
 
-    sentencepiece merges any two pieces whose sum is a piece, so each sum must have all its pairs, one after the other,
-    as in a tokenizer.json that was made from a model of sentencepiece.
+    sentencepiece merges any two pieces whose concatenation is a piece.  So all pairs with the same result must be
+    adjacent in ``merges``, as in a tokenizer.json that was made from a model of sentencepiece.
+    Raises: ConversionError if they are not.
     """
     ranks: dict[str, int] = {}
     pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in merges]
@@ -92,7 +93,7 @@ def _scores_of_merges(path: Path, vocabulary: Mapping[str, int], merges: list[An
 
 
 def _set_normaliser(path: Path, fields: Mapping[str, Any], spec: Any) -> None:
-    """Set what is done to characters and blanks before text is split."""
+    """Set how characters and blanks are normalised before text is split."""
     spec.name, spec.add_dummy_prefix = "identity", False
     for step in (*_steps(fields, "normalizer", "normalizers"), *_steps(fields, "pre_tokenizer", "pretokenizers")):
         match step:

@@ -42,15 +42,15 @@ def parsed(model: bytes) -> Any:
 
 
 def words_of(model: bytes) -> list[str]:
-    """Return the word of each id: its piece; of a language code without the blank before it."""
+    """Return the word of each id: its piece, but a language code without the blank before it."""
     words = [piece.piece for piece in parsed(model).pieces]
     return [word[1:] if LANGUAGE_CODE.fullmatch(word[1:]) else word for word in words]
 
 
 def tokens_of(model: bytes) -> list[str]:
-    """Return the token of each id into which users of a program without a tokenizer split text.
+    """Return the token of each id, as a program without a tokenizer receives it.
 
-    It is the model's piece, or the word if lines are split at blanks.
+    A token is a piece of the model, or a word if lines are split at blanks.
     """
     pieces = [piece.piece for piece in parsed(model).pieces]
     return [piece.removeprefix(BLANK) for piece in pieces] if splits_at_blanks(model) else pieces
@@ -67,7 +67,7 @@ def warning_of_words(models: Sequence[bytes]) -> str | None:
 
 
 def words_beyond(model: bytes, words: Sequence[str]) -> list[str]:
-    """Return the pieces that the model splits text into, or merges on the way, and that are none of the words."""
+    """Return the model's pieces, symbols left out, that are not among the words."""
     kinds, known = model_format().ModelProto.SentencePiece, set(words)
     symbols = (kinds.UNKNOWN, kinds.CONTROL)
     return [each.piece for each in parsed(model).pieces if each.type not in symbols and each.piece not in known]
@@ -77,9 +77,9 @@ def with_ids_of(model: bytes, words: Sequence[str]) -> bytes:
     """Return the sentencepiece model with other ids: that of each piece is its index in ``words``.
 
     It splits text into the same pieces as before.  The first three words are the symbols for unknown words, start and
-    end.  Words that are no pieces of the model keep an id, but no text is split into them.  In a unigram model they
-    are unused pieces, which can be decoded.  In other models (BPE), they are control symbols, which decode to nothing,
-    because BPE would merge characters to unused pieces.
+    end.  Words that are no pieces of the model keep an id, but no text is split into them.  In a unigram model such
+    words are unused pieces, which can be decoded.  BPE would merge characters to unused pieces, so there such words are
+    control symbols, which decode to nothing.
 
     A word that is a language code, as >>fra<<, is split from the beginning of a line, with the blank before it.
     Raises: ContentError if a piece is no word (see ``words_beyond``), or if two words are the same.
@@ -109,7 +109,7 @@ def with_ids_of(model: bytes, words: Sequence[str]) -> bytes:
 def without_other_words(model: bytes) -> bytes:
     """Return the sentencepiece model with its own pieces alone: undo what ``with_ids_of`` adds.
 
-    The first three pieces stay the symbols; ids of others change.
+    The first three pieces stay the symbols; the ids of other pieces change.
     """
     message, kinds = parsed(model), model_format().ModelProto.SentencePiece
     kept = [
@@ -128,7 +128,7 @@ def word_model(words: Sequence[str]) -> bytes:
     """Return a sentencepiece model that splits lines at blanks, for a vocabulary that has no model of its own.
 
     The first three words are the symbols for unknown words, start and end.
-    Raises: ContentError if the words are sentencepiece's, because lines must then be split by its model.
+    Raises: ContentError if the words are pieces of sentencepiece: only its model can split lines into them.
     """
     message = model_format().ModelProto()
     marked = [word for word in words[END + 1 :] if BLANK in word or not word]
@@ -138,7 +138,7 @@ def word_model(words: Sequence[str]) -> bytes:
             " text into them are needed, too; put them beside the vocabulary as source.spm and target.spm"
         )
     message.trainer_spec.model_type = message.trainer_spec.WORD
-    message.trainer_spec.model_prefix = SPLIT_AT_BLANKS.decode()  # sentencepiece makes one token of unknown neighbours
+    message.trainer_spec.model_prefix = SPLIT_AT_BLANKS.decode()  # a mark: sentencepiece would join unknown neighbours
     message.normalizer_spec.name = "identity"
     for word in words:
         message.pieces.add(piece=BLANK + word, score=0.0)

@@ -137,8 +137,8 @@ def _verbs(clause: Clause) -> tuple[str, str]:
 def _present(verb: Verb, person: int) -> str:
     """Inflect a verb in the present tense.
 
-    The first person is the infinitive without -n.  If the third person does not end in -t (weiß), the first equals it.
-    The second has -st instead of the third's -t (siehst), or -t after s, ß and z (liest).
+    The first person is the infinitive without -n.  If the third person does not end in -t (weiß), the first person
+    equals the third.  The second person ends in -st (siehst); after s, ß and z it ends in -t (liest).
     """
     if verb is BE:
         return _SEIN["present"][person]

@@ -92,7 +92,7 @@ class Compound:
 class Speech:
     """Direct speech: a statement or a question in quotation marks, after the act of speaking or before it.
 
-    If it comes first, English may invert the act: "says Anna".
+    If the speech comes first, English may invert the act: "says Anna".
     """
 
     act: Clause

@@ -1,7 +1,7 @@
 """Numbers, dates and times in words and in digits.
 
-English says "one thousand and five", "and" only after hundreds or before a last group below one hundred; German joins
-einhundertfünf and eintausendeins. "At half past seven" is "um halb acht", "on May 3, 1987" is "am 3. Mai 1987".
+English has "and" only after hundreds, or before a last group below one hundred: "one thousand and five".  German joins
+the words: einhundertfünf, eintausendeins. "At half past seven" is "um halb acht", "on May 3, 1987" is "am 3. Mai 1987".
 """
 
 from datetime import date

@@ -115,7 +115,7 @@ def relative(random: Random, role: Role) -> Clause:
 def with_relative(random: Random, antecedent: Any, main: Verb) -> NounPhrase:
     """Add a relative clause in which the noun is the subject or the object.
 
-    Its verb differs from that of the main clause.
+    The verb of the relative clause differs from that of the main clause.
     """
     doing, done = _verbs_about(antecedent.noun.kind, main.en)
     if doing and random.random() < 0.5:
@@ -132,7 +132,7 @@ def with_relative(random: Random, antecedent: Any, main: Verb) -> NounPhrase:
 
 @cache
 def _verbs_about(kind: str, unlike: str) -> tuple[list[Verb], list[Verb]]:
-    """Return the verbs whose subject can be of a class, and the verbs whose object can be, both without ``unlike``.
+    """Return the verbs whose subject, and those whose object, can be of a class; leave out the verb ``unlike``.
 
     (Nobody eats the potato that the bear eats.)
     """

@@ -34,12 +34,12 @@ class GeneratedCorpus:
         """Return None, because held-out pairs are not in the training text."""
 
     def location(self, i: int) -> str:
-        """Return the number of a training pair, counted from 1, because it is in no file; ``i`` is counted from 0."""
+        """Return the number of a training pair, counted from 1 (``i`` from 0); generated pairs are in no file."""
         return f"pair {i + 1:,}"
 
 
 class DemonstrationTask(TranslationTask):
-    """TranslationTask of a corpus that is generated."""
+    """A translation task with the generated corpus."""
 
     def corpus(self, config: DataConfig) -> Corpus:
         return GeneratedCorpus()

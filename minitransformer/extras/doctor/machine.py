@@ -176,7 +176,7 @@ def shared_memory(n_ranks: int) -> Finding:
 
 
 def _removal(left: list[Path]) -> str:
-    """Return the command that removes these files; for many of them it names all files of MPICH."""
+    """Return the ``rm`` command for these files; for more than three, with MPICH's file pattern."""
     if len(left) <= 3:
         return f"rm {shlex.join(map(str, left))}"
     return f"rm {SHARED_MEMORY}/{FILES_OF_MPICH} when no MPI program runs"

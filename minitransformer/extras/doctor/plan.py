@@ -40,7 +40,7 @@ def plan(
 
 
 def run(config: RunConfig) -> Finding:
-    """Check that the run can be written, and can begin or go on: its model to begin from, and its schedule."""
+    """Check that the run can be written, is not finished, and has a valid initial model and schedule."""
     name = f"{config.run}, configuration {short_hash(config.to_json())}"
     try:
         config.check_directory()

@@ -56,7 +56,7 @@ def audit(
     Args:
         references: one list of detokenised lines for every set of references.
         language: the code of the text's language, for BLEU's tokenizer and for the tokenisation rules of Moses; hyphens
-            are split in German only.  Conventions of tokenised text are left out if it is not one of TOKENISED.
+            are split in German only.  Conventions of tokenised text exist only for the languages TOKENISED.
         n_bootstrap: resampled corpora for each interval.
 
     Raises: ValueError for no lines, or sets of unequal lengths.

@@ -32,7 +32,7 @@ class Comparison:
 
     @property
     def is_equality(self) -> bool:
-        """True if the paper calls the two nearly identical (learned positions), or its numbers differ by rounding."""
+        """True if the paper calls row and base model nearly identical, or if its numbers differ only by rounding."""
         return self.row == "table3-E" or abs(self.printed) <= ROUNDING[self.measure]
 
     @property

@@ -1,4 +1,4 @@
-"""The effect of each switch of other systems, measured on a run's own model or on a small untrained one."""
+"""The effect of each setting in which other systems differ, measured on a run's model or a small untrained one."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from minitransformer.model.symbols import END, UNKNOWN
 DEEPEST = 100  # open brackets; CRAFT, GUM and the sample of the Penn Treebank have up to 30
 MOST_AT_ONCE = 12  # opened in a row: up to 8 in these treebanks; an untrained model would never stop opening
 _LOOKS = [WORD, *sorted(PUNCTUATION)]
-_ANY = len(_LOOKS)  # row of ``unlike`` for a word that may have any leaf; those of the lexicon follow
+_ANY = len(_LOOKS)  # row of ``unlike`` for a word that may have any leaf; the lexicon's rows follow
 _UNSURE = {":", "''", "#"}  # signs that treebanks also tag as SYM, HYPH, POS or NN: "–", "'", "#"
 _NO_LABEL = -1
 
@@ -25,8 +25,8 @@ class BracketVocabulary:
     A word's look is its punctuation tag, or WORD.
 
     Shapes: ``opens``, ``closes``, ``is_leaf`` (W,); ``label`` (W,) the same number for "(NP" and ")NP", −1 for leaves;
-        ``unlike`` (number of looks + 1 + words of the lexicon, W) the leaves that are forbidden for a word of each
-        look, none, and those that each word of the lexicon never had.
+        ``unlike`` (number of looks + 1 + words of the lexicon, W) the forbidden leaves: a row for each look, a row
+        that forbids none, and a row for each word of the lexicon, which forbids leaves that it never had in training.
     """
 
     def __init__(self, symbols: Sequence[str], lexicon: Mapping[int, Sequence[int]] = MappingProxyType({})) -> None:
@@ -61,7 +61,7 @@ class BracketConstraint:
     """The open brackets and the remaining words of each hypothesis, and the tokens that they allow.
 
     - An opening bracket or a leaf needs a remaining word.
-    - A word of the lexicon needs a leaf that it had in training.  Other words go by their looks.
+    - A word of the lexicon needs a leaf that it had in training.  For other words their look decides.
     - A word with letters or digits cannot have a punctuation mark as its leaf.  A comma, a full stop or a bracket needs
       a leaf of its kind.  Treebanks give some signs different tags, so any leaf is allowed for these signs.  Any leaf
       is allowed for a word such as "US$", too, which the Penn Treebank tags "$".
@@ -71,7 +71,7 @@ class BracketConstraint:
     The search may continue hypotheses of probability 0 with forbidden tokens; their state then has no meaning.
 
     Args:
-        ids: of the words of each sentence, or of their subwords, which no lexicon has.
+        ids: the ids of the words of each sentence, or of their subwords; a lexicon has no subwords.
 
     Shapes: each row is a hypothesis: ``stack`` (rows, DEEPEST), ``looks`` (rows, length of the longest sentence), the
         other arrays (rows,).

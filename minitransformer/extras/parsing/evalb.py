@@ -133,9 +133,9 @@ def _words(tree: Tree, kept: Kept, parameters: Parameters) -> list[str]:
 
 
 def _count_quotes_of_either(gold: Tree, candidate: Tree, kept: tuple[Kept, Kept], parameters: Parameters) -> None:
-    """Mark some pairs of quotes as counting, in place: one quote from each tree, of which only one counts so far.
+    """Mark both quotes of a pair as counting, in place, if only one of them counts so far.
 
-    In both trees, equally many words that count precede the quote.
+    A pair is one quote from each tree, with equally many words that count before it.
     """
     quotes = [[i for i, leaf in enumerate(t.leaves) if parameters.is_quote(leaf)] for t in (gold, candidate)]
     for j in quotes[1]:

@@ -86,9 +86,9 @@ def _in_lines(path: Path, lines: Iterable[str]) -> Iterator[Tree]:
 def read_gold_trees(path: Path) -> Iterator[Tree]:
     """Return the gold trees of a file, to compare with the lines of a file of candidates.
 
-    If every line holds complete trees, each line is one tree, an empty line an empty one; else, as in the Penn
-    Treebank's own files, trees extend over several lines, and empty lines are ignored.  The file is read once, so
-    that it may be a pipe.
+    If every line holds complete trees, each line is one tree, and an empty line is an empty tree.  Otherwise, trees
+    extend over several lines as in the Penn Treebank's own files, and empty lines are ignored.  The file is read once,
+    so it may be a pipe.
     Raises: CorpusError naming file and line.
     """
     lines = list(read_lines(path))

@@ -63,7 +63,7 @@ class AttendedPair:
         }[kind]
 
     def depth(self, kinds: Sequence[PictureKind]) -> int:
-        """Return the largest number of layers of these kinds: encoder and decoder may have different ones."""
+        """Return the largest number of layers of these kinds: encoder and decoder may have different numbers."""
         return max(len(self.weights.encoder if kind == "encoder" else self.weights.decoder) for kind in kinds)
 
 
@@ -88,7 +88,7 @@ def token_pair(
     by blanks.
 
     Raises: ReportError if a side is empty or too long, or if the model appends no end symbol to sources: pages and
-    pictures count on it.
+    pictures need one.
     """
     if not translator.model.config.source_end:
         raise ReportError("report: the model appends no end symbol to sources (source_end), which the display needs")

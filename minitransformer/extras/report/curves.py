@@ -70,7 +70,7 @@ class Curve(NamedTuple):
 
 
 def curve(run: RunRecord, series: Series) -> Curve:
-    """Return the points of a figure in which it is a finite number; of a long run, evenly spaced ones and the last."""
+    """Return the points at which a figure is a finite number; of a long run, evenly spaced points and the last one."""
     lines = run.training if series.kind == "training" else run.validation
     points = [(line["step"], value) for line in lines if (value := number(line, series.key)) is not None]
     every = -(-len(points) // MOST_POINTS)
@@ -80,7 +80,7 @@ def curve(run: RunRecord, series: Series) -> Curve:
 
 
 def shown_panels(runs: Sequence[RunRecord]) -> Iterator[tuple[Panel, list[list[Curve]]]]:
-    """Yield the panels for which a run has points, each with its curves: of each run, those of each series."""
+    """Yield the panels for which a run has points, each with the curves of each run: one for each series."""
     names = dict.fromkeys(name for run in runs for name in run.measures)
     measured = [Panel(name, "validation", "linear", (Series("validation", name),), from_zero=False) for name in names]
     for panel in (*PANELS, *measured):

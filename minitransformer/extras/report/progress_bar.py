@@ -15,7 +15,7 @@ from minitransformer.training.callbacks import Callback, TrainingReport, Validat
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 
-SPEED_SECONDS = 60  # whose mean speed tells the time that is left
+SPEED_SECONDS = 60  # the mean speed of the last ones gives the time left
 
 
 class ProgressBar(Callback):
@@ -27,7 +27,7 @@ class ProgressBar(Callback):
         self._task = self._progress.add_task("starting", total=None)
         self._figures = ""
         self._max_updates = 0
-        self._places = deque[tuple[float, int]]()  # seconds and updates, of the last minute and the report before it
+        self._places = deque[tuple[float, int]]()  # seconds, updates of the last minute's reports and one before
         self._logged = time.monotonic()  # when the last line was printed
 
     def begin(self, state: TrainingState, max_updates: int) -> None:

@@ -29,7 +29,7 @@ MOST_SAMPLES = 20  # sentences whose translations a page shows
 
 
 def run_page(runs: Sequence[RunRecord], *, is_training: bool = False) -> str:
-    """Return the page.  While training it loads itself again every minute, unless its reader has opened a part."""
+    """Return the page.  During training it reloads every minute, unless the reader has opened a section."""
     title = f"Training: {', '.join(run.name for run in runs)}"
     data = {**run_page_data(runs), "isTraining": is_training}
     return self_contained_page("training_page", ("plot.js", "page.js"), title, data)

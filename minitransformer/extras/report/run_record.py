@@ -76,7 +76,7 @@ def number(record: Line, key: str) -> float | None:
 
 
 def read_runs(directories: Sequence[Path]) -> list[RunRecord]:
-    """Read one or several runs; each is named by its directory, by as few of its last parts as tell the runs apart.
+    """Read runs; each is named by the last parts of its directory's path, as few as distinguish the runs.
 
     Raises: ReportError if one is not there, is named twice, or has logged nothing.
     """

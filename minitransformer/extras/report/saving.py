@@ -25,8 +25,8 @@ MOST_PIXELS = 250_000_000  # drawing them takes a gigabyte of memory
 def save_picture(figure: Figure, path: Path) -> None:
     """Write a figure in the format that the file's suffix names: PNG, SVG or PDF.
 
-    Letters that the usual font lacks come from other installed fonts.  Those that no font has become boxes, and the
-    log names them; SVG keeps text as text.  With the same fonts, the same figure gives the same bytes.
+    Letters that the usual font lacks come from other installed fonts.  Letters that no font has become boxes, and
+    the log names them; SVG keeps text as text.  With the same fonts, the same figure gives the same bytes.
 
     Raises: ReportError if a PNG would have too many pixels; CheckpointError if the file cannot be written.
     """

@@ -55,7 +55,7 @@ class SentenceNumbers:
     embedded: list[tuple[FloatArray, FloatArray]] = field(default_factory=list)
     """For source and target: the scaled embeddings and the positions' encodings, (T, D) each."""
     logits: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
-    """Of the next token after each decoder input, (T, W)."""
+    """Logits of the next token after each decoder input, (T, W)."""
 
 
 def sentence_numbers(model: Transformer, source: Ids, target: Ids) -> SentenceNumbers:
@@ -67,7 +67,7 @@ def sentence_numbers(model: Transformer, source: Ids, target: Ids) -> SentenceNu
         batch = Batch.from_token_ids([source], [target], source_end=model.config.source_end)
         logits = plain.logits(batch)
     recorder.numbers.logits = to_host(logits.value)
-    if recorder.rows:  # of a target that starts from zero: embeddings and encodings
+    if recorder.rows:  # a target that starts from a zero vector: its embeddings and encodings
         embeddings, encodings = recorder.rows
         embeddings = embeddings * plain.target_embedding.scale
         embeddings[batch.decoder_ids == START] = 0

@@ -54,7 +54,7 @@ class TensorBoard(Callback):
         try:
             if self._writer is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                self._writer = self._open(str(self._folder / f"events.{time.time_ns()}"))  # files are read by name
+                self._writer = self._open(str(self._folder / f"events.{time.time_ns()}"))  # read in the order of names
             self._writer.write_event(self._events.Event(wall_time=time.time(), **event))
             self._writer.flush()
         except OSError as error:
