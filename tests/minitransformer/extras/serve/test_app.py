@@ -79,6 +79,7 @@ def test_a_file_is_translated_and_fetched(client: Any, name: str, content: str, 
     ("x.xlf", "<xliff", {}, "file.xlf, line 1: cannot be read"),
     ("x.tmx", TMX.replace("en-US", "fr"), {}, "file.tmx: no unit has text in en"),
     ("x.po", "/etc/hosts", {}, "PO file"),
+    ("x.po", 'msgid ""\nmsgstr "Language: fr\\n"\n', {}, "file.po: its language is fr, not de"),
 ])  # fmt: skip
 def test_other_files_are_refused(client: Any, name: str, content: str, fields: dict[str, str], message: str) -> None:
     answer = send_file(client, name, content, **fields)
