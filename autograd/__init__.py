@@ -66,7 +66,7 @@ _FUNCTIONS_OF_PYPI = frozenset(
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Raise ImportError for a name of PyPI's package ``autograd``, whose place this one takes in an environment."""
+    """Raise ImportError for a name of PyPI's ``autograd``, which this package replaces if both are installed."""
     if name in _FUNCTIONS_OF_PYPI:
         raise ImportError(
             f"the package autograd in {Path(__file__).parent} is minitransformer's, which has no {name!r}: install"

@@ -66,7 +66,7 @@ def namespace_of_device(device: Device) -> Any:
 
 def _import_cupy() -> ModuleType:
     try:
-        return sys.modules.get("cupy") or importlib.import_module("cupy")  # the first is faster, and asked often
+        return sys.modules.get("cupy") or importlib.import_module("cupy")  # called often: sys.modules is faster
     except ImportError as error:
         raise DeviceError(
             f"CuPy cannot be imported ({error})",
@@ -112,8 +112,8 @@ def pin_to_device(device: Device) -> Callable[[], None]:
 def persistent_pool(device: Device) -> AbstractContextManager[object]:
     """Return a context for allocating arrays that are kept for later updates, such as cached tables.
 
-    On a GPU they come from CuPy's default pool.  While kernels warm up for a CUDA graph, arrays come from the pool of
-    the graphs.  Its free memory is memory that earlier graphs write to at each launch.
+    On a GPU these arrays come from CuPy's default pool.  The pool of CUDA graphs, which is current while kernels warm
+    up for a graph, would be wrong: earlier graphs write to its free memory at each launch.
     """
     cupy = gpu_module(device)
     return nullcontext() if cupy is None else cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc)
@@ -136,7 +136,7 @@ def pinned_bytes(n: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 class ReadLater:
-    """A copy of an array to the host that starts at once and is read later, so that the device need not wait.
+    """An asynchronous copy of an array to the host, which starts at once; ``read`` waits for it.
 
     On a GPU the copy goes to pinned memory on the current stream.  ``x`` must not change in place before ``read``.
     """
@@ -152,7 +152,7 @@ class ReadLater:
             self._copied.record()
 
     def read(self) -> np.ndarray[Any, Any]:
-        """Return the values; wait for the work that was enqueued before the copy, but for none after it."""
+        """Wait for the copy and for work that was enqueued before it, not for later work; return the values."""
         if self._copied is not None:
             self._copied.synchronize()
         return self._host

@@ -12,7 +12,7 @@ from autograd.array import Array
 
 
 class PackedOperands:
-    """Weights in the orders in which products read them, each packed once by the thread that first needs it."""
+    """A cache of packed weights; the thread that first needs a weight packs it."""
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
@@ -20,17 +20,17 @@ class PackedOperands:
         self._found: dict[tuple[int, bool], _Packed] = {}
 
     def get(self, weight: Array, *, transposed: bool, pack: Callable[[Array, bool, int], Any]) -> Any:
-        """Return ``pack(weight, transposed, n_threads)`` of the first call for this weight."""
+        """Return ``pack(weight, transposed, n_threads)``, cached by weight and ``transposed``."""
         with self._lock:
             packed = self._found.setdefault((id(weight), transposed), _Packed(weight))
-        with packed.lock:  # other threads wait, and the one that packs may use their cores
+        with packed.lock:  # other threads wait, so the one that packs may use their cores
             if packed.value is None:
                 packed.value = pack(weight, transposed, self.n_threads)
         return packed.value
 
 
 class _Packed:
-    """A packed weight.  It refers to the weight, so that no other array gets its id."""
+    """A packed weight, and a reference to the weight, so that no other array gets the same id."""
 
     def __init__(self, weight: Array) -> None:
         self.weight, self.lock, self.value = weight, threading.Lock(), None
@@ -43,9 +43,9 @@ _operands: ContextVar[PackedOperands | None] = ContextVar("packed_operands", def
 def bfloat16_products(n_threads: int, *, when: bool = True) -> Iterator[None]:
     """Let the kernels of the CPU round the operands of products to bfloat16 in this context; sums stay float32.
 
-    Weights are packed once for the context, by ``n_threads`` threads, so they must not change in it.  A thread that is
-    started in this context computes in it, too, if it runs in a copy of the context (``contextvars.copy_context``).
-    With ``when`` false, nothing changes.  References and GPUs do not read this choice.
+    Weights are packed once for the context, by ``n_threads`` threads, so they must not change within it.  A thread that
+    is started here rounds, too, only if it runs in a copy of the context (``contextvars.copy_context``).  With ``when``
+    false, nothing changes.  References and GPUs ignore this context.
     """
     token = _operands.set(PackedOperands(n_threads) if when else _operands.get())
     try:

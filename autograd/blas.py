@@ -24,8 +24,8 @@ _number: ContextVar[int | None] = ContextVar("product_threads", default=None)
 class _Blas:
     """The number of threads of NumPy's BLAS, which is one setting for the whole process.
 
-    Computations limit it while they run.  The least limit holds.  When the last of them ends, BLAS has the number again
-    that it had before the first one.
+    Every computation limits it while it runs, and the least limit holds.  When no computation runs, BLAS has its
+    original number of threads again.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class _Blas:
 
     def begin(self, limit: int) -> None:
         with self._lock:
-            if self._least is None:  # not if Ctrl-C has interrupted ``end``
+            if self._least is None:  # it is still set if Ctrl-C has interrupted ``end``
                 self._before = [library.get_num_threads() for library in self._libraries]
             self._limits.append(limit)
             self._apply()
@@ -62,8 +62,8 @@ class _Blas:
 def _set_threads(library: Any, number: int) -> None:
     """Set the number of threads of a library, from any thread.
 
-    Since version 3.8 of threadpoolctl, only the first thread that sets the number of OpenBLAS can do so, until its role
-    is cleared.
+    Since version 3.8 of threadpoolctl, the first thread that sets the number of OpenBLAS controls it.  Other threads
+    can set it only after the controlling thread is cleared.
     """
     clear = getattr(library, "clear_controlling_thread", None)
     if clear is not None:
@@ -80,8 +80,8 @@ _blas = _Blas()
 def product_threads(number: int) -> Iterator[None]:
     """Let each matrix product in this context use at most ``number`` threads.
 
-    Without it, a large product uses the threads of NumPy's BLAS, and a small one or one with a packed weight uses one
-    thread.  Products with packed weights have the same bits for any number.
+    Outside of such a context, a large product uses all threads of NumPy's BLAS.  A small product, or one with a packed
+    weight, uses one thread.  Products with packed weights have the same bits for any ``number``.
 
     BLAS has one number of threads for the whole process.  So while several contexts are open, in this thread or in
     others, the least of their numbers holds for BLAS.
@@ -101,7 +101,7 @@ def n_product_threads() -> int:
 
 
 def product(x: Any, y: Any, out: Any = None) -> Any:
-    """Return the matrix product x @ y of arrays on any device; on the CPU, a small one is computed by one thread."""
+    """Return the matrix product x @ y of arrays on any device; on the CPU, one thread computes a small product."""
     if type(x) is not np.ndarray or type(y) is not np.ndarray:
         return x @ y
     columns = y.shape[-1] if y.ndim > 1 else 1

@@ -12,10 +12,10 @@ _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 
 
 def capture_graph(work: Callable[[], Any], stream: Any) -> tuple[Any, Any]:
-    """Return the CUDA graph of what ``work`` enqueues on ``stream``, and the arrays that each launch will write.
+    """Capture what ``work`` enqueues on ``stream``; return the CUDA graph and the result of ``work``.
 
-    Nothing is computed yet; the arrays are the result of ``work``.
-    The capture is ended even if ``work`` raises an error: until then the stream computes nothing.
+    The arrays of the result have no values yet: each launch of the graph writes them.
+    If ``work`` raises an error, the capture is ended, too: during a capture the stream computes nothing.
     """
     stream.begin_capture()
     try:
@@ -28,14 +28,14 @@ def capture_graph(work: Callable[[], Any], stream: Any) -> tuple[Any, Any]:
 
 
 def graph_pool() -> Any:
-    """Return a memory pool for what is captured, so that no other array gets memory that graphs use."""
+    """Return a memory pool for the arrays of CUDA graphs, so that no other array gets memory that graphs write to."""
     return namespace_of_device("cuda").cuda.MemoryPool(_allocate)
 
 
 def _allocate(size: int) -> Any:
-    """Allocate memory of the GPU for the pool of graphs; if none is left, free what CuPy's default pool does not use.
+    """Allocate GPU memory for the pool of graphs; if none is left, free what CuPy's default pool does not use.
 
-    CuPy itself would free the unused memory of the pool that asks.  Graphs write to it at each launch.
+    CuPy itself would free the unused memory of the pool of graphs, but graphs write to this memory at each launch.
     Raises: MemoryError.
     """
     cupy = namespace_of_device("cuda")
@@ -54,7 +54,7 @@ def _allocate(size: int) -> Any:
 class GraphStream(NamedTuple):
     """A stream that can be captured, and the memory pool of its graphs.
 
-    ``kept`` is what the last work on the stream keeps for the next: graphs, which may only be launched on this stream.
+    ``kept`` has graphs for later users of the stream.  They may be launched only on this stream.
     """
 
     stream: Any
@@ -67,15 +67,15 @@ class GraphStream(NamedTuple):
             return capture_graph(work, self.stream)[0]
 
 
-_idle: dict[int, list[GraphStream]] = {}  # by GPU; kept, because cuBLASLt's workspace of each stream is kept, too
+_idle: dict[int, list[GraphStream]] = {}  # by GPU; reused, because cuBLASLt's workspace of a stream is never freed
 
 
 @contextmanager
 def graph_stream(device: Device) -> Iterator[GraphStream | None]:
     """Enter a stream that can be captured, and yield it; on a CPU yield None.
 
-    No other thread has the same stream.  Its graphs must have ended when the context ends; only ``kept`` ones may be
-    launched later.
+    No other thread uses this stream meanwhile.  Its graphs must have finished when the context ends; only graphs in
+    ``kept`` may be launched later.
     """
     cupy = gpu_module(device)
     if cupy is None:

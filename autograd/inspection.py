@@ -77,7 +77,7 @@ class _Checked:
 
 
 def _require_finite(array: Any, operation: str, number: int, what: str, arguments: tuple[Any, ...]) -> None:
-    if isinstance(array, PackedWeight):  # in int8 a column with a number that is not finite has such a scale
+    if isinstance(array, PackedWeight):  # in int8 a column that is not finite has a scale that is not finite
         array = array.levels() if array.scales is None else array.scales
     array = upcast(array)
     if hasattr(array, "dtype") and array.dtype.kind == "f":

@@ -121,7 +121,8 @@ class KeyRanges(AttentionMask):
     """A mask by key range: query i attends to the keys first[i] ≤ j < last[i], inside its segment of ``keys``.
 
     Shapes: first, last (T,) int64, indices into the packed keys; equally many segments of queries and keys.
-    Raises: ValueError if a query has no key, or one outside its segment.
+    Raises: ValueError if the lengths or the numbers of segments differ, or if a query has no key or a key outside its
+        segment.
     """
 
     first: IntArray
@@ -167,10 +168,10 @@ class KeyRanges(AttentionMask):
 class KeyIndices(AttentionMask):
     """A mask by key index: query i attends to the keys indices[i], all inside its segment of ``keys``.
 
-    Used where keys form no range: hypotheses that share a key/value cache.
+    Used where keys form no range, as for hypotheses that share a key/value cache.
     Shapes: indices (T, n) int64, increasing in each row, indices into the packed keys; n ≥ 1; equally many segments of
     queries and keys.
-    Raises: ValueError if the indices are others.
+    Raises: ValueError for other shapes or indices.
     """
 
     indices: IntArray
@@ -207,14 +208,14 @@ class KeyIndices(AttentionMask):
 
 @dataclass(frozen=True, eq=False)
 class CachedKeys(AttentionMask):
-    """A mask over cached keys, of which each segment has some of the steps so far, as arrays on the device.
+    """A mask over the keys of a key/value cache, as arrays on the device.
 
-    A step has ``n_slots`` keys.  A query attends to one key of each of the first ``n_steps`` steps of its segment, or
-    with a ``neighbourhood`` r only of the last r + 1 of them.  It is the key in the slot that ``slots`` has for the
-    query and the step, or in slot 0 if ``slots`` is None.
-    Nothing is checked, because reading the arrays would wait for the device: every query must attend to some key.
+    The keys of a segment lie step by step, ``n_slots`` keys for each step.  A query attends to one key of each of the
+    first ``n_steps`` steps of its segment.  With a ``neighbourhood`` r, only the last r + 1 of these steps count.  The
+    key is in slot ``slots[segment, query, step]``, or in slot 0 if ``slots`` is None.
+    Nothing is checked, because reading the arrays would wait for the device.  Every query must attend to some key.
     Shapes: n_steps (B,), or (1,) for all segments, int64; slots (B, queries of a segment, at least the steps of a
-    segment of keys) int64; all segments of queries have one length, and all segments of keys.
+    segment) int64.  All segments of queries have one length; so do all segments of keys.
     """
 
     n_steps: Array

@@ -27,11 +27,11 @@ class Adam:
     m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;  θ ← θ − α · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 
     Args:
-        pieces: the slices of the flat buffer to update; m and v have their size, one after the other.  Other ranks
-            update the rest.
+        pieces: the slices of the flat buffer to update; other ranks update the rest.  m and v hold the moments of these
+            slices, one slice after the other.
 
-    If m and v are set to the moments of another training, ``earlier_updates`` must be its number of updates: t counts
-    them, too, because moments of many updates need no correction.
+    If m and v are set to the moments of another training, ``earlier_updates`` must be its number of updates.  t counts
+    these updates, too, so that the bias correction fits the moments.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Adam:
         self.earlier_updates = 0
 
     def of_all(self, m: Array, v: Array) -> Adam:
-        """Return the same optimizer over the whole buffer, with these moments."""
+        """Return a copy of this optimizer that updates the whole buffer, with these moments."""
         whole = copy.copy(self)
         whole.pieces, whole.m, whole.v = (slice(None),), m, v
         return whole
@@ -60,7 +60,7 @@ class Adam:
         return pieces[0] if len(pieces) == 1 else namespace(flat).concatenate(pieces)
 
     def scalars(self, learning_rate: float, step: int, n_tokens: int = 1) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the numbers of update number ``step`` (from 1), on the host: 1/tokens, α/(1 − β₁ᵗ) and 1 − β₂ᵗ.
+        """Return the scalars of update number ``step`` (from 1), on the host: 1/tokens, α/(1 − β₁ᵗ) and 1 − β₂ᵗ.
 
         t is ``step`` plus ``earlier_updates``.
         """
@@ -136,7 +136,7 @@ def adam_update(
 def sum_squares(gradients: Array) -> Array:
     """Return partial sums of squares of the gradient; their total is the squared norm.
 
-    Each partial sum is over ALIGNMENT neighbouring elements.  A shard begins at a multiple of ALIGNMENT, so the sums of
+    Each partial sum is over ALIGNMENT consecutive elements.  A shard begins at a multiple of ALIGNMENT, so the sums of
     all shards, concatenated, have the same bits however the gradient is divided.
     Shapes: gradients (n,) → (⌈n / ALIGNMENT⌉,).
     """

@@ -16,9 +16,12 @@ PackedDtype: TypeAlias = Literal["float32", "bfloat16", "int8"]
 class PackedWeight:
     """A weight matrix W (I, O) that ``autograd.ops.linear.pack_weight`` packed, for kernels.
 
-    It is float32 in ``panels`` (P, I, 16); or bfloat16 in ``words`` (P, ⌈I/2⌉, 32) int32, two rows in a word; or int8
-    in ``words`` (P, ⌈I/4⌉, 16), four rows in a word, with a scale for each column: ``scales`` (P·16,).  A byte of a
-    word is a level of −127 … 127, plus 128.
+    Its columns lie in P panels:
+
+    - float32: ``panels`` (P, I, 16);
+    - bfloat16: ``words`` (P, ⌈I/2⌉, 32) int32, two rows in a word;
+    - int8: ``words`` (P, ⌈I/4⌉, 16) int32, four rows in a word, and ``scales`` (P·16,), one for each column.  A byte of
+      a word is a level −127 … 127, plus 128.
     """
 
     shape: tuple[int, int]
@@ -44,7 +47,7 @@ class PackedWeight:
         return in_rows - np.float32(128)
 
     def __rmatmul__(self, x: Any) -> Any:
-        """Return x W, slowly; x is rounded as W is, and with int8 the sums of products of levels are exact."""
+        """Return x W, slowly.  x is rounded as W is; with int8, products of levels are summed exactly."""
         if self.panels is not None:
             return product(x, self.levels())
         if self.scales is None:
@@ -55,12 +58,12 @@ class PackedWeight:
 
 
 def bfloat16_values(upper: Any) -> Any:
-    """Return numbers in bfloat16, stored as uint16, as float32 with the same values."""
+    """Convert bfloat16 numbers, stored as uint16, to float32, exactly."""
     return (upper.astype(np.uint32) << 16).view(np.float32)
 
 
 def nearest_bfloat16(x: Any) -> Any:
-    """Return each number of a float32 array rounded to bfloat16, to nearest, ties to even; NaN stays NaN."""
+    """Round float32 numbers to the nearest bfloat16, ties to even, and return them in float32; NaN stays NaN."""
     x = x.astype(np.float32, copy=False)
     bits = x.view(np.uint32)
     nearest = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
@@ -68,7 +71,7 @@ def nearest_bfloat16(x: Any) -> Any:
 
 
 def quantised(x: Any) -> tuple[Any, Any]:
-    """Return the nearest levels of −127 … 127 of each row of x, and the row's scale: its greatest |x| / 127.
+    """Round each row of x to levels −127 … 127, multiples of the row's scale: its greatest |x| / 127.  Return both.
 
     A row with a NaN or an infinity gets the scale NaN.  Shapes: x (T, I); returns (T, I) and (T, 1), float32.
     """

@@ -74,7 +74,7 @@ class Parameter(Tensor):
 
 
 class _Gradients:
-    """A flat array of zeros, allocated on first use like another array, and the parameters that have views of it."""
+    """A flat gradient array, allocated on first use as zeros like ``like``, and the parameters with views of it."""
 
     def __init__(self, like: Array, parameters: Sequence[Parameter]) -> None:
         self._like, self.parameters = like, parameters
@@ -116,12 +116,12 @@ class ParameterBuffer:
 
     Shapes: ``values`` and ``gradients`` (size,), one dtype, one device; parameters begin at multiples of ALIGNMENT,
     and the padding between them stays zero.
-    With dtype "bfloat16" values and gradients are float32 (master weights), which are updated, saved, compared and
-    summed.  ``low_precision`` (size,) are the rounded values (low-precision weights), which operations read for
-    parameters with more than one axis.  They read gains and biases in float32.
+    With dtype "bfloat16", values (master weights) and gradients are float32; updates, checkpoints and sums use these.
+    ``low_precision`` (size,) holds the rounded values (low-precision weights).  Operations read matrices from it, and
+    gains and biases from ``values``.
     Initial values are a pure function of (seed, name), drawn in float64 whatever the dtype; zero without a seed.
-    ``allocate(size, dtype)`` returns at least so many zeros for values and gradients, for example in memory that
-    processes share.  By default they are allocated on the device, gradients on first use.
+    ``allocate(size, dtype)`` returns two arrays of at least ``size`` zeros, for values and gradients, for example in
+    memory that processes share.  By default both lie on the device, and gradients are allocated on first use.
 
     Raises: ValueError if a parameter lies in another buffer already.
     """
@@ -159,7 +159,7 @@ class ParameterBuffer:
         self.refresh_low_precision()
 
     def _set_views(self) -> None:
-        """Make the parameters' values views of the values or of the low-precision weights; begin new gradients."""
+        """Make each parameter's value a view of ``values`` or ``low_precision``, and prepare a new gradient array."""
         self._gradient_buffer = _Gradients(self.values, list(self.named.values()))
         for parameter in self.named.values():
             is_matrix = len(parameter.declared_shape) > 1
@@ -171,7 +171,7 @@ class ParameterBuffer:
         return {name: value for name, value in vars(self).items() if name not in ("gradients", "_gradient_buffer")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Make the parameters of a copy views of its own buffer, because a copied view is an array of its own."""
+        """Restore a copy: make its parameters views of its own buffer, because copied views are separate arrays."""
         vars(self).update(state)
         self._set_views()
 
@@ -182,7 +182,7 @@ class ParameterBuffer:
 
     @cached_property
     def vectors(self) -> Array | None:
-        """The indices of the values that operations read in float32 although there are low-precision weights."""
+        """The indices in ``values`` of gains and biases, which operations read; None without low-precision weights."""
         if self.low_precision is None:
             return None
         vectors = [p for p in self.named.values() if len(p.declared_shape) < 2]
@@ -212,10 +212,10 @@ class ParameterBuffer:
 
 @dataclass(frozen=True)
 class Buckets:
-    """Slices that cover the flat gradients, from their beginning to their end, and what to do with each.
+    """Slices (buckets) that cover the flat gradients in order, and a function to call with each.
 
-    ``final(bucket, wait)`` is called with each bucket, in this order, once its gradients are final.  ``wait()`` orders
-    the current stream after those that kernels have deferred.
+    ``final(bucket, wait)`` is called with each bucket, in this order, once its gradients are final.  ``wait()`` makes
+    the current stream wait for gradients that kernels have deferred.
     """
 
     slices: Sequence[slice]
@@ -227,7 +227,7 @@ class Buckets:
             self.final(bucket, wait_for_deferred_gradients)
 
     def adding(self, summand: Array, out: Array) -> Buckets:
-        """Return the buckets of ``summand``: each is added to ``out``, whose bucket is then final."""
+        """Return buckets whose ``final`` adds a bucket of ``summand`` to ``out``, then calls this ``final``."""
 
         def add(bucket: slice, wait: Callable[[], None]) -> None:
             wait()
@@ -241,9 +241,9 @@ ONE_BUCKET = Buckets((slice(None),), lambda bucket, wait: None)
 
 
 def backward_in_buckets(loss: Tensor, parameters: ParameterBuffer, into: Array, buckets: Buckets) -> None:
-    """Run ``backward``, and call ``buckets.final`` while it goes on.
+    """Run ``backward``; call ``buckets.final`` with each bucket as soon as its gradients are final.
 
-    A bucket waits for those before it, so the order of the calls does not depend on the tape.
+    A bucket waits for the buckets before it, so the order of the calls does not depend on the tape.
     """
     early = deque(buckets.slices[:-1])
     missing = deque(reversed(parameters.named.values()))  # in the order of the buffer

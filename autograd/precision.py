@@ -57,9 +57,9 @@ def rounded(x: Array) -> Array:
 
 
 def as_gradient_of(x: Array, gradient: Gradient) -> Gradient:
-    """Return a float32 gradient as the gradient of x.
+    """Return ``gradient``, which is float32, as the gradient of x.
 
-    If x is bfloat16, the gradient is rounded unless its destination is float32, as the gradients of parameters are.
+    If x is bfloat16, the gradient is rounded to bfloat16, unless its destination is float32, as for a parameter.
     """
     if not is_bfloat16(x):
         return gradient
@@ -82,8 +82,8 @@ def in_float32(
     """Convert the arguments to float32, run the implementation that ``choose`` returns, and round the result.
 
     A scalar, such as a loss, stays float32.
-    Saves: the bfloat16 arguments.  The backward pass repeats the computation, because the closure of the first one
-        would keep float32 arrays.
+    Saves: the bfloat16 arguments.  The backward pass repeats the computation, because the closure of the forward
+        pass would keep float32 arrays.
     """
 
     def run_upcast() -> tuple[Array, Backward]:

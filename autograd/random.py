@@ -1,9 +1,8 @@
-"""Randomness as a pure function: bits of (seed, update, micro-batch, stream id, index), without state.
+"""Random bits as a pure function of (seed, update, micro-batch, stream, index), without state.
 
 The generator is Philox4x64-10.  Its bits are those of ``numpy.random.Philox``.  The key is (seed, stream).  The counter
-is (block, micro-batch, update, 0), and it is incremented before the first block.  So a dropout mask can be drawn again
-in the backward pass, and need not be saved in checkpoints.  It is the same on every device and for any number of
-processes.
+is (block, micro-batch, update, 0); blocks are counted from 1.  So a dropout mask can be drawn again in the backward
+pass, and need not be saved in checkpoints.  It is the same on every device and for any number of processes.
 
 Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", which calls such generators
     counter-based.
@@ -120,7 +119,7 @@ def _multiply_wide(xp: Any, x: Array, factor: int) -> tuple[Array, Array]:
 
 
 def random_uint16(like: Array, *, stream_id: StreamId, count: int) -> Array:
-    """Return ``count`` random 16-bit numbers, four to a word, lowest bits first.
+    """Return ``count`` random 16-bit numbers: four from each random word, lowest bits first.
 
     Shapes: returns (count,) uint16 on the device of ``like``.
     """

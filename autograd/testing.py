@@ -15,9 +15,9 @@ from autograd.tensor import Backward, Gradient, Tensor, backward, no_tape, nodes
 
 STEP = 1e-5
 RELATIVE_TOLERANCE = 1e-7  # of the change of the results
-NOISE = 1e-13  # of the results, or of terms that cancelled in them: some hundred roundings in float64
+NOISE = 1e-13  # relative error of results, or of terms that cancelled in them: some hundred roundings in float64
 CANCELLED = 0.1  # results may be small differences of numbers about 1: a loss near 0 is log(1 + …)
-CURVATURE = 1e-4  # relative difference allowed between h and h/2: extrapolation leaves its square
+CURVATURE = 1e-4  # relative difference allowed between slopes of h and h/2: extrapolation leaves its square
 
 
 class GradientError(AssertionError):
@@ -35,8 +35,8 @@ def check_gradients(
 ) -> None:
     """Check ⟨ds/dx, u⟩ = (s(x + h u) − s(x − h u)) / 2h for s = ⟨w, function(*inputs)⟩, in float64.
 
-    For every leaf x the direction u is first a random one, then one coordinate at a time.  In a small array every
-    coordinate is checked, in a larger one a random choice of them.  If the random direction fails, search for the wrong
+    For every leaf x, u is first a random direction, then a single coordinate at a time.  A small array is checked at
+    every coordinate, a larger one at a random choice.  If the random direction fails, bisection finds a wrong
     coordinate.
     ``function`` must be pure: it must draw the same dropout mask in every call.  A backward function must not change
     ``dy`` in place: here dy is read-only, so NumPy raises ValueError where it is changed.
@@ -54,7 +54,7 @@ def check_gradients(
         seed: the seed of the weights w, the directions and the choice of coordinates.
 
     Raises: GradientError naming function, argument, coordinate and both numbers, or the number that is not finite;
-        TypeError if a leaf is not float64; ValueError if there is none, or ``step`` is lost in rounding x.
+        TypeError if a leaf is not float64; ValueError if there is no leaf, or ``step`` is lost in rounding x.
     """
     name = name or _name_of(function)
     arguments = [Tensor(x.copy()) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x for x in inputs]
@@ -181,7 +181,7 @@ def _bisect(slope: _Slope, direction: Array) -> int:
 
 
 def _only(direction: Array, coordinates: Any) -> Array:
-    """Return the direction with all other coordinates set to 0; coordinates are counted row by row."""
+    """Return ``direction`` with all coordinates except these set to 0; coordinates are counted row by row."""
     return np.where(np.isin(np.arange(direction.size).reshape(direction.shape), coordinates), direction, 0)
 
 

@@ -12,26 +12,27 @@ from autograd.array import Array, Device, IntArray, device_of, namespace
 from autograd.masks import KeyRanges, Segments
 
 ROWS, SLOTS = 16, 4  # rows of a slot; slots of queries, and of keys, in a block
-BLOCK_ROWS = ROWS * SLOTS  # a segment is short if it has at most so many queries, and keys
+BLOCK_ROWS = ROWS * SLOTS  # a short segment has at most so many queries and so many keys
 
 
 class Tiles(NamedTuple):
-    """Lists of blocks, and what every query needs.
+    """Lists of blocks for attention kernels, and numbers of every query.
 
-    A block has four slots of queries and four of keys.  A slot is the packed rows from ``first`` on, at most 16 and up
-    to ``end``.  Shapes: lists of blocks (n, 16) int32: the four ``first`` and the four ``end`` of the queries, then the
+    A block has four slots of queries and four of keys.  A slot is at most 16 packed rows: from ``first`` on, all before
+    ``end``.  Shapes: lists of blocks (n, 16) int32: the four ``first`` and the four ``end`` of the queries, then the
     same of the keys.  An empty slot is (0, 0), and a block of zeros is empty.
 
     - ``short``: blocks of one or several whole segments, so that no query sees a key of another block.
-    - ``long_queries``: blocks of 64 queries of a longer segment.  The keys that they need are those of the four slots,
-      then those of the slots moved by 64, and so on, until all are behind their ends.
+    - ``long_queries``: blocks of 64 queries of a longer segment.  A kernel reads the keys of the four slots, then moves
+      the slots by 64 rows, and so on, until all slots are behind their ends.
     - ``long_keys``: blocks of 64 keys of a longer segment; here the slots of queries move.
 
     ranges (T, 2) int32 has ``first`` and ``last`` of every query.
 
-    Dropout numbers the weights as the reference's array of B segments, H heads, Q queries and K keys, padded to the
-    longest segments.  weight_rows (T, 2) int32 has for every query its segment b, and o = K · position − first key of
-    the segment; weights_of_head (1,) int32 is Q · K.  So the weight of key j has the index (b · H + h) · Q · K + o + j.
+    Dropout draws the number of a weight by its index in the reference's array of B segments, H heads, Q queries and K
+    keys, padded to the longest segments.  The weight of key j has the index (b · H + h) · Q · K + o + j.  weight_rows
+    (T, 2) int32 has for every query its segment b, and o = K · position − first key of the segment; weights_of_head
+    (1,) int32 is Q · K.
     """
 
     short: Array
@@ -55,12 +56,12 @@ def tiles_of(mask: KeyRanges, like: Array) -> Tiles:
 
 
 def keep_tiles(mask: KeyRanges, tiles: Tiles) -> None:
-    """Set the cached tiles of this mask, so that the caller can change the arrays in place."""
+    """Cache these tiles for the mask; the caller may then change the arrays in place."""
     _tiles[mask] = {device_of(tiles.ranges): tiles}
 
 
 def count_blocks(queries: IntArray, keys: IntArray) -> tuple[int, int]:
-    """Return the numbers of short blocks and of long ones, the greater of both lists, of segments of these lengths."""
+    """Return the number of short blocks for these lengths, and the length of the longer list of long blocks."""
     is_long = np.maximum(queries, keys) > BLOCK_ROWS
     blocks, *_ = _placed(_slots_of(queries[~is_long]), _slots_of(keys[~is_long]))
     long = (int((-(-lengths[is_long] // BLOCK_ROWS)).sum()) for lengths in (queries, keys))
@@ -70,7 +71,7 @@ def count_blocks(queries: IntArray, keys: IntArray) -> tuple[int, int]:
 def tiles_on_host(mask: KeyRanges, longest: tuple[int, int] | None = None) -> Tiles:
     """Return the tiles of this mask, as NumPy arrays.
 
-    ``longest`` are the lengths Q and K by which weights are numbered; by default those of the mask.
+    ``longest`` are the lengths Q and K in dropout's indices of weights; by default those of the mask.
     """
     queries, keys = mask.queries, mask.keys
     is_long = np.maximum(queries.lengths, keys.lengths) > BLOCK_ROWS
@@ -92,7 +93,7 @@ def _slots_of(lengths: IntArray) -> IntArray:
 
 
 def _placed(query_counts: IntArray, key_counts: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the block of each segment and its first slots of queries and keys: a block is filled before the next."""
+    """Assign segments to blocks in order; return each segment's block, first slot of queries and first slot of keys."""
     block = query_slot = key_slot = -1
     placed = np.empty((3, len(query_counts)), np.int64)
     for i, (n_queries, n_keys) in enumerate(zip(query_counts.tolist(), key_counts.tolist(), strict=True)):
@@ -118,13 +119,13 @@ def _short_blocks(queries: Segments, keys: Segments, segments: IntArray) -> IntA
 
 
 def _slots(first: int, end: int) -> list[int]:
-    """Return the first rows and the ends of four slots from ``first`` on."""
+    """Return the first rows, then the ends, of four slots from ``first`` on; slots behind ``end`` are 0."""
     rows = range(first, first + BLOCK_ROWS, ROWS)
     return [row if row < end else 0 for row in rows] + [end if row < end else 0 for row in rows]
 
 
 def _moving_slots(first: int, end: int) -> list[int]:
-    """Return the same of slots that move by 64 rows: also those behind the end keep their numbers."""
+    """Return first rows, then ends, of four slots that a kernel moves; slots behind ``end`` keep their numbers."""
     return [*range(first, first + BLOCK_ROWS, ROWS), *[end] * SLOTS] if first < end else [0] * 2 * SLOTS
 
 
@@ -153,7 +154,7 @@ def _long_keys(mask: KeyRanges, segments: IntArray) -> IntArray:
 
 
 def _blocks_of(side: Segments, segments: IntArray) -> Iterable[tuple[int, int, int]]:
-    """Yield segment, first row and end for each 64 rows of these segments."""
+    """Yield the segment, the first row and the segment's end for each block of 64 rows of these segments."""
     for segment in segments.tolist():
         start, end = int(side.starts[segment]), int(side.starts[segment] + side.lengths[segment])
         yield from ((segment, first, end) for first in range(start, end, BLOCK_ROWS))

@@ -13,11 +13,11 @@ Result = TypeVar("Result")
 SumOrder: TypeAlias = Literal["exact", "fast"]  # "exact": the same order for any number of ranks
 SentIn: TypeAlias = Literal["float32", "bfloat16"]  # the type that gradients have in messages
 
-# A multiple of autograd.parameters.ALIGNMENT, whose runs the gradient's norm adds up: a test holds the two together.
-ALIGNMENT = 64  # shards begin at multiples of so many elements, so that two ranks never write to one cache line
-WHOLE = (slice(None),)  # the one bucket of gradients whose sum does not begin before the backward pass ends
+# A multiple of autograd.parameters.ALIGNMENT, so that shards have whole partial sums of the norm; a test compares both.
+ALIGNMENT = 64  # elements: shards begin at multiples of this, so that two ranks never write to one cache line
+WHOLE = (slice(None),)  # one bucket: no sum begins before the backward pass ends
 ELEMENTS_AT_ONCE = 4 << 20  # in one message: large messages are faster in pieces, and buffers stay small
-SECONDS_TO_FORWARD = 1.0  # time for mpirun to forward a rank's output; it drops the rest when it ends the ranks
+SECONDS_TO_FORWARD = 1.0  # time for mpirun to forward a rank's output before it ends the ranks
 
 
 class Ranks(Protocol):
@@ -74,7 +74,7 @@ class Communicator(Ranks, Protocol):
         """The ranks that share memory with this one, in the order of their ranks."""
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
-        """Return a context for a call named ``what`` of another library that waits for other ranks.
+        """Return a context for a call of another library, named ``what``, which waits for other ranks.
 
         If the call takes too long, all ranks are ended.
         """
@@ -148,7 +148,7 @@ def micro_batches_of_rank(rank: int, size: int, n_micro_batches: int, order: Sum
 
 
 def call_on_rank_0(function: Callable[[], Result], ranks: Ranks) -> Result:
-    """Return the result of ``function``, which rank 0 calls, on every rank.  The others sleep meanwhile."""
+    """Call ``function`` on rank 0 and return its result on every rank; the other ranks sleep meanwhile."""
     results = list[Result]()
     with ranks.waiting_for_rank_0():
         if ranks.rank == 0:
@@ -157,10 +157,10 @@ def call_on_rank_0(function: Callable[[], Result], ranks: Ranks) -> Result:
 
 
 def work_in_turn(tasks: Iterable[Task], work: Callable[[Task], Result], world: Ranks) -> list[Result]:
-    """Call ``work`` for each task, the ranks in turn; return all results, in the order of tasks, on every rank.
+    """Divide the tasks among the ranks in turn, and return all results of ``work``, in order of tasks, on every rank.
 
-    All ranks must call this with the same number of tasks.  Results are exchanged after a task of each rank, so that no
-    rank waits longer than for one task.
+    All ranks must call this with the same number of tasks.  The ranks exchange results whenever each has done one more
+    task, so no rank waits longer than one task takes.
     """
     results, mine = list[Result](), list[Result]()
     for number, task in enumerate(tasks):

@@ -48,7 +48,7 @@ class DeviceReducer:
         return self._cupy.zeros(n, dtype), self._gradients
 
     def begin_sum(self, bucket: slice, wait: Callable[[], None]) -> None:
-        """Return at once: the library would let the backward pass wait."""
+        """Return at once: a sum now would make the backward pass wait."""
 
     def reduce_scatter(self) -> None:
         """Replace all gradients with their sum over ranks."""

@@ -151,16 +151,16 @@ def upcast_to_float32(bits: FlatArray, out: FlatArray) -> None:
 
 
 class ExactSum:
-    """The sum of flat arrays, one of each working rank, of which each rank computes its shard in its own array.
+    """The sum of the working ranks' flat arrays; each rank computes its shard of the sum in its own array.
 
     Ranks of a node read each other's arrays.  A rank sends each of its partners on other nodes the sums over the
-    subtrees that its own node holds completely.
+    subtrees whose ranks are all on its own node.
 
     Args:
         nodes: the ranks that read each other's arrays; every rank is in one node.
         n_working: number of ranks whose arrays are added; these are the first ranks.
         arrays: the arrays of the ranks of this rank's node.
-        n_at_once: elements in one piece, of the shards of all ranks together.
+        n_at_once: elements in one piece, counted over the shards of all ranks.
         rounds: whether messages round sums to bfloat16.
     """
 
@@ -185,13 +185,13 @@ class ExactSum:
         self._trees_of_node = [tree_of(subtree, self._leaves, self._rank) for subtree in self._subtrees[self._rank]]
 
     def sum_in_place(self, within: slice) -> None:
-        """Sum a slice of the shard, where a single node has all arrays."""
+        """Sum a slice of this rank's shard; all arrays must be on one node."""
         shard = self.shards[self._rank]
         tree = slice_tree(slice_tree(self._trees_of_node[0], shard), within)
         add_along_tree(tree, self._array[shard][within], self._xp)
 
     def sum_by_messages(self) -> None:
-        """Sum the shard piece by piece, on one thread, because messages take longer than additions."""
+        """Sum this rank's shard piece by piece, on one thread, because messages take longer than additions."""
         n_received = sum(len(self._subtrees[call.partner]) for call in self.schedule if call.receives)
         n_rows = n_received + len(self._trees_of_node)
         longest = min(self._n_at_once, max(map(_length, self.shards)))
@@ -218,9 +218,9 @@ class ExactSum:
         return rows
 
     def exchange_shards(self, values: FlatArray, *, rounds: bool = False) -> None:
-        """Copy the shards of the ranks of other nodes to ``values``, which may be another array.
+        """Exchange the shards of ``values`` with other nodes; ``values`` need not be the array that was summed.
 
-        With ``rounds``, messages round them to bfloat16, and this rank's own shard is rounded, too.
+        With ``rounds``, messages round shards to bfloat16, and this rank's own shard is rounded, too.
         """
         if rounds:
             own = values[self.shards[self._rank]]
@@ -243,7 +243,7 @@ class ExactSum:
         upcast_to_float32(received_bits, received.reshape(-1))
 
     def _pieces(self) -> Iterator[list[slice]]:
-        """Cut the shards of all ranks into pieces; yield the slices of all ranks for each piece."""
+        """Cut the shards of all ranks into pieces; for each piece yield one slice per rank."""
         n = self._n_at_once
         for i in range(0, max(map(_length, self.shards)), n):
             yield [slice(min(s.start + i, s.stop), min(s.start + i + n, s.stop)) for s in self.shards]
@@ -252,7 +252,7 @@ class ExactSum:
 def exact_sum(
     flat: FlatArray, transport: Transport, n_working: int, n_at_once: int, *, rounds: bool = False, xp: Any = np
 ) -> ExactSum:
-    """Return the sum of ``flat`` over ranks of which none reads another's array."""
+    """Return the sum of ``flat`` over ranks that share no memory."""
     nodes = [(rank,) for rank in range(transport.size)]
     return ExactSum(transport, nodes, n_working, {transport.rank: flat}, n_at_once, rounds=rounds, xp=xp)
 
@@ -267,20 +267,20 @@ def sum_by_machines(
     rounds: bool = False,
     xp: Any = np,
 ) -> None:
-    """Write the exact sum of this rank's shard to it: first within each machine, then between the machines.
+    """Sum this rank's shard of ``flat`` in place: first within each machine, then between the machines.
 
-    The sums have the same bits as ``exact_sum``, because the ranks of a machine are a subtree.  So a rank sends to one
-    rank of each other machine, instead of to all.  With ``rounds``, only messages between machines are rounded.
+    The sum has the same bits as that of ``exact_sum``, because the ranks of a machine are a subtree.  A rank sends to
+    only one rank of each other machine.  With ``rounds``, only messages between machines are rounded.
 
     Args:
         flat: an array of ``transport.size`` equal shards.
-        n_local: ranks of each machine; they are neighbours.  It is a power of two that divides ``n_working``.
+        n_local: the number of ranks of each machine, which are consecutive: a power of two that divides ``n_working``.
     """
     machine, index = divmod(transport.rank, n_local)
     n_machines, length = transport.size // n_local, len(flat) // transport.size
     neighbours = range(machine * n_local, (machine + 1) * n_local)
     partners = range(index, transport.size, n_local)  # the ranks with the same index on their machines
-    shards = xp.empty((n_local, n_machines, length), flat.dtype)  # those of a rank and its partners are neighbours
+    shards = xp.empty((n_local, n_machines, length), flat.dtype)  # the shards of a rank and its partners are adjacent
     shards[...] = flat.reshape(n_machines, n_local, length).swapaxes(0, 1)
     if transport.rank < n_working:
         exact_sum(shards.reshape(-1), Subgroup(transport, neighbours), n_local, n_at_once, xp=xp).sum_by_messages()
@@ -293,10 +293,10 @@ def sum_by_machines(
 def allreduce_exactly(
     flat: FlatArray, transport: Transport, n_working: int, n_at_once: int, *, rounds: bool = False, xp: Any = np
 ) -> None:
-    """Replace ``flat`` with its exact sum on all ranks, of which none reads another's array.
+    """Replace ``flat`` with its exact sum on all ranks; the ranks share no memory.
 
-    A rank sends 2(1 − 1/n) times the array in total.  Finished sums are rounded, too, so that all ranks have the same
-    bits.
+    Each of n ranks sends 2(1 − 1/n) times the size of the array.  With ``rounds``, finished sums are rounded, too, so
+    that all ranks have the same bits.
     """
     exact = exact_sum(flat, transport, n_working, n_at_once, rounds=rounds, xp=xp)
     exact.sum_by_messages()

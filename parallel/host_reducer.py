@@ -17,9 +17,9 @@ from parallel.shared_memory import NoSharedMemoryError, allocate_shared
 class HostReducer:
     """A reducer of arrays in host memory (see ``GradientReducer``).
 
-    Within a node, ranks share memory: each rank adds its shard of all gradients in place, and updates its shard of
-    the one array of values.  One rank of every other node sends it the sums of that node over subtrees.  So a node
-    sends each sum and each updated value to another node only once.
+    Within a node, ranks share memory: each rank sums its shard of the node's gradients in place, and updates its shard
+    of the node's one array of values.  From every other node, one rank sends it that node's sums over subtrees.  So a
+    node sends each sum and each updated value to another node only once.
 
     Args:
         n_working: number of ranks that have gradients to add; these are the first ranks.

@@ -71,7 +71,7 @@ class MpiRanks:
 
     @contextmanager
     def waiting_for_rank_0(self) -> Iterator[None]:
-        """Let rank 0 work alone within this context; it sends heartbeats, and the others leave when it does."""
+        """Let rank 0 work alone within this context and send heartbeats; the others leave it together with rank 0."""
         with self._pulse.beating() if self.rank == 0 else nullcontext():
             yield
         self._sleep_at_barrier()
@@ -133,7 +133,7 @@ class MpiCommunicator(MpiRanks):
     Args:
         node_group: a function of ``local_rank``; ranks of a machine share memory if its result is the same.
 
-    Raises: RuntimeError if the MPI library does not allow a thread, which sends the heartbeats.
+    Raises: RuntimeError if the MPI library does not allow calls from several threads: a thread sends the heartbeats.
     """
 
     def __init__(self, patience: float = PATIENCE, *, node_group: Callable[[int], int] = lambda local_rank: 0) -> None:

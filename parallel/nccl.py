@@ -87,7 +87,7 @@ class NcclTransport:
             self._nccl.groupEnd()
 
     def wait(self, end: Any) -> None:
-        """Wait until this rank's GPU has reached the event ``end``, which lies behind sums over ranks.
+        """Wait until this rank's GPU has reached the event ``end``, which was recorded after sums over ranks.
 
         Raises: CuPy's NcclError if NCCL reports an error; CUDARuntimeError if the GPU does.
         """

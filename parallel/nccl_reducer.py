@@ -14,7 +14,7 @@ from parallel.nccl import NcclTransport
 BUCKET = 1 << 23  # elements summed at once: a smaller sum takes little less time, a larger one begins later
 ELEMENTS_AT_ONCE = 1 << 24  # in one message of an exact sum: so many that its latency does not count
 
-# Pieces consist of whole runs, whose squares one block of the kernel adds up: a test holds the two together.
+# Pieces consist of whole runs.  One block of the kernel of the norm sums a run; a test compares the two numbers.
 RUN = 1 << 14  # elements
 
 
@@ -22,18 +22,18 @@ class NcclReducer:
     """A reducer of arrays on GPUs that NCCL sums (see ``GradientReducer``).
 
     The flat arrays are cut into buckets, and each bucket into equal pieces, one for each rank.  The sum of a bucket
-    runs on a stream of its own while the backward pass goes on.  Each rank gets the sums of its pieces, and updates
-    these pieces of the values, and has moments of them only.  Then all ranks get all low-precision weights, and the
-    values that the forward pass reads in float32.  Values have their full size on each rank, because a validation reads
-    all in float32.  But they are up to date in its own pieces only, until ``complete``.  Within a capture all calls
-    become part of the graph.
+    runs on a stream of its own while the backward pass goes on.  Each rank gets the sums of its pieces, updates these
+    pieces of the values, and has only their moments.  Then all ranks get all low-precision weights, and the values that
+    the forward pass reads in float32.  Each rank has an array of all values, because a validation reads all in float32.
+    Until ``complete``, the rank's other pieces of it may be out of date.  Within a capture all calls become part of the
+    graph.
 
     Args:
         cupy: the module ``cupy``.
         n_working: number of ranks that have gradients to add; these are the first ranks.
         order: "exact" sums by messages along the tree of ranks; "fast" as NCCL chooses.
         n_local: ranks of each machine, if sums of the exact order are first added within machines, else None.
-        rounds: whether messages of the exact order round to bfloat16; on several machines only those between them.
+        rounds: whether messages of the exact order round to bfloat16; with ``n_local`` only messages between machines.
     """
 
     seconds_waited = 0.0  # not measured: NCCL waits internally
@@ -57,7 +57,7 @@ class NcclReducer:
         self._own_vectors: Any = None
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
-        """Return two arrays on this rank's GPU; their length is a multiple of the number of ranks and RUN."""
+        """Return two arrays on this rank's GPU; their length is a multiple of RUN times the number of ranks."""
         rank, size, self._n = self._nccl.rank, self._nccl.size, n
         n_padded, length = (-(-x // (size * RUN)) * size * RUN for x in (n, BUCKET))
         self.buckets: Sequence[slice] = [
@@ -99,7 +99,7 @@ class NcclReducer:
         self._cupy.cuda.get_current_stream().wait_event(self._stream.record())
 
     def map_shards(self, function: Callable[[Any], Any], array: Any) -> Any:
-        """Apply ``function`` to all ranks' pieces; see ``GradientReducer``."""
+        """Apply ``function`` to each rank's pieces of ``array``; see ``GradientReducer``."""
         results = [function(array[piece]) for piece in self.pieces]
         whole, start = self._cupy.zeros(self._nccl.size * sum(map(len, results)), results[0].dtype), 0
         for result in results:  # for more than eight arrays CuPy's concatenate copies addresses from the host
@@ -108,13 +108,13 @@ class NcclReducer:
             start += self._nccl.size * len(result)
         self._nccl.allreduce_array(whole)  # adds zeros to each number, which changes no bit in any order
         run = len(array) // len(whole)
-        return whole[: -(-self._n // run)]  # without those of the padding
+        return whole[: -(-self._n // run)]  # without the results of the padding
 
     def allreduce(self, number: Any) -> Any:
         """Return the sum of one number from each rank, on the GPU.
 
-        The numbers are added along a binary tree over the ranks, which is that of their gradients.  NCCL only collects
-        them.  Unless its stream is captured, the call waits for the GPU.
+        NCCL only collects the numbers; they are added along a binary tree over the ranks, as gradients are.  Unless the
+        current stream is captured, the call waits for the GPU.
         """
         numbers = self._cupy.zeros(1 << (self._nccl.size - 1).bit_length())
         numbers[self._nccl.rank] = number
@@ -130,11 +130,11 @@ class NcclReducer:
             self._nccl.wait(stream.record())
 
     def wait(self, end: Any) -> None:
-        """Wait for an event behind sums; see ``GradientReducer``."""
+        """Wait for an event that was recorded after sums; see ``GradientReducer``."""
         self._nccl.wait(end)
 
     def all_gather(self, low_precision: Any | None = None, vectors: Any | None = None) -> None:
-        """Copy all ranks' low-precision weights, and their values at ``vectors``; without these, all values."""
+        """Copy low-precision weights and the values at ``vectors`` to all ranks; if either is None, copy all values."""
         if low_precision is None or vectors is None:
             self._gather(self._values)
             return

@@ -1,4 +1,4 @@
-"""The warnings of all ranks in the log of rank 0, because users see only that one."""
+"""The warnings of all ranks in the log of rank 0, because users see only that log."""
 
 from __future__ import annotations
 

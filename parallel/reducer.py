@@ -49,13 +49,14 @@ class GradientReducer(Protocol):
     def begin_sum(self, bucket: slice, wait: Callable[[], None]) -> None:
         """Begin to sum a bucket of the gradients while the backward pass goes on, if the transport allows it.
 
-        ``wait`` orders the current stream after gradients that kernels have deferred; the stream that sums calls it.
+        ``wait`` makes the current stream wait for gradients that kernels have deferred.  The reducer calls it on the
+        stream that sums.
         """
 
     def reduce_scatter(self) -> None:
-        """Replace this rank's pieces of its gradients with the sum over ranks; begin the sums that have not begun.
+        """Begin the remaining sums, and replace this rank's pieces of the gradients with the sums over ranks.
 
-        Its other gradients are then undefined.
+        The rank's other gradients are then undefined.
         """
 
     def allreduce(self, number: Any) -> Any:
@@ -68,19 +69,19 @@ class GradientReducer(Protocol):
         """
 
     def map_shards(self, function: Callable[[Any], Any], array: Any) -> Any:
-        """Apply ``function`` to all ranks' pieces of their arrays; return its results in the order of the array.
+        """Apply ``function`` to each rank's pieces of ``array``; return the results in the order of ``array``.
 
-        ``function`` returns a flat array with one number for each run of neighbours.
+        ``function`` returns a flat array with one number per block of consecutive values.
         """
 
     def all_gather(self, low_precision: Any | None = None, vectors: Any | None = None) -> None:
         """Copy the values that every rank has updated to all ranks.
 
         Args:
-            low_precision: the low-precision weights, of which every rank has updated its pieces; the others are made
-                up to date.  A reducer may copy these weights alone; then ``complete`` must be called before something
-                reads all values.
-            vectors: indices of the values that the next forward pass reads all the same.
+            low_precision: the low-precision weights, of which every rank has updated its pieces; afterwards all are up
+                to date.  A reducer may then copy only these weights and the values at ``vectors``; call ``complete``
+                before anything reads all values.
+            vectors: indices of the values that the next forward pass reads beside the low-precision weights.
         """
 
     def complete(self) -> None:
@@ -203,7 +204,7 @@ def _ranks_per_machine(rank_facts: Sequence[tuple[str, str, bool, bool | None]],
 def _obstacles(rank_facts: Sequence[tuple[str, str, bool, bool | None]]) -> tuple[str | None, str | None]:
     """Return the reasons why NCCL cannot sum the gradients and MPI cannot read them; None where there is none.
 
-    ``rank_facts`` are every rank's host, the address of its GPU, whether it has NCCL, and whether MPI reads the GPU.
+    ``rank_facts`` has for every rank its host, its GPU's address, whether it has NCCL, and whether MPI reads the GPU.
     """
     sharing = _ranks_that_share([(host, address) for host, address, *_ in rank_facts])
     missing = [rank for rank, (_, _, available, _) in enumerate(rank_facts) if not available]

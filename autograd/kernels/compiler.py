@@ -29,8 +29,8 @@ class CompilerError(RuntimeError):
 def cached_code(name: str, inputs: Iterable[bytes], compile_code: Callable[[], bytes]) -> Path:
     """Return the file with the machine code that ``compile_code`` makes of ``inputs``; compile only if it is missing.
 
-    ``inputs`` is everything that the code depends on: sources, options, compiler and processor.  The code is followed
-    by its SHA-256, so a corrupt file is noticed and compiled again.
+    ``inputs`` is everything that the code depends on: sources, options, compiler and processor.  The file ends with
+    the SHA-256 of the code, so a corrupt file is noticed and compiled again.
 
     Raises: CompilerError.
     """
@@ -45,7 +45,7 @@ def cached_code(name: str, inputs: Iterable[bytes], compile_code: Callable[[], b
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file under another name, then rename it, so that no process reads a part of it."""
+    """Write a file under another name, then rename it, so that no process reads an incomplete file."""
     with tempfile.TemporaryDirectory(dir=path.parent) as directory:
         complete = Path(directory) / path.name
         complete.write_bytes(content)
@@ -58,7 +58,7 @@ def code_of(path: Path) -> bytes:
 
 
 def _is_complete(path: Path) -> bool:
-    """Return whether the file is there and has the checksum that it ends with."""
+    """Return whether the file exists and ends with the checksum of its code."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -68,10 +68,11 @@ def _is_complete(path: Path) -> bool:
 
 
 def cache_directory() -> Path:
-    """Return the directory of compiled kernels, which only this user may read or write.
+    """Return the directory of compiled kernels, to which only this user may write.
 
-    It is ``minitransformer/kernels`` in the user's directory of caches.  If that cannot be written, belongs to another
-    user, or there is no home directory, it is a temporary directory, and kernels are compiled in every process.
+    It is ``minitransformer/kernels`` in the user's cache directory.  It is a temporary directory, and kernels are
+    compiled in every process, if there is no home directory, or if the cache directory cannot be written, belongs to
+    another user, or can be written by other users.
     """
     try:
         directory = user_cache_path("minitransformer") / "kernels"

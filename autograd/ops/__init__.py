@@ -77,7 +77,7 @@ __all__ = [
 
 
 def _method(operation: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a function, because Python binds no other callable to the tensor."""
+    """Wrap an operation in a function: Python makes methods only of functions."""
 
     def method(x: Tensor, *arguments: Any) -> Tensor:
         return operation(x, *arguments)

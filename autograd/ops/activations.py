@@ -9,8 +9,8 @@ from autograd.array import Array, namespace
 from autograd.op import op
 from autograd.tensor import Backward
 
-# Numerators and denominators of Cody 1969, highest power first: erf(x) / x of x² up to 0.46875², and exp(x²) erfc(x) of
-# x from there on.
+# Numerators and denominators of Cody 1969, highest power first.  _SMALL gives erf(x) / x as a function of x², for x up
+# to 0.46875; _LARGE gives exp(x²) erfc(x) as a function of x, for greater x.
 _SMALL = (
     (1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2, 3.77485237685302021e2,
      3.20937758913846947e3),
@@ -46,7 +46,7 @@ def swish(x: Array) -> tuple[Array, Backward]:
 
 @op
 def gelu(x: Array) -> tuple[Array, Backward]:
-    """Return y = x Φ(x), where Φ is the normal distribution's; dx = (Φ(x) + x φ(x)) dy, where φ is its density.
+    """Return y = x Φ(x); dx = (Φ(x) + x φ(x)) dy.  Φ and φ are the normal distribution function and its density.
 
     Source: Hendrycks and Gimpel 2016, *Gaussian Error Linear Units (GELUs)*, the exact form with erf.
     Saves: x and Φ(x).

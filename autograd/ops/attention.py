@@ -18,12 +18,11 @@ from autograd.tensor import Backward
 def attention(
     q: Array, k: Array, v: Array, *, mask: AttentionMask, rate: float = 0.0, stream_id: StreamId | None = None
 ) -> tuple[Array, Backward]:
-    """Return Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V for every head, where each query has the keys of ``mask``.
+    """Return Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V for every head; ``mask`` selects the keys of each query.
 
-    Source: Vaswani et al. 2017, equation 1; dropout of the attention weights, which the paper does not use, as in
-        tensor2tensor.
-    Shapes: q (T, H, K), k (S, H, K), v (S, H, V); mask: KeyRanges or KeyIndices of
-        T queries over S keys.  Returns (T, H, V).
+    Source: Vaswani et al. 2017, equation 1.  Dropout of the attention weights is that of tensor2tensor; the paper has
+        none.
+    Shapes: q (T, H, K), k (S, H, K), v (S, H, V); mask of T queries over S keys.  Returns (T, H, V).
     Saves: q, k and v padded to (B, H, longest, ·), the attention weights, and the mask.
     Raises: ShapeError if the arguments do not fit together.
     """

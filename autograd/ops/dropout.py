@@ -15,7 +15,7 @@ def dropout(x: Array, *, rate: float, stream_id: StreamId) -> tuple[Array, Backw
     Source: Srivastava et al. 2014, in the inverted form, which needs no scaling at inference.
     The mask is a pure function of the random stream id and the element's index; backward draws it again.
     Saves: nothing.
-    Differs: probabilities are multiples of 2⁻¹⁶; the scale is the inverse of the multiple that is used.
+    Differs: the rate is rounded to a multiple of 2⁻¹⁶, also in the scale.
     Raises: ValueError unless 0 ≤ rate < 1.
     """
 

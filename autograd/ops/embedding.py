@@ -19,8 +19,8 @@ from autograd.tensor import Backward, Gradient, gradient_array
 def embedding(table: Array, ids: Array, *, order: Array | None = None) -> tuple[Array, Backward]:
     """Return rows of the table, y_t = E[ids_t]; the gradient is the scatter-add of dy over ids.
 
-    ``order`` (see ``order_of``) makes a kernel faster that adds the rows of equal ids together: it need not sort the
-    ids.  The result does not depend on it.  Where the order leaves a token out, dy must be 0.
+    With ``order`` (see ``order_of``), a kernel that adds the rows of equal ids together need not sort the ids.  The
+    result is the same.  If ``order`` leaves a token out, dy of this token must be 0.
     Shapes: table (W, D), ids (T,) integers, order (T,).  Returns (T, D).
     Saves: the ids and the shape of the table.
     """
@@ -36,12 +36,12 @@ def embedding(table: Array, ids: Array, *, order: Array | None = None) -> tuple[
 
 
 def order_of(ids: IntArray) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return the indices of the ids, sorted by id: ids[order] never falls.  Equal ids keep their order.
+    """Return the indices that sort the ids in ascending order; equal ids keep their order.
 
-    An order that is longer than this, such as that of a buffer of fixed size, ends in −1.
+    An order in a longer buffer of fixed size is filled up with −1.
     """
     if ids.size and ids.min() >= 0 and ids.max() < 2**16:
-        ids = ids.astype(np.uint16)  # for which NumPy has a radix sort
+        ids = ids.astype(np.uint16)  # NumPy has a radix sort for this dtype
     return np.argsort(ids, kind="stable").astype(np.int32)
 
 

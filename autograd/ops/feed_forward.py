@@ -12,8 +12,8 @@ joint_feed_forward = JointKernels("feed_forward")
 def feed_forward(x: Tensor, weight1: Tensor, bias1: Tensor | None, weight2: Tensor, bias2: Tensor | None) -> Tensor:
     """Return y = max(0, x W₁ + b₁) W₂ + b₂.
 
-    A joint kernel can compute the derivative of ReLU in the product before it in the backward pass.  Without such a
-    kernel ``linear_relu`` and ``linear`` run one after the other.
+    A joint kernel can apply the derivative of ReLU while it computes the product dy W₂ᵀ of the backward pass.  Without
+    such a kernel ``linear_relu`` and ``linear`` run one after the other.
     Source: Vaswani et al. 2017, section 3.3, equation 2.
     Shapes: x (T, D), weight1 (D, F), bias1 (F,), weight2 (F, D), bias2 (D,) or None.  Returns (T, D).
     Saves: what ``linear_relu`` and ``linear`` save.

@@ -81,8 +81,8 @@ def check_linear(name: str, x: Array, weight: Array, bias: Array | None, *, may_
 def pack_weight(weight: Array, *, dtype: PackedDtype = "float32") -> Array:
     """Return the weight W packed for repeated products y = x W.
 
-    With "int8" each column is rounded to 255 levels: multiples of its greatest absolute value / 127.  Kernels round x
-    likewise (``PackedWeight``): with "bfloat16" each number, with "int8" each row.
+    With "int8" each column is rounded to 255 levels: multiples of its greatest absolute value / 127.  Kernels round x,
+    too (see ``PackedWeight``): with "bfloat16" each number, with "int8" each row to 255 levels of its own.
     The packed weight may hold a copy, so it is valid only until the weight changes.
     Shapes: (I, O) → (I, O).
     """

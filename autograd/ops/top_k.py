@@ -14,9 +14,9 @@ from autograd.ops.softmax import log_normaliser
 def linear_top_k(
     x: Array, weight: Array, bias: Array | None, *, n: int, forbidden: Array | BoolArray
 ) -> tuple[Array, Array]:
-    """Return the ``n`` greatest of log softmax(x W + b) in each row that are not forbidden, and their columns.
+    """Return the ``n`` greatest log softmax(x W + b) of each row in columns that are not forbidden, and the columns.
 
-    The softmax is over all columns, forbidden ones included.  If a row has less than n others, the rest is −∞.
+    The softmax is over all columns, forbidden ones included.  If fewer than n columns are allowed, the rest is −∞.
     Shapes: x (T, I), weight (I, W), bias (W,) or None, forbidden (T, W), or (1, W) for all rows, on any device.
     Returns two (T, n), or (T, W) if W is less than n, float64 and int64, greatest first, ties by column.
     """
@@ -31,7 +31,8 @@ def linear_top_k(
 def top(x: Array, *, n: int) -> tuple[Array, Array]:
     """Return the ``n`` greatest numbers of each row and their columns, greatest first, ties by column.
 
-    NaN counts as −∞.  The column of a −∞ is any.  On a GPU nothing waits: sorts and partitions of CuPy do.
+    NaN counts as −∞; the column of a −∞ is undefined.  On a GPU this does not wait for the device, unlike CuPy's sorts
+    and partitions.
     Shapes: x (T, W).  Returns two (T, n), or (T, W) if W is less than n: dtype of x, and int64.
     """
     xp, rows, rest = namespace(x), namespace(x).arange(len(x)), x.copy()

@@ -9,14 +9,14 @@
 #define ROWS (VECTOR == 16 ? 8 : 6) /* ROWS × FEW_LANES sums fit in the vector registers and keep the adders busy */
 #define VECTORS (FEW_LANES / VECTOR)
 #define FEW_QUERIES 4 /* for which a transposed copy of the keys takes longer than it saves */
-#define BLOCK 48 /* queries whose score gradients are in the scratch of the backward pass; attention.py has it, too */
+#define BLOCK 48 /* queries whose score gradients are in the scratch of the backward pass; the same in attention.py */
 
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Return n rounded up to a multiple of FEW_LANES. */
 static inline int64_t padded(int64_t n) { return (n + FEW_LANES - 1) / FEW_LANES * FEW_LANES; }
 
-/* Set, or with adds increase, a tile of C (at most ROWS × FEW_LANES) by A (rows × n) B (n × FEW_LANES). */
+/* C = A B, or C += A B if adds, for a tile of C (at most ROWS × FEW_LANES); A is rows × n, B is n × FEW_LANES. */
 ALWAYS_INLINE void multiply_tile(const float *const a_rows[ROWS], int64_t a_column, const float *restrict b,
                                  int64_t b_row, float *restrict c, int64_t c_row, int64_t rows, int64_t n, int adds) {
     floats sum[ROWS][VECTORS];
@@ -35,8 +35,8 @@ ALWAYS_INLINE void multiply_tile(const float *const a_rows[ROWS], int64_t a_colu
         }
 }
 
-/* Set, or with adds increase, C (rows × columns) by A (rows × n) B (n × columns).  Neighbours in a column of A are
-   a_row apart, neighbours in a row a_column; rows of B and C are b_row and c_row apart. */
+/* C = A B, or C += A B if adds, for A (rows × n), B (n × columns) and C (rows × columns).  Element (i, j) of A is at
+   i · a_row + j · a_column; rows of B and C are b_row and c_row apart. */
 static void multiply(const float *restrict a, int64_t a_row, int64_t a_column, const float *restrict b,
                      int64_t b_row, float *restrict c, int64_t c_row, int64_t rows, int64_t n, int64_t columns,
                      int adds) {
@@ -78,13 +78,14 @@ static void softmax(float *restrict scores, int64_t n, int64_t first, int64_t la
     for (int64_t j = 0; j < n; j++) scores[j] *= inverse;
 }
 
-/* At most ROWS queries of one segment, and a range of its keys that has all to which they attend; start and end are
-   multiples of FEW_LANES, counted from the first key of the segment. */
+/* At most ROWS queries of one segment, and a range of keys that contains every key to which they attend.  start and end
+   are multiples of FEW_LANES, counted from the first key of the segment. */
 typedef struct {
     int64_t rows, start, end;
 } Queries;
 
-/* Return the queries from the i-th on; first and last are the key ranges of the segment's n queries. */
+/* Return the queries from the i-th on; first and last are the key ranges of the segment's n queries, offset is its
+   first key. */
 static Queries queries_at(int64_t i, int64_t n, const int64_t *first, const int64_t *last, int64_t offset) {
     const int64_t rows = smaller(ROWS, n - i);
     int64_t least = first[i], greatest = last[i];
@@ -123,12 +124,12 @@ ALWAYS_INLINE float dot(const float *restrict a, const float *restrict b, int64_
     return total;
 }
 
-/* Ask for the numbers of a key's head before they are needed: caches of a search are too large to stay near. */
+/* Prefetch the numbers of a key's head: a search's key/value cache is too large for the processor's caches. */
 ALWAYS_INLINE void prefetch(const float *x, int64_t n) {
     for (int64_t i = 0; i < n; i += FEW_LANES) __builtin_prefetch(x + i);
 }
 
-/* Few queries of one segment, with pointers to its first query, key and value; index, if any, selects its keys. */
+/* Few queries of one segment, with pointers to its first query, key and value; index, if not null, selects the keys. */
 typedef struct {
     const float *q, *k, *v;
     const int64_t *index, *first, *last;
@@ -217,8 +218,8 @@ typedef struct {
     float scale;
 } Head;
 
-/* Set the gradients of the scores of queries i, i + 1, …, which are scale · p ⊙ (dp − Σ p dp) with dp = dy vᵀ, and
-   dq.  The gradient is exactly 0 if one weight is 1 and the others are 0. */
+/* Set dq and the gradients of the scores of queries i, i + 1, …: scale · p ⊙ (dp − Σ p dp) with dp = dy vᵀ.  The
+   gradients of a query are exactly 0 if one weight is 1 and the others are 0. */
 static void score_gradients(const Head *head, Queries queries, int64_t i) {
     const int64_t stride = head->stride, start = queries.start, n = queries.end - start;
     float *gradients = head->gradients + i % BLOCK * stride;

@@ -1,4 +1,4 @@
-/* Matrix products in bfloat16 for training: operands in the order that products read, and products with what follows.
+/* Matrix products in bfloat16 for training: packing of operands, and products fused with the steps that follow.
 
    Rows of a matrix (R, C) are R rows of words_of_row(C) words; a word holds two neighbours of a row.  Panels of a matrix
    B (K, C) are ⌈C/PANEL⌉ panels of ⌈K/2⌉ rows of PANEL words; a word holds two neighbours of a column. */
@@ -121,7 +121,7 @@ static void multiply_panel(Left a, int64_t rows, const uint32_t *restrict panel,
     }
 }
 
-/* A block of rows of A and a panel of B: the piece of C that they make. */
+/* A block of rows of A and a panel of B, whose product is a piece of C. */
 typedef struct {
     Left a;
     const uint32_t *panel;
@@ -169,8 +169,8 @@ static void use_linear(const void *arguments, const Piece *piece) {
         for (int64_t i = 0; i < p.columns; i++) y[i] = a->adds ? y[i] + z[row][i] : z[row][i];
 }
 
-/* y = A B + bias, with a bias or without; or y += A B if adds.  A is given by its rows, which are written first if x is
-   given, and B by its panels. */
+/* y = A B + bias, or y += A B if adds; bias may be null.  A is given by its rows, B by its panels.  If x is not null,
+   it is first rounded into the rows of A. */
 void bfloat16_linear(const float *restrict x, int32_t *restrict a, const int32_t *restrict panels,
                      const float *restrict bias, float *restrict y, int64_t rows, int64_t terms, int64_t columns,
                      int64_t adds) {
@@ -201,7 +201,7 @@ static void use_hidden(const void *arguments, const Piece *piece) {
     }
 }
 
-/* Write the rows of h = max(0, A B + bias); NaN stays NaN.  The rows of A are written first if x is given. */
+/* Write the rows of h = max(0, A B + bias); NaN stays NaN.  If x is not null, it is first rounded into A. */
 void bfloat16_hidden(const float *restrict x, int32_t *restrict a, const int32_t *restrict panels,
                      const float *restrict bias, int32_t *restrict hidden, int64_t rows, int64_t terms,
                      int64_t columns) {
@@ -236,8 +236,8 @@ static void use_relu_backward(const void *arguments, const Piece *piece) {
     for (int64_t i = 0; i < p.columns; i++) a->dbias[p.column + i] += sum[i];
 }
 
-/* Write the rows of dz = A B where h > 0, else 0, and add the sum of the rows, before they are rounded, to dbias.  The
-   rows of A are written first if x is given. */
+/* Write the rows of dz = A B where h > 0, else 0, and add the sum of the rows, before they are rounded, to dbias.  If
+   x is not null, it is first rounded into A. */
 void bfloat16_relu_backward(const float *restrict x, int32_t *restrict a, const int32_t *restrict panels,
                             const int32_t *restrict hidden, int32_t *restrict dz, float *restrict dbias, int64_t rows,
                             int64_t terms, int64_t columns) {
@@ -253,7 +253,7 @@ typedef struct {
     int adds;
 } WeightGradient;
 
-/* Compute or increase the piece of C of one panel of X and one of Y, from the pairs first, …, last − 1. */
+/* Set, or if adds increase, the piece of C = Xᵀ Y of one panel of X and one of Y, from the pairs first … last − 1. */
 static void multiply_panels(const WeightGradient *a, int64_t row, int64_t column) {
     const Left left = {a->x + row * a->pairs + a->first * PANEL, 1, PANEL};
     const uint32_t *right = a->y + column * a->pairs + a->first * PANEL;

@@ -3,8 +3,8 @@
    A word of 32 bits holds two bfloat16 numbers that are neighbours along the terms of a product; an odd last one has a
    zero beside it.  The left matrix A is given by the distances between its rows and between its words.  The right
    matrix B lies in panels of PANEL columns: the words of a term pair for all columns of the panel, then those of the
-   next pair.  Each sum has its terms in order, whatever the tile.  Processors with instructions for such pairs need half
-   the time of float32.  Others multiply in float32, and their results differ in the last bits. */
+   next pair.  Each sum adds its terms in order, whatever the tile.  Processors with instructions for such pairs need
+   half the time of float32.  Others multiply in float32, and their results differ in the last bits. */
 
 #ifndef BFLOAT16_H
 #define BFLOAT16_H
@@ -32,17 +32,17 @@
 #endif
 #define MOST_TILE_ROWS 14 /* of any processor and any caller */
 #define PANEL 32
-#define AHEAD_PAIRS 32 /* 4 KiB, which are asked for in advance: processors foresee too little */
-#define PAIRS 256 /* of a block: a panel of so many words stays in the first-level cache */
+#define AHEAD_PAIRS 32 /* to prefetch, 4 KiB: processors by themselves prefetch too little */
+#define PAIRS 256 /* of a block: so many pairs of a panel stay in the first-level cache */
 #define TILE_VECTORS (TILE_COLUMNS / VECTOR)
 
 typedef uint16_t half __attribute__((may_alias)); /* a word is written as two */
 
-/* Return the distance of rows: whole cache lines, and an odd number of them, or else rows would share a part of the
-   first-level cache.  bfloat16.py has it, too. */
+/* Return the distance between rows in words: an odd number of whole cache lines, or else rows would compete for the
+   same part of the first-level cache.  bfloat16.py computes the same. */
 static inline int64_t words_of_row(int64_t columns) { return ((columns + 31) / 32 | 1) * 16; }
 
-/* Round to the nearest bfloat16, ties to even; NaN stays NaN.  Numbers below 2⁻¹²⁶ become 0, as AVX-512 has them. */
+/* Round to the nearest bfloat16, ties to even; NaN stays NaN.  Numbers below 2⁻¹²⁶ become 0, as with AVX-512. */
 static inline uint16_t nearest_bfloat16(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);

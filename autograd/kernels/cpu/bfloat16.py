@@ -1,6 +1,6 @@
 """Products that multiply in bfloat16 and add in float32, in the context of ``bfloat16_products``.
 
-Factors are rounded to int32 words of two numbers; ``bfloat16.c`` describes their orders.
+Factors are rounded and stored as int32 words, two numbers in a word; ``bfloat16.c`` describes the layouts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PANEL = 32  # columns, as in bfloat16.h
 
 
 def words_of_row(n_columns: int) -> int:
-    """Return the number of words of a row, as ``bfloat16.c`` does."""
+    """Return the number of words of a row, as ``bfloat16.h`` does."""
     return (-(-n_columns // 32) | 1) * 16
 
 
@@ -27,8 +27,8 @@ _linear, _weight_gradient = Function("bfloat16_linear"), Function("bfloat16_weig
 class Rows:
     """A matrix (R, C) in bfloat16, by rows: the left factor of a product.
 
-    A call of C takes microseconds, and a thread may have to wait for Python's lock after it.  So the first product with
-    a matrix also rounds it, and the gradient of a weight also makes the panels of its factors.
+    After each call of C a thread may have to wait for Python's lock, so there are few calls.  The first product with a
+    matrix also rounds the matrix, and the gradient of a weight also writes the panels of its factors.
     """
 
     def __init__(self, n_rows: int, n_columns: int, words: Array | None = None) -> None:
@@ -39,7 +39,7 @@ class Rows:
 
     @classmethod
     def rounded(cls, x: Array) -> Rows:
-        """Return a float32 matrix that the first product rounds, to nearest, ties to even."""
+        """Return the rows of a float32 matrix.  The first product rounds them, to nearest, ties to even."""
         rows = cls(*x.shape)
         rows._unrounded = np.ascontiguousarray(x, np.float32)
         return rows
@@ -61,7 +61,7 @@ class Rows:
         return words
 
     def for_product(self) -> tuple[Array | None, Array]:
-        """Return the matrix that a product has to round first, None if it is rounded, and the array for the rows."""
+        """Return the matrix that a product must round first (None if it is rounded), and the array of rounded rows."""
         x, self._unrounded = self._unrounded, None
         return x, self._words
 
@@ -79,7 +79,7 @@ def packed(weight: Array, transposed: bool, n_threads: int) -> Array:
 
 
 def panels_of_weight(weight: Array, *, transposed: bool) -> Array:
-    """Return the panels of W, or of Wᵀ, which are packed once for the context.  Raises: TapeError after its end."""
+    """Return the panels of W, or of Wᵀ, which are packed once for the context.  Raises: TapeError outside of it."""
     operands = packed_operands()
     if operands is None:
         raise TapeError("backward: the context bfloat16_products has ended; call backward in it, too")
@@ -89,7 +89,7 @@ def panels_of_weight(weight: Array, *, transposed: bool) -> Array:
 def rounded_product(
     x: Rows, weight: Array, bias: Array | None = None, *, transposed: bool = False, out: Array | None = None
 ) -> Array:
-    """Return x W + b, or x Wᵀ + b; or add x W or x Wᵀ to ``out``, without a bias."""
+    """Return x W + b, or with ``transposed`` x Wᵀ + b; with ``out``, add the product to it, without a bias."""
     assert bias is None or out is None
     (n_rows, n_terms), n_columns = x.shape, weight.shape[0 if transposed else 1]
     y = np.empty((n_rows, n_columns), np.float32) if out is None else out

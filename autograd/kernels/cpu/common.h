@@ -1,6 +1,5 @@
-/* What the kernels share.  All sums have LANES explicit partial sums, or FEW_LANES if they are short, which the compiler
-   keeps in vector registers.  So the order of additions is written here: it depends neither on alignment nor on the
-   compiler. */
+/* Code shared by the kernels.  A sum has LANES explicit partial sums, a short one FEW_LANES, which the compiler keeps
+   in vector registers.  So the order of additions depends neither on alignment nor on the compiler. */
 
 #ifndef COMMON_H
 #define COMMON_H
@@ -13,8 +12,8 @@
 #define FEW_LANES 16
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* The floats of one vector register: GCC keeps arrays of these in registers, and arrays of floats not always.
-   Each header of products names the instruction set that they use, which instruction_sets.c collects. */
+/* The floats of one vector register: GCC keeps arrays of these in registers, but not always arrays of floats.
+   Each header with products defines the name of its instruction set, for instruction_sets.c. */
 #if defined(__AVX512F__)
 #define VECTOR 16
 #define FLOAT32_SET "AVX-512"
@@ -85,8 +84,8 @@ ALWAYS_INLINE float maximum_in(int lanes, const float *restrict x, int64_t n) {
 static inline float maximum(const float *restrict x, int64_t n) { return maximum_in(LANES, x, n); }
 
 /* exp(x) for x ≤ 88, relative error 1e-7; 0 below −87.3, where the result would be subnormal; NaN for NaN.
-   With n = round(x / ln 2), exp(x) = 2ⁿ exp(r) and |r| ≤ ln(2)/2.  The sum with 1.5 · 2²³ rounds, and has n in its
-   lowest bits.  Source: the minimax polynomial of Moshier's Cephes library, expf. */
+   With n = round(x / ln 2), exp(x) = 2ⁿ exp(r) and |r| ≤ ln(2)/2.  Adding 1.5 · 2²³ rounds x / ln 2 to n, and the
+   lowest bits of the sum are n.  Source: the minimax polynomial of Moshier's Cephes library, expf. */
 static inline float exp_of(float x) {
     const float rounder = 12582912.0f, shifted = x * 1.44269504088896341f + rounder, n = shifted - rounder;
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;

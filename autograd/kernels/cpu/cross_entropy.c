@@ -2,7 +2,7 @@
 
 #include "common.h"
 
-/* Overwrite z by exp(z − shift).  Return its sum; set *sum to the sum of z − shift. */
+/* Overwrite z with exp(z − shift) and return the sum of these; set *sum to the sum of z − shift. */
 static inline float exponentials(float *restrict z, int64_t n, float shift, float *restrict sum) {
     float of_exp[LANES] = {0}, of_z[LANES] = {0};
     int64_t start = 0;
@@ -20,8 +20,8 @@ static inline float exponentials(float *restrict z, int64_t n, float shift, floa
 }
 
 /* Return Σ H(q, p) over rows of logits z, with p = softmax(z) and q = confidence · [target] + share · [not impossible];
-   overwrite z by p − q.  A row with a negative target adds nothing, and becomes 0.  No class is impossible if that is
-   negative. */
+   overwrite z with p − q.  A row with a negative target adds nothing, and becomes 0.  If `impossible` is negative, no
+   class is impossible. */
 double cross_entropy_rows(float *restrict z, const int64_t *restrict targets, int64_t rows, int64_t width, float share,
                           float confidence, int64_t impossible) {
     double loss = 0.0;

@@ -19,7 +19,7 @@ from autograd.ops.cross_entropy import (
 )
 from autograd.tensor import Backward, Gradient
 
-ROWS = 128  # of a block: its logits stay in the caches, and the weight is read seldom
+ROWS = 128  # of a block: its logits stay in the caches, and the weight is read once for each block
 
 _cross_entropy_rows = Function("cross_entropy_rows")
 
@@ -97,7 +97,7 @@ def linear_cross_entropy_in_bfloat16(
 
 
 def _loss_of_rows(z: Array, targets: Array, masses: tuple[float, float], impossible: int | None) -> float:
-    """Return the loss of rows of logits, which p − q overwrites; ``masses`` are those of ``smoothed_masses``."""
+    """Return the loss of rows of logits z, and overwrite z with p − q; ``masses`` come from ``smoothed_masses``."""
     share, target_mass = masses
     targets = np.ascontiguousarray(targets, np.int64)
     no_class = -1 if impossible is None else impossible

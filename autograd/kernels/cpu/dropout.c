@@ -5,8 +5,8 @@
 
 #define DRAWN 64 /* numbers at once: four blocks */
 
-/* Set kept[i] to whether the i-th random 16-bit number of a stream is at least the threshold, below 2¹⁶; four are in a word,
-   the lowest bits first. */
+/* Set kept[i] to 1 if the i-th random 16-bit number of a stream is at least the threshold (below 2¹⁶), else to 0.  A
+   word has four numbers, the lowest bits first. */
 void draw_mask(uint8_t *restrict kept, int64_t n, uint64_t seed, uint64_t stream, uint64_t update, uint64_t micro_batch,
                uint64_t threshold) {
     const uint16_t least = (uint16_t)threshold; /* so that 16-bit numbers are compared */

@@ -14,7 +14,7 @@ _draw_mask, _apply_mask = Function("draw_mask"), Function("apply_mask")
 
 
 def drawn_mask(shape: tuple[int, ...], rate: float, stream_id: StreamId) -> tuple[Array, float]:
-    """Return which elements the reference keeps, as bytes 0 and 1 of this shape, and the scale of kept elements."""
+    """Return the reference's mask, as bytes 1 (kept) and 0 (dropped), and the scale of kept elements."""
     threshold, scale = threshold_and_scale(rate)
     kept = np.empty(shape, np.uint8)
     _draw_mask(
@@ -25,7 +25,7 @@ def drawn_mask(shape: tuple[int, ...], rate: float, stream_id: StreamId) -> tupl
 
 @dropout.kernel("cpu", supports=lambda x, **static: is_for_c(x))
 def dropout_in_c(x: Array, *, rate: float, stream_id: StreamId) -> tuple[Array, Backward]:
-    """Compute the reference's result; draw the mask once, because to keep a byte per element costs less.
+    """Compute the reference's result; save the mask, because that costs less than to draw it again.
 
     Saves: the mask.
     """

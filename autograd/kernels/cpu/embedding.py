@@ -15,7 +15,7 @@ _embed, _add_rows_to_table = Function("embed"), Function("add_rows_to_table")
 
 
 def _is_supported(table: Array, ids: Array, **static: object) -> bool:
-    """Return whether the table is for C and all ids are rows, counted from 0; NumPy handles or refuses other ids."""
+    """Return whether C can read the table and all ids are rows of it; the reference handles or refuses other ids."""
     are_rows = ids.dtype.kind in "iu" and (not ids.size or (ids.min() >= 0 and ids.max() < len(table)))
     return is_for_c(table) and table.ndim == 2 and are_rows
 
@@ -69,7 +69,7 @@ def embedding_with_positions_in_c(
 def _pending_rows(
     shape: tuple[int, ...], ids: Array, rows: Array, kept: Array | None = None, scale: float = 1.0
 ) -> PendingGradient:
-    """Return the gradient of a table: for each t, scale · kept · row t of ``rows`` is added to row ids[t]."""
+    """Return the gradient of a table: for each t, scale · kept[t] · rows[t] is added to row ids[t]."""
     rows, ids = np.ascontiguousarray(rows, np.float32), np.ascontiguousarray(ids, np.int64)
 
     def into(out: Array, add: bool) -> None:

@@ -1,4 +1,4 @@
-/* What the compiler has used of the processor, as text.  It is data, because code may not run on this processor. */
+/* The instructions that the compiler has used, as text: code that returned it might not run on this processor. */
 
 #include "bfloat16.h"
 #include "int8.h"
@@ -6,7 +6,7 @@
 /* The instructions that products of each type of numbers use. */
 const char instruction_sets[] = "float32=" FLOAT32_SET "\nbfloat16=" BFLOAT16_SET "\nint8=" INT8_SET;
 
-/* Extensions of processors, by their names in the compiler's options, which in /proc/cpuinfo have "_".  The value is 1
+/* Extensions of processors, by their names in the compiler's options; /proc/cpuinfo adds "_" to some.  The value is 1
    if the compiler may use the extension anywhere; a macro that is not defined stays as it is. */
 #define TEXT(macro) #macro
 #define USED(macro) TEXT(macro) "\n"

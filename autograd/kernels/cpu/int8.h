@@ -33,8 +33,8 @@ typedef int16_t Level __attribute__((may_alias)); /* stored in words */
 #else
 typedef int8_t Level __attribute__((may_alias));
 #endif
-#define QUAD ((int64_t)sizeof(Level)) /* words of a row of levels for each word of the weight: four levels */
-#define HEAD 2                        /* words before them: the row's scale, and what its sums begin with */
+#define QUAD ((int64_t)sizeof(Level)) /* words of a row for four levels, which one word of the weight multiplies */
+#define HEAD 2                        /* words before the levels: the row's scale, and the first summand of its sums */
 #define AT_ONCE 64                    /* levels */
 
 typedef int32_t ints __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
@@ -90,15 +90,15 @@ ALWAYS_INLINE void store_levels(const int32_t *restrict levels, int64_t count, L
 #endif
 }
 
-/* Return the bits of |x|, which are in the order of the numbers, with NaN after infinity. */
+/* Return the bits of |x|; as integers they have the order of the numbers, with NaN after infinity. */
 static inline int32_t magnitude_bits(float x) {
     int32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits & INT32_MAX;
 }
 
-/* Return the scale of numbers from the magnitude_bits of their greatest: NaN if they are not finite, and not 0 for
-   zeros. */
+/* Return the scale of numbers from the greatest of their magnitude_bits: NaN if a number is not finite, and at least
+   FLT_MIN. */
 static inline float scale_of(int32_t greatest) {
     float scale;
     memcpy(&scale, &greatest, sizeof scale);

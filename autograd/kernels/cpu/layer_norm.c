@@ -1,4 +1,4 @@
-/* Layer normalisation, of a row or of the sum of two, one of which may have gone through dropout. */
+/* Layer normalisation of x, or of x + y, where dropout may be applied to y. */
 
 #include "common.h"
 

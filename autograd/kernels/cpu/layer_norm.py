@@ -24,7 +24,7 @@ def layer_norm_in_c(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) ->
 def normalised(
     x: Array, y: Array | None, gain: Array, bias: Array, eps: float, kept: Array | None, scale: float
 ) -> tuple[Array, Backward]:
-    """Return LayerNorm(x + scale · kept · y), and the backward that returns dx, dy unless y is None, dgain, dbias.
+    """Return LayerNorm(x + scale · kept · y) and its backward, which returns dx, dy (if there is a y), dgain, dbias.
 
     Shapes: kept as y, uint8, or None to keep all of y.
     """
@@ -33,7 +33,7 @@ def normalised(
     n_rows = x.size // width
     out, x_hat, inverse_std = np.empty_like(x), np.empty_like(x), np.empty(n_rows, np.float32)
     _forward(x, y, kept, scale, gain, bias, x_hat, inverse_std, out, n_rows, width, eps)
-    has_y = y is not None  # backward refers to this alone, so that y can be freed
+    has_y = y is not None  # backward must not refer to y, so that y can be freed
 
     def backward(dout: Array) -> tuple[Array, ...]:
         dx, sums = np.empty_like(x_hat), np.zeros((4, width), np.float32)

@@ -37,8 +37,8 @@ FLAGS = (
     "-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC",
     "-shared", "-pthread",
 )  # fmt: skip
-WIDE = "-mprefer-vector-width=512"  # or else GCC and Clang use half of AVX-512's registers
-NATIVE = {True: "-march=native", False: "-mcpu=native"}  # for x86, and for Arm and others: all that this CPU has
+WIDE = "-mprefer-vector-width=512"  # else GCC and Clang use only 256 of AVX-512's 512 bits
+NATIVE = {True: "-march=native", False: "-mcpu=native"}  # x86, and Arm and others: use all instructions of this CPU
 SECONDS = 120.0  # that the compiler may take; it usually takes 3
 _PROTOTYPE = re.compile(r"^(void|float|double) (\w+)\(([^)]*)\)\s*\{", re.MULTILINE)
 _NUMBERS = {"int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "float": ctypes.c_float, "double": ctypes.c_double}
@@ -50,7 +50,7 @@ _DTYPES = {
     "float": "float32",
     "double": "float64",
 }
-_NO_BYTES = ctypes.c_char * 0  # ``from_buffer`` of this type is the fastest way to an array's address
+_NO_BYTES = ctypes.c_char * 0  # ``from_buffer`` of this type is the fastest way to get an array's address
 
 
 class _Pointer:
@@ -93,8 +93,8 @@ class _RefusalError(CompilerError):
 class Library(NamedTuple):
     """The compiled C functions by name, the command that compiled them, and a hash of the machine code.
 
-    ``instruction_sets`` has the instructions that products of each type of numbers use; None if there are none for it.
-    Without functions, ``obstacle`` is the reason.
+    ``instruction_sets`` names the instructions that products of each type of numbers use; None if the CPU has none for
+    the type.  If there are no functions, ``obstacle`` is the reason.
     """
 
     functions: dict[str, Callable[..., Any]]
@@ -123,7 +123,7 @@ def bfloat16_set() -> str | None:
 
 
 def is_for_c(*arrays: Array | None) -> bool:
-    """Return whether C kernels can take these arrays: the library is there, and all are contiguous float32.
+    """Return whether C kernels can take these arrays: the library exists, and all are contiguous float32.
 
     Arrays of a subclass, which may watch what NumPy computes with them, are left to the references.
     """
@@ -133,7 +133,7 @@ def is_for_c(*arrays: Array | None) -> bool:
 
 
 def _open() -> Library:
-    """Return the library for this CPU: compiled again if the compiler uses extensions that the CPU does not report."""
+    """Return the library for this CPU, compiled without extensions that the CPU does not report."""
     try:
         command, shared, sha256 = _load_native()
         unreported = _unreported_extensions(shared)
@@ -155,7 +155,7 @@ def _open() -> Library:
 
 
 def _load_native(*restrictions: str) -> tuple[list[str], ctypes.CDLL, str]:
-    """Return the command and the library for this CPU; for any CPU of its kind if the compiler refuses that option."""
+    """Return command, library and hash for this CPU, or for any CPU of its kind if the compiler refuses that option."""
     command = _command(NATIVE[_is_x86()], *restrictions)
     try:
         return command, *_load(command)
@@ -173,7 +173,7 @@ def _load(command: list[str]) -> tuple[ctypes.CDLL, str]:
 def _unreported_extensions(shared: ctypes.CDLL) -> list[str]:
     """Return the extensions of the processor that the library may use, but this CPU does not report.
 
-    A system without /proc/cpuinfo, such as macOS, reports nothing, and is not examined.
+    The list is empty on a system without /proc/cpuinfo, such as macOS.
     """
     reported = _processor().partition(":")[2].replace("_", "").split()
     used = [extension for extension, value in _pairs(shared, "used_extensions").items() if value == "1"]
@@ -181,13 +181,13 @@ def _unreported_extensions(shared: ctypes.CDLL) -> list[str]:
 
 
 def _pairs(shared: ctypes.CDLL, name: str) -> dict[str, str]:
-    """Return the lines ``key=value`` of a text in the library.  No code of the library runs."""
+    """Return the lines ``key=value`` of a text in the library as a dict; run no code of the library."""
     text = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(shared, name))).decode()
     return dict(line.split("=") for line in text.splitlines())
 
 
 def _functions_of(shared: ctypes.CDLL) -> dict[str, Callable[..., Any]]:
-    """Return all functions, with the types of their arguments as their definitions in C give them."""
+    """Return all functions by name, with the argument types of their definitions in C."""
     functions: dict[str, Callable[..., Any]] = {}
     for path in sorted(SOURCES.glob("*.c")):
         for result, name, parameters in _PROTOTYPE.findall(path.read_text(encoding="utf-8")):
@@ -204,7 +204,7 @@ def _type_of(parameter: str) -> Any:
 
 
 def _command(*tuning: str) -> list[str]:
-    """Return the compiler and its options.  Raises: CompilerError if there is none."""
+    """Return the compiler and its options.  Raises: CompilerError if there is no compiler."""
     name, *options = shlex.split(os.environ.get("CC") or "cc")
     compiler = shutil.which(name)
     if compiler is None:
@@ -221,16 +221,16 @@ def _is_x86() -> bool:
 
 
 def _inputs(command: list[str]) -> list[bytes]:
-    """Return everything that the library depends on.  The compiler is known by its size and age: it starts slowly."""
+    """Return all that the library depends on; size and date identify the compiler, because asking it would be slow."""
     status = Path(command[0]).stat()
     sources = [path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]"))]
     return [*sources, *(part.encode() for part in (*command, f"{status.st_size} {status.st_mtime_ns}", _processor()))]
 
 
 def _compile(command: list[str]) -> bytes:
-    """Return the library that the compiler makes, after it has been loaded.
+    """Compile the library, load it as a test, and return its bytes.
 
-    Raises: CompilerError if the compiler fails or hangs, or makes something else than this library.
+    Raises: CompilerError if the compiler fails or hangs, or if its output is not this library.
     """
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
@@ -247,8 +247,8 @@ def _compile(command: list[str]) -> bytes:
 
 
 def _run(command: list[str], description: str, directory: Path) -> None:
-    """Run a compiler; end it, and all processes that it has started, when the time is over."""
-    with (directory / "messages").open("w+b") as messages:  # a pipe would be waited for, if a process were left
+    """Run a compiler; after ``SECONDS`` kill it and all processes that it has started."""
+    with (directory / "messages").open("w+b") as messages:  # no pipe: a process that is left would block its reader
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, cwd=directory, start_new_session=True
         )

@@ -1,9 +1,9 @@
-/* Linear maps with packed weights, and what other linear maps compute beside their matrix products. */
+/* Linear maps with packed weights; bias, ReLU and its derivative for other linear maps. */
 
 #include "packed.h"
 
-#define PARTS 4 /* per thread: so many that a thread that is interrupted delays little */
-#define BLOCK 96 /* rows; they stay in the second-level cache while all weights pass by */
+#define PARTS 4 /* per thread: small parts, so that an interrupted thread delays the others little */
+#define BLOCK 96 /* rows that stay in the second-level cache while all weights are read */
 
 typedef struct {
     Product product;

@@ -20,7 +20,7 @@ from autograd.packed_weight import PackedDtype, PackedWeight
 from autograd.tensor import Backward, Gradient, PendingGradient
 
 PADDED, WIDTH = 32, 16  # as in packed.h
-MOST_TERMS_OF_INT8 = (2**31 - 1) // 127**2  # whose sum cannot exceed 32 bits
+MOST_TERMS_OF_INT8 = (2**31 - 1) // 127**2  # the sum of so many fits in 32 bits
 
 _add_bias, _add_bias_relu, _relu_backward = map(Function, ("add_bias", "add_bias_relu", "relu_backward"))
 _linear_packed, _pack_panels, _pack_words = map(Function, ("linear_packed", "pack_panels", "pack_words"))
@@ -157,7 +157,7 @@ def _packed_product(x: Array, weight: PackedWeight, bias: Array | None, *, relu:
 
 
 def empty_rounded(x: Array, weight: PackedWeight) -> Array | None:
-    """Return an array for x, rounded as W is, which is large enough for every processor; None if W is float32."""
+    """Allocate an array for the rounded x, large enough for every processor; return None if W is float32."""
     if weight.words is None:
         return None
     n_words = words_of_row(x.shape[1]) if weight.scales is None else 2 + 2 * weight.words.shape[1]  # int8.h

@@ -2,9 +2,8 @@
 
    A panel holds its rows one after the other: WIDTH numbers of float, or WIDTH words, each the weights of four rows as
    bytes (int8.h).  Weights in bfloat16 have the panels of bfloat16.h.  A tile of a product, up to ROWS rows by COLUMNS
-   columns, is summed in registers, so weights are read once for ROWS rows.  GCC does not keep an array of floats in
-   registers, only one of vectors: their size is the only property of the processor that is written here.  Each sum has
-   its terms in order, whatever the tile. */
+   columns, is summed in registers, so weights are read once for ROWS rows.  GCC keeps arrays of vectors in
+   registers, but not arrays of floats.  Each sum adds its terms in order, whatever the tile. */
 
 #ifndef PACKED_H
 #define PACKED_H
@@ -27,8 +26,8 @@
 #define PADDED 32 /* the number of columns, zeros included, is a multiple of this on every processor */
 #define VECTORS (COLUMNS / VECTOR)
 #define TERMS 256 /* of a partial sum: rounding errors grow with the number of terms */
-#define AHEAD 64 /* rows or words, 4 KiB, that are asked for in advance: processors foresee too little */
-#define FEW_NUMBERS 16384 /* of x, which one thread rounds sooner than another one begins */
+#define AHEAD 64 /* rows or words to prefetch, 4 KiB: processors by themselves prefetch too little */
+#define FEW_NUMBERS 16384 /* of x, which one thread rounds before another one could begin */
 
 /* The factors of a product x W of `terms` terms: x and panels of floats; x and W in bfloat16; or levels, words and the
    columns' scales. */
@@ -39,12 +38,12 @@ typedef struct {
     int64_t terms;
 } Product;
 
-/* The number of words of a row of x that is rounded. */
+/* Return the number of words of a rounded row of x. */
 static inline int64_t rounded_words(int64_t terms, int is_int8) {
     return is_int8 ? row_words(terms) : words_of_row(terms);
 }
 
-/* The index of row k's numbers that vector v of a tile needs, in panels of n rows; the tile begins at column c. */
+/* Return the index of row k's numbers for vector v of a tile that begins at column c, in panels of n rows. */
 static inline int64_t index_of(int64_t c, int v, int64_t k, int64_t n) {
     return ((c + v * VECTOR) / WIDTH * n + k) * WIDTH + v * VECTOR % WIDTH;
 }
@@ -121,7 +120,7 @@ ALWAYS_INLINE void multiply_rows(int rows, Product p, int64_t row, int64_t c, fl
         multiply_bfloat16(rows, p, row, c, out, stride);
 }
 
-/* Write x W for the first of these rows and COLUMNS columns from c on; return the number of rows. */
+/* Write x W for the first of the rows row, …, end − 1 and COLUMNS columns from c on; return how many rows. */
 static inline int multiply_tile(Product p, int64_t row, int64_t end, int64_t c, float *restrict out, int64_t stride) {
     if (end - row >= ROWS) return multiply_rows(ROWS, p, row, c, out, stride), ROWS;
     if (end - row >= 4) return multiply_rows(4, p, row, c, out, stride), 4;

@@ -1,8 +1,9 @@
 /* Threads for kernels that take microseconds.
 
-   Helper threads are started once and kept.  A helper looks for work a while before it sleeps, because the next product
-   of a decoder step comes soon.  The caller computes too, and waits only for parts that a helper has begun: if helpers
-   get no processor, it computes everything.  Only one caller at a time has the helpers; any other computes alone. */
+   Helper threads are started once and kept.  A helper looks for work for a while before it sleeps, because the next
+   product of a decoder step comes soon.  The caller computes too, and waits only for parts that a helper has begun: if
+   helpers get no processor, it computes everything.  Only one caller at a time has the helpers; any other computes
+   alone. */
 
 #define _GNU_SOURCE
 #include "parallel.h"

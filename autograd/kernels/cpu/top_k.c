@@ -4,7 +4,7 @@
 
 #define CHUNK 128 /* columns; the logits of a tile of rows are in the first-level cache */
 
-/* Insert z into the n greatest values of a row, unless n are at least as great; equal values stay in order. */
+/* Insert z into the n greatest values of a row if it is greater than one of them; equal values stay in order. */
 static inline void insert(float *restrict values, int64_t *restrict columns, int64_t n, float z, int64_t column) {
     if (!(z > values[n - 1])) return;
     int64_t i = n - 1;
@@ -12,7 +12,7 @@ static inline void insert(float *restrict values, int64_t *restrict columns, int
     values[i] = z, columns[i] = column;
 }
 
-/* Take count logits z of the columns from c on into a row's maximum, Σ exp(z − maximum) and n greatest values. */
+/* Set the maximum and Σ exp(z − maximum) of count logits z, of the columns from c on; insert the logits in values. */
 static void take_logits(const float *restrict z, int64_t c, int64_t count, const uint8_t *restrict forbidden,
                         float *restrict greatest, float *restrict total, float *restrict values,
                         int64_t *restrict columns, int64_t n) {
@@ -76,9 +76,10 @@ static void combine_parts(const TopK *a, int64_t row, double *restrict log_p, in
 
 /* Write log_p (rows, n), the n greatest log-probabilities of the columns that are not forbidden, and their columns.
 
-   Equal ones are in order of their columns.  Row r's mask begins at forbidden + r · mask_step.  The columns are divided
-   into parts, whose results are in values and part_columns (parts, rows, n) and combined at the end; greatest and total
-   (chunks, rows) hold each chunk's maximum and Σ exp(z − maximum).  So results do not depend on the number of parts. */
+   Equal values are in order of their columns.  Row r's mask begins at forbidden + r · mask_step.  The columns are
+   divided into parts, whose results are in values and part_columns (parts, rows, n) and combined at the end; greatest
+   and total (chunks, rows) hold each chunk's maximum and Σ exp(z − maximum).  So results do not depend on the number of
+   parts. */
 void linear_top_k(const float *restrict x, int32_t *restrict rounded, const float *restrict panels,
                   const int32_t *restrict words, const float *restrict scales, const float *restrict bias,
                   const uint8_t *restrict forbidden, int64_t mask_step, float *restrict values,

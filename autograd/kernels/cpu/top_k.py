@@ -13,7 +13,7 @@ from autograd.ops.top_k import linear_top_k
 from autograd.packed_weight import PackedWeight
 
 CHUNK = 128  # columns, as in top_k.c
-PARTS = 4  # per thread: so many that a thread that is interrupted delays little
+PARTS = 4  # per thread: small parts, so that an interrupted thread delays the others little
 
 _linear_top_k = Function("linear_top_k")
 

@@ -11,7 +11,7 @@ MODULES = (
 
 
 def register_all() -> None:
-    """Register every kernel, checked or not; the first model will not check them."""
+    """Register every kernel without a check, and cancel the check at the first use of a GPU."""
     at_first_use("cuda", lambda: None)
     for name in MODULES:
         importlib.import_module(f"{__name__}.{name}")

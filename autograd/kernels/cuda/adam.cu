@@ -1,9 +1,9 @@
-// Adam over a flat buffer, four neighbours for a thread; see autograd.optim.adam_update.
+// Adam over a flat buffer, four consecutive elements for a thread; see autograd.optim.adam_update.
 
 #include "common.cuh"
 
-// scalars are those of Adam.scalars; a scale of 0 changes nothing. rest is 1 - beta, rounded to float32 after the
-// subtraction in float64; copy, if not null, receives the low-precision weights.
+// scalars are those of Adam.scalars; a scale of 0 changes nothing.  rest1 and rest2 are 1 - beta1 and 1 - beta2, which
+// the caller subtracts in float64 and rounds.  copy, if not null, receives the low-precision weights.
 extern "C" __global__ void __launch_bounds__(256)
     adam_update_bf16(float* values, const float* gradients, float* m, float* v, bf16* copy, long long n,
                      const double* scalars, const double* scale, float beta1, float beta2, float rest1, float rest2,

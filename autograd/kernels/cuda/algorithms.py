@@ -2,7 +2,7 @@
 
 The library's default choice is the first of its proposals, and can be slower than others, depending on shapes and GPU.
 Batches differ in their number of tokens, so a choice is cached for a class of problems.  Two problems are in one class
-if their extents are equal after rounding up to four binary digits; equal extents then differ by at most an eighth.
+if their extents are equal after rounding up to four binary digits; such extents differ by at most an eighth.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ N_WORDS = 8  # 64-bit words of an algorithm
 def choose(product: Product, operands: Operands, workspace: int, stream: Any) -> Algorithm:
     """Return the algorithm for a product: the cached one, or the fastest of the library's proposals.
 
-    Timing waits for the GPU.  It writes to the product's output, or to a scratch array if the product adds to it.
+    Timing waits for the GPU.  It writes to the product's output, or to a scratch array if the product adds to its
+    output.
 
-    Raises: ProductError while ``stream`` is being captured, because then algorithms cannot be searched or timed, and if
-        the library has no algorithm.
+    Raises: ProductError if the library has no algorithm, or while ``stream`` is being captured: algorithms cannot be
+        searched or timed then.
     """
     if stream.is_capturing():
         raise ProductError(f"a graph is being captured: run the same once before, uncaptured; {product.problem}")
@@ -79,10 +80,10 @@ def _scratch(problem: Problem) -> Any:
 def milliseconds(run: Callable[[int], None], stream: Any) -> float:
     """Return the mean milliseconds of a few runs on the GPU, after a first run.  Raises: what ``run`` raises.
 
-    The runs are timed as one CUDA graph: many a product takes less time than Python takes to launch it.
+    The runs are timed as one CUDA graph: many products take less time than Python takes to launch them.
 
     Args:
-        run: a function that enqueues the product on the stream at an address.
+        run: a function that enqueues the product on a stream, given the address of the stream.
     """
     cuda = namespace_of_device("cuda").cuda
     run(stream.ptr)
@@ -138,7 +139,7 @@ def default_file() -> Path:
 class Choices:
     """Algorithms by class of problem, for one GPU model and one version of the library, cached in a file.
 
-    A later run can time everything again, so a file that is corrupt, or cannot be read or written, is ignored.
+    A file that is corrupt, or cannot be read or written, is ignored: products are then timed again.
     """
 
     def __init__(self, path: Path, card: str) -> None:

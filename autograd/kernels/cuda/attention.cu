@@ -9,7 +9,8 @@
 #include "attention.cuh"
 #include "attention_long.cuh"
 
-// Scores of 64 keys become weights, relative to the greatest score so far; the earlier sums are corrected.
+// A running softmax: add() turns the scores of 64 keys into weights relative to the greatest score so far, and corrects
+// the earlier sums.
 template <int kWidth, bool kDrops>
 struct Softmax {
     float greatest[2], total[2] = {0, 0}, sum[kWidth / 8][4] = {};
@@ -96,13 +97,13 @@ __device__ void forward(const bf16* q, const bf16* k, const bf16* v, const Block
                 softmax.greatest[half] * (scale * kLog2OfE) + log2f(softmax.total[half]);
 }
 
-// What a warp leaves in backward: the kept weights and the gradients of scores, of 16 queries and 64 keys.
+// A warp's results in backward: the kept weights and the gradients of the scores of 16 queries and 64 keys.
 struct OfScores {
     unsigned kept[kSlots][4], gradient[kSlots][4];
 };
 
-// Computes the weights and the gradients of scores; a query's <dy, y> is the sum of p dp over its keys, all of which
-// are here.
+// Computes the weights and the gradients of scores.  The <dy, y> of a query is computed as the sum of p dp, because the
+// block has all keys of the query.
 template <int kWidth, bool kDrops>
 __device__ __forceinline__ void differentiate(OfScores& result, float (&weight)[kSlots][2][4],
                                               float (&of_weight)[kSlots][2][4], const Queries<kDrops>& queries,
@@ -218,7 +219,7 @@ __device__ void backward(const bf16* q, const bf16* k, const bf16* v, const bf16
     drops ? Dropout{stream_id_of(seed, stream, update, update_at, micro_batch), weight_rows, *of_head, threshold,   \
                     scale_of_kept}                                                                                  \
           : Dropout { {}, nullptr, 0, 0, 1.0f }
-// `blocks` must be able to run at once on a multiprocessor: this limits registers.
+// A multiprocessor must be able to run at least `blocks` blocks at once, which limits registers.
 #define KERNEL(name, blocks) extern "C" __global__ void __launch_bounds__(kThreads, blocks) attention_##name
 #define FORWARD(width, suffix, drops)                                                                               \
     KERNEL(forward##suffix##_##width, width <= 64 ? 3 : 2)                                                          \

@@ -1,4 +1,4 @@
-// What the kernels of attention share: blocks, key ranges, dropout of weights, and scores.
+// Code shared by the kernels of attention: blocks, key ranges, dropout of weights, and scores.
 
 #pragma once
 
@@ -40,7 +40,8 @@ struct WeightRow {  // of a query; see autograd.tiles
     int segment, offset;
 };
 
-// Dropout of weights: the draw of a weight's index in the reference's array (segments, heads, queries, keys) decides.
+// Dropout of weights.  A weight's number is drawn by its index in the reference's array (segments, heads, queries,
+// keys).
 struct Dropout {
     StreamId stream_id;
     const WeightRow* rows;
@@ -48,7 +49,7 @@ struct Dropout {
     int threshold;
     float scale;  // of weights that are kept
 
-    // The index of a query's weight of key 0, if the packed keys are counted on from its segment's first.
+    // The index of a query's weight of key 0; the index plus j is that of packed key j of the query's segment.
     __device__ __forceinline__ word index(int query, int end, int head, int n_heads) const {
         if (query >= end) return 0;
         const WeightRow row = rows[query];
@@ -62,7 +63,7 @@ struct Draws {
         word words[16][9];  // two blocks and a gap, because of the memory's banks
         unsigned short numbers[16][36];
     };
-    int first_column[16];  // of the 32 draws of a row
+    int first_column[16];  // of the 32 draws of a row: the first one used
 
     // Every lane of a warp draws a block: those of row r are drawn by the lanes 2 r and 2 r + 1.
     // first is the index of the first weight of this lane's row.
@@ -129,7 +130,7 @@ struct Queries {
     }
 };
 
-// The column, and the half of the rows, of number i of two tiles C.
+// The column and the half of the rows of element i of two tiles C.
 __device__ __forceinline__ int column_of(int i) { return 8 * (i / 4) + 2 * lane_of_group() + i % 2; }
 __device__ __forceinline__ constexpr int half_of(int i) { return i % 4 / 2; }
 

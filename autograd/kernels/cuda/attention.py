@@ -23,7 +23,7 @@ PASSES = ("forward", "backward_of_queries", "backward_of_keys", "backward")
 THREADS = 128  # of a block: a warp for each slot of ``autograd.tiles``
 WIDEST_IN_ONE_PASS = 64  # wider heads do not fit into shared memory
 CACHED_SOURCE, CACHED_KERNEL = "cached_attention.cu", "cached_attention"
-WIDEST_CACHED = THREADS  # a thread adds up a number of a head
+WIDEST_CACHED = THREADS  # at the end a thread adds the warps' sums for one number of a head
 
 
 def kernel_name(pass_name: str, width: int, drops: bool) -> str:
@@ -34,8 +34,8 @@ def kernel_name(pass_name: str, width: int, drops: bool) -> str:
 def _empty_gradients(q: Array, k: Array, v: Array, mask: KeyRanges) -> tuple[Array, Array, Array]:
     """Allocate dq, dk and dv; dk and dv are set to 0 if some keys may belong to no segment.
 
-    If their shapes are equal they are slices of one array, in reverse order, like the parameters of self-attention.  So
-    the gradients of the weights can be computed as one stack of products.
+    If q and k have one shape, dq, dk and dv are slices of one array, in reverse order, like the parameters of
+    self-attention.  So the gradients of the weights can be computed as one stack of products.
     """
     xp = namespace(q)
     if q.shape != k.shape:
@@ -56,7 +56,7 @@ def _is_supported(
 
 
 def _dropout_arguments(tiles: Tiles, rate: float, stream_id: StreamId | None) -> tuple[Array | np.generic | None, ...]:
-    """Return the last arguments of every kernel, which a kernel without dropout ignores."""
+    """Return the arguments for dropout, the last ones of every kernel; kernels without dropout ignore them."""
     threshold, scale = threshold_and_scale(rate)
     return (
         *numbers_of(stream_id or StreamId(0, 0)),
@@ -73,8 +73,9 @@ def attention_in_tiles(
 ) -> tuple[Array, Backward]:
     """Compute the reference's result, 64 keys at a time, with a running maximum and sum for softmax.
 
-    Weights are dropped where the reference drops them; the backward pass draws again.
-    Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4; short segments have one backward kernel, others two.
+    Weights are dropped where the reference drops them; the backward pass draws the mask again.
+    Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4.  The backward pass is one kernel for short segments of
+        narrow heads, two kernels for others.
     Saves: q, k, v, y, and the logarithm to base 2 of the softmax denominator of every query and head (T, H).
     """
     check_shapes(q, k, v, mask)

@@ -1,5 +1,5 @@
-// The backward pass of attention in two kernels: of queries, then of keys.  For segments that do not fit into one
-// block, and for heads whose rows do not fit into shared memory; see attention.cu.
+// The backward pass of attention in two kernels: of queries, then of keys.  They are used for segments that do not
+// fit into one block, and for heads whose rows do not fit into shared memory; see attention.cu.
 
 #pragma once
 
@@ -93,7 +93,7 @@ struct alignas(16) QueryNumbers {
     float log_normaliser, along;
 };
 
-// Computes dk and dv: the same with keys as rows.
+// Computes dk and dv as backward_of_queries computes dq, with keys as rows.
 template <int kWidth, bool kDrops>
 __device__ void backward_of_keys(const bf16* q, const bf16* k, const bf16* v, const bf16* dy, const Block* blocks,
                                  const KeyRange* ranges, const float* log_normalisers, const float* of_outputs,

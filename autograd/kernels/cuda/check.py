@@ -1,4 +1,4 @@
-"""The check of the CUDA kernels on this GPU, which ``check_child`` makes in a process of its own."""
+"""The check of the CUDA kernels on this GPU; a child process runs it (``check_child``)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from autograd.kernels.cuda.driver import lack_of_bfloat16
 
 _log = logging.getLogger(__name__)
 CHILD = (sys.executable, "-P", "-m", "autograd.kernels.cuda.check_child")
-SECONDS = 120  # that the child may take for a kernel, which is compiled before
-CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV")  # other processes send others
+SECONDS = 120  # that the child may take to check a kernel, which is already compiled
+CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV")  # faults of a kernel
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -32,7 +32,7 @@ class CheckError(RuntimeError):
 
 
 class CheckResults(NamedTuple):
-    """The fault of each kernel, or None, and the largest relative error by kernel and dtype."""
+    """The fault of each kernel, None if it passed, and its largest relative error by dtype."""
 
     faults: dict[str, str | None]
     errors: dict[str, dict[str, float]]
@@ -58,11 +58,11 @@ class CheckResults(NamedTuple):
 
 
 class _UncheckedError(Exception):
-    """An error: a kernel has no final result, because its child hung or was ended by another process."""
+    """An error: a kernel has no final result, because its child hung, lacked memory or was killed."""
 
 
 def register_checked(child: Sequence[str] = CHILD) -> None:
-    """Register the CUDA kernels that are right on this GPU, and warn of the others."""
+    """Register the CUDA kernels that pass the check on this GPU; log a warning for the others."""
     try:
         results = check_results(child)
     except CheckError as error:
@@ -81,7 +81,7 @@ def register_checked(child: Sequence[str] = CHILD) -> None:
 
 
 def check_results(child: Sequence[str] = CHILD) -> CheckResults:
-    """Return the results for this GPU, driver, libraries and sources: those of the cache, or of a check now.
+    """Return the results for this GPU, driver, libraries and sources: cached, or of a check now.
 
     If several processes call this at once, one checks and the others wait.
     Raises: CheckError if the GPU or a library cannot be used.
@@ -109,7 +109,7 @@ def check_results(child: Sequence[str] = CHILD) -> CheckResults:
 
 
 def _inputs() -> list[bytes]:
-    """Return everything on which the results depend."""
+    """Return what identifies a check: GPU, driver, library versions, kernel sources."""
     cupy = namespace_of_device("cuda")
     runtime = cupy.cuda.runtime
     card = runtime.getDeviceProperties(cupy.cuda.Device().id)["name"]
@@ -120,9 +120,10 @@ def _inputs() -> list[bytes]:
 
 
 def _check(command: Sequence[str], results: CheckResults) -> None:
-    """Add what a child reports to the results; if a kernel ends the child, another child checks the remaining ones.
+    """Run a child and add its reports to ``results``; if a kernel ends the child, another child checks the rest.
 
-    Raises: CheckError if a child checks nothing; _UncheckedError, when all others are checked.
+    Raises: CheckError if a child reports nothing; _UncheckedError if a kernel gave no final result (all others are
+        checked).
     """
     paths = filter(None, [str(nvrtc.SOURCES.parents[2]), os.environ.get("PYTHONPATH")])
     environment, is_final, status = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, True, -1

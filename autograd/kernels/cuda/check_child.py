@@ -1,8 +1,7 @@
 """The child process that checks CUDA kernels, forward and backward, against the references in float64 on the CPU.
 
-``python -m autograd.kernels.cuda.check_child GPU [KERNEL …]`` checks all kernels that this GPU can run, but those that
-are named.  It reports on stdout as JSON lists: a name before each kernel; after it the name, the fault or null, and the
-errors by dtype.
+``python -m autograd.kernels.cuda.check_child GPU [KERNEL …]`` checks all kernels that this GPU can run, except those
+that are named.  It prints JSON lists: before each kernel [name], after it [name, fault or null, errors by dtype].
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Cases: TypeAlias = Callable[["Draw"], Iterator[Case]]
 
 
 class Draw:
-    """Random arrays on the host: normal numbers in ``dtype``, or as a method says."""
+    """A source of random arrays on the host; a call draws normal numbers in ``dtype``."""
 
     def __init__(self, dtype: str, seed: int = 1) -> None:
         self.random, self.dtype = np.random.default_rng(seed), dtype
@@ -56,7 +55,7 @@ class Draw:
         return self.random.standard_normal(shape).astype(np.float32)
 
     def whole(self, *shape: int) -> Any:
-        """Return whole numbers, whose products and sums are exact; plus ½ no rounding changes the sign of a sum."""
+        """Return whole numbers, whose products and sums are exact; with + ½ in a bias, rounding changes no sign."""
         return self.stored(self.ids(5, *shape).astype(np.float32) - 2)
 
     def ids(self, below: int, *shape: int) -> Any:
@@ -70,9 +69,9 @@ def _rows(
     last: tuple[int, ...] = (),
     **static: Any,
 ) -> Cases:
-    """Make cases of all lengths and widths, and one of so many rows that a GPU computes them in several waves.
+    """Return cases of all lengths and widths, and one with so many rows that a GPU computes them in several waves.
 
-    A row has ``threads`` threads.
+    A kernel has ``threads`` threads for each row.
     """
 
     def cases(draw: Draw) -> Iterator[Case]:
@@ -88,7 +87,7 @@ def _attention(draw: Draw) -> Iterator[Case]:
         yield from _cached_attention(draw)
         return
     here, there = Segments.of_lengths(LENGTHS), Segments.of_lengths([n + 1 for n in LENGTHS[::-1]])
-    many = Segments.of_lengths([17] * (WAVE // 512 + 1))  # each has two tiles; a warp computes a tile of a head
+    many = Segments.of_lengths([17] * (WAVE // 512 + 1))  # each segment has two tiles; a warp computes a tile of a head
     kinds = itertools.product([(here, there)], attention.WIDTHS, ({}, DROPOUT))
     for (queries, keys), width, static in [*kinds, ((many, many), attention.WIDTHS[0], {})]:
         segment = queries.segment_of_token
@@ -158,7 +157,7 @@ class WrongResultError(RuntimeError):
 
 
 class GuardedMemory:
-    """An allocator of CuPy arrays between guards; every byte is 0xFF: NaN as a floating-point number."""
+    """An allocator of CuPy arrays between guard bytes.  All bytes begin as 0xFF, so numbers not written are NaN."""
 
     def __init__(self) -> None:
         self._pool = namespace_of_device("cuda").cuda.MemoryPool()
@@ -181,7 +180,7 @@ class GuardedMemory:
                     raise WrongResultError(f"it writes {where} an array of {size} bytes")
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {  # those that are not called as their kernels are
+FUNCTIONS: dict[str, Callable[..., Any]] = {  # called instead of the operation with the kernel
     "feed_forward": feed_forward,
     "linear_maps": linear_maps,
     "sum_squares": lambda gradients: sum_squares(gradients).sum(),
@@ -200,7 +199,7 @@ class _Weights(Layer):
 
 
 def computed(name: str, case: Case, dtype: str, device: Device) -> list[Any]:
-    """Return results and gradients: of the kernel on a GPU, of the reference in float64 on the CPU.
+    """Return results and gradients: of the kernel on "cuda", of the reference in float64 on "cpu".
 
     Raises: WrongResultError if there is no kernel for these arguments.
     """
@@ -233,14 +232,17 @@ def computed(name: str, case: Case, dtype: str, device: Device) -> list[Any]:
 
 
 def _on(device: Device, x: Any) -> Any:
-    """Return an argument on the device, on the CPU in float64."""
+    """Return an argument on the device; on the CPU floating-point numbers become float64."""
     if x is None or device == "cuda":
         return None if x is None else to_device(x, "cuda")
     return x if x.dtype.kind == "i" else upcast(x).astype(np.float64)
 
 
 def _difference(got: Array, exact: Array) -> float:
-    """Return ‖got − exact‖ / ‖exact‖; integers must be equal.  Raises: WrongResultError if a number is not finite."""
+    """Return ‖got − exact‖ / ‖exact‖; of integers 0 if all are equal, else 1.
+
+    Raises: WrongResultError if a number is not finite.
+    """
     computed, expected = upcast(to_host(got)), np.asarray(exact)
     if computed.shape != expected.shape:
         raise WrongResultError(f"a result has shape {computed.shape}; expected {expected.shape}")
@@ -252,7 +254,7 @@ def _difference(got: Array, exact: Array) -> float:
 
 
 def dtypes_of(name: str) -> list[str]:
-    """Return the dtypes in which a kernel is checked; none if it needs bfloat16, and this GPU does not have it."""
+    """Return the dtypes in which a kernel is checked; bfloat16 only if this GPU has it."""
     return [dtype for dtype in CASES[name][0] if dtype != "bfloat16" or not lack_of_bfloat16()]
 
 

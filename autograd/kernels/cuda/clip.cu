@@ -19,7 +19,7 @@ __device__ double sum_over_block(double x) {
     return sums[0];
 }
 
-// Writes the sum of each run of neighbours; a block for each.
+// Writes the sum of squares of each `run` consecutive elements; one block for each sum.
 extern "C" __global__ void __launch_bounds__(kThreads)
     sum_squares(const float* gradients, double* squares, long long n, int run) {
     double sum = 0;

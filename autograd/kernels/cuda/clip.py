@@ -12,12 +12,12 @@ from autograd.optim import clip, sum_squares
 
 SOURCE, SQUARES, CLIP = "clip.cu", "sum_squares", "clip"
 THREADS = 256
-RUN = 1 << 14  # elements of a partial sum: a long sum keeps its bits if ranks compute whole runs of it
+RUN = 1 << 14  # elements of a partial sum: the bits do not change if ranks divide the gradient between runs
 
 
 @sum_squares.kernel("cuda", supports=lambda gradients: gradients.dtype == np.float32)
 def sum_squares_by_blocks(gradients: Array) -> Array:
-    """Return float64 partial sums, one per run."""
+    """Return float64 partial sums, one for each RUN elements (not ALIGNMENT, as in the reference)."""
     n = len(gradients)
     squares = namespace(gradients).empty(max(1, -(-n // RUN)), np.float64)
     launch(SOURCE, SQUARES, len(squares), THREADS, gradients, squares, np.int64(n), np.int32(RUN))

@@ -20,7 +20,7 @@ __device__ __forceinline__ float exponential(float x) {
 #endif
 }
 
-// Calls visit(word, z) for all words of this thread: z are the logits from that word on, one or as many as 16 bytes hold.
+// Calls visit(word, z) for all words of this thread.  z has the logits from that word on: one, or those of 16 bytes.
 // Words before the first and behind the last multiple of 16 bytes come one by one.
 template <typename T, typename Visit>
 __device__ __forceinline__ void for_each_word(const T* logits, int n_words, const Visit& visit) {
@@ -40,7 +40,7 @@ __device__ __forceinline__ void for_each_word(const T* logits, int n_words, cons
     }
 }
 
-// What a thread knows of its words.
+// Running sums over the words of a thread.
 struct Sums {
     float greatest = Max::kNeutral, of_exponentials = 0;  // of exp(z - greatest)
     float of_logits = 0;                                  // without the impossible word, which may be -infinity

@@ -1,8 +1,8 @@
 """cuBLASLt, NVIDIA's library of matrix products, through ctypes.
 
-CuPy's products use cuBLAS.  CuPy does not allow them while a stream is captured; they need another pass over memory to
-add in place, and have no bias.  Here a product gets its stream, its workspace, and an epilogue: operations on the
-result before it is written.
+CuPy's products use cuBLAS.  They are not allowed while a stream is captured, need a second pass over memory to add in
+place, and cannot add a bias.  Here a product gets its stream, its workspace, and an epilogue: operations on the result
+before it is written.
 
 The library stores matrices by columns, NumPy by rows: an array (M, N) stored by rows is a matrix N × M stored by
 columns.  So out = left · right is computed as outᵀ = rightᵀ leftᵀ, and a transposed array is a flag.
@@ -36,8 +36,8 @@ IN_PLACE, IN_FLOAT32 = 1, 2  # where partial sums are added: in the output, or i
 WORKSPACE = 32 * 2**20  # bytes, as cuBLAS uses on Hopper
 MASKED = 128  # the bit of epilogues that write or read a mask
 MASK_BITS = 128  # a row of a mask begins at a multiple of this
-# Algorithms that split a sum into parts lose what is left over from a multiple of this: seen with cuBLASLt 13.1 on an
-# H200; others saw it with 12 and 13 on H100 and GB200 (github.com/facebookexperimental/triton/pull/2767).
+# Algorithms that split a sum into parts lose the terms after the last multiple of this: seen with cuBLASLt 13.1 on an
+# H200, and by others with 12 and 13 on H100 and GB200 (github.com/facebookexperimental/triton/pull/2767).
 SPLIT_TERMS = 64
 
 
@@ -84,7 +84,7 @@ class Problem(NamedTuple):
 
     @property
     def may_be_split(self) -> bool:
-        """Return whether a sum may be computed in parts: no term is left over."""
+        """Return whether sums may be split into parts: the number of terms is a multiple of ``SPLIT_TERMS``."""
         return self.left.columns % SPLIT_TERMS == 0
 
     def __str__(self) -> str:
@@ -179,7 +179,7 @@ def _call(what: object, name: str, *arguments: Any) -> None:
 
 
 class Product:
-    """The library's descriptors of a problem on one device; several threads may run it."""
+    """The library's descriptors of a problem on one device; several threads may call ``run``."""
 
     def __init__(self, problem: Problem, device: int) -> None:
         self.problem, self.device, self.handle = problem, device, handle(device)

@@ -24,8 +24,9 @@ __device__ __forceinline__ long long thread_index() {
     return static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
-// Writes x where its bit is set, times scale, and 0 elsewhere.  kept has the bits of the 16 elements whose numbers this
-// thread draws.  A warp has 512 elements; its threads pass over them in order, so that neighbours read neighbours.
+// Writes x * scale where its bit is set, and 0 elsewhere.  kept has the bits of the 16 elements whose numbers this
+// thread draws.  A warp has 512 elements; its threads pass over them in order, so that adjacent threads read adjacent
+// elements.
 template <typename T>
 __device__ __forceinline__ void mask(const T* x, T* y, long long n, unsigned kept, float scale) {
     const unsigned lane = threadIdx.x % 32;
@@ -44,7 +45,8 @@ __device__ __forceinline__ void mask(const T* x, T* y, long long n, unsigned kep
     }
 }
 
-// bits, of all threads of the grid, receives the mask: a thread's 16 numbers are four to a word, lowest bits first.
+// bits receives the mask, 16 bits for each thread of the grid.  A thread draws 16 numbers: four in a word, lowest bits
+// first.
 template <typename T>
 __device__ void dropout(const T* x, T* y, unsigned short* bits, long long n, float scale, const StreamId& stream_id,
                         int threshold) {

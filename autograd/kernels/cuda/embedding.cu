@@ -5,8 +5,8 @@
 
 constexpr int kWarps = 8, kDraws = 16, kElementsOfAWarp = 32 * kDraws;
 
-// Computes 512 neighbours of y, which begin at element `first`; a lane has n of them at a time.  Bit i % 16 of
-// kept[i / 16] is set if the i-th is kept.
+// Computes 512 consecutive elements of y from `first` on; a lane computes n of them at a time.  Bit i % 16 of
+// kept[i / 16] is set if the i-th of them is kept.
 template <int n, typename T>
 __device__ __forceinline__ void embed_neighbours(const T* table, const long long* ids, const T* encodings,
                                                  const long long* positions, T* y, const unsigned short* kept,
@@ -72,8 +72,9 @@ __device__ __forceinline__ int sum_over_warp(int x) {
     return x;
 }
 
-// A run of equal ids is cut at every multiple of 32 in the order.  A piece that is no whole run is summed to memory:
-// the one that a cut begins to the first row of that cut, the one that begins behind a cut to the second.
+// A run of equal ids is cut into pieces at every multiple of 32 in the order.  The sum of a piece that is not a whole
+// run is written to `sums`, which has two rows for each multiple of 32: the first for the piece that continues a run
+// there, the second for the piece that begins a run there or behind it.
 constexpr int kPiece = 32;
 
 template <typename Float>
@@ -81,7 +82,7 @@ __device__ __forceinline__ Float* sum_of_piece(Float* sums, int cut, bool second
     return sums + (2ll * (cut / kPiece) + second) * width;
 }
 
-// Adds the rows of a piece, of which a lane has n columns at a time, in their order.
+// Adds the rows of a piece in their order; a lane adds n columns at a time.
 template <int n, typename T>
 __device__ __forceinline__ void add_piece(const T* dy, const unsigned short* kept, const int* tokens, int n_tokens,
                                           float* out, bool adds, int width, float scale) {
@@ -104,7 +105,7 @@ __device__ __forceinline__ void add_piece(const T* dy, const unsigned short* kep
     }
 }
 
-// Adds scale * dy to rows of the table: a warp adds the piece that begins at its index of the order, if one does.
+// Adds scale * dy to rows of the table.  Warp i adds the piece that begins at index i of the order, if there is one.
 template <typename T>
 __device__ void add_rows(const T* dy, const unsigned short* kept, const Order& tokens, float* table, float* sums,
                          int width, float scale) {
@@ -124,7 +125,7 @@ __device__ void add_rows(const T* dy, const unsigned short* kept, const Order& t
         add_piece<1>(dy, kept, tokens.order + first, n_tokens, out, is_run, width, scale);
 }
 
-// Adds the pieces of a run to the table, in their order: the warp of the first cut of a run does.
+// Adds the pieces of a run to the table, in their order, in the warp of the first cut of the run.
 extern "C" __global__ void __launch_bounds__(32 * kWarps)
     add_sums_of_pieces(const float* sums, const long long* ids, const int* order, float* table, int n, int width) {
     const Order tokens{order, ids, n};
@@ -142,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
     }
 }
 
-// One bound names a minimum of four blocks per multiprocessor: without it the compiler spills registers on sm_100.
+// The minimum of four blocks per multiprocessor for add_rows: without it the compiler spills registers on sm_100.
 #define EMBEDDING(T)                                                                                                  \
     extern "C" __global__ void __launch_bounds__(32 * kWarps)                                                         \
         embed_##T(const T* table, const long long* ids, const T* encodings, const long long* positions, T* y,         \

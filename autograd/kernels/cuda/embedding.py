@@ -56,7 +56,7 @@ def embedding_with_positions_in_one_pass(
     order: Array | None = None,
     order_of_positions: Array | None = None,
 ) -> tuple[Array, Backward]:
-    """Compute the reference's result, rounded once; the gradients read dy and the mask, and write to the tables.
+    """Compute the reference's result, rounded once; gradients are added to their destinations from dy and the mask.
 
     Saves: the ids, the positions, and the dropout mask, one bit per element.
     """
@@ -99,10 +99,10 @@ def embedding_with_positions_in_one_pass(
 def rows_to_add(
     table: Array, ids: Array, order: Array | None, rows: Array, kept: Array | None = None, scale: float = 1.0
 ) -> PendingGradient:
-    """Return the float32 gradient of a table: for each t, scale · kept · row t of ``rows`` is added to row ids[t].
+    """Return the float32 gradient of a table: for each t, scale · kept[t] · rows[t] is added to row ids[t].
 
     The rows (float32 or bfloat16) are added in the order of the ids.  ``kept`` has a bit for every element of ``rows``;
-    if it is None, all are kept.  Without an order the ids are sorted on the device, which the host waits for.
+    if it is None, all are kept.  Without an order the ids are sorted on the device, and the host waits.
     """
     xp = namespace(table)
     ids, rows = (

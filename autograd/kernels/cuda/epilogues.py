@@ -1,4 +1,4 @@
-"""Products with an epilogue, and the way out where cuBLASLt does not compute one for some shapes."""
+"""Products with an epilogue, and a record of the epilogues that cuBLASLt refuses for some shapes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _refused: set[tuple[Any, ...]] = set()  # by this process
 def fused(left: Array, right: Array, out: Array, epilogue: Epilogue, *, bias: Array, mask: Array | None = None) -> bool:
     """Compute a product and its epilogue as ``product`` does, and return True.
 
-    Return False if the library refused this epilogue for factors of these shapes, now or before.  The caller then
-    computes the same by other operations.  The first refusal is logged.
-    Raises: ProductError while a graph is being captured: the run before the capture shows what is refused.
+    Return False if the library refuses this epilogue for factors of these shapes, or has refused it before.  The caller
+    then computes the same by other operations.  The first refusal is logged.
+    Raises: ProductError while a graph is being captured; refusals are found in the run before the capture.
     """
     of = epilogue, *((x.shape, x.strides, x.dtype) for x in (left, right))
     if of in _refused:

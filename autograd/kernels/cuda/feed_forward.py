@@ -1,4 +1,4 @@
-"""The feed-forward network with the derivative of ReLU and the gradient of b₁ in the product before them."""
+"""The feed-forward network; one product also applies the derivative of ReLU and sums the gradient of b₁."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def feed_forward_with_epilogues(
 
     The gradient of b₁ is rounded to bfloat16 once, because cuBLASLt writes it in the dtype of the product.
     If the library refuses one of the epilogues, a product without it and ``relu_backward`` compute the same.
-    Saves: x, the weights, h = max(0, x W₁ + b₁), and where h is positive, one bit per element.
+    Saves: x, the weights, h = max(0, x W₁ + b₁), and a mask of the positive h, one bit per element.
     """
     check_linear("feed_forward", x, weight1, bias1, may_lack_bias=False)
     xp = namespace(x)
@@ -52,7 +52,7 @@ def feed_forward_with_epilogues(
 
 
 def _hidden(x: Array, weight: Array, bias: Array) -> tuple[Array, Array | None]:
-    """Return h and its mask; None instead of the mask if the library does not write it."""
+    """Return h and its mask; the mask is None if the library refuses to write it."""
     xp, width = namespace(x), weight.shape[1]
     hidden, mask = xp.empty((len(x), width), x.dtype), xp.empty(mask_shape(len(x), width), np.uint8)
     if fused(x, weight, hidden, "relu_mask_bias", bias=bias, mask=mask):

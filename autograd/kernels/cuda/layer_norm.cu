@@ -1,8 +1,8 @@
 // Layer normalisation of x, or of x + dropout(y), one warp per row; see autograd.ops.layer_norm.layer_norm and
 // autograd.ops.add_norm.
 //
-// A row has a multiple of 16 columns, at most kMost, for which a kernel is compiled.  A lane holds four neighbours of
-// every 128 columns: one word of random bits, and one access to memory, aligned as parameters and new arrays are.
+// A row has a multiple of 16 columns, at most kMost, for which a kernel is compiled.  A lane holds four adjacent ones
+// of every 128 columns: one word of random bits, and one access to memory, aligned as parameters and new arrays are.
 // Numbers beyond the row are 0 and never stored.  The forward pass draws the mask of dropout and keeps one bit per
 // element, because a load takes far fewer instructions than drawing again.  The backward pass adds x and y again
 // instead of reading their sum: writing and reading the sum would move as many bytes, and would round it in 16 bits.
@@ -16,7 +16,7 @@ struct Four {
     float at[4];
 };
 
-// The bits of a lane's numbers of a row.
+// The type that has one bit for each number that a lane holds of a row.
 template <int kItems>
 struct BitsOf {
     typedef unsigned char Type;
@@ -30,7 +30,7 @@ struct BitsOf<32> {
     typedef unsigned Type;
 };
 
-// mask (rows, 32 lanes), of BitsOf, holds the elements that are kept; null: nothing is dropped.
+// mask (rows, 32 lanes) of BitsOf has the bits of kept elements.  If it is null, nothing is dropped.
 struct Dropout {
     void* mask;
     float scale;
@@ -89,7 +89,7 @@ __device__ __forceinline__ unsigned drawn_mask(const StreamId& stream_id, int th
     return kept;
 }
 
-// Returns the place of a lane's bits of a row.
+// Returns a reference to a lane's bits of a row.
 template <int kMost>
 __device__ __forceinline__ typename BitsOf<kMost / 32>::Type& bits_of_row(void* mask, long long row) {
     return static_cast<typename BitsOf<kMost / 32>::Type*>(mask)[row * 32 + lane()];

@@ -20,7 +20,7 @@ from autograd.tensor import Backward, Gradient, PendingGradient, put
 
 SOURCE = "layer_norm.cu"
 OPERATIONS, DIRECTIONS = ("layer_norm", "add_norm"), ("forward", "backward")
-WIDTHS = (128, 256, 512, 1024)  # the greatest ones that kernels are compiled for
+WIDTHS = (128, 256, 512, 1024)  # each kernel computes rows up to one of these widths
 MULTIPLE = 16  # of columns, because one block of Philox has the random numbers of 16 elements
 ROWS, THREADS = 8, 256  # of a block
 MOST_BLOCKS = 264  # of the backward pass, each with partial sums: two per multiprocessor of an H200
@@ -82,7 +82,7 @@ def add_norm_in_registers(
 ) -> tuple[Array, Backward]:
     """Compute the reference's result with one pass over memory forward, and one backward.
 
-    The gradient of the sublayer is added to that of x in place.
+    The gradient of x is a new array, so the backward pass may add other gradients to it in place.
     Saves: x, y, two numbers per row (mean and 1/standard deviation), and the dropout mask (``mask_bytes``).
     """
     threshold, scale = threshold_and_scale(rate) if stream_id else (0, 1.0)
@@ -99,7 +99,7 @@ def add_norm_in_registers(
 
 
 def mask_bytes(width: int) -> int:
-    """Return the bytes of a row of the dropout mask: a bit per element of the greatest width, whole bytes per lane."""
+    """Return the bytes of a row of the dropout mask: a bit per element of ``greatest_width``, whole bytes per lane."""
     return max(greatest_width(width) // 8, 32)
 
 

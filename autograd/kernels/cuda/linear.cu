@@ -1,6 +1,6 @@
 // Sums over rows, in float32 and in a fixed order, and the derivative of ReLU in the same pass.
 //
-// A block sums a chunk of rows of 128 columns, four neighbours for a thread; a second launch adds the sums of the chunks.
+// A block sums a chunk of rows of 128 columns, four columns for a thread; a second launch adds the sums of the chunks.
 
 #include "common.cuh"
 

@@ -1,4 +1,4 @@
-"""Linear maps: one product also adds the bias and applies ReLU, or adds its result to a gradient."""
+"""Linear maps whose products also add the bias and apply ReLU, or add their result to a gradient in place."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def linear_transposed_by_flags(x: Array, weight: Array) -> tuple[Array, Backward
 
 
 def affine(x: Array, weight: Array, bias: Array | None, epilogue: Epilogue) -> Array:
-    """Return x W + b with "bias" or "relu_bias" applied.  The bias, of any dtype, is converted to the dtype of x."""
+    """Return x W + b, or with "relu_bias" max(0, x W + b).  The bias, of any dtype, is converted to the dtype of x."""
     if bias is None:
         return multiplied(x, weight)
     xp = namespace(x)

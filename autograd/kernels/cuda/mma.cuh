@@ -156,7 +156,7 @@ struct LeftRows {
     }
 };
 
-// The same of rows in shared memory.
+// The A of products of rows, from a slot of rows in shared memory.
 template <int kWidth>
 struct LeftSlot {
     static constexpr int kAtOnce = kWidth / 16;

@@ -39,7 +39,7 @@ def machine_code(name: str, architecture: str) -> bytes:
 
 
 def compile_all(architecture: str) -> None:
-    """Compile all sources side by side into the cache; one that is refused raises its error where it is first used."""
+    """Compile all sources in parallel into the cache; ignore errors, which the first use of a source raises again."""
     with ThreadPoolExecutor() as pool:
         for path in SOURCES.glob("*.cu"):
             pool.submit(machine_code, path.name, architecture)

@@ -37,7 +37,7 @@ def product(
     bias: Array | None = None,
     mask: Array | None = None,
 ) -> None:
-    """Compute out = left · right, or out += left · right, on the current stream, and the epilogue in the same pass.
+    """Compute out = left · right, or with ``add`` out += left · right, and an epilogue, on the current stream.
 
     - ``"bias"``: out + b;
     - ``"relu_bias"``: max(0, out + b);
@@ -84,7 +84,7 @@ def product(
 
 
 def multiplied(left: Array, right: Array, *, dtype: Any = None) -> Array:
-    """Return left · right in a new array of this dtype, by default of that of the factors."""
+    """Return left · right in a new array of this dtype, by default that of the factors."""
     out = namespace(left).empty((left.shape[0], right.shape[1]), left.dtype if dtype is None else dtype)
     product(left, right, out)
     return out
@@ -104,8 +104,8 @@ def pending_sum(*factors: tuple[Array, Array]) -> PendingGradient:
 def weight_gradients(left: Array, *rights: Array) -> list[PendingGradient]:
     """Return the gradients left · rightᵢ of weights, which are computed on the second stream.
 
-    They are computed when all of them have a destination, by one call if the factors and the destinations form stacks.
-    In float32 they are not rounded to the dtype of the factors.
+    The products start when all gradients have a destination: in one call if factors and destinations form stacks.  A
+    destination in float32 gets sums that are not rounded.
     """
     return [
         PendingGradient(
@@ -145,7 +145,7 @@ class _Queue(threading.local):
             side_stream.run(functools.partial(_compute, tasks))
 
     def wait(self) -> None:
-        """Start what was not started, and let the main stream wait for the second one."""
+        """Start the remaining products, and let the main stream wait for the second stream."""
         try:
             self._start()
         finally:
@@ -169,9 +169,9 @@ def _compute(tasks: Sequence[_Task]) -> None:
 
 
 def _sum_over_tokens(left: Array, right: Array, out: Array, add: bool) -> None:
-    """Compute a product; the tokens that are left over from a multiple of ``SPLIT_TERMS`` apart.
+    """Compute a product; the tokens after the last multiple of ``SPLIT_TERMS`` form a second product.
 
-    Sums over many tokens are fast only if they are split.
+    Sums over many tokens are fast only if the library may split them.
     """
     n_tokens = left.shape[1]
     n_split = n_tokens - n_tokens % SPLIT_TERMS

@@ -1,8 +1,8 @@
 """A second stream, on which a GPU computes gradients of weights beside the rest of the backward pass.
 
-Nothing reads the gradient of a weight before the backward pass ends, so its product need not stand in the row of the
-others.  The stream of the caller is the main stream: it computes everything else.  Each thread has a second stream of
-its own.  While the main stream is captured, events make the second stream part of the same graph.
+Nothing reads the gradient of a weight before the backward pass ends, so its product can run at any time until then.
+The stream of the caller is the main stream: it computes everything else.  Each thread has a second stream of its own.
+While the main stream is captured, events make the second stream part of the same graph.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _SideStream(threading.local):
         self._held: deque[tuple[Any, Callable[[], None]]] = deque()  # the event after each work, and the work
 
     def run(self, work: Callable[[], None]) -> None:
-        """Enqueue ``work`` on the second stream, after everything that the main stream was given so far.
+        """Enqueue ``work`` on the second stream, after all work that the main stream has so far.
 
         ``work`` refers to the arrays that it reads and writes.  Until ``wait`` the main stream must not write to them.
         """
@@ -46,13 +46,13 @@ class _SideStream(threading.local):
         with self._stream:
             try:
                 work()
-            finally:  # also after an error, or a capture could not be ended
+            finally:  # also after an error: without this event a capture could not be ended
                 self._held.append((self._stream.record(), work))
 
     def wait(self) -> None:
-        """Let the current stream wait for everything that was enqueued on the second stream.
+        """Let the current stream wait for all work on the second stream.
 
-        If it is the main stream, then hold nothing.
+        If the current stream is the main stream, release the arrays that are held.
         """
         if self._held:
             current = namespace_of_device("cuda").cuda.get_current_stream()

@@ -1,6 +1,6 @@
 // The n greatest numbers of each row and their columns; see autograd.ops.top_k.top.
 //
-// A block computes a row.  Thread t has the columns t, t + threads, … and remembers the best one that has not been
+// A block computes a row.  Thread t has the columns t, t + threads, … and remembers its best item that has not been
 // taken.  In each of n rounds the block takes the best of all threads, and only the thread that had it searches its
 // columns for the next one.  So nearly all of a row is read once.
 
