@@ -1,7 +1,7 @@
 """Matrix products on the CPU, and the number of threads that they may use.
 
-A product on several threads waits for the slowest of them.  If other processes use the cores, that takes milliseconds
-even for a tiny product, and the waiting threads use processor time.  So a small product has one thread.
+A product on several threads waits for the slowest of them.  If other processes use the cores, this wait takes
+milliseconds even for a tiny product, and the waiting threads use processor time.  So a small product has one thread.
 """
 
 from __future__ import annotations

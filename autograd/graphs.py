@@ -15,7 +15,7 @@ def capture_graph(work: Callable[[], Any], stream: Any) -> tuple[Any, Any]:
     """Capture what ``work`` enqueues on ``stream``; return the CUDA graph and the result of ``work``.
 
     The arrays of the result have no values yet: each launch of the graph writes them.
-    If ``work`` raises an error, the capture is ended, too: during a capture the stream computes nothing.
+    If ``work`` raises an error, the capture is ended, too, because a stream computes nothing during a capture.
     """
     stream.begin_capture()
     try:

@@ -12,8 +12,8 @@ _GREATEST = 2**31 - 1
 def keep_freed_memory() -> bool:
     """Let ``malloc`` keep the memory of large arrays that are freed, instead of returning it to the system.
 
-    Every update allocates the same arrays again, and each fresh page costs a page fault and zeroing.  The process then
-    keeps the memory of its peak.  All threads share one heap, because only the main heap can hold large arrays.
+    Every update allocates the same arrays again, and each fresh page costs a page fault and zeroing.  The memory of
+    the process then stays at its peak.  All threads share one heap, because only the main heap can hold large arrays.
 
     Returns: whether the C library accepted the settings.  Libraries other than glibc do not accept them, and work as
         before.

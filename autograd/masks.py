@@ -74,7 +74,7 @@ class Segments:
         return n_tokens == self.n_tokens and bool((self.starts == np.cumsum(self.lengths) - self.lengths).all())
 
     def stride_over(self, n_tokens: int) -> int | None:
-        """Return the distance between segments if all have one length and divide ``n_tokens`` evenly, else None."""
+        """Return the stride ``n_tokens`` / B if segments have one length and start at multiples of it, else None."""
         if n_tokens not in self._strides:  # cached: every layer asks for it
             self._strides[n_tokens] = self._find_stride(n_tokens)
         return self._strides[n_tokens]

@@ -80,7 +80,7 @@ class Adam:
         return float(outcome[1])
 
     def update(self, scalars: Array, scale: Array, within: slice = slice(None)) -> None:
-        """Apply ``scale`` times the buffer's gradients to all pieces, or to the slice ``within`` of each.
+        """Update all pieces, or the slice ``within`` of each, with ``scale`` times the buffer's gradients.
 
         Nothing changes if ``scale`` is 0.
         Shapes: scalars (N_SCALARS,), see ``scalars``; scale (), see ``clip``; float64, on the buffer's device.

@@ -71,7 +71,7 @@ def nearest_bfloat16(x: Any) -> Any:
 
 
 def quantised(x: Any) -> tuple[Any, Any]:
-    """Round each row of x to levels −127 … 127, multiples of the row's scale: its greatest |x| / 127.  Return both.
+    """Return the levels of each row of x, rounded to −127 … 127, and the row's scale: its greatest |x| / 127.
 
     A row with a NaN or an infinity gets the scale NaN.  Shapes: x (T, I); returns (T, I) and (T, 1), float32.
     """

@@ -182,7 +182,7 @@ class ParameterBuffer:
 
     @cached_property
     def vectors(self) -> Array | None:
-        """The indices in ``values`` of gains and biases, which operations read; None without low-precision weights."""
+        """The indices of gains and biases in ``values``; None if there are no low-precision weights."""
         if self.low_precision is None:
             return None
         vectors = [p for p in self.named.values() if len(p.declared_shape) < 2]

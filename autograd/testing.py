@@ -173,7 +173,7 @@ def _raise_the_worst(slope: _Slope, max_coordinates: int, random: np.random.Gene
 
 
 def _bisect(slope: _Slope, direction: Array) -> int:
-    """Find a wrong coordinate of a wrong direction: halve it repeatedly and keep the half with the larger error."""
+    """Find a wrong coordinate of a wrong direction: halve the direction repeatedly; keep the half with more error."""
     coordinates = np.arange(direction.size)
     while len(coordinates) > 1:
         coordinates = max(np.array_split(coordinates, 2), key=lambda half: slope.along(_only(direction, half)).excess)

@@ -19,20 +19,20 @@ class Tiles(NamedTuple):
     """Lists of blocks for attention kernels, and numbers of every query.
 
     A block has four slots of queries and four of keys.  A slot is at most 16 packed rows: from ``first`` on, all before
-    ``end``.  Shapes: lists of blocks (n, 16) int32: the four ``first`` and the four ``end`` of the queries, then the
-    same of the keys.  An empty slot is (0, 0), and a block of zeros is empty.
+    ``end``.  A list of blocks is (n, 16) int32: the four ``first`` of the queries, their four ``end``, then the same of
+    the keys.  An empty slot is (0, 0), and a block of zeros is empty.
 
     - ``short``: blocks of one or several whole segments, so that no query sees a key of another block.
     - ``long_queries``: blocks of 64 queries of a longer segment.  A kernel reads the keys of the four slots, then moves
       the slots by 64 rows, and so on, until all slots are behind their ends.
     - ``long_keys``: blocks of 64 keys of a longer segment; here the slots of queries move.
 
-    ranges (T, 2) int32 has ``first`` and ``last`` of every query.
+    - ``ranges`` (T, 2) int32: ``first`` and ``last`` of every query.
+    - ``weight_rows`` (T, 2) int32: of every query its segment b, and o = K · position − first key of the segment.
+    - ``weights_of_head`` (1,) int32: Q · K.
 
-    Dropout draws the number of a weight by its index in the reference's array of B segments, H heads, Q queries and K
-    keys, padded to the longest segments.  The weight of key j has the index (b · H + h) · Q · K + o + j.  weight_rows
-    (T, 2) int32 has for every query its segment b, and o = K · position − first key of the segment; weights_of_head
-    (1,) int32 is Q · K.
+    The reference has an array of weights of B segments, H heads, Q queries and K keys, padded to the longest segments.
+    Dropout draws by the index in this array, which is (b · H + h) · Q · K + o + j for key j.
     """
 
     short: Array

@@ -140,7 +140,7 @@ def working_ranks(size: int, n_micro_batches: int, order: SumOrder = "exact") ->
 
 
 def micro_batches_of_rank(rank: int, size: int, n_micro_batches: int, order: SumOrder = "exact") -> range:
-    """Return the micro-batches that a rank computes; none if it is idle.  In the exact order they are one subtree."""
+    """Return the micro-batches that a rank computes; none if it is idle.  In the exact order these form one subtree."""
     n_working = working_ranks(size, n_micro_batches, order)
     if rank >= n_working:
         return range(0)

@@ -1,6 +1,6 @@
 """A query of the MPI library: can it read the memory of a GPU?
 
-The library is asked and no message is tried, because a library without this ability crashes on a GPU's address.
+The library is asked; a message would be no test, because a library without this ability crashes on a GPU's address.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ class ExactSum:
 def exact_sum(
     flat: FlatArray, transport: Transport, n_working: int, n_at_once: int, *, rounds: bool = False, xp: Any = np
 ) -> ExactSum:
-    """Return the sum of ``flat`` over ranks that share no memory."""
+    """Return an ``ExactSum`` of ``flat`` over ranks that share no memory."""
     nodes = [(rank,) for rank in range(transport.size)]
     return ExactSum(transport, nodes, n_working, {transport.rank: flat}, n_at_once, rounds=rounds, xp=xp)
 
@@ -269,8 +269,8 @@ def sum_by_machines(
 ) -> None:
     """Sum this rank's shard of ``flat`` in place: first within each machine, then between the machines.
 
-    The sum has the same bits as that of ``exact_sum``, because the ranks of a machine are a subtree.  A rank sends to
-    only one rank of each other machine.  With ``rounds``, only messages between machines are rounded.
+    The ranks of a machine are a subtree, so the sum has the same bits as that of ``exact_sum`` (unless ``rounds``).  A
+    rank sends to only one rank of each other machine.  With ``rounds``, only messages between machines are rounded.
 
     Args:
         flat: an array of ``transport.size`` equal shards.

@@ -18,7 +18,7 @@ class HostReducer:
     """A reducer of arrays in host memory (see ``GradientReducer``).
 
     Within a node, ranks share memory: each rank sums its shard of the node's gradients in place, and updates its shard
-    of the node's one array of values.  From every other node, one rank sends it that node's sums over subtrees.  So a
+    of the node's one array of values.  A rank receives the sums of another node from one rank of that node.  So a
     node sends each sum and each updated value to another node only once.
 
     Args:

@@ -111,8 +111,9 @@ def _right_launcher(n_processes: int) -> str:
 def all_or_none(world: Communicator, expected: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
     """End all ranks if this context raises an exception on one of several ranks: the others would wait forever.
 
-    Print an expected exception in one line, Ctrl-C as "interrupted", and any other exception with its traceback.  An
-    exit with a status has printed its reason already.  An exit with status 0, as after a help text, ends no other rank.
+    Print an expected exception in one line, Ctrl-C as "interrupted", and any other exception with its traceback.
+    Do not print an exit with a status: its reason was printed before.  An exit with status 0, as after a help text,
+    ends no other rank.
     """
     try:
         yield

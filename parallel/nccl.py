@@ -68,7 +68,7 @@ class NcclTransport:
             )
 
     def reduce_scatter_array(self, array: Any) -> None:
-        """Replace the rank-th of ``size`` equal parts of ``array`` with its sum over all ranks, in NCCL's order."""
+        """Cut ``array`` into ``size`` equal shards; sum this rank's shard over ranks, in an order of NCCL's."""
         n = array.size // self.size
         own = array[self.rank * n : (self.rank + 1) * n].data.ptr
         with self._world.waiting("ncclReduceScatter"):
@@ -77,7 +77,7 @@ class NcclTransport:
             )
 
     def allgather_arrays(self, arrays: Sequence[Any]) -> None:
-        """Copy the rank-th of ``size`` equal parts of each array to all ranks, in place."""
+        """Cut each array into ``size`` equal shards; copy each rank's shard to all ranks, in place."""
         with self._world.waiting("ncclAllGather"):
             self._nccl.groupStart()
             for array in arrays:

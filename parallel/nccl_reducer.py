@@ -23,10 +23,10 @@ class NcclReducer:
 
     The flat arrays are cut into buckets, and each bucket into equal pieces, one for each rank.  The sum of a bucket
     runs on a stream of its own while the backward pass goes on.  Each rank gets the sums of its pieces, updates these
-    pieces of the values, and has only their moments.  Then all ranks get all low-precision weights, and the values that
-    the forward pass reads in float32.  Each rank has an array of all values, because a validation reads all in float32.
-    Until ``complete``, the rank's other pieces of it may be out of date.  Within a capture all calls become part of the
-    graph.
+    pieces of the values, and has moments of only these.  Then all ranks get all low-precision weights, and the values
+    that the forward pass reads in float32.  Each rank has an array of all values, because a validation reads all in
+    float32.  Until ``complete``, the pieces of other ranks in this array may be out of date.  Within a capture all
+    calls become part of the graph.
 
     Args:
         cupy: the module ``cupy``.

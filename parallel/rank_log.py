@@ -39,7 +39,7 @@ _warnings = _NewWarnings()  # a process is one rank
 
 @contextmanager
 def collected_warnings(world: Ranks) -> Iterator[None]:
-    """Keep the libraries' warnings within this context for ``log_warnings_of_other_ranks``."""
+    """Collect the libraries' warnings within this context for ``log_warnings_of_other_ranks``."""
     _warnings.take()
     _warnings.known.clear()
     loggers = [logging.getLogger(name) for name in LOGGERS] if world.size > 1 else []

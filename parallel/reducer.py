@@ -29,7 +29,7 @@ class GradientReducer(Protocol):
 
     In an update every rank computes its gradients and calls ``reduce_scatter``.  It then updates its shard of the
     values from its shard of the gradients, and calls ``all_gather``.  All ranks must make these calls in the same
-    order.  ``begin_sum`` is an exception: a rank may leave out any number of its last calls.
+    order.  Only calls of ``begin_sum`` may differ: a rank may stop after any bucket.
     """
 
     buckets: Sequence[slice]
@@ -202,7 +202,7 @@ def _ranks_per_machine(rank_facts: Sequence[tuple[str, str, bool, bool | None]],
 
 
 def _obstacles(rank_facts: Sequence[tuple[str, str, bool, bool | None]]) -> tuple[str | None, str | None]:
-    """Return the reasons why NCCL cannot sum the gradients and MPI cannot read them; None where there is none.
+    """Return the reasons why NCCL cannot sum the gradients and why MPI cannot read them; None if there is no obstacle.
 
     ``rank_facts`` has for every rank its host, its GPU's address, whether it has NCCL, and whether MPI reads the GPU.
     """

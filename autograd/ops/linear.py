@@ -49,7 +49,7 @@ def linear(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward
 
 @op
 def linear_relu(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
-    """Return y = max(0, x W + b), a row per token, computed in one array; the derivative at 0 is taken as 0.
+    """Return y = max(0, x W + b), a row per token; the derivative at 0 is taken as 0.
 
     Shapes: x (T, I), weight (I, O), bias (O,).  Returns (T, O).
     Saves: x, the weight, and y, whose sign is the derivative of ReLU.

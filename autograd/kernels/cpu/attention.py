@@ -30,7 +30,7 @@ def attention_over_ranges(
 ) -> tuple[Array, Backward]:
     """Compute the reference's result from packed tokens, over each query's key range.
 
-    Saves: q, k, v, and the attention weights, in rows of a multiple of FEW_LANES elements.
+    Saves: q, k, v, and the attention weights, in rows that are padded to a multiple of FEW_LANES elements.
     """
     check_shapes(q, k, v, mask)
     (n_queries, n_heads, width), v_width, queries, keys = q.shape, v.shape[2], mask.queries, mask.keys

@@ -25,7 +25,7 @@ _cross_entropy_rows = Function("cross_entropy_rows")
 
 
 def _is_supported(x: Array, weight: Array, bias: Array | None, targets: Array, **static: object) -> bool:
-    """Return whether the arrays are for C and all targets are classes; the reference handles or refuses others."""
+    """Return whether C can read the arrays, and no target is too large; the reference handles or refuses others."""
     return is_for_c(x, weight, bias) and targets.dtype.kind == "i" and targets.max(initial=-1) < len(weight)
 
 

@@ -1,4 +1,4 @@
-"""Embeddings in one pass over memory, whose gradient is added row by row, without a table of zeros."""
+"""Embeddings in one pass over memory; their gradient is added row by row, without a table of zeros."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _open() -> Library:
 
 
 def _load_native(*restrictions: str) -> tuple[list[str], ctypes.CDLL, str]:
-    """Return command, library and hash for this CPU, or for any CPU of its kind if the compiler refuses that option."""
+    """Load the library for this CPU, or for any CPU of its kind if the compiler refuses ``NATIVE``; see ``_load``."""
     command = _command(NATIVE[_is_x86()], *restrictions)
     try:
         return command, *_load(command)
@@ -221,7 +221,7 @@ def _is_x86() -> bool:
 
 
 def _inputs(command: list[str]) -> list[bytes]:
-    """Return all that the library depends on; size and date identify the compiler, because asking it would be slow."""
+    """Return all that the library depends on.  Size and date identify the compiler: to ask for its version is slow."""
     status = Path(command[0]).stat()
     sources = [path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]"))]
     return [*sources, *(part.encode() for part in (*command, f"{status.st_size} {status.st_mtime_ns}", _processor()))]

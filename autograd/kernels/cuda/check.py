@@ -81,7 +81,7 @@ def register_checked(child: Sequence[str] = CHILD) -> None:
 
 
 def check_results(child: Sequence[str] = CHILD) -> CheckResults:
-    """Return the results for this GPU, driver, libraries and sources: cached, or of a check now.
+    """Return the results for this GPU, driver, libraries and sources: from the cache, or from a check now.
 
     If several processes call this at once, one checks and the others wait.
     Raises: CheckError if the GPU or a library cannot be used.

@@ -17,7 +17,7 @@ RUN = 1 << 14  # elements of a partial sum: the bits do not change if ranks divi
 
 @sum_squares.kernel("cuda", supports=lambda gradients: gradients.dtype == np.float32)
 def sum_squares_by_blocks(gradients: Array) -> Array:
-    """Return float64 partial sums, one for each RUN elements (not ALIGNMENT, as in the reference)."""
+    """Return float64 partial sums, one for each RUN elements; the reference has one for each ALIGNMENT."""
     n = len(gradients)
     squares = namespace(gradients).empty(max(1, -(-n // RUN)), np.float64)
     launch(SOURCE, SQUARES, len(squares), THREADS, gradients, squares, np.int64(n), np.int32(RUN))

@@ -56,7 +56,7 @@ def embedding_with_positions_in_one_pass(
     order: Array | None = None,
     order_of_positions: Array | None = None,
 ) -> tuple[Array, Backward]:
-    """Compute the reference's result, rounded once; gradients are added to their destinations from dy and the mask.
+    """Compute the reference's result, rounded once; backward reads dy and the mask, and adds to gradients in place.
 
     Saves: the ids, the positions, and the dropout mask, one bit per element.
     """

@@ -20,9 +20,9 @@ MOST_HELD = 4  # products whose arrays are held: more would keep more memory, fe
 class _SideStream(threading.local):
     """The second stream of a thread.
 
-    CuPy gives freed memory at once to the next array of the stream on which it was allocated, here the main stream.  So
-    the arrays of a product are held until the main stream has waited for the product.  Nothing but the workspace of
-    cuBLASLt is allocated on the second stream.
+    CuPy reuses freed memory at once on the stream that allocated it, here the main stream.  So the arrays of a product
+    are held until the main stream has waited for the product.  Only the workspace of cuBLASLt is allocated on the
+    second stream.
     """
 
     def __init__(self) -> None:
