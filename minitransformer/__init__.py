@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 def _require_sister_packages() -> None:
     """Raise ImportError if Python finds an ``autograd`` or a ``parallel`` of another distribution.
 
-    Users' modules and other distributions have these names, too.  PyPI's autograd installs into the same folder, where
-    it overwrites our ``__init__.py``.  The library does not import ``cli``, so a user's own ``cli.py`` beside a script
+    Users' modules and other distributions have these names, too.  PyPI's autograd installs into the same folder and
+    overwrites our ``__init__.py``.  The library does not import ``cli``, so a user's own ``cli.py`` beside a script
     does no harm.
     """
     here = Path(__file__).resolve().parent.parent

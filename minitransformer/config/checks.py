@@ -12,10 +12,10 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from minitransformer.system import records
 from minitransformer.system.errors import UserError
 
-COUNT = (1, 2**31)  # fits the integers of libraries
+COUNT = (1, 2**31)  # from 1 to the largest int32, the type of counts in libraries
 WIDTH = (1, 2**20)  # keeps the sizes of matrices within NumPy's integers
 SHARE = (0, 1)
-FACTOR = (1e-30, 10**6)  # float32 can hold its inverse, and its product with any number of a healthy model
+FACTOR = (1e-30, 10**6)  # float32 holds 1 / factor, and factor · x for any usual weight x
 
 Config = TypeVar("Config")
 
@@ -28,7 +28,7 @@ require = partial(records.require, error=ConfigError)
 
 
 def require_choices(part: str, config: Any, choices: Mapping[str, Any]) -> None:
-    """Check that every setting has one of the values of its type, a ``Literal``.  Raises: ConfigError."""
+    """Check that every setting has a value that its ``Literal`` type allows.  Raises: ConfigError."""
     for name, allowed in choices.items():
         value = getattr(config, name)
         require(value in get_args(allowed), f"{part}.{name}", f"one of {get_args(allowed)}", value)
@@ -39,7 +39,7 @@ def imported(setting: str, name: str) -> Any:
     module, _, attribute = name.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except Exception as error:  # of the module's own code, too
+    except Exception as error:  # also an error of the module's own code
         raise ConfigError(
             f"{setting}: {name!r} cannot be imported ({type(error).__name__}: {error}); expected package.module:name at"
             " the top of a module whose directory is in PYTHONPATH"
@@ -49,15 +49,15 @@ def imported(setting: str, name: str) -> Any:
 def with_changes(
     config: Config, changes: Mapping[str, Any], prefix: str = "", other_keys: Sequence[str] = ()
 ) -> Config:
-    """Return a configuration with settings from a TOML or JSON file.
+    """Return a copy of a configuration, changed by the settings of a TOML or JSON file.
 
     A table in the file sets one part of the configuration.
 
     Args:
         prefix: the name of this part of the configuration and a dot, such as "training."; used in messages.
-        other_keys: further keys that the file may have, which the caller has read; used in messages.
+        other_keys: known keys that are no fields of the configuration; used in messages.
 
-    Raises: ConfigError that names the setting, if it is unknown, has another type or is invalid.
+    Raises: ConfigError that names the setting, if it is unknown, has the wrong type or is invalid.
     """
     types = get_type_hints(type(config))
     values = {}

@@ -43,14 +43,14 @@ def is_memory(name: str | Path) -> bool:
 
 
 def has_both_sides(name: str | Path) -> bool:
-    """Return whether a file has both sides of a text: a memory, a table, JSON lines or an archive of Moses."""
+    """Return whether a file holds source and target: a translation memory, a table, JSON lines or a zip archive."""
     return is_memory(name) or re.search(r"\.(tsv|jsonl)(\.gz|\.xz)?$|\.zip$", str(name), re.IGNORECASE) is not None
 
 
 def target_language(data: Mapping[str, Any]) -> str | None:
-    """Return the code of the target language in the fields of a DataConfig, or in its JSON; None if nothing names it.
+    """Return the target language's code from a DataConfig's fields or their JSON; None if they do not name it.
 
-    It is in ``languages``, or the ending of all target files.
+    The code is the second of ``languages``, or else the common ending of the target files.
     """
     languages, files = data.get("languages"), data.get("train_target")
     if isinstance(languages, list | tuple) and len(languages) == 2:
@@ -59,7 +59,7 @@ def target_language(data: Mapping[str, Any]) -> str | None:
 
 
 def common_ending(names: Iterable[str | Path]) -> str | None:
-    """Return the ending that all names of files have, such as "de" of train.de.gz; None if they differ."""
+    """Return the ending that all file names share, such as "de" for train.de.gz; None if endings differ."""
     endings = {
         Path(re.sub(r"\.(gz|xz)$", "", str(name), flags=re.IGNORECASE)).suffix.removeprefix(".") for name in names
     }
@@ -76,49 +76,50 @@ class DataConfig:
     """Folder that contains the text files."""
     train_source: tuple[str, ...] = ()
     """Training text, source side: UTF-8, one sentence per line, plain, .gz or .xz; several files are concatenated.  A
-    .tmx file (translation memory) has both sides, and needs no file in train_target."""
+    file with both sides (.tmx, .tsv, .jsonl, .zip) needs no file in train_target."""
     train_target: tuple[str, ...] = ()
-    """Training text, target side: a file for each source file that is not .tmx, with the same number of lines."""
+    """Training text, target side: a file for each source file without target side, with the same number of lines."""
     validation_source: tuple[str, ...] = ()
     """Held-out text, source side; if not given, pairs spread over the training text are held out."""
     validation_target: tuple[str, ...] = ()
     """Held-out text, target side."""
     languages: tuple[str, ...] = ()
-    """Language codes of source and target, such as en de, in .tmx files and for BLEU; if not given, the source language
-    of the file's header and the other language, and for BLEU the ending of the target files."""
+    """Language codes of source and target, such as en de, for files with both sides and for BLEU.  If not given, a
+    file's own source language and its only other language; for BLEU, the ending of the target files."""
     train_trees: tuple[str, ...] = ()
     """For parsing, instead of text: treebank files in Penn bracket format; sources are the words of the trees."""
     validation_trees: tuple[str, ...] = ()
     """Held-out treebank files."""
     leaf_symbols: LeafSymbols = "normalised"
-    """Symbols for the words of a tree: XX for all but punctuation (Vinyals et al.), or the part-of-speech tags."""
+    """Symbols for the words of a tree.  "normalised": XX for all but punctuation (Vinyals et al.).  "tags": the
+    part-of-speech tags."""
     held_out: int = 1_000
-    """The most pairs to hold out of the training text if there are no validation files (at most a tenth of it)."""
+    """Largest number of pairs to hold out if there are no validation files; at most a tenth of the training text."""
     tokenizer: TokenizerType | Path = "bpe"
-    """Kind of subword model that sentencepiece trains; or, for parsing, whole words, with classes for rare words; or a
-    file, the tokenizer of another program: a model of sentencepiece, or a tokenizer.json."""
+    """Kind of subword model that sentencepiece trains.  "word", only for parsing: whole words, with classes for rare
+    words.  A file: the tokenizer of another program, as a sentencepiece model or a tokenizer.json."""
     vocabulary_size: int = 2_000
-    """Number of subword pieces (from 20,000 on, 256 of them are bytes) or words; for each language if the vocabulary is
-    not joint."""
+    """Number of subword pieces or words; for each language if the vocabulary is not joint.  From 20,000 on, 256 pieces
+    are single bytes."""
     normalisation: TextNormalisation = "keep"
-    """The rule of the tokenizer for characters, on both sides.  "keep": the model writes what the references have; only
-    control characters become blanks, and soft hyphens and other invisible characters go that the text does not need.
-    "nfc": also, letters and their accents are joined.  "nmt_nfkc": sentencepiece's own rule, with full-width forms as
-    ASCII, "²" as "2" and "…" as "...".  Whole words are always kept."""
+    """The rule of the tokenizer for characters, on both sides.  "keep": tabs and other separators become blanks;
+    control characters, and invisible characters that the text does not need, are removed; all others stay.  "nfc":
+    letters are also joined with their accents.  "nmt_nfkc": sentencepiece's own rule, with full-width forms as ASCII,
+    "²" as "2" and "…" as "...".  Whole words (tokenizer "word") are never changed."""
     joint_vocabulary: bool = True
-    """One vocabulary for both languages (the paper), or one for each language; two vocabularies share no matrix
-    (model.tied)."""
+    """One vocabulary for both languages (the paper), or one for each language.  With two vocabularies, the source and
+    target embeddings share no matrix (model.tied)."""
     max_length: int = 256
-    """Pairs of training text with more tokens than this on a side are dropped, and counted.  Pairs of validation files
-    do not count in the validation loss if a side has more tokens than both this number and 1,024."""
+    """Pairs of training text with more tokens than this on a side are dropped and counted.  The validation loss leaves
+    out pairs with more tokens on a side than this number or 1,024, whichever is larger."""
     max_ratio: float = 6.0
-    """Pairs of training text are dropped, and counted, if one side has over 20 tokens and over this many times as many
-    as the other."""
+    """Pairs of training text are dropped and counted if one side has more than 20 tokens, and more than this many times
+    the tokens of the other side."""
     download_from: str = ""
     """URL of the folder from which missing files are downloaded."""
     sha256: tuple[str, ...] = ()
     """Checksums of downloads, as "file name:hexadecimal digits"; the name may be a URL.  A file without a checksum is
-    not downloaded.  From archives (.tar, .tgz …) the text files above are extracted."""
+    not downloaded.  From archives (.tar, .tgz …) the named text files are extracted."""
 
     def __post_init__(self) -> None:
         require_bounds(self, _BOUNDS, ConfigError, "data.")
@@ -162,7 +163,7 @@ class DataConfig:
         return f"{fetch if self.sha256 else ''}set data.raw to the folder that holds them"
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the fields that determine the prepared data, in the types that JSON has."""
+        """Return the fields that determine the prepared data, as JSON values."""
         fields = json.loads(json.dumps(dataclasses.asdict(self), default=str))
         return {
             name: value for name, value in fields.items() if name not in ("directory", "raw", "download_from", "sha256")

@@ -54,7 +54,7 @@ class ModelConfig:
     n_layers: int = 6
     """N: number of layers of the encoder, and of the decoder unless n_decoder_layers is given."""
     n_decoder_layers: int | None = None
-    """Number of layers of the decoder, if it is another one (few layers make translation fast)."""
+    """Number of layers of the decoder, if it differs from n_layers (few layers make translation fast)."""
     d_model: int = 512
     """Width of the residual stream."""
     d_ff: int = 2048
@@ -75,13 +75,14 @@ class ModelConfig:
     p_drop_relu: float = 0.0
     """Dropout after the activation of the feed-forward networks (none in the paper)."""
     label_smoothing: float = 0.1
-    """ε: probability that label smoothing takes from the correct class and divides evenly among other classes."""
+    """ε: probability that label smoothing takes from the correct class and divides evenly; see label_smoothing_over."""
     label_smoothing_over: SmoothedClasses = "V-1"
-    """Classes that share ε: all but the correct one (tensor2tensor); all V, the correct one too (PyTorch, Marian); or
-    all but the correct one and the start symbol (The Annotated Transformer and JoeyNMT leave out padding instead)."""
+    """Classes that get equal parts of ε.  "V-1": all but the correct one (tensor2tensor).  "V": all (PyTorch, Marian).
+    "V-2": all but the correct one and the start symbol (The Annotated Transformer and JoeyNMT leave out
+    padding instead)."""
     positions: PositionLayout = "interleaved"
-    """Position encodings: sinusoids as the paper prints them, sines before cosines as in tensor2tensor, or a learned
-    table (row E)."""
+    """Position encodings.  "interleaved": sinusoids as the paper prints them.  "halves": sines before cosines, as in
+    tensor2tensor.  "learned": a trained table (row E)."""
     max_positions: int = 512
     """Rows of the learned position table; sinusoids have no limit."""
     first_position: int = 0
@@ -90,7 +91,7 @@ class ModelConfig:
     """First input of the decoder: a symbol with its own embedding, a zero vector (tensor2tensor, Marian), or the end
     symbol (fairseq)."""
     source_end: bool = True
-    """Append the end symbol to every source (OpenNMT's models are trained without it; ours are always with it)."""
+    """Append the end symbol to every source (OpenNMT trains its models without it; we always train with it)."""
     norm: NormPlacement = "post"
     """Layer norm after the residual sum (the paper) or before the sublayer."""
     layer_norm_eps: float = 1e-6
@@ -111,8 +112,8 @@ class ModelConfig:
     """Length penalty of translations, unless a search sets another: ((5 + length)/6)^α as in the paper, or length^α
     as in fairseq, Marian and CTranslate2."""
     alpha: float | None = None
-    """Exponent α of the length penalty, unless a search sets another.  If not given, a training chooses it at its end,
-    on held-out text; until then it is 0.6, as in the paper (section 6.1)."""
+    """Exponent α of the length penalty, unless a search sets another.  If not given, a training chooses α at its
+    end, on held-out text; until then α is 0.6, as in the paper (section 6.1)."""
 
     def __post_init__(self) -> None:
         require_bounds(self, _BOUNDS, ConfigError, "model.")
@@ -143,7 +144,7 @@ class ModelConfig:
 
     @property
     def own_alpha(self) -> float:
-        """The exponent of searches that set no other."""
+        """The exponent α of the length penalty in searches that set no other α."""
         return ALPHA if self.alpha is None else self.alpha
 
     @property

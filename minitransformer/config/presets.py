@@ -130,7 +130,7 @@ PRESETS: dict[str, Callable[[int], ModelConfig]] = {
 
 
 def named(name: str, vocabulary_size: int = 0) -> ModelConfig:
-    """Return the preset of a name.  Raises: ConfigError listing the names, if the name is unknown."""
+    """Return the preset with this name.  Raises: ConfigError with all names, if the name is unknown."""
     if name not in PRESETS:
         raise ConfigError(f"preset: expected one of {', '.join(PRESETS)}; got {name!r}")
     return PRESETS[name](vocabulary_size)

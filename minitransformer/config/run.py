@@ -1,4 +1,4 @@
-"""The configuration of a training run: its model, data, training and directories; values of automatic settings."""
+"""The configuration of a training run: its model, data, training and directories; values for automatic settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from parallel.communicator import working_ranks
 RUN_FILE, METRICS_FILE, RESULTS_FILE = "run.json", "metrics.jsonl", "results.json"
 TRANSLATIONS_FILE = "translations.jsonl"
 PARTS = ("model", "data", "training")  # tables of settings
-BEGINNING = ("init_from", "init_optimizer", "init_extend_vocabulary")  # settings of the model to begin from
+BEGINNING = ("init_from", "init_optimizer", "init_extend_vocabulary")  # settings of the model from which a run begins
 
 # Settings of training that may change when an interrupted run is resumed.
 FREE = (
@@ -33,7 +33,7 @@ FREE = (
 )  # fmt: skip
 # The automatic settings of training, with the value that stands for "automatic".
 AUTOMATIC = {"n_micro_batches": 0, "precision": "automatic"}
-SMALL_BATCH = 4_000  # tokens; in more than 2 micro-batches of a smaller batch, a thread's operations are short
+SMALL_BATCH = 4_000  # tokens; a smaller batch has only 2 micro-batches, because operations on fewer tokens are short
 
 
 def demo_training() -> TrainingConfig:
@@ -78,7 +78,7 @@ class RunConfig:
     """Directory of a run or a model: training begins from its weights and its tokenizer, at update 0.  Random weights
     if not given."""
     init_optimizer: bool = False
-    """Begin from the newest checkpoint of the run init_from: its weights, and Adam's moments, which are else 0."""
+    """Begin from the newest checkpoint of the run init_from: its weights and Adam's moments; else moments are 0."""
     init_extend_vocabulary: bool = False
     """Append the characters of the training text that the vocabulary of init_from lacks."""
 
@@ -113,7 +113,7 @@ class RunConfig:
     def of_preset(cls, name: str) -> RunConfig:
         """Return the run of a preset: "tiny" trains like the demonstration, "small" like the recipe for Multi30k.
 
-        The others have the paper's training.
+        All other presets have the paper's training.
         """
         if name == "tiny":
             return cls()
@@ -129,7 +129,7 @@ class RunConfig:
         return self.data.directory or self.run / "data"
 
     def to_json(self) -> str:
-        """Return all settings that determine the result, as JSON; a score's configuration hash is computed from it."""
+        """Return all settings that determine the result, as JSON; scores carry a hash of this text."""
         parts = {
             "model": dataclasses.asdict(self.model),
             "data": self.data.fingerprint(),
@@ -139,19 +139,19 @@ class RunConfig:
         return json.dumps(parts | beginning, indent=2, default=str) + "\n"
 
     def settings(self) -> dict[str, str]:
-        """Return the settings that determine the result, device and kernels, by names such as "training.seed"."""
+        """Return the settings of ``to_json``, the device and the kernels, by names such as "training.seed"."""
         settings = {name: json.dumps(value) for name, value in _flat(json.loads(self.to_json())).items()}
         return settings | {"device": self.device, "kernels": self.kernels}
 
     def claim_directory(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Write this configuration into the run's directory, with ``facts`` that are no settings."""
+        """Write this configuration into the run's directory, and ``facts`` about the run that are no settings."""
         text = json.dumps(json.loads(self.to_json()) | dict(facts), indent=2) + "\n" if facts else self.to_json()
         write_text(self.run / RUN_FILE, text)
 
     def check_directory(self) -> None:
-        """Raise ConfigError naming the settings that differ, if the run's directory holds another run.
+        """Raise ConfigError if the run's directory holds another run; the message names the settings that differ.
 
-        It may not be the directory of the model from which the run begins, either.
+        Also raise it if the directory holds the model from which the run begins (``init_from``).
         """
         require_other_directory(self.run, self.init_from)
         if differences := self.differences(FREE):
@@ -162,7 +162,7 @@ class RunConfig:
             )
 
     def differences(self, free: Collection[str]) -> list[str]:
-        """Return the settings that differ from those of the run in this directory; none if there is no run.
+        """Return the settings that differ from those saved in the run's directory; none if it holds no run.
 
         The ``free`` fields of training are not compared.
         """
@@ -211,16 +211,16 @@ def initial_settings(run: Path) -> dict[str, Any]:
 
 
 def with_values(config: RunConfig, values: dict[str, Any]) -> RunConfig:
-    """Return the configuration with ``values`` for its automatic settings.  Raises: ConfigError."""
+    """Return the configuration with its automatic settings replaced by ``values``.  Raises: ConfigError."""
     chosen = {name: x for name, x in values.items() if getattr(config.training, name) == AUTOMATIC[name]}
     return dataclasses.replace(config, training=with_changes(config.training, chosen, "training."))
 
 
 def resolved(config: RunConfig, n_ranks: int, why_no_bfloat16: str | None) -> RunConfig:
-    """Return the configuration with values that suit its device for its automatic settings.
+    """Return the configuration with its automatic settings replaced by values that suit its device.
 
-    In the exact order only a power of two of ranks computes.  More micro-batches than that many would be computed in
-    turn on a GPU: so there is one for each rank that computes.
+    On GPUs there is one micro-batch for each rank that computes, because a GPU would compute two of them one after the
+    other.  The number of ranks that compute is a power of two, as the exact order of sums needs it.
 
     Args:
         n_ranks: number of processes.

@@ -28,8 +28,8 @@ _BOUNDS = {
 class TrainingConfig:
     """The hyperparameters of training; the defaults are the paper's (section 5).
 
-    ``n_micro_batches`` and ``precision`` are automatic by default.  ``minitransformer.training.resolve`` replaces these
-    by the values for the device before anything else reads them.
+    ``n_micro_batches`` and ``precision`` are automatic by default.  ``resolve`` of ``training/open_run.py`` replaces
+    both by the values for the device before anything else reads them.
     """
 
     max_updates: int = 100_000
@@ -37,17 +37,17 @@ class TrainingConfig:
     batch_tokens: int = 25_000
     """Tokens in a global batch: at most this many source tokens and this many target tokens, end symbols included."""
     n_micro_batches: int = 0
-    """Number of micro-batches of a global batch, a power of two; their gradients are added in a fixed order.  0: what
-    the run began with, or for a new run one per process on GPUs, and on CPUs 8, or 2 for batches of less than 4,000
-    tokens."""
+    """Number of micro-batches of a global batch, a power of two; their gradients are added in a fixed order.  0: a
+    resumed run keeps its number; a new run has one per process on GPUs, and 8 on CPUs, or 2 for batches of less than
+    4,000 tokens."""
     warmup_steps: int = 4_000
     """Updates of linear warm-up; then the learning rate falls with the inverse square root of the step."""
     schedule: str = "paper"
     """The learning rate after warm-up.  "paper": it falls with the inverse square root of the step.  "linear" and
-    "cosine": it falls to 0 after the last update, so another max_updates gives another rate.  "constant": it stays.
-    "package.module:function": what the function returns for the number of the update and these settings."""
+    "cosine": it falls, to 0 at update max_updates + 1.  "constant": it stays.
+    "package.module:function": the result of this function for the number of the update and these settings."""
     learning_rate_factor: float = 1.0
-    """Constant factor on the paper's schedule."""
+    """Constant factor on the learning rate of the built-in schedules."""
     beta1: float = 0.9
     """Adam's β₁."""
     beta2: float = 0.98
@@ -64,33 +64,31 @@ class TrainingConfig:
     """Type of gradients in messages between machines or GPUs: "bfloat16" halves the size of the messages.  Gradients
     are added in float32.  They are not rounded in shared memory, or if NCCL or MPI chooses the order."""
     precision: PrecisionChoice = "automatic"
-    """Type of the numbers that matrix products multiply; they add in float32.  With "bfloat16" a GPU also stores
-    weights and activations in it, while a CPU rounds only the factors of products.  Updates are computed, and
-    everything is saved, in float32.  "automatic": what the run began with, or for a new run bfloat16 if the processor
-    has AVX-512 BF16 or the GPU has kernels for it, else float32."""
+    """Type of the numbers that matrix products multiply; sums are in float32.  With "bfloat16" a GPU also stores
+    weights and activations in bfloat16; a CPU rounds only the factors of products.  Updates are computed, and
+    everything is saved, in float32.  "automatic": a resumed run keeps its type; a new run has bfloat16 if the processor
+    has AVX-512 BF16 or the GPU has kernels for bfloat16, else float32."""
     bpe_dropout: float = 0.0
     """Probability that a merge of byte pairs is left out when training text is segmented, anew in every epoch; 0 keeps
-    one segmentation.  Short trainings learn more slowly with it."""
+    one segmentation.  Short trainings learn more slowly with BPE dropout."""
     word_dropout: float = 0.0
     """α: a word that occurs n times in the sources is replaced by its class of rare words with probability α / (α + n),
     anew in every epoch; 0 never does.  It needs whole words as tokens (data.tokenizer = "word")."""
     seed: int = 1
-    """Seed of everything random: initial weights, order of sentences, dropout, segmentations, words left out."""
+    """Seed of everything random: initial weights, order of sentences, dropout, segmentations, word dropout."""
     log_every: int = 50
     """Updates between log lines."""
     validate_every: int = 1_000
     """Updates between validations: loss, perplexity and (greedy) BLEU of held-out text."""
     validation_sentences: int = 1_000
-    """Number of held-out sentences, the first ones, of which a validation computes BLEU; the scores at the end are
-    those of all."""
+    """Number of held-out sentences, the first ones, on which a validation computes BLEU; final scores are on all."""
     best_by: str = "loss"
-    """The figure of validations by which the best model is chosen: "loss", "perplexity", "bleu" ("f1" of trees), or a
-    measure of a callback by its name; with - before the name if less of it is better."""
+    """The figure of validations by which the best model is chosen: "loss", "perplexity", "bleu" ("f1" of trees), or the
+    name of a callback's measure; with - before the name if a lower value is better."""
     patience: int | None = None
-    """End the training early after so many validations in a row without a better ``patience_for``; never if not
-    given."""
+    """End the training early after so many validations in a row without a better ``patience_for``; never by default."""
     patience_for: str = "loss"
-    """The figure that ``patience`` watches, named as for ``best_by``; the loss while that figure is 0."""
+    """The figure that ``patience`` watches, named as in ``best_by``; while that figure is 0, the loss."""
     checkpoint_every: int = 1_000
     """Updates between checkpoints."""
     keep_checkpoints: int = 5

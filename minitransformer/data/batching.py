@@ -29,7 +29,7 @@ def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int, g
     Shapes: lengths (n, 2), source and target tokens without end symbols.
     """
     order = permutation(StreamId(seed, _ORDER_OF_PAIRS, epoch, group), len(lengths))
-    n_tokens = len(lengths) + int(lengths.max(axis=1, initial=0).sum())  # of the longer sides
+    n_tokens = len(lengths) + int(lengths.max(axis=1, initial=0).sum())  # of longer sides, with their end symbols
     pairs_per_pool = max(1, POOL * batch_tokens * len(order) // max(1, n_tokens))
     batches = []
     for start in range(0, len(order), pairs_per_pool):
@@ -58,7 +58,7 @@ def cut_by_tokens(indices: IntArray, lengths: IntArray, batch_tokens: int) -> li
 
 
 def cut_into_micro_batches(indices: IntArray, lengths: IntArray, n_micro_batches: int) -> list[IntArray]:
-    """Cut a batch into micro-batches of nearly equal numbers of tokens; of few pairs, some are empty; of none, all."""
+    """Cut a batch into micro-batches of nearly equal numbers of tokens; if there are few pairs, some are empty."""
     n_tokens = (lengths[indices] + 1).sum(axis=1)
     middles = np.cumsum(n_tokens) - n_tokens / 2
     micro_batch_of_pair = np.minimum(
@@ -79,15 +79,15 @@ class BatchOrder:
         self._latest = dict[tuple[int, int], tuple[Pairs, list[IntArray]]]()  # the group that was planned last
 
     def next(self, position: Position, avoided: Collection[Position] = ()) -> tuple[IntArray, Position]:
-        """Return the batch at a position, as indices of pairs of its group, and the position after it.
+        """Return the batch at a position, as indices of pairs of its group, and the position after the batch.
 
-        At the end of a group it is the first batch of the next one.  Batches at ``avoided`` positions are skipped.
+        At the end of a group, this is the first batch of the next group.  Batches at ``avoided`` positions are skipped.
         """
         epoch, group, index = position
         while True:
             if group >= self._n_groups:
                 epoch, group, index = epoch + 1, 0, 0
-            elif index >= len(plan := self.group(epoch, group)[1]):  # greater: it had more batches when it was saved
+            elif index >= len(plan := self.group(epoch, group)[1]):  # greater: the plan was longer when it was saved
                 group, index = group + 1, 0
             elif (epoch, group, index) in avoided:
                 index += 1
@@ -97,7 +97,7 @@ class BatchOrder:
     def group(self, epoch: int, number: int) -> tuple[Pairs, list[IntArray]]:
         """Return the pairs of a group of shards, and all its batches."""
         if (epoch, number) not in self._latest:
-            self._latest.clear()  # before the next plan is made: memory never holds two
+            self._latest.clear()  # before the next plan is made: memory never holds two plans
             order = permutation(StreamId(self._seed, _ORDER_OF_SHARDS, epoch), self._store.n_shards)
             start, end = (len(order) * i // self._n_groups for i in (number, number + 1))
             pairs = self._store.read(sorted(order[start:end].tolist()), epoch)
@@ -109,7 +109,7 @@ class BatchOrder:
 def read_micro_batches(
     pairs: Pairs, batch: IntArray, n_micro_batches: int, wanted: Sequence[int]
 ) -> tuple[list[Batch | None], list[IntArray]]:
-    """Cut a batch into micro-batches; read those with the ``wanted`` indices, None for one without pairs.
+    """Cut a batch into micro-batches, and return those with the ``wanted`` indices; an empty one is None.
 
     Also return the lengths of all micro-batches, end symbols included: an array (B, 2) for each.
     """

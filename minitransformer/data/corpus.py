@@ -24,7 +24,7 @@ class Corpus(Protocol):
     """Parallel text with a training part and a held-out part; both can be read repeatedly."""
 
     targets_are_symbols: bool
-    """True if a target is a row of symbols, such as those of a tree, and no text of words."""
+    """True if targets are sequences of symbols, such as those of trees, and not text."""
 
     @property
     def surveys(self) -> Mapping[Path, Survey]:
@@ -37,13 +37,13 @@ class Corpus(Protocol):
         """Yield the held-out pairs."""
 
     def test(self) -> Iterator[Pair]:
-        """Yield further held-out pairs, possibly none, which no decision depends on."""
+        """Yield the test pairs, possibly none: held-out pairs on which no decision depends."""
 
     def location(self, i: int) -> str:
         """Return the location of the i-th training pair (from 0), for messages."""
 
     def held_out_location(self, i: int) -> str | None:
-        """Return the location of the i-th held-out pair in the training text, None if it is in other text."""
+        """Return the location of the i-th held-out pair in the training text; None if the pair is in other text."""
 
 
 def text_files(config: DataConfig) -> dict[str, Path]:
@@ -68,7 +68,7 @@ def changed_files(config: DataConfig, fingerprints: Mapping[str, Mapping[str, An
 def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
     """Yield the pairs of two aligned files; a line of spaces, such as U+3000, is empty.
 
-    Raises: CorpusError if one has more lines than the other, or both are one file.
+    Raises: CorpusError if their numbers of lines differ, or both are the same file.
     """
     require_two_files(source, target)
     for number, (s, t) in enumerate(itertools.zip_longest(read_lines(source), read_lines(target)), 1):
@@ -85,9 +85,9 @@ def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
 class FileCorpus:
     """A corpus of aligned files.  Without validation files every ``stride``-th training pair is held out.
 
-    A translation memory is both files of its pair.  ``languages`` are its source and target, if given.  Copies of
-    held-out pairs are part of the training text; ``prepare`` drops them.  ``surveys`` holds the survey of each file,
-    made when it was first read.
+    A file with both sides is both source and target of its pair.  ``languages`` are the codes of source and target in
+    such files, if given.  The training pairs still contain copies of held-out pairs; ``prepare`` drops the copies.
+    ``surveys`` holds the survey of each file, made by ``of``.
     """
 
     train_files: Sequence[tuple[Path, Path]]
@@ -101,9 +101,9 @@ class FileCorpus:
     def of(cls, config: DataConfig) -> FileCorpus:
         """Open the corpus of a configuration.
 
-        Every file is read once here, so that an invalid one is reported before hours of work.
-        Raises: CorpusError for files that are missing, empty, not UTF-8, of unequal lengths or source and target at
-        once, for translation memories of different languages, and for too few pairs to hold any out.
+        Every file is read once here, so that an invalid file is reported before hours of work.
+        Raises: CorpusError if a file is missing, empty, not UTF-8, or both source and target; if aligned files differ
+        in length, or translation memories in their languages; if there are too few pairs to hold any out.
         """
         train = _paths(config, config.train_source, config.train_target)
         validation = _paths(config, config.validation_source, config.validation_target)
@@ -127,7 +127,7 @@ class FileCorpus:
             if not any(surveys[source].n_lines for source, _ in validation):
                 raise CorpusError(f"{validation[0][0]}: the validation text is empty")
             return cls(train, validation, surveys=surveys, languages=config.languages)
-        stride = max(10, -(-n_pairs // config.held_out))  # rounded up: held_out is the greatest number
+        stride = max(10, -(-n_pairs // config.held_out))  # rounded up, so that at most held_out pairs are held out
         corpus = cls(train, (), stride, surveys, config.languages)
         if n_pairs <= corpus.stride // 2:
             raise CorpusError(
@@ -162,7 +162,7 @@ class FileCorpus:
         return self._location(i)
 
     def held_out_location(self, i: int) -> str | None:
-        """Return the location of the i-th held-out pair (from 0), None if it is in a validation file."""
+        """Return the location of the i-th held-out pair (from 0); None if the pair is in a validation file."""
         return self._location(i * self.stride + self.stride // 2) if self.stride else None
 
     def _location(self, i: int) -> str:
@@ -206,7 +206,7 @@ def check_aligned(one: tuple[Path, int], other: tuple[Path, int]) -> None:
 
 
 def _pair_files() -> Any:
-    """Import the extra that reads files with both sides, by its name."""
+    """Import, by its name, the extra module that reads files with both sides."""
     return import_module("minitransformer.extras.files.pair_files")
 
 

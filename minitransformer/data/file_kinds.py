@@ -1,7 +1,7 @@
 """The kinds of files that users give as text: which are decompressed, and which are refused by ending or first bytes.
 
-Text may have any ending that the table lacks.  Text may begin with any character: a kind without a safe mark at its
-beginning, such as JSON or a table, is refused by its ending alone.
+Text may have any ending that is not in the table, and may begin with any character.  So a kind whose first bytes are
+no safe mark, such as JSON or a table, is refused by its ending alone.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-N_FIRST_BYTES = 4_096  # that are compared with the marks below
-_NULS = rb"(?:[^\0]*\0){8}"  # text has fewer among its first bytes, UTF-16 and nearly all binary files have more
+N_FIRST_BYTES = 4_096  # of a file, to be compared with the marks below
+_NULS = rb"(?:[^\0]*\0){8}"  # 8 NUL bytes: text has fewer at its beginning, UTF-16 and most binary files have more
 _XML = rb"(?:<\?xml\s+version(?s:.)*?)?"  # what may precede the root element
 
-_BYTES_AT_ONCE = 1 << 16  # of a compressed file
+_BYTES_AT_ONCE = 1 << 16  # to read from a compressed file
 
 
 class _XzStreams(io.RawIOBase):
-    """The concatenated content of an .xz file's streams; zeros may be between and after them.
+    """The concatenated content of an .xz file's streams; zeros between and after the streams are skipped.
 
     ``lzma.open`` would treat a corrupt second stream as padding, and end early.
     """

@@ -1,4 +1,4 @@
-"""The tokenizer of a trained model, with which new text is prepared; on request, missing characters are appended."""
+"""An existing tokenizer, of a trained model or another program, for new text; missing characters can be appended."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _LINES_AT_ONCE = 10_000
 
 @dataclass(frozen=True)
 class GivenTokenizer:
-    """A tokenizer to prepare text with, and whether it is extended by the characters of the text that it lacks."""
+    """An existing tokenizer for new text; ``extends``: append the characters of the text that the tokenizer lacks."""
 
     tokenizer: Tokenizer
     extends: bool = False
 
     def check(self, config: DataConfig, directory: Path) -> None:
-        """Raise ConfigError if settings of data ask for another tokenizer than this one, from ``directory``."""
+        """Raise ConfigError if settings of data do not fit this tokenizer of the model in ``directory``."""
         different = [
             f"data.{name}: expected {expected!r}, got {got!r}"
             for name, expected in settings_of(self.tokenizer).items()
@@ -49,7 +49,7 @@ class GivenTokenizer:
             raise ConfigError("init_extend_vocabulary is for text: set it to false for a treebank")
 
     def is_of(self, tokenizer: Tokenizer, added: str | None) -> bool:
-        """Return whether data was prepared with this tokenizer; ``added`` as ``for_text`` returned it."""
+        """Return whether ``for_text`` of this tokenizer can return ``tokenizer`` and the characters ``added``."""
         if not self.extends:
             return tokenizer.equals(self.tokenizer)
         if added is None or len(tokenizer.models) != len(self.tokenizer.models):
@@ -59,7 +59,7 @@ class GivenTokenizer:
     def for_text(self, corpus: Corpus) -> tuple[Tokenizer, str | None]:
         """Return the tokenizer for the training text of a corpus, and the characters that were appended to it.
 
-        These are None if the tokenizer is not to be extended.  Then a warning names the characters that it lacks.
+        The characters are None if ``extends`` is false; then a warning names the characters that the tokenizer lacks.
         Raises: CorpusError if characters cannot be pieces, because the tokenizer splits text into whole words.
         """
         models = (self.tokenizer.source, self.tokenizer.target)
@@ -85,7 +85,7 @@ class GivenTokenizer:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """Return the tokenizer of another program, in a file; the extra that reads it is imported here, by its name."""
+    """Return the tokenizer in another program's file; import, by its name, the extra module that reads it."""
     found: Tokenizer = import_module("minitransformer.extras.convert.tokenizer_files").read_tokenizer(path)
     return found
 
@@ -97,7 +97,7 @@ def settings_of(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _missing(model: sentencepiece.SentencePieceProcessor, lines: Iterable[str]) -> Counter[str]:
-    """Return the count of each character, after the model's normalisation, for which a model has no piece."""
+    """Count the characters for which a model has no piece, after the model's normalisation."""
     counts, iterator = Counter[str](), iter(lines)
     while batch := list(itertools.islice(iterator, _LINES_AT_ONCE)):
         for line, ids in zip(batch, model.encode(batch), strict=True):
@@ -109,10 +109,10 @@ def _missing(model: sentencepiece.SentencePieceProcessor, lines: Iterable[str]) 
 
 
 def with_pieces(model: bytes, pieces: Sequence[str]) -> bytes:
-    """Return a sentencepiece model with more pieces at its end, which get the next ids; those of others stay.
+    """Append pieces to a sentencepiece model; they get the next ids, and no other id changes.
 
-    Their score is the least of all pieces, so that other text is segmented as before.  Pieces that the model has, used
-    or not, are left out.
+    The new pieces get the lowest score of all, so that other text is segmented as before.  Pieces that the model
+    already has are not appended.
     Source: sentencepiece_model.proto of sentencepiece has the numbers of the fields.
     """
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)

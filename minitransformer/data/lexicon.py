@@ -1,4 +1,4 @@
-"""The leaves that each word of a treebank had: a lexicon, kept in the vocabulary of words."""
+"""The lexicon: which leaves each word of a treebank had.  The model of the words' vocabulary stores it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minitransformer.model.batch import IdPair
 from minitransformer.model.symbols import END
 
 Lexicon: TypeAlias = dict[int, list[int]]
-"""The target ids of the leaves of each source id: of a word, or of a class of rare words."""
+"""Source id (of a word, or of a class of rare words) → the target ids of its leaves."""
 
 LEAST_SEEN = 10  # times; a rarer word may have leaves that the training text does not show
 _FIELD = 200  # of ModelProto: the first one that sentencepiece leaves to other programs
@@ -24,7 +24,7 @@ def is_bracket(symbol: str) -> bool:
 
 
 def lexicon_of(pairs: Iterable[IdPair], leaf_ids: Container[int]) -> Lexicon:
-    """Return the lexicon of trees.  Those with more or fewer leaves than words are left out."""
+    """Return the lexicon of trees.  Trees with more or fewer leaves than words are left out."""
     seen = defaultdict[int, Counter[int]](Counter)
     for words, symbols in pairs:
         leaves = [symbol for symbol in symbols if symbol in leaf_ids]
@@ -37,7 +37,7 @@ def lexicon_of(pairs: Iterable[IdPair], leaf_ids: Container[int]) -> Lexicon:
 
 
 def with_lexicon(model: bytes, lexicon: Lexicon) -> bytes:
-    """Return a sentencepiece model with a lexicon, which sentencepiece does not read."""
+    """Append a lexicon to a sentencepiece model, in a field that sentencepiece ignores."""
     return model + bytes_field(_FIELD, json.dumps(lexicon, separators=(",", ":")).encode())
 
 

@@ -20,7 +20,7 @@ from minitransformer.data.survey import Found
 _SEPARATORS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"  # control characters between words, or lines
 BLANKS = f" {_SEPARATORS}"
 BETWEEN_WORDS = re.compile(f"[{BLANKS}]+")
-# What no script needs: soft hyphen, word joiner, byte order mark, bytes that were no UTF-8, and control characters.
+# Characters that no script needs: soft hyphen, word joiner, byte order mark, U+FFFD and control characters.
 _NEVER_NEEDED = ["\xad", "\u2060", "\ufeff", "\ufffd", *map(chr, (*range(1, 9), *range(0xE, 0x1C), 0x7F))]
 # Persian needs the non-joiner U+200C, Khmer the space of no width U+200B, emoji the joiner U+200D.
 # Source: Unicode 16, DerivedCoreProperties.txt, Default_Ignorable_Code_Point, without unassigned ones.
@@ -30,7 +30,7 @@ _SOMETIMES_NEEDED = (
     (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0001, 0xE0001), (0xE0020, 0xE007F), (0xE0100, 0xE01EF),
 )  # fmt: skip
 _INVISIBLE = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _SOMETIMES_NEEDED) + "]")
-_LINES_PER_NEED = 1_000  # text that needs an invisible character has it in more than one of so many lines
+_LINES_PER_NEED = 1_000  # text needs an invisible character if more than one of so many lines has it
 _MOST_NAMED = 20  # characters in a message
 _NORMALIZER_SPEC, _NAME, _RULES_FILE = 3, 1, 6  # numbers of fields in sentencepiece_model.proto
 
@@ -41,7 +41,7 @@ def words_of_line(line: str) -> list[str]:
 
 
 def rules(kind: TextNormalisation, lines: Iterable[str]) -> str:
-    """Return the rules for text like these lines, as a table for sentencepiece: code points, tab, code points.
+    """Return the rules for text like these lines, as sentencepiece's table: old code points, tab, new code points.
 
     Separators become blanks.  Invisible characters are removed, except those that the lines need.
     """
@@ -52,7 +52,7 @@ def rules(kind: TextNormalisation, lines: Iterable[str]) -> str:
 
 
 def with_rule_name(model: bytes, kind: TextNormalisation) -> bytes:
-    """Return a sentencepiece model whose rule has this name, and without the path of the file of rules."""
+    """Return a sentencepiece model with this name for its rule, and without the path of the rules' file."""
     parts = list[bytes]()
     for number, field, value in fields(model):
         if number == _NORMALIZER_SPEC:
@@ -64,7 +64,7 @@ def with_rule_name(model: bytes, kind: TextNormalisation) -> bytes:
 
 
 class LostCharacters:
-    """The lines that a tokenizer cannot write again from their pieces, and the characters that they lose."""
+    """The lines that lose characters when they are encoded and decoded, and these characters."""
 
     def __init__(self) -> None:
         self.found, self._characters, self._n_lines = Found(), Counter[str](), 0
@@ -72,7 +72,7 @@ class LostCharacters:
     def compare(self, lines: Iterable[str], decoded: Iterable[str], location: Callable[[int], str]) -> None:
         """Compare the next lines with the text of their pieces; runs of blanks may differ.
 
-        ``location`` returns where a line is, given its index among all lines that were compared.
+        ``location`` returns the location of a line from its index among all compared lines.
         """
         for line, text in zip(lines, decoded, strict=True):
             if text != line and (lost := Counter(" ".join(words_of_line(line))) - Counter(text)):
@@ -81,7 +81,7 @@ class LostCharacters:
             self._n_lines += 1
 
     def extend(self, later: LostCharacters) -> None:
-        """Add what later lines lose."""
+        """Add the lost characters of later lines."""
         self.found.extend(later.found)
         self._characters.update(later._characters)
         self._n_lines += later._n_lines
@@ -96,7 +96,7 @@ class LostCharacters:
 
 
 def named(counts: Mapping[str, int]) -> str:
-    """Return the most frequent characters with their counts, and the number of all if there are more."""
+    """Return the most frequent characters with their counts, and the number of all if some are not named."""
     most = sorted(counts.items(), key=lambda count: -count[1])[:_MOST_NAMED]
     rest = f", … ({len(counts):,} in all)" if len(counts) > len(most) else ""
     return ", ".join(f"{_shown(character)} {count:,}" for character, count in most) + rest
@@ -118,9 +118,9 @@ def _not_needed(lines: Iterable[str]) -> list[str]:
 
 
 def _compositions() -> Iterator[tuple[str, str]]:
-    """Yield what is written as one character in normalisation form C, in all its spellings, and that character.
+    """Yield each spelling of a character that normalisation form C changes, and its form C.
 
-    A character with several marks is composed as far as this character exists, for marks in this order.
+    Marks may follow a letter in any order, and the first of them may already be composed with the letter.
     """
     for code in range(sys.maxunicode + 1):
         character = chr(code)

@@ -1,7 +1,7 @@
 """Signs that the sides of a text do not belong together: copies of the sources, and lines shifted against each other.
 
-A translation of a long line is long.  So the logarithms of the lengths in characters correlate, and much less so with
-those of neighbouring lines (docs/guide/data.md).
+A long line has a long translation.  So the log-lengths (of characters) of sources and their targets correlate; those of
+sources and the targets of neighbouring lines correlate much less (docs/guide/data.md).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from minitransformer.data.corpus import Corpus, Pair
 N_CHECKED = 1_000_000  # pairs, the first ones
 BLOCK, SMALLEST_BLOCK = 1_000, 100  # pairs whose lengths are compared at a time
 SHIFTS = (-3, -2, -1, 1, 2, 3)  # lines
-LEAST_CORRELATION, LEAST_GAIN = 0.5, 0.15  # of shifted lines; above that of the lines as they are
+LEAST_CORRELATION, LEAST_GAIN = 0.5, 0.15  # correlation of shifted lines; its gain over unshifted lines
 MOST_COPIES = 0.1  # share of pairs
-_CHARACTERS = 80  # of a text that are shown
+_CHARACTERS = 80  # of a text, to be shown
 
 _log = logging.getLogger(__name__)
 
 
 def log_pairs(corpus: Corpus) -> None:
-    """Log three training pairs; warn of many copies of sources as targets, and of a side that is shifted."""
+    """Log three training pairs; warn if many targets are copies of their sources, or if lines are shifted."""
     lengths, n_copies, shown, stride = list[tuple[int, int]](), 0, list[tuple[int, Pair]](), 1
     for i, (source, target) in enumerate(itertools.islice(corpus.train(), N_CHECKED)):
         lengths.append((len(source), len(target)))
@@ -50,9 +50,9 @@ def log_pairs(corpus: Corpus) -> None:
 
 
 def find_shift(lengths: np.ndarray) -> tuple[int, int, float, float] | None:
-    """Return the first pair of the first block that is shifted, the shift, and the correlations with and without it.
+    """Return the start of the first shifted block, the shift, and the correlations with and without the shift.
 
-    Shapes: lengths (pairs, 2), the logarithms.  Return None if no block is shifted.
+    Shapes: lengths (pairs, 2), logarithms.  Return None if no block is shifted.
     """
     for start in range(0, len(lengths) - SMALLEST_BLOCK + 1, BLOCK):
         block = lengths[start : start + BLOCK]

@@ -133,12 +133,12 @@ def prepare(
     given: GivenTokenizer | None = None,
     world: Communicator = SerialCommunicator(),  # noqa: B008  (it has no state)
 ) -> PreparedData:
-    """Read the corpus, train the tokenizer, unless one is given, and write token ids.
+    """Read the corpus, train a tokenizer unless one is given, and write token ids.
 
     ``open_corpus`` opens the corpus of the configuration.  The manifest is written last, so that only a complete
-    directory has one.  Several ranks divide the shards of the training text: the files are the same for any number.
-    Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written, or another
-    process is writing it, or it holds a run or a model.
+    directory has one.  Ranks divide the shards of the training text; the files are the same for any number of ranks.
+    Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written, holds a run or
+    a model, or if another process is writing it.
     """
 
     def begin() -> tuple[Corpus, Mapping[str, Mapping[str, Any]], str | None]:
@@ -160,7 +160,7 @@ def prepare(
         return corpus, read, added
 
     with ExitStack() as stack:
-        corpus, files, added = call_on_rank_0(begin, world)  # files: the fingerprints from before the text was read
+        corpus, files, added = call_on_rank_0(begin, world)  # files: fingerprints, made before the text was read
         tokenizer = Tokenizer.load(directory)
         written = _write_training(corpus, tokenizer, config, directory, world)
         call_on_rank_0(lambda: _write_rest(corpus, tokenizer, config, directory, written, files, added), world)
@@ -185,7 +185,7 @@ def require_no_model(directory: Path) -> None:
 
 @dataclass
 class _Written:
-    """The held-out pairs, and what has become of the training pairs."""
+    """The held-out pairs, their copies, and the counts of training pairs that were written and dropped."""
 
     held_out: Sequence[HeldOut]
     copies: Collection[int]
@@ -303,7 +303,7 @@ def _remove_manifest(directory: Path) -> None:
 
 
 def _held_out(corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, world: Communicator) -> _Written:
-    """Return the held-out pairs, and the indices of training pairs that are copies of them, to be dropped."""
+    """Return the held-out pairs, and the indices of their copies among the training pairs, to be dropped."""
     dropped, in_training = dict[str, Found](), Found()
     encoded = _encoded(corpus.validation(), tokenizer)
     held_out = list(worth_holding_out(corpus.validation(), encoded, config, dropped, corpus.held_out_location))
@@ -329,7 +329,7 @@ def _write_held_out(
 ) -> int:
     """Write token ids and text of held-out pairs; return the number of pairs in the validation loss.
 
-    The text contains the pairs too long for the loss, too: BLEU is computed from all of it.
+    The text also has the pairs that are too long for the loss, because BLEU is computed from all pairs.
     """
     if not held_out:
         raise CorpusError(
@@ -350,7 +350,7 @@ def _write_held_out(
 
 
 def _languages_of(corpus: Corpus) -> list[str]:
-    """Return the codes of source and target that files name; none if none does."""
+    """Return the codes of source and target in the first file that names any; [] if no file does."""
     named = (found.languages for found in corpus.surveys.values())
     return next((list(codes) for codes in named if codes and all(map(is_language, codes))), [])
 
@@ -391,7 +391,7 @@ def _encoded(
     lost: LostCharacters | None = None,
     location: Callable[[int], str] = str,
 ) -> Iterator[IdPair]:
-    """Yield the ids of pairs; add to ``lost`` what the ids of the targets do not spell."""
+    """Yield the ids of pairs; add to ``lost`` the characters that the target ids lose."""
     for some in _chunks(pairs):
         targets = [target for _, target in some]
         target_ids = tokenizer.encode_target(targets)

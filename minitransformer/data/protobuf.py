@@ -1,7 +1,7 @@
-"""The wire format of protobuf, as far as models of sentencepiece are changed: fields are appended or replaced.
+"""The part of protobuf's wire format with which sentencepiece models are changed: fields are appended or replaced.
 
-Source: https://protobuf.dev/programming-guides/encoding/.  To append encoded fields to a message adds elements to its
-repeated fields, and replaces single values.
+Source: https://protobuf.dev/programming-guides/encoding/.  Fields that are appended to a message add elements to
+its repeated fields, and replace single values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def bytes_field(number: int, value: bytes) -> bytes:
 
 
 def integer_field(number: int, value: int) -> bytes:
-    """Encode a field whose value is a whole number, not below 0."""
+    """Encode a field whose value is a whole number ≥ 0."""
     return _key(number, _VARINT) + _varint(value)
 
 

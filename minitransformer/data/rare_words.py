@@ -12,10 +12,10 @@ import sentencepiece
 
 from minitransformer.model.symbols import BLANK, UNKNOWN
 
-SPLIT_AT_BLANKS = b"words separated by blanks"  # in a model whose lines are looked up word by word
+SPLIT_AT_BLANKS = b"words separated by blanks"  # marks a model whose lines are looked up word by word
 LEAST_COUNT = 2  # words below this count are rare in training, too, so that the model learns their classes
 _SHAPES = ("number", "digits", "capitals", "capital", "lower", "signs")
-# sentencepiece makes two pieces of each class, with and without BLANK; a class without an ending is found with it.
+# sentencepiece makes two pieces of each, with and without BLANK.  A word without an ending gets the one with BLANK.
 SHAPE_CLASSES = tuple(f"<rare:{shape}>" for shape in _SHAPES)
 
 
@@ -68,8 +68,8 @@ def with_endings_of_rare_words(lines: Iterable[str], counts: Counter[str]) -> It
 class WordEncoder:
     """An encoder with one id for each word.
 
-    A word of the vocabulary has its own id.  For any other word it is the id of the first of the word's classes that
-    the vocabulary has.
+    A word of the vocabulary has its own id.  Any other word has the id of the first of its classes that is in the
+    vocabulary.
     """
 
     def __init__(self, vocabulary: sentencepiece.SentencePieceProcessor) -> None:
@@ -83,7 +83,7 @@ class WordEncoder:
         return [[self._id_of(word) for word in words_of(line)] for line in lines]
 
     def classes(self) -> list[int]:
-        """Return for each id of the vocabulary the id of the word's class, or the id itself if it is no word."""
+        """Return for each id of the vocabulary the id of the word's class, or the id itself if its piece is no word."""
         pieces = (str(self._vocabulary.id_to_piece(i)) for i in range(self._vocabulary.get_piece_size()))
         return [self._first_of(*_class_pieces(piece[1:])) if _is_word(piece) else i for i, piece in enumerate(pieces)]
 
@@ -104,7 +104,7 @@ def _is_word(piece: str) -> bool:
 
 
 def splits_at_blanks(model: bytes) -> bool:
-    """Return whether a model is a vocabulary of words that is used without sentencepiece."""
+    """Return whether a model's lines are split at blanks, and looked up word by word."""
     return SPLIT_AT_BLANKS in model
 
 

@@ -1,4 +1,4 @@
-"""The selection of pairs: unusable ones, copies of held-out ones, and too long ones are dropped and counted."""
+"""The selection of pairs: unusable pairs, too long pairs and copies of held-out pairs are dropped and counted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHORT = 20  # tokens: pairs with at most this many on both sides are never dropp
 
 
 class HeldOut(NamedTuple):
-    """A held-out pair, its ids, and where in the training text it is; None if it is in other text."""
+    """A held-out pair, its ids, and its location in the training text; None for a pair from other text."""
 
     pair: Pair
     ids: IdPair
@@ -50,9 +50,9 @@ def worth_holding_out(
     dropped: dict[str, Found],
     location: Callable[[int], str | None],
 ) -> Iterator[HeldOut]:
-    """Yield held-out pairs with their ids, without those of the training text that training drops; count these, too.
+    """Yield held-out pairs with their ids; those from the training text that training would drop are only counted.
 
-    ``location`` returns where in the training text a pair is, None if it is in other text.
+    ``location`` returns a pair's location in the training text; None for a pair from other text.
     """
     for i, (pair, ids) in enumerate(zip(pairs, encoded, strict=True)):
         reason, here = _reason_to_drop(ids, config), location(i)
@@ -65,9 +65,9 @@ def worth_holding_out(
 def find_copies(
     held_out: Sequence[HeldOut], normalised: Sequence[Pair], training: Iterable[tuple[int, Pair]], config: DataConfig
 ) -> list[array[int]]:
-    """Return the indices of each held-out pair's copies, which are trained on: the same source and target, normalised.
+    """Return the indices of each held-out pair's copies: training pairs with the same normalised source and target.
 
-    Only held-out pairs, and the indices of copies, are in memory.
+    Memory holds only the held-out pairs and the indices of copies.
 
     Args:
         normalised: the held-out pairs, see ``Tokenizer.normalised``.
@@ -76,7 +76,7 @@ def find_copies(
     found: dict[Pair, array[int]] = {
         pair: array("q")
         for pair, (_, ids, _) in zip(normalised, held_out, strict=True)
-        if _reason_to_drop(ids, config) is None  # else training drops the copies, too
+        if _reason_to_drop(ids, config) is None  # else training drops its copies for the same reason
     }
     for i, pair in training:
         if pair in found:
@@ -89,10 +89,11 @@ def separate(
 ) -> tuple[Sequence[HeldOut], set[int]]:
     """Return the pairs that stay held out, and the indices of their copies, to be dropped from the training text.
 
-    Of pairs held out from the training text, those with the fewest copies stay, while no more copies are dropped than
-    pairs were held out; a fixed seed orders pairs with equally many.  The others are counted in ``dropped``: training
-    keeps their copies, and so all frequent sentences.  If none could stay, and for pairs of other text, nothing is
-    dropped, and the numbers of the held-out pairs that are trained on are added to ``in_training``.
+    Pairs from the training text are taken by their number of copies, fewest first; a fixed seed orders equal numbers.
+    Pairs stay until more copies would be dropped than there are held-out pairs.  The other pairs are counted in
+    ``dropped``; training keeps their copies, and so all frequent sentences.
+    If no pair could stay, or if the pairs are from other text, all pairs stay and no copy is dropped.  Then the numbers
+    of pairs with copies are added to ``in_training``.
     """
     is_from_training = any(one.location for one in held_out)
     removed = set[int]()

@@ -26,7 +26,7 @@ SIDES = ("source", "target")
 Text = TypeVar("Text")
 _TOKENS, _LENGTHS = ("<u2", "<u4"), ("<i4",)
 _INCOMPLETE = "the data is incomplete: prepare the data again"
-# The header of a NumPy file.  NumPy's own reader evaluates it as Python; corrupt headers make it warn or fail.
+# The header of a NumPy file.  NumPy's own reader evaluates it as Python, and warns or fails if it is corrupt.
 _HEADER_BYTES = 128
 _HEADER = re.compile(
     rb"\x93NUMPY\x01\x00\x76\x00\{'descr': '(?P<dtype>[<>|]\w\d)', 'fortran_order': False,"
@@ -57,13 +57,13 @@ def remove_shards(directory: Path, split: str) -> None:
 
 
 def cut_into_shards(pairs: Iterable[Text]) -> Iterator[tuple[int, Iterator[Text]]]:
-    """Yield the index of the first pair of each shard, and its pairs, which need not be read."""
+    """Yield each shard as the index of its first pair and an iterator of its pairs, which may stay unread."""
     for number, numbered in itertools.groupby(enumerate(pairs), lambda one: one[0] // PAIRS_PER_SHARD):
         yield number * PAIRS_PER_SHARD, (pair for _, pair in numbered)
 
 
 def write_shard(directory: Path, split: str, first: int, pairs: Iterable[IdPair], vocabulary_size: int) -> int:
-    """Write a shard, which begins with the pair of this index of the text; return the number of its pairs."""
+    """Write the shard whose first pair has the index ``first`` in the text; return the number of its pairs."""
     number, lengths = first // PAIRS_PER_SHARD, array("i")
     tokens = [array("H" if vocabulary_size <= 2**16 else "I") for _ in SIDES]
     for pair in pairs:
@@ -104,7 +104,7 @@ class Pairs:
         return len(self.lengths)
 
     def tokens(self, side: int) -> np.ndarray[Any, Any]:
-        """Return the ids of all sources (side 0) or targets (side 1), one after the other, in memory."""
+        """Return the ids of all sources (side 0) or targets (side 1), one after the other in one array."""
         return np.concatenate([shard[1 + side] for shard in self._shards])
 
     def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -127,7 +127,7 @@ class TrainingPairs(Protocol):
 
 
 class TokenStore:
-    """The shards of a split that ``write_store`` wrote.  Opening a store checks all of them, and keeps none open."""
+    """The shards of a split that ``write_store`` wrote.  Opening a store checks all shards, then closes them."""
 
     def __init__(self, directory: Path, split: str) -> None:
         self._directory, self._split, self.n_shards = directory, split, _n_shards(directory, split)

@@ -15,7 +15,7 @@ from minitransformer.data.file_kinds import N_FIRST_BYTES, OPENERS, refusal_by_e
 from minitransformer.system.errors import UserError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-N_NAMED = 5  # locations of one kind that are listed; the others are only counted
+N_NAMED = 5  # locations of one kind in a message; further ones are only counted
 LONGEST_LINE = 1_000_000  # bytes: no sentence is this long, and sentencepiece crashes at 300 times that
 _OBSTACLES: dict[type[BaseException], str] = {
     FileNotFoundError: "not found",
@@ -37,7 +37,7 @@ class CorpusError(UserError, ValueError):
 
 @dataclass
 class Found:
-    """The number of lines or pairs of one kind, and the first locations."""
+    """The number of lines or pairs of one kind, and their first locations."""
 
     count: int = 0
     first: list[Location] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Found:
             self.first.append(location)
 
     def extend(self, later: Found) -> None:
-        """Add what was found in later text."""
+        """Add the lines or pairs that were found in later text."""
         self.count += later.count
         self.first += later.first[: N_NAMED - len(self.first)]
 
@@ -63,9 +63,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Survey:
-    """The survey of a complete UTF-8 file; ``odd`` counts unusual lines by kind; they are used, too.
+    """The survey of a complete UTF-8 file.
 
-    ``languages`` are the source and the target of a translation memory.
+    ``odd`` counts unusual lines by kind.  For a file with both sides, it counts the units that are left out, instead.
+    ``languages`` are the codes of source and target of a file with both sides.
     """
 
     n_lines: int
@@ -80,7 +81,7 @@ def open_bytes(path: Path) -> io.BufferedReader:
 
 
 def open_text(path: Path) -> io.BufferedReader:
-    """Open a text file as ``open_bytes`` does.  Raises: CorpusError if it is of another kind; READ_ERRORS."""
+    """Open a text file as ``open_bytes`` does.  Raises: CorpusError if it is not text; READ_ERRORS."""
     require_text(path, refusal_by_ending(path))
     stream = open_bytes(path)
     try:
@@ -92,7 +93,7 @@ def open_text(path: Path) -> io.BufferedReader:
 
 
 def require_text(name: Path | str, refusal: str | None) -> None:
-    """Raise CorpusError with the name of an input if there is a reason not to read it as text."""
+    """Raise CorpusError if there is a reason, ``refusal``, not to read the input ``name`` as text."""
     if refusal is not None:
         raise CorpusError(f"{name}: {refusal}")
 
@@ -100,8 +101,8 @@ def require_text(name: Path | str, refusal: str | None) -> None:
 def byte_lines(path: Path, opened: Callable[[Path], io.BufferedReader] = open_text) -> Iterator[bytes]:
     """Yield the lines of a text file (plain, gzip or xz) with their line ends; only a line feed ends a line.
 
-    Raises: CorpusError naming the file if it is missing, of another kind or cannot be read to its end, and the line if
-        it is too long.
+    Raises: CorpusError naming the file if it is missing, not text or cannot be read to its end; naming file and line if
+        the line is too long.
     """
     number = 0
     try:

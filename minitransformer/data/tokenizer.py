@@ -88,7 +88,7 @@ class Tokenizer:
         )
 
     def with_lexicon(self, pairs: Iterable[IdPair]) -> Tokenizer:
-        """Return this tokenizer of words with the lexicon of trees, whose ids are given."""
+        """Return this tokenizer of words with the lexicon of trees; ``pairs`` are the ids of words and trees."""
         leaves = {i for i, symbol in enumerate(self.target_symbols) if i > END and not is_bracket(symbol)}
         return Tokenizer(with_lexicon(self.models[0], lexicon_of(pairs, leaves)), *self.models[1:])
 
@@ -118,7 +118,7 @@ class Tokenizer:
 
     @property
     def kind(self) -> TokenizerType:
-        """Kind of the source model: whole words, unigram, or BPE; only for unigram has sentencepiece n-best lists."""
+        """Kind of the source model: whole words, unigram, or BPE; sentencepiece has n-best lists only for unigram."""
         if is_of_words(self.source):
             return "word"
         try:

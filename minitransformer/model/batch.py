@@ -25,7 +25,7 @@ class EmptySourceError(UserError, ValueError):
 
 
 class Orders(NamedTuple):
-    """The orders of the token ids of a side and of their positions, if they are known: see ``ops.embedding``."""
+    """The indices that sort the token ids and the positions of one side, for ``ops.embedding``; None: not known."""
 
     ids: Array | None = None
     positions: Array | None = None
@@ -36,7 +36,7 @@ NO_ORDERS = Orders()
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Packed sentences.  Sources end with END (``source_end``); decoder inputs begin with START, labels end with END.
+    """Packed sentence pairs.  Sources (with ``source_end``) and labels end with END; decoder inputs begin with START.
 
     Shapes: source_ids (S,), decoder_ids and labels (T,), integers, with a label of −1 where no token is to be
     predicted; ``source`` and ``target`` hold the lengths and offsets of B sentences each.
@@ -54,8 +54,8 @@ class Batch:
 
         Without ``source_end``, which is the model's setting, no end symbol is appended to the sources.
         Raises: EmptySourceError if a source would have no token.  ValueError if the numbers of sources and targets
-        differ, if an id is not a whole number ≥ 0, or if a target contains the start symbol: it is not a word, and a
-        model may use another embedding for it.
+        differ, if an id is not a whole number ≥ 0, or if a target contains the start symbol, which only begins
+        decoder inputs.
         """
         if len(sources) != len(targets):
             raise ValueError(f"Batch: expected as many targets as sources; got {len(sources)} and {len(targets)}")
@@ -87,16 +87,16 @@ class Batch:
 
     @cached_property
     def source_orders(self) -> Orders:
-        """The orders of ``source_ids`` and ``source_positions``."""
+        """The indices that sort ``source_ids`` and ``source_positions``."""
         return Orders(order_of(self.source_ids), order_of(self.source_positions))
 
     @cached_property
     def target_orders(self) -> Orders:
-        """The orders of ``decoder_ids`` and ``target_positions``."""
+        """The indices that sort ``decoder_ids`` and ``target_positions``."""
         return Orders(order_of(self.decoder_ids), order_of(self.target_positions))
 
     def masks(self, neighbourhood: int | None) -> BatchMasks:
-        """Return the attention masks; ``neighbourhood``, if given, limits self-attention to so many tokens a side."""
+        """Return the attention masks; ``neighbourhood`` limits self-attention to so many tokens on each side."""
         return BatchMasks(
             self_attention_mask(self.source, neighbourhood),
             causal_mask(self.target, neighbourhood),
@@ -118,7 +118,7 @@ def pack_sequences(sequences: Sequence[Ids], *, end: bool = True) -> tuple[IntAr
     """Return all sequences in one array, each followed by END if ``end``, and their lengths and offsets.
 
     Raises: ValueError if an id is not a whole number ≥ 0: NumPy would truncate a fraction, and a negative id would
-    count from the end of the table.  EmptySourceError if a sequence would have no token: nothing can attend to it.
+    count from the end of the table.  EmptySourceError if a sequence would have no token for queries to attend to.
     """
     segments = Segments.of_lengths([len(sequence) + end for sequence in sequences])
     ids = np.full(segments.n_tokens, END, np.int64)

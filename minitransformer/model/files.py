@@ -69,8 +69,8 @@ def write_model_files(directory: Path, config: ModelConfig, weights: Mapping[str
 def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray[Any, Any]]]:
     """Return the configuration and the weights that ``save_model_files`` wrote.
 
-    If the directory has checksums, compare every byte of the files with them, while they are read.  In a bundle,
-    compare all its files.  Weights in float16 or int8 become float32.
+    If the directory has checksums, check both files against them while reading.  In a bundle, check all files.
+    Weights in float16 or int8 become float32.
     Raises: CheckpointError; its subclass CorruptFileError if a file is missing, corrupt or was replaced.
     """
     is_bundle = has_checksums(directory, BUNDLE_FILE)
@@ -122,10 +122,7 @@ def require_enough_weights(directory: Path, config: ModelConfig, weights: Mappin
 
 
 def _least_parameters(config: ModelConfig) -> int:
-    """Return the number of elements of the model's matrices; biases and norms are left out.
-
-    That of a class of the user is not known.
-    """
+    """Return a lower bound of the model's number of parameters; 0 for a class of the user (``implementation``)."""
     if config.implementation:
         return 0
     attention = 2 * config.d_model * config.n_heads * (config.d_k + config.d_v)

@@ -23,7 +23,7 @@ from minitransformer.model.masks import BatchMasks
 Shapes: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]  # name of an array → its shape and dtype
 
 OF_SOURCE, OF_TARGET = ("source_ids", "source_positions"), ("decoder_ids", "target_positions", "labels")
-ORDERS = {"source_orders": OF_SOURCE, "target_orders": OF_TARGET[:2]}  # name in a batch → the arrays in this order
+ORDERS = {"source_orders": OF_SOURCE, "target_orders": OF_TARGET[:2]}  # orders of a batch → the arrays that they sort
 ALIGNMENT = 256  # bytes
 NO_LABEL = -1  # see ``cross_entropy``
 
@@ -35,15 +35,15 @@ class Capacity(NamedTuple):
     target: int
     blocks: int
     long_blocks: int
-    """0 if all sentences are short: then no kernel of long ones is launched."""
+    """0 if all sentences are short: then no kernel for long sentences is launched."""
 
     @classmethod
     def of(cls, lengths: Sequence[IntArray], step: int) -> Capacity:
-        """Return the smallest capacity that is large enough for each of the batches with sentences of these lengths.
+        """Return the smallest capacity for all of the batches whose sentences have these lengths.
 
         Token counts are rounded up to multiples of ``step``, and block counts to a few sizes, so that few shapes occur.
         The capacity always includes one more source token, to which the filler tokens of the target side attend.
-        It needs no token ids.  So a rank can compute the capacity of batches that other ranks read.
+        Token ids are not needed.  So a rank can compute the capacity of batches that other ranks read.
         Shapes: lengths (B, 2) for a batch of B pairs: source and target tokens, end symbols included.
         """
         source = max(_rounded_up(int(batch_lengths[:, 0].sum()) + 1, step) for batch_lengths in lengths)
@@ -123,7 +123,7 @@ class FixedBatch:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], masks: BatchMasks) -> FixedBatch:
-        """Return a batch that reads ``arrays``, of the shapes of a ``Capacity``.
+        """Return a batch that reads ``arrays``, which have the shapes of a ``Capacity``.
 
         ``masks`` are the masks that ``fill`` returned.
         """
@@ -148,7 +148,7 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
         arrays[name][...] = getattr(padded, name)
     for name, n_tokens in (("source_positions", batch.n_source_tokens), ("target_positions", batch.n_target_tokens)):
         arrays[name][n_tokens:] = 0  # a position that every learned table has
-    for name, sides in ORDERS.items():  # without filler tokens, whose gradients are 0
+    for name, sides in ORDERS.items():  # the orders leave out filler tokens, whose gradients are 0
         for side, order in zip(sides, getattr(batch, name), strict=True):
             array = arrays[f"{side}.order"]
             array[: len(order)], array[len(order) :] = order, -1
@@ -157,7 +157,7 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
         ("decoder", batch.target, batch.target),
         ("source", batch.target, batch.source),
     ):
-        tiles = tiles_on_host(getattr(masks, name), (queries.longest, keys.longest))  # dropout is that of the batch
+        tiles = tiles_on_host(getattr(masks, name), (queries.longest, keys.longest))  # dropout as in ``batch``
         for part, rows in tiles._asdict().items():
             array = arrays[f"{name}.{part}"]
             array[: len(rows)], array[len(rows) :] = rows, 0
@@ -165,7 +165,7 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
 
 
 def _padded(batch: Batch, n_source: int, n_target: int, neighbourhood: int | None) -> tuple[Batch, BatchMasks]:
-    """Append filler tokens to each side: without labels, each attending to one filler token only."""
+    """Append filler tokens to each side: without labels, and each attends to one filler token."""
     encoder, decoder, encoder_decoder = _segments_of_masks(batch.source, batch.target, n_source, n_target)
     labels = np.append(batch.labels, np.full(n_target - len(batch.labels), NO_LABEL))
     padded = Batch(

@@ -22,7 +22,7 @@ KeysValues: TypeAlias = tuple[Tensor, Tensor]  # (S, H, K) and (S, H, V)
 
 
 def drop(x: Tensor, rate: float, random: RandomStream | None) -> Tensor:
-    """Apply dropout if a random stream is given; return x itself if there is none, or if the rate is 0."""
+    """Apply dropout; return x itself if there is no random stream, or if the rate is 0."""
     stream_id = stream_id_of_mask(rate, random)
     return ops.dropout(x, rate=rate, stream_id=stream_id) if stream_id else x
 
@@ -122,7 +122,7 @@ class MultiHeadAttention(Layer):
 
     Source: section 3.2.2.  The projections of all h heads are columns of one matrix each; none has a bias.
     Shapes: query (D, H·K), key (D, H·K), value (D, H·V), output (H·V, D).
-    Differs, if ``attention_bias`` is set: all four have a bias, as in PyTorch and in models trained with it.
+    Differs, if ``attention_bias`` is set: all four projections have a bias, as in PyTorch and models trained with it.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -194,7 +194,7 @@ class Residual(Layer):
     """The residual connection around every sublayer: LayerNorm(x + Dropout(Sublayer(x))), sections 3.1 and 5.4.
 
     Differs, if norm is "pre": x + Dropout(Sublayer(LayerNorm(x))), with one more norm at the end of each stack, as in
-    later tensor2tensor.
+    later versions of tensor2tensor.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -206,7 +206,7 @@ class Residual(Layer):
         return x if self.is_post else self.norm(x)
 
     def __call__(self, x: Tensor, y: Tensor, random: RandomStream | None) -> Tensor:
-        """Add the sublayer's output y to x."""
+        """Add the sublayer's output y, after dropout, to x; normalise the sum if norm is "post"."""
         if not self.is_post:
             return x + drop(y, self.p_drop, random)
         stream_id, norm = stream_id_of_mask(self.p_drop, random), self.norm

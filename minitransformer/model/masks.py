@@ -50,9 +50,9 @@ def cached_mask(
     """Return the mask of cached decoder self-attention, for the newest token of k hypotheses of each sentence.
 
     The cache of a sentence holds ``capacity`` steps of ``n_slots`` keys each.  Hypotheses with a common prefix
-    share its keys: ``cache_index`` (S, k, at least ``n_steps``) is the slot of each step's key, for each hypothesis.
+    share the prefix's keys: ``cache_index`` (S, k, ≥ n_steps) has, for each hypothesis, the slot of each step's key.
     The mask equals ``causal_mask`` of each hypothesis.
-    On a GPU ``n_steps`` is an array (1,) on the device, like ``cache_index``, and the mask is made without reading it.
+    On a GPU ``n_steps`` is an array (1,) on the device, like ``cache_index``; the mask is made without reading either.
     """
     n_sentences, k = cache_index.shape[:2]
     n_filled = n_steps if isinstance(n_steps, int) else min(capacity, cache_index.shape[2])

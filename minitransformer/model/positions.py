@@ -22,8 +22,8 @@ class PositionError(UserError, ValueError):
 class SamePosition(NamedTuple):
     """The position that all ``n_tokens`` tokens have, as in a step of a search.
 
-    It is a number of the host, or an array (1,) on the device, of which ``farthest`` is an upper bound.  So on a GPU
-    nothing is copied, and a table of the right length is known.
+    ``position`` is a number on the host, or an array (1,) on the device.  ``farthest`` is an upper bound of it, which
+    gives the length of the table without copying ``position`` to the host.
     """
 
     position: int | Array
@@ -36,7 +36,7 @@ class SamePosition(NamedTuple):
 
 
 class PositionalEncoding(Layer, ABC):
-    """A table of encodings, of which each position has one row."""
+    """A table of encodings, with one row for each position."""
 
     @abstractmethod
     def table_and_rows(
@@ -59,8 +59,8 @@ class LearnedPositions(PositionalEncoding):
     def table_and_rows(self, positions: Array | SamePosition, dtype: Any, device: Device) -> tuple[Tensor, Array]:
         """Return the table and the rows.
 
-        Positions on a GPU are not checked, because reading them would wait: a training run checks all its sentences
-        before the first update, and a search limits the length of its translations.
+        Positions on a GPU are not checked, because reading them would wait for the GPU.  A training run checks all
+        its sentences before the first update, and a search limits the length of its translations.
         """
         if isinstance(positions, SamePosition):
             return self.weight, positions.rows(self.first_position, device)
@@ -86,14 +86,14 @@ class SinusoidalPositions(PositionalEncoding):
         if isinstance(positions, SamePosition):
             rows, farthest = positions.rows(self.first_position, device), positions.farthest
         else:
-            # On a GPU the number of positions is an upper bound that needs no waiting.
+            # On a GPU the number of positions is an upper bound that is known without waiting.
             farthest = len(positions) if device_of(positions) == "cuda" else positions.max(initial=0)
             rows = to_device(positions + self.first_position, device)
         n_rows = 1 << int(farthest + self.first_position).bit_length()  # a power of two: few distinct tables are cached
         return _table(n_rows, self.d_model, self.layout, np.dtype(dtype).name, device), rows
 
 
-@cache  # all together at most twice the largest; never evicted, because captured CUDA graphs keep reading them
+@cache  # all tables take at most twice the largest; never evicted, because captured CUDA graphs read them
 def _table(n_positions: int, d_model: int, layout: str, dtype: str, device: Device) -> Array:
     with persistent_pool(device):
         return namespace_of_device(device).asarray(sinusoids(n_positions, d_model, layout).astype(dtype))

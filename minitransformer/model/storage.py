@@ -14,7 +14,7 @@ from minitransformer.system.files import CorruptFileError
 Storage: TypeAlias = Literal["float32", "float16", "int8"]
 Weights: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
 
-SCALES = ".scales"  # follows a weight's name in the name of its scales
+SCALES = ".scales"  # ending of the name of a weight's scales
 _LEVELS = 127  # of int8, on either side of 0
 
 
@@ -28,7 +28,7 @@ def stored(weights: Weights, storage: Storage) -> dict[str, np.ndarray[Any, Any]
     In int8, W ≈ s Q with integers Q and scales s = max |W| / 127, which are float32 arrays of their own (NAME.scales).
     Each output column of a linear map has a scale, as in ``pack_weight``; so has each row of a table (of embeddings or
     positions).  Shapes: Q (R, C), s (1, C) or (R, 1).
-    The error of a weight is at most s / 2 in int8; in float16 at most 2⁻¹¹ of it, or 2⁻²⁵ if that is more.
+    The error of a weight is at most s / 2 in int8; in float16 at most 2⁻¹¹ of the weight, or 2⁻²⁵ if that is more.
     Raises: StorageError for a weight that is not finite, or too large for float16.
     """
     arrays: dict[str, np.ndarray[Any, Any]] = {}
@@ -64,7 +64,7 @@ def _require_finite(name: str, array: np.ndarray[Any, Any], storage: Storage) ->
 def restored(arrays: Weights, path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """Return the weights that ``stored`` stored, float16 and int8 as float32; other arrays stay as they are.
 
-    Raises: CorruptFileError naming an array of int8 without its scales, with ``path``, the file of the arrays.
+    Raises: CorruptFileError if an int8 array lacks its scales; the message names ``path``, the arrays' file.
     """
     weights = dict(arrays)
     for name, array in arrays.items():

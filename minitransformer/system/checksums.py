@@ -16,7 +16,7 @@ from minitransformer.system.files import CheckpointError, CorruptFileError, read
 from minitransformer.system.records import as_object
 
 CHECKSUMS_FILE = "checksums.json"
-FORMAT = 1  # of checkpoints and model directories; increased when this version cannot read the new ones
+FORMAT = 1  # of checkpoints and model directories; increased when older versions cannot read new ones
 
 
 def checksums_of(directory: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -42,7 +42,7 @@ def remove_checksums(directory: Path, of: str = CHECKSUMS_FILE) -> None:
 
 
 def has_checksums(directory: Path, of: str = CHECKSUMS_FILE) -> bool:
-    """Return whether a directory has a list; models and tokenizers of other programs have none."""
+    """Return whether a directory has a list of checksums; models and tokenizers of other programs have none."""
     return (directory / of).exists()
 
 
@@ -57,7 +57,7 @@ def check_files(directory: Path, names: Iterable[str], listed_in: str = CHECKSUM
 
 
 def check_all_files(directory: Path, names: Iterable[str], listed_in: str) -> None:
-    """Compare all files of the list, and ``names``, which it must have.  Raises: as ``check_files``."""
+    """Compare all listed files with the list, which must have ``names``.  Raises: as ``check_files``."""
     listed = _read(directory / listed_in)
     if odd := [name for name in listed if not re.fullmatch(r"[\w-][\w.-]*", name)]:
         raise CorruptFileError(f"{directory / listed_in}: lists {odd[0]!r}, which is no file's name; it is corrupt")

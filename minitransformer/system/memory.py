@@ -1,6 +1,6 @@
 """The memory of this process: what it has taken, and what it may still allocate.
 
-What it may allocate is limited by the system, by control groups and by the process itself.
+The limits are those of the system, of control groups and of the process itself.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def describe_free_memory(n_processes: int) -> str | None:
 
 @contextmanager
 def limited_memory(n_bytes: float) -> Iterator[None]:
-    """Let this process allocate at most ``n_bytes`` more within this context; beyond, NumPy raises MemoryError.
+    """Let this process allocate at most ``n_bytes`` more within this context; beyond that, NumPy raises MemoryError.
 
-    Without a limit Linux grants more than it has, and ends the process when it uses it.  Elsewhere nothing is limited.
+    Without a limit Linux grants more memory than it has, and kills a process that uses it.  Other systems get no limit.
     """
     taken = getattr(psutil.Process().memory_info(), "data", None)  # data and stack; only on Linux
     if taken is None or resource is None:
@@ -104,12 +104,12 @@ def _left_in(group: Path, accounts: _Accounts) -> float:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """Return the numbers in a file with lines such as "MemFree:  123 kB" or "inactive_file 123"."""
+    """Return the numbers in a file with lines such as "inactive_file 123"."""
     return {line.split()[0].rstrip(":"): int(line.split()[1]) for line in path.read_text().splitlines()}
 
 
 def peak_memory() -> int:
-    """Return the most main memory that this process has had so far, in bytes; memory of a GPU is not counted."""
+    """Return this process's peak of main memory so far, in bytes; GPU memory is not counted."""
     if resource is None:
         return int(getattr(psutil.Process().memory_info(), "peak_wset", 0))
     peak: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -44,7 +44,7 @@ def processor() -> str:
 
 
 def blas_libraries() -> str | None:
-    """Return the libraries that multiply matrices, with their types of processor; None if none is recognised."""
+    """Return the BLAS libraries in use, each with the processor that it is for; None if none is recognised."""
     found = [library for library in threadpool_info() if library["user_api"] == "blas"]
     return " and ".join(_library_name(library) for library in found) or None
 

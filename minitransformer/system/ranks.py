@@ -1,4 +1,4 @@
-"""Agreement of the ranks of a run on their placements on cores and GPUs, and on the kernels that compute."""
+"""The placements of a run's ranks on cores and GPUs, and the check that all ranks have the same kernels."""
 
 from __future__ import annotations
 
@@ -36,10 +36,7 @@ def choose_placements(device: Device, world: Communicator) -> list[Placement]:
 
 
 def require_same_kernels(device: Device, kernels: KernelChoice, world: Communicator) -> None:
-    """Refuse ranks that compute with different kernels; warn if processors, GPUs or other libraries differ.
-
-    Raises: DisagreementError on rank 0.
-    """
+    """Raise DisagreementError on rank 0 if kernels of ranks differ; warn if processors, GPUs or libraries differ."""
     if world.size == 1:
         return
     if kernels == "compiled" and device == "cuda":

@@ -1,4 +1,4 @@
-"""JSON objects that are read from files as dataclasses; values of TOML and JSON that become typed fields."""
+"""Conversion of JSON objects in files to dataclasses, and of values of TOML and JSON to typed fields."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from minitransformer.system.files import CorruptFileError, read_json
 
 Record = TypeVar("Record")
-Bounds = Mapping[str, tuple[float, float]]  # field → the least number, and the number that all are below
-MakeError = Callable[[str], Exception]  # an error from its message
+Bounds = Mapping[str, tuple[float, float]]  # field → (least, below): least ≤ number < below
+MakeError = Callable[[str], Exception]  # makes an error from its message
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _TYPES: dict[type, tuple[tuple[type, ...], str]] = {  # type of a field → the types that a file may give for it
@@ -32,7 +32,7 @@ def as_object(value: Any) -> dict[str, Any]:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one if there is no file, or something else in it.
+    """Return the JSON object in a file; an empty one if there is no file, or no object in it.
 
     Raises: CorruptFileError if the file is not JSON.
     """
@@ -65,13 +65,13 @@ def read_record(
 
 
 def require(condition: bool, name: str, expected: str, got: Any, error: MakeError) -> None:
-    """Raise ``error`` unless a field's condition holds."""
+    """Raise ``error`` with the field's name, what was expected and what was given, unless the condition holds."""
     if not condition:
         raise error(f"{name} must be {expected}; got {got!r:.200}")
 
 
 def corrupt_file_error(path: Path, remedy: str) -> MakeError:
-    """Return a function that makes the error of a corrupt file from the message on a field."""
+    """Return a function that makes a CorruptFileError from a message about a field."""
     return lambda message: CorruptFileError(f"{path}: {message}; {remedy}")
 
 
@@ -99,12 +99,12 @@ def convert_value(name: str, value: Any, kind: Any, error: MakeError) -> Any:
         return constructor(convert_value(f"{name}[{i}]", value[i], item, error) for i, item in enumerate(kinds))
     try:
         return constructor(value)
-    except OverflowError as cause:  # of a whole number as a float
+    except OverflowError as cause:  # a whole number that is too large for a float
         raise error(f"{name} is too large: {cause}") from cause
 
 
 def is_file_name(text: str) -> bool:
-    """Return whether a text that is no word of a list seems to be the name of a file."""
+    """Return whether a text seems to name a file: it has an ending, or such a file exists."""
     return Path(text).suffix != "" or Path(text).exists()
 
 

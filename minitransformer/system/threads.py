@@ -1,4 +1,4 @@
-"""Parallel work on all cores: one thread per core, each with one BLAS thread while there is work for all.
+"""Parallel work on all cores: one thread per core, each with one BLAS thread while there is work for all cores.
 
 NumPy releases the interpreter lock while it computes.  So threads run every operation in parallel, not only the matrix
 products that BLAS itself would parallelise.
@@ -23,7 +23,7 @@ Parameters = ParamSpec("Parameters")
 SECONDS_TO_END = 0.2
 
 _this_thread = local()
-_left_alone: list[Future[Any]] = []  # work of on_a_thread whose callers Ctrl-C has ended
+_left_alone: list[Future[Any]] = []  # work of on_a_thread that still ran when Ctrl-C ended its caller
 
 
 class UnwantedError(Exception):
@@ -41,7 +41,7 @@ def available_cores() -> int:
 
 
 class ThreadPool(ThreadPoolExecutor):
-    """A pool whose threads compute as the thread that submits the work: with its choice of kernels.
+    """A pool whose threads compute with the same choice of kernels as the thread that submits the work.
 
     A new thread does not inherit the context variables of the thread that starts it.
     """
@@ -86,7 +86,7 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], n_
 def on_a_thread(work: Callable[[], Result]) -> Result:
     """Return the result of ``work``, computed on a thread of its own, so that Ctrl-C ends the wait for it at once.
 
-    Python answers Ctrl-C between its own instructions, and a library may compute for minutes without one.  After Ctrl-C
+    Python handles Ctrl-C only between its own instructions, and one call of a library may take minutes.  After Ctrl-C
     the work ends at its next ``require_wanted``, or with the process.
     """
     unwanted, result = Event(), Future[Result]()
@@ -100,7 +100,7 @@ def on_a_thread(work: Callable[[], Result]) -> Result:
 
     try:
         start_thread(compute)
-        while not result.done():  # Thread.join would call an interrupted thread dead before Python 3.13 (bpo-46726)
+        while not result.done():  # before Python 3.13, Thread.join marks an interrupted thread as ended (bpo-46726)
             wait([result], SECONDS_TO_END)  # a signal that another thread receives does not end a wait
     except KeyboardInterrupt:
         unwanted.set()
