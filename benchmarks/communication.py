@@ -2,8 +2,8 @@
 
     python benchmarks/communication.py [tiny small-1024 base] [--ranks 2] [--rounds 5] [--messages]
 
-Starts mpirun itself.  Updates are those of the training benchmark.  Waiting for the slowest rank is told apart from
-adding up and sharing, which begin when all have come.
+Starts mpirun itself.  Updates are those of the training benchmark.  A barrier before each reduce_scatter and all_gather
+separates the time that ranks wait for the slowest one from the time of the exchange.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workload import WORKLOADS
 
 
 def be_rank(name: str, rounds: int, node_group: Callable[[int], int]) -> None:
-    """Update in rounds; rank 0 prints a row."""
+    """Time updates in rounds, as one of the ranks; rank 0 prints a row of the table."""
     from mpi4py import MPI  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
 
     from parallel.mpi import MpiCommunicator  # noqa: PLC0415
@@ -61,7 +61,7 @@ def be_rank(name: str, rounds: int, node_group: Callable[[int], int]) -> None:
 
 
 class Clock:
-    """The seconds spent within it."""
+    """A context that adds up the seconds spent in it."""
 
     seconds = 0.0
 
@@ -73,13 +73,13 @@ class Clock:
 
 
 def proportional_kilobytes() -> int:
-    """The memory of a process, with its part alone of what it shares with others, by Linux's account."""
+    """Return this process's memory in kB; each page shared by n processes counts 1/n (Linux's Pss)."""
     lines = Path("/proc/self/smaps_rollup").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 def main() -> None:
-    """Measure, or be a rank."""
+    """Start the ranks, or run as one of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
     parser.add_argument("--ranks", type=int, default=2)

@@ -1,6 +1,6 @@
-"""Contestants, each in a process of its own, that compute in turns on the same work.
+"""Contestants: processes that do the same work in turns.
 
-What disturbs the machine disturbs all of them alike, so their ratios are worth more than their times.
+Disturbances of the machine affect all contestants alike, so ratios of times are more reliable than times.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from minitransformer.system.provenance import code_version
 from minitransformer.system.threads import available_cores
 from parallel.communicator import Communicator, SerialCommunicator
 
-# What an expert sets: freed memory is kept for the next allocation, instead of going back to the system page by page.
+# Settings of an expert: malloc keeps freed memory for the next allocation, instead of returning it to the system.
 MALLOC = {
     "MALLOC_MMAP_THRESHOLD_": "4294967296",
     "MALLOC_TRIM_THRESHOLD_": "8589934592",
     "MALLOC_TOP_PAD_": "268435456",
 }
 
-FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd", "sve")  # named beside figures
+FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd", "sve")  # printed with the figures
 
 Work = Callable[[], int]  # does one unit of work and returns the tokens that count
 
 
 @dataclass
 class Contestant:
-    """A process, or several, that serve ``work``; ``seconds`` are those of its units, in order."""
+    """One or more processes that do units of work on request (``serve``); ``seconds`` has the time of each unit."""
 
     name: str
     command: Sequence[str]
@@ -66,7 +66,7 @@ class Contestant:
         )
 
     def wait_until_ready(self) -> None:
-        """Raises: RuntimeError if the process has ended."""
+        """Wait until the process is ready.  Raises: RuntimeError if it has ended."""
         self._receive()
 
     @property
@@ -75,7 +75,7 @@ class Contestant:
         return launcher if self.n_processes > 1 else []
 
     def run(self) -> None:
-        """One unit of work."""
+        """Let the process do one unit of work; note its time, tokens and peak memory."""
         assert self._process.stdin is not None
         print(file=self._process.stdin, flush=True)
         answer = self._receive()
@@ -104,7 +104,7 @@ class Contestant:
 
 
 def peak_mb() -> float:
-    """Of this program alone: what getrusage reports begins with the peak of the process that started it."""
+    """Return the peak memory of this process in MB; that of getrusage would include the parent's peak."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
@@ -112,9 +112,9 @@ def peak_mb() -> float:
 def serve(
     work: Work, *, warm_up: int = 1, world: Communicator | None = None, memory: Callable[[], float] = peak_mb
 ) -> None:
-    """Be a contestant: do a unit of ``work`` for every line that comes in; of several ranks the first one speaks.
+    """Run as a contestant: do a unit of ``work`` for each line on stdin; rank 0 answers with a line of JSON.
 
-    ``memory`` is the most that was in use, in MB.
+    ``memory`` returns the peak memory in MB.
     """
     world = world or SerialCommunicator()
     for _ in range(warm_up):
@@ -124,21 +124,21 @@ def serve(
     while _is_asked_for(world):
         start = time.perf_counter()
         tokens = work()
-        world.any(False)  # all are through
+        world.any(False)  # wait until all ranks have finished
         answer = {"seconds": time.perf_counter() - start, "tokens": tokens, "peak_mb": world.allreduce(memory())}
         if world.rank == 0:
             print(json.dumps(answer), flush=True)
 
 
 def _is_asked_for(world: Communicator) -> bool:
-    """Wait for a line, asleep, on all ranks: a rank that waits in a barrier keeps a core busy."""
+    """Return whether another line has come; ranks wait without keeping a core busy, unlike in a barrier."""
     with world.waiting_for_rank_0():
         came = world.rank == 0 and bool(sys.stdin.readline())
     return world.any(came)
 
 
 def compete(contestants: list[Contestant], rounds: int) -> None:
-    """All of them in turns, in the other order in every second round; name and leave out a peer that cannot start."""
+    """Run all contestants in each round, in reverse in every other round; name and drop peers that cannot start."""
     for contestant in list(contestants):
         try:
             contestant.start()
@@ -155,7 +155,7 @@ def compete(contestants: list[Contestant], rounds: int) -> None:
 
 
 def report(title: str, contestants: Sequence[Contestant], **facts: Any) -> None:
-    """A table for people, then a line of JSON for each row; ratios are to the first contestant."""
+    """Print a table, then a line of JSON for each row; ratios are to the first contestant."""
     first = contestants[0]
     columns = ["", "ms, median (least to greatest)", "tokens/s", "ours is … times as fast", "peak MB"]
     print(f"\n### {title}\n\n| {' | '.join(columns)} |\n{'|-' * len(columns)}|")
@@ -192,7 +192,7 @@ def add_instruction_set(parser: argparse.ArgumentParser) -> None:
 
 
 def describe_machine(*packages: str, avx2: bool = False) -> None:
-    """What a figure needs beside it: processor, its instruction sets, cores, versions, commit; force AVX2 if asked."""
+    """Print processor, instruction sets, cores, versions and commit beside the figures; force AVX2 if requested."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     has = next((line.split(":")[1].split() for line in lines if line.startswith(("flags", "Features"))), [])

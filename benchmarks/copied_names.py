@@ -1,8 +1,8 @@
-"""Count the names that a run of the demonstration copies, though its word list does not have them.
+"""Count the names that a model of the demonstration copies although they are not in its word list.
 
     python benchmarks/copied_names.py [RUN]
 
-RUN: runs/demo if it is not given.  Each name stands in four sentences.
+RUN: runs/demo if it is not given.  Each name occurs in four sentences.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SENTENCES = (
 
 
 def copied(translator: Translator) -> tuple[int, list[str]]:
-    """Return in how many translations the name is as in the source, and the other translations after their names."""
+    """Return the number of translations with the source's name, and the other translations, each after its name."""
     cases = [(name, sentence.format(name)) for sentence in SENTENCES for name in NAMES]
     found = translator.translate([source for _, source in cases], beam=4)
     others = [

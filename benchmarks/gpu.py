@@ -1,13 +1,13 @@
-"""Training on one GPU: is it right, how fast is it beside PyTorch, and where does the time go?
+"""Training on one GPU: is it correct, how fast is it compared with PyTorch, and which kernels take the time?
 
-    python benchmarks/gpu.py                              all stages, as far as ten minutes go
-    python benchmarks/gpu.py                              the same again: goes on where it was cut
+    python benchmarks/gpu.py                              all stages, within ten minutes
+    python benchmarks/gpu.py                              the same again: continues where the time was over
     python benchmarks/gpu.py numerics contests            these stages
     python benchmarks/gpu.py --device cpu                 all stages without a GPU: a dry run, no figures
 
-Every stage runs in a process of its own, so that the failure of one leaves the others alone; only a failed preflight
-ends the call.  All results are in one JSON file, complete after every item; what has a result for the same code and the
-same card is not run again.  A table comes last.
+Every stage runs in a process of its own, so that its failure does not affect the others; only a failed preflight ends
+the call.  All results are in one JSON file, which is complete after every item.  An item that has a result for the same
+code and the same card is not run again.  A table is printed last.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ STAGES = {
     "decoding": Stage("gpu_peers", 150, "beam search, in turns with PyTorch's"),
     "multi30k": Stage("gpu_peers", 300, "the recipe of Multi30k, to its BLEU"),
 }
-PACKAGE_OF = {"cupy": "cupy-cuda13x[ctk]"}  # of a module with another name
-SLOWER_ON_CPU = 10  # a stage of a dry run may take its time
+PACKAGE_OF = {"cupy": "cupy-cuda13x[ctk]"}  # packages whose modules have other names
+SLOWER_ON_CPU = 10  # a stage of a dry run may take so many times as long
 WELL, LEFT, FAILED = 0, 4, 5  # statuses of a stage that came to its end
 ENDED = {WELL: "well", FAILED: "with failures", LEFT: "before its last item: too little time was left"}
 
 
 def main() -> int:
-    """Run stages; 1 if one of them failed or did not come to its end."""
+    """Run the stages; return 1 if one of them failed or did not come to its end."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", nargs="*", metavar="stage", help=f"{', '.join(STAGES)}; all if none is named")
     parser.add_argument("--device", choices=["cuda", "cpu"], default=None, help="the GPU if there is one")
@@ -69,8 +69,8 @@ def main() -> int:
     parser.add_argument("--multi30k", type=Path, help="Multi30k as minitransformer-prepare wrote it")
     parser.add_argument("--commit", default=code_version(), help="to be recorded, where the tree has no .git")
     parser.add_argument("--retry", action="store_true", help="run again what failed")
-    parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)  # be this stage,
-    parser.add_argument("--machine", type=json.loads, help=argparse.SUPPRESS)  # of a call that described it so
+    parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)  # run as this stage
+    parser.add_argument("--machine", type=json.loads, help=argparse.SUPPRESS)  # as the parent described it
     options = parser.parse_args()
     unknown = set(options.stages) - set(STAGES)
     if unknown:
@@ -93,9 +93,9 @@ def main() -> int:
 
 
 def run_apart(name: str, card: Card, results: Results) -> bool:
-    """Run a stage in processes of its own, unless it came to its end before; return whether it ended well.
+    """Run a stage in a process of its own, unless it came to its end before; return whether it ended well.
 
-    A process that crashes is followed by another, which goes on with the next item.
+    If the process crashes, another one continues with the next item.
     """
     print(f"\n## {name}: {STAGES[name].about}", flush=True)
     before = results.result_of({"stage": name, "complete": True})
@@ -121,7 +121,7 @@ def run_apart(name: str, card: Card, results: Results) -> bool:
 
 
 def status_of(name: str, card: Card, results: Results, ends: float) -> int | None:
-    """Run one process of a stage; end it, and all that it has started, when its time is over, and return None then."""
+    """Run one process of a stage and return its status; when its time is over, kill its group and return None."""
     command = [sys.executable, __file__, "--stage", name, "--device", card.name, "--out", str(results.path)]
     command += ["--seconds", str(ends - time.time()), "--machine", json.dumps(results.machine)]
     command += ["--multi30k", str(card.multi30k)] if card.multi30k else []
@@ -142,7 +142,7 @@ def be(name: str, card: Card) -> int:
     try:
         card.open()
         is_good = getattr(importlib.import_module(STAGES[name].module), name)(card)
-    except Exception as error:  # outside of its items
+    except Exception as error:  # an error outside of the stage's items
         missing = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else None
         if missing is None:
             traceback.print_exc()

@@ -1,4 +1,4 @@
-"""The card that is measured, or, where there is none, its stand-ins of the tests: the same code on smaller work."""
+"""The GPU that is measured; without one, the tests' stand-ins for a GPU run the same code on smaller work."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ Name = Literal["cuda", "cpu"]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much work the stages do."""
+    """The amount of work of the stages."""
 
     models: dict[str, ModelConfig]
-    tokens: tuple[int, int]  # of a side of an update: of a large and of a small batch
-    updates: int  # of a unit of work of a contestant
+    tokens: tuple[int, int]  # on one side of a large and of a small batch
+    updates: int  # in a contestant's unit of work
     rounds: int  # of contests
-    sentences: tuple[int, ...]  # that are translated at once
+    sentences: tuple[int, ...]  # numbers of sentences translated at once
     steps: int  # of decoding
 
 
@@ -55,13 +55,13 @@ SMALLEST = Sizes(
 
 @dataclass
 class Card:
-    """The device on which the stages run: ``name`` as PyTorch calls it; to us both are "cuda"."""
+    """The device on which the stages run; ``name`` is for PyTorch, our code uses "cuda" for both."""
 
     name: Name
     results: Results | None = None
     stage: str = ""
     ends: float = math.inf
-    """When the time is over, as ``time.time`` has it."""
+    """The moment when the time is over, in seconds of ``time.time``."""
     multi30k: Path | None = None
     """Multi30k as ``minitransformer-prepare`` wrote it."""
     n_left: int = 0
@@ -82,7 +82,7 @@ class Card:
         return FULL if self.name == "cuda" else SMALLEST
 
     def batches(self, model: str, tokens: int) -> tuple[ModelConfig, list[IdPairs]]:
-        """Return a model and the sentences on which everybody trains it."""
+        """Return a model and the batches on which all contestants train it."""
         config = self.sizes.models[model]
         return config, Workload(config, tokens, N_BATCHES, zipf=True).batches()
 
@@ -94,11 +94,11 @@ class Card:
     def attempt(self, what: str, work: Callable[[], Row], *, seconds: float = 0, **facts: Any) -> bool:
         """Record what ``work`` returns, or the error that it raises; return whether it raised none.
 
-        What has a result is not run again.
+        An item that has a result is not run again.
 
         Args:
-            seconds: the least time in which it can end; if less is left, it is not begun.
-            facts: what tells this item from others of the stage.
+            seconds: the time that must be left; with less, the item is not begun.
+            facts: names and values that distinguish this item from others of the stage.
         """
         assert self.results is not None
         item = {"stage": self.stage, "what": what, **facts}
@@ -114,7 +114,7 @@ class Card:
             return False
         try:
             outcome = work()
-        except Exception as error:  # whatever it is: the next one may go better
+        except Exception as error:  # of any kind: the next item may succeed
             traceback.print_exc()
             outcome = {"error": f"{type(error).__name__}: {error}"[:1_000]}
         self.results.end(item, outcome)
@@ -131,7 +131,7 @@ class Card:
 
 
 def default_name() -> Name:
-    """The GPU, if there is one."""
+    """Return "cuda" if there is a GPU, else "cpu"."""
     try:
         return "cuda" if count_gpus("cuda") else "cpu"
     except DeviceError:
@@ -139,7 +139,7 @@ def default_name() -> Name:
 
 
 def describe(device: Name, commit: str) -> Row:
-    """Return what figures need beside them: device, card, driver, commit, and a hash of the code."""
+    """Return the facts to record with figures: device, card, driver, commit, and a hash of the code."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     card, driver = "CPU", None
     if device == "cuda":
@@ -150,7 +150,7 @@ def describe(device: Name, commit: str) -> Row:
 
 
 def hash_of_code() -> str:
-    """Return a hash of everything that may change a result; a copied tree has no commit, and may differ from it."""
+    """Return a hash of all files that may change a result; a copied tree has no commit, or has changed files."""
     total = hashlib.blake2b(digest_size=8)
     files = (path for folder in CODE for path in (ROOT / folder).rglob("*"))
     for path in sorted(path for path in files if path.suffix in (".py", ".cu", ".cuh", ".toml")):
@@ -159,12 +159,12 @@ def hash_of_code() -> str:
 
 
 def die_with_parent() -> None:
-    """Let Linux kill this process when its parent ends, however it ends: nothing shall compute beside the next call."""
+    """Let Linux kill this process when its parent ends in any way, so that it does not compute beside the next call."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def synchronize() -> None:
-    """Wait for the card."""
+    """Wait until the GPU has finished all work."""
     namespace_of_device("cuda").cuda.get_current_stream().synchronize()
 
 

@@ -1,4 +1,4 @@
-"""Stages with our code alone: the preflight, the kernels' check, the same bits, and the time by class of kernel."""
+"""Stages with our code alone: preflight, check of kernels, reproducibility of bits, and time by class of kernel."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CHILD_ON_CPU = (sys.executable, str(ROOT / "tests" / "support" / "checking_child
 
 
 class OurTraining:
-    """Updates of the model in bfloat16, one batch after the other: each a graph, or launch by launch."""
+    """A training of the model in bfloat16; each update is one CUDA graph, or is launched kernel by kernel."""
 
     def __init__(self, config: ModelConfig, batches: list[IdPairs], batch_tokens: int, *, in_graphs: bool) -> None:
         self._data = tempfile.TemporaryDirectory()  # is removed with this object
@@ -55,7 +55,7 @@ class OurTraining:
         self._batches = cycle(np.arange(a, b) for a, b in pairwise(np.cumsum([0, *map(len, batches)])))
 
     def updates(self, n: int) -> int:
-        """Make that many updates; return their target tokens when the last is known to be finite."""
+        """Make ``n`` updates, and check that all are finite; return their number of target tokens."""
         results = []
         for _ in range(n):
             results.append(self.trainer.step(next(self._batches)))
@@ -65,7 +65,7 @@ class OurTraining:
         return sum(result.n_tokens for result in results)
 
     def peak_mb(self) -> float:
-        """Return what CuPy's pools have taken from the card: they give nothing back, so this is the peak."""
+        """Return the MB that CuPy's pools have allocated; they never free memory, so this is the peak."""
         pools = [namespace_of_device("cuda").get_default_memory_pool()]
         if isinstance(self.trainer.training_step, CapturedStep):
             pools.append(self.trainer.training_step.pool)
@@ -73,7 +73,7 @@ class OurTraining:
 
 
 def preflight(card: Card) -> bool:
-    """Try once what everything else needs; in seconds."""
+    """Try once what all other stages need; this takes seconds."""
     tried: dict[str, Callable[[], Any]] = {
         "every source compiles": compile_sources,
         "a kernel runs": launch,
@@ -85,7 +85,7 @@ def preflight(card: Card) -> bool:
 
 
 def compile_sources() -> dict[str, Any]:
-    """Compile side by side, then load each result from the cache, or raise the compiler's error.
+    """Compile all CUDA sources in parallel; then load each result from the cache, or raise the compiler's error.
 
     Raises: RuntimeError on a GPU without bfloat16, in which all stages compute.
     """
@@ -106,7 +106,7 @@ def launch() -> None:
 
 
 def share_bfloat16() -> None:
-    """Convert numbers that are no bfloat16 on both sides."""
+    """Check that host and GPU round float32 numbers to the same bfloat16 numbers."""
     on_host = np.float32([*np.random.default_rng(1).standard_normal(100_000), 0, -0.0, np.inf, 3e38, 1e-40])
     on_card = rounded(to_device(on_host, "cuda"))
     assert to_host(on_card).dtype == dtype_named("bfloat16")
@@ -115,7 +115,7 @@ def share_bfloat16() -> None:
 
 
 def capture() -> None:
-    """Capture a product whose result is new memory of the graph's own pool."""
+    """Capture a product whose result is allocated in the graph's own pool; launch it on other numbers."""
     xp = namespace_of_device("cuda")
     before, pool = xp.cuda.get_current_stream().record(), xp.cuda.MemoryPool()
     stream = xp.cuda.Stream(non_blocking=True)
@@ -140,7 +140,7 @@ def capture() -> None:
 
 
 def fuse() -> None:
-    """Call the products that may be refused: with ReLU and its mask, and with ReLU's derivative."""
+    """Call the products that cuBLASLt may refuse: with ReLU and its mask, and with ReLU's derivative."""
     x, weight, bias = draw(64, 32), draw(32, 128), draw(128)
     xp = namespace_of_device("cuda")
     hidden, mask = xp.empty((64, 128), x.dtype), xp.empty(mask_shape(64, 128), "uint8")
@@ -150,19 +150,19 @@ def fuse() -> None:
 
 
 def numerics(card: Card) -> bool:
-    """Check the kernels as the first model does, which then uses the result; record all errors."""
+    """Check the kernels as the first model on a GPU does; record all errors."""
     return card.attempt("check of the kernels", lambda: check(card))
 
 
 def check(card: Card) -> dict[str, Any]:
-    """Return relative errors.  With a fault the item counts as failed; later stages do without the kernel."""
+    """Return relative errors.  A kernel with a fault makes the item fail, and is not used by later stages."""
     results = check_results(CHILD if card.name == "cuda" else CHILD_ON_CPU)
     faults = {name: fault for name, fault in results.faults.items() if fault}
     return {"errors": results.errors, **({"error": f"not used: {faults}"} if faults else {})}
 
 
 def sameness(card: Card) -> bool:
-    """Compare the bits of a few updates with dropout from the same seed; those before choose algorithms of products."""
+    """Compare parameters bit by bit after the same updates with dropout; a first run chooses algorithms of products."""
     tokens = card.sizes.tokens[1]
     config, batches = card.batches("base", tokens)
 
@@ -190,15 +190,15 @@ def sameness(card: Card) -> bool:
 
 
 class LaunchedStep(CapturedStep):
-    """The same work on fixed capacities, never captured."""
+    """A ``CapturedStep`` with the same fixed capacities that never captures a graph."""
 
     def enqueue(self, buffers: Any) -> Any:
-        """Launch everything again."""
+        """Launch the kernels one by one."""
         return buffers.compute(self.step)
 
 
 def classes(card: Card) -> bool:
-    """Measure an update of every model and size of batch.  Without PyTorch none begins."""
+    """Measure an update of every model and size of batch; PyTorch must be installed for its profiler."""
     importlib.import_module("torch")
     return card.attempt_each(
         ("ours by class", {"model": model, "batch tokens": tokens}, partial(by_class, card, model, tokens))
@@ -207,12 +207,12 @@ def classes(card: Card) -> bool:
 
 
 def by_class(card: Card, model: str, tokens: int) -> dict[str, Any]:
-    """Return the milliseconds of every kernel of an update, and how long none or one of them ran.
+    """Return the milliseconds of an update: in all, with at least one kernel running, and for each class of kernels.
 
-    PyTorch's profiler has them from CUPTI, which sees the kernels of all libraries, also in graphs.  Kernels of two
-    streams run side by side, so their sum may be more than the time of an update.
+    PyTorch's profiler reads them from CUPTI, which sees the kernels of all libraries, also in graphs.  Kernels of two
+    streams run in parallel, so their sum may be more than the time of an update.
     """
-    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 (ours shall not need PyTorch)
+    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 (our other stages do not need PyTorch)
 
     config, batches = card.batches(model, tokens)
     training = OurTraining(config, batches, tokens, in_graphs=True)
@@ -239,7 +239,7 @@ def by_class(card: Card, model: str, tokens: int) -> dict[str, Any]:
 
 
 def class_of(kernel: str) -> str:
-    """Return "products" for those of cuBLASLt, else the kernel's name without its template arguments."""
+    """Return "products" for kernels of cuBLASLt, else the kernel's name without its template arguments."""
     if re.search("nvjet|gemm|cutlass|splitK|cublas", kernel):
         return "products"
     return re.split(r"[<(]", kernel.removeprefix("void "))[0][:80]

@@ -1,4 +1,4 @@
-"""Ours alone and beside PyTorch: updates, beam search, and the recipe of Multi30k.
+"""Our code, alone and compared with PyTorch: updates, beam search, and the recipe of Multi30k.
 
 python benchmarks/gpu_peers.py "ours" base 25000 --device cuda      (a contestant; started by the stages)
 """
@@ -25,10 +25,10 @@ from workload import IdPairs, Workload
 
 from minitransformer import ModelConfig
 
-SECONDS = {"cuda": 60, "cpu": 20}  # in which a contest can end, compilation included; with less it does not begin
-SECONDS_TO_END = 5  # are left over when the last round begins
-LEAST_ROUNDS = 3  # fewer are no result
-LARGE, SMALL = 0, 1  # of the sizes of batches
+SECONDS = {"cuda": 60, "cpu": 20}  # that must be left when a contest begins, compilation included
+SECONDS_TO_END = 5  # that must be left after a round
+LEAST_ROUNDS = 3  # of a contest; fewer give no result
+LARGE, SMALL = 0, 1  # indices in ``Sizes.tokens``
 CONTESTS = (  # those with a goal first
     ("base", LARGE, "PyTorch, compiled"), ("base", LARGE, "PyTorch, packed, compiled, in graphs"),
     ("big", LARGE, "PyTorch, compiled"), ("base", SMALL, "PyTorch, eager"), ("base", LARGE, "PyTorch, eager"),
@@ -46,7 +46,7 @@ DRY_RUN = {
 }  # fmt: skip
 
 
-CONTESTANTS: dict[str, dict[str, Any]] = {  # options of torch.compile; none for what it does not compile
+CONTESTANTS: dict[str, dict[str, Any]] = {  # options of torch.compile; empty if it is not used
     "ours": {},
     "ours, without graphs": {},
     "PyTorch, eager": {},
@@ -57,11 +57,11 @@ CONTESTANTS: dict[str, dict[str, Any]] = {  # options of torch.compile; none for
 
 
 def training_of(name: str, card: Card, config: ModelConfig, batches: list[IdPairs], tokens: int) -> Any:
-    """Return a contestant's training, which imports only what it needs: ours shall not have PyTorch in memory.
+    """Return a contestant's training; import only what it needs, so that ours does not have PyTorch in memory.
 
-    Ours uses our kernels in bfloat16.  PyTorch is as most would write it (padded batches, scaled_dot_product_attention,
-    autocast, fused Adam), or packed, as fast as we can write it.  On a CPU only the tracing is tried, because the
-    compiler takes minutes.
+    Ours uses our kernels in bfloat16.  PyTorch's is written as most would write it (padded batches, fused Adam,
+    scaled_dot_product_attention, autocast); "packed" is the fastest that we can write.  On a CPU only the tracing is
+    tried, because compilation takes minutes.
     """
     if name.startswith("ours"):
         from gpu_ours import OurTraining  # noqa: PLC0415
@@ -81,7 +81,7 @@ def training_of(name: str, card: Card, config: ModelConfig, batches: list[IdPair
 
 
 def ours(card: Card) -> bool:
-    """Train alone; this also chooses the algorithms of products, while nothing else computes."""
+    """Measure our training alone; this also chooses the algorithms of products while nothing else computes."""
     items = itertools.product(card.sizes.models, card.sizes.tokens, ("ours", "ours, without graphs"))
     return card.attempt_each(
         (
@@ -93,7 +93,7 @@ def ours(card: Card) -> bool:
 
 
 def contests(card: Card) -> bool:
-    """Train in pairs, because the memory of a card does not hold more.  Without PyTorch none begins."""
+    """Measure ours with one peer at a time, because a GPU's memory holds no more; PyTorch must be installed."""
     importlib.import_module("torch")
     items = [(model, card.sizes.tokens[size], peer) for model, size, peer in CONTESTS if model in card.sizes.models]
     return card.attempt_each(
@@ -110,9 +110,10 @@ def contests(card: Card) -> bool:
 
 
 def measured(card: Card, model: str, tokens: int, *names: str) -> dict[str, Any]:
-    """Measure contestants in turns, in the other order in every second round.
+    """Measure all contestants in each round, in reverse order in every other round.
 
-    Each is a process, and gets ready alone.  Raises: RuntimeError if one fails; TimeoutError after too few rounds.
+    Each is a process; they start one after the other.
+    Raises: RuntimeError if one fails; TimeoutError after too few rounds.
     """
     program = [str(Path(__file__)), model, str(tokens), "--device", card.name]
     contestants = [Contestant(name, [*program, "--name", name]) for name in names]
@@ -146,11 +147,11 @@ def measured(card: Card, model: str, tokens: int, *names: str) -> dict[str, Any]
     return {"contestants": rows}
 
 
-Search = Callable[[int], list[list[str]]]  # of how many words → the best translations of each sentence
+Search = Callable[[int], list[list[str]]]  # number of words → the best translations of each sentence
 
 
 def decoding(card: Card) -> bool:
-    """Search in turns with PyTorch, for every number of sentences at once."""
+    """Measure our search and PyTorch's in turns, for each number of sentences at once."""
     from translation import model_without_end  # noqa: PLC0415 (needs PyTorch)
 
     with tempfile.TemporaryDirectory() as name:
@@ -162,9 +163,9 @@ def decoding(card: Card) -> bool:
 
 
 def searched(card: Card, directory: Path, n: int) -> dict[str, Any]:
-    """Return milliseconds (medians) and tokens a second of both; a sentence has as many tokens as there are steps.
+    """Return median milliseconds and tokens per second of both searches; a sentence has one token for each step.
 
-    Our last step is the end symbol's; PyTorch's search makes a word more instead.
+    Our last step generates the end symbol; PyTorch's search generates one more word instead.
     """
     from translation import BEAM, SOURCE_WORDS, IdsAsText  # noqa: PLC0415 (needs PyTorch)
     from translation_peers import TorchSearch  # noqa: PLC0415
@@ -210,15 +211,15 @@ def searched(card: Card, directory: Path, n: int) -> dict[str, Any]:
 
 
 def multi30k(card: Card) -> bool:
-    """Run the whole program once.  With little time it does not begin: its checkpoints are lost with the machine."""
+    """Train the recipe once; it needs enough time to finish, because its checkpoints are lost with the machine."""
     return card.attempt("recipe", lambda: train_recipe(card), seconds=120 if card.name == "cuda" else 20)
 
 
 def train_recipe(card: Card) -> dict[str, Any]:
-    """Return minutes, and what ``results.json`` says of the final model.
+    """Train the recipe; return the minutes, the updates and the content of ``results.json``.
 
     The recipe runs in bfloat16 and without micro-batches, so that an update is one graph.  A dry run makes few updates
-    of a small model with the CPU's own kernels: emulated ones take too long to score it.
+    of a small model with the CPU's own kernels: emulated GPU kernels would take too long.
     """
     from minitransformer.config import RunConfig  # noqa: PLC0415 (contestants need none of these)
     from minitransformer.config.checks import with_changes  # noqa: PLC0415
@@ -236,7 +237,7 @@ def train_recipe(card: Card) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Be a contestant."""
+    """Run as a contestant."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("tokens", type=int)

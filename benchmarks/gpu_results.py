@@ -1,4 +1,4 @@
-"""One JSON file of results, complete after every write: what the next call goes on from, with goals and a table.
+"""A JSON file of results, complete after every write, from which the next call continues; goals; a table.
 
 Rows belong to the code and the card that made them.  Rows of other code, or of another card, stay in the file, but
 count neither as results nor in the summary.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-MOST_BEGUN = 2  # times that an item is begun without a result: then the item itself is at fault
+MOST_BEGUN = 2  # an item that was begun so often without a result counts as failed
 LARGE, SMALL = 25_000, 3_168  # tokens of a side
 H200_MILLISECONDS = 20.5  # of an update of the base model on an H200
 OUTCOME = {True: "reached", False: "MISSED", None: "not measured"}
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 class Results:
-    """The rows of a file; ``machine`` describes what computes now."""
+    """The rows of a file; ``machine`` describes the machine of this call."""
 
     def __init__(self, path: Path, machine: Row) -> None:
         self.path, self.machine = path, machine
@@ -42,23 +42,23 @@ class Results:
         return next((row for row in self.rows() if "begun" not in row and item.items() <= row.items()), None)
 
     def begin(self, item: Row) -> bool:
-        """Note that the item begins; return False if it has begun too often without a result."""
+        """Add a row that the item begins; return False if it has begun too often without a result."""
         if sum(item.items() <= row.items() for row in self.rows()) >= MOST_BEGUN:
             return False
         self._write([*self._all_rows(), {**self.run, **item, "begun": True}])
         return True
 
     def end(self, item: Row, outcome: Row) -> None:
-        """Replace the notes that the item has begun by its result."""
+        """Replace the rows that the item has begun by a row with its result."""
         self._forget(lambda row: "begun" in row and item.items() <= row.items())
         self.add(**item, **outcome)
 
     def forget_begun(self) -> None:
-        """Forget which items have begun: they were stopped through no fault of their own."""
+        """Remove the rows of begun items: the end of the time stopped them, not a fault of their own."""
         self._forget(lambda row: "begun" in row)
 
     def forget_failures(self) -> None:
-        """Forget failed items and unfinished stages, so that they are run again."""
+        """Remove the rows of failed items and unfinished stages, so that they are run again."""
         self._forget(lambda row: "error" in row or "begun" in row or row.get("ended", "well") != "well")
 
     def _forget(self, is_forgotten: Callable[[Row], bool]) -> None:
@@ -68,7 +68,7 @@ class Results:
         return list(json.loads(self.path.read_text(encoding="utf-8"))["rows"]) if self.path.exists() else []
 
     def _write(self, rows: list[Row]) -> None:
-        """Rename a complete file over the old one: a process that is killed leaves one of the two."""
+        """Write a new file and rename it over the old one; a killed process leaves one of them complete."""
         of_run = [row for row in rows if self.run.items() <= row.items() and "begun" not in row]
         content = {"machine": self.machine, **summary_of(of_run, self.machine["card"]), "rows": rows}
         new = self.path.with_name(f"{self.path.name}.new")
@@ -77,13 +77,13 @@ class Results:
 
 
 def _plain(facts: Row) -> Row:
-    """Return what JSON can hold; it has no NaN and no infinity."""
+    """Convert facts to JSON's types; NaN and infinity, which it lacks, become strings."""
     text = json.dumps(facts, default=lambda x: x.item() if isinstance(x, np.generic) else str(x))
     return dict(json.loads(text, parse_constant=str))
 
 
 class Goal(NamedTuple):
-    """How many times as fast as a contestant of PyTorch we want to be; ``stretch`` is None if there is no more."""
+    """A goal for our speed relative to a contestant of PyTorch; ``stretch`` is a higher goal, or None."""
 
     model: str
     tokens: int
@@ -101,7 +101,7 @@ GOALS = (
 
 
 def goals_of(rows: list[Row], card: str) -> list[Row]:
-    """Return all goals; those without a measurement are neither reached nor missed (None)."""
+    """Return all goals; a goal without a measurement is neither reached nor missed (None)."""
     measured = [(row, {one["name"]: one for one in row["contestants"]}) for row in rows if "contestants" in row]
     ratios = {
         (row["model"], row["batch tokens"], name): one["ours_is_times_as_fast"]
@@ -140,7 +140,7 @@ def _goal(what: str, measured: float | None, is_reached: bool | None) -> Row:
 
 
 def summary_of(rows: list[Row], card: str) -> dict[str, Any]:
-    """Return goals, the stages' ends and what failed, of the rows of one code and one card."""
+    """Return goals, ends of stages and failed items, from the rows of one code and one card."""
     names = ("stage", "model", "batch tokens", "what", "name", "peer")
     return {
         "goals": goals_of(rows, card),
@@ -150,7 +150,7 @@ def summary_of(rows: list[Row], card: str) -> dict[str, Any]:
 
 
 def table(rows: list[Row], machine: Row) -> str:
-    """Return tables of the contests and of the goals, then how stages ended and what failed."""
+    """Return tables of contests and goals, then lines of ended stages and failed items."""
     summary = summary_of(rows, machine["card"])
     lines = ["", f"{machine['card']}; commit {machine['commit']}, code {machine['code']}", "",
              "| model, batch | | ms an update (quartiles) | target tokens/s | ours is … times as fast | peak MB |",

@@ -1,21 +1,23 @@
-"""How long would an update take on many GPUs?  A prediction, from updates that one H200 has made.
+"""How long would an update take on many GPUs?  A prediction, from updates measured on one H200.
 
     python benchmarks/gpu_scaling.py
 
-Backward completes gradients in the order of the buffer, and takes two thirds of the time that an update needs without
-Adam and the norm.  Its time is divided like the multiplications: the product with the vocabulary, then the decoder's
-layers, then the encoder's.  The keys and values of the source, in all decoder layers, are final with the last of these
-layers, and the embedding at the end.  Buckets are summed one after the other, each when its gradients are final:
+Backward completes gradients in the order of the buffer.  It takes two thirds of an update's time without Adam and the
+norm, divided in proportion to multiplications: the product with the vocabulary, then the decoder's layers, then the
+encoder's.  The decoder's gradients become final together, because those of the source's keys and values in all layers
+wait for its last layer; the embedding's become final at the end.  Buckets are summed one after the other, each when its
+gradients are final:
 
     a sum takes latency · calls + the longer of (1 − 1/G) · bytes / NVLink and (1 − 1/M) · bytes / (G · network)
 
-for M machines with G GPUs each.  So NCCL is assumed to overlap both parts of its sum.  In the exact order they follow
-one another, with a call for each other GPU of the machine and for each other machine.  Then follow the norm, Adam of
-1/N of the parameters, and the low-precision weights, in half of the bytes.  The last column is for weights that are
-copied while the next forward pass goes on: it would wait for the embedding only, which it needs first.
+for M machines with G GPUs each.  This assumes that NCCL overlaps the sum within machines with the sum between them.  In
+the exact order they follow one another, with a call for each other GPU of the machine and for each other machine.
+Then come the norm, Adam of 1/N of the parameters, and the copy of the low-precision weights, in half of the bytes.  In
+the last column this copy overlaps the next forward pass, which waits only for the embedding.
 
-Not included are the slowest GPU, and what products lose while NCCL uses the same multiprocessors.  Bandwidths are 80 %
-of what is promised: NVLink 450 GB/s a GPU, InfiniBand 50 GB/s a GPU.  No sum between GPUs was measured.
+Not included are the wait for the slowest GPU, and the slowdown of products while NCCL uses the same multiprocessors.
+Bandwidths are 80 % of the nominal ones: NVLink 450 GB/s a GPU, InfiniBand 50 GB/s a GPU.  No sum between GPUs was
+measured.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ class Cluster:
 
 
 def final_gradients(config: ModelConfig) -> list[tuple[int, float]]:
-    """Return ends of the buffer's parts, in elements, and the share of backward after which each is final."""
+    """Return the end of each part of the buffer, in elements, and the share of backward after which it is final."""
     d, attention = config.d_model, 4 * config.d_model**2
     encoder, decoder = attention + 2 * d * config.d_ff, 2 * attention + 2 * d * config.d_ff
     n, embedding = config.n_layers, VOCABULARY * d
@@ -79,7 +81,7 @@ def final_gradients(config: ModelConfig) -> list[tuple[int, float]]:
 
 
 def predict(name: str, tokens: int, cluster: Cluster) -> tuple[float, float]:
-    """Return milliseconds of an update, and those that it would take if the copy of weights overlapped with others."""
+    """Return the milliseconds of an update, and those if the copy of weights overlapped the next forward pass."""
     measured, config = MEASURED[name, tokens], presets.PRESETS[name](VOCABULARY)
     computing = measured.update - measured.adam - measured.norm
     forward, backward = computing / 3, 2 * computing / 3

@@ -1,4 +1,4 @@
-"""The size of the project: lines, files, words, imports, and the files that one sentence passes.
+"""The size of the project: lines, files, words, imports, and the files that run to translate one sentence.
 
 python benchmarks/house.py [--run runs/demo]
 """
@@ -57,7 +57,7 @@ def longest_chain() -> list[str]:
 
 
 def files_of_a_sentence(run: Path) -> set[str]:
-    """Translate a sentence with a run's model; return the files whose functions are called on the way."""
+    """Translate a sentence with a run's model; return the files whose functions are called."""
     from cli.translate import translate  # noqa: PLC0415
 
     passed: set[str] = set()

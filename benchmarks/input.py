@@ -2,10 +2,9 @@
 
     python benchmarks/input.py [SOURCE TARGET] [--rounds 5]
 
-Prepares two files of parallel lines (or the demonstration's corpus), on one core: sentencepiece is trained, text
-becomes tokens, tokens are written.
-Then compares what an epoch's plan, cutting a batch into micro-batches and reading it cost with an update of the
-small-1024 model.
+Prepares two files of parallel lines (or the demonstration's corpus), on one core: trains sentencepiece, encodes the
+text, writes the tokens.
+Then compares the time to plan, cut and read a batch with the time of an update of the small-1024 model.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ VOCABULARY = 10_000
 
 
 def prepared(files: list[str], directory: Path) -> PreparedData:
-    """Both files, or the demonstration's corpus, prepared from scratch; says how many pairs a minute that was."""
+    """Prepare both files, or the demonstration's corpus, from scratch; print the pairs per minute."""
     config = DataConfig()
     if files:
         source, target = files
@@ -44,7 +43,7 @@ def prepared(files: list[str], directory: Path) -> PreparedData:
 
 
 def seconds_of_a_batch(pairs: Pairs, batch_tokens: int) -> float:
-    """Its share of the epoch's plan, its micro-batches, and reading them."""
+    """Return the mean seconds of a batch: its share of the epoch's plan, cutting and reading it."""
     start = time.perf_counter()
     plan = plan_epoch(pairs.lengths, batch_tokens, seed=1, epoch=0)
     for batch in plan:
@@ -54,7 +53,7 @@ def seconds_of_a_batch(pairs: Pairs, batch_tokens: int) -> float:
 
 
 def main() -> None:
-    """Measure both."""
+    """Measure the input and an update, and print the ratio."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*")
     parser.add_argument("--rounds", type=int, default=5)

@@ -3,16 +3,15 @@
     python benchmarks/input_memory.py SOURCE TARGET [--times 1 4 16] [--sample 50000] [--shard 20000]
     python benchmarks/input_memory.py --pairs 1000000000 [--processes 1 4]
 
-Prepares two files of parallel lines, repeated so many times, each time in a process of its own, and takes the first
-batch of an epoch of them.  Reports the greatest resident memory until the tokenizer was trained, while tokens were
-written, and until the batch was read; the last one beside what it was before the store was opened.  --sample and
---shard are the lines that train the tokenizer and the pairs of a shard, in the place of the real numbers (5,000,000 and
-500,000): so that a corpus of this size is to them what one of tens of millions is to the real ones.
+Prepares two files of parallel lines, repeated --times times, and reads the first batch of an epoch; each number of
+times runs in a process of its own.  Prints the peak of resident memory in three stages: training the tokenizer, writing
+tokens, and reading the batch (in brackets, the memory before the store is opened).  --sample (lines that train the
+tokenizer) and --shard (pairs of a shard) replace the real limits, 5,000,000 and 500,000: a small corpus then exceeds
+them as tens of millions of pairs exceed the real limits.
 
-With --pairs, lengths are drawn instead of read: 8 bytes a pair on the disk.  The files of tokens are holes, which take
-no space, because planning reads none of them.  So many processes at once then open the store, plan the first group of
-shards and read the first batch, as ranks of one machine: the first opens the store.  The lengths are dropped from the
-page cache first.
+With --pairs, random lengths are written, 8 bytes a pair.  The files of tokens are sparse and take no space, because
+planning does not read them.  The lengths are dropped from the page cache.  Then --processes processes run as ranks of
+one machine: the first one opens the store, and all plan the first group of shards and read the first batch.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def memory(name: str) -> int:
-    """Megabytes of this process: "VmRSS", what is resident, or "VmHWM", the most that was since the last reset."""
+    """Return megabytes of this process: "VmRSS" is its resident memory, "VmHWM" the peak since the last reset."""
     found = re.search(rf"^{name}:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
     assert found
     return int(found[1]) // 1024
 
 
 def peak() -> int:
-    """The greatest resident memory since the last call, in megabytes."""
+    """Return the peak of resident memory since the last call, in megabytes."""
     most = memory("VmHWM")
     _CLEAR.write_text("5")  # man 5 proc: resets the mark
     return most
@@ -67,7 +66,7 @@ def first_batch(directory: Path) -> int:
 
 
 class StageNotes(logging.Handler):
-    """Prints the peak until the tokenizer was trained."""
+    """A log handler that prints the peak of memory when the tokenizer has been trained."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.getMessage() == "writing tokens":
@@ -88,7 +87,7 @@ def measure_text(source: str, target: str, times: int) -> None:
 
 
 def write_lengths(directory: Path, n_pairs: int) -> None:
-    """Write shards of random lengths, of 30 tokens a side on average; their tokens are holes."""
+    """Write shards of random lengths, of 30 tokens a side on average; the files of tokens are sparse."""
     for number, start in enumerate(range(0, n_pairs, store.PAIRS_PER_SHARD)):
         shape = (min(store.PAIRS_PER_SHARD, n_pairs - start), 2)
         lengths = np.random.default_rng(number).integers(1, 60, shape, np.int32)
@@ -141,7 +140,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.here and len(options.files) == 1:
         first_batch(Path(options.files[0]))
-        print(f"{peak()}\n", end="", flush=True)  # at once, or the lines of ranks mix
+        print(f"{peak()}\n", end="", flush=True)  # in one write, or the lines of ranks mix
     elif options.here:
         tokenizer.MAX_TRAINING_SENTENCES, store.PAIRS_PER_SHARD = options.sample, options.shard
         measure_text(*options.files, options.times[0])

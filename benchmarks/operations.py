@@ -1,9 +1,9 @@
-"""Where does the time of an update go, and what does a second thread cost the first?
+"""Which operations take the time of an update, and how much does a second thread slow the first?
 
     python benchmarks/operations.py [tiny] [--rounds 20]
 
-Forward and backward of a micro-batch (half a batch), operation by operation: alone, and beside the other micro-batch on
-its thread.
+Measures forward and backward of a micro-batch (half a batch), operation by operation: alone, then while another thread
+computes the other micro-batch.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ ALL, REST = "everything", "gradients of weights, and what is no operation"
 
 
 class Stopwatch(threading.local):
-    """Seconds of every operation, of this thread."""
+    """A stopwatch with the seconds of each operation on this thread."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
 
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """``function``, whose time counts as ``name``'s."""
+        """Return ``function`` so that its time is added to that of ``name``."""
 
         def run(*arguments: Any, **static: Any) -> Any:
             start = time.perf_counter()
@@ -56,7 +56,7 @@ def timed(operation: Operation, run: Callable[..., Any], *arguments: Any, **stat
 
 
 def measure(micro_batches: list[Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Median seconds by operation of the first of ``micro_batches``, all of which run side by side."""
+    """Run all ``micro_batches`` in parallel; return the median seconds of the first one, by operation."""
     kept: list[Counter[str]] = []
 
     def work(micro_batch: Callable[[], None], keep: bool) -> None:

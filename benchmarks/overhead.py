@@ -1,12 +1,12 @@
-"""What do tape, dispatch and Python cost, and what does a loop written by hand cost beside the trainer's update?
+"""What do tape, dispatch and Python cost, and a loop written by hand, compared with the trainer's update?
 
     python benchmarks/overhead.py [--rounds 21] [--busy 1]
 
-The small-1024 model's layers with one number where it has hundreds, and sentences of one token: what is left of a
-micro-batch's forward and backward pass is what does not depend on the size of arrays.
+First, a model with as many layers as small-1024, but widths of at most 4, and sentences of one token: the time of its
+forward and backward pass is the part that does not depend on the size of arrays.
 
 Then the loop of docs/learn/library.md, while ``--busy`` other processes compute: the same update by the trainer, by
-hand, and by hand if every matrix product used all threads of BLAS.
+hand, and by hand with every matrix product on all threads of BLAS.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from minitransformer.config import TrainingConfig
 from minitransformer.training.update import GradientAccumulator, TrainingStep
 from parallel.reducer import LocalReducer
 
-UPDATES = 3  # of the loop, in one turn
+UPDATES = 3  # of the loop, in one measurement
 
 
 def micro_batch_pass(model: Transformer, batch: Batch) -> Callable[[], None]:
-    """Forward and backward of a micro-batch, as a thread of training does them."""
+    """Return the forward and backward pass of a micro-batch, as a thread of training computes it."""
     return lambda: backward(model.loss(batch, RandomStream(1)))
 
 
 def median_seconds(work: Callable[[], None], rounds: int) -> float:
-    """Of ``rounds`` calls, after one that does not count."""
+    """Return the median seconds of ``rounds`` calls, after one call that does not count."""
     seconds = []
     for _ in range(rounds + 1):
         start = time.perf_counter()
@@ -64,7 +64,7 @@ def busy_processes(n: int) -> Iterator[None]:
 
 
 def updates_of_a_loop() -> dict[str, Callable[[], None]]:
-    """Return an update of the loop of docs/learn/library.md, made in three ways."""
+    """Return three versions of an update of the loop of docs/learn/library.md."""
     model, random = Transformer(presets.tiny(vocabulary_size=13)), np.random.default_rng(1)
     sources = random.integers(3, 13, (32, 6)).tolist()
     batch = Batch.from_token_ids(sources, targets=[source[::-1] for source in sources])
@@ -113,7 +113,7 @@ def measure_loop(rounds: int, n_busy: int) -> None:
 
 
 def main() -> None:
-    """Measure both, and report their ratios."""
+    """Measure the overhead, then the loop."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--busy", type=int, default=1)

@@ -1,10 +1,10 @@
-"""What could be won by sending gradients while backward still runs?
+"""How much time could be saved by sending gradients while backward still runs?
 
     python benchmarks/overlap.py [tiny small-1024 base] [--rounds 5] [--ranks 2] [--gigabytes-per-second 1.25]
 
-Measured: when the numbers of the gradient are final, in the backward pass of one micro-batch on one core.  Predicted
-from that: what of an update (forward and backward of that micro-batch) is saved at most, over a network of a given
-bandwidth, if numbers are sent in the order in which they become final, and if sending costs no work.
+Measured: when each gradient is final, in the backward pass of one micro-batch on one core.  Predicted from that: the
+greatest share of an update (forward and backward of that micro-batch) that is saved over a network of a given
+bandwidth, if numbers are sent in the order in which they become final, and if sending takes no time of the core.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ SHARES = (0.5, 0.75, 0.9)  # of backward's time
 
 @dataclass(frozen=True)
 class Pass:
-    """Forward and backward of one micro-batch: seconds of both, and when each parameter's gradient was final."""
+    """The seconds of forward and backward of one micro-batch, and when each parameter's gradient was final."""
 
     forward: float
     backward: float
     final: dict[Parameter, float]
 
     def share_of_numbers(self, share_of_time: float) -> float:
-        """How many numbers are final when this share of backward's time is over."""
+        """Return the share of the gradient's numbers that are final after a share of backward's time."""
         sizes = {parameter: parameter.size for parameter in self.final}
         done = sum(sizes[p] for p, when in self.final.items() if when <= share_of_time * self.backward)
         return done / sum(sizes.values())
 
     def saving(self, seconds_a_number: float) -> float:
-        """Seconds that sending in the order of completion saves against sending when backward is over."""
+        """Return the seconds saved by sending gradients in the order of completion, instead of after backward."""
         end = 0.0
         for parameter, when in sorted(self.final.items(), key=lambda item: item[1]):
             end = max(end, when) + parameter.size * seconds_a_number
@@ -51,7 +51,7 @@ class Pass:
 
 
 class MicroBatch:
-    """A model and a batch for it, of which ``run`` makes a pass."""
+    """A model and a micro-batch for it."""
 
     def __init__(self, name: str) -> None:
         workload = WORKLOADS[name]
@@ -62,7 +62,7 @@ class MicroBatch:
         )  # half a batch: one of two micro-batches
 
     def run(self) -> Pass:
-        """One pass."""
+        """Compute and time one forward and backward pass."""
         final: dict[Any, float] = {}
         start = time.perf_counter()
         loss = self.model.loss(self._batch, RandomStream(1))
@@ -72,7 +72,7 @@ class MicroBatch:
 
 
 def show_completion(name: str, rounds: int, n_ranks: int, bandwidth: float) -> None:
-    """Print when gradients are final, and what follows."""
+    """Print a row: when gradients are final, and the saving that is predicted from it."""
     micro_batch = MicroBatch(name)
     micro_batch.run()
     passes = [micro_batch.run() for _ in range(rounds)]
@@ -84,7 +84,7 @@ def show_completion(name: str, rounds: int, n_ranks: int, bandwidth: float) -> N
 
 
 def main() -> None:
-    """Measure."""
+    """Measure each workload."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
     parser.add_argument("--rounds", type=int, default=5)

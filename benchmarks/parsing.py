@@ -1,10 +1,10 @@
-"""Does a parser learn its training trees by heart, and does it keep count of the words?
+"""Does a parser overfit its training trees, and does it lose count of the words?
 
     python benchmarks/parsing.py MODEL DATA [DEV.mrg DEV.parsed]
 
-MODEL: a run, or an average.  DATA: what minitransformer-prepare wrote for it.  Prints the mean loss per token, without
-smoothing and dropout, of the held-out and of every 8th training tree; of both what share of the source tokens stands
-for classes of rare words; and how many of the tags in DEV.parsed are those of DEV.mrg.
+MODEL: a run, or an averaged model.  DATA: its prepared data.  Prints two figures for the held-out trees, and for every
+8th training tree: the mean loss per token, without smoothing and dropout, and the share of source tokens that are
+classes of rare words.  Then prints the share of tags in DEV.parsed that agree with DEV.mrg.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minitransformer.system.threads import available_cores
 
 
 def print_losses(model: Transformer, data: PreparedData) -> None:
-    """Of both parts of the data."""
+    """Print the loss and the share of rare words, for held-out and for training trees."""
     for split, step in (("validation", 1), ("train", 8)):
         store = data.stores[split].read()
         pairs = [store.pair(i) for i in range(0, len(store), step)]
@@ -33,7 +33,7 @@ def print_losses(model: Transformer, data: PreparedData) -> None:
 
 
 def print_tags(gold: Path, parsed: Path) -> None:
-    """Over all words, and in how many sentences less than 80 % are right: a tree has lost count there."""
+    """Print the share of right tags, and the number of sentences below 80 %: in these the parser has lost count."""
     trees = ([tree for tree in map(plain, read_trees(path)) if tree.walk] for path in (gold, parsed))
     right = [
         [a.tag == b.tag for a, b in zip(one.leaves, other.leaves, strict=True)]
@@ -45,7 +45,7 @@ def print_tags(gold: Path, parsed: Path) -> None:
 
 
 def main() -> None:
-    """Measure what is named."""
+    """Print the losses, and the tags if trees are named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("data", type=Path)

@@ -2,8 +2,9 @@
 
     python benchmarks/products.py [4 64 192 2000] [--rounds 30]
 
-A row is a hypothesis: beam 4 makes 4 of a sentence.  On one core; the matrices are those of the base model, each time
-another one, so that they come from memory as in a search.  First as they are stored, then as search has them.
+A row is a hypothesis; with beam 4 a sentence has 4.  One core multiplies by matrices of the base model's shapes, each
+time another one, so that it is read from memory as in a search.  Each shape is measured as stored, then packed
+(``pack_weight``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ BYTES = 200_000_000  # of all matrices of a shape: more than any cache
 
 
 def matrices(random: np.random.Generator) -> Iterator[tuple[str, list[Array]]]:
-    """What is measured, and the matrices (I, O)."""
+    """Yield a name and the matrices (I, O) that are measured under it."""
     for name, shape in SHAPES.items():
         n_matrices = -(-BYTES // (4 * shape[0] * shape[1]))
         stored = [random.standard_normal(shape, np.float32) for _ in range(n_matrices)]
@@ -39,7 +40,7 @@ def matrices(random: np.random.Generator) -> Iterator[tuple[str, list[Array]]]:
 
 
 def gigaflops(n_rows: int, weights: list[Array], random: np.random.Generator, rounds: int) -> float:
-    """The median speed of products with so many rows, each with the next of the matrices."""
+    """Return the median GFLOP/s of products of ``n_rows`` rows, each with the next matrix."""
     width, n_columns = weights[0].shape
     x, seconds = Tensor(random.standard_normal((n_rows, width), np.float32)), []
     with threadpool_limits(1, user_api="blas"), no_tape():

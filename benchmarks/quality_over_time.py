@@ -1,13 +1,13 @@
-"""Train beside JoeyNMT on the same text for the same minutes, and draw validation BLEU over time.
+"""Train our recipe and JoeyNMT on the same text for the same minutes, and draw validation BLEU over time.
 
     python benchmarks/quality_over_time.py MULTI30K --joeynmt PYTHON [--minutes 40] [--cores-each 1]
 
 MULTI30K: the directory with train.en.gz, train.de.gz, val.en.gz and val.de.gz.  PYTHON: that of an environment with
 `pip install joeynmt==2.3.0 torch==2.13.0 sentencepiece==0.2.0 importlib_metadata`.
 
-Each contestant is pinned to its cores.  As many train at the same time as there are cores for, and the others after
-them.  Time is training alone: neither validation nor reading the text counts.  JoeyNMT gets our pieces of words.  Its
-configurations are named by --peers:
+Each contestant is pinned to its cores.  As many train at the same time as the cores allow; the others follow.  Time is
+training alone: neither validation nor reading the text counts.  JoeyNMT uses our subword tokenizer.  Its configurations
+are named by --peers:
 
 - "small" has the model and the training of its configs/transformer_small.yaml;
 - "iwslt14" those of its configs/transformer_iwslt14_deen_bpe.yaml;
@@ -48,7 +48,7 @@ from minitransformer.model.files import load_model_files, save_model_files
 from minitransformer.training.checkpoint import average_weights, checkpoints_of_updates
 
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "multi30k-en-de.toml"
-MINUTES = (2, 5, 10, 15, 20, 30, 40)  # of scores, and the last minute
+MINUTES = (2, 5, 10, 15, 20, 30, 40)  # of training at which scores are computed; the last is the default of --minutes
 PRESET = RunConfig.of_preset("small")
 PEERS = {
     "small": "JoeyNMT, its transformer_small",
@@ -66,7 +66,7 @@ class Checkpoint(NamedTuple):
 
 
 class Ours:
-    """The recipe of this project."""
+    """A training by the recipe of this project."""
 
     name = "minitransformer"
 
@@ -103,7 +103,7 @@ class Ours:
 
 
 class JoeyNMT:
-    """A configuration of JoeyNMT: Apache License 2.0, https://github.com/joeynmt/joeynmt."""
+    """A training by a configuration of JoeyNMT: Apache License 2.0, https://github.com/joeynmt/joeynmt."""
 
     def __init__(self, peer: str, python: Path, work: Path) -> None:
         self.name, self.run, self._python, self._work = PEERS[peer], work / f"joeynmt-{peer}", python, work
@@ -156,7 +156,7 @@ class JoeyNMT:
 def joeynmt_config(peer: str, work: Path, run: Path) -> dict[str, Any]:
     """Return a configuration of JoeyNMT.
 
-    Its validations, which write the checkpoints, differ from the published ones: they are at other updates, and short.
+    Its validations, which write the checkpoints, are at other updates than the published ones, and short.
     """
     size = PRESET.model
     layers, heads, width, hidden, dropout = {
@@ -233,7 +233,7 @@ def plain_text(text: Path, work: Path) -> None:
 
 
 def train_all(contestants: Sequence[Ours | JoeyNMT], minutes: float, cores_each: int) -> None:
-    """Train for so many minutes; as many at the same time as there are cores for."""
+    """Train each contestant for ``minutes``; as many at the same time as the cores allow."""
     cores = sorted(os.sched_getaffinity(0))
     at_once = len(cores) // cores_each
     threads = {name: str(cores_each) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
@@ -303,7 +303,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/quality-over-time"))
     parser.add_argument("--picture", type=Path, default=Path("docs/figures/quality-over-time.svg"))
     options = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would contestants
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # contestants inherit it; a background job ignores SIGINT
     describe_machine("sacrebleu", "sentencepiece")
     work = options.work.absolute()
     work.mkdir(parents=True, exist_ok=True)

@@ -2,10 +2,10 @@
 
     python benchmarks/rounding.py [--updates 400] [--seeds 1 2 3] [--ranks 2]
 
-Starts mpirun itself.  Trains the demonstration's model on its corpus, on ranks that send messages as if each were on a
-machine of its own, with gradients sent in float32 and in bfloat16; the data are the same, seeds are of the initial
-weights, the order of batches and dropout.  The error of the sum is that against the exact sum of the same gradients:
-‖rounded − exact‖ / ‖exact‖, the median and the greatest of all updates.
+Starts mpirun itself.  Trains the demonstration's model with gradients sent in float32, and again in bfloat16.  Ranks
+send messages as if each were on a machine of its own.  The data stay the same; a seed sets the initial weights, the
+order of batches and dropout.  The error of a sum is ‖rounded − exact‖ / ‖exact‖, where exact is the exact sum of the
+same gradients; the table has its median and its maximum over all updates.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from parallel.reducer import choose_reducer
 
 
 def be_rank(directory: Path, seed: int, n_updates: int, sent_in: SentIn) -> None:
-    """Train; rank 0 prints a row."""
+    """Train as one of the ranks; rank 0 prints a row."""
     from parallel.mpi import MpiCommunicator  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
 
     keep_freed_memory()
@@ -59,7 +59,7 @@ def be_rank(directory: Path, seed: int, n_updates: int, sent_in: SentIn) -> None
 
 
 class Errors:
-    """Of the sums of a run, against the exact ones of the same gradients."""
+    """The relative errors of a run's sums, compared with exact sums of the same gradients."""
 
     def __init__(self, job: OpenRun, world: Communicator) -> None:
         self.found: list[float] = []
@@ -80,7 +80,7 @@ class Errors:
 
 
 def main() -> None:
-    """Measure, or be a rank."""
+    """Start the ranks, or run as one of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=400)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])

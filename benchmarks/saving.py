@@ -1,10 +1,10 @@
-"""How long does training stand still for a checkpoint, and does the writing slow the updates down?
+"""How long does training stop for a checkpoint, and does writing it slow the updates down?
 
     python benchmarks/saving.py [--model base] [--every 10] [--rounds 3] [--directory DIR]
 
-A round is twice ``every`` updates: a stretch without a checkpoint, and one that begins with one, which is then written
-in the background.  Reports the stall (from the end of an update until the next may begin) and the time of both
-stretches, and for comparison how long the same write takes while nobody computes.
+A round has ``every`` updates without a checkpoint, then a checkpoint and ``every`` updates while it is written in the
+background.  Reports the stall (from the end of an update until the next can begin), the slowdown of the second half of
+a round, and the time of the same write without updates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from minitransformer.training.update import GradientAccumulator
 
 
 class Updates:
-    """A model that is trained, without a trainer: two micro-batches a batch."""
+    """A training without a ``Trainer``, in two micro-batches for each batch."""
 
     def __init__(self, name: str) -> None:
         self.model = Transformer(WORKLOADS[name].config, seed=1)
@@ -43,7 +43,7 @@ class Updates:
         self.step = 0
 
     def update(self) -> None:
-        """One update of the parameters."""
+        """Make one update."""
         self.step += 1
         pairs = next(self._batches)
         halves = [Batch.from_token_ids(*map(list, zip(*half, strict=True))) for half in (pairs[0::2], pairs[1::2])]
@@ -51,19 +51,19 @@ class Updates:
         self.adam.step(1e-4, self.step)
 
     def seconds_of(self, n: int) -> float:
-        """How long so many updates take."""
+        """Return the seconds of ``n`` updates."""
         start = time.perf_counter()
         for _ in range(n):
             self.update()
         return time.perf_counter() - start
 
     def snapshot(self) -> Snapshot:
-        """What a checkpoint holds now."""
+        """Return the content of a checkpoint at this update."""
         return Snapshot.of(self.model, self.adam, TrainingState(self.step))
 
 
 def measure(updates: Updates, run: Path, every: int, rounds: int) -> None:
-    """Take turns, and report medians."""
+    """Alternate updates without and with a checkpoint, and print medians."""
     writer = CheckpointWriter(run, keep=1)
     updates.seconds_of(2)
     start = time.perf_counter()

@@ -7,11 +7,11 @@ Time of an update on N ranks, each with the same batch of its own (weak scaling)
 
     t(N) = t₁ · (1 + w(N)) + s(N),   s(N) = (1 − 1/N) · bytes / bandwidth + 2 (N − 1) · latency · pieces
 
-t₁ is one rank's update, measured here on all of this machine's cores unless given.  s(N) is the exchange of gradients
-and of values between every two machines (``HostReducer``), nothing of it hidden behind computation.  w(N) is the time
-that the slowest of N ranks makes the others wait: the greatest of N normal draws with the deviation of the updates
-measured.  Bandwidth and latency of the network are no measurements but options, by default those of 10 Gbit Ethernet
-and TCP: 1.25 GB/s at most, 30 µs.  Efficiency is t₁ / t(N).
+t₁ is one rank's update: --update-ms, or measured here on all cores of this machine.  s(N) is the exchange of gradients
+and values between each two machines (``HostReducer``), without overlap with computation.  w(N) is the wait for the
+slowest of N ranks, relative to t₁: the median of the maximum of N normal draws with the measured deviation of updates.
+Bandwidth and latency of the network are not measured; they are options, by default those of 10 Gbit Ethernet and TCP:
+1.25 GB/s at most, 30 µs.  Efficiency is t₁ / t(N).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from parallel.communicator import ELEMENTS_AT_ONCE
 
 @dataclass(frozen=True)
 class Network:
-    """What joins the machines."""
+    """The network between the machines."""
 
     bandwidth: float
     """Bytes a second that a machine can send while it receives as many."""
@@ -41,26 +41,26 @@ class Network:
     """Seconds from sending an empty message to its arrival."""
 
     def exchange_seconds(self, n_ranks: int, n_numbers: int, bytes_a_number: int) -> float:
-        """With every other rank, in pieces, one after the other; first gradients, then values."""
+        """Return the seconds to exchange gradients, then values, with every other rank, one piece after the other."""
         messages = 2 * (n_ranks - 1) * math.ceil(n_numbers / ELEMENTS_AT_ONCE)
         return (1 - 1 / n_ranks) * n_numbers * bytes_a_number / self.bandwidth + messages * self.latency
 
 
 @dataclass(frozen=True)
 class Update:
-    """Of one rank, alone."""
+    """The time of an update of one rank alone."""
 
     seconds: float
     deviation: float
     """Standard deviation from update to update, of the same work."""
 
     def of_slowest(self, n_ranks: int) -> float:
-        """Seconds of the slowest of so many: the median of the greatest of normal draws."""
+        """Return the seconds of the slowest of ``n_ranks`` ranks: the median of the maximum of normal draws."""
         return self.seconds + self.deviation * NormalDist().inv_cdf(0.5 ** (1 / n_ranks))
 
 
 def measured(name: str, rounds: int) -> Update:
-    """The updates of the training benchmark in rounds of the same batches."""
+    """Measure the updates of the training benchmark, in rounds of the same batches."""
     workload = WORKLOADS[name]
     (_, work), n_updates = ours(workload), len(workload.batches())
     work()
@@ -69,12 +69,12 @@ def measured(name: str, rounds: int) -> Update:
         start = time.perf_counter()
         work()
         seconds.append((time.perf_counter() - start) / n_updates)
-    # A round's mean varies less than a single update does: by the root of their number.
+    # The deviation of a round's mean is that of a single update divided by √n_updates.
     return Update(statistics.median(seconds), statistics.stdev(seconds) * math.sqrt(n_updates))
 
 
 def main() -> None:
-    """Print what goes in, then what comes out."""
+    """Print the assumptions, then the predictions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
     parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 512])

@@ -1,14 +1,14 @@
-"""Measure how well words are aligned and beginnings continued, and what an ensemble gains.
+"""Measure alignments of words, continued beginnings of translations, and the gain of an ensemble.
 
     python benchmarks/search_options.py RUN [RUN …] [--source FILE --reference FILE] [--sentences 1000]
 
 RUN: runs of the demonstration, or of English and German text; several are also measured as an ensemble.  Without files
 the text is the demonstration's test set.
 
-- Alignment: of the references, at nouns and adjectives of the demonstration's word list that occur once on both sides.
-  Each layer is measured, at the step that generates a word.
-- Beginnings: the first half of each reference, ending after a word or within one; how many translations are then equal
-  to the reference.
+- Alignment: between source and reference, at nouns and adjectives of the demonstration's word list that occur once on
+  each side.  Each layer is measured, at the step that generates a word.
+- Beginnings: the first half of each reference is given, ending after a word or within one.  The benchmark counts the
+  translations that are equal to the reference.
 """
 
 from __future__ import annotations

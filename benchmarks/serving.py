@@ -1,13 +1,13 @@
-"""Measure the server with many users at once, against one after the other.
+"""Measure the server with many users at once, compared with one user.
 
     pip install -e ".[serve]"
     python benchmarks/serving.py [--run runs/demo] [--requests 1000] [--at-once 32] [--idle 0] [--flood 0]
 
-A request is one sentence of the demonstration's test text, over loopback.  The first figure is of one user, who waits
-for each answer before the next request; the second of so many users, each of whom does.  Lost are requests without an
-answer of status 200; different are answers that are not what the library translates alone.  ``--idle`` connections are
-open meanwhile, on which nothing is sent: each round opens those that the server has closed again.  ``--flood`` further
-users send texts of 2,000 characters and nearly 1,000 tokens meanwhile, one after the other.
+A request is one sentence of the demonstration's test text, over loopback.  The first figure is for one user, who waits
+for each answer before the next request; the second is for ``--at-once`` such users at the same time.  A request is lost
+if it has no answer of status 200.  An answer is different if the library, called directly, translates otherwise.
+Meanwhile ``--idle`` connections are open on which nothing is sent, and ``--flood`` further users send texts of 2,000
+characters and nearly 1,000 tokens, one after the other.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def user(port: int, sentences: Iterator[str], tally: Tally) -> None:
 
 
 async def flood(port: int) -> None:
-    """Send long texts without end; wait a second after a refusal."""
+    """Send long texts until cancelled; wait a second after a refusal."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         while True:
@@ -92,7 +92,7 @@ async def flood(port: int) -> None:
 
 
 async def measured(port: int, sentences: Sequence[str], n_users: int, n_idle: int, n_flood: int) -> Tally:
-    """Let so many users share the sentences."""
+    """Let ``n_users`` users send the sentences, and return the tally."""
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(n_idle)]
     floods = [asyncio.create_task(flood(port)) for _ in range(n_flood)]
     tally, left, start = Tally(dict.fromkeys(sentences)), iter(sentences), time.perf_counter()

@@ -1,4 +1,4 @@
-"""How long from the command to the first translation?
+"""How long does it take from the command to the first translation?
 
     python benchmarks/startup.py [--rounds 7]
 
@@ -28,7 +28,7 @@ SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnprstvwz" for vowel i
 
 
 def save_run(directory: Path) -> None:
-    """A base model with random weights and a tokenizer of invented words, as a training run leaves them."""
+    """Save a base model with random weights and a tokenizer of invented words, as a training run does."""
     random = np.random.default_rng(1)
     words = ["".join(random.choice(SYLLABLES, n)) for n in random.integers(2, 6, WORDS)]
     lines = [" ".join(random.choice(words, 12)) for _ in range(WORDS)]
@@ -38,7 +38,7 @@ def save_run(directory: Path) -> None:
 
 
 def seconds_to_first_line(run: Path) -> float:
-    """From the start of ``minitransformer-translate`` to its first line of output, greedily and with one thread."""
+    """Return the seconds from the start of ``minitransformer-translate`` to its first line, with greedy search."""
     command = [str(Path(sys.executable).with_name("minitransformer-translate")), "--run", str(run), "--beam", "1"]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

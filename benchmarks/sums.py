@@ -1,11 +1,11 @@
-"""What does it cost to add gradients up over ranks, against MPI's and PyTorch's own sums?
+"""What does it cost to add up gradients over ranks, compared with MPI's and PyTorch's own sums?
 
     python benchmarks/sums.py [2 4 8] [--rounds 7] [--elements 65000000]
 
-Starts mpirun itself, once for every number of ranks.  The ways of adding take turns within one run; ours gives the same
-bits for any number of ranks, which the others do not promise.  Ours is what an update needs: the sum of gradients by
-parts, a copy of each part into the values (in the place of Adam), and the exchange of values, after which every rank
-sees the whole sum.  The time is that of the slowest rank.
+Starts mpirun itself, once for every number of ranks.  The methods take turns within one run.  Ours gives the same bits
+for any number of ranks; the others do not promise that.  Ours does the steps of an update: a reduce_scatter of the
+gradients, a copy of each shard into the values (in the place of Adam), and an all_gather of the values, after which
+every rank has the whole sum.  The time is that of the slowest rank.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from parallel.reducer import choose_reducer
 
 @dataclass
 class Way:
-    """How to add up ``summands``, so that the sums then lie in ``sums``, on every rank."""
+    """A method to add up ``summands`` over ranks; the sums are then in ``sums`` on every rank."""
 
     summands: np.ndarray
     add_up: Callable[[], None]
@@ -40,7 +40,7 @@ class Way:
 
 
 def ours(n_elements: int, node_group: Callable[[int], int]) -> Way:
-    """Our reducer; ranks of one node group share memory."""
+    """Return the method of our reducer; ranks of one node group share memory."""
     from parallel.mpi import MpiCommunicator  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
 
     world = MpiCommunicator(node_group=node_group)
@@ -58,7 +58,7 @@ def ours(n_elements: int, node_group: Callable[[int], int]) -> Way:
 
 
 def ways(directory: Path, array: np.ndarray) -> dict[str, Way]:
-    """Every way to add an array up over all ranks."""
+    """Return every method to add up an array over all ranks, by name."""
     from mpi4py import MPI  # noqa: PLC0415
 
     world = MPI.COMM_WORLD
@@ -85,7 +85,7 @@ def ways(directory: Path, array: np.ndarray) -> dict[str, Way]:
 
 
 def be_rank(directory: Path, rounds: int, n_elements: int) -> None:
-    """Add up in turns; rank 0 writes down the seconds of the slowest."""
+    """Time all methods in turns, as one of the ranks; rank 0 writes the seconds of the slowest rank."""
     from mpi4py import MPI  # noqa: PLC0415
 
     world = MPI.COMM_WORLD
@@ -123,7 +123,7 @@ def bench(n_ranks: int, rounds: int, n_elements: int) -> None:
 
 
 def main() -> None:
-    """Measure, or be a rank."""
+    """Start the ranks, or run as one of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ranks", nargs="*", type=int, default=[2, 4, 8])
     parser.add_argument("--rounds", type=int, default=7)

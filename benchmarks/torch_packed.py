@@ -1,8 +1,8 @@
-"""The strongest PyTorch we can write for this model: packed tokens in batches of one shape, compiled as a whole.
+"""The fastest PyTorch code that we can write for this model: packed tokens in batches of one shape, compiled.
 
-Attention of sentences one behind the other by ``torch.nn.attention.varlen`` (FlashAttention; PyTorch 2.10 and later),
-activations in bfloat16 also between sublayers, and nothing whose shape changes from batch to batch: a batch is filled
-up with sentences that count nothing.  So it can be compiled for its one shape, and captured into CUDA graphs.
+``torch.nn.attention.varlen`` (FlashAttention; PyTorch 2.10 and later) computes attention within packed sentences.
+Activations are in bfloat16 between sublayers, too.  No shape changes from batch to batch: filler sentences, which do
+not count, fill a batch up.  So the model is compiled for one shape, and can be captured in CUDA graphs.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from minitransformer import ModelConfig
 from minitransformer.model.symbols import END, START
 
 LONGEST = 128  # tokens of a sentence; the kernel's grid is made for it
-STEP = 64  # rooms are multiples of it
+STEP = 64  # capacities are multiples of it
 NO_LABEL = -100
-CAUSAL: dict[str, Any] = (  # PyTorch 2.10 called it otherwise
+CAUSAL: dict[str, Any] = (  # PyTorch 2.10 has another name for it
     {"window_size": (-1, 0)} if "window_size" in inspect.signature(varlen_attn).parameters else {"is_causal": True}
 )
 
 
 class Packed(NamedTuple):
-    """A batch of one shape.  Shapes: ids, places and labels (T,), ends (B + 1,): where sentences end, from 0 on."""
+    """A batch of one shape.  Shapes: ids, positions and labels (T,); ends of sentences (B + 1,), beginning with 0."""
 
     source: Any
     source_positions: Any
@@ -43,7 +43,7 @@ class Packed(NamedTuple):
 
     @classmethod
     def of(cls, pairs: IdPairs, n_tokens: int, n_sentences: int) -> Packed:
-        """The pairs, and as many more as fill up ``n_tokens`` a side; empty ones fill up ``n_sentences``."""
+        """Pack pairs; filler sentences fill each side up to ``n_tokens``, empty ones up to ``n_sentences``."""
         sources, targets = zip(*pairs, strict=True)
         labels = [token for target in targets for token in (*target, END)]
         sides = [[[*source, END] for source in sources], [[START, *target] for target in targets]]
@@ -63,7 +63,7 @@ class Packed(NamedTuple):
 
 
 def capacities(batches: list[IdPairs]) -> tuple[int, int]:
-    """Tokens a side and sentences for which ``Packed.of`` has room in any of these batches."""
+    """Return the tokens per side and the sentences that suffice to pack each of these batches."""
     tokens = np.array([[sum(len(ids) + 1 for ids in side) for side in zip(*pairs, strict=True)] for pairs in batches])
     n_tokens = -(-tokens.max() // STEP) * STEP
     while any(count_pieces(missing) > missing.min() for missing in n_tokens - tokens):
@@ -75,12 +75,12 @@ def capacities(batches: list[IdPairs]) -> tuple[int, int]:
 
 
 def count_pieces(missing: Any) -> int:
-    """Into how many sentences tokens that are missing on either side are cut; all must have a token on both."""
+    """Return the number of filler sentences for the missing tokens; each has at most LONGEST tokens on a side."""
     return int(-(-max(missing) // LONGEST))
 
 
 def attend(q: Any, k: Any, v: Any, q_ends: Any, k_ends: Any, *, causal: bool) -> Any:
-    """Softmax attention within sentences.  Shapes: q, k, v (T, H, K) → (T, H, K)."""
+    """Compute softmax attention within sentences.  Shapes: q, k, v (T, H, K) → (T, H, K)."""
     if q.device.type == "cpu":  # for which PyTorch has no kernel
         return _attend_by_mask(q, k, v, q_ends, k_ends, causal=causal)
     return varlen_attn(q, k, v, q_ends, k_ends, LONGEST, LONGEST, **(CAUSAL if causal else {}))
@@ -100,7 +100,7 @@ def _attend_by_mask(q: Any, k: Any, v: Any, q_ends: Any, k_ends: Any, *, causal:
 
 
 class PackedAttention(Attention):
-    """The same parameters; a side is where its sentences end."""
+    """An ``Attention`` for packed tokens; a side is given by the ends of its sentences."""
 
     def forward(self, x: Any, memory: Any, of_x: Any, of_memory: Any, causal: bool) -> Any:
         if self.key_value is None:
@@ -112,14 +112,14 @@ class PackedAttention(Attention):
 
 
 class NarrowNorm(nn.LayerNorm):
-    """Leaves what autocast's matrix products read: bfloat16, if it is on."""
+    """A LayerNorm whose output is in bfloat16 if autocast is on, as its matrix products need."""
 
     def forward(self, x: Any) -> Any:
         return narrowed(super().forward(x))
 
 
 def narrowed(x: Any) -> Any:
-    """x in the dtype of autocast, if it is on."""
+    """Return x in the dtype of autocast, if autocast is on."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
@@ -135,7 +135,7 @@ class PackedTransformer(TorchTransformer):
         return narrowed(functional.dropout(x, self.config.p_drop, self.training))
 
     def forward(self, *batch: Any) -> Any:
-        """Summed loss of a ``Packed`` batch."""
+        """Return the summed loss of a ``Packed`` batch."""
         packed = Packed(*batch)
         memory, x = (
             self.start(packed.source, packed.source_positions),
@@ -157,7 +157,7 @@ class PackedTransformer(TorchTransformer):
 def packed_training(
     config: ModelConfig, batches: list[IdPairs], *, bf16: bool, device: str, compilation: dict[str, Any] | None
 ) -> TorchTraining:
-    """Updates of the packed model."""
+    """Return a training of the packed model."""
     torch.manual_seed(1)
     n_tokens, n_sentences = capacities(batches)
     packed = [Packed.of(pairs, n_tokens, n_sentences) for pairs in batches]

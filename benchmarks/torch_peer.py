@@ -20,12 +20,12 @@ from minitransformer.model.positions import sinusoids
 from minitransformer.model.symbols import END, START
 
 PADDING = 0
-Positions = Any  # of the tokens of a packed batch among the padded ones; None for a padded batch
-Side = tuple[Positions, Any, Any]  # and the padded shape (B, L), and which places hold a token (B, 1, 1, L)
+Positions = Any  # indices of a packed batch's tokens in the padded batch; None for a padded batch
+Side = tuple[Positions, Any, Any]  # positions, padded shape (B, L), and mask of tokens (B, 1, 1, L)
 
 
 def spread(x: Any, positions: Positions, shape: Any) -> Any:
-    """Packed tokens (N, D) → padded ones (B, L, D); padded ones as they are."""
+    """Pad packed tokens (N, D) to (B, L, D); return padded tokens unchanged."""
     if positions is None:
         return x
     rows = x.new_zeros(shape[0] * shape[1], x.shape[-1])
@@ -33,7 +33,7 @@ def spread(x: Any, positions: Positions, shape: Any) -> Any:
 
 
 def gather(x: Any, positions: Positions) -> Any:
-    """The inverse of ``spread``."""
+    """Invert ``spread``: pack padded tokens, if the batch is packed."""
     return x if positions is None else x.flatten(0, 1).index_select(0, positions)
 
 
@@ -86,7 +86,7 @@ class Layer(nn.Module):
 
 
 class TorchTransformer(nn.Module):
-    """Post-norm, one matrix for both embeddings and the softmax."""
+    """A post-norm Transformer with one matrix for both embeddings and the softmax."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class TorchTransformer(nn.Module):
         return functional.dropout(gather(x, positions), self.config.p_drop, self.training)
 
     def side(self, ids: Any) -> Side:
-        """Where the tokens of a side are, and which of them can be attended to."""
+        """Return the positions of a side's tokens, the padded shape, and the mask of tokens."""
         real = ids != PADDING
         return real.flatten().nonzero()[:, 0] if self.packed else None, ids.shape, real[:, None, None, :]
 
@@ -122,12 +122,12 @@ class TorchTransformer(nn.Module):
         return x
 
     def forward(self, source: Any, target: Any, labels: Any, positions: Any) -> Any:
-        """Summed loss of labels at ``positions``.  Padding behind targets needs no mask: it comes last."""
+        """Return the summed loss of labels at ``positions``.  The causal mask also hides the padding after targets."""
         of_source, of_target = self.side(source), self.side(labels)
         memory, x = self.encode(source), self.embed(target, of_target[0])
         for layer in self.decoder:
             x = layer(x, memory, of_target, of_source)
-        x = x if self.packed else gather(x, positions)  # the projection is the greatest product: none of it for padding
+        x = x if self.packed else gather(x, positions)  # not padding: the projection is the largest product
         return functional.cross_entropy(
             functional.linear(x, self.embedding.weight),
             labels.flatten().index_select(0, positions),
@@ -137,20 +137,20 @@ class TorchTransformer(nn.Module):
 
 
 def padded(sequences: list[list[int]]) -> Any:
-    """Ids as rows of one length."""
+    """Return ids as rows, padded to one length."""
     width = max(map(len, sequences))
     return torch.tensor([[*ids, *[PADDING] * (width - len(ids))] for ids in sequences])
 
 
 def tensors(pairs: IdPairs) -> tuple[Any, Any, Any, Any]:
-    """Sources, decoder inputs and labels of a batch, and where labels are no padding."""
+    """Return sources, decoder inputs and labels of a batch, and the positions of labels that are not padding."""
     sources, targets = zip(*pairs, strict=True)
     inputs, labels = padded([[START, *t] for t in targets]), padded([[*t, END] for t in targets])
     return padded([[*s, END] for s in sources]), inputs, labels, (labels != PADDING).flatten().nonzero()[:, 0]
 
 
 class TorchTraining:
-    """Updates of a model, one batch after the other: ``model(*batch)`` is a summed loss, ``n_tokens`` divide it."""
+    """A training of a model: ``model(*batch)`` is the summed loss of a batch, which its ``n_tokens`` divide."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class TorchTraining:
         bf16: bool,
         device: str = "cpu",
     ) -> TorchTraining:
-        """Of the model above."""
+        """Return a training of a ``TorchTransformer``."""
         torch.manual_seed(1)
         return cls(
             TorchTransformer(config, packed=packed),
@@ -193,13 +193,13 @@ class TorchTraining:
         )
 
     def loss(self, batch: list[Any]) -> Any:
-        """Summed over target tokens."""
+        """Return the loss, summed over target tokens."""
         on_device = [x.to(self.device, non_blocking=True) for x in batch]
         with torch.autocast(self.device, torch.bfloat16, enabled=self.bf16):
             return self.compute(*on_device)
 
     def update(self) -> int:
-        """One update, which nobody waits for; returns its target tokens."""
+        """Make one update without waiting for the GPU; return its number of target tokens."""
         number = self.step % len(self.batches)
         self.step += 1
         loss = self.loss(self.batches[number]) / self.n_tokens[number]
@@ -210,17 +210,17 @@ class TorchTraining:
         return self.n_tokens[number]
 
     def updates(self, n: int | None = None) -> int:
-        """That many updates, or one of every batch, until the last loss is on the host; returns their target tokens."""
+        """Make ``n`` updates, or one for each batch, and wait for their losses; return the number of target tokens."""
         n_tokens = sum(self.update() for _ in range(n or len(self.batches)))
         assert np.isfinite(torch.stack(self.losses).cpu()).all()
         self.losses.clear()
         return n_tokens
 
     def peak_mb(self) -> float:
-        """The most memory that PyTorch has taken from the card, whether it was in use or kept for later."""
+        """Return the peak memory in MB that PyTorch has reserved on the GPU; 0 on a CPU."""
         return torch.cuda.max_memory_reserved() / 1e6 if self.device == "cuda" else 0.0
 
 
 def count(batches: list[IdPairs]) -> list[int]:
-    """Target tokens of every batch, end symbols included."""
+    """Return the number of target tokens of each batch, end symbols included."""
     return [sum(len(target) + 1 for _, target in pairs) for pairs in batches]

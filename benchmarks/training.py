@@ -1,4 +1,4 @@
-"""How fast does it train, against PyTorch and against the matrix products alone?
+"""How fast is training, compared with PyTorch and with the matrix products alone?
 
     python benchmarks/training.py [tiny small-1024 base] [--rounds 7] [--bf16 | --avx2]
 
@@ -47,11 +47,11 @@ PEERS = {
 def ours(
     workload: Workload, world: Communicator | None = None, *, bf16: bool = False
 ) -> tuple[Trainer, Callable[[], int]]:
-    """A trainer, and its updates as minitransformer-train makes them, without logging and checkpoints."""
+    """Return a trainer, and a function that makes its updates without logging and checkpoints."""
     world = world or SerialCommunicator()
     keep_freed_memory()
     batches = workload.batches()
-    with tempfile.TemporaryDirectory() as name:  # what is mapped stays
+    with tempfile.TemporaryDirectory() as name:  # mapped files can be read after their removal
         directory, pairs = Path(name), (pair for batch in batches for pair in batch)
         write_store(directory, "train", pairs, workload.config.vocabulary_size)
         store = TokenStore(directory, "train")
@@ -77,14 +77,14 @@ def ours(
 
 @cache
 def numbers(use: str, *shape: int) -> np.ndarray:
-    """Random ones, drawn once for each use and shape: two uses never share an array, which NumPy would notice."""
+    """Return random numbers, drawn once for each use and shape: NumPy multiplies an array by itself in another way."""
     return np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
 
 
 def matrix_products(workload: Workload) -> Callable[[], int]:
-    """The products of the same updates and nothing else: forward, and twice as many backward; attention's too.
+    """Return a function that computes only the matrix products of the same updates: forward and backward.
 
-    All numbers are drawn in the first call, which is the warm-up.
+    Attention's inputs are drawn in the first call, which is the warm-up.
     """
     config, batches = workload.config, workload.batches()
     d, width = config.d_model, config.n_heads * config.d_k
@@ -132,14 +132,14 @@ def matrix_products(workload: Workload) -> Callable[[], int]:
 
 
 def torch(workload: Workload, **how: bool) -> Callable[[], int]:
-    """The same batches through PyTorch."""
+    """Return a function that makes the same updates with PyTorch."""
     from torch_peer import TorchTraining  # noqa: PLC0415 (of the contestants only these have PyTorch in memory)
 
     return TorchTraining.padded(workload.config, workload.batches(), **how).updates
 
 
 def bench(name: str, rounds: int, *, bf16: bool) -> None:
-    """Let ours in both precisions, and its peers in one, compete on a workload."""
+    """Let our training in both precisions compete on a workload with its peers in one precision."""
 
     def contestant(title: str, words: list[str], environment: dict[str, str], n_processes: int = 1) -> Contestant:
         return Contestant(title, [__file__, name, "--serve", *words], environment, n_processes)
@@ -160,7 +160,7 @@ def bench(name: str, rounds: int, *, bf16: bool) -> None:
 
 
 def main() -> None:
-    """Compete, or be a contestant."""
+    """Run the contest, or run as a contestant."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
     parser.add_argument("--rounds", type=int, default=7)

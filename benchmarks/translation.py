@@ -1,11 +1,11 @@
-"""How fast does it translate, against CTranslate2 with the same weights and against PyTorch?
+"""How fast is translation, compared with CTranslate2 and PyTorch with the same weights?
 
     pip install ctranslate2 torch
     python benchmarks/translation.py [1 32 96] [--rounds 5] [--avx2]
 
-A unit of work is beam search, beam 4, with the base model, for so many sentences at once: 27 words and the end symbol
-in, 30 decoder steps for every hypothesis of everybody.  The weights are random, and such that no sentence ends by
-itself.  Whether the peers find the same translations is counted; int8 is not meant to.
+A unit of work is beam search (beam 4, base model) for the given number of sentences at once.  A sentence has 27 words
+and the end symbol; every hypothesis of each contestant takes 30 decoder steps.  The weights are random, chosen so that
+no sentence ends by itself.  Translations that are equal to ours are counted; those of int8 need not be equal.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ CONFIG = ModelConfig(37_000)
 BEAM = 4
 SOURCE_WORDS = 27
 N_STEPS = 30
-SENTENCES_AT_ONCE = 64  # in a batch of CTranslate2's, as in one of ours
+SENTENCES_AT_ONCE = 64  # in a batch of CTranslate2, as in one of ours
 
 Translations = list[list[str]]  # for each sentence the best ones: ids, separated by spaces
-Search = Callable[[int, int], Translations]  # of how many words, how many for each sentence
+Search = Callable[[int, int], Translations]  # number of words, number of translations for each sentence
 
 
 def model_without_end(config: ModelConfig) -> Transformer:
-    """A random model that never ends a sentence nor generates another symbol, whatever program computes it.
+    """Return a random model that never generates the end symbol or another symbol, in any program.
 
-    The last norm becomes s (x + 1), s random signs, Σ x = 0: a symbol whose row of the softmax is −30 s/D then has the
-    logit −30; words, with rows of their own, have what they had but for a constant each.  The signs and a quarter of
-    the sublayers' outputs also keep the model from the babble of random ones, which repeat a word to the end: here
-    nearly every step puts the hypotheses in another order, as in real translations.
+    The last norm becomes s (x + 1), with random signs s and Σ x = 0.  A symbol whose row of the softmax is −30 s/D then
+    has the logit −30; the rows of words stay random.  A random model would repeat one word to the end.  The signs, and
+    outputs of sublayers divided by 4, prevent this: nearly every step changes the order of the hypotheses, as in real
+    translations.
     """
     model = Transformer(config, seed=1)
     for name, parameter in model.named_parameters():
@@ -63,16 +63,16 @@ class IdsAsText:
     """The tokenizer of a language whose words are numbers."""
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
-        """Numbers of lines."""
+        """Return the numbers in lines."""
         return [[int(word) for word in line.split()] for line in lines]
 
     def decode_target(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """Lines of numbers."""
+        """Return lines of numbers."""
         return [" ".join(map(str, ids)) for ids in sequences]
 
 
 def ours(directory: Path, sources: list[list[int]], *, weights: PackedDtype) -> Search:
-    """Batches and threads as minitransformer-translate makes them."""
+    """Return our search, with batches and threads as in minitransformer-translate."""
     keep_freed_memory()
     translator = Translator(Transformer.load(directory / "ours"), cast(Tokenizer, IdsAsText()), weights=weights)
     lines = IdsAsText().decode_target(sources)
@@ -87,8 +87,8 @@ def ours(directory: Path, sources: list[list[int]], *, weights: PackedDtype) -> 
 
 
 def ctranslate2(directory: Path, sources: list[list[int]], *, n_workers: int, compute_type: str) -> Search:
-    """``n_workers`` translate batches side by side, and share the cores."""
-    sys.modules["torch"] = None  # type: ignore[assignment]  # would be imported for nothing, and count as its memory
+    """Return CTranslate2's search: ``n_workers`` workers translate batches in parallel, and share the cores."""
+    sys.modules["torch"] = None  # type: ignore[assignment]  # prevents an import that would only add memory
     from ctranslate2 import Translator as CTranslate2  # noqa: PLC0415 (of the contestants only these have it in memory)
 
     translator = CTranslate2(
@@ -116,7 +116,7 @@ def ctranslate2(directory: Path, sources: list[list[int]], *, n_workers: int, co
 
 
 def torch(directory: Path, sources: list[list[int]]) -> Search:
-    """All sentences in one batch, on all cores."""
+    """Return PyTorch's search: all sentences in one batch, on all cores."""
     from translation_peers import TorchSearch  # noqa: PLC0415 (of the contestants only this one has PyTorch in memory)
 
     search = TorchSearch(directory / "ours", beam=BEAM)
@@ -124,10 +124,10 @@ def torch(directory: Path, sources: list[list[int]]) -> Search:
 
 
 def be_contestant(options: argparse.Namespace) -> None:
-    """Write all hypotheses of all sentences into a file; then translate for every line that comes in.
+    """Run as a contestant: write all hypotheses of all sentences into a file, then translate for each line on stdin.
 
-    Our last step is the end symbol's.  The others close a sentence of the greatest length without one: to go as many
-    steps they need a word more, but not when translations are compared.
+    Our last step generates the end symbol.  The peers end a sentence of the greatest length without this step.  So they
+    generate one more word when they are timed, but not when translations are compared.
     """
     sources = json.loads((options.directory / "sources.json").read_text(encoding="utf-8"))
     searches: dict[str, Callable[[], Search]] = {
@@ -144,7 +144,7 @@ def be_contestant(options: argparse.Namespace) -> None:
 
 
 def command_lines(n: int) -> dict[str, list[str]]:
-    """The names of those who translate ``n`` sentences, and how they are called; ours first."""
+    """Return the arguments of each contestant that translates ``n`` sentences, by its name; ours first."""
     n_workers = {"one worker": 1, "a worker per core": available_cores()} if n > 1 else {"one worker": 1}
     theirs = {
         f"CTranslate2 {compute_type}, {name}": ["ctranslate2", f"--workers={number}", f"--compute-type={compute_type}"]
@@ -157,7 +157,7 @@ def command_lines(n: int) -> dict[str, list[str]]:
 
 
 def bench(n: int, rounds: int, directory: Path) -> None:
-    """Let ours and its peers compete on ``n`` sentences, and compare what they found."""
+    """Let our search and its peers compete on ``n`` sentences, and compare their translations."""
     sources = np.random.default_rng(1).integers(3, CONFIG.vocabulary_size, (n, SOURCE_WORDS)).tolist()
     (directory / "sources.json").write_text(json.dumps(sources), encoding="utf-8")
     contestants: list[Contestant] = []
@@ -179,7 +179,7 @@ def bench(n: int, rounds: int, directory: Path) -> None:
 
 
 def main() -> None:
-    """Compete, or be a contestant."""
+    """Run the contest, or run as a contestant."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sentences", nargs="*", type=int, default=[1, 32, 96])
     parser.add_argument("--rounds", type=int, default=5)

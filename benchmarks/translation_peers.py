@@ -20,7 +20,7 @@ SYMBOLS = {UNKNOWN: "<unk>", START: "<s>", END: "</s>"}
 
 Weights = dict[str, np.ndarray]
 
-FUSED = {  # what both peers multiply by at once, under the names of torch_peer
+FUSED = {  # our matrices that both peers fuse into one, by its name in torch_peer
     "self_attention.query": ["self_attention.query", "self_attention.key", "self_attention.value"],
     "self_attention.output": ["self_attention.output"],
     "source_attention.query": ["source_attention.query"],
@@ -33,16 +33,16 @@ NORMS = ["self_attention_residual.norm", "source_attention_residual.norm", "feed
 
 
 def read_fused(directory: Path) -> tuple[ModelConfig, Weights]:
-    """A model that ``Transformer.save`` wrote, with the weights of ``TorchTransformer``.
+    """Read a model that ``Transformer.save`` wrote; return its configuration and the weights of ``TorchTransformer``.
 
-    Shapes: our matrices (in, out) become (out, in), those that are fused one below the other.
+    Shapes: our matrices (in, out) become (out, in); matrices that are fused are stacked along the outputs.
     """
     config, ours = load_model_files(directory)
     return config, {"positions": sinusoids(256, config.d_model).astype(np.float32), **fused(ours, config.n_layers)}
 
 
 def fused(ours: Weights, n_layers: int) -> Weights:
-    """Our parameters, or their gradients, by the names and in the shapes of ``TorchTransformer``'s."""
+    """Return our parameters, or their gradients, with the names and shapes of ``TorchTransformer``."""
     of_layers = {
         f"{stack}.{i}.{name}": array
         for stack in ("encoder", "decoder")
@@ -67,8 +67,8 @@ def _layer(ours: Weights, layer: str) -> Weights:
 
 
 def convert_to_ctranslate2(ours: Path, theirs: Path) -> None:
-    """Read the one directory, write the other; CTranslate2 knows our words by their ids, written as text."""
-    from ctranslate2.specs import TransformerSpec  # noqa: PLC0415 (PyTorch's process shall not have it in memory)
+    """Read our model and write it for CTranslate2, whose words are our ids, written as text."""
+    from ctranslate2.specs import TransformerSpec  # noqa: PLC0415 (keep it out of the memory of PyTorch's process)
 
     config, weights = read_fused(ours)
     spec = TransformerSpec.from_config(config.n_layers, config.n_heads, pre_norm=False)
@@ -105,7 +105,7 @@ def _fill_layer(layer: Any, name: str, weights: Weights) -> None:
 
 
 class Cache:
-    """One decoder layer's keys and values of what has been generated, in two arrays that take turns.
+    """One decoder layer's keys and values of generated tokens; ``select`` copies between two arrays.
 
     Shapes: rows are hypotheses; the arrays (rows, steps, 2, H, K).
     """
@@ -128,9 +128,9 @@ class Cache:
 
 
 class TorchSearch:
-    """Beam search over sentences that never end by themselves: nothing is done about finished ones.
+    """A beam search for sentences that never end by themselves; finished hypotheses are not handled.
 
-    A source's keys and values are computed once and shared by its hypotheses, of which the first step has one only.
+    A source's keys and values are computed once and shared by its hypotheses.  The first step has one hypothesis.
     """
 
     def __init__(self, directory: Path, *, beam: int, device: str = "cpu") -> None:
@@ -141,7 +141,7 @@ class TorchSearch:
 
     @torch.inference_mode()
     def __call__(self, sources: list[list[int]], n_words: int) -> list[list[list[int]]]:
-        """The ``beam`` best translations of so many words of each source, best first."""
+        """Return the ``beam`` best translations of each source, of ``n_words`` words, best first."""
         with torch.device(self.device):
             return self._search(sources, n_words)
 
@@ -165,7 +165,10 @@ class TorchSearch:
         return ids[:, 1:].view(n, self.beam, n_words).tolist()
 
     def _next_logits(self, ids: Any, caches: list[Cache], memories: list[Any], mask: Any) -> Any:
-        """Shapes: ids (rows, steps), rows a multiple of the sentences; memories (2, sentences, H, source, K)."""
+        """Return the logits of the next token of each row.
+
+        Shapes: ids (rows, steps), rows a multiple of the sentences; memories (2, sentences, H, source, K).
+        """
         step = ids.shape[1] - 1
         x = self.model.embedding(ids[:, -1]) * math.sqrt(self.config.d_model) + self.model.positions[step]
         for layer, cache, memory in zip(self.model.decoder, caches, memories, strict=True):
@@ -179,5 +182,5 @@ class TorchSearch:
         return functional.linear(x, self.model.embedding.weight)
 
     def _heads(self, x: Any, n: int) -> Any:
-        """Shapes: (…, n·H·K) → (…, n, H, K)."""
+        """Split the last axis.  Shapes: (…, n·H·K) → (…, n, H, K)."""
         return x.unflatten(-1, (n, self.config.n_heads, self.config.d_k))

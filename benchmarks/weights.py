@@ -2,8 +2,8 @@
 
     python benchmarks/weights.py RUN SOURCE REFERENCE [--beam 4]
 
-RUN: a run, or any directory with a model and its tokenizer.  SOURCE and REFERENCE: text, a sentence per line.  All
-kinds of weights translate all lines at once, then the first ten one at a time.
+RUN: a run, or any directory with a model and its tokenizer.  SOURCE and REFERENCE: text, a sentence per line.  With
+each kind of weights, all lines are translated at once, then the first ten one at a time.
 """
 
 from __future__ import annotations

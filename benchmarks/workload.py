@@ -1,4 +1,4 @@
-"""The same sentences for everybody: random words, with the lengths, and if wanted the frequencies, of real ones."""
+"""The same random sentences for all contestants, with the lengths, and with ``zipf`` the word frequencies, of text."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Workload:
     zipf: bool = False
     """Draw the r-th word with a probability proportional to 1/r, instead of all words equally often.
 
-    The rows of an embedding's gradient that many tokens share are the slow ones on a GPU; the tables for CPUs were
-    measured with words that are equally frequent.
+    On a GPU, the rows of an embedding's gradient that many tokens share are slow.  The tables for CPUs were measured
+    with equally frequent words.
     """
 
     def pairs(self) -> IdPairs:
-        """Enough pairs for the batches, of log-normal lengths: median 20 tokens, one in a hundred over 65."""
+        """Draw enough pairs for the batches, of log-normal lengths: median 20 tokens, one in a hundred over 65."""
         random = np.random.default_rng(1)
         n = 20 + 130 * self.n_batches * self.batch_tokens // 24 // 100
         lengths = np.clip(np.exp(random.normal(3.0, 0.5, n)), 1, 100)
@@ -44,7 +44,7 @@ class Workload:
         return list((3 + np.searchsorted(cumulative, random.random(n) * cumulative[-1])).tolist())
 
     def batches(self) -> list[IdPairs]:
-        """The pairs in batches of similar lengths."""
+        """Return the pairs in batches of similar lengths."""
         pairs = self.pairs()
         lengths = np.array([(len(source), len(target)) for source, target in pairs])
         plan = plan_epoch(lengths, self.batch_tokens, seed=1, epoch=0)

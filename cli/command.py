@@ -86,7 +86,7 @@ def _status_of(main: Callable[[], int | None]) -> int:
 
 
 def is_debugging() -> bool:
-    """Return whether --debug stands on the command line, which may be wrong elsewhere and then is never parsed."""
+    """Return whether --debug is among the arguments; look it up directly, because parsing them may fail."""
     return "--debug" in sys.argv
 
 
@@ -106,7 +106,7 @@ def _refusals_as_errors() -> Iterator[None]:
     """
     try:
         yield
-    except UserError:  # may also be a MemoryError
+    except UserError:  # a UserError may also be a MemoryError
         raise
     except MemoryError as error:
         raise RefusalError(f"out of memory ({str(error) or 'no details'}); use less: {LESS}") from error
@@ -121,7 +121,7 @@ def _refusals_as_errors() -> Iterator[None]:
 
 
 def _discard_unwritable(*streams: TextIO) -> None:
-    """Redirect a stream that cannot be flushed to /dev/null: the interpreter would fail on it at exit."""
+    """Redirect to /dev/null each stream that cannot be flushed: the interpreter would fail on it at exit."""
     for stream in streams:
         try:
             stream.flush()
@@ -143,7 +143,7 @@ class _LogLines(logging.Handler):
 
 @contextmanager
 def log_shown(write: Callable[[str], None]) -> Iterator[None]:
-    """Pass the log lines of the libraries within this context to ``write``, and to no function of an outer context."""
+    """Pass the libraries' log lines within this context to ``write`` alone, not to the function of an outer context."""
     loggers = [logging.getLogger(name) for name in LOGGERS]
     before = [(logger.handlers, logger.level) for logger in loggers]
     for logger in loggers:

@@ -11,7 +11,7 @@ from cli.entry import COMMANDS
 from cli.options import Option, options_in
 from minitransformer.config import ConfigError
 
-# "words" are those of the line before the current one; a hyphenated command counts as two.
+# "words" has the words of the line before the current word; a hyphenated command counts as two words.
 BASH = """\
 _minitransformer() {{
     local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}" options="" values=""

@@ -40,9 +40,9 @@ class _Lossy:
 
 
 class Counter:
-    """A count of finished items, such as lines, while this context is open; ``total`` is None if it is not known.
+    """A context that shows the count of finished items, such as lines; ``total`` is None if it is not known.
 
-    Off a terminal, a line with the clock follows at most every 30 seconds.
+    A terminal shows a bar.  Elsewhere a line with the time is printed at most every 30 seconds.
     """
 
     def __init__(self, console: Console, items: str, total: int | None) -> None:
@@ -59,7 +59,7 @@ class Counter:
         self._bar.stop()
 
     def advance(self, n: float) -> None:
-        """Add ``n`` items, on any thread.  The first call has the items that an earlier process finished."""
+        """Add ``n`` finished items, on any thread.  The first call adds those that an earlier process finished."""
         self._bar.advance(self._task.id, n)
         with self._lock:
             if self._console.is_terminal or time.monotonic() < self._logged + LOG_INTERVAL:

@@ -52,15 +52,15 @@ class ConvertOptions:
     revision: str | None = None
     """Branch, tag or commit of a model on the Hugging Face Hub.  Without it, the newest commit is taken."""
     storage: Storage = "float32"
-    """Numbers in which weights are stored."""
+    """Number format in which weights are stored."""
     certify: Path | None = None
     """File of source sentences, one a line.  Both programs translate them, and certificate.json in the output says how
     much they differ.  The other program must be installed."""
     source_spm: Path | None = None
-    """sentencepiece model of the source, for a model without a tokenizer (CTranslate2, fairseq, JoeyNMT); of the
-    target, too, if neither --target-spm is given nor target.spm in the directory."""
+    """sentencepiece model of the source, for a model without a tokenizer (CTranslate2, fairseq, JoeyNMT). It is also
+    that of the target if --target-spm is not given and the directory has no target.spm."""
     target_spm: Path | None = None
-    """sentencepiece model of the target, for a model without a tokenizer; of the target only."""
+    """sentencepiece model of the target alone, for a model without a tokenizer."""
     licence: str | None = None
     """Licence of the model, such as "CC-BY-4.0", which a bundle records."""
 
@@ -109,7 +109,7 @@ def _other_model(options: ConvertOptions, parts: Parts, name: str, directory: Pa
 
 
 def _other_directory(options: ConvertOptions) -> tuple[str, Path]:
-    """Return format and directory of the model to compare ours with: what is written, or else what is read."""
+    """Return format and directory of the other program's model: the output if it is for that program, or the source."""
     if options.to in SIDES:
         return options.to, options.output
     return options.from_ or recognise(options.source), options.source

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 @contextmanager
 def counting(items: str, total: int | None, *, shown: bool) -> Iterator[Callable[[float], None]]:
     """Yield ``Counter.advance``, or a function that does nothing if nothing is to be shown."""
-    if not shown:  # rich, which shows it, is not loaded then: a single sentence is answered sooner
+    if not shown:  # without loading rich: a single sentence is translated sooner
         yield lambda n: None
         return
     from cli.console import Counter, log_console  # noqa: PLC0415

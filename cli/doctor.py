@@ -86,8 +86,8 @@ def doctor(arguments: Sequence[str]) -> int:
 def launch() -> tuple[Communicator, list[Finding]]:
     """Return the communicator, and findings about the launch.
 
-    MPI is not started if it would crash for lack of shared memory.  If processes cannot communicate, rank 0
-    reports on its own machine alone.  It never hears of shared memory on other machines, so these say it themselves.
+    MPI is not started if it would crash for lack of shared memory.  If processes cannot communicate, rank 0 reports on
+    its own machine alone.  On each other machine that lacks shared memory, the first process prints this error.
     """
     memory = shared_memory(n_launched_here())
     if memory.remedy:
@@ -114,7 +114,7 @@ def examine(options: DoctorOptions, world: Communicator) -> list[Finding]:
 
 
 def placements_of_ranks(wanted: Device, world: Communicator) -> tuple[Device, list[Placement]]:
-    """Return the device, and each rank's placement: the wanted device if all ranks have it, else the CPU."""
+    """Return the device (``wanted`` if all ranks have it, else the CPU), and the placement of each rank."""
     try:
         placements, missing = choose_placements(wanted, world), False
     except DeviceError:

@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 
-INTERRUPTED = 130  # the status after Ctrl-C, as of shells
+INTERRUPTED = 130  # the exit status after Ctrl-C, as in shells
 
 COMMANDS = {
     "train": "train a model: the demonstration's, or one of your own text",
@@ -31,7 +31,7 @@ COMMANDS = {
 
 
 def main() -> int:
-    """Start the command that the first argument names; list the commands without one."""
+    """Start the command that the first argument names; without arguments, list the commands."""
     name, *others = sys.argv[1:] or ["--help"]
     if name in COMMANDS:
         sys.argv = [f"minitransformer {name}", *others]
@@ -105,7 +105,7 @@ def __getattr__(name: str) -> Callable[[], int]:
 
 def _fault(error: BaseException) -> str:
     """Return why the packages cannot be imported, with the remedy, in one line."""
-    if type(error) is ImportError and error.name == "minitransformer":  # its own check; it names the remedy
+    if type(error) is ImportError and error.name == "minitransformer":  # raised by our own check, with a remedy
         return str(error)
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__  # type: ignore[assignment]

@@ -14,13 +14,13 @@ from typing import Any
 
 from minitransformer.config import ModelConfig
 
-# The options that are used most; in each list these come first, in this order, then the others as they are defined.
+# The most used options: in each list they come first, in this order; the others follow in the order of definition.
 FIRST = (
     "run", "preset", "config", "input", "output", "device", "data", "training", "model",
     "train_source", "train_target", "validation_source", "validation_target", "vocabulary_size", "joint_vocabulary",
     "raw", "max_updates", "batch_tokens", "n_micro_batches", "warmup_steps", "precision", "patience",
 )  # fmt: skip
-REFUSED = ("vocabulary_size", "source_vocabulary_size", "source_end")  # settings of models that training refuses
+REFUSED = ("vocabulary_size", "source_vocabulary_size", "source_end")  # of models; training refuses them; listed last
 
 
 def in_order(options: type) -> list[dataclasses.Field[Any]]:

@@ -40,31 +40,31 @@ class Option:
     path: str
     """The field's name after the name of its part, such as training.warmup_steps."""
     types: tuple[Any, ...]
-    """The types of its values; (T, ...) for any number of values."""
+    """The types of the values; (T, ...) for any number of values."""
     may_be_file: bool
-    """True if the path of a file stands for a value that is not in the list."""
+    """True if a value that is not in the list may be the path of a file."""
     mark: str | None
     """The mark of ``Positional`` or ``Repeated``."""
     is_nullable: bool
-    """True if the word None stands for None."""
+    """True if the word None on the command line gives the value None."""
     default: Any
     help: str
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names on the command line; a switch has a second one, which turns it off."""
+        """The names on the command line; a switch has a second name, which turns it off."""
         part, dot, name = self.path.rstrip("_").replace("_", "-").rpartition(".")
         both = (f"--{part}{dot}{name}", f"--{part}{dot}no-{name}")
         return () if self.mark == "positional" else both if self.types == (bool,) else both[:1]
 
     @property
     def is_list(self) -> bool:
-        """True if it has any number of values."""
+        """True if the option takes any number of values."""
         return self.types[-1] is Ellipsis
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values that can be given, if they are words of a list."""
+        """The words from which the value is chosen; empty if other values are allowed."""
         return get_args(self.types[0]) if get_origin(self.types[0]) is Literal else ()
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
@@ -109,7 +109,7 @@ class Option:
     def _help(self) -> str:
         if self.default is MISSING:
             return f"{self.help} (required)"
-        if self.default is None:  # the help says what this means
+        if self.default is None:  # the help says what None means
             return self.help
         words = " ".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
         return f"{self.help} (default: {words or 'none'})"
@@ -119,7 +119,7 @@ def options_in(kind: type, default: Any = None, part: str = "") -> Iterator[Opti
     """Yield the options of a dataclass and of the dataclasses in its fields, in the order of the help.
 
     Args:
-        default: an object with the defaults; if None, they are those of the fields.
+        default: an object with the defaults; if None, the fields' defaults are used.
         part: the name of the field that has this dataclass, and a dot.
     """
     types = get_type_hints(kind, include_extras=True)
@@ -194,7 +194,7 @@ def parse_options(
     help text, and after the message of any other error of the command line.
     """
     parser = _parser(kind, default, program or _typed_name(), description)
-    # argparse reads values between options, as in "a --lowercase b", only with the one, and "-- -a" only with the other
+    # argparse reads "a --lowercase b" only with parse_known_intermixed_args, and "-- -a" only with parse_known_args
     read = parser.parse_known_args if "--" in arguments else parser.parse_known_intermixed_args
     given, unknown = read(_hyphenated(arguments))
     if unknown and unknown[0].startswith("-"):
@@ -241,7 +241,7 @@ def parse_kind(kinds: Mapping[str, type], description: str, arguments: Sequence[
 
 
 def _changed(kind: type[Options], default: Options | None, given: Mapping[str, Any]) -> Options:
-    """Return ``default``, or an object of the fields' defaults, with the values that are given by paths of options."""
+    """Return ``default``, or an object with the fields' defaults, changed by ``given``: values by option path."""
     values = {}
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         prefix = f"{field.name}."
@@ -267,7 +267,7 @@ def _hyphenated(arguments: Sequence[str]) -> list[str]:
 
 
 def _unknown_option(option: str, kind: type) -> str:
-    """Return a message that names a similar option: one of a part (--training.seed for --seed), or a misspelt one."""
+    """Return a message that names a similar option: one in a part (--training.seed for --seed), or one spelt alike."""
     known = [name for each in options_in(kind) for name in each.names]
     inner = [name for name in known if name.endswith(f".{option.lstrip('-')}")]
     similar = inner or difflib.get_close_matches(option, known, n=1)

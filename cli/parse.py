@@ -96,7 +96,7 @@ def _parse(options: ParseOptions, source: Source, target: BinaryIO) -> None:
 
 
 def _n_sentences(options: ParseOptions) -> int | None:
-    """Return the number of sentences, if the input can be read twice."""
+    """Return the number of trees in the treebank; None if the input cannot be read twice."""
     if options.treebank is None or not options.treebank.is_file():
         return None
     return sum(1 for _ in read_trees(options.treebank))

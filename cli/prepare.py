@@ -34,8 +34,8 @@ class PrepareOptions(Start):
     run: Path = RunConfig.run
     """Directory of the run; the data is written to its folder "data", unless data.directory is given."""
     init_from: Path | None = RunConfig.init_from
-    """Directory of a run or a model whose tokenizer is used instead of a new one, as a training that begins from it
-    does."""
+    """Directory of a run or a model whose tokenizer is used instead of a new one, for a training that begins from this
+    model."""
     init_extend_vocabulary: bool = RunConfig.init_extend_vocabulary
     """Append the characters of the training text that the vocabulary of init_from lacks."""
     download: bool = False

@@ -27,7 +27,7 @@ class PresetsOptions:
     """The options of minitransformer-presets."""
 
     vocabulary_size: int | None = None
-    """Size of the vocabulary with which parameters are counted; if not given, the one that each preset asks for."""
+    """Size of the vocabulary with which parameters are counted; if not given, that of each preset."""
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
-"""The name of this processor, for a library that does not know it.
+"""The name of this processor, for OpenBLAS, which does not recognise it.
 
-Nothing here imports NumPy, whose OpenBLAS chooses its kernels when it is loaded.
+This module must not import NumPy: OpenBLAS chooses its kernels when NumPy is loaded.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from pathlib import Path
 
 CORE_TYPE = "OPENBLAS_CORETYPE"
 CPU_INFO = Path("/proc/cpuinfo")
-BYTES = 4_096  # of that file, which hold the first core
+BYTES = 4_096  # at the beginning of that file, which describe the first core
 
 
 def name_processor_to_openblas(environment: MutableMapping[str, str]) -> None:
     """Let OpenBLAS use AVX-512 on Zen 5: products in float32 are twice as fast.
 
-    Release 0.3.31, which NumPy 2.4 brings, takes this processor for one without AVX-512.  A name that the user has set
-    stays.  Source: https://github.com/OpenMathLib/OpenBLAS/issues/6029.
+    OpenBLAS 0.3.31, a part of NumPy 2.4, does not see that this processor has AVX-512.  A name that the user has set
+    is kept.  Source: https://github.com/OpenMathLib/OpenBLAS/issues/6029.
     """
     if CORE_TYPE not in environment and _is_zen_5_with_avx512():
         environment[CORE_TYPE] = "SkylakeX"

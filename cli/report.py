@@ -43,7 +43,7 @@ class TranslationOptions:
     """Exponent of the length penalty; if not given, the model's."""
 
     def load(self) -> tuple[Translator, str, str | None, SearchConfig]:
-        """Load the model; return it with the sentence, its translation if one is given, and how to search for one."""
+        """Load the model; return it, the sentence, the given translation or None, and the settings of the search."""
         sentence = as_text("sentence", self.sentence)
         target = None if self.target is None else as_text("target", self.target)
         return load_translator(self.run), sentence, target, SearchConfig(beam=self.beam, alpha=self.alpha)
@@ -72,7 +72,7 @@ class AttentionOptions(TranslationOptions):
     end: bool = True
     """For a picture: show the source's end symbol; without it, the other weights are divided by their sum."""
     merge_words: bool = False
-    """For a picture: merge the pieces of each word; add the weights of attended pieces, average those of attending."""
+    """For a picture: merge the pieces of each word; add weights over attended pieces, average over attending ones."""
     least_weight: float = 0.0
     """For a picture: draw no line for smaller weights; 0.2 keeps sentences of 40 tokens readable."""
 
@@ -90,7 +90,7 @@ class TrainingReportOptions:
     """File to write: .html for the self-contained page; .png, .svg or .pdf for a picture of the curves."""
 
 
-PICTURE_OPTIONS = {  # by their names on the command line
+PICTURE_OPTIONS = {  # names of fields by names on the command line
     "kinds": "kinds", "layers": "layers", "heads": "heads", "no-end": "end", "merge-words": "merge_words",
     "least-weight": "least_weight",
 }  # fmt: skip
@@ -157,7 +157,7 @@ def report_training(options: TrainingReportOptions) -> int:
 
 
 def check_page_options(options: AttentionOptions) -> None:
-    """Raise ReportError if options of pictures were given for a page, on which all of them can be chosen."""
+    """Raise ReportError if options of pictures were given for a page, on which the reader chooses them."""
     for option, name in PICTURE_OPTIONS.items():
         if getattr(options, name) != getattr(AttentionOptions, name):
             raise ReportError(
@@ -167,7 +167,7 @@ def check_page_options(options: AttentionOptions) -> None:
 
 
 def check_picture_options(options: AttentionOptions) -> None:
-    """Raise ReportError for options that no model's picture can have, or if matplotlib is missing."""
+    """Raise ReportError for options that are invalid for every model, or if matplotlib is missing."""
     import_extra("report", "matplotlib")
     if not options.kinds:
         raise ReportError("--kinds: name at least one kind of attention")

@@ -81,7 +81,7 @@ def reproduce_table3(options: Table3Options) -> int:
 def _require_text(experiment: Experiment, options: Table3Options) -> None:
     """Raise CorpusError if text and prepared data are missing.
 
-    Its remedy names the configuration file, because this command has no option for the folder of the text.
+    The error's remedy names the configuration file, because this command has no option for the folder of the text.
     """
     cell = experiment.cell("base", experiment.seeds[0])
     missing = [path for path in text_files(cell.data).values() if not path.exists()]

@@ -56,7 +56,7 @@ class RunStart(Start):
 
 @dataclass(frozen=True)
 class _Data:
-    """The options of a treebank, and of a tokenizer; one of whole words is valid only beside a treebank."""
+    """The options of a treebank and of a tokenizer; a tokenizer of whole words is valid only with a treebank."""
 
     tokenizer: TokenizerType | Path = "bpe"
     train_trees: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class _Data:
 
 @dataclass(frozen=True)
 class _Early(RunStart):
-    """The options of a run that are read first, because the defaults of others depend on them."""
+    """The options of a run that are read first, because the defaults of other options depend on them."""
 
     run: Path = RunConfig.run
     init_from: Path | None = None
@@ -76,7 +76,7 @@ def parse_run_options(options: type[Options], description: str, arguments: Seque
     """Return the options of a command.
 
     Fields that ``RunStart`` or ``RunConfig`` also have get their defaults from ``start_of``.
-    Warn of sizes of attention heads that were left behind when other sizes of the preset changed.
+    Warn if d_model, n_heads and d_k no longer match because only some of them were changed from the preset.
 
     Raises: ConfigError for a wrong file, or a file name without an option; CheckpointError if there is no model to
     begin from; SystemExit as ``parse_options`` does.
@@ -97,10 +97,10 @@ def parse_run_options(options: type[Options], description: str, arguments: Seque
 def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart, RunConfig]:
     """Return the file, preset and conventions of a run, and its settings after these are applied.
 
-    The file may also name the preset and the system; a preset or system among the arguments overrides it.  A model to
-    begin from replaces the preset's model.
-    Raises: ConfigError that names the file, if it is missing, is not TOML, or sets something wrongly; CheckpointError
-    if there is no model to begin from.
+    The file may also name the preset and the system; a preset or system among the arguments overrides it.  The model
+    in ``init_from`` replaces the preset's model.
+    Raises: ConfigError that names the file, if it is missing, is not TOML, or has a wrong setting; CheckpointError if
+    ``init_from`` has no model.
     """
     table = {} if file is None else read_toml(file)
     names = {key: table[key] for key in (*STARTS, "run", "init_from") if key in table}

@@ -101,7 +101,7 @@ class TuneLengthOptions:
     """Exponents to try; the model's own one is always tried."""
     language: str | None = None
     """Language of the translations, such as zh, for BLEU's tokenizer; if not given, the ending of the references, or
-    what the training knew."""
+    the language that the training knew."""
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ def score_trees(options: TreesOptions) -> int:
 
 
 def _trees_of_parser(path: Path) -> list[Tree | None]:
-    """Read a parser's trees; warn of each line that is no tree, for which None stands.
+    """Read a parser's trees; for a line that is not a tree, warn and return None.
 
     Raises: CorpusError if no line is a tree.
     """

@@ -52,16 +52,16 @@ class ServeOptions:
     target: str | None = None
     """Code of the language that the model writes; if not given, the ending of the run's training files."""
     beam: int = SearchConfig.beam
-    """Hypotheses kept alive for each sentence; up to one fewer alternatives can be asked for."""
+    """Hypotheses kept alive for each sentence; a request can ask for up to beam − 1 alternatives."""
     alpha: float | None = SearchConfig.alpha
     """Exponent of the length penalty; if not given, the model's."""
     max_length_factor: float | None = SearchConfig.max_length_factor
-    """The greatest number of tokens of a translation for each token of its source, with 20 more in all."""
+    """A translation has at most so many tokens for each token of its source, plus 20."""
     max_extra_tokens: int = SearchConfig.max_extra_tokens
     """The greatest number of tokens by which a translation exceeds its source."""
     weights: PackedDtype = "float32"
-    """bfloat16 rounds weights and what they multiply: faster on a CPU that has instructions for it. int8 rounds them
-    to 255 levels: faster still, slightly worse translations."""
+    """bfloat16 rounds the weights and their inputs: faster on a CPU that has instructions for it. int8 rounds them to
+    255 levels: faster still, slightly worse translations."""
     threads: int | None = None
     """Threads to compute on; all cores if not given."""
     device: Device = RunConfig.device
@@ -77,7 +77,7 @@ class ServeOptions:
     allow_origin: tuple[str, ...] = ()
     """Origins of other sites whose pages may use the API, such as https://example.org; "*" allows all."""
     proxy: str | None = None
-    """Address of a reverse proxy: the clients are those that its X-Forwarded-For names."""
+    """Address of a reverse proxy, whose header X-Forwarded-For names the clients."""
 
     @property
     def search(self) -> SearchConfig:

@@ -62,7 +62,7 @@ class TranslateOptions:
     """The length penalty: "gnmt", ((5 + length)/6)^alpha, or "length", length^alpha; if not given, the penalty in the
     model's configuration, which is "gnmt" unless the option compat of its training changed it."""
     max_length_factor: float | None = SearchConfig.max_length_factor
-    """The greatest number of tokens of a translation for each token of its source, with 20 more in all."""
+    """A translation has at most so many tokens for each token of its source, plus 20."""
     max_extra_tokens: int = SearchConfig.max_extra_tokens
     """The greatest number of tokens by which a translation exceeds its source."""
     n_best: int | None = None
@@ -74,8 +74,8 @@ class TranslateOptions:
     kernels: KernelChoice = RunConfig.kernels
     """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
     weights: PackedDtype = "float32"
-    """bfloat16 rounds weights and what they multiply: faster on a CPU that has instructions for it. int8 rounds them
-    to 255 levels: faster still, slightly worse translations."""
+    """bfloat16 rounds the weights and their inputs: faster on a CPU that has instructions for it. int8 rounds them to
+    255 levels: faster still, slightly worse translations."""
     split_sentences: str | None = None
     """Language code of the source, such as en or de: split lines into sentences, by the rules of this language, and
     translate these one by one."""
@@ -83,8 +83,8 @@ class TranslateOptions:
     """File to translate: text, a translation memory (.tmx) or another file with both sides (.tsv, .jsonl, .zip),
     plain, .gz or .xz; or a document (.xlf, .po). Standard input if not given."""
     output: Path | None = None
-    """File to write (--input must be given too), a translation memory if its name ends in .tmx; for a document, one
-    with the same ending; standard output if not given."""
+    """File to write, with --input; standard output if not given. A name that ends in .tmx makes it a translation
+    memory; for a document, it must have the document's ending."""
     languages: tuple[str, str] | None = None
     """Language codes of source and target in .tmx, .xlf and .po files, such as en de; if not given, those of the
     input."""
@@ -140,7 +140,7 @@ class TranslateOptions:
 
     @property
     def line_options(self) -> list[str]:
-        """The names of the given options that are for lines of one sentence."""
+        """The names of the given options that need lines of one sentence."""
         values = {
             "--n-best": self.n_best,
             "--prefix": self.prefix,
@@ -151,9 +151,9 @@ class TranslateOptions:
         return [name for name, value in values.items() if value is not None]
 
     def check_document(self, document: Path) -> None:
-        """Raise ConfigError for an output of another kind than the document that is translated, and for line options.
+        """Raise ConfigError for an output of another kind than the document, or for line options except --sample.
 
-        Samples are possible: one for each segment.
+        --sample draws one translation for each segment.
         """
         for name in self.line_options:
             if name != "--sample":
@@ -287,7 +287,7 @@ def translate_input(
 
 
 def lines_of(path: Path) -> int | None:
-    """Return the number of lines of a text file; None for a pipe, read only once, and for a memory, which warns."""
+    """Return the number of lines of a text file; None for a pipe, and for a memory, whose reader logs warnings."""
     if has_both_sides(path) or not path.is_file():
         return None
     with groups_of_file(path, LINES_AT_ONCE) as groups:

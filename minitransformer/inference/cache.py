@@ -11,14 +11,14 @@ from minitransformer.model.layers import KeysValues
 
 
 def newest_step(n_steps: int | Array) -> slice | Array:
-    """Return the index of the newest of so many steps, which keeps their axis; on a GPU the number is an array (1,)."""
+    """Return the index of the newest step, which keeps the axis of steps: a slice, or on a GPU an array (1,)."""
     return slice(n_steps - 1, n_steps) if isinstance(n_steps, int) else n_steps - 1
 
 
 def axis_length(n_tokens: int, n_sentences: int, device: Device) -> int:
-    """Return the length of an axis for so many tokens of each sentence.
+    """Return the length of an axis for ``n_tokens`` tokens of each sentence.
 
-    For one sentence on a GPU it is a multiple of 128: most sentences then have the same shapes and CUDA graphs.
+    For one sentence on a GPU, the length is a multiple of 128.  So most sentences have the same shapes and CUDA graphs.
     """
     return n_tokens if device == "cpu" or n_sentences > 1 else -(-n_tokens // 128) * 128
 
@@ -38,7 +38,7 @@ class LayerCache:
         self._arrays: list[Array] = []
 
     def reserve(self, n_steps: int) -> int:
-        """Reserve memory for so many steps, twice as much as before if it is not enough; return for how many."""
+        """Reserve memory for ``n_steps`` steps; if it grows, at least double it.  Return the capacity in steps."""
         if n_steps > self.capacity:
             self.capacity = max(n_steps, self.first_capacity, 2 * self.capacity)
             self._arrays = [self._with_capacity(array) for array in self._arrays]
@@ -47,7 +47,7 @@ class LayerCache:
     def extend(self, keys_values: KeysValues) -> KeysValues:
         """Append the newest tokens' keys and values, (S·k, H, ·) each; return all, flattened, unused entries included.
 
-        A step may have fewer hypotheses than k, as the first one has.
+        A step may have fewer than k hypotheses, as the first step does.
         """
         newest = [tensor.value.reshape(self.n_sentences, 1, -1, *tensor.shape[1:]) for tensor in keys_values]
         if not self._arrays:
@@ -73,8 +73,8 @@ class LayerCache:
 class Memory:
     """Every decoder layer's keys and values of S sources, padded once.
 
-    Shapes: ``keys_values`` (S·longest, H, K or V) for each layer; ``lengths`` (S,) of the sources, after which nothing
-    is read.
+    Shapes: ``keys_values`` (S·longest, H, K or V) for each layer; ``lengths`` (S,) of the sources: positions beyond
+    them are not read.
     """
 
     def __init__(self, keys_values: list[KeysValues], source: Segments, lengths: Array) -> None:
@@ -83,7 +83,7 @@ class Memory:
         self._masks: dict[int, AttentionMask] = {}
 
     def overwrite(self, keys_values: list[KeysValues]) -> None:
-        """Overwrite the keys and values, of the same shapes and with touching sources, in place."""
+        """Overwrite the keys and values in place; in the new ones, every source has ``longest`` positions."""
         for arrays, layer in zip(self._arrays, keys_values, strict=True):
             for array, new in zip(arrays, layer, strict=True):
                 array[...] = new.value.reshape(array.shape)

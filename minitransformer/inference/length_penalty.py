@@ -20,7 +20,7 @@ class Tried(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The score in the digits that are printed."""
+        """The score, rounded to the digits that are printed."""
         return round(self.found.score.value, SCORE_DIGITS)
 
     @property
@@ -43,10 +43,10 @@ class Choice(NamedTuple):
 
 
 def choose_alpha(all_tried: Iterable[Tried], own: float) -> Choice:
-    """Choose the exponent with the greatest score: ``own``, which the model has, unless others are better.
+    """Choose the exponent with the greatest score; if the model's ``own`` exponent is among the best, keep it.
 
-    No exponent with a lower score than ``own`` is chosen, and none whose translations are longer than ``LONGEST`` if
-    there is another one.
+    An exponent with a lower score than ``own`` is never chosen.  One whose translations are longer than ``LONGEST`` is
+    chosen only if there is no other.
     """
     tried = {one.alpha: one for one in sorted(all_tried)}
     no_worse = [one for one in tried.values() if one.score >= tried[own].score]

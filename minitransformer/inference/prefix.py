@@ -1,8 +1,8 @@
 """Given beginnings of translations: a search is forced to decode them, then continues freely.
 
 Source: Wuebker et al. 2016, "Models and inference for prefix-constrained machine translation".
-Differs: the last word may be incomplete.  A tokenizer cuts "Häus" into other pieces than "Häuser", and the model has
-never read them.  So the pieces of the last word are not given: all pieces are allowed that spell it, or a longer word.
+Differs: the last word may be incomplete.  A tokenizer cuts "Häus" into other pieces than "Häuser", and the model was
+not trained on such cuts.  So the pieces of the last word are not fixed: any pieces may spell it, or a longer word.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _NONE = -1  # no token is given at this step
 class Prefix:
     """The beginning of a translation.
 
-    ``ids`` are the tokens that are given, and ``rest`` is how the text of the next ones begins, with blanks as "▁".
-    ``text`` is the beginning as the user gives it, and ``decoded`` the same after the tokenizer, which may normalise or
-    not know some characters.
+    ``ids`` are the given tokens.  The text of the tokens after them must begin with ``rest``, in which "▁" is a blank.
+    ``text`` is the beginning as the user gives it.  ``decoded`` is ``text`` encoded and decoded by the tokenizer, which
+    may normalise characters, or not know them.
     """
 
     text: str
@@ -54,7 +54,7 @@ NO_PREFIX = Prefix("", "", ())
 
 
 class Prefixer:
-    """A reader of beginnings of translations.
+    """A converter of given beginnings of translations to prefixes.
 
     Args:
         longest: the greatest number of tokens; the rest of a longer beginning is cut off.
@@ -64,9 +64,9 @@ class Prefixer:
         self.tokenizer, self.longest = tokenizer, longest
 
     def __call__(self, text: str) -> Prefix:
-        """Return the prefix of a text.  A blank at its end says that the last word is complete.
+        """Return the prefix of a text.  A blank at its end means that the last word is complete.
 
-        Unknown characters have no token; the translation has them nevertheless.
+        Unknown characters have no token; ``Prefix.completed`` puts them into the translation.
         """
         words, ids = words_of_line(text), self.ids_of(text)
         if not words:
@@ -75,7 +75,7 @@ class Prefixer:
         last = [self.pieces[i] for i in ids[len(given) :]]
         if text[-1] in BLANKS:
             given, rest = ids, BLANK
-        elif ids[: len(given)] != given or not all(last):  # pieces that cross blanks, or bytes: there is no other way
+        elif ids[: len(given)] != given or not all(last):  # pieces cross blanks, or are bytes: give all ids
             given, rest = ids, ""
         elif not "".join(last).strip(BLANK):  # the last word has only unknown characters
             given, rest = ids, BLANK
@@ -84,16 +84,16 @@ class Prefixer:
         if len(ids) > self.longest:
             decoded = self.decoded(ids[: self.longest])
             return Prefix(decoded, decoded, ids[: self.longest])
-        if len(given) + len(rest) > self.longest:  # no room if each character of the rest were a piece
+        if len(given) + len(rest) > self.longest:  # too long if each character of the rest is a piece
             given, rest = ids, ""
         return Prefix(" ".join(words), self.decoded(ids), given, rest)
 
     def is_cut(self, text: str) -> bool:
-        """Return whether the model gets only the beginning of this text."""
+        """Return whether a given beginning is too long, so that its end is cut off."""
         return len(self.ids_of(text)) > self.longest
 
     def ids_of(self, text: str) -> list[int]:
-        """Return the ids of the characters of a text that the tokenizer knows."""
+        """Return the ids of a text, without those of unknown characters."""
         return [i for i in self.tokenizer.encode_target([text])[0] if i not in NEVER_GENERATED]
 
     def decoded(self, ids: Sequence[int]) -> str:
@@ -111,7 +111,7 @@ class Prefixer:
 
 
 class PrefixConstraint:
-    """The beginning of each hypothesis: its given tokens, then tokens that spell the rest.
+    """A constraint on the beginning of each hypothesis: its given tokens, then tokens that spell the rest.
 
     The log p of a translation includes the given tokens.
 
@@ -131,7 +131,7 @@ class PrefixConstraint:
         self.rest = [prefix.rest for prefix in prefixes]
 
     def forbidden(self) -> BoolArray:
-        """Return the tokens that may not come next, as booleans (rows, W); (1, W) if all tokens may."""
+        """Return booleans (rows, W), True for tokens that may not come next; (1, W), all False, if all tokens may."""
         given = self._given_now()
         bound = [row for row, rest in enumerate(self.rest) if rest or given[row] != _NONE]
         forbidden: BoolArray = np.zeros((len(given) if bound else 1, len(self.pieces)), np.bool_)
@@ -154,12 +154,12 @@ class PrefixConstraint:
         self.given, self.rest = self.given[rows], [self.rest[row] for row in rows]
 
     def _given_now(self) -> IntArray:
-        """Return the token of each row that is given at this step, or −1."""
+        """Return each row's given token at this step, or −1."""
         n_steps = self.given.shape[1]
         return self.given[:, self.step] if self.step < n_steps else np.full(len(self.given), _NONE)
 
     def _spelling(self, rest: str) -> list[int]:
-        """Return the tokens that spell ``rest``, a part of its beginning, or more; END after a complete word."""
+        """Return the tokens with which ``rest`` begins, or that begin with ``rest``; also END after a complete word."""
         start = bisect_left(self.by_piece, rest)
         longer = itertools.takewhile(lambda piece: piece.startswith(rest), self.by_piece[start:])
         shorter = (rest[:n] for n in range(1, len(rest)))

@@ -45,7 +45,7 @@ def score_pairs(model: Transformer, pairs: Sequence[IdPair], *, n_threads: int =
     """Score pairs of ids without start and end symbols; return the scores in the order of the pairs.
 
     Pairs of similar length are computed together in batches, on threads.  Each batch has one BLAS thread, even if there
-    are fewer batches than cores: with more threads, BLAS would round its sums differently.
+    are fewer batches than cores: with more threads, BLAS would round sums differently.
     """
     model = model.in_float32()
     lengths = np.array([(len(target), len(source)) for source, target in pairs], np.int64).reshape(-1, 2) + 1

@@ -37,7 +37,7 @@ class Evaluation(NamedTuple):
 class Task(Protocol):
     """A task, such as translation or parsing.
 
-    ``takes_alpha`` is true if searches have the length penalty of the model.
+    ``takes_alpha`` is true if searches use the model's length penalty.
     """
 
     takes_alpha: bool
@@ -46,12 +46,12 @@ class Task(Protocol):
         """Open the text or the trees of a configuration.  Raises: CorpusError."""
 
     def settings_of(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        """Return settings of data that the tokenizer of a model determines, besides those of every tokenizer."""
+        """Return the data settings that a model's tokenizer determines in this task, but not in every task."""
 
     def evaluate(
         self, translator: Translator, text: Sequence[Pair], search: SearchConfig, *, n_threads: int, advance: Advance
     ) -> Evaluation:
-        """Let the model answer each source, and score the answers against the targets."""
+        """Compute the model's output for each source, and score the outputs against the targets."""
 
 
 class TranslationTask:
@@ -89,7 +89,7 @@ def samples(*columns: Sequence[str]) -> tuple[Sample, ...]:
 
 
 def task_of(config: DataConfig) -> Task:
-    """Return the task of a configuration; that of an extra is imported here, by its name."""
+    """Return the task of a configuration; import a task of the extras by its name."""
     if config.task not in EXTRAS:
         return TranslationTask(target_language(vars(config)))
     task: Task = import_module(EXTRAS[config.task]).TASK

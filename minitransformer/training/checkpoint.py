@@ -96,7 +96,7 @@ def checkpoints_of_updates(run: Path) -> list[Path]:
 
 
 def has_complete_model(directory: Path) -> bool:
-    """Return whether the model in a directory is complete and not corrupt; if not, log that it is left out."""
+    """Return whether the model in a directory is complete and not corrupt; if not, warn that it is left out."""
     try:
         load_model_files(directory)
     except CorruptFileError as error:
@@ -115,8 +115,8 @@ def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int) -> Path:
 
     Checkpoints written between intervals, at an interruption, are removed.  So the remaining checkpoints are the same
     as in a run without interruptions.
-    A checkpoint is written under a temporary name.  It gets its own name when the checkpoint and the log lines of its
-    updates are on the disk.
+    A checkpoint is written under a temporary name.  It is renamed when the checkpoint and the metrics of its updates
+    are on the disk.
     Raises: CheckpointError; older checkpoints stay.
     """
     path = checkpoint_path(run, snapshot.state.step)
@@ -198,7 +198,7 @@ def read_checkpoint(path: Path) -> Snapshot:
 
 
 def set_moments(model: Transformer, adam: Adam, moments: Mapping[str, Array]) -> None:
-    """Set the moments of an optimizer of all parameters; ``moments`` as in ``Snapshot``."""
+    """Set Adam's moments of all parameters; ``moments`` have the names of ``Snapshot``."""
     for name, parameter in model.named_parameters():
         parameter.view_of(adam.m)[...] = to_device(moments[f"m.{name}"], model.device)
         parameter.view_of(adam.v)[...] = to_device(moments[f"v.{name}"], model.device)
@@ -234,7 +234,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
 
 
 def stale_checkpoints(averaged: Sequence[Path], last_step: int, config: TrainingConfig) -> str | None:
-    """Return a line naming older checkpoints that are averaged because later ones could not be written, if any."""
+    """Return a warning if older checkpoints are averaged because later ones are missing; otherwise None."""
     n_intervals = (last_step - 1) // config.checkpoint_every
     intervals = range(max(1, n_intervals + 2 - config.average_checkpoints), n_intervals + 1)
     wanted = [*(config.checkpoint_every * i for i in intervals), last_step]
@@ -274,7 +274,7 @@ def _replace(path: Path, unfinished: Path) -> None:
 
 
 def _remove_superseded(run: Path, path: Path, keep: int) -> None:
-    """Remove the checkpoints that the one at ``path`` supersedes, and the remains that killed processes left."""
+    """Remove remains of killed processes, and checkpoints before ``path`` except the last ``keep`` − 1 regular ones."""
     earlier = checkpoints(run)
     earlier = earlier[: earlier.index(path)]
     regular = [old for old in earlier if old.suffix != ".replaced" and _is_regular(old)]
@@ -466,7 +466,7 @@ class RunCheckpoints:
         return state
 
     def begin_from(self, weights: Mapping[str, Array], moments: Mapping[str, Array] | None, n_updates: int) -> None:
-        """Set the model to the weights of another training, and Adam to its moments, which have ``n_updates``."""
+        """Set the model to the weights of another training, and Adam to its moments after ``n_updates`` updates."""
         self._model.set_weights(weights)
         if moments is not None:
             adam = self._adam_of_all()
@@ -500,12 +500,12 @@ class RunCheckpoints:
             self.writer.finish()
 
     def _take(self, adam: Adam, earlier_updates: int) -> None:
-        """Take this rank's shard of the moments of all parameters."""
+        """Copy this rank's shard of the moments from an optimizer of all parameters."""
         self._adam.m[...], self._adam.v[...] = self._adam.shard(adam.m), self._adam.shard(adam.v)
         self._adam.earlier_updates = earlier_updates
 
     def _adam_of_all(self) -> Adam:
-        """Return an optimizer with the moments of all parameters; with one process, this is the run's own."""
+        """Return an optimizer of all parameters, its moments 0; with one process, return the run's own optimizer."""
         if self.world.size == 1:
             return self._adam
         values = self._model.parameters.values

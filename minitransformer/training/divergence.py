@@ -33,8 +33,8 @@ from parallel.communicator import Communicator
 _log = logging.getLogger(__name__)
 
 PATIENCE = 10  # updates skipped in a row, after which training goes back to its last checkpoint
-SPIKE = 10  # times the usual norm of the gradient
-_USUAL = 100  # the usual norm is the median of so many last norms; with fewer than a tenth of them no spike is reported
+SPIKE = 10  # a gradient's norm above so many times the usual norm is a spike
+_USUAL = 100  # the usual norm is the median of the last 100 norms; with fewer than 10 norms no spike is reported
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Results(NamedTuple):
 
 
 class TrainingDivergedError(UserError, RuntimeError):
-    """An error: numbers are not finite, and returning to a checkpoint has not helped."""
+    """An error: a loss, a gradient or a parameter is not finite, and training cannot go on."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class DivergenceGuard:
 
     def __init__(self) -> None:
         self._pending: deque[Update] = deque()  # updates whose results have not been read
-        self._skipped: list[Update] = []  # in a row, up to the last update that was read
+        self._skipped: list[Update] = []  # updates in a row, up to the last one that was read
         self._reason = ""
         self._norms: deque[float] = deque(maxlen=_USUAL)
 
@@ -118,7 +118,7 @@ class DivergenceGuard:
         return Results(flops, loss, n_tokens)
 
     def rollback(self) -> Rollback | None:
-        """Return a request to go back, and reset the guard, if too many updates in a row were skipped; else None."""
+        """Return a request to go back if too many updates in a row were skipped, and reset the guard; else None."""
         if len(self._skipped) < PATIENCE:
             return None
         order = Rollback(tuple(self._skipped), self._reason)
@@ -215,7 +215,7 @@ def write_repro_bundle(
 
     ``gradients`` are those of the rejected update: flat, summed over all ranks, and divided by the number of tokens.
     Shapes: ``pairs`` as many as ``facts.pairs``; ``gradients`` as the model's flat values.
-    Raises: CheckpointError if the file system refuses.
+    Raises: CheckpointError if a file cannot be written.
     """
     model.save(directory)
     lengths = np.array([[len(ids) for ids in pair] for pair in pairs], np.int64).reshape(-1, 2)

@@ -32,7 +32,7 @@ class Cost:
         return self.device_seconds * self.device_flops_per_second
 
     def figures(self) -> dict[str, float]:
-        """Return the fields of ``results.json``."""
+        """Return the costs as fields of ``results.json``."""
         return {**asdict(self), "flops_by_time": self.flops_by_time}
 
     def __str__(self) -> str:

@@ -31,8 +31,8 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.training.update import StepResult, TrainingStep, count_targets
 from parallel.communicator import Communicator
 
-STEPS = 32  # number of capacities of a side, up to the tokens of a whole batch
-MOST_GRAPHS = 256  # kept at once; the next one replaces the one that was used least recently
+STEPS = 32  # number of capacities of a side, up to ``batch_tokens`` divided by the number of micro-batches
+MOST_GRAPHS = 256  # kept at once; a further graph replaces the least recently used one
 N_SLOTS = 2  # slots of pinned memory and of its copies on the device: one is read while the other is written
 _N_OUTCOME = 3  # loss, norm and scale: see ``autograd.optim.clip``
 _EMPTY = Batch.from_token_ids([], [])
@@ -42,10 +42,10 @@ _OF_UPDATE: Shapes = {"update": ((), "uint64"), "scalars": ((N_SCALARS,), "float
 class CapturedStep:
     """A ``TrainingStep`` that the host enqueues with one call, as a CUDA graph.
 
-    For the first batch of a capacity the kernels are launched one by one, which also chooses the algorithms of its
-    products.  Then the same update is captured as a graph, which computes nothing yet; for later batches the graph is
-    launched.  The results have the same bits either way.  A batch larger than all before it, such as a sentence longer
-    than ``batch_tokens``, has a capacity of its own.
+    For the first batch of a capacity, the host launches the kernels one by one; this also chooses the algorithms of
+    products.  Then it captures the same update as a graph, without computing it again.  For later batches it launches
+    the graph.  The results have the same bits either way.  A batch larger than all before it, such as a sentence
+    longer than ``batch_tokens``, has a capacity of its own.
 
     While a product's algorithm is chosen, the host waits for the GPU without a time limit.  So before a new capacity
     the host reads the results of all earlier updates, for which ``reducer.wait`` limits the time.
@@ -84,7 +84,7 @@ class CapturedStep:
 
     @contextmanager
     def _uploaded(self, buffers: _Buffers, batches: Sequence[Batch], step: int, scalars: Array) -> Iterator[None]:
-        """Copy the data of an update to the device; enter the stream and the memory of graphs."""
+        """Copy the data of an update to the device; enter the stream and the memory pool of graphs."""
         buffers.write(self._slot, batches, self.step.gradient.model.config.neighbourhood, step, scalars)
         before = self._cuda.get_current_stream().record()  # after parameters are loaded and memory is freed
         self._copies.wait_event(before)
@@ -98,7 +98,7 @@ class CapturedStep:
     def reserve_memory(self, lengths: IntArray, n_micro_batches: int) -> None:
         """Reserve the memory of micro-batches with sentences of these lengths (B, 2).  Raises: MemoryError.
 
-        Computes gradients of filler tokens once.  Otherwise the pool grows with each larger batch.
+        Compute gradients of filler tokens once.  Without this, the pool would grow with each larger batch.
         """
         buffers = _Buffers(Capacity.of([lengths], self._capacity_step), n_micro_batches)
         with self._uploaded(buffers, [_EMPTY] * n_micro_batches, 0, 0.0):
@@ -117,7 +117,7 @@ class CapturedStep:
             if len(self._buffers) == MOST_GRAPHS:
                 del self._buffers[next(iter(self._buffers))]
             buffers = _Buffers(capacity, n_micro_batches)
-        self._buffers[capacity] = buffers  # the last of all: the first one is that used least recently
+        self._buffers[capacity] = buffers  # at the end: the first entry is the least recently used
         return buffers
 
     def _read_all(self) -> None:
@@ -125,9 +125,9 @@ class CapturedStep:
             result.norm  # noqa: B018
 
     def free(self) -> None:
-        """Destroy all graphs, once the updates that were launched have ended, and free their memory.
+        """Wait for the updates that were launched, then destroy all graphs and free their memory.
 
-        Else NCCL would wait for ever when its communicator is destroyed first: it waits for graphs of its calls.
+        Otherwise NCCL would hang when its communicator is destroyed: it waits until no graph has its calls.
         """
         self._read_all()
         self._buffers.clear()
@@ -141,9 +141,9 @@ class CapturedStep:
     def enqueue(self, buffers: _Buffers) -> Array:
         """Launch an update's graph, or its kernels one by one if it is not captured yet; return its outcome.
 
-        The graph is captured right after the launches.  A capture can neither choose an algorithm nor prepare a new
-        product, and other shapes, such as those of validation, replace the oldest prepared products.  A graph needs
-        none of them once it is captured.
+        The graph is captured right after the launches.  A capture can neither choose an algorithm nor prepare a
+        product, and products of other shapes, such as those of validation, may later replace the prepared ones.  A
+        captured graph does not need prepared products.
         """
         if buffers.graph is None:
             outcome = buffers.compute(self.step)
@@ -198,7 +198,7 @@ def _micro_batch_arrays(arrays: dict[str, Array], micro_batch: int) -> dict[str,
 
 
 def captured_step(step: TrainingStep, world: Communicator) -> tuple[TrainingStep | CapturedStep, str | None]:
-    """Return the update as a graph if every rank can capture it; else the update itself, and why it is no graph.
+    """Return a ``CapturedStep`` if every rank can capture it; else return ``step`` itself, and the reason.
 
     All ranks must call this.
     """
@@ -207,9 +207,9 @@ def captured_step(step: TrainingStep, world: Communicator) -> tuple[TrainingStep
 
 
 def why_no_rank_captures(world: Communicator, why: str | None) -> str | None:
-    """Return the first reason of any rank why it cannot capture an update; all ranks must call this.
+    """Return the first rank's reason why it cannot capture, or None if all ranks can; all ranks must call this.
 
-    NCCL allows no graph on one rank whose sums are no part of a graph on another.
+    NCCL requires that all ranks use graphs, or none.
     """
     rank_reasons = world.allgather(why)
     if all(rank_reasons) or not any(rank_reasons):
@@ -221,9 +221,9 @@ def why_no_rank_captures(world: Communicator, why: str | None) -> str | None:
 def why_not_captured(model: Transformer) -> str | None:
     """Return why an update of this model cannot be a CUDA graph; None if it can.
 
-    Each operation of an update must have a kernel, which needs nothing from the host.  Most references cannot be
-    captured: CuPy's matrix products refuse it, and attention's needs arrays of the host.  The operations are those of
-    the model's loss for one token on each side, which is computed here, and those of ``autograd.optim``.
+    Each operation of an update must have a CUDA kernel, or a reference in ``_CAPTURED_BY_CUPY``.  Other references
+    cannot be captured: CuPy's matrix products refuse it, and attention's reference needs arrays on the host.  To list
+    the operations, compute the model's loss for one token on each side; those of ``autograd.optim`` are added.
     """
     parameters = model.parameters
     if model.device != "cuda":

@@ -13,7 +13,7 @@ from typing import Any, Self
 from minitransformer.training.callbacks import CallbackError
 from parallel.communicator import Communicator
 
-LONG_UPDATE = 1.0  # seconds after a signal, after which rank 0 says what it waits for
+LONG_UPDATE = 1.0  # seconds from a signal until rank 0 logs that it waits for the update
 _log = logging.getLogger(__name__)
 
 
@@ -49,7 +49,7 @@ class Interrupt:
 
     @contextmanager
     def at_error(self) -> Iterator[None]:
-        """Record an error of a callback that ends this context, as if a signal had come."""
+        """Record a CallbackError of this context, and request a stop as a signal does."""
         try:
             yield
         except CallbackError as error:
@@ -57,7 +57,7 @@ class Interrupt:
 
     @contextmanager
     def raise_on_signal(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt in this context at a signal, or at once if one has come before, to end long work."""
+        """Let a signal raise KeyboardInterrupt in this context; raise it at once if a signal has come before."""
         self._raises = True
         try:
             if self._received:

@@ -1,4 +1,4 @@
-"""A trial of the largest batch before the first update; if memory does not suffice, smaller pieces are tried."""
+"""A trial of the largest batch before the first update; if memory does not suffice, smaller micro-batches are tried."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class OutOfMemoryError(UserError, MemoryError):
 
 
 def try_largest_batch(trainer: Trainer) -> str | None:
-    """Compute the gradients of the plan's largest micro-batches once; return and log the memory that they took.
+    """Compute the gradients of the plan's largest micro-batches once; log and return a line about memory.
 
     Each thread computes the largest of its micro-batches, so that the peak of memory is the same as in an update.
-    Parameters, Adam's moments and random numbers do not change: dropout is a function of update and index, and
-    gradients are set, not added to.  Return None on an idle rank.
+    Parameters, Adam's moments and random numbers do not change: dropout depends only on seed, update and micro-batch,
+    and gradients are overwritten.  Return None on an idle rank.
     Raises: OutOfMemoryError; the message names a setting that was tried and fits.
     """
     if not trainer.micro_batches:
@@ -51,10 +51,7 @@ def try_largest_batch(trainer: Trainer) -> str | None:
 
 @contextmanager
 def memory_advice(trainer: Trainer) -> Iterator[None]:
-    """Turn a lack of memory into an error whose one-line message names what fits.
-
-    (CuPy's error is a MemoryError, too.)
-    """
+    """Turn a MemoryError, CuPy's too, into an OutOfMemoryError that names a number of micro-batches that fits."""
     try:
         yield
     except MemoryError as error:
@@ -90,15 +87,15 @@ def _advice(trainer: Trainer) -> str:
 def _free_description(trainer: Trainer) -> str:
     if trainer.model.device == "cuda":
         cupy = namespace_of_device("cuda")
-        unused = cupy.get_default_memory_pool().free_bytes()  # CuPy has taken them, and keeps them for its arrays
+        unused = cupy.get_default_memory_pool().free_bytes()  # bytes that CuPy keeps for new arrays
         return f"{format_bytes(cupy.cuda.runtime.memGetInfo()[0] + unused)} of the GPU"
     return describe_free_memory(trainer.world.local_size) or "bytes"
 
 
 def _try(trainer: Trainer, n_micro_batches: int) -> int:
-    """Compute this rank's share of the largest batch, cut into so many micro-batches; return the bytes it took.
+    """Compute this rank's share of the largest batch, cut into ``n_micro_batches``; return the bytes that it took.
 
-    Raises: MemoryError; on Linux also where the system would end the process instead.
+    Raises: MemoryError, on Linux even where the system would kill the process instead.
     """
     world, config = trainer.world, trainer.config
     mine = micro_batches_of_rank(world.rank, world.size, n_micro_batches, config.sum)
@@ -115,17 +112,17 @@ def _try(trainer: Trainer, n_micro_batches: int) -> int:
 
 
 def _most_tokens(trainer: Trainer, n: int) -> IntArray:
-    """Return the largest numbers of source and target tokens, shape (1, 2), in the plan cut into n micro-batches."""
+    """Return the most source and the most target tokens of any micro-batch, shape (1, 2), with n per batch."""
     pairs, plan = trainer.batches.group(trainer.state.epoch, trainer.state.group)
     cut = [part for batch in plan for part in cut_into_micro_batches(batch, pairs.lengths, n)]
     return np.array([np.max([(pairs.lengths[part] + 1).sum(axis=0) for part in cut], axis=0)])
 
 
 def _largest(trainer: Trainer, mine: range, n_micro_batches: int) -> dict[int, IntArray]:
-    """Return the largest micro-batch that each thread computes in the plan's largest batch.
+    """Return each thread's largest micro-batch in the plan's largest batch.
 
-    The result has the pairs of each, by its index in ``mine``.  FLOPs measure the size: they count every element of the
-    activations, the scores and the logits in proportion.
+    Keys are indices in ``mine``; values are the micro-batch's pairs.  FLOPs measure the size, because they are nearly
+    proportional to the elements of activations, attention scores and logits.
     """
     pairs, plan = trainer.batches.group(trainer.state.epoch, trainer.state.group)
     size = flops_of_pairs(trainer.model.config, pairs.lengths + 1)
@@ -142,7 +139,7 @@ def _largest(trainer: Trainer, mine: range, n_micro_batches: int) -> dict[int, I
 
 @contextmanager
 def _traced_memory() -> Iterator[Callable[[], int]]:
-    """Yield a function that returns the greatest number of bytes that Python and NumPy have allocated in between.
+    """Yield a function that returns the peak of the bytes that Python and NumPy have allocated in this context.
 
     NumPy reports its arrays to tracemalloc.
     """

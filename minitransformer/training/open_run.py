@@ -41,14 +41,14 @@ from parallel.reducer import GradientReducer, choose_reducer
 
 _log = logging.getLogger(__name__)
 
-FINE_TUNING = "minitransformer.extras.pretrained"  # an extra, which a run finds by its name
+FINE_TUNING = "minitransformer.extras.pretrained"  # an extra, imported by its name
 PRETRAINED = "pretrained"  # field of run.json and results.json: the model from which the run began
 SAME_START = "Start all ranks with the same code, options and data"
 
 
 @dataclass(frozen=True)
 class OpenRun:
-    """The data and the trainer of a run, ready to train.  ``config`` has no automatic settings."""
+    """The data and the trainer of a run, ready to train.  ``config`` has values for all automatic settings."""
 
     config: RunConfig
     world: Communicator
@@ -59,12 +59,12 @@ class OpenRun:
 def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     """Prepare the data if it is missing, build the model, resume from the last checkpoint, try the largest batch.
 
-    First replace the automatic settings by their values; the rest reads, checks and saves these values.  The caller
-    chooses the kernels for the opening and for the training that follows (``references_only``).
+    First replace the automatic settings by values, which are then used, checked and saved.  The caller chooses the
+    kernels (``references_only``), for this call and for the training that follows.
     Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
-    DeviceError; DisagreementError before ranks share memory for a model.
+    DeviceError; DisagreementError if ranks differ, raised before they share memory.
     """
-    class_of(config.model)  # what cannot be imported is refused before the text is prepared
+    class_of(config.model)  # raises before the text is prepared if the class cannot be imported
     learning_rate(1, config.model.d_model, config.training)
     check_agreement(world, {"code": code_version(), **config.settings()}, START, SAME_START)
     placements = choose_placements(config.device, world)
@@ -141,7 +141,7 @@ def _idle(training: TrainingConfig, world: Communicator, n_threads: int) -> Iter
 
 
 def _slower(trainer: Trainer, why_no_bfloat16: str | None) -> Iterator[str]:
-    """Yield a line for each thing that makes updates slower than they could be."""
+    """Yield a line for each setting or obstacle that slows updates down."""
     if trainer.model.device == "cpu":
         if trainer.config.precision == "bfloat16" and why_no_bfloat16:
             yield f"training.precision is bfloat16, but {why_no_bfloat16}"
@@ -163,7 +163,7 @@ def _slower(trainer: Trainer, why_no_bfloat16: str | None) -> Iterator[str]:
 def _resume_or_begin(trainer: Trainer, config: RunConfig) -> dict[str, Any]:
     """Resume from the last checkpoint; without one, begin from the pretrained model, if the run has one.
 
-    Compare the parameters of all ranks.  Return the facts about the pretrained model; none if there is none.
+    Compare the parameters of all ranks.  Return the facts about the pretrained model; empty without one.
     """
     pretrained = pretrained_of(config.run)
     if trainer.resume():
@@ -222,7 +222,7 @@ def has_begun(run: Path) -> bool:
 
 
 def given_tokenizer(config: RunConfig) -> GivenTokenizer | None:
-    """Return the tokenizer of the model from which a run begins; of a run that has begun, its own copy."""
+    """Return the tokenizer of ``init_from``, or None without it; if the run has begun, read the run's own copy."""
     if config.init_from is None:
         return None
     if has_begun(config.run):
@@ -282,7 +282,7 @@ def require_unfinished(run: Path) -> None:
 
 
 def training_pairs(config: TrainingConfig, data: PreparedData) -> TrainingPairs:
-    """Return the training pairs of prepared data; with ``bpe_dropout`` or ``word_dropout``, others in every epoch."""
+    """Return the training pairs; with ``bpe_dropout`` or ``word_dropout``, their tokens differ in every epoch."""
     store = data.stores["train"]
     if not (config.bpe_dropout or config.word_dropout):
         return store
@@ -318,8 +318,8 @@ def sized(config: ModelConfig, data: PreparedData) -> ModelConfig:
 def resolve(config: RunConfig, world: Communicator) -> tuple[RunConfig, str | None]:
     """Replace the automatic settings of training; all ranks must call this, each after it has chosen its GPU.
 
-    Rank 0 reads what the run began with.  If one rank's device does not compute faster in bfloat16, none uses it.
-    Return the first such rank's reason, too; None if all do.
+    Rank 0 reads the settings with which the run began.  bfloat16 is chosen only if every rank computes faster in it.
+    Also return the first rank's reason against bfloat16; None if there is none.
     Raises: ConfigError if the file of the run has an invalid value.
     """
     begun = with_values(config, world.bcast(initial_settings(config.run) if world.rank == 0 else {}))
@@ -330,11 +330,11 @@ def resolve(config: RunConfig, world: Communicator) -> tuple[RunConfig, str | No
 def why_no_bfloat16(device: Device, kernels: KernelChoice) -> str | None:
     """Return why bfloat16 is not available on the current device, or slower than float32; None if it is faster.
 
-    Registers the kernels of a GPU.
+    On a GPU, register its kernels.
     """
     if kernels == "reference":
         return 'the references compute in float32 (kernels is "reference")'
-    if device == "cpu":  # of these instructions alone the speed was measured
+    if device == "cpu":  # only with these instructions was bfloat16 measured as faster
         return None if bfloat16_set() == "AVX-512 BF16" else "it was not seen to be faster here than float32"
     try:
         dtype_named("bfloat16")

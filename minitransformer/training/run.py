@@ -40,7 +40,7 @@ from minitransformer.training.validation import BEST, Validation, exceeds, figur
 from parallel.communicator import Communicator, SerialCommunicator, call_on_rank_0
 from parallel.rank_log import collected_warnings
 
-PROGRESS_BAR = "minitransformer.extras.report.progress_bar"  # found by its name, and only if no callbacks are given
+PROGRESS_BAR = "minitransformer.extras.report.progress_bar"  # imported by name, only if no callbacks are given
 COUNTS = ("train_pairs", "validation_pairs", "dropped", "source_words", "target_words")  # of the prepared data
 
 _log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ def train(
 
 
 def _require_measured(config: TrainingConfig, *, measured: bool) -> None:
-    """Raise ConfigError if a setting names a figure that no validation has; callbacks may measure any other."""
+    """Raise ConfigError if a setting names an unknown figure; if callbacks measure figures, allow any name."""
     for setting in ("best_by", "patience_for"):
         name = getattr(config, setting)
         known = name.removeprefix("-") in ("loss", "perplexity", *SCORES)
@@ -135,13 +135,13 @@ def train_to_end(run: OpenRun, callback: Callback) -> bool:
         with memory_advice(run.trainer):
             return run.trainer.train(callback)
     except LostDirectoryError as error:
-        run.data.tokenizer.save(error.kept_in)  # the run cannot go on from there without it
+        run.data.tokenizer.save(error.kept_in)  # without the tokenizer, the run cannot go on from there
         raise
 
 
 @contextmanager
 def run_lock(directory: Path, world: Communicator) -> Iterator[None]:
-    """Lock a directory against trainings of other processes than these ranks; create it if it does not exist.
+    """Lock a directory, so that no process but these ranks trains in it; create it if missing.
 
     The system releases the lock when rank 0 ends in any way.  After an error, a directory that was created here is
     removed if it is empty.
@@ -216,7 +216,7 @@ def _choose_weights(
 ) -> tuple[str, float]:
     """Set the model to the average of the last checkpoints, or to the best single model, and save it.
 
-    The best single model is chosen if its figure ``best_by`` is better.
+    The best single model is chosen if its figure ``best_by`` is better than the average's.
     Returns: a description of the weights for ``results.json``, and their perplexity on the validation set.
     """
     model, state, directory = run.trainer.model, run.trainer.state, run.config.run

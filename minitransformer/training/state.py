@@ -22,14 +22,14 @@ Figure: TypeAlias = tuple[str, float]  # its name, as in ``training.best_by``, a
 class TrainingState:
     """The state of a run: updates done, the position of the next batch, sums for the next log line, and costs.
 
-    ``group`` and ``next_batch`` are indices: of the group of shards in the epoch, of the batch in the group's plan.
+    ``group`` is the index of the group of shards in the epoch; ``next_batch`` is that of the batch in the group's plan.
     ``unlogged_…`` are sums over the updates since the last log line.  ``avoided`` are the positions of the batches that
     are skipped because their updates were not finite.  ``flops`` and ``device_seconds`` are the costs of the updates
     (``minitransformer.training.flops``).  ``between_intervals`` is True if the checkpoint was not due at an interval,
     but was written at an interruption or at the end.  ``validation_is_due`` is True if an interruption ended the
-    validation of this step; it is repeated first.  ``best`` is the figure by which the best model was kept, and
-    ``best_watched`` the best one that ``patience`` has watched, with ``n_without_progress`` validations since then.
-    ``earlier_updates`` are those of another training whose moments of Adam this one began with.
+    validation of this step; this validation is then repeated first.  ``best`` is the figure of the best model.
+    ``best_watched`` is the best figure for ``patience``; ``n_without_progress`` counts the validations since then.
+    ``earlier_updates`` counts the updates of another training, if this training began with its moments of Adam.
     """
 
     step: int = 0
@@ -60,7 +60,7 @@ class TrainingState:
         )
 
     def with_time(self, seconds: float, n_devices: int) -> TrainingState:
-        """Return the state with the seconds that ``n_devices`` devices have trained added."""
+        """Return the state with ``seconds`` of training on each of ``n_devices`` devices added."""
         return dataclasses.replace(
             self,
             seconds=self.seconds + seconds,
@@ -75,7 +75,7 @@ class TrainingState:
     def after_rollback(self, undone: TrainingState, avoided: tuple[Position, ...]) -> TrainingState:
         """Return this earlier state with the batches to avoid, and with the costs and the best figure of ``undone``.
 
-        (The best model of the undone updates stays on the disk.)  A validation that was due has been made meanwhile.
+        (The best model of the undone updates stays on the disk.)  A validation that was due here has been made since.
         """
         return dataclasses.replace(
             self,

@@ -31,8 +31,8 @@ from minitransformer.training.callbacks import Callback, ValidationReport
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.state import Figure, TrainingState
 
-Progress: TypeAlias = Callable[[int, int], None]  # called on any thread: sentences done, and all
-EXTRA_TOKENS = 25  # during training, a translation may exceed its source by so many more than any reference does
+Progress: TypeAlias = Callable[[int, int], None]  # of sentences done and their total; called on any thread
+EXTRA_TOKENS = 25  # by which a translation in reports may exceed its source, beyond the greatest excess of a reference
 N_SAMPLES = 5  # sentences whose translations a report shows, so that one can see them improve
 BEST = "best"  # folder of a run that keeps the best model of all validations
 
@@ -64,8 +64,7 @@ class Validation:
     def loss(self, model: Transformer) -> TargetScore:
         """Return loss and perplexity, without label smoothing and dropout.
 
-        Raises: TrainingDivergedError if they are not finite, which happens with
-        finite parameters, too; ValidationMemoryError.
+        Raises: TrainingDivergedError if the loss is not finite, even with finite parameters; ValidationMemoryError.
         """
         with self._memory_advice():
             score = TargetScore.sum(score_pairs(model, self.pairs, n_threads=self.n_threads))
@@ -76,7 +75,7 @@ class Validation:
     def report(self, model: Transformer, step: int, callback: Callback) -> ValidationReport:
         """Return loss and perplexity, BLEU (for trees: F1) of greedy search, and what the callback measures.
 
-        An untrained model finds no end, so translations may not be much longer than references; see EXTRA_TOKENS.
+        An untrained model generates no end symbol, so EXTRA_TOKENS limits the length of translations.
         """
         start = time.perf_counter()
         callback.validating(0, len(self.text))
@@ -118,7 +117,7 @@ class Validation:
 
     @contextmanager
     def _memory_advice(self) -> Iterator[None]:
-        """Turn a lack of memory into an error with its own remedy, because a smaller training batch would not help."""
+        """Turn a MemoryError into a ValidationMemoryError: a smaller training batch would not help here."""
         try:
             yield
         except MemoryError as error:
@@ -155,16 +154,16 @@ def _divergence_error(what: str) -> TrainingDivergedError:
 
 
 def figure(report: ValidationReport, setting: str, config: TrainingConfig) -> Figure:
-    """Return the figure that a setting of training names.  Raises: ConfigError if the validation has none so named."""
+    """Return the figure that a setting of training names.  Raises: ConfigError if the validation has no such figure."""
     name, figures = getattr(config, setting), report.figures
     require(name.removeprefix("-") in figures, f"training.{setting}", f"one of {', '.join(figures)}", name)
     return name, figures[name.removeprefix("-")]
 
 
 def exceeds(figure: Figure, kept: Figure | None) -> bool:
-    """Return whether a figure is better than the kept one, or the kept one is another figure.
+    """Return whether a figure is better than the kept one; True if none is kept, or one of another name.
 
-    Less is better of the loss, of perplexity, and of a figure whose name begins with "-".
+    Lower is better for the loss, for perplexity, and for figures whose name begins with "-".
     """
     name, value = figure
     before = kept[1] if kept and kept[0] == name else None
@@ -174,8 +173,8 @@ def exceeds(figure: Figure, kept: Figure | None) -> bool:
 def progress(report: ValidationReport, state: TrainingState, config: TrainingConfig, *, kept: bool) -> dict[str, Any]:
     """Return the fields of the state that a validation changes; ``kept`` if its model was saved as the best.
 
-    ``patience`` watches the loss as long as the figure that it is for is 0.
-    Warn at the second validation if that figure has not moved.
+    While the figure ``patience_for`` is still 0, ``patience`` watches the loss.
+    Warn at the second validation if the figure ``patience_for`` has not changed.
     """
     watched, before = figure(report, "patience_for", config), state.best_watched
     name, value = watched
@@ -200,7 +199,7 @@ def progress(report: ValidationReport, state: TrainingState, config: TrainingCon
 
 
 def keep_best(run: Path, model: Transformer) -> bool:
-    """Save the model as the best so far; return False, and log a warning, if it cannot be written."""
+    """Save the model in ``best`` and in the run; warn if it cannot be written, return False if ``best`` lacks it."""
     for directory in (run / BEST, run):
         try:
             model.save(directory)
