@@ -150,7 +150,7 @@ def describe(device: Name, commit: str) -> Row:
 
 
 def hash_of_code() -> str:
-    """Return a hash of all files that may change a result; a copied tree has no commit, or has changed files."""
+    """Return a hash of all files that may change a result: a copied tree may lack a commit, or differ from it."""
     total = hashlib.blake2b(digest_size=8)
     files = (path for folder in CODE for path in (ROOT / folder).rglob("*"))
     for path in sorted(path for path in files if path.suffix in (".py", ".cu", ".cuh", ".toml")):

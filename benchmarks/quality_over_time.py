@@ -303,7 +303,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/quality-over-time"))
     parser.add_argument("--picture", type=Path, default=Path("docs/figures/quality-over-time.svg"))
     options = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # contestants inherit it; a background job ignores SIGINT
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs, and so contestants, may ignore SIGINT
     describe_machine("sacrebleu", "sentencepiece")
     work = options.work.absolute()
     work.mkdir(parents=True, exist_ok=True)

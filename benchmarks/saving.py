@@ -92,7 +92,7 @@ def measure(updates: Updates, run: Path, every: int, rounds: int) -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Print the stall and the slowdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=WORKLOADS, default="base")
     parser.add_argument("--every", type=int, default=10)

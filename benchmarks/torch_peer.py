@@ -150,7 +150,7 @@ def tensors(pairs: IdPairs) -> tuple[Any, Any, Any, Any]:
 
 
 class TorchTraining:
-    """A training of a model: ``model(*batch)`` is the summed loss of a batch, which its ``n_tokens`` divide."""
+    """A training of a model: ``model(*batch)`` is a batch's summed loss, which is divided by its ``n_tokens``."""
 
     def __init__(
         self,

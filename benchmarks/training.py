@@ -77,7 +77,7 @@ def ours(
 
 @cache
 def numbers(use: str, *shape: int) -> np.ndarray:
-    """Return random numbers, drawn once for each use and shape: NumPy multiplies an array by itself in another way."""
+    """Return random numbers, drawn once for each use and shape: NumPy has a faster product of an array with itself."""
     return np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
 
 

@@ -121,7 +121,7 @@ class Cache:
         return self.current[: len(newest), : self.length].permute(2, 0, 3, 1, 4)
 
     def select(self, rows: Any) -> None:
-        """Continue with these rows."""
+        """Keep these rows of hypotheses, in this order."""
         filled, buffer = self.current[:, : self.length], self.other[: len(rows), : self.length]
         torch.index_select(filled, 0, rows, out=buffer)
         self.current, self.other = self.other, self.current

@@ -20,7 +20,7 @@ FIRST = (
     "train_source", "train_target", "validation_source", "validation_target", "vocabulary_size", "joint_vocabulary",
     "raw", "max_updates", "batch_tokens", "n_micro_batches", "warmup_steps", "precision", "patience",
 )  # fmt: skip
-REFUSED = ("vocabulary_size", "source_vocabulary_size", "source_end")  # of models; training refuses them; listed last
+REFUSED = ("vocabulary_size", "source_vocabulary_size", "source_end")  # settings that training refuses; listed last
 
 
 def in_order(options: type) -> list[dataclasses.Field[Any]]:

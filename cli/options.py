@@ -233,7 +233,7 @@ def parse_kind(kinds: Mapping[str, type], description: str, arguments: Sequence[
         added = parser.add_subparsers(title="kinds", metavar="KIND")
         for name, kind in kinds.items():
             added.add_parser(name, help=(inspect.getdoc(kind) or "").partition("\n")[0])
-        parser.parse_known_args(arguments)  # prints the help if it is asked for
+        parser.parse_known_args(arguments)  # prints the help if the arguments ask for it
         parser.error(f"name the kind first: {', '.join(kinds)}")
     if word not in kinds:
         raise ConfigError(f"unknown word {word!r}; {suggestion(word, list(kinds))}{remedy.format(word=word)}")

@@ -56,7 +56,7 @@ class ServeOptions:
     alpha: float | None = SearchConfig.alpha
     """Exponent of the length penalty; if not given, the model's."""
     max_length_factor: float | None = SearchConfig.max_length_factor
-    """A translation has at most so many tokens for each token of its source, plus 20."""
+    """A translation has at most this many tokens for each token of its source, plus 20."""
     max_extra_tokens: int = SearchConfig.max_extra_tokens
     """The greatest number of tokens by which a translation exceeds its source."""
     weights: PackedDtype = "float32"

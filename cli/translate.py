@@ -62,7 +62,7 @@ class TranslateOptions:
     """The length penalty: "gnmt", ((5 + length)/6)^alpha, or "length", length^alpha; if not given, the penalty in the
     model's configuration, which is "gnmt" unless the option compat of its training changed it."""
     max_length_factor: float | None = SearchConfig.max_length_factor
-    """A translation has at most so many tokens for each token of its source, plus 20."""
+    """A translation has at most this many tokens for each token of its source, plus 20."""
     max_extra_tokens: int = SearchConfig.max_extra_tokens
     """The greatest number of tokens by which a translation exceeds its source."""
     n_best: int | None = None

@@ -46,7 +46,7 @@ class Task(Protocol):
         """Open the text or the trees of a configuration.  Raises: CorpusError."""
 
     def settings_of(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        """Return the data settings that a model's tokenizer determines in this task, but not in every task."""
+        """Return the data settings that a model's tokenizer determines in this task only."""
 
     def evaluate(
         self, translator: Translator, text: Sequence[Pair], search: SearchConfig, *, n_threads: int, advance: Advance

@@ -198,7 +198,7 @@ def read_checkpoint(path: Path) -> Snapshot:
 
 
 def set_moments(model: Transformer, adam: Adam, moments: Mapping[str, Array]) -> None:
-    """Set Adam's moments of all parameters; ``moments`` have the names of ``Snapshot``."""
+    """Set Adam's moments of all parameters; ``moments`` are named as in ``Snapshot``."""
     for name, parameter in model.named_parameters():
         parameter.view_of(adam.m)[...] = to_device(moments[f"m.{name}"], model.device)
         parameter.view_of(adam.v)[...] = to_device(moments[f"v.{name}"], model.device)

@@ -118,7 +118,7 @@ class DivergenceGuard:
         return Results(flops, loss, n_tokens)
 
     def rollback(self) -> Rollback | None:
-        """Return a request to go back if too many updates in a row were skipped, and reset the guard; else None."""
+        """Return a request to go back after PATIENCE skipped updates in a row, and reset the guard; else None."""
         if len(self._skipped) < PATIENCE:
             return None
         order = Rollback(tuple(self._skipped), self._reason)

@@ -33,7 +33,7 @@ from parallel.communicator import Communicator
 
 STEPS = 32  # number of capacities of a side, up to ``batch_tokens`` divided by the number of micro-batches
 MOST_GRAPHS = 256  # kept at once; a further graph replaces the least recently used one
-N_SLOTS = 2  # slots of pinned memory and of its copies on the device: one is read while the other is written
+N_SLOTS = 2  # slots in pinned memory and on the device: one is read while the other is written
 _N_OUTCOME = 3  # loss, norm and scale: see ``autograd.optim.clip``
 _EMPTY = Batch.from_token_ids([], [])
 _OF_UPDATE: Shapes = {"update": ((), "uint64"), "scalars": ((N_SCALARS,), "float64")}

@@ -81,8 +81,7 @@ def train(
         model: the class of the model, derived from ``Transformer``; by default that of ``config.model``.
         world: the ranks that train together, from ``parallel.launch.communicator()``; by default this process alone.
         callbacks: objects called during training on this rank; by default a progress bar on stderr, on rank 0.
-        always_average: average the last checkpoints into the final model even if the best single model has a lower
-            loss.
+        always_average: average the last checkpoints into the final model even if the best single model is better.
         evaluates: whether to make the final model and score it.
 
     Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;

@@ -31,8 +31,8 @@ from minitransformer.training.callbacks import Callback, ValidationReport
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.state import Figure, TrainingState
 
-Progress: TypeAlias = Callable[[int, int], None]  # of sentences done and their total; called on any thread
-EXTRA_TOKENS = 25  # by which a translation in reports may exceed its source, beyond the greatest excess of a reference
+Progress: TypeAlias = Callable[[int, int], None]  # arguments: sentences done, and all; called on any thread
+EXTRA_TOKENS = 25  # in reports, a translation may exceed its source by so many tokens more than any reference does
 N_SAMPLES = 5  # sentences whose translations a report shows, so that one can see them improve
 BEST = "best"  # folder of a run that keeps the best model of all validations
 
@@ -199,7 +199,7 @@ def progress(report: ValidationReport, state: TrainingState, config: TrainingCon
 
 
 def keep_best(run: Path, model: Transformer) -> bool:
-    """Save the model in ``best`` and in the run; warn if it cannot be written, return False if ``best`` lacks it."""
+    """Save the model in ``best`` and in the run; warn of a failed write, and return False if ``best`` failed."""
     for directory in (run / BEST, run):
         try:
             model.save(directory)
