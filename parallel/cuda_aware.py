@@ -1,6 +1,6 @@
 """A query of the MPI library: can it read the memory of a GPU?
 
-The library is asked; a message would be no test, because a library without this ability crashes on a GPU's address.
+The library is asked, because a message from a GPU's address would crash a library without this ability.
 """
 
 from __future__ import annotations
