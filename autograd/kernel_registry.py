@@ -113,7 +113,11 @@ def register_kernels(device: Device) -> None:
     with _lock:
         register = _at_first_use.pop(device, None)
         if register is not None:
-            register()
+            try:
+                register()
+            except BaseException:
+                at_first_use(device, register)  # else the next call would silently run references
+                raise
 
 
 def kernels_for(device: Device) -> dict[str, Kernels[Any]]:

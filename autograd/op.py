@@ -103,21 +103,28 @@ class Operation(Dispatch[Run]):
 
     def of_arrays(self, *arguments: Any, **static: Any) -> tuple[Array, Backward]:
         """Return ``(y, backward)`` of arrays, from the chosen implementation."""
-        return self.choose(arguments, static)(*arguments, **static)
+        return _pair(self.__name__, self.choose(arguments, static)(*arguments, **static))
 
     def __call__(self, *inputs: Any, **static: Any) -> Tensor:
-        """Compute the result, and record its backward on the tape.  Raises: ShapeError, which names the operation."""
+        """Compute the result, and record its backward on the tape.
+
+        Raises: ShapeError, or TypeError for a Tensor as a static argument and for an implementation that returns no
+            ``(y, backward)``; both name the operation.
+        """
         if len(inputs) < len(self._required):
             by_keyword = itertools.takewhile(static.__contains__, self._required[len(inputs) :])
             inputs += tuple(map(static.pop, by_keyword))
         arguments = tuple(map(_value, inputs))
+        if static:
+            _require_no_tensor(self.__name__, static)
         try:
-            value, backward = self.choose(arguments, static)(*arguments, **static)
+            returned = self.choose(arguments, static)(*arguments, **static)
         except ArgumentError:
             raise
         except ValueError as error:  # of NumPy or CuPy, which do not know the operation
             shapes = ", ".join(str(getattr(x, "shape", type(x).__name__)) for x in arguments)
             raise ShapeError(f"{self.__name__}: {error}; got arguments of shapes {shapes}") from error
+        value, backward = _pair(self.__name__, returned)
         result = Tensor(value)
         if is_recording():
             result.node = Node(self.__name__, tuple(map(_origin, inputs)), backward, result.value)
@@ -152,7 +159,7 @@ class JointKernels(Kernels[Callable[..., tuple[list[Array], BackwardOfSeveral]]]
         together = self.kernel_of(arguments)
         if together is None:
             return None
-        values, backward = together(*arguments)
+        values, backward = _pair(self.name, together(*arguments))
         if not is_recording():
             return list(map(Tensor, values))
         return _results_of(self.name, inputs, backward, values)
@@ -176,6 +183,24 @@ def _results_of(name: str, inputs: Sequence[Any], backward: BackwardOfSeveral, v
         Tensor(value, Node(f"{name}[{i}]", (joint,), functools.partial(leave, i), value))
         for i, value in enumerate(values)
     ]
+
+
+def _require_no_tensor(name: str, static: dict[str, Any]) -> None:
+    for keyword, argument in static.items():
+        if isinstance(argument, Tensor):
+            raise TypeError(
+                f"{name}: {keyword} is a Tensor given by keyword, which would have no gradient; give it by position"
+                " (or, as a constant, its .value)"
+            )
+
+
+def _pair(name: str, returned: Any) -> tuple[Any, Any]:
+    """Return ``(y, backward)``.  Raises: TypeError for anything else, such as an array whose first axis is 2."""
+    if isinstance(returned, tuple) and len(returned) == 2 and callable(returned[1]):
+        return returned
+    kinds = ", ".join(type(x).__name__ for x in returned) if isinstance(returned, tuple) else ""
+    got = f"a tuple of ({kinds})" if isinstance(returned, tuple) else type(returned).__name__
+    raise TypeError(f"{name}: must return (y, backward), a tuple of an array and a function; got {got}")
 
 
 def _value(x: Any) -> Any:

@@ -180,9 +180,21 @@ class Tensor:
     def __len__(self) -> int:
         return len(self.value)
 
+    def __iter__(self) -> Iterator[Tensor]:
+        """Return the parts along the first axis.  Raises: TypeError if there is none, as for NumPy's arrays."""
+        if not self.shape:
+            raise TypeError("iteration over a Tensor without axes; take float() of it, or its .value")
+        return (self[i] for i in range(len(self)))
+
     def __bool__(self) -> bool:
         """Raise TypeError: Python would otherwise use ``len``, so only an empty tensor would be false."""
         raise TypeError("a Tensor is neither true nor false; compare its .value")
+
+    def __eq__(self, other: object) -> bool:
+        """Raise TypeError: Python would otherwise compare identity, and NumPy's arrays compare elements."""
+        raise TypeError("a Tensor is equal to nothing; compare its .value, or tensors with `is`")
+
+    __hash__ = object.__hash__  # tensors are keys by their identity, which containers compare first
 
     def __array__(self, *_: object, **__: object) -> Any:
         """Raise TypeError: NumPy would otherwise make an array of objects."""

@@ -32,7 +32,16 @@ def embedding(table: Array, ids: Array, *, order: Array | None = None) -> tuple[
         xp.add.at(dtable, ids, dy)
         return dtable, None
 
-    return table[ids], backward
+    try:
+        return table[ids], backward
+    except IndexError as error:  # of NumPy
+        beyond = ids[(ids < -len(table)) | (ids >= len(table))]
+        if not beyond.size:
+            raise
+        raise IndexError(
+            f"embedding: id {beyond[0]} is not in the table (the vocabulary) of {len(table)} rows; take the tokenizer"
+            " for which the model was made, or make the model with a greater vocabulary_size"
+        ) from error
 
 
 def order_of(ids: IntArray) -> np.ndarray[Any, np.dtype[np.int32]]:

@@ -42,6 +42,20 @@ def test_kernels_are_registered_once_at_the_first_use_of_their_device(registered
     assert registered == ["cuda"]
 
 
+def test_a_registration_that_fails_is_tried_again(registered: list[str]) -> None:
+    def fail_once() -> None:
+        at_first_use("cuda", lambda: registered.append("another"))  # as register_all does
+        registered.append("cuda")
+        if len(registered) == 1:
+            raise OSError("no space left")
+
+    at_first_use("cuda", fail_once)
+    with pytest.raises(OSError, match="no space left"):
+        register_kernels("cuda")
+    register_kernels("cuda")
+    assert registered == ["cuda", "cuda"]
+
+
 def test_operations_with_a_kernel_are_found_by_name() -> None:
     on_cpu = kernels_for("cpu")
     assert on_cpu["layer_norm"] is ops.layer_norm

@@ -89,6 +89,38 @@ def test_an_argument_with_a_default_is_static_if_given_by_keyword() -> None:
     np.testing.assert_array_equal(x.grad, [3, 3, 3])
 
 
+def test_a_tensor_as_a_static_argument_is_refused_because_its_gradient_would_be_lost() -> None:
+    def tempered(x: Any, tau: Any = 1.0) -> Any:
+        return x / tau, lambda dy: (dy / tau, -dy * x / tau**2)
+
+    x, tau = Tensor(X), Tensor(np.full(3, 2.0))
+    with pytest.raises(TypeError, match="^tempered: tau is a Tensor given by keyword.*give it by position"):
+        Operation(tempered)(x, tau=tau)
+    backward(ops.sum(Operation(tempered)(x, tau)))
+    np.testing.assert_array_equal(tau.grad, -X / 4)
+
+
+@pytest.mark.parametrize(
+    ("returned", "got"),
+    [
+        (np.ones((2, 3)), "ndarray"),
+        (np.ones(3), "ndarray"),
+        ([X, lambda dy: (dy,)], "list"),
+        ((X, X), r"a tuple of \(ndarray, ndarray\)"),
+        ((X,), r"a tuple of \(ndarray\)"),
+    ],
+)
+def test_an_operation_without_a_backward_is_refused_by_name(returned: Any, got: str) -> None:
+    def half(x: Any) -> Any:
+        return returned
+
+    joint = JointKernels("half")
+    joint.kernel("cpu")(half)
+    for call in (Operation(half), Operation(half).of_arrays, joint.compute):
+        with pytest.raises(TypeError, match=rf"^half: must return \(y, backward\), .*; got {got}$"):
+            call(X)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_a_result_may_be_a_number(dtype: str) -> None:
     x = Tensor(X.astype(dtype_named(dtype)))

@@ -240,12 +240,40 @@ def test_what_is_no_array_becomes_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("use", "remedy"), [(np.asarray, "take its .value"), (bool, "compare its .value"), (Tensor, "take its .value")]
+    ("use", "remedy"),
+    [
+        (np.asarray, "take its .value"),
+        (bool, "compare its .value"),
+        (Tensor, "take its .value"),
+        (lambda x: x == Tensor(x.value), "compare its .value"),
+        (lambda x: x != x.value, "compare its .value"),
+        (lambda x: x.value == x, "compare its .value"),
+        (lambda x: x != None, "compare its .value"),  # noqa: E711
+    ],
 )
 @pytest.mark.parametrize("value", [np.ones(2), np.ones(0), np.array(0.5)], ids=["two", "none", "scalar"])
 def test_a_tensor_is_not_taken_for_something_else(use: Callable[..., Any], remedy: str, value: Any) -> None:
     with pytest.raises(TypeError, match=remedy):
         use(Tensor(value))
+
+
+def test_tensors_are_keys_by_their_identity() -> None:
+    x, y = Tensor(np.ones(2)), Tensor(np.ones(2))
+    assert {x: "x", y: "y"}[y] == "y"
+    assert len({x, y, x}) == 2
+    assert x in [x, y]
+    assert (x, 1) == (x, 1)
+
+
+def test_a_tensor_is_iterated_over_its_first_axis_and_without_one_is_refused() -> None:
+    x = Tensor(np.array([2.0, 3.0]))
+    first, second = x
+    backward(first * 5.0 + second * second)
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad, [5, 6])
+    for use in (iter, list, sum):
+        with pytest.raises(TypeError, match="iteration over a Tensor without axes"):
+            use(Tensor(np.array(5.0)))
 
 
 def test_a_gradient_that_is_no_array_is_refused_before_the_tape_is_read() -> None:

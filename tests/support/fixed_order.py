@@ -16,6 +16,10 @@ from autograd import AttentionMask, ops
 from autograd.op import Dispatch
 
 
+def no_backward(dy: Any) -> Any:
+    raise NotImplementedError("these kernels are for comparisons of values")
+
+
 def product(x: Any, w: Any) -> Any:
     """x W, one term after the other.  Shapes: x (T, I), w (I, O) → (T, O)."""
     y = np.zeros((len(x), w.shape[1]))
@@ -26,15 +30,15 @@ def product(x: Any, w: Any) -> Any:
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     y = product(x, weight)
-    return (y if bias is None else y + bias), None
+    return (y if bias is None else y + bias), no_backward
 
 
 def linear_relu(x: Any, weight: Any, bias: Any) -> Any:
-    return np.maximum(product(x, weight) + bias, 0), None
+    return np.maximum(product(x, weight) + bias, 0), no_backward
 
 
 def linear_transposed(x: Any, weight: Any) -> Any:
-    return product(x, weight.T), None
+    return product(x, weight.T), no_backward
 
 
 def mask_of_all(mask: AttentionMask, n_keys: int) -> Any:
@@ -60,7 +64,7 @@ def attention(q: Any, k: Any, v: Any, *, mask: AttentionMask, **no_dropout: Any)
     for j in range(len(k)):
         total += weights[:, :, j]
         y += weights[:, :, j, None] * v[j]
-    return y / total[..., None], None
+    return y / total[..., None], no_backward
 
 
 @contextmanager
