@@ -31,6 +31,7 @@ from minitransformer.data.survey import CorpusError
 from minitransformer.model.batch import IdPair
 from minitransformer.model.symbols import BLANK, END, START, UNKNOWN
 from minitransformer.system.checksums import check_files, has_checksums, remove_checksums, write_checksums
+from minitransformer.system.errors import require_lists
 from minitransformer.system.files import CheckpointError, atomic_write, read_regular
 from minitransformer.system.threads import on_a_thread, require_wanted
 
@@ -217,6 +218,7 @@ def _word_encoder(model: bytes, processor: sentencepiece.SentencePieceProcessor)
 def _ids(
     lines: Sequence[str], processor: sentencepiece.SentencePieceProcessor, words: WordEncoder | None
 ) -> list[list[int]]:
+    require_lists("encode", lines)
     return words.encode(lines) if words else [list(ids) for ids in processor.encode(list(lines))]
 
 

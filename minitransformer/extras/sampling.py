@@ -71,7 +71,7 @@ class Sampling:
             models, sources, advance, constraint, n_given, wanted: see ``beam_search``.
             numbers: the number of each source's line, which chooses its random numbers.
 
-        Raises: SearchError if the models' outputs are not finite.
+        Raises: SearchError if the models' outputs are not finite, or the constraint allows no translation.
         """
         config = config.for_model(models[0].config)
         with no_tape():
@@ -152,12 +152,12 @@ class _SamplingSearch(Search):
         n_sentences, n, _ = self.ids.shape
         last = np.repeat(self.max_lengths[self.sentences] <= length, n)
         forbidden = forbidden_tokens(self.never_generated, self.constraint, last if last.any() else None)
-        forbidden = np.broadcast_to(forbidden, log_p.shape)
+        np.copyto(log_p, -np.inf, where=forbidden)
         tokens: IntArray = np.full(len(last), END)
         numbers = self.uniforms[:, :, length - 1].ravel()
-        usable = ~np.isnan(log_p).any(axis=1)  # a sample with NaN ends, and is no hypothesis
+        usable = log_p.max(axis=1) > -np.inf  # a sample with NaN, or without a token, ends and is no hypothesis
         for row in np.flatnonzero(usable & ~self.ended.ravel()):
-            tokens[row] = draw(np.where(forbidden[row], -np.inf, log_p[row]), numbers[row], self.sampling)
+            tokens[row] = draw(log_p[row], numbers[row], self.sampling)
         token_log_p = log_p[np.arange(len(tokens)), tokens].reshape(n_sentences, n)
         tokens = tokens.reshape(n_sentences, n)
         self.log_p = np.where(self.ended, self.log_p, self.log_p + token_log_p)

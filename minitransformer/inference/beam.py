@@ -71,7 +71,7 @@ def beam_search(
             source that is no longer wanted is searched no further, and has no hypothesis.
         n_finished: return so many translations of each source in place of ``n_best``, more than the beam if need be.
 
-    Raises: SearchError if the models' outputs are not finite.
+    Raises: SearchError if the models' outputs are not finite, or the constraint allows no translation.
     """
     if not sources:
         return []

@@ -13,6 +13,8 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
+from minitransformer.system.errors import require_lists
+
 SCORE_DIGITS = 2  # decimals of a score that are printed; scores that are equal in these decimals count as equal
 WORDS = "13a"  # sacrebleu's tokenizer for text with blanks between words
 _CHARACTERS = "char"
@@ -105,6 +107,7 @@ def score_corpus(
     """
     if not references:
         raise ValueError("there are no references to score against")
+    require_lists("hypotheses and sets of references", hypotheses, references, *references)
     for number, lines in enumerate(references, 1):
         if len(lines) != len(hypotheses):
             raise ValueError(

@@ -117,7 +117,7 @@ def _padded(ids: IntArray) -> IntArray:
 
 
 class Predictor:
-    """The models of a search with their states; they have the same target vocabulary and the same device.
+    """The models of a search with their states; they have the same vocabularies and the same device.
 
     Several models are an ensemble: p(token) is the mean of the models' probabilities.  So log p is that of one
     distribution, like the log p of one model.
@@ -126,6 +126,9 @@ class Predictor:
     """
 
     def __init__(self, models: Sequence[Transformer], sources: Sequence[Ids], beam: int) -> None:
+        sizes = {(model.config.n_source_words, model.config.vocabulary_size) for model in models}
+        if len(sizes) > 1:
+            raise ValueError(f"an ensemble needs models of the same tokenizer; got vocabularies of {sorted(sizes)}")
         self.states = [ModelState(model, sources, beam) for model in models]
         self.device = models[0].device
 

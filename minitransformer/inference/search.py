@@ -29,12 +29,12 @@ MAX_ALPHA = 50  # length^α stays finite for a million tokens; much above, it ov
 
 
 class SearchError(UserError, FloatingPointError):
-    """An error: a search found no translation, because the model's outputs are not finite."""
+    """An error: a search found no translation; the model's outputs are not finite, or a constraint allowed none."""
 
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """The settings of a search; the defaults are the paper's (section 6.1), unless the model has others."""
+    """The settings of a search; beam and α are the paper's (section 6.1), unless the model has its own α."""
 
     beam: int = 4
     """Hypotheses kept alive for each sentence; 1 is greedy search."""
@@ -44,7 +44,8 @@ class SearchConfig:
     n_best: int = 1
     """Translations returned for each sentence, best first."""
     max_extra_tokens: int = 256
-    """The greatest number of tokens by which a translation exceeds its source; learned positions may limit it more."""
+    """The greatest number of tokens by which a translation exceeds its source; learned positions may limit it more.
+    A ``Translator`` searches with at most 50 first, the paper's limit, and again only lines that reach it."""
     normalisation: Normalisation | None = None
     """The length penalty: "gnmt", ((5 + length)/6)^α, or "length", length^α; None takes the model's own."""
     max_length_factor: float | None = 6.0
@@ -159,6 +160,7 @@ class Search:
         self.config = config
         self.constraint, self.advance, self._ask_wanted = constraint, advance, wanted
         self.n_target_words = models[0].config.vocabulary_size
+        _require_one_each("n_given", sources if n_given is None else n_given, len(sources))
         self.sentences = np.arange(len(sources))  # indices of the sources in the state, in its order
         n_words = np.array([len(source) for source in sources], np.int64)
         longest = n_words if n_given is None else np.maximum(n_words, n_given)
@@ -171,7 +173,9 @@ class Search:
     def update_wanted(self) -> None:
         """Mark the sources that are no longer wanted; they stay marked."""
         if self._ask_wanted is not None:
-            self.is_wanted &= np.asarray(self._ask_wanted(), np.bool_)
+            wanted = self._ask_wanted()
+            _require_one_each("wanted", wanted, len(self.is_wanted))
+            self.is_wanted &= np.asarray(wanted, np.bool_)
 
     def hypothesis(self, sentence: int, score: float, log_probability: float, ids: Sequence[int]) -> Hypothesis:
         """Return a finished hypothesis of a source."""
@@ -186,9 +190,10 @@ class Search:
         found = [hypotheses if wanted else [] for hypotheses, wanted in zip(finished, self.is_wanted, strict=True)]
         for number in np.flatnonzero(self.is_wanted):
             if not found[number]:
+                either = "" if self.constraint is None else "the constraint allowed no token at some length, or "
                 raise SearchError(
-                    f"beam search: source {number} has no translation of finite log-probability:"
-                    " the model's weights or its outputs are not finite; take another checkpoint"
+                    f"search: source {number} has no translation of finite log-probability: {either}the model's weights"
+                    " or its outputs are not finite; take another checkpoint"
                 )
         return found
 
@@ -197,6 +202,11 @@ class Search:
         never: BoolArray = np.zeros((1, self.n_target_words), np.bool_)
         never[0, NEVER_GENERATED] = True
         return never
+
+
+def _require_one_each(name: str, values: Sequence[object], n_sources: int) -> None:
+    if len(values) != n_sources:
+        raise ValueError(f"search: {name}: expected one for each of {n_sources} sources; got {len(values)}")
 
 
 def forbidden_tokens(never: Array, constraint: Constraint | None, last: Array | None) -> Array:

@@ -23,6 +23,7 @@ from minitransformer.inference.beam import beam_search
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint, Prefixer
 from minitransformer.inference.search import Advance, Constraint, Hypothesis, Sampler, SearchConfig, Wanted
 from minitransformer.model.transformer import Transformer
+from minitransformer.system.errors import require_lists
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import available_cores, map_in_threads, require_wanted
 
@@ -173,6 +174,7 @@ class Translator:
             wanted: is called, on any thread, after each step of a search.  It returns for each line whether its
                 translation is still wanted; the work for the others ends, and they have no translations.
         """
+        require_lists("translate", lines, prefixes)
         read = [self.model_text(line, line) for line in lines]
         sources = [ids[: self.longest_source] for ids in self.tokenizer.encode_source(read)]
         prefixes = [""] * len(lines) if prefixes is None else prefixes
@@ -214,6 +216,7 @@ class Translator:
 
     def count_tokens(self, lines: Sequence[str]) -> list[int]:
         """Return the number of subword tokens of each line."""
+        require_lists("count_tokens", lines)
         return [len(ids) for ids in self.tokenizer.encode_source([self.model_text(line, line) for line in lines])]
 
     def _find(
@@ -229,6 +232,7 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """Search all lines, then again those with too few different texts or with a translation that was cut.
 
+        So a translation longer than FIRST_EXTRA_TOKENS allow, even a better one, is found only for the latter.
         A search that looks for more finished hypotheses finds those of the search before it first, in the same order.
         Without ``max_length_factor``, as for trees, translations are long, so the first search has the last limit.
         """

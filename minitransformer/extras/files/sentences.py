@@ -12,6 +12,7 @@ from minitransformer.extras.packages import import_extra
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.model.symbols import LANGUAGE_CODE
+from minitransformer.system.errors import require_lists
 
 Split: TypeAlias = Callable[[str], Sequence[str]]
 # Source: ISO 639-1.  For any other code sentencex uses English rules, so a wrong one would not be noticed.
@@ -138,5 +139,6 @@ def translate_texts(
 
     ``split`` cuts a text: ``SentenceSplitter("en")``, or your own.  Whitespace around sentences is kept.
     """
+    require_lists("translate_texts", texts)
     parts = SplitTexts.of(texts, split)
     return parts.joined(translator.translate(parts.sentences, beam=beam, alpha=alpha, n_threads=n_threads))

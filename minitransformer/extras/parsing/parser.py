@@ -77,4 +77,7 @@ def require_translator(directory: Path, tokenizer: Tokenizer) -> None:
 
 
 def _lines(sentences: Sequence[Sequence[str]]) -> list[str]:
+    for words in sentences:
+        if isinstance(words, str):
+            raise TypeError(f"expected a list of words for each sentence, got one str: use {words.split()!r:.80}")
     return [" ".join(words) for words in sentences]

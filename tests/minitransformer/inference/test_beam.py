@@ -16,6 +16,7 @@ from small_sentences import LINES, small_tokenizer
 from minitransformer import ModelConfig, Transformer, Translator, presets
 from minitransformer.config import DataConfig
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.predictor import mean_probability
 from minitransformer.inference.search import Hypothesis, SearchConfig, SearchError
@@ -23,6 +24,30 @@ from minitransformer.system.files import CheckpointError
 
 ALPHAS = st.sampled_from([0.0, 0.6, 1.5])
 NORMALISATIONS = st.sampled_from(["gnmt", "length"])
+
+
+class DeadEnd:
+    """A constraint that allows no token to some of the sources."""
+
+    def __init__(self, dead: Any) -> None:
+        self.dead = np.array(dead)
+
+    def forbidden(self) -> Any:
+        return np.repeat(self.dead[:, None], random_model(1).config.vocabulary_size, axis=1)
+
+    def follow(self, rows: Any, tokens: Any) -> None:
+        self.select(rows)
+
+    def select(self, rows: Any) -> None:
+        self.dead = self.dead[rows]
+
+
+DEAD_END = random_model(1), [[3], [4, 5]], SearchConfig(beam=2, max_extra_tokens=3)
+
+
+def sample(constraint: DeadEnd) -> Any:
+    model, sources, config = DEAD_END
+    return Sampling().sample([model], sources, dataclasses.replace(config, n_best=2), [0, 1], constraint=constraint)
 
 
 def endless_model() -> Transformer:
@@ -162,8 +187,20 @@ def test_equal_scores_are_settled_in_the_order_of_the_vocabulary() -> None:
 def test_a_model_that_is_not_finite_is_no_model() -> None:
     model = random_model(1)
     model.parameters.values[:] = np.nan
-    with pytest.raises(SearchError, match="source 0 has no translation .* the model's weights.* are not finite"):
+    with pytest.raises(SearchError, match="source 0 has no translation .*: the model's weights.* are not finite"):
         beam_search(model, [[3, 4]])
+
+
+@pytest.mark.parametrize("search", [lambda **more: beam_search(*DEAD_END, **more), sample], ids=["beam", "sampling"])
+def test_a_constraint_without_a_way_out_is_named(search: Callable[..., Any]) -> None:
+    with pytest.raises(SearchError, match="^search: source 1 .*: the constraint allowed no token .*, or the model's"):
+        search(constraint=DeadEnd([False, True]))
+
+
+@pytest.mark.parametrize("given", [{"n_given": [1]}, {"n_given": [1, 2, 3]}, {"wanted": lambda: [True]}], ids=str)
+def test_numbers_and_flags_are_given_for_every_source(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"^search: (n_given|wanted): expected one for each of 2 sources; got [13]$"):
+        beam_search(*DEAD_END, **given)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +268,14 @@ def test_searches_that_are_none(fields: Any, message: str) -> None:
 def test_an_ensemble_of_a_model_with_itself_is_the_model(seed: int, sources: Any, beam: int, n: int) -> None:
     model, config = random_model(seed), SearchConfig(beam, n_best=beam, max_extra_tokens=5)
     assert_same(beam_search([model] * n, sources, config), beam_search(model, sources, config))
+
+
+@pytest.mark.parametrize("sizes", [{"vocabulary_size": 7}, {"source_vocabulary_size": 7, "tied": "target"}], ids=str)
+def test_models_of_other_vocabularies_are_no_ensemble(sizes: dict[str, Any]) -> None:
+    model = random_model(1)
+    other = Transformer(dataclasses.replace(model.config, **sizes))
+    with pytest.raises(ValueError, match=r"^an ensemble needs models of the same tokenizer; got .*\(6, 6\)"):
+        beam_search([model, other], [[3, 4]])
 
 
 def test_means_of_probabilities_neither_overflow_nor_vanish() -> None:

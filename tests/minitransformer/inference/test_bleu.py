@@ -136,6 +136,13 @@ def test_what_cannot_be_scored_is_named(score: Any, hypotheses: list[str], refer
         score(hypotheses, references)
 
 
+@pytest.mark.parametrize("score", [bleu, chrf])
+@pytest.mark.parametrize(("hypotheses", "references"), [(CAT, [[CAT]]), ([CAT], CAT), ([CAT], [CAT])])
+def test_one_str_is_no_list_of_lines(score: Any, hypotheses: Any, references: Any) -> None:
+    with pytest.raises(TypeError, match="references: expected a list of lines, got one str"):
+        score(hypotheses, references)
+
+
 @pytest.mark.parametrize(("figure", "kept", "is_greater", "is_lower"), [
     (2.0, 1.0, True, False), (1.0, 2.0, False, True), (1.0, 1.0, False, False), (0.0, -0.0, False, False),
     (math.nan, 1.0, False, False), (1.0, None, True, True), (math.nan, None, False, False),

@@ -31,6 +31,18 @@ def test_one_line_for_each_in_order_on_any_threads(translator: Translator, monke
     assert translator.translate(lines, beam=2, n_threads=3) == together
 
 
+def test_one_str_is_no_list_of_lines(translator: Translator) -> None:
+    calls = translator.translate, translator.cut, translator.count_tokens
+    tokenizer = translator.tokenizer
+    for call in (*calls, lambda line: translator.n_best(line, SearchConfig()), tokenizer.encode_source):
+        with pytest.raises(TypeError, match=r"expected a list of lines, got one str: use \['a dog'\]"):
+            call("a dog")
+    with pytest.raises(TypeError, match="encode: expected a list of lines"):
+        tokenizer.encode_target("a dog")
+    with pytest.raises(TypeError, match=r"expected a list of lines, got one str: use \['ab'\]"):
+        translator.translate(["a", "dog"], prefixes="ab")
+
+
 def test_sentences_are_dealt_out_by_length_and_none_is_lost() -> None:
     sources = [[3] * n for n in (5, 0, 2, 9, 7, 1, 3, 8, 4, 6)]
     cases: list[tuple[Device, int, list[int], list[list[int]]]] = [

@@ -191,7 +191,7 @@ def test_finite_weights_without_finite_numbers_are_not_the_best_and_end_the_run_
         job.trainer.train(Callback())
     assert not list((tmp_path / "run").rglob("model.safetensors"))
     validation = job.trainer.validation
-    with pytest.raises(TrainingDivergedError, match="validation: beam search: source 0 has no translation"):
+    with pytest.raises(TrainingDivergedError, match="validation: search: source 0 has no translation"):
         validation.evaluate(job.trainer.model, validation.text, beam=1)
 
 

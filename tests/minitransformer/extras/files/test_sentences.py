@@ -120,3 +120,5 @@ def test_texts_are_translated_sentence_by_sentence() -> None:
         "NO STOP",
     ]
     assert translator.asked == ["One dog.", "Two cats.", "A third.", "no stop"]
+    with pytest.raises(TypeError, match="translate_texts: expected a list of lines, got one str"):
+        translate_texts(translator, "One dog.", SentenceSplitter("en"))

@@ -180,4 +180,6 @@ def test_the_papers_search_is_the_default(monkeypatch: pytest.MonkeyPatch, parse
     found = parser.translator.n_best(["x"], SearchConfig(beam=1))
     monkeypatch.setattr(parser.translator, "n_best", lambda lines, config, **more: seen.append(config) or found)
     parser.parse([["x"]])
+    with pytest.raises(TypeError, match=r"a list of words for each sentence, got one str: use \['x', 'y'\]"):
+        parser.parse(["x y"])
     assert (seen[0].beam, seen[0].alpha, seen[0].max_extra_tokens) == (21, 0.3, 300)
