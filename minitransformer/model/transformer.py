@@ -275,7 +275,8 @@ class Transformer(Layer):
 
 
 def implementation_of(model: type[Transformer]) -> str | None:
-    """Return the setting ``implementation`` that names a class."""
+    """Return the setting ``implementation`` that names a class.  Raises: ConfigError if it is no such class."""
+    require(_is_class(model), "model", "a class derived from Transformer (its name: in model.implementation)", model)
     return None if model is Transformer else f"{model.__module__}:{model.__qualname__}"
 
 
@@ -295,6 +296,9 @@ def class_of(config: ModelConfig) -> type[Transformer]:
     if config.implementation is None:
         return Transformer
     found: type[Transformer] = imported("model.implementation", config.implementation)
-    is_model = isinstance(found, type) and issubclass(found, Transformer)
-    require(is_model, "model.implementation", "a class derived from Transformer", found)
+    require(_is_class(found), "model.implementation", "a class derived from Transformer", found)
     return found
+
+
+def _is_class(model: object) -> bool:
+    return isinstance(model, type) and issubclass(model, Transformer)

@@ -165,6 +165,9 @@ class Callbacks(Callback):
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self.callbacks = list(callbacks)
+        for callback in self.callbacks:
+            if not isinstance(callback, Callback):
+                raise TypeError(f"callbacks: expected instances of classes derived from Callback; got {callback!r:.80}")
 
     @property
     def measures(self) -> bool:

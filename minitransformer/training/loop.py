@@ -165,6 +165,12 @@ class Trainer:
         """Return whether an interval of so many updates ends with the last update, or the training does."""
         return self.state.step % interval == 0 or self.is_complete
 
+    def _may_lose_patience(self) -> bool:
+        """Return whether the next validation without progress ends the training, and is due after this update."""
+        patience = self.config.patience
+        is_last = patience is not None and self.state.n_without_progress + 1 >= patience
+        return is_last and self._is_at(self.config.validate_every)
+
     def _next_batch(self) -> IntArray:
         state = self.state
         position = state.epoch, state.group, state.next_batch
@@ -188,7 +194,8 @@ class Trainer:
 
     def _report(self, callback: Callback) -> None:
         """Report means over an interval of updates at its end, unless none of them has changed the parameters."""
-        if self._is_at(self.config.log_every) and self.state.unlogged_tokens:
+        is_due = self._is_at(self.config.log_every) or self._may_lose_patience()  # there may be no later update
+        if is_due and self.state.unlogged_tokens:
             report = TrainingReport.of(self.state, self.learning_rate(self.state.step), self._guard.norm)
             self.state = self.state.with_new_interval()
             callback.report(report)

@@ -39,7 +39,7 @@ def learning_rate(step: int, d_model: int, config: TrainingConfig) -> float:
         raise ValueError(f"learning_rate: steps count from 1, got {step}")
     if config.schedule not in SCHEDULES:
         rate = imported("training.schedule", config.schedule)(step, config)
-        is_rate = isinstance(rate, SupportsFloat) and 0 <= float(rate) < math.inf
+        is_rate = isinstance(rate, SupportsFloat) and not getattr(rate, "shape", ()) and 0 <= float(rate) < math.inf
         require(is_rate, "training.schedule", f"a function that returns a rate for update {step:,}", rate)
         return float(rate)
     warmup_steps, scale = config.warmup_steps, config.learning_rate_factor * d_model**-0.5

@@ -13,9 +13,10 @@ from autograd import Layer, Parameter, ParameterBuffer, RandomStream, Tensor, ba
 from autograd.ops.linear import pack_weight
 from autograd.parameters import zeros
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.config import ConfigError
+from minitransformer.config import ConfigError, RunConfig
 from minitransformer.model.layers import Linear, layer_with_packed_weights
 from minitransformer.model.transformer import WeightsError, class_of, implementation_of
+from minitransformer.training.run import train
 
 W = 12
 SMALL = ModelConfig(vocabulary_size=W, n_layers=2, d_model=6, d_ff=8, n_heads=2, d_k=3, d_v=2)
@@ -134,6 +135,13 @@ def test_ids_are_whole_numbers_of_at_least_0(ids: Any, shown: str) -> None:
         Batch.from_token_ids([[3]], [[3], [4]])
 
 
+@pytest.mark.parametrize(("pair", "wrong"), [(([W], [3]), W), (([3], [4, W + 5, 3]), W + 5)])
+def test_ids_beyond_the_vocabulary_are_named(pair: Any, wrong: int) -> None:
+    model, (source, target) = Transformer(SMALL), pair
+    with pytest.raises(IndexError, match=rf"id {wrong} is not in the table \(the vocabulary\) of {W} rows; take the"):
+        model.loss(Batch.from_token_ids([source], [target]))
+
+
 def test_a_batch_of_nothing_has_no_loss() -> None:
     model = Transformer(SMALL, dtype="float64")
     loss = model.loss(Batch.from_token_ids([], []), RandomStream(1))
@@ -201,3 +209,10 @@ def test_packing_leaves_what_is_no_layer_in_a_list() -> None:
 def test_what_is_no_class_of_a_model_is_refused(name: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=f"^model.implementation:? {problem}"):
         class_of(dataclasses.replace(SMALL, implementation=name))
+
+
+@pytest.mark.parametrize("model", ["rotary:Rotary", Transformer(SMALL), ModelConfig])
+def test_a_run_takes_a_class_of_a_model_and_no_name_or_model(model: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^model must be a class derived from Transformer .*; got ['<]"):
+        train(RunConfig(run=tmp_path / "run"), model=model, callbacks=[])
+    assert not (tmp_path / "run").exists()

@@ -81,6 +81,13 @@ def test_patience_and_the_best_model_follow_the_measure_that_they_name(tmp_path:
     assert resumed.state.best == ("-ter", 40.0)
 
 
+@pytest.mark.parametrize("wrong", [Recorder, print, None])
+def test_what_is_no_callback_is_refused_at_the_start(wrong: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="^callbacks: expected instances of classes derived from Callback; got [<N]"):
+        train(run_of(tmp_path), callbacks=[Recorder(), wrong])
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("setting", ["best_by", "patience_for"])
 def test_a_figure_that_nothing_measures_is_refused(setting: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"training.{setting} must be .* callback; got 'blue'"):

@@ -170,6 +170,29 @@ def test_without_progress_for_too_long_the_training_ends(
     assert (patient.state.step, patient.is_complete) == (last, last == 8)
 
 
+@pytest.mark.parametrize("interrupted_at", [None, 6])
+def test_the_last_interval_is_reported_when_patience_ends_the_training(
+    tmp_path: Path, interrupted_at: int | None
+) -> None:
+    """The report precedes a validation that may end it, so that a repeated validation repeats no report."""
+    changes: dict[str, Any] = {"log_every": 5, "validate_every": 2, "patience": 2}
+
+    class Validation(FixedLosses):
+        def report(self, model: Transformer, now: int, callback: Callback) -> ValidationReport:
+            if now == interrupted_at:
+                signal.raise_signal(signal.SIGINT)
+            return super().report(model, now, callback)
+
+    recorder, losses = Recorder(), (3.0, 3.5, 3.1, 1.0)
+    trainer_of(tmp_path, validation=Validation(*losses), **changes).train(recorder)
+    if interrupted_at:
+        trainer = trainer_of(tmp_path, validation=FixedLosses(losses[2]), **changes)
+        assert trainer.resume()
+        trainer.train(recorder)
+    reports = [(report.step, isinstance(report, ValidationReport)) for report in recorder.reports]
+    assert reports == [(2, True), (4, True), (5, False), (6, False), (6, True)]
+
+
 @pytest.mark.parametrize(
     ("scores", "changes", "n_without_progress", "n_warnings"),
     [

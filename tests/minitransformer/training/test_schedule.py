@@ -5,6 +5,7 @@ from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +34,10 @@ def halving(step: int, training: TrainingConfig) -> float:
 
 def negative(step: int, training: TrainingConfig) -> float:
     return -1.0
+
+
+def several(step: int, training: TrainingConfig) -> Any:
+    return np.full(2, 1e-3)
 
 
 def paper_rate(step: int, d_model: int = 512, warmup_steps: int = 4_000) -> Decimal:
@@ -102,6 +107,7 @@ def test_a_schedule_of_ones_own_is_a_function_by_name() -> None:
         ("cosinus", "training.schedule must be one of paper, linear, cosine, constant, or package.module:function"),
         ("no_such_module:f", r"training.schedule: .* cannot be imported \(ModuleNotFoundError: .*in PYTHONPATH"),
         (f"{__name__}:negative", "training.schedule must be a function that returns a rate for update 1; got -1.0"),
+        (f"{__name__}:several", r"must be a function that returns a rate for update 1; got array\(\[0.001, 0.001\]\)"),
     ],
 )
 def test_a_schedule_that_is_none_is_refused_before_the_text_is_prepared(
