@@ -197,7 +197,7 @@ def test_a_constraint_without_a_way_out_is_named(search: Callable[..., Any]) -> 
         search(constraint=DeadEnd([False, True]))
 
 
-@pytest.mark.parametrize("given", [{"n_given": [1]}, {"n_given": [1, 2, 3]}, {"wanted": lambda: [True]}], ids=str)
+@pytest.mark.parametrize("given", [{"n_given": [1]}, {"n_given": [1, 2, 3]}, {"wanted": lambda: [True]}])
 def test_numbers_and_flags_are_given_for_every_source(given: Any) -> None:
     with pytest.raises(ValueError, match=r"^search: (n_given|wanted): expected one for each of 2 sources; got [13]$"):
         beam_search(*DEAD_END, **given)
