@@ -60,8 +60,8 @@ class ServeOptions:
     max_extra_tokens: int = SearchConfig.max_extra_tokens
     """The greatest number of tokens by which a translation exceeds its source."""
     weights: PackedDtype = "float32"
-    """bfloat16 rounds the weights and their inputs: faster on a CPU that has instructions for it. int8 rounds them to
-    255 levels: faster still, slightly worse translations."""
+    """bfloat16 rounds the weights and their inputs: faster on a CPU that has instructions for it. int8 rounds them
+    to 255 levels: faster still, slightly worse translations."""
     threads: int | None = None
     """Threads to compute on; all cores if not given."""
     device: Device = RunConfig.device

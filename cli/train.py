@@ -39,8 +39,8 @@ class TrainOptions(RunConfig, RunStart):
     """Instead of the training, run a test in a temporary directory: train this many updates twice, once with an
     interruption, and compare the results."""
     diversify: int = 0
-    """Updates of a further training after this one. Its text also has translations by this model, and by a second
-    model from target to source. 0: no further training."""
+    """Updates of a further training after this one. Its text also has translations by this model, and by a second one
+    that translates from target to source. 0: no further training."""
     tensorboard: bool = False
     """Also write events for TensorBoard, in the folder tensorboard of the run's directory."""
     validation_command: str | None = None

@@ -74,8 +74,8 @@ class TranslateOptions:
     kernels: KernelChoice = RunConfig.kernels
     """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
     weights: PackedDtype = "float32"
-    """bfloat16 rounds the weights and their inputs: faster on a CPU that has instructions for it. int8 rounds them to
-    255 levels: faster still, slightly worse translations."""
+    """bfloat16 rounds the weights and their inputs: faster on a CPU that has instructions for it. int8 rounds them
+    to 255 levels: faster still, slightly worse translations."""
     split_sentences: str | None = None
     """Language code of the source, such as en or de: split lines into sentences, by the rules of this language, and
     translate these one by one."""
