@@ -24,7 +24,7 @@ MAY_IMPORT = {
 FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 LONGEST_FILE, LONGEST_FUNCTION = 600, 60
 HALF_OF_FILES = 200  # lines
-MOST_LINES_OF_CORE = 10_430
+MOST_LINES_OF_CORE = 10_425
 
 
 @cache
