@@ -1,4 +1,4 @@
-"""The name of this processor, for OpenBLAS, which does not recognise it.
+"""The name of a processor that makes OpenBLAS use AVX-512 on Zen 5, which it does not recognise.
 
 This module must not import NumPy: OpenBLAS chooses its kernels when NumPy is loaded.
 """

@@ -160,9 +160,9 @@ class MpiCommunicator(MpiRanks):
         self._ranks.Abort(1)
 
     def _end_after_message(self) -> None:
-        """End the ranks of this machine, whose main threads are blocked in MPI; mpirun then ends the others.
+        """Kill the ranks of this machine, whose main threads are blocked in MPI; mpirun then ends the others.
 
-        mpirun alone does not always end a stopped process: with ``-disable-auto-cleanup``, for instance, it waits.
+        mpirun alone may wait for a suspended process, for instance with ``-disable-auto-cleanup``.
         """
         time.sleep(SECONDS_TO_FORWARD)
         for pid in self._local_pids:

@@ -52,7 +52,7 @@ class DemonstrationTranslator(Translator):
 
 @dataclass(frozen=True)
 class _ShownPrefix(Prefix):
-    """A given beginning, shown as ``written`` by the user; the rest may be in capitals.  No vulgar word is shown."""
+    """A prefix, shown as the user has ``written`` it; ``in_capitals`` puts the rest in capitals; nothing vulgar."""
 
     written: str = ""
     in_capitals: bool = False

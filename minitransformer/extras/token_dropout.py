@@ -78,7 +78,7 @@ class BpeDropout(_TokenDropout):
         ]
 
     def read(self, shards: Sequence[int], epoch: int) -> Pairs:
-        """Return all pairs in an epoch."""
+        """Return the epoch's pairs of all shards."""
         (source, source_lengths), (target, target_lengths) = (side.segmented(epoch) for side in self._text)
         return Pairs([(np.stack([source_lengths, target_lengths], axis=1), source, target)])
 
@@ -185,7 +185,7 @@ class WordDropout(_TokenDropout):
         self._probability = strength / (strength + counts)
 
     def read(self, shards: Sequence[int], epoch: int) -> Pairs:
-        """Return all pairs in an epoch."""
+        """Return the epoch's pairs of all shards."""
         words = self._sources
         stream = named_stream_id(self._seed, "word dropout").stream
         drawn = uniform(StreamId(self._seed, stream, epoch), (len(words),))

@@ -106,7 +106,7 @@ class Hypothesis:
 
 
 class Constraint(Protocol):
-    """A rule for the next token of each hypothesis; rows are hypotheses as in the search, at first one per source."""
+    """A rule for the next token of each hypothesis: a row is a hypothesis.  A search begins with a row per source."""
 
     def forbidden(self) -> Any:
         """Return the tokens that may not come next, as booleans (rows, W), or (1, W) if the same for all rows."""

@@ -78,7 +78,7 @@ class ValidationReport:
 
     @property
     def figures(self) -> dict[str, float]:
-        """The figures by the names that ``training.best_by`` and ``training.patience_for`` may have."""
+        """The figures by the names that ``training.best_by`` and ``training.patience_for`` accept."""
         scores = {"loss": self.loss, "perplexity": self.perplexity, self.score.name.lower(): self.score.value}
         return scores | dict(self.measures)
 

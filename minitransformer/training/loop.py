@@ -162,7 +162,7 @@ class Trainer:
         self.state = dataclasses.replace(self.state, **fields)  # type: ignore[arg-type]
 
     def _is_at(self, interval: int) -> bool:
-        """Return whether an interval of so many updates ends with the last update, or the training does."""
+        """Return whether the number of updates is a multiple of ``interval``, or the training is complete."""
         return self.state.step % interval == 0 or self.is_complete
 
     def _may_lose_patience(self) -> bool:

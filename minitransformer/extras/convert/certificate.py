@@ -1,7 +1,7 @@
-"""A certificate of a conversion: how much the results of both programs differ on the same sentences.
+"""A certificate of a conversion: how much our results and another program's differ on the same sentences.
 
-The other programs are MarianMT of transformers, CTranslate2, and onnxruntime.  Each class
-here splits text as users of its program do.  It translates ids with the map that the reader of the format made.
+The other program is MarianMT of transformers, CTranslate2, or onnxruntime.  Each ``…Side`` splits text as users of its
+program do.  The first two map ids by ``OtherModel.vocabularies``.
 """
 
 from __future__ import annotations

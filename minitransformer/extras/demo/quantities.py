@@ -11,7 +11,7 @@ from minitransformer.extras.demo.words import BE, NOUNS, Text, texts, verb
 
 
 def time(random: Random, table: str) -> Text:
-    """Draw a time, or a reason, that suits a tense or a timetable."""
+    """Draw a time, or a reason, from this table of ``words.toml``."""
     day = _date(random, 2031, 2079) if table == "future" else _date(random, 1950, 2019)
     parts = {
         "weekday": random.choice(texts("weekdays")),
