@@ -52,7 +52,10 @@ class DemonstrationTranslator(Translator):
 
 @dataclass(frozen=True)
 class _ShownPrefix(Prefix):
-    """A prefix, shown as the user has ``written`` it; ``in_capitals`` puts the rest in capitals; nothing vulgar."""
+    """A prefix, shown as the user has ``written`` it, and the rest in capitals if ``in_capitals``.
+
+    Vulgar words are masked.
+    """
 
     written: str = ""
     in_capitals: bool = False
