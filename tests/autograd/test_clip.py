@@ -20,7 +20,7 @@ def test_a_gradient_is_divided_by_its_tokens_and_clipped(max_norm: float, scale:
 def test_numbers_that_are_not_finite_have_a_scale_of_zero(value: float, loss: float, max_norm: float) -> None:
     squares = sum_squares(np.array([3.0, value, 4.0]))
     found_loss, norm, scale = clip(squares, np.float64(loss), np.ones(3), max_norm=max_norm)
-    assert (scale > 0) == (value == loss == 1)
+    assert (scale != 0) == (value == loss == 1)
     assert np.isfinite(norm) == (value == 1)
     np.testing.assert_array_equal(found_loss, loss)
 
