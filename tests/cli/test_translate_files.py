@@ -293,6 +293,8 @@ def test_a_table_has_a_line_for_each_line(trained: Trained, tmp_path: Path, logg
         (["--input", "a.po", "--output", "b.po", "--resume"], ConfigError, "b.po is written as a whole; leave the opt"),
         (["--input", "a.po", "--output", "a.po"], ConfigError, "a.po: is the input, too"),
         (["--input", "a.po", "--output", "b.po"], CorpusError, "a.po: cannot be read"),
+        (["--input", "a.pot", "--output", "b.po"], CorpusError, "a.pot: cannot be read"),
+        (["--input", "a.po", "--output", "b.pot"], ConfigError, "a.po: give --output FILE with the same ending"),
         (["--input", "absent.tmx"], CorpusError, "absent.tmx: cannot be read after line 1: .*No such file"),
     ],
 )
