@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -44,28 +45,33 @@ def align_words(
     """Link the words of a line and of each of its translations; see ``align`` of ``Translator.n_best``."""
     tokenizer, prefixer, links = translator.tokenizer, translator.prefixer, list[Links]()
     numbers = words_of_source(tokenizer, line)[: len(source)]
-    source_words = _divided(numbers, tokenizer.source_pieces(line), words_of_line(line))
+    source_words = words_of_pieces(numbers, tokenizer.source_pieces(line), words_of_line(line))
     for hypothesis in hypotheses:
         text = prefix.completed(tokenizer.decode_target([hypothesis.ids])[0])
         numbers = words_of_target(prefixer, hypothesis.ids, prefix)
-        target_words = _divided(numbers, [prefixer.pieces[i] for i in hypothesis.ids], words_of_line(text))
+        target_words = words_of_pieces(numbers, [prefixer.pieces[i] for i in hypothesis.ids], words_of_line(text))
         links.append(word_links(translator.models, source, hypothesis.ids, source_words, target_words))
     return links
 
 
-def _divided(numbers: IntArray, pieces: Sequence[str], texts: Sequence[str]) -> IntArray:
-    """Divide what blanks separate into words, given for each piece the index of its text.
+def words_of_pieces(numbers: IntArray, pieces: Sequence[str], texts: Sequence[str]) -> IntArray:
+    """Return the words of each piece, given the index of its text; blanks separate the texts.
 
     A piece belongs to all words of its characters.  Its place in the text is taken from the lengths of the pieces,
     because normalisation may have changed the characters.
     Shapes: numbers (T,); returns (2, n): the index of a piece, and of a word to which it belongs.
     """
-    found, n_before = list[tuple[int, int]](), 0
+    found, n_before, pieces_of = list[tuple[int, int]](), 0, defaultdict[int, list[int]](list)
+    for i, number in enumerate(numbers):
+        pieces_of[int(number)].append(i)
     for number, text in enumerate(texts):
-        ends = np.cumsum([len(word) for word in WORD.findall(text)])
-        places = [i for i, its in enumerate(numbers) if its == number]
+        ends, places = np.cumsum([len(word) for word in WORD.findall(text)]), pieces_of[number]
+        if len(ends) == 1:
+            found += [(i, n_before) for i in places]
+            n_before += 1
+            continue
         piece_ends = np.cumsum([_length(pieces[i]) for i in places])
-        start, scale = 0.0, ends[-1] / piece_ends[-1] if places else 0.0
+        start, scale = 0.0, ends[-1] / (piece_ends[-1] or 1) if places else 0.0
         for i, end in zip(places, piece_ends * scale, strict=True):
             first, last = np.searchsorted(ends, start, side="right"), np.searchsorted(ends, end - 1e-6)
             found += [(i, n_before + word) for word in range(min(first, last), last + 1)]
@@ -76,7 +82,7 @@ def _divided(numbers: IntArray, pieces: Sequence[str], texts: Sequence[str]) -> 
 
 def _length(piece: str) -> float:
     """Return the number of characters of a piece; of a byte, the share of one that it has in most such scripts."""
-    return 1 / 3 if re.fullmatch("<0x..>", piece) else max(1e-3, len(piece.replace("▁", "")))
+    return 1 / 3 if re.fullmatch("<0x..>", piece) else len(piece.replace("▁", ""))
 
 
 def word_links(

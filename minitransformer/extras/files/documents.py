@@ -113,7 +113,9 @@ class _Gettext:
         elif "EXPRESSION" in metadata.get("Plural-Forms", ""):
             del metadata["Plural-Forms"]
         plurals = _PLURALS.match(metadata.get("Plural-Forms", ""))
-        self.n_plurals, self.singular = (int(plurals[1]), _index_of_one(plurals[2])) if plurals else (2, 0)
+        self.n_plurals, self.singular = (
+            (int(plurals[1]), _index_of_one(plurals[2], int(plurals[1]))) if plurals else (2, 0)
+        )
         self.entries = [each for each in self.file if not each.obsolete and not self._is_translated(each)]
         self.segments = [
             with_textual_codes([line])
@@ -161,12 +163,13 @@ def _plural_forms(language: str) -> str:
     return f"nplurals={n_forms}; plural={rule};"
 
 
-def _index_of_one(rule: str) -> int:
+def _index_of_one(rule: str, n_forms: int) -> int:
     """Return the plural form for the number 1 by a rule in C; 0 for a wrong rule."""
     try:
-        return int(gettext.c2py(rule)(1))
-    except ValueError:
+        index = int(gettext.c2py(rule)(1))
+    except (ValueError, ArithmeticError):
         return 0
+    return index if index < n_forms else 0
 
 
 def _text(parts: Parts) -> str:

@@ -114,7 +114,9 @@ class HtmlText:
 
     def _add(self, event: _Event, source: str, *, is_whole: bool) -> None:
         """Add a text or a tag to the current segment, or end it at markup that is not within a sentence."""
-        is_before = event.name == "!--" and not self._parts
+        is_before = (
+            event.name == "!--" and not self._parts
+        )  # a comment within a sentence, as React writes it, is a code
         if is_before or (event.kind != "text" and event.name not in _WITHIN_SENTENCES):
             self._end_segment()
             self._pieces.append(source)

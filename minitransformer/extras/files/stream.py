@@ -33,6 +33,7 @@ from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import CUT, Links, Translation, Translator
+from minitransformer.model.symbols import LANGUAGE_CODE
 from minitransformer.system.errors import UserError
 
 LINES_AT_ONCE = 2_048  # batched together by length; their translations are written together
@@ -305,6 +306,10 @@ class LineTranslator:
     def _segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[TranslatedSegment]:
         split = self.splitter or (lambda text: [text])
         pieces = [cut_parts(parts, sentences_of("".join(map(text_of, parts)), split)) or [[]] for parts in segments]
+        for first, *others in pieces:
+            if code := LANGUAGE_CODE.match("".join(map(text_of, first))):  # as ``SplitTexts`` does
+                for each in others:
+                    each.insert(0, f"{code[0]} ")
         numbers = [n_before + 1 + i for i, each in enumerate(pieces) for _ in each]
         share = len(segments) / max(1, len(numbers))
         remaining = iter((lambda n: advance(n * share),))  # then some once more, without their placeholders

@@ -7,7 +7,7 @@ import pytest
 from small_sentences import small_tokenizer
 
 from minitransformer import ModelConfig, Transformer, Translator
-from minitransformer.extras.alignment import align_words, word_links, words_of_source, words_of_target
+from minitransformer.extras.alignment import align_words, word_links, words_of_pieces, words_of_source, words_of_target
 from minitransformer.extras.attention import attention_weights, source_attention_weights, word_starts
 from minitransformer.extras.files.stream import pharaoh
 from minitransformer.inference.prefix import NO_PREFIX
@@ -134,6 +134,12 @@ def test_words_of_a_beginning_count_as_they_are_given(translator: Translator) ->
     numbers = words_of_target(translator.prefixer, ids, prefix)
     found = pieces_of_words([translator.prefixer.pieces[i] for i in ids], numbers)
     assert found == ["", "ein", "Hund", "rote"]
+
+
+def test_in_scripts_without_blanks_characters_are_words() -> None:
+    pieces = ["▁红的", "车", "。", "▁BMW", "▁", "<0xE8>", "<0xBD>", "<0xA6>", "กี่"]
+    found = words_of_pieces(np.array([0, 0, 0, 1, 2, 2, 2, 2, 2]), pieces, ["红的车。", "BMW", "车กี่"])
+    assert found.T.tolist() == [[0, 0], [0, 1], [1, 2], [2, 2], [3, 3], *([i, 4] for i in (4, 5, 6, 7)), [8, 5]]
 
 
 def test_alignments_come_with_translations_if_they_are_asked_for(translator: Translator) -> None:

@@ -222,12 +222,15 @@ def test_messages_of_gettext_get_fuzzy_translations(tmp_path: Path) -> None:
         ("de", "nplurals=2; plural=(n != 1);", ["FILE", "FILES"]),
         ("zh_CN", "nplurals=1; plural=0;", ["FILES"]),
         ("xx", "nplurals=2; plural=(n != 1);", ["FILE", "FILES"]),
+        ("de", "nplurals=2; plural=n%0;", ["FILE", "FILES"]),
+        ("de", "nplurals=2; plural=n+7;", ["FILE", "FILES"]),
     ],
 )
 def test_a_template_gets_the_plural_forms_of_its_language(
     tmp_path: Path, language: str, rule: str, forms: list[str]
 ) -> None:
-    header = 'msgid ""\nmsgstr "Plural-Forms: nplurals=INTEGER; plural=EXPRESSION;\\n"\n\n'
+    known = rule if "%" in rule or "+" in rule else "nplurals=INTEGER; plural=EXPRESSION;"
+    header = f'msgid ""\nmsgstr "Plural-Forms: {known}\\n"\n\n'
     (tmp_path / "a.pot").write_text(f'{header}msgid "file"\nmsgid_plural "files"\nmsgstr[0] ""\nmsgstr[1] ""\n')
     document = read_document(tmp_path / "a.pot", ("en", language))
     translate_document(cast(LineTranslator, Shouting()), document, tmp_path / "a.po")

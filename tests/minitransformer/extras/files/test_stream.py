@@ -97,11 +97,17 @@ def test_sentences_of_segments_with_codes_are_translated_one_by_one(
     seen = list[tuple[int, str]]()
     monkeypatch.setattr(LineTranslator, "n_best_of", n_best)
     split = LineTranslator(small_translator(), SearchConfig(beam=1), splitter=SentenceSplitter("en"))
-    segments = [["plain. Two."], with_textual_codes(["<b>One.</b> It is {0}. 3 <i>four</i>."]), [], ["犬。"]]
+    segments = [
+        ["plain. Two."],
+        with_textual_codes(["<b>One.</b> It is {0}. 3 <i>four</i>."]),
+        [],
+        ["犬。"],
+        [">>de<< One. Two."],
+    ]
     found = split.segments(segments, 4, lambda n: None)
     texts = ["".join(part if isinstance(part, str) else part.content for part in one.parts) for one in found]
-    assert texts == ["PLAIN. TWO.", "<b>ONE.</b> IT IS {0}. 3 <i>FOUR</i>.", "", "犬。"]
-    assert [number for number, text in seen if text] == [5, 5, 6, 6, 6, 8]
+    assert texts == ["PLAIN. TWO.", "<b>ONE.</b> IT IS {0}. 3 <i>FOUR</i>.", "", "犬。", ">>DE<< ONE. >>DE<< TWO."]
+    assert [number for number, text in seen if text] == [5, 5, 6, 6, 6, 8, 9, 9]
 
 
 def test_files_and_full_pipes_never_pause_cut_ones_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
