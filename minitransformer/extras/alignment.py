@@ -12,30 +12,21 @@ Differs: in decoders of up to three layers the last one is taken, which was the 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
 from autograd.array import FloatArray, IntArray
-from minitransformer.data.normalisation import BLANKS, words_of_line
+from minitransformer.data.normalisation import words_of_line
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.extras.attention import source_attention_weights, word_starts
+from minitransformer.extras.attention import WORD, source_attention_weights, starts_at_blanks
 from minitransformer.inference.prefix import Prefix, Prefixer
 from minitransformer.inference.search import Hypothesis
 from minitransformer.inference.translator import Links, Translator
 from minitransformer.model.batch import Ids
 from minitransformer.model.transformer import Transformer
 
-# Thai, Lao, Burmese, Khmer, Chinese and Japanese.  Source: Unicode 16, Blocks.txt.
-_WITHOUT_BLANKS = (
-    "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3041-\u30fa\u30fc-\u30ff"
-    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
-)
-_MARKS = "".join(mark for mark in map(chr, range(0xE01, 0x17FF)) if unicodedata.category(mark) in ("Mn", "Mc"))
-WORD = re.compile(f"[{_WITHOUT_BLANKS}][{_MARKS}]*[^\\w{BLANKS}]*|[^{BLANKS}{_WITHOUT_BLANKS}]+")
-"""A word of an alignment, with the punctuation behind it."""
 _LAST_IS_BEST = 3  # decoders of so many layers, or fewer, are aligned by their last layer
 
 
@@ -128,7 +119,7 @@ def words_of_source(tokenizer: Tokenizer, line: str) -> IntArray:
     if numbers is not None:
         return numbers
     pieces = tokenizer.source_pieces(line)
-    n_pieces = np.diff([*word_starts(pieces), len(pieces)])
+    n_pieces = np.diff([*starts_at_blanks(pieces), len(pieces)])
     return np.repeat(np.arange(len(n_pieces)), n_pieces).clip(0, len(words) - 1)
 
 

@@ -8,14 +8,18 @@ Attention(Q, K, I) = softmax(Q Kᵀ / √d_k).
 from __future__ import annotations
 
 import copy
+import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
 
 from autograd import AttentionMask, RandomStream, Tensor, namespace, no_tape, ops, to_host
 from autograd.array import FloatArray
+from minitransformer.data.normalisation import BLANKS
 from minitransformer.model.batch import Batch, Ids
 from minitransformer.model.layers import KeysValues, MultiHeadAttention
 from minitransformer.model.stacks import Decoder, DecoderLayer, Encoder, EncoderLayer
@@ -24,6 +28,15 @@ from minitransformer.model.transformer import Transformer
 
 Stack = TypeVar("Stack", Encoder, Decoder)
 StackLayer = TypeVar("StackLayer", EncoderLayer, DecoderLayer)
+
+# Thai, Lao, Burmese, Khmer, Chinese and Japanese.  Source: Unicode 16, Blocks.txt.
+_WITHOUT_BLANKS = (
+    "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3041-\u30fa\u30fc-\u30ff"
+    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+_MARKS = "".join(mark for mark in map(chr, range(0xE01, 0x17FF)) if unicodedata.category(mark) in ("Mn", "Mc"))
+WORD = re.compile(f"[{_WITHOUT_BLANKS}][{_MARKS}]*[^\\w{BLANKS}]*|[^{BLANKS}{_WITHOUT_BLANKS}]+")
+"""A word, or a character of a script without blanks between words, with the punctuation behind it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +81,18 @@ def source_attention_weights(model: Transformer, source: Ids, target: Ids, layer
 
 
 def word_starts(pieces: Sequence[str]) -> list[int]:
-    """Return the index of each word's first piece; a piece "▁" belongs to the word after it."""
+    """Return the index of each word's first piece; a piece "▁" belongs to the word after it.
+
+    In scripts without blanks between words, each piece is a word, with the punctuation behind it.
+    """
+    text, blanks = "".join(pieces).replace(BLANK, " "), set(starts_at_blanks(pieces))
+    characters = {word.start() for word in WORD.finditer(text)}
+    places = list(accumulate(map(len, pieces), initial=0))
+    return [i for i in range(len(pieces)) if i in blanks or (places[i] in characters and pieces[i - 1] != BLANK)]
+
+
+def starts_at_blanks(pieces: Sequence[str]) -> list[int]:
+    """Return the indices of the first piece, and of those after blanks; a piece "▁" belongs to those behind it."""
     marked = [piece.startswith(BLANK) and (i == 0 or pieces[i - 1] != BLANK) for i, piece in enumerate(pieces)]
     return [i for i, begins in enumerate(marked) if begins or i == 0]
 

@@ -144,7 +144,12 @@ def _found(translator: Translator, source_ids: list[int], sentence: str, search:
 
 def shown_pieces(pieces: Sequence[str]) -> list[str]:
     """Format subwords for display: drop sentencepiece's mark "▁"; put a dot before a piece that continues a word."""
-    return [(piece.removeprefix(BLANK) or BLANK) if piece.startswith(BLANK) else f"·{piece}" for piece in pieces]
+    starts = word_starts(pieces)
+    shown = [piece if piece == BLANK else piece.removeprefix(BLANK) for piece in pieces]
+    return [
+        text if i in starts or piece.startswith(BLANK) else f"·{text}"
+        for i, (piece, text) in enumerate(zip(pieces, shown, strict=True))
+    ]
 
 
 def _check_length(name: str, ids: Sequence[Any], longest: int) -> None:

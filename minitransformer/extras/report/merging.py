@@ -14,7 +14,7 @@ from minitransformer.model.symbols import BLANK
 
 
 def merge_words(pair: AttendedPair) -> AttendedPair:
-    """Merge the pieces of each word into one token; words are separated by blanks, so they include punctuation."""
+    """Merge the pieces of each word (see ``word_starts``) into one token."""
     source, target = pair.source_starts, pair.target_starts
     inputs, outputs = [0, *(start + 1 for start in target)], [*target, len(pair.outputs) - 1]
     weights = pair.weights

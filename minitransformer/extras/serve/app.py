@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from minitransformer.data.survey import CorpusError
-from minitransformer.extras.alignment import WORD
+from minitransformer.extras.attention import WORD
 from minitransformer.extras.demo.words import known_words
 from minitransformer.extras.demo_translator import DemonstrationTranslator
 from minitransformer.extras.files.codes import Code, Parts, TranslatedSegment, next_texts, translation_steps

@@ -154,7 +154,8 @@ def test_alignments_come_with_translations_if_they_are_asked_for(translator: Tra
             assert all(source < len(line.split()) for source, _ in translation.alignment)
 
 
-def test_words_begin_at_blanks() -> None:
+def test_words_begin_at_blanks_and_at_pieces_of_scripts_without_blanks() -> None:
+    assert word_starts(["▁红的", "车", "。", "▁", "我", "BM", "W", "กี่", "▁a", "b"]) == [0, 1, 3, 5, 7, 8]
     assert word_starts(["▁h", "ous", "es", "▁", ",", "▁▁", "▁a"]) == [0, 3, 5, 6]
     assert word_starts(["no", "mark", "▁a"]) == [0, 2]
     assert word_starts(["▁a", "▁", "▁b", "c"]) == [0, 1]
