@@ -407,6 +407,7 @@ def type_and_wait(browser: Browser, text: str, n_lines: int = 1) -> None:
 
 
 TRANSLATIONS = "[...document.querySelectorAll('.translation')].map((line) => line.textContent.trim())"
+SHADES = "[...document.querySelectorAll('#source-words span')].map((s) => Number(s.style.getPropertyValue('--weight')))"
 
 
 @pytest.fixture
@@ -434,19 +435,25 @@ def test_a_word_shows_its_attention_by_keyboard_and_by_mouse(opened: Browser, se
     type_and_wait(opened, "one two three")
     translation = server.post("/translate", form("one two three"))["translatedText"]
     weights = server.post("/attention", {"q": "one two three", "translation": translation})["weights"]
-    shades = (
-        "[...document.querySelectorAll('#source-words span')].map((s) => Number(s.style.getPropertyValue('--weight')))"
-    )
     opened.press("Tab", "Tab")  # the button, then the first word
     wait_for(opened, "!document.getElementById('attention').hidden")
-    assert opened.evaluate(shades) == pytest.approx(weights[0])
+    assert opened.evaluate(SHADES) == pytest.approx(weights[0])
     assert " attends to " in opened.evaluate("document.getElementById('reading').textContent")
     x, y = opened.evaluate(
         "(() => { const b = [...document.querySelectorAll('.translation button')].at(-1).getBoundingClientRect();"
         " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
     )
     opened.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-    wait_for(opened, f"JSON.stringify({shades}) === JSON.stringify({json.dumps(weights[-1])})")
+    wait_for(opened, f"JSON.stringify({SHADES}) === JSON.stringify({json.dumps(weights[-1])})")
+
+
+def test_in_scripts_without_blanks_a_character_shows_the_attention_of_its_word(opened: Browser) -> None:
+    words = "[...wordsOf('one two', '红的 车。BMW กี่ ok').querySelectorAll('button')].map((b) => b.textContent)"
+    assert opened.evaluate(words) == ["红", "的", "车。", "BMW", "กี่", "ok"]
+    answer = "{source: ['one', 'two'], translation: ['红的', '车。'], weights: [[.9, .1], [.2, .8]]}"
+    for i, shades in enumerate([[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]]):
+        opened.evaluate(f"showAttention('', {i}, 'one two', ['红', '的', '车。'], {answer})")
+        assert opened.evaluate(SHADES) == shades
 
 
 def test_arrow_keys_follow_the_direction_of_the_script(opened: Browser) -> None:

@@ -1,6 +1,9 @@
 "use strict";
 
 const PAUSE = 600; // milliseconds without typing, after which the text is translated
+const UNSPACED = String.raw`\p{sc=Han}\p{sc=Hira}\p{sc=Kana}ー\p{sc=Thai}\p{sc=Lao}\p{sc=Khmr}\p{sc=Mymr}`;
+/** A word, or a character of a script without blanks between words, with the punctuation behind it. */
+const WORD = new RegExp(String.raw`[${UNSPACED}]\p{M}*[^\p{L}\p{N} ]*|[^ ${UNSPACED}]+`, "gu");
 const byId = (id) => document.getElementById(id);
 const {source, target, alternatives} = document.body.dataset;
 let timer = null, running = null, shownText = null;
@@ -72,9 +75,9 @@ function score(value) {
 /** A line of words; each shows its attention when it is pointed at or focused. */
 function wordsOf(line, translation) {
   const group = element("div", {className: "words", role: "group", ariaLabel: translation, dir: "auto"});
-  const words = translation.split(" ").filter(Boolean);
+  const matches = [...translation.matchAll(WORD)], words = matches.map(([word]) => word);
   let found = null; // asked for once, when the first word is pointed at
-  words.forEach((word, i) => {
+  matches.forEach(({0: word, index}, i) => {
     const button = element("button", {type: "button", textContent: word, tabIndex: i ? -1 : 0});
     const attend = async () => {
       choose(button);
@@ -89,7 +92,7 @@ function wordsOf(line, translation) {
     };
     button.addEventListener("pointerenter", attend);
     button.addEventListener("focus", attend);
-    group.append(button, " ");
+    group.append(button, translation[index + word.length] === " " ? " " : "");
   });
   group.addEventListener("keydown", moveWithArrows);
   return group;
@@ -102,7 +105,7 @@ function choose(button) {
 
 /** Shade the source words by their weights, and name those with the greatest. */
 function showAttention(word, i, line, words, {source: keys, translation: queries, weights}) {
-  const row = queries.length === words.length ? weights[i] : weights[queries.indexOf(word)];
+  const row = weights[indexOfQuery(words, i, queries)];
   const own = line.split(/\s+/), names = own.length === keys.length ? own : keys; // as they were typed, if they are as many
   byId("attention").hidden = !row;
   if (!row) return;
@@ -113,6 +116,13 @@ function showAttention(word, i, line, words, {source: keys, translation: queries
   }));
   const best = names.map((name, j) => [row[j], name]).sort((a, b) => b[0] - a[0]).slice(0, 3).filter(([weight]) => weight >= .05);
   byId("reading").textContent = `${word} attends to ${best.map(([weight, name]) => `${name} ${Math.round(100 * weight)} %`).join(", ")}`;
+}
+
+/** The index of the query that has the beginning of word i: a query may be several characters of Chinese. */
+function indexOfQuery(words, i, queries) {
+  if (queries.length === words.length) return i;
+  let before = words.slice(0, i).join("").length;
+  return queries.findIndex((query) => (before -= query.length) < 0);
 }
 
 /** The words of a line are one stop of the Tab key; arrows, Home and End move within it. */
