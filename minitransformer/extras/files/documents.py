@@ -99,6 +99,7 @@ class _Gettext:
             self.file = polib.pofile(content.decode(encoding) + "\n")  # without \n it may be taken for a file's name
         except (OSError, ValueError, LookupError) as error:  # OSError: a line that is none of a PO file
             raise CorpusError(f"{path}: cannot be read as a PO file: {error}") from error
+        self._line_end = "\r\n" if b"\r\n" in content else "\n"
         metadata = self.file.metadata
         metadata["Content-Type"] = "text/plain; charset=UTF-8"
         named = metadata.get("Language")
@@ -152,7 +153,7 @@ class _Gettext:
                 entry.tcomment = "\n".join(filter(None, (entry.tcomment, UNCERTAIN)))
 
     def content(self) -> bytes:
-        return f"{self.file}\n".encode()
+        return f"{self.file}\n".replace("\n", self._line_end).encode()
 
 
 def _plural_forms(language: str) -> str:

@@ -159,6 +159,12 @@ def test_a_file_in_utf_16_stays_in_it() -> None:
     assert read_document(Path("a.xlf"), content=content).content().decode("utf-16").startswith("<?xml")
 
 
+def test_lines_of_a_gettext_file_end_as_before() -> None:
+    for text in (PO, PO.replace("\n", "\r\n")):
+        written = read_document(Path("a.po"), content=text.encode()).content().decode()
+        assert written.count("\r\n") == (written.count("\n") if "\r\n" in text else 0)
+
+
 def test_the_log_names_a_document_in_which_nothing_is_to_be_translated(tmp_path: Path, logged: list[str]) -> None:
     translated(tmp_path, "a.po", 'msgid "a"\nmsgstr "b"\n')
     assert logged == [
