@@ -314,9 +314,9 @@ def _report_completed(
     n_uses: Counter[Tensor] | None,
     completed: Callable[[Tensor], None] | None,
 ) -> None:
-    """Count down the uses of a node's leaves after its backward; call ``completed`` with leaves whose last use it was.
+    """Count down the uses of a node's leaves after its backward; call ``completed`` with each leaf without further use.
 
-    Leave out those that have received no gradient: they are set to 0 at the end.
+    Leaves that have received no gradient are not reported; their gradients are set to 0 at the end.
     """
     if n_uses is None or completed is None:
         return

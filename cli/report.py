@@ -29,7 +29,7 @@ one sentence. "sentence" shows all its numbers, step by step. "training" shows t
 
 @dataclass(frozen=True)
 class TranslationOptions:
-    """The sentence and its translation that a report shows."""
+    """The sentence that a report shows, the run whose model translates it, and the options of the translation."""
 
     sentence: Positional[str]
     """The sentence to translate, in quotes."""

@@ -160,9 +160,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def head_size_advice(model: ModelConfig, preset: str) -> str | None:
-    """Return advice if some of d_model, n_heads and d_k are still the preset's, and n_heads · d_k is no longer d_model.
+    """Return advice if one or two of d_model, n_heads and d_k are the preset's and n_heads · d_k is not d_model.
 
-    Return None if all three are the preset's, or none is.
+    Otherwise return None.
     """
     sizes, preset_sizes = ({name: getattr(x, name) for name in _HEAD_SIZES} for x in (model, presets.named(preset)))
     kept = [f"model.{name}" for name in _HEAD_SIZES if sizes[name] == preset_sizes[name]]

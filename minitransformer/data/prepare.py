@@ -109,7 +109,7 @@ class PreparedData:
         return {split: TokenStore(self.directory, split) for split in _SPLITS}
 
     def text(self, split: str) -> list[Pair]:
-        """Return the raw lines of "validation" or "test"; none if there is no such split."""
+        """Return the raw pairs of lines of "validation" or "test"; [] if there is no such split."""
         path = self.directory / f"{split}.json"
         if not path.exists():
             return []
@@ -185,7 +185,7 @@ def require_no_model(directory: Path) -> None:
 
 @dataclass
 class _Written:
-    """The held-out pairs, their copies, and the counts of training pairs that were written and dropped."""
+    """The held-out pairs, the indices of their copies among the training pairs, and counts of pairs and losses."""
 
     held_out: Sequence[HeldOut]
     copies: Collection[int]

@@ -65,7 +65,7 @@ class Found:
 class Survey:
     """The survey of a complete UTF-8 file.
 
-    ``odd`` counts unusual lines by kind.  For a file with both sides, it counts the units that are left out, instead.
+    ``odd`` counts unusual lines by kind; in a file with both sides, it counts entries without a usable pair by reason.
     ``languages`` are the codes of source and target of a file with both sides.
     """
 

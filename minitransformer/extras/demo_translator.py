@@ -1,7 +1,7 @@
-"""The demonstration's translator, which reads lines in capitals, and writes no vulgar word.
+"""The demonstration's translator, which also translates lines in capitals, and masks vulgar words.
 
-The training text has no lines in capitals.  The model copies unknown words piece by piece, so any word may
-come out of foreign text.
+The demonstration's training text has neither.  But the model copies unknown words piece by piece, so a translation may
+have any word.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Data diversification: translations of a training text, in both directions, are further training text.
+"""Data diversification: models of both directions translate the training text, which gives further training text.
 
 Source: Nguyen, Joty, Wu & Aw 2020, "Data Diversification: A Simple Strategy For Neural Machine Translation", with one
-    model for each direction; here the last training begins from the first model, in small steps.
+    model for each direction.
+Differs: the last training begins with the weights of the first model, and has a smaller learning rate.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def _write_given_text(forward: RunConfig, text: Path) -> None:
 
 
 def _write_all_text(forward: RunConfig, backward: RunConfig, text: Path) -> None:
-    """Write the given pairs, those with translations of the sources, and those with translations of the targets."""
+    """Write the given pairs, then sources with their translations, then translations of targets with these targets."""
     if not _exists(text / "all"):
         given = list(read_pairs(*_files(text / "given")))
         sources, targets = map(list, zip(*given, strict=True))

@@ -11,7 +11,7 @@ from minitransformer.model.layers import KeysValues
 
 
 def newest_step(n_steps: int | Array) -> slice | Array:
-    """Return the index of the newest step, which keeps the axis of steps: a slice, or on a GPU an array (1,)."""
+    """Return the newest step's index: a slice, or on a GPU an array (1,), so that indexing keeps the axis of steps."""
     return slice(n_steps - 1, n_steps) if isinstance(n_steps, int) else n_steps - 1
 
 

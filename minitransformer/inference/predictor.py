@@ -68,9 +68,9 @@ class ModelState:
         return self._model() is model
 
     def take(self, source: Ids) -> bool:
-        """Take another source in the place of the padded one; return false if it does not fit.
+        """Replace the padded source by another; return False if this state is not padded or padded lengths differ.
 
-        ``encode`` must follow.
+        Call ``encode`` next.
         """
         ids, segments = pack_sequences([source], end=self.model.config.source_end)
         padded = _padded(ids)
@@ -138,9 +138,9 @@ class Predictor:
         return all(state.is_padded for state in self.states)
 
     def take(self, models: Sequence[Transformer], source: Ids) -> bool:
-        """Take another source in the place of a single one; return false if the models or the shapes are others.
+        """Replace the padded source by another; return False for other models or padded lengths, or without padding.
 
-        ``encode`` must follow.
+        Call ``encode`` next.
         """
         are_same = len(models) == len(self.states) and all(map(ModelState.is_of, self.states, models))
         return are_same and all(state.take(source) for state in self.states)

@@ -239,7 +239,7 @@ class Transformer(Layer):
     def set_weights(self, weights: Mapping[str, Array]) -> None:
         """Copy values into the parameters.
 
-        Raises: WeightsError that lists missing names, unknown names and wrong shapes; the parameters stay unchanged.
+        Raises: WeightsError that lists up to five missing names, unknown names or wrong shapes; nothing has changed.
         """
         expected = {name: parameter.shape for name, parameter in self.named_parameters()}
         got = {name: tuple(value.shape) for name, value in weights.items()}

@@ -239,9 +239,9 @@ def _on(device: Device, x: Any) -> Any:
 
 
 def _difference(got: Array, exact: Array) -> float:
-    """Return ‖got − exact‖ / ‖exact‖; of integers 0 if all are equal, else 1.
+    """Return ‖got − exact‖ / ‖exact‖; for integers 0 if all are equal, else 1.
 
-    Raises: WrongResultError if a number is not finite.
+    Raises: WrongResultError if the shapes differ, or if a number in ``got`` is not finite.
     """
     computed, expected = upcast(to_host(got)), np.asarray(exact)
     if computed.shape != expected.shape:

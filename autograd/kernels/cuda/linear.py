@@ -113,7 +113,7 @@ def _sum_of_chunks(sums: Array) -> Array:
 
 
 def _launch(pass_name: str, rows: Array, *others: Array, chunk: int = CHUNK) -> Array:
-    """Run a pass; return the sums of chunks of rows (chunks, D)."""
+    """Launch a kernel of ``PASSES``; return its sums over each chunk of ``chunk`` rows, shape (chunks, D)."""
     n_rows, width = rows.shape
     sums = namespace(rows).empty((-(-n_rows // chunk), width), np.float32)
     n_blocks = len(sums) * -(-width // COLUMNS)

@@ -330,7 +330,7 @@ class OnnxSide:
         self._tokenizer = Tokenizer.load(model.directory)
 
     def tokens(self, line: str) -> Sequence[int]:
-        """Return ids of the sentencepiece model beside the graphs, or of words between blanks."""
+        """Return the token ids of a line by the tokenizer beside the graphs: ids of subwords, or of words."""
         return self._tokenizer.encode_source([line])[0]
 
     def are_same(self, tokens: Sequence[int], source: Sentence) -> bool:

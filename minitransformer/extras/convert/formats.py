@@ -38,8 +38,9 @@ from minitransformer.system.records import read_object
 class Format:
     """A format: a description of its files, and functions that read, write and recognise it.
 
-    ``read`` receives the source, and if ``has_tokenizer`` is false also the paths of the sentencepiece models of source
-    and target, or None.  ``write`` receives the dtype in which weights are stored, one of ``storages``.
+    ``read(path)`` reads a model.  If ``has_tokenizer`` is False, call ``read(path, source_spm, target_spm)``; each of
+    the last two is the path of a sentencepiece model, or None.  ``write(parts, directory, storage)`` stores weights in
+    the dtype ``storage``, one of ``storages``.
     """
 
     files: str

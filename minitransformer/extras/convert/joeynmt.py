@@ -153,7 +153,7 @@ def _tables(settings: SettingsFile, arrays: WeightsFile, d_model: int) -> tuple[
 
 
 def _require_sinusoids(arrays: WeightsFile) -> None:
-    """Raise ConversionError if a table of position encodings in the file is not the one that ours computes."""
+    """Raise ConversionError if the file has a table of position encodings other than interleaved sinusoids."""
     for name in (f"{stack}.pe.pe" for stack in STACKS):
         table = arrays.take_if_there(name)
         if table is None:

@@ -150,7 +150,7 @@ def _present(verb: Verb, person: int) -> str:
 
 
 def _middle(clause: Clause) -> list[str]:
-    """Order the constituents that are not in front: known ones, then adverb and "nicht", then new ones."""
+    """Order the constituents that are not in front; adverb and "nicht" follow known objects and precede new ones."""
     adverbs = join(german_phrase(clause.frequency), "nicht" if clause.negated else "")
     roles = [role for role in ROLES if role != clause.front]
     ranked = [(_rank(role, clause.phrase(role)), _phrase(clause, role)) for role in roles]
@@ -160,7 +160,8 @@ def _middle(clause: Clause) -> list[str]:
 def _rank(role: Role, phrase: Phrase | None) -> int:
     """Return the position of a constituent in the order of a clause; adverb and "nicht" have position 4.
 
-    The order is: subject, pronouns, time (kauft heute das Auto), known objects, adverb, new objects, all others.
+    The order is: subject, objects that are pronouns, time (kauft heute das Auto), other known objects, adverb, new
+    objects, all other constituents.
     """
     match role, phrase:
         case "subject", _:

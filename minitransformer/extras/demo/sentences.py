@@ -132,9 +132,9 @@ def with_relative(random: Random, antecedent: Any, main: Verb) -> NounPhrase:
 
 @cache
 def _verbs_about(kind: str, unlike: str) -> tuple[list[Verb], list[Verb]]:
-    """Return the verbs whose subject, and those whose object, can be of a class; leave out the verb ``unlike``.
+    """Return verbs that can have a noun of class ``kind`` as subject, and verbs that can have such a noun as object.
 
-    (Nobody eats the potato that the bear eats.)
+    Neither list has the verb ``unlike``, so that nobody eats "the potato that the bear eats".
     """
     verbs = [verb for verb in (*ACTIONS, *STATES) if verb.en != unlike]
     doing = [verb for verb in verbs if kind in words.classes(verb.subjects)]
@@ -142,7 +142,10 @@ def _verbs_about(kind: str, unlike: str) -> tuple[list[Verb], list[Verb]]:
 
 
 def asked(random: Random, question: Clause, front: Role | None = "subject") -> Clause:
-    """Turn a clause into a question, in some tense or with a modal verb; "did" marks the past."""
+    """Turn a clause into a question, sometimes in another tense or with a modal verb.
+
+    Use the past only where English marks it by "did", as in "when did Anna sleep", not in "who slept".
+    """
     ways: dict[Role | None, tuple[clauses.Way, ...]] = {
         "subject": ("perfect", "modal"),
         "circumstance": ("past", "modal"),

@@ -31,7 +31,7 @@ class UnknownCharacters:
                     self.first[character] = None
 
     def log(self) -> None:
-        """Log a warning if there were such lines, and forget them."""
+        """Log a warning if lines had unknown characters; then reset the count and the characters."""
         if not self.n_lines:
             return
         named = ", ".join(map(repr, list(self.first)[:N_NAMED])) + (" …" if len(self.first) > N_NAMED else "")

@@ -1,4 +1,7 @@
-"""The effect of each setting in which other systems differ, measured on a run's model or a small untrained one."""
+"""The effect of each switch of another system, measured on a run's model or on a small untrained model.
+
+A switch is a setting of the model in which a system, such as fairseq, differs from the paper.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _N_WORDS, _LONGEST, _SEED = 200, 20, 1
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and a batch on which switches are measured; without weights the model is untrained."""
+    """A model and a batch on which effects of switches are measured; without weights the model is untrained."""
 
     what: str
     config: ModelConfig
@@ -72,7 +75,7 @@ class Switch:
 
 
 def switches(subject: Subject, system: str) -> Iterator[Switch]:
-    """Yield every switch of a system, with its effect on the subject when it alone is changed, in float64.
+    """Yield every switch of a system with its effect on the loss of ``subject``, in float64; change one at a time.
 
     Raises: ConfigError for an unknown system.
     """

@@ -95,7 +95,7 @@ def read_parameters(path: Path) -> Parameters:
 
 
 def _make_equal(compared_as: dict[str, str], names: Sequence[str]) -> None:
-    """Give ``names``, and all names that are equal to one of them so far, one representative in ``compared_as``."""
+    """Make ``names``, and all names that equal one of them so far, equal: ``compared_as`` maps them to one of them."""
     classes = [compared_as.get(name, name) for name in names]
     members = [name for name, other in compared_as.items() if other in classes]
     compared_as |= dict.fromkeys((*members, *classes), classes[0])

@@ -41,7 +41,7 @@ def attention_picture(
 ) -> Figure:
     """Draw a panel for every kind (rows) and layer (columns), with these heads; layers and heads are counted from 0.
 
-    A kind has no panel for a layer that its stack does not have, and no row without panels.
+    Leave out panels of layers that a kind's stack lacks, and rows without panels.
 
     Args:
         end: whether to show the source's end symbol; without it, the other weights are divided by their sum.

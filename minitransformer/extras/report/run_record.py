@@ -76,9 +76,10 @@ def number(record: Line, key: str) -> float | None:
 
 
 def read_runs(directories: Sequence[Path]) -> list[RunRecord]:
-    """Read runs; each is named by the last parts of its directory's path, as few as distinguish the runs.
+    """Read runs.  A run's name is the end of its directory's path, as short as possible but unique.
 
-    Raises: ReportError if one is not there, is named twice, or has logged nothing.
+    Raises: ReportError if a directory has no run, is given twice, or has logged nothing; CorruptFileError for a file
+        that is not JSON.
     """
     resolved = [directory.resolve() for directory in directories]
     if twice := [str(path) for i, path in enumerate(resolved) if path in resolved[:i]]:

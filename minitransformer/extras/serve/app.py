@@ -190,7 +190,7 @@ class _Endpoints:
         return Response(content, media_type="application/octet-stream", headers=headers)
 
     async def _translate_segments(self, request: Request, segments: Sequence[Parts]) -> list[TranslatedSegment]:
-        """Translate segments that may have codes, and carry these over."""
+        """Translate segments; copy their inline codes into the translations."""
         if max(map(len, segments), default=0) > MOST_PARTS:
             raise RequestError(
                 413, f"Invalid request: a sentence has more than {MOST_PARTS} tags, placeholders and texts"
