@@ -99,7 +99,7 @@ def count_gpus(device: Device) -> int:
 
 
 def use_gpu(index: int) -> None:
-    """Select the GPU for this thread; the default is GPU 0.  Call it before anything is allocated."""
+    """Select a GPU for this thread, which otherwise uses GPU 0.  Call this before anything is allocated."""
     namespace_of_device("cuda").cuda.Device(index).use()
 
 
@@ -112,8 +112,8 @@ def pin_to_device(device: Device) -> Callable[[], None]:
 def persistent_pool(device: Device) -> AbstractContextManager[object]:
     """Return a context for allocating arrays that are kept for later updates, such as cached tables.
 
-    On a GPU these arrays come from CuPy's default pool.  The pool of CUDA graphs, which is current while kernels warm
-    up for a graph, would be wrong: earlier graphs write to its free memory at each launch.
+    On a GPU these arrays come from CuPy's default pool.  While kernels warm up for a CUDA graph, the current pool is
+    another one, that of graphs.  Its free memory is not safe: earlier graphs write to it at each launch.
     """
     cupy = gpu_module(device)
     return nullcontext() if cupy is None else cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc)

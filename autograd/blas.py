@@ -24,8 +24,8 @@ _number: ContextVar[int | None] = ContextVar("product_threads", default=None)
 class _Blas:
     """The number of threads of NumPy's BLAS, which is one setting for the whole process.
 
-    Every computation limits it while it runs, and the least limit holds.  When no computation runs, BLAS has its
-    original number of threads again.
+    A computation limits this number from ``begin`` to ``end``; the least of all current limits holds.  Without a limit
+    BLAS has its original number of threads.
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ def graph_pool() -> Any:
 
 
 def _allocate(size: int) -> Any:
-    """Allocate GPU memory for the pool of graphs; if none is left, free what CuPy's default pool does not use.
+    """Allocate GPU memory for the pool of graphs; if none is left, free the unused memory of CuPy's default pool.
 
     CuPy itself would free the unused memory of the pool of graphs, but graphs write to this memory at each launch.
     Raises: MemoryError.

@@ -1,7 +1,7 @@
 """The kernels of operations, and the choice between them and the references.
 
-A kernel is registered with ``@operation.kernel(...)``, on import or by the function given to ``at_first_use``.  The
-choice belongs to a context of the caller (``references_only``): no choice removes a kernel.
+A kernel is registered with ``@operation.kernel(...)``, on import or by the function given to ``at_first_use``.  Within
+``references_only`` no kernel runs, but all stay registered.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ _lock = threading.Lock()
 
 
 def at_first_use(device: Device, register: Callable[[], None]) -> None:
-    """Let ``register`` register the kernels of a device when ``register_kernels`` first needs them.
+    """Let ``register`` register the kernels of a device when ``register_kernels`` is first called for it.
 
-    It replaces the function of an earlier call for this device.
+    ``register`` replaces the function of an earlier call for this device.
     """
     _at_first_use[device] = register
 
@@ -121,7 +121,7 @@ def register_kernels(device: Device) -> None:
 
 
 def kernels_for(device: Device) -> dict[str, Kernels[Any]]:
-    """Return the operations that have a kernel for arrays on ``device``, by name, whatever the context's choice."""
+    """Return the operations that have a kernel for arrays on ``device``, by name, also within ``references_only``."""
     return {
         operation.name: operation
         for operation in _with_kernels

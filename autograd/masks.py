@@ -120,7 +120,7 @@ class AttentionMask:
 class KeyRanges(AttentionMask):
     """A mask by key range: query i attends to the keys first[i] ≤ j < last[i], inside its segment of ``keys``.
 
-    Shapes: first, last (T,) int64, indices into the packed keys; equally many segments of queries and keys.
+    Shapes: first, last (T,) int64, indices into the packed keys; as many segments of queries as of keys.
     Raises: ValueError if the lengths or the numbers of segments differ, or if a query has no key or a key outside its
         segment.
     """
@@ -168,9 +168,9 @@ class KeyRanges(AttentionMask):
 class KeyIndices(AttentionMask):
     """A mask by key index: query i attends to the keys indices[i], all inside its segment of ``keys``.
 
-    Used where keys form no range, as for hypotheses that share a key/value cache.
-    Shapes: indices (T, n) int64, increasing in each row, indices into the packed keys; n ≥ 1; equally many segments of
-    queries and keys.
+    It is for keys that form no range, such as those of hypotheses that share a key/value cache.
+    Shapes: indices (T, n) int64, increasing in each row, indices into the packed keys; n ≥ 1; as many segments of
+    queries as of keys.
     Raises: ValueError for other shapes or indices.
     """
 
@@ -210,10 +210,10 @@ class KeyIndices(AttentionMask):
 class CachedKeys(AttentionMask):
     """A mask over the keys of a key/value cache, as arrays on the device.
 
-    The keys of a segment lie step by step, ``n_slots`` keys for each step.  A query attends to one key of each of the
-    first ``n_steps`` steps of its segment.  With a ``neighbourhood`` r, only the last r + 1 of these steps count.  The
-    key is in slot ``slots[segment, query, step]``, or in slot 0 if ``slots`` is None.
-    Nothing is checked, because reading the arrays would wait for the device.  Every query must attend to some key.
+    The keys of a segment lie step by step, ``n_slots`` keys for each step.  A query attends to the first ``n_steps``
+    steps of its segment, or with a ``neighbourhood`` r to the last r + 1 of these steps.  Of each step it attends to
+    one key: that in slot ``slots[segment, query, step]``, or in slot 0 if ``slots`` is None.
+    Nothing is checked, because reading the arrays would wait for the device.  Every query must attend to a key.
     Shapes: n_steps (B,), or (1,) for all segments, int64; slots (B, queries of a segment, at least the steps of a
     segment) int64.  All segments of queries have one length; so do all segments of keys.
     """

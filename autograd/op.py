@@ -1,11 +1,11 @@
 """Differentiable operations, and the choice between their reference and its faster kernels.
 
 An operation is a function of arrays that returns ``(y, backward)``; ``backward(dy)`` returns one gradient per
-positional argument (None for an argument without a gradient).  Keyword arguments are static, except an argument without
-a default that is given by keyword instead of by position.  ``@op`` makes the operation callable with tensors.  A kernel
-is another function of the same signature, registered with ``@operation.kernel(...)`` in another module
-(``autograd.kernel_registry``).  ``choose`` alone decides which of them runs, and whether bfloat16 arguments are
-converted to float32 first.
+positional argument (None for an argument without a gradient).  Parameters without a default count as positional, even
+if they are given by keyword; all other keyword arguments are static.  ``@op`` makes the operation callable with
+tensors.  A kernel is another function of the same signature, registered with ``@operation.kernel(...)`` in another
+module (``autograd.kernel_registry``).  ``choose`` alone chooses between the reference and the kernels, and decides
+whether bfloat16 arguments are converted to float32 first.
 Code that checks, measures or times operations uses ``observed``.
 """
 
@@ -34,7 +34,7 @@ class ShapeError(ArgumentError):
 
 
 class Dispatch(Kernels[Implementation]):
-    """A readable reference, which defines the correct result, and faster kernels, which must agree with it."""
+    """A readable reference that defines the correct result, and faster kernels that must agree with the reference."""
 
     def __init__(self, reference: Implementation) -> None:
         super().__init__(reference.__name__)
@@ -166,9 +166,9 @@ class JointKernels(Kernels[Callable[..., tuple[list[Array], BackwardOfSeveral]]]
 
 
 def _results_of(name: str, inputs: Sequence[Any], backward: BackwardOfSeveral, values: Sequence[Array]) -> list[Tensor]:
-    """Return a tensor for each result; its node leaves its gradient to the node of the joint kernel.
+    """Return a tensor for each result; the node of a tensor stores the tensor's gradient for the joint kernel's node.
 
-    The gradient of that node is the number of results that have left theirs.
+    The joint kernel's node ignores its own ``dy``, which is the number of stored gradients.
     """
     gradients = dict[int, Array]()
     joint = Node(

@@ -30,8 +30,8 @@ class Adam:
         pieces: the slices of the flat buffer to update; other ranks update the rest.  m and v hold the moments of these
             slices, one slice after the other.
 
-    If m and v are set to the moments of another training, ``earlier_updates`` must be its number of updates.  t counts
-    these updates, too, so that the bias correction fits the moments.
+    If m and v are set to the moments of another training, set ``earlier_updates`` to the number of updates of that
+    training.  t counts these updates, too, so that the bias correction fits the moments.
     """
 
     def __init__(
@@ -68,9 +68,10 @@ class Adam:
         return np.array([1 / n_tokens, learning_rate / (1 - self.beta1**t), 1 - self.beta2**t])
 
     def step(self, learning_rate: float, step: int, n_tokens: int = 1, *, max_norm: float = math.inf) -> float:
-        """Make update number ``step`` (from 1) with the buffer's gradients divided by ``n_tokens``; return their norm.
+        """Make update number ``step`` (from 1) with the mean gradients: the buffer's divided by ``n_tokens``.
 
-        Gradients with a norm over ``max_norm`` are scaled down to it.  If the norm is not finite, nothing changes.
+        Return the norm of the mean gradients.  If it exceeds ``max_norm``, they are scaled down to this norm.  If it is
+        not finite, nothing changes.
         """
         xp = namespace(self.m)
         scalars = xp.asarray(self.scalars(learning_rate, step, n_tokens))

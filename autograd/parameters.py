@@ -53,9 +53,9 @@ class Parameter(Tensor):
         return flat[self.offset : self.offset + self.size].reshape(self.declared_shape)
 
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
-        """Write ``gradient`` to ``destination`` if ``first``, else add it.
+        """Write ``gradient`` to this parameter's slice of the flat array ``destination``, or add it if not ``first``.
 
-        Without a destination, use the buffer's own gradients.
+        Without a destination, use the buffer's gradients.  Raises: ValueError for a parameter without a buffer.
         """
         if self.gradient_buffer is None:
             raise ValueError("backward: a Parameter receives gradients only after a ParameterBuffer was made of it")
@@ -199,7 +199,7 @@ class ParameterBuffer:
 
     @cached_property
     def gradients(self) -> Array:
-        """dloss/dθ at the offset of θ in ``values``; allocated on first use, so translation needs no memory for it."""
+        """dloss/dθ at the offset of θ in ``values``; allocated on first use, because translation needs no gradients."""
         for parameter in self.named.values():
             parameter.grad = parameter.view_of(self._gradient_buffer.array)
         return self._gradient_buffer.array
@@ -243,7 +243,7 @@ ONE_BUCKET = Buckets((slice(None),), lambda bucket, wait: None)
 def backward_in_buckets(loss: Tensor, parameters: ParameterBuffer, into: Array, buckets: Buckets) -> None:
     """Run ``backward``; call ``buckets.final`` with each bucket as soon as its gradients are final.
 
-    A bucket waits for the buckets before it, so the order of the calls does not depend on the tape.
+    Each call comes after those for earlier buckets, so the order of the calls does not depend on the tape.
     """
     early = deque(buckets.slices[:-1])
     missing = deque(reversed(parameters.named.values()))  # in the order of the buffer

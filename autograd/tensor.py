@@ -1,8 +1,8 @@
 """Tensors, the tape that operations record, and the backward pass over it.
 
 A ``Tensor`` made by an operation has a ``Node``: the operation's inputs and the closure that turns the gradient of the
-output into the gradients of the inputs.  These nodes are the tape.  Only the result refers to it, so nothing is global:
-threads record independently, and the tape is freed with the result.
+output into the gradients of the inputs.  These nodes are the tape.  Only the result refers to the tape, which is freed
+with the result.  Nothing is global, so threads record independently.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class PendingGradient:
     """An array with the gradient's dtype, on the gradient's device."""
     into: Callable[[Array, bool], None]
     is_deferred: bool = False
-    """Call ``wait_for_deferred_gradients`` after ``into``, before anything reads ``out``."""
+    """True if ``wait_for_deferred_gradients`` must be called after ``into`` and before anything reads ``out``."""
     is_new: bool = False
-    """``like`` is the gradient itself, and nothing else refers to this array: others may be added to it in place."""
+    """True if ``like`` is the gradient itself, in a new array, to which other gradients may be added in place."""
 
 
 deferred_waits: list[Callable[[], None]] = []  # the kernels that defer gradients append theirs
 
 
 def wait_for_deferred_gradients() -> None:
-    """Order everything that this thread enqueues later after the gradients that kernels have deferred."""
+    """Make all work that this thread enqueues from now on wait for the gradients that kernels have deferred."""
     for wait in deferred_waits:
         wait()
 
@@ -123,6 +123,7 @@ class Tensor:
 
     A leaf is made from an array; every other tensor is the result of an operation.  Plain arrays as arguments of an
     operation are constants.  After ``backward(loss)`` the ``grad`` of a leaf is dloss/dleaf.
+    Raises: TypeError for a Tensor as ``value``, and for float16.
     """
 
     __slots__ = ("value", "grad", "node")
@@ -210,7 +211,7 @@ class Tensor:
 
     @property
     def neighbours(self) -> Sequence[Tensor]:
-        """The leaves whose gradients ``backward`` sets with that of this leaf, to 0 if the result does not use them."""
+        """The leaves whose gradients ``backward`` also sets when it sets this leaf's, to 0 if they were not used."""
         return ()
 
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
@@ -232,21 +233,23 @@ def backward(
 ) -> None:
     """Run the tape of ``result`` backwards and set d⟨gradient, result⟩/dleaf in every leaf that it depends on.
 
-    Gradients are set, not added to those of an earlier call.  If a parameter receives one, then all parameters of its
-    buffer do: 0 if ``result`` does not depend on them.  Other leaves keep their old gradients.  The tape is consumed:
-    saved arrays are released node by node, so memory use falls during the pass, and a second pass raises TapeError.
+    Gradients are set, not added to those of an earlier call.  If a parameter receives a gradient, then all parameters
+    of its buffer do: 0 if ``result`` does not depend on them.  All other leaves keep their old gradients.  The tape is
+    consumed: saved arrays are released node by node, so memory use falls during the pass, and a second pass raises
+    TapeError.
 
     Args:
         result: what to differentiate, usually a scalar loss.
         gradient: dy of the result's shape; may be left out for a scalar, where it is 1.
         into: a flat array, laid out as the buffer of the parameters, that receives the gradients of parameters
             instead of the buffer's ``gradients``.  So several threads can differentiate the same parameters at once.
-        completed: called with each leaf that has received a gradient when it is final, while the pass goes on.  Kernels
-            may have deferred the gradient: see ``wait_for_deferred_gradients``.
+        completed: a function that is called with a leaf as soon as the leaf's gradient is final, during the pass.
+            Kernels may have deferred the gradient: see ``wait_for_deferred_gradients``.  The function is not called
+            with leaves that receive no gradient.
 
-    Raises: TapeError if there is no tape, a part of it was consumed, or ``gradient`` is missing or has the wrong shape;
-        then no gradient has changed.  BackwardError if the backward of an operation does not return one gradient for
-        each argument, of the argument's shape.
+    Raises: TapeError if there is no tape, a part of it was consumed, or ``gradient`` is missing or has the wrong shape,
+        and TypeError if it is no array; then no gradient has changed.  BackwardError if the backward of an operation
+        does not return one gradient for each argument, of the argument's shape.
     """
     if result.node is None:
         raise TapeError("backward: the tensor is a leaf or was computed under no_tape(); there is no tape to walk")
@@ -265,7 +268,7 @@ def backward(
 def _walk(
     nodes: list[Node], gradients: dict[Node, Array], into: Array | None, completed: Callable[[Tensor], None] | None
 ) -> set[Tensor]:
-    """Run the backward functions of the nodes, the last one first; ``gradients`` has that of the last node.
+    """Run the backward functions of the nodes, the last one first; ``gradients`` holds the gradient of the last node.
 
     Return the leaves that have received a gradient.
     """
@@ -425,9 +428,9 @@ def _checked_seed(result: Tensor, gradient: Array | None) -> Array:
 def nodes_in_order(last: Node) -> list[Node]:
     """Return all nodes on which ``last`` depends, in topological order, inputs first (depth-first, without recursion).
 
-    Of a node's inputs the last comes first.  So an encoder, whose output is a later argument of attention, comes before
-    the decoder, and the backward pass completes the decoder first.
-    Raises: TapeError if one of them was consumed, before anything is computed.
+    A node's inputs are visited from the last to the first.  The encoder's output is a later argument of attention than
+    the decoder's queries.  So the encoder comes first in the order, and the backward pass completes the decoder first.
+    Raises: TapeError if a node was consumed.
     """
     finished: list[Node] = []
     visited = {last}

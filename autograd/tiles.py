@@ -12,15 +12,15 @@ from autograd.array import Array, Device, IntArray, device_of, namespace
 from autograd.masks import KeyRanges, Segments
 
 ROWS, SLOTS = 16, 4  # rows of a slot; slots of queries, and of keys, in a block
-BLOCK_ROWS = ROWS * SLOTS  # a short segment has at most so many queries and so many keys
+BLOCK_ROWS = ROWS * SLOTS  # a short segment has at most this many queries, and at most this many keys
 
 
 class Tiles(NamedTuple):
     """Lists of blocks for attention kernels, and numbers of every query.
 
-    A block has four slots of queries and four of keys.  A slot is at most 16 packed rows: from ``first`` on, all before
-    ``end``.  A list of blocks is (n, 16) int32: the four ``first`` of the queries, their four ``end``, then the same of
-    the keys.  An empty slot is (0, 0), and a block of zeros is empty.
+    A block has four slots of queries and four of keys.  A slot is at most 16 packed rows, from row ``first`` to row
+    ``end`` − 1.  A list of blocks is (n, 16) int32: the four ``first`` of the queries, their four ``end``, then the
+    same of the keys.  An empty slot is (0, 0), and a block of zeros is empty.
 
     - ``short``: blocks of one or several whole segments, so that no query sees a key of another block.
     - ``long_queries``: blocks of 64 queries of a longer segment.  A kernel reads the keys of the four slots, then moves
@@ -28,7 +28,7 @@ class Tiles(NamedTuple):
     - ``long_keys``: blocks of 64 keys of a longer segment; here the slots of queries move.
 
     - ``ranges`` (T, 2) int32: ``first`` and ``last`` of every query.
-    - ``weight_rows`` (T, 2) int32: of every query its segment b, and o = K · position − first key of the segment.
+    - ``weight_rows`` (T, 2) int32: b and o of every query: its segment, and K · position − first key of the segment.
     - ``weights_of_head`` (1,) int32: Q · K.
 
     The reference has an array of weights of B segments, H heads, Q queries and K keys, padded to the longest segments.

@@ -74,9 +74,9 @@ class Communicator(Ranks, Protocol):
         """The ranks that share memory with this one, in the order of their ranks."""
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
-        """Return a context for a call of another library, named ``what``, which waits for other ranks.
+        """Return a context for the call ``what`` of another library, if this call waits for other ranks.
 
-        If the call takes too long, all ranks are ended.
+        A call that takes too long ends all ranks.
         """
 
     def abort(self) -> None:
@@ -140,7 +140,7 @@ def working_ranks(size: int, n_micro_batches: int, order: SumOrder = "exact") ->
 
 
 def micro_batches_of_rank(rank: int, size: int, n_micro_batches: int, order: SumOrder = "exact") -> range:
-    """Return the micro-batches that a rank computes; none if it is idle.  In the exact order these form one subtree."""
+    """Return the micro-batches that a rank computes, range(0) if it is idle; in the exact order they form a subtree."""
     n_working = working_ranks(size, n_micro_batches, order)
     if rank >= n_working:
         return range(0)
@@ -159,8 +159,8 @@ def call_on_rank_0(function: Callable[[], Result], ranks: Ranks) -> Result:
 def work_in_turn(tasks: Iterable[Task], work: Callable[[Task], Result], world: Ranks) -> list[Result]:
     """Divide the tasks among the ranks in turn, and return all results of ``work``, in order of tasks, on every rank.
 
-    All ranks must call this with the same number of tasks.  The ranks exchange results whenever each has done one more
-    task, so no rank waits longer than one task takes.
+    All ranks must call this with the same number of tasks.  The ranks exchange results after each rank has done one
+    more task, so a rank waits at most as long as one task takes.
     """
     results, mine = list[Result](), list[Result]()
     for number, task in enumerate(tasks):

@@ -14,7 +14,7 @@ _MAPPED_FILES = Path("/proc/self/maps")
 
 
 def reads_gpu_memory() -> bool | None:
-    """Return whether the loaded MPI library reads the memory of GPUs; None if none is loaded or it has no answer.
+    """Return whether the loaded MPI library reads the memory of GPUs; None without such a library or its answer.
 
     MPI must have been initialised.  Source: MPIX_Query_cuda_support, an extension of both Open MPI and MPICH
     (docs.open-mpi.org, "MPIX_Query_cuda_support").  Its answer depends on how the library was built and configured.
@@ -30,7 +30,7 @@ def reads_gpu_memory() -> bool | None:
 
 
 def loaded_mpi_libraries() -> list[str]:
-    """Return the files of the MPI libraries that this process has loaded; none on systems other than Linux."""
+    """Return the files of the MPI libraries that this process has loaded; [] on systems other than Linux."""
     try:
         files = {line.split(maxsplit=5)[-1].strip() for line in _MAPPED_FILES.read_text().splitlines()}
     except OSError:

@@ -82,7 +82,7 @@ def subtrees_within(ranks: Collection[int], whole: range) -> list[range]:
 def tree_of(whole: range, sums: Mapping[range, FlatArray], first: int) -> Tree:
     """Return the tree over ``whole``, whose leaves are the subtrees with known sums.
 
-    Of two siblings, the subtree that contains rank ``first`` comes first.  Addition commutes, so bits do not change.
+    If one of two siblings contains the rank ``first``, it is the left one.  Addition commutes, so bits do not change.
     """
     if whole in sums:
         return sums[whole]
@@ -131,10 +131,10 @@ def _add(tree: Tree, out: FlatArray, xp: Any) -> None:
 
 
 def round_to_bfloat16(x: FlatArray, bits: FlatArray) -> None:
-    """Write float32 to ``bits`` as bfloat16, the upper half of a float32: to the nearest, ties to even; NaN stays NaN.
+    """Write float32 numbers to ``bits``, rounded to the nearest bfloat16, ties to even; NaN stays NaN.
 
-    The bits are uint16, which every library can send.  (``autograd.precision`` rounds by ``ml_dtypes``, which training
-    in float32 does not need.  A test compares the bits.)
+    A bfloat16 is the upper half of a float32.  The bits are uint16, which every library can send.  (The module
+    ``autograd.precision`` rounds by ``ml_dtypes``, which training in float32 does not need.  A test compares the bits.)
     """
     for chunk in _chunks(x):
         wide = x[chunk].view(np.uint32)
@@ -270,7 +270,7 @@ def sum_by_machines(
     """Sum this rank's shard of ``flat`` in place: first within each machine, then between the machines.
 
     The ranks of a machine are a subtree, so the sum has the same bits as that of ``exact_sum`` (unless ``rounds``).  A
-    rank sends to only one rank of each other machine.  With ``rounds``, only messages between machines are rounded.
+    rank sends to only one rank of each other machine.  ``rounds`` rounds messages between machines only.
 
     Args:
         flat: an array of ``transport.size`` equal shards.

@@ -117,11 +117,11 @@ class Pulse:
 
     def receive(self) -> bool:
         """Return whether a heartbeat has arrived since the last call."""
-        felt = False
+        is_beating = False
         while self._ranks.Iprobe(source=0):
             self._ranks.Recv(bytearray(), source=0)
-            felt = True
-        return felt
+            is_beating = True
+        return is_beating
 
 
 class MpiCommunicator(MpiRanks):

@@ -68,7 +68,7 @@ class NcclTransport:
             )
 
     def reduce_scatter_array(self, array: Any) -> None:
-        """Cut ``array`` into ``size`` equal shards; sum this rank's shard over ranks, in an order of NCCL's."""
+        """Cut ``array`` into ``size`` equal shards; sum this rank's shard over ranks in the order that NCCL chooses."""
         n = array.size // self.size
         own = array[self.rank * n : (self.rank + 1) * n].data.ptr
         with self._world.waiting("ncclReduceScatter"):

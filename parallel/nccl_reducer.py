@@ -21,10 +21,10 @@ RUN = 1 << 14  # elements
 class NcclReducer:
     """A reducer of arrays on GPUs that NCCL sums (see ``GradientReducer``).
 
-    The flat arrays are cut into buckets, and each bucket into equal pieces, one for each rank.  The sum of a bucket
-    runs on a stream of its own while the backward pass goes on.  Each rank gets the sums of its pieces, updates these
-    pieces of the values, and has moments of only these.  Then all ranks get all low-precision weights, and the values
-    that the forward pass reads in float32.  Each rank has an array of all values, because a validation reads all in
+    The flat arrays are cut into buckets, and each bucket into equal pieces, one for each rank.  Buckets are summed on a
+    second stream while the backward pass goes on.  Each rank gets the sums of its pieces, updates its pieces of the
+    values, and has moments of its pieces only.  Then all ranks get all low-precision weights, and the values that the
+    forward pass reads in float32.  Each rank has an array of all values, because validation reads all values in
     float32.  Until ``complete``, the pieces of other ranks in this array may be out of date.  Within a capture all
     calls become part of the graph.
 

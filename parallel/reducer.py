@@ -65,7 +65,7 @@ class GradientReducer(Protocol):
     def wait(self, end: Any) -> None:
         """Wait until the GPU has reached the event ``end``, which was recorded after sums over ranks.
 
-        If the sums need other ranks, raise an error after a time limit.
+        If the sums wait for other ranks too long, all ranks are ended.
         """
 
     def map_shards(self, function: Callable[[Any], Any], array: Any) -> Any:
@@ -221,7 +221,7 @@ def _obstacles(rank_facts: Sequence[tuple[str, str, bool, bool | None]]) -> tupl
 
 
 def _ranks_that_share(gpus: Sequence[tuple[str, str]]) -> list[int]:
-    """Return the ranks on the first GPU that more than one rank uses; none if each rank has its own GPU."""
+    """Return the ranks on the first GPU that more than one rank uses; [] if each rank has its own GPU."""
     for gpu in gpus:
         if gpus.count(gpu) > 1:
             return [rank for rank, other in enumerate(gpus) if other == gpu]

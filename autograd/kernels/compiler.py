@@ -32,7 +32,7 @@ def cached_code(name: str, inputs: Iterable[bytes], compile_code: Callable[[], b
     ``inputs`` is everything that the code depends on: sources, options, compiler and processor.  The file ends with
     the SHA-256 of the code, so a corrupt file is noticed and compiled again.
 
-    Raises: CompilerError.
+    Raises: the exceptions of ``compile_code``, such as CompilerError; OSError if the file cannot be written.
     """
     key = _DIGEST()
     for part in inputs:

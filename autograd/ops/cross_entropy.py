@@ -21,7 +21,7 @@ def cross_entropy(
     over: SmoothedClasses = "V-1",
     impossible: int | None = None,
 ) -> tuple[Array, Backward]:
-    """Return Σ_t H(q_t, p_t) = −Σ_t Σ_w q_tw log p_tw with p = softmax(logits), summed over tokens.
+    """Return Σ_t H(q_t, p_t) = −Σ_t Σ_w q_tw log p_tw with p = softmax(logits).
 
     The target distribution q moves a mass of ε from the target to other classes.  Three conventions are in use.  Their
     names give the number of classes that share ε, where V is the size of the vocabulary (here W):
@@ -82,7 +82,7 @@ def linear_cross_entropy(
 ) -> tuple[Array, Backward]:
     """Return ``cross_entropy`` of the logits x Wᵀ + b: dx = (p − q) W, dW = (p − q)ᵀ x, db = Σ_t (p − q)_t.
 
-    As one operation it can have a kernel that keeps one array (T, W) instead of the logits and their gradient.
+    As one operation it can have a kernel with one array (T, W) instead of three: logits, p, and the logits' gradient.
 
     Shapes: x (T, D), weight (W, D), bias (W,) or None, targets (T,) as in ``cross_entropy``.  Returns a scalar.
     Units: nats, summed over tokens.

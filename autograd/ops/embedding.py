@@ -23,6 +23,7 @@ def embedding(table: Array, ids: Array, *, order: Array | None = None) -> tuple[
     result is the same.  If ``order`` leaves a token out, dy of this token must be 0.
     Shapes: table (W, D), ids (T,) integers, order (T,).  Returns (T, D).
     Saves: the ids and the shape of the table.
+    Raises: IndexError on a CPU if an id is not a row of the table.
     """
     del order
     xp, shape = namespace(table), table.shape
@@ -47,7 +48,7 @@ def embedding(table: Array, ids: Array, *, order: Array | None = None) -> tuple[
 def order_of(ids: IntArray) -> np.ndarray[Any, np.dtype[np.int32]]:
     """Return the indices that sort the ids in ascending order; equal ids keep their order.
 
-    An order in a longer buffer of fixed size is filled up with −1.
+    If an order is copied into a longer buffer, −1 fills the rest of the buffer.
     """
     if ids.size and ids.min() >= 0 and ids.max() < 2**16:
         ids = ids.astype(np.uint16)  # NumPy has a radix sort for this dtype

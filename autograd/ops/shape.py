@@ -44,7 +44,7 @@ def transpose(x: Array, *, axes: tuple[int, ...] | None = None) -> tuple[Array, 
 
 @op
 def getitem(x: Array, *, index: Any) -> tuple[Array, Backward]:
-    """Return x[index], a slice or rows gathered by an integer array; a row gathered twice gets both gradients.
+    """Return x[index], a slice or rows gathered by an integer array; the gradients of a row gathered twice are added.
 
     Saves: the index and the shape of x.
     """
@@ -105,7 +105,7 @@ def mean(x: Array, *, axis: Axes = None, keepdims: bool = False) -> tuple[Array,
 def max(x: Array, *, axis: Axes = None, keepdims: bool = False) -> tuple[Array, Backward]:
     """Return the maximum over the given axes (all by default); equal maxima share the gradient equally.
 
-    Saves: where the maxima are.
+    Saves: the maxima, and a mask of their positions.
     """
     y = x.max(axis, keepdims=True)
     is_greatest = x == y
@@ -122,7 +122,7 @@ def concatenate(*arrays: Array, axis: int = 0) -> tuple[Array, Backward]:
     """Return the arrays joined along an existing axis: ``concatenate(x, y, axis=1)``.
 
     Saves: the lengths along this axis.
-    Raises: TypeError if an argument is a list or a tuple.
+    Raises: TypeError if there is no argument, or if one is a list or a tuple.
     """
     _check_arrays("concatenate", arrays)
     ends = [0, *accumulate(x.shape[axis] for x in arrays)]
@@ -139,7 +139,7 @@ def stack(*arrays: Array, axis: int = 0) -> tuple[Array, Backward]:
     """Return the arrays joined along a new axis: ``stack(x, y)``.
 
     Saves: nothing.
-    Raises: TypeError if an argument is a list or a tuple.
+    Raises: TypeError if there is no argument, or if one is a list or a tuple.
     """
     _check_arrays("stack", arrays)
     xp = namespace(arrays[0])

@@ -84,8 +84,8 @@ typedef struct {
     int64_t rows, start, end;
 } Queries;
 
-/* Return the queries from the i-th on; first and last are the key ranges of the segment's n queries, offset is its
-   first key. */
+/* Return the queries from the i-th on; first and last are the key ranges of the segment's n queries, offset is the
+   segment's first key. */
 static Queries queries_at(int64_t i, int64_t n, const int64_t *first, const int64_t *last, int64_t offset) {
     const int64_t rows = smaller(ROWS, n - i);
     int64_t least = first[i], greatest = last[i];
@@ -236,8 +236,9 @@ static void score_gradients(const Head *head, Queries queries, int64_t i) {
              head->q_row, queries.rows, smaller(queries.end, head->n_keys) - start, head->width, 0);
 }
 
-/* The gradients of attention_forward, for the keys of all segments: dv = pᵀ dy, dq = ds k, dk = dsᵀ q, with ds the
-   gradients of the scores.  scratch has (v_width + BLOCK) · padded(longest segment of keys) elements. */
+/* Write the gradients of attention_forward: dv = pᵀ dy, dq = ds k, dk = dsᵀ q, with ds the gradients of the scores.
+   Keys that are in no segment are not written.  scratch has (v_width + BLOCK) · padded(longest segment of keys)
+   elements. */
 void attention_backward(const float *q, const float *k, const float *v, const float *dy, const float *weights,
                         const int64_t *first, const int64_t *last, const int64_t *query_starts,
                         const int64_t *query_lengths, const int64_t *key_starts, const int64_t *key_lengths,
@@ -264,8 +265,8 @@ void attention_backward(const float *q, const float *k, const float *v, const fl
     }
 }
 
-/* y_i as in attention_forward, for queries that attend to n keys each: those at index[i · n], …, index[i · n + n − 1].
-   scratch has heads · padded(n) elements. */
+/* Write y_i as attention_forward does, for queries that attend to n keys each: query i to the keys index[i · n], …,
+   index[i · n + n − 1].  scratch has heads · padded(n) elements. */
 void attention_of_indices(const float *q, const float *k, const float *v, const int64_t *index, float *scratch,
                           float *y, int64_t queries, int64_t n, int64_t heads, int64_t width, int64_t v_width,
                           float scale) {

@@ -253,7 +253,7 @@ typedef struct {
     int adds;
 } WeightGradient;
 
-/* Set, or if adds increase, the piece of C = Xᵀ Y of one panel of X and one of Y, from the pairs first … last − 1. */
+/* Write the piece of C = Xᵀ Y for one panel of X and one of Y, or add it if adds; sum over pairs first … last − 1. */
 static void multiply_panels(const WeightGradient *a, int64_t row, int64_t column) {
     const Left left = {a->x + row * a->pairs + a->first * PANEL, 1, PANEL};
     const uint32_t *right = a->y + column * a->pairs + a->first * PANEL;
@@ -268,8 +268,8 @@ static void multiply_panels(const WeightGradient *a, int64_t row, int64_t column
         for (int64_t i = 0; i < columns; i++) c[i] = a->adds ? c[i] + z[r][i] : z[r][i];
 }
 
-/* C = Xᵀ Y, or C += Xᵀ Y if adds, for X (terms, rows) and Y (terms, columns), both given by their rows.  Their panels
-   are written first; those of X only if it is not packed. */
+/* C = Xᵀ Y, or C += Xᵀ Y if adds, for X (terms, rows) and Y (terms, columns), both given by their rows.  First the
+   panels of Y are written, and unless is_packed those of X. */
 void bfloat16_weight_gradient(const int32_t *restrict x, int32_t *restrict x_panels, int64_t is_packed,
                               const int32_t *restrict y, int32_t *restrict y_panels, float *restrict c, int64_t terms,
                               int64_t rows, int64_t columns, int64_t adds) {

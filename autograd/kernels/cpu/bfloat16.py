@@ -27,8 +27,8 @@ _linear, _weight_gradient = Function("bfloat16_linear"), Function("bfloat16_weig
 class Rows:
     """A matrix (R, C) in bfloat16, by rows: the left factor of a product.
 
-    After each call of C a thread may have to wait for Python's lock, so there are few calls.  The first product with a
-    matrix also rounds the matrix, and the gradient of a weight also writes the panels of its factors.
+    After each call of C a thread may have to wait for Python's lock.  To save calls, the first product with a matrix
+    also rounds the matrix, and the gradient of a weight also writes the panels of its factors.
     """
 
     def __init__(self, n_rows: int, n_columns: int, words: Array | None = None) -> None:
@@ -61,7 +61,7 @@ class Rows:
         return words
 
     def for_product(self) -> tuple[Array | None, Array]:
-        """Return the matrix that a product must round first (None if it is rounded), and the array of rounded rows."""
+        """Return the float32 matrix for a product to round into the rows, or None if it is rounded; and the rows."""
         x, self._unrounded = self._unrounded, None
         return x, self._words
 

@@ -1,5 +1,5 @@
-/* Code shared by the kernels.  A sum has LANES explicit partial sums, a short one FEW_LANES, which the compiler keeps
-   in vector registers.  So the order of additions depends neither on alignment nor on the compiler. */
+/* Code shared by the kernels.  A sum has LANES explicit partial sums, a short sum FEW_LANES; the compiler keeps them in
+   vector registers.  So the order of additions depends neither on alignment nor on the compiler. */
 
 #ifndef COMMON_H
 #define COMMON_H

@@ -1,4 +1,4 @@
-/* The instructions that the compiler has used, as text: code that returned it might not run on this processor. */
+/* The instructions that the compiler has used, as text in memory: a function might not run on this processor. */
 
 #include "bfloat16.h"
 #include "int8.h"

@@ -39,7 +39,7 @@ static void linear_part(const void *arguments, int64_t part) {
         }
 }
 
-/* y = x W + bias, or max(0, x W + bias) if relu; bias may be null.  With words, x is rounded, too. */
+/* y = x W + bias, or max(0, x W + bias) if relu; bias may be null.  If words is not null, x is rounded as W is. */
 void linear_packed(const float *restrict x, int32_t *restrict rounded, const float *restrict panels,
                    const int32_t *restrict words, const float *restrict scales, const float *restrict bias,
                    float *restrict y, int64_t rows, int64_t terms, int64_t columns, int64_t relu, int64_t threads) {

@@ -1,6 +1,6 @@
 """Choice of the fastest cuBLASLt algorithm for a product: timed on the GPU once, and cached in a file.
 
-The library's default choice is the first of its proposals, and can be slower than others, depending on shapes and GPU.
+The library's default choice is the first of its proposals.  Depending on shapes and GPU, another proposal is faster.
 Batches differ in their number of tokens, so a choice is cached for a class of problems.  Two problems are in one class
 if their extents are equal after rounding up to four binary digits; such extents differ by at most an eighth.
 """
@@ -35,8 +35,8 @@ def choose(product: Product, operands: Operands, workspace: int, stream: Any) ->
     Timing waits for the GPU.  It writes to the product's output, or to a scratch array if the product adds to its
     output.
 
-    Raises: ProductError if the library has no algorithm, or while ``stream`` is being captured: algorithms cannot be
-        searched or timed then.
+    Raises: ProductError if the library has no algorithm that runs, or while ``stream`` is being captured: algorithms
+        cannot be searched or timed during a capture.
     """
     if stream.is_capturing():
         raise ProductError(f"a graph is being captured: run the same once before, uncaptured; {product.problem}")

@@ -113,7 +113,7 @@ struct Queries {
         if constexpr (kDrops) first_weight = dropout.index(row + lane() / 2, end, head, n_heads);
     }
     __device__ __forceinline__ int row_of(int half) const { return row + lane_group() + 8 * half; }
-    // Whether some of these queries see some key of a slot.
+    // Returns whether any of these queries sees a key of a slot.
     __device__ __forceinline__ bool meet(const Slots& keys, int slot, int offset) const {
         const int key = keys.first[slot] + offset, end = min(key + kSlotRows, keys.end[slot]);
         return key < end && key < union_of_ranges.last && union_of_ranges.first < end;
@@ -134,7 +134,8 @@ struct Queries {
 __device__ __forceinline__ int column_of(int i) { return 8 * (i / 4) + 2 * lane_of_group() + i % 2; }
 __device__ __forceinline__ constexpr int half_of(int i) { return i % 4 / 2; }
 
-// Scores of a warp's queries with 64 keys; those of keys that a query does not see are Max::kNeutral, whose power is 0.
+// Computes the scores of a warp's queries and 64 keys.  If a query does not see a key, the score is Max::kNeutral,
+// whose power is 0.
 template <int kWidth, bool kDrops, typename Left>
 __device__ __forceinline__ void compute_scores(float (&score)[kSlots][2][4], const Queries<kDrops>& queries,
                                                const Left& left, const SharedRows<kWidth>& rows, const Slots& keys,

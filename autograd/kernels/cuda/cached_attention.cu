@@ -24,9 +24,9 @@ __device__ __forceinline__ void load_head(const float* head, int width, bool exi
     }
 }
 
-// q (queries, heads, width); k and v (sentences * keys_of_sentence, heads, width or value_width), where the keys of a
-// step lie one behind the other, n_slots of them; slots (queries, slots_of_query), or null: every key is in slot 0.
-// Sentence s has n_steps[s * stride_of_n_steps] steps.  neighbourhood < 0: none.
+// q (queries, heads, width); k and v (sentences * keys_of_sentence, heads, width or value_width), where the n_slots
+// keys of a step are adjacent; slots (queries, slots_of_query), or null if every key is in slot 0.  Sentence s has
+// n_steps[s * stride_of_n_steps] steps; queries attend to all of them if neighbourhood is negative.
 extern "C" __global__ void __launch_bounds__(32 * kWarps)
     cached_attention(const float* q, const float* k, const float* v, const long long* n_steps, const long long* slots,
                      float* y, int n_heads, int width, int value_width, int n_queries, int keys_of_sentence,

@@ -55,7 +55,7 @@ class Draw:
         return self.random.standard_normal(shape).astype(np.float32)
 
     def whole(self, *shape: int) -> Any:
-        """Return whole numbers, so that sums of products are exact; a bias with + ½ keeps such sums away from 0."""
+        """Draw whole numbers, so that sums of products are exact; a bias of n + ½ keeps these sums away from 0."""
         return self.stored(self.ids(5, *shape).astype(np.float32) - 2)
 
     def ids(self, below: int, *shape: int) -> Any:
@@ -69,7 +69,7 @@ def _rows(
     last: tuple[int, ...] = (),
     **static: Any,
 ) -> Cases:
-    """Return a function that yields cases of all lengths and widths, and one with rows for several waves of a GPU.
+    """Return a function that yields cases of all lengths and widths, and a case with more rows than run at once.
 
     A kernel has ``threads`` threads for each row.
     """

@@ -277,7 +277,7 @@ class Product:
             self._set("MatmulDesc", self._operation, MASK, c_void_p(operands.mask))
 
     def _layout(self, matrix: Matrix) -> c_void_p:
-        """Create the library's layout of a matrix, in which our rows are columns."""
+        """Create the library's layout of a matrix, in which NumPy's rows are columns."""
         lines, length = (matrix.rows, matrix.columns)[:: -1 if matrix.transposed else 1]
         layout = self._created("MatrixLayout", TYPES[matrix.dtype], length, lines, matrix.stride)
         if self.problem.n_products > 1:

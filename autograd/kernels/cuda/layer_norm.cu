@@ -1,11 +1,12 @@
 // Layer normalisation of x, or of x + dropout(y), one warp per row; see autograd.ops.layer_norm.layer_norm and
 // autograd.ops.add_norm.
 //
-// A row has a multiple of 16 columns, at most kMost, for which a kernel is compiled.  A lane holds four adjacent ones
-// of every 128 columns: one word of random bits, and one access to memory, aligned as parameters and new arrays are.
-// Numbers beyond the row are 0 and never stored.  The forward pass draws the mask of dropout and keeps one bit per
-// element, because a load takes far fewer instructions than drawing again.  The backward pass adds x and y again
-// instead of reading their sum: writing and reading the sum would move as many bytes, and would round it in 16 bits.
+// A row has a multiple of 16 columns, at most kMost; a kernel is compiled for each kMost.  A lane holds four adjacent
+// columns of every 128: they need one word of random bits and one access to memory, for which parameters and new
+// arrays are aligned.  Numbers beyond the row are 0 and never stored.  The forward pass draws the mask of dropout and
+// keeps one bit per element, because a load takes far fewer instructions than drawing again.  The backward pass adds x
+// and y again instead of reading their sum: writing and reading the sum would move as many bytes, and would round it
+// in 16 bits.
 
 #include "common.cuh"
 #include "philox.cuh"

@@ -99,7 +99,7 @@ def add_norm_in_registers(
 
 
 def mask_bytes(width: int) -> int:
-    """Return the bytes of a row of the dropout mask: a bit per element of ``greatest_width``, whole bytes per lane."""
+    """Return the bytes of a row of the dropout mask: a bit for each of ``greatest_width`` elements, but at least 32."""
     return max(greatest_width(width) // 8, 32)
 
 

@@ -1,8 +1,9 @@
 // Products of 16-bit matrices by tensor cores, and loading of their fragments from rows in global and shared memory.
 //
-// Layouts: PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type".  Lane 4 g + t of a warp holds, of A
-// (16, 16), the rows g and g + 8 at columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9; of B (16, 8), these numbers of column g; of C
-// (16, 8), rows g and g + 8 at columns 2 t and 2 t + 1.
+// Layouts: PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type".  Lane 4 g + t of a warp holds
+// - of A (16, 16), rows g and g + 8 at columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9;
+// - of B (16, 8), rows 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 at column g;
+// - of C (16, 8), rows g and g + 8 at columns 2 t and 2 t + 1.
 
 #pragma once
 

@@ -104,8 +104,8 @@ def pending_sum(*factors: tuple[Array, Array]) -> PendingGradient:
 def weight_gradients(left: Array, *rights: Array) -> list[PendingGradient]:
     """Return the gradients left · rightᵢ of weights, which are computed on the second stream.
 
-    The products start when all gradients have a destination: in one call if factors and destinations form stacks.  A
-    destination in float32 gets sums that are not rounded.
+    The products start when all gradients have a destination.  If factors and destinations form stacks, one call
+    computes all products.  A destination in float32 gets sums that are not rounded.
     """
     return [
         PendingGradient(
@@ -132,7 +132,7 @@ class _Queue(threading.local):
         self._tasks: list[_Task] = []
 
     def put(self, n: int, left: Array, right: Array, out: Array, add: bool) -> None:
-        """Add one of the n products of this left factor; start them all with the last one."""
+        """Add one of the n products of this left factor; with the last product, start all of them."""
         if self._tasks and self._tasks[0].left is not left:
             self._start()  # the others have no destination, because their weights are constants
         self._tasks.append(_Task(left, right, out, add))
