@@ -144,15 +144,15 @@ class ReadLater:
     def __init__(self, x: Array) -> None:
         cupy = gpu_module(device_of(x))
         self._host: np.ndarray[Any, Any] = x
-        self._copied: Any = None
+        self._copy_end: Any = None
         if cupy is not None:
             self._host = pinned_bytes(x.nbytes).view(x.dtype).reshape(x.shape)
-            self._copied = cupy.cuda.Event(disable_timing=True)
+            self._copy_end = cupy.cuda.Event(disable_timing=True)
             x.get(out=self._host, blocking=False)
-            self._copied.record()
+            self._copy_end.record()
 
     def read(self) -> np.ndarray[Any, Any]:
         """Wait for the copy and for work that was enqueued before it, not for later work; return the values."""
-        if self._copied is not None:
-            self._copied.synchronize()
+        if self._copy_end is not None:
+            self._copy_end.synchronize()
         return self._host

@@ -17,19 +17,19 @@ class PackedOperands:
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
         self._lock = threading.Lock()
-        self._found: dict[tuple[int, bool], _Packed] = {}
+        self._entries: dict[tuple[int, bool], _CacheEntry] = {}
 
     def get(self, weight: Array, *, transposed: bool, pack: Callable[[Array, bool, int], Any]) -> Any:
         """Return ``pack(weight, transposed, n_threads)``, cached by weight and ``transposed``."""
         with self._lock:
-            packed = self._found.setdefault((id(weight), transposed), _Packed(weight))
+            packed = self._entries.setdefault((id(weight), transposed), _CacheEntry(weight))
         with packed.lock:  # other threads wait, so the one that packs may use their cores
             if packed.value is None:
                 packed.value = pack(weight, transposed, self.n_threads)
         return packed.value
 
 
-class _Packed:
+class _CacheEntry:
     """A packed weight, and a reference to the weight, so that no other array gets the same id."""
 
     def __init__(self, weight: Array) -> None:

@@ -34,7 +34,7 @@ class NotFinite:
         return f"{self.array} of operation {self.number}, {self.operation} of {shapes}: {self.n_wrong} not finite"
 
 
-class _Found(Exception):  # noqa: N818 (not an error: it ends the search)
+class _SearchEnd(Exception):  # noqa: N818 (not an error: it ends the search)
     def __init__(self, what: NotFinite) -> None:
         self.what = what
 
@@ -46,15 +46,15 @@ def first_not_finite(compute: Callable[[], object]) -> NotFinite | None:
     backward pass.  Meant for debugging: it is slow.
     """
     try:
-        with observed(_Checked()), np.errstate(all="ignore"):  # no warnings of overflow
+        with observed(_FiniteCheck()), np.errstate(all="ignore"):  # no warnings of overflow
             compute()
-    except _Found as found:
+    except _SearchEnd as found:
         return found.what
     return None
 
 
-class _Checked:
-    """An observer that counts operations and raises ``_Found`` at the first array that is not finite."""
+class _FiniteCheck:
+    """An observer that counts operations and raises ``_SearchEnd`` at the first array that is not finite."""
 
     def __init__(self) -> None:
         self.n_operations = 0
@@ -83,4 +83,4 @@ def _require_finite(array: Any, operation: str, number: int, what: str, argument
     if hasattr(array, "dtype") and array.dtype.kind == "f":
         n_wrong = int((~namespace(array).isfinite(array)).sum())
         if n_wrong:
-            raise _Found(NotFinite(operation, number, what, n_wrong, arguments))
+            raise _SearchEnd(NotFinite(operation, number, what, n_wrong, arguments))

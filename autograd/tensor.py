@@ -253,7 +253,7 @@ def backward(
     """
     if result.node is None:
         raise TapeError("backward: the tensor is a leaf or was computed under no_tape(); there is no tape to walk")
-    gradients: dict[Node, Array] = {result.node: _checked_seed(result, gradient)}
+    gradients: dict[Node, Array] = {result.node: _check_seed(result, gradient)}
     nodes = nodes_in_order(result.node)
     try:
         reached = _walk(nodes, gradients, into, completed)
@@ -292,7 +292,7 @@ def _walk(
                 origin.receive_gradient(dx, into, first=origin not in reached)
                 reached.add(origin)
             elif origin in own:
-                gradients[origin] = _added(gradients[origin], dx)
+                gradients[origin] = _add_to(gradients[origin], dx)
             elif origin in gradients:
                 gradients[origin] = _sum(gradients[origin], dx)
                 own.add(origin)
@@ -397,10 +397,10 @@ def put(array: Array, out: Array, add: bool) -> None:
 
 def _sum(one: Array, other: Gradient) -> Array:
     """Return the sum in a new array."""
-    return _added(one.copy(), other) if isinstance(other, PendingGradient) else one + other
+    return _add_to(one.copy(), other) if isinstance(other, PendingGradient) else one + other
 
 
-def _added(total: Array, gradient: Gradient) -> Array:
+def _add_to(total: Array, gradient: Gradient) -> Array:
     """Return the sum, added in place to ``total`` unless that is a NumPy scalar, which is immutable."""
     if isinstance(gradient, PendingGradient):
         _complete(gradient, total, add=True)
@@ -409,7 +409,7 @@ def _added(total: Array, gradient: Gradient) -> Array:
     return total
 
 
-def _checked_seed(result: Tensor, gradient: Array | None) -> Array:
+def _check_seed(result: Tensor, gradient: Array | None) -> Array:
     if gradient is None:
         if result.value.size != 1:
             raise TapeError(

@@ -67,11 +67,13 @@ def check_gradients(
     def value_at(leaf: Tensor, x: Array) -> Array:
         leaf.value[...] = x
         with no_tape():
-            return _finite(np.array(function(*arguments).value), f"{name}: the value within a step of the given inputs")
+            return _require_finite(
+                np.array(function(*arguments).value), f"{name}: the value within a step of the given inputs"
+            )
 
     random = np.random.default_rng(seed)
     result = function(*arguments)
-    _finite(result.value, f"{name}: the value at the given inputs")
+    _require_finite(result.value, f"{name}: the value at the given inputs")
     weight = _random_direction(result.shape, random)
     _pass_read_only_gradients(result)
     backward(result, weight)
@@ -153,7 +155,7 @@ class _Slope:
     @functools.cached_property
     def gradient(self) -> Array:
         gradient = np.zeros(self.leaf.shape) if self.leaf.grad is None else self.leaf.grad
-        return _finite(gradient, self.name)
+        return _require_finite(gradient, self.name)
 
 
 def _raise_the_worst(slope: _Slope, max_coordinates: int, random: np.random.Generator) -> None:
@@ -210,7 +212,7 @@ def _tensors_by_name(function: Callable[..., Any], arguments: list[Any]) -> dict
     return {name: x for name, x in zip(names, arguments, strict=False) if isinstance(x, Tensor)}
 
 
-def _finite(x: Array, what: str) -> Array:
+def _require_finite(x: Array, what: str) -> Array:
     for index in np.argwhere(~np.isfinite(x))[:1].tolist():
         raise GradientError(f"{what} is not finite: {x[tuple(index)]} at {tuple(index)}")
     return x

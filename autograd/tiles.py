@@ -63,7 +63,7 @@ def keep_tiles(mask: KeyRanges, tiles: Tiles) -> None:
 def count_blocks(queries: IntArray, keys: IntArray) -> tuple[int, int]:
     """Return the number of short blocks for these lengths, and the length of the longer list of long blocks."""
     is_long = np.maximum(queries, keys) > BLOCK_ROWS
-    blocks, *_ = _placed(_slots_of(queries[~is_long]), _slots_of(keys[~is_long]))
+    blocks, *_ = _assign_to_blocks(_slots_of(queries[~is_long]), _slots_of(keys[~is_long]))
     long = (int((-(-lengths[is_long] // BLOCK_ROWS)).sum()) for lengths in (queries, keys))
     return int(blocks.max(initial=-1)) + 1, max(long)
 
@@ -92,7 +92,7 @@ def _slots_of(lengths: IntArray) -> IntArray:
     return -(-lengths // ROWS)
 
 
-def _placed(query_counts: IntArray, key_counts: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+def _assign_to_blocks(query_counts: IntArray, key_counts: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Assign segments to blocks in order; return each segment's block, first slot of queries and first slot of keys."""
     block = query_slot = key_slot = -1
     placed = np.empty((3, len(query_counts)), np.int64)
@@ -106,7 +106,7 @@ def _placed(query_counts: IntArray, key_counts: IntArray) -> tuple[IntArray, Int
 
 def _short_blocks(queries: Segments, keys: Segments, segments: IntArray) -> IntArray:
     sides = queries, keys
-    block, *first_slots = _placed(*(_slots_of(side.lengths[segments]) for side in sides))
+    block, *first_slots = _assign_to_blocks(*(_slots_of(side.lengths[segments]) for side in sides))
     blocks = np.zeros((int(block.max(initial=-1)) + 1, 2, 2, SLOTS), np.int64)  # side, first or end, slot
     for i, (side, first_slot) in enumerate(zip(sides, first_slots, strict=True)):
         n_slots = _slots_of(side.lengths[segments])

@@ -24,7 +24,7 @@ class Watchdog:
         self._rank, self.patience, self._end = rank, patience, end
         self._changed = threading.Condition()
         self._waits_for: str | None = None
-        self._waited = 0.0  # seconds, without those in which this process was stopped
+        self._seconds = 0.0  # seconds, without those in which this process was stopped
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     @contextmanager
@@ -39,20 +39,20 @@ class Watchdog:
     def start_over(self) -> None:
         """Reset the timer of the current call: the peer is alive."""
         with self._changed:
-            self._waited = 0.0
+            self._seconds = 0.0
 
     def _set(self, what: str | None) -> None:
         with self._changed:
-            self._waits_for, self._waited = what, 0.0
+            self._waits_for, self._seconds = what, 0.0
             self._changed.notify()
 
     def _watch(self) -> None:
         with self._changed:
-            while self._waits_for is None or self._waited < self.patience:
-                timeout = None if self._waits_for is None else min(1.0, self.patience - self._waited)
+            while self._waits_for is None or self._seconds < self.patience:
+                timeout = None if self._waits_for is None else min(1.0, self.patience - self._seconds)
                 start = time.monotonic()
                 if not self._changed.wait(timeout) and timeout is not None:
-                    self._waited += min(timeout, time.monotonic() - start)
+                    self._seconds += min(timeout, time.monotonic() - start)
             what = self._waits_for
         with suppress(OSError):  # end the ranks even if the log cannot be written
             print(

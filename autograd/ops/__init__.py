@@ -85,7 +85,7 @@ def _method(operation: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return method
 
 
-def _swapped(operation: Callable[..., Tensor]) -> Callable[[Tensor, Any], Tensor]:
+def _swap(operation: Callable[..., Tensor]) -> Callable[[Tensor, Any], Tensor]:
     return lambda x, y: operation(y, x)
 
 
@@ -104,17 +104,17 @@ def _shape(arguments: tuple[Any, ...]) -> Any:
 
 METHODS: dict[str, Any] = {  # Python's operators on tensors, and the methods that NumPy's arrays have
     "__add__": _method(add),
-    "__radd__": _swapped(add),
+    "__radd__": _swap(add),
     "__sub__": _method(subtract),
-    "__rsub__": _swapped(subtract),
+    "__rsub__": _swap(subtract),
     "__mul__": lambda x, y: scale(x, factor=float(y)) if _is_number(y) else multiply(x, y),
     "__rmul__": lambda x, y: scale(x, factor=float(y)) if _is_number(y) else multiply(x, y),
     "__truediv__": lambda x, y: divide(x, float(y) if _is_number(y) else y),
-    "__rtruediv__": _swapped(divide),
+    "__rtruediv__": _swap(divide),
     "__pow__": _power,
     "__neg__": lambda x: scale(x, factor=-1),
     "__matmul__": _method(matmul),
-    "__rmatmul__": _swapped(matmul),
+    "__rmatmul__": _swap(matmul),
     "__getitem__": lambda x, index: getitem(x, index=index),
     "sum": lambda x, axis=None, keepdims=False: sum(x, axis=axis, keepdims=keepdims),
     "mean": lambda x, axis=None, keepdims=False: mean(x, axis=axis, keepdims=keepdims),

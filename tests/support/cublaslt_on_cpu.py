@@ -86,9 +86,9 @@ class Recorder:
 
 def forget() -> None:
     """What products keep for the whole process: of another library, or of another stand-in for CuPy, it is wrong."""
-    for cached in (cublaslt.handle, products._prepared, products._workspace, algorithms.choices_of):
+    for cached in (cublaslt.handle, products._prepare, products._workspace, algorithms.choices_of):
         cached.cache_clear()
-    epilogues._refused.clear()
+    epilogues._refusals.clear()
     side_stream.thread_stream.__dict__.clear()
     side_stream.thread_stream.__init__()
 

@@ -39,9 +39,9 @@ def attention_over_ranges(
         for x in (mask.first, mask.last, queries.starts, queries.lengths, keys.starts, keys.lengths)
     )
     sizes = len(keys), n_heads, width, v_width, 1 / math.sqrt(width)
-    weights = np.empty(n_heads * int(np.dot(queries.lengths, _padded(keys.lengths))), np.float32)
+    weights = np.empty(n_heads * int(np.dot(queries.lengths, _round_up(keys.lengths))), np.float32)
     y = np.empty((n_queries, n_heads, v_width), np.float32)
-    longest = _padded(keys.longest)
+    longest = _round_up(keys.longest)
     _forward(q, k, v, *segments, np.empty(width * longest, np.float32), weights, y, *sizes)
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
@@ -65,7 +65,7 @@ def attention_over_indices(
     check_shapes(q, k, v, mask)
     (n_queries, n_heads, width), v_width, n_keys = q.shape, v.shape[2], mask.indices.shape[1]
     y = np.empty((n_queries, n_heads, v_width), np.float32)
-    scratch = np.empty(n_heads * _padded(n_keys), np.float32)
+    scratch = np.empty(n_heads * _round_up(n_keys), np.float32)
     indices, scale = np.ascontiguousarray(mask.indices, np.int64), 1 / math.sqrt(width)
     _forward_of_indices(q, k, v, indices, scratch, y, n_queries, n_keys, n_heads, width, v_width, scale)
 
@@ -76,5 +76,5 @@ def attention_over_indices(
     return y, backward
 
 
-def _padded(n: Any) -> Any:
+def _round_up(n: Any) -> Any:
     return -(-n // FEW_LANES) * FEW_LANES

@@ -109,13 +109,13 @@ def class_of(problem: Problem) -> str:
     The key omits the distance between the matrices of a stack.
     """
     left, right, out = (
-        matrix._replace(rows=_rounded(matrix.rows), columns=_rounded(matrix.columns), step=0)
+        matrix._replace(rows=_round_up(matrix.rows), columns=_round_up(matrix.columns), step=0)
         for matrix in (problem.left, problem.right, problem.out)
     )
     return json.dumps([*problem._replace(left=left, right=right, out=out), problem.may_be_split])
 
 
-def _rounded(extent: int) -> int:
+def _round_up(extent: int) -> int:
     """Round up to a number of ``DIGITS`` binary digits followed by zeros."""
     step = 1 << max(0, extent.bit_length() - DIGITS)
     return -(-extent // step) * step

@@ -68,12 +68,12 @@ def linear_cross_entropy_in_place(
         )
 
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
-        dx, dweights = _scaled(multiplied(logits, weight), dy), weight_gradients(logits.T, _scaled(x, dy))
+        dx, dweights = _scale(multiplied(logits, weight), dy), weight_gradients(logits.T, _scale(x, dy))
         return dx, *dweights, sum_of_rows(logits) * dy if bias is not None else None, None
 
     return sum_of_rows(losses[:, None]).reshape(()), backward
 
 
-def _scaled(x: Array, dy: Array) -> Array:
+def _scale(x: Array, dy: Array) -> Array:
     """Return x · dy in the dtype of x, via float32: CuPy and NumPy disagree on products of bfloat16."""
     return (x.astype(np.float32, copy=False) * dy).astype(x.dtype, copy=False)

@@ -185,7 +185,7 @@ class Product:
         self.problem, self.device, self.handle = problem, device, handle(device)
         self.algorithm: Algorithm | None = None  # set when it has been chosen
         left, right, out = problem.left, problem.right, problem.out
-        self._operation = self._created("MatmulDesc", COMPUTE_FLOAT32, TYPES["float32"])
+        self._operation = self._create("MatmulDesc", COMPUTE_FLOAT32, TYPES["float32"])
         self._set("MatmulDesc", self._operation, TRANSPOSE_A, c_int32(right.transposed))
         self._set("MatmulDesc", self._operation, TRANSPOSE_B, c_int32(left.transposed))
         self._set("MatmulDesc", self._operation, EPILOGUE, c_uint32(EPILOGUES[problem.epilogue]))
@@ -201,7 +201,7 @@ class Product:
 
         Do not call this while a stream is being captured.
         """
-        preference = self._created("MatmulPreference")
+        preference = self._create("MatmulPreference")
         # Partial sums are not added in bfloat16.
         reductions = IN_FLOAT32 | (IN_PLACE if self.problem.out.dtype == "float32" else 0)
         reductions *= self.problem.may_be_split
@@ -279,13 +279,13 @@ class Product:
     def _layout(self, matrix: Matrix) -> c_void_p:
         """Create the library's layout of a matrix, in which NumPy's rows are columns."""
         lines, length = (matrix.rows, matrix.columns)[:: -1 if matrix.transposed else 1]
-        layout = self._created("MatrixLayout", TYPES[matrix.dtype], length, lines, matrix.stride)
+        layout = self._create("MatrixLayout", TYPES[matrix.dtype], length, lines, matrix.stride)
         if self.problem.n_products > 1:
             self._set("MatrixLayout", layout, COUNT, c_int32(self.problem.n_products))
             self._set("MatrixLayout", layout, STEP, c_int64(matrix.step))
         return layout
 
-    def _created(self, kind: str, *arguments: int) -> c_void_p:
+    def _create(self, kind: str, *arguments: int) -> c_void_p:
         """Create an object of the library; it is destroyed when this product is destroyed."""
         created = c_void_p()
         self._run(f"{kind}Create", byref(created), *arguments)

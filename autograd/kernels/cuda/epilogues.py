@@ -10,7 +10,7 @@ from autograd.kernels.cuda import products
 from autograd.kernels.cuda.cublaslt import Epilogue, ProductError
 
 _log = logging.getLogger(__name__)
-_refused: set[tuple[Any, ...]] = set()  # by this process
+_refusals: set[tuple[Any, ...]] = set()  # by this process
 
 
 def fused(left: Array, right: Array, out: Array, epilogue: Epilogue, *, bias: Array, mask: Array | None = None) -> bool:
@@ -21,15 +21,15 @@ def fused(left: Array, right: Array, out: Array, epilogue: Epilogue, *, bias: Ar
     Raises: ProductError while a graph is being captured; refusals are found in the run before the capture.
     """
     of = epilogue, *((x.shape, x.strides, x.dtype) for x in (left, right))
-    if of in _refused:
+    if of in _refusals:
         return False
     try:
         products.product(left, right, out, epilogue=epilogue, bias=bias, mask=mask)
     except ProductError as error:
         if namespace_of_device("cuda").cuda.get_current_stream().is_capturing():
             raise
-        if not _refused:
+        if not _refusals:
             _log.warning(f"cuBLASLt refuses an epilogue; more operations compute the same, more slowly: {error}")
-        _refused.add(of)
+        _refusals.add(of)
         return False
     return True

@@ -52,7 +52,7 @@ def layer_norm_in_registers(x: Array, gain: Array, bias: Array, *, eps: float = 
 
     Saves: x, and two numbers per row: mean and 1/standard deviation.
     """
-    return _normalised("layer_norm", [x], gain, bias, eps)
+    return _normalise("layer_norm", [x], gain, bias, eps)
 
 
 def _is_supported_sum(
@@ -89,7 +89,7 @@ def add_norm_in_registers(
     n_rows, width = x.size // x.shape[-1], x.shape[-1]
     mask = namespace(x).empty(n_rows * mask_bytes(width), np.uint8) if threshold else None
     drawing = (*numbers_of(stream_id or StreamId(0, 0)), np.int32(threshold))
-    normalised, norm_backward = _normalised("add_norm", [x, y], gain, bias, eps, (mask, np.float32(scale)), drawing)
+    normalised, norm_backward = _normalise("add_norm", [x, y], gain, bias, eps, (mask, np.float32(scale)), drawing)
 
     def backward(dy: Array) -> tuple[Gradient, ...]:
         dx, *others = norm_backward(dy)
@@ -103,7 +103,7 @@ def mask_bytes(width: int) -> int:
     return max(greatest_width(width) // 8, 32)
 
 
-def _normalised(
+def _normalise(
     operation: str,
     terms: Sequence[Array],
     gain: Array,

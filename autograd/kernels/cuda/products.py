@@ -76,7 +76,7 @@ def product(
         bias_step,
         n_products=len(out) if out.ndim == 3 else 1,
     )
-    prepared = _prepared(problem, device)
+    prepared = _prepare(problem, device)
     workspace = _workspace(device, stream.ptr).data.ptr
     if prepared.algorithm is None:
         prepared.algorithm = choose(prepared, operands, workspace, stream)
@@ -280,7 +280,7 @@ _name = functools.cache(str)  # of a dtype, cached: NumPy takes microseconds to 
 
 
 @functools.lru_cache(maxsize=4096)  # batches differ in their number of tokens
-def _prepared(problem: Problem, device: int) -> Product:
+def _prepare(problem: Problem, device: int) -> Product:
     return Product(problem, device)
 
 

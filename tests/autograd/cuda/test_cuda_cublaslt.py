@@ -16,7 +16,7 @@ from cublaslt_on_cpu import Recorder
 from autograd import to_device
 from autograd.kernels.cuda import cublaslt, library
 from autograd.kernels.cuda.cublaslt import WORKSPACE, Matrix, Problem, Product, ProductError
-from autograd.kernels.cuda.products import _prepared, product
+from autograd.kernels.cuda.products import _prepare, product
 
 
 def floats(*shape: int) -> Any:
@@ -45,9 +45,9 @@ def test_another_layout_type_epilogue_or_alignment_is_another_problem(products_o
         ((wide[:4, :4], x, out), {}), ((wide[1:, 5:], x, out), {}), ((x, x, out), {"add": True}),
         ((x, x, out), with_bias), ((x, x, out), elsewhere), ((x, x, out), {**with_bias, "epilogue": "relu_bias"}),
     ]:  # fmt: skip
-        before = _prepared.cache_info().misses
+        before = _prepare.cache_info().misses
         product(*arguments, **more)
-        assert _prepared.cache_info().misses == before + 1, (arguments, more)
+        assert _prepare.cache_info().misses == before + 1, (arguments, more)
 
 
 def test_nothing_is_searched_or_timed_while_a_stream_is_captured(products_on_cpu: Recorder, cupy: Any) -> None:
@@ -89,7 +89,7 @@ def test_a_status_that_is_no_success_is_raised_with_call_and_shapes(products_on_
 
 def test_what_is_described_is_released(products_on_cpu: Recorder) -> None:
     product(floats(4, 4), floats(4, 4), floats(4, 4))
-    _prepared.cache_clear()
+    _prepare.cache_clear()
     gc.collect()
     names = Counter(products_on_cpu.names())
     for kind in ("MatmulDesc", "MatrixLayout", "MatmulPreference"):

@@ -144,7 +144,7 @@ def test_a_capture_does_what_the_run_before_it_did(products_on_cpu: Recorder, cu
     check_feed_forward()
     with pytest.raises(ProductError, match="run the same once before, uncaptured; .*epilogue relu_mask_bias"):
         check_feed_forward(10)
-    assert len(epilogues._refused) == 1
+    assert len(epilogues._refusals) == 1
 
 
 def whole(*shape: int, dtype: str = "bfloat16") -> Any:

@@ -19,7 +19,7 @@ from cuda_kernels import DISPATCHERS
 from autograd import RandomStream, backward, to_host
 from autograd.array import persistent_pool
 from autograd.kernels.cuda import attention, layer_norm, side_stream
-from autograd.kernels.cuda.products import _prepared
+from autograd.kernels.cuda.products import _prepare
 from autograd.optim import Adam
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import RunConfig, TrainingConfig
@@ -212,7 +212,7 @@ def test_a_capacitys_first_update_captures_its_graph(launched: list[str], produc
     expected = run(one_by_one, SMALL[:2])
     first = numbers(begin(graphed, 1, SMALL[0]))
     assert graphed.n_graphs == 1
-    _prepared.cache_clear()
+    _prepare.cache_clear()
     products_on_cpu.calls.clear()
     assert [first, numbers(begin(graphed, 2, SMALL[1]))] == expected
     assert products_on_cpu.calls == []
