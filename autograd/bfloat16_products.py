@@ -43,9 +43,9 @@ _operands: ContextVar[PackedOperands | None] = ContextVar("packed_operands", def
 def bfloat16_products(n_threads: int, *, when: bool = True) -> Iterator[None]:
     """Let the kernels of the CPU round the operands of products to bfloat16 in this context; sums stay float32.
 
-    Weights are packed once for the context, by ``n_threads`` threads, so they must not change within it.  A thread that
-    is started here rounds, too, only if it runs in a copy of the context (``contextvars.copy_context``).  With ``when``
-    false, nothing changes.  References and GPUs ignore this context.
+    Weights are packed once for the context, by ``n_threads`` threads, so they must not change within the context.  A
+    thread that is started in the context rounds, too, if it runs in a copy of the context
+    (``contextvars.copy_context``).  With ``when`` false, nothing changes.  References and GPUs ignore this context.
     """
     token = _operands.set(PackedOperands(n_threads) if when else _operands.get())
     try:

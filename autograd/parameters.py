@@ -1,8 +1,8 @@
 """All parameters of a model in one flat buffer of values and one of gradients.
 
-Every ``Parameter`` is a view into both.  So Adam needs one pass over memory, and the gradient norm needs one reduction.
-A sum over processes needs a few contiguous slices.  The parameters lie in the reverse of the order in which layers
-declare them, which is nearly the order in which backward completes their gradients.
+Every ``Parameter`` is a view into both buffers.  So Adam needs one pass over memory, the gradient norm one reduction,
+and a sum over processes a few contiguous slices.  The parameters lie in the reverse order of their declaration.  This
+is nearly the order in which backward completes their gradients.
 """
 
 from __future__ import annotations

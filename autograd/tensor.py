@@ -211,7 +211,7 @@ class Tensor:
 
     @property
     def neighbours(self) -> Sequence[Tensor]:
-        """The leaves whose gradients ``backward`` also sets when it sets this leaf's, to 0 if they were not used."""
+        """The leaves that get the gradient 0 from ``backward`` if this leaf receives a gradient and they do not."""
         return ()
 
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
@@ -319,7 +319,7 @@ def _report_completed(
 ) -> None:
     """Count down the uses of a node's leaves after its backward; call ``completed`` with each leaf without further use.
 
-    Leaves that have received no gradient are not reported; their gradients are set to 0 at the end.
+    Leaves that have received no gradient are left out.
     """
     if n_uses is None or completed is None:
         return

@@ -18,9 +18,9 @@ BLOCK_ROWS = ROWS * SLOTS  # a short segment has at most this many queries, and 
 class Tiles(NamedTuple):
     """Lists of blocks for attention kernels, and numbers of every query.
 
-    A block has four slots of queries and four of keys.  A slot is at most 16 packed rows, from row ``first`` to row
-    ``end`` − 1.  A list of blocks is (n, 16) int32: the four ``first`` of the queries, their four ``end``, then the
-    same of the keys.  An empty slot is (0, 0), and a block of zeros is empty.
+    A block has four slots of queries and four of keys.  A slot has the 16 packed rows that begin at row ``first``,
+    without those from row ``end`` on.  A list of blocks is (n, 16) int32: the four ``first`` of the queries, their four
+    ``end``, then the same of the keys.  An empty slot is (0, 0), and a block of zeros is empty.
 
     - ``short``: blocks of one or several whole segments, so that no query sees a key of another block.
     - ``long_queries``: blocks of 64 queries of a longer segment.  A kernel reads the keys of the four slots, then moves

@@ -74,9 +74,9 @@ class Communicator(Ranks, Protocol):
         """The ranks that share memory with this one, in the order of their ranks."""
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
-        """Return a context for the call ``what`` of another library, if this call waits for other ranks.
+        """Return a context for a call of another library that waits for other ranks; ``what`` names the call.
 
-        A call that takes too long ends all ranks.
+        If the call takes too long, all ranks are ended.
         """
 
     def abort(self) -> None:

@@ -59,7 +59,7 @@ def send_receive_schedule(nodes: Sequence[Sequence[int]], rank: int) -> Iterator
     partners.
 
     Args:
-        nodes: the ranks that share memory with each other; every rank is in one node.
+        nodes: for each node the ranks that share memory; every rank is in one node.
     """
     own_node = next(number for number, ranks in enumerate(nodes) if rank in ranks)
     index, n_own = nodes[own_node].index(rank), len(nodes[own_node])
@@ -82,7 +82,7 @@ def subtrees_within(ranks: Collection[int], whole: range) -> list[range]:
 def tree_of(whole: range, sums: Mapping[range, FlatArray], first: int) -> Tree:
     """Return the tree over ``whole``, whose leaves are the subtrees with known sums.
 
-    If one of two siblings contains the rank ``first``, it is the left one.  Addition commutes, so bits do not change.
+    A subtree that contains rank ``first`` is the left one of two siblings.  Addition commutes, so bits do not change.
     """
     if whole in sums:
         return sums[whole]
@@ -157,7 +157,7 @@ class ExactSum:
     subtrees whose ranks are all on its own node.
 
     Args:
-        nodes: the ranks that read each other's arrays; every rank is in one node.
+        nodes: for each node the ranks that read each other's arrays; every rank is in one node.
         n_working: number of ranks whose arrays are added; these are the first ranks.
         arrays: the arrays of the ranks of this rank's node.
         n_at_once: elements in one piece, counted over the shards of all ranks.

@@ -63,7 +63,7 @@ def _map_files_of_all(node: Ranks, n_bytes: int) -> list[mmap.mmap]:
 
 
 def _map(path: str, inode: int) -> mmap.mmap:
-    """Map an open file of another process, if it has this inode."""
+    """Map an open file of another process.  Raises: OSError, also if the file has another inode."""
     file = os.open(path, os.O_RDWR)
     try:
         if os.fstat(file).st_ino != inode:  # another container may use the same process id

@@ -30,9 +30,9 @@ def cross_entropy(
     - ``"V"``: ε/W to each class, so the target has 1 − ε + ε/W;
     - ``"V-2"``: ε/(W − 2) to each class except the target and ``impossible``, which is never a target and gets 0.
 
-    Source: Szegedy et al. 2016, section 7 ("V"), as used by Vaswani et al. 2017, section 5.4, with ε = 0.1.  That paper
-        names no denominator.  tensor2tensor and fairseq use "V-1", PyTorch and Marian "V"; The Annotated Transformer
-        and JoeyNMT use "V-2" with padding as the impossible class.
+    Source: Szegedy et al. 2016, section 7 ("V").  Vaswani et al. 2017, section 5.4, use ε = 0.1 and name no
+        denominator.  tensor2tensor and fairseq use "V-1", PyTorch and Marian "V"; The Annotated Transformer and JoeyNMT
+        use "V-2" with padding as the impossible class.
     Shapes: logits (T, W), targets (T,) integers in [0, W), or −1 for a row without a target.  Such a row adds
         nothing to the loss and has gradient 0, for any logits.  Returns a scalar, dtype of logits.
     Units: nats, summed over tokens.  The minimum is the entropy of q, not 0.

@@ -69,7 +69,7 @@ def _rows(
     last: tuple[int, ...] = (),
     **static: Any,
 ) -> Cases:
-    """Return a function that yields cases of all lengths and widths, and a case with more rows than run at once.
+    """Return a function that yields cases of all lengths and widths, and a case of more rows than a GPU runs at once.
 
     A kernel has ``threads`` threads for each row.
     """
