@@ -50,9 +50,8 @@ TWO_RANKS, FOUR_RANKS = (f"{MPI}::test_ranks_under_one_mpirun[{n}]" for n in (2,
 RUN = "tests/minitransformer/training"
 TRAINER = f"{RUN}/test_trainer.py"
 DIVERGENCE = f"{RUN}/test_divergence.py"
-STAGES = f"{RUN}/test_stages.py"
 LOOP = f"{RUN}/test_loop.py"
-ACCOUNT = f"{RUN}/test_account.py"
+ACCOUNT = f"{RUN}/test_flops.py"
 CONFIG_TESTS = "tests/minitransformer/config"
 TESTS = {  # the nearest first: it kills most
     "autograd/ops/__init__.py": f"{UNIT}/test_arithmetic.py",
@@ -99,20 +98,20 @@ TESTS = {  # the nearest first: it kills most
         f"{RUN}/test_schedule.py {TREE} {TRAINER} {DIVERGENCE} {TWO_RANKS} {FOUR_RANKS}"
     ),
     "minitransformer/data/batching.py": "tests/minitransformer/data/test_batching.py",
-    "minitransformer/training/state.py": f"{RUN}/test_checkpoint.py {ACCOUNT} {STAGES} {DIVERGENCE} {TRAINER}",
+    "minitransformer/training/state.py": (
+        f"{RUN}/test_checkpoint.py {RUN}/test_metrics.py {ACCOUNT} {DIVERGENCE} {TRAINER}"
+    ),
     "minitransformer/training/loop.py": (f"{TRAINER} {DIVERGENCE} {LOOP} {ACCOUNT} {TWO_RANKS} {FOUR_RANKS}"),
     "minitransformer/training/open_run.py": (
-        f"{RUN}/test_open_run.py {RUN}/test_lost_directory.py tests/cli/test_differing_ranks.py"
+        f"{RUN}/test_run.py {RUN}/test_run_directory.py tests/cli/test_differing_ranks.py"
         f" {MPI}::test_training_says_where_its_processes_are_and_how_gradients_travel"
     ),
-    "minitransformer/training/run.py": (
-        f"{RUN}/test_final_weights.py {RUN}/test_open_run.py {RUN}/test_lost_directory.py"
-    ),
-    "minitransformer/training/divergence.py": f"{STAGES} {DIVERGENCE} {TRAINER} {FOUR_RANKS}",
+    "minitransformer/training/run.py": (f"{RUN}/test_run.py {RUN}/test_run_directory.py"),
+    "minitransformer/training/divergence.py": f"{DIVERGENCE} {TRAINER} {FOUR_RANKS}",
     "minitransformer/training/checkpoint.py": (
-        f"{STAGES} {LOOP} {TRAINER} {MPI}::test_a_rank_whose_parameters_are_others_is_found_before_they_are_saved"
+        f"{LOOP} {TRAINER} {MPI}::test_a_rank_whose_parameters_are_others_is_found_before_they_are_saved"
     ),
-    "minitransformer/training/validation.py": f"{STAGES} {LOOP} {TRAINER} {RUN}/test_lost_directory.py",
+    "minitransformer/training/validation.py": f"{LOOP} {TRAINER} {RUN}/test_run_directory.py",
     "minitransformer/training/interrupt.py": f"{TRAINER} {LOOP}",
     "minitransformer/inference/beam.py": (
         f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py {SEARCH}/test_prefix.py {DEVICE_SEARCH}"

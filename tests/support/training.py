@@ -1,9 +1,11 @@
 """Sequences and text to train a tiny model on, and a monitor that interrupts it."""
 
+import dataclasses
 import errno
 import json
 import resource
 import signal
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,17 +57,34 @@ def file_size_limit(n_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+def peak_of(work: Callable[[], object]) -> int:
+    """The most bytes that Python holds at once."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 class Recorder(Callback):
-    """Remembers what a run tells, and does something after an update."""
+    """Remembers what a run tells, also states and returns to earlier ones, and does something after an update."""
 
     def __init__(self, after: Callable[[int], object] = lambda step: None) -> None:
         self.after = after
         self.steps: list[int] = []
+        self.states: list[TrainingState] = []
+        self.went_back_to: list[int] = []
         self.reports: list[Any] = []
 
     def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
         self.steps.append(state.step)
+        self.states.append(state)
         self.after(state.step)
+
+    def go_back(self, state: TrainingState) -> None:
+        self.states.append(state)
+        self.went_back_to.append(state.step)
 
     def report(self, report: TrainingReport | ValidationReport) -> None:
         self.reports.append(report)
@@ -104,6 +123,11 @@ def write_text(folder: Path, words: dict[str, str] = WORDS) -> DataConfig:
 def run_of(folder: Path, **training: Any) -> RunConfig:
     model = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8, alpha=0.6)
     return RunConfig(folder / "run", write_text(folder), model, TrainingConfig(**TRAINING | training))
+
+
+def changed(config: RunConfig, part: str = "training", **changes: Any) -> RunConfig:
+    """The settings of a run with other ones in one part."""
+    return dataclasses.replace(config, **{part: dataclasses.replace(getattr(config, part), **changes)})
 
 
 def job_of(config: RunConfig) -> OpenRun:

@@ -1,12 +1,14 @@
-"""Settings from files have the types of the configuration, and messages name them."""
+"""Settings from files have the types of the configuration; messages name those of a wrong type or value."""
 
+import dataclasses
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from minitransformer.config import ConfigError
+from minitransformer.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.config.checks import COUNT, with_changes
 from minitransformer.system.records import require_bounds
 
@@ -28,29 +30,28 @@ class Fruit:
     core: Core = field(default_factory=Core)
 
 
+PLUM = Fruit(name="plum", core=Core(seeds=1))
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"name": "two words"}, Fruit(name="two words")),
-        ({"colours": ["red", "green"]}, Fruit(colours=("red", "green"))),
-        ({"ripe": False}, Fruit(ripe=False)),
-        ({"weight": -1e-9}, Fruit(weight=-1e-9)),
-        ({"place": "a/b"}, Fruit(place=Path("a/b"))),
-        ({"taste": "sour"}, Fruit(taste="sour")),
-        ({"core": {"seeds": 1_000}}, Fruit(core=Core(seeds=1_000))),
-        ({"core": {"seeds": None}}, Fruit()),
-        ({"weight": 2}, Fruit(weight=2.0)),
+        ({"name": "two words"}, {"name": "two words"}),
+        ({"colours": ["red", "green"]}, {"colours": ("red", "green")}),
+        ({"ripe": False}, {"ripe": False}),
+        ({"weight": -1e-9}, {"weight": -1e-9}),
+        ({"place": "a/b"}, {"place": Path("a/b")}),
+        ({"taste": "sour"}, {"taste": "sour"}),
+        ({"core": {"seeds": 1_000}}, {"core": Core(seeds=1_000)}),
+        ({"core": {"seeds": None}}, {"core": Core()}),
+        ({"core": {"hard": True}}, {"core": Core(seeds=1, hard=True)}),
+        ({"weight": 2}, {"weight": 2.0}),
     ],
 )
-def test_values_of_files_become_settings(changes: dict[str, Any], expected: Fruit) -> None:
-    fruit = with_changes(Fruit(), changes)
-    assert fruit == expected
+def test_values_of_files_become_settings(changes: dict[str, Any], expected: dict[str, Any]) -> None:
+    fruit = with_changes(PLUM, changes)
+    assert fruit == dataclasses.replace(PLUM, **expected)
     assert type(fruit.weight) is float
-
-
-def test_a_part_keeps_the_settings_that_do_not_change() -> None:
-    fruit = with_changes(Fruit(name="plum", core=Core(seeds=1)), {"core": {"hard": True}})
-    assert fruit == Fruit(name="plum", core=Core(seeds=1, hard=True))
 
 
 @pytest.mark.parametrize(
@@ -84,3 +85,57 @@ def test_a_count_is_at_least_one_and_fits_32_bits() -> None:
         message = f"core.seeds must be at least 1 and less than 2,147,483,648; got {seeds}"
         with pytest.raises(ConfigError, match=message):
             require_bounds(Core(seeds=seeds), {"seeds": COUNT}, ConfigError, "core.")
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (ModelConfig, {"d_model": 7}, "d_model must be even"),
+        (ModelConfig, {"p_drop": 1.0}, "p_drop must be at least 0 and less than 1; got 1.0"),
+        (ModelConfig, {"n_heads": 0}, "n_heads must be at least 1 and less than 1,048,576; got 0"),
+        (ModelConfig, {"norm": "middle"}, "norm must be one of"),
+        (ModelConfig, {"activation": "silu"}, "activation must be one of .*'swish'.*; got 'silu'"),
+        (ModelConfig, {"n_decoder_layers": 0}, "n_decoder_layers must be at least 1 and less than 1,000; got 0"),
+        (ModelConfig, {"source_vocabulary_size": 9, "vocabulary_size": 8}, 'tied must be "target" or "none"'),
+        (ModelConfig, {"neighbourhood": -1}, "neighbourhood must be at least 0 .*; got -1"),
+        (ModelConfig, {"n_layers": 2**31 - 1}, "n_layers must be at least 1 and less than 1,000; got 2147483647"),
+        (ModelConfig, {"d_ff": 10**20}, "d_ff must be at least 1 and less than 1,048,576; got 100000000000000000000"),
+        (ModelConfig, {"max_positions": 10**30}, "max_positions must be .* less than 1,048,576; got 1000"),
+        (ModelConfig, {"attention_gain": 1e300}, r"attention_gain must be .* less than 1,000,000; got 1e\+300"),
+        (ModelConfig, {"layer_norm_eps": 1e-60}, "layer_norm_eps must be at least 1e-30 .*; got 1e-60"),
+        (TrainingConfig, {"n_micro_batches": 6}, "training.n_micro_batches must be a power of two, or 0; got 6"),
+        (TrainingConfig, {"gradients_sent_in": "float16"}, r"sent_in must be one of .*'bfloat16'\); got 'float16'"),
+        (TrainingConfig, {"precision": "float16"}, r"precision must be one of .*'bfloat16'\); got 'float16'"),
+        (TrainingConfig, {"average_checkpoints": 9}, r"\(9\) cannot exceed training.keep_checkpoints \(5\)"),
+        (TrainingConfig, {"max_updates": 10**30}, "training.max_updates must be"),
+        (TrainingConfig, {"n_micro_batches": 2**30}, "training.n_micro_batches must be"),
+        (TrainingConfig, {"clip_norm": math.nan}, "training.clip_norm must be"),
+        (TrainingConfig, {"clip_norm": -1.0}, "training.clip_norm must be"),
+        (TrainingConfig, {"seed": -1}, "training.seed must be"),
+        (TrainingConfig, {"beta2": 1.0}, "training.beta2 must be"),
+        (TrainingConfig, {"eps": 1e-50}, "training.eps must be"),
+        *(
+            (TrainingConfig, {"learning_rate_factor": factor}, "training.learning_rate_factor must be")
+            for factor in (0.0, math.inf, 1e30)
+        ),
+        (DataConfig, {"train_source": ("en",)}, "in data.train_target as in data.train_source; got 0 and 1"),
+        (DataConfig, {"held_out": 0}, "data.held_out must be at least 1 and less than .*; got 0"),
+        (DataConfig, {"vocabulary_size": 3}, "data.vocabulary_size must be at least 4 and less than .*; got 3"),
+        (DataConfig, {"max_length": 0}, "data.max_length must be at least 1 and less than .*; got 0"),
+        (DataConfig, {"max_ratio": 0.5}, "data.max_ratio must be at least 1 and less than .*; got 0.5"),
+        (DataConfig, {"max_ratio": math.nan}, "data.max_ratio must be at least 1 and less than .*; got nan"),
+        (
+            RunConfig,
+            {"data": DataConfig(tokenizer="unigram"), "training": TrainingConfig(bpe_dropout=0.1)},
+            r"training\.bpe_dropout is 0.1, but only text in byte pairs",
+        ),
+        (
+            RunConfig,
+            {"training": TrainingConfig(word_dropout=2.0)},
+            r"training\.word_dropout is 2.0, but only whole words have classes",
+        ),
+    ],
+)
+def test_impossible_settings_are_refused(config: type, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config(**changes)

@@ -14,10 +14,10 @@ import pytest
 from minitransformer.config import DataConfig
 from minitransformer.data.survey import CorpusError, read_lines, survey
 from minitransformer.extras.convert.certificate import read_sentences
-from minitransformer.extras.convert.parts import ConversionError
 from minitransformer.extras.files.memories import opening
 from minitransformer.extras.files.stream import groups_of_file, groups_of_standard_input, read_prefixes
 from minitransformer.extras.parsing.treebank import TreebankCorpus
+from minitransformer.system.errors import UserError
 from tests.minitransformer.data.test_corpus import written
 
 XLIFF = b'<?xml version="1.0" encoding="UTF-8"?>\n<xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" version="1.2">'
@@ -66,6 +66,7 @@ ENDINGS = {
     "a.tmx": "a translation memory",
 }  # fmt: skip
 READERS: dict[str, Callable[[Path], object]] = {
+    "sentences of a certificate": read_sentences,
     "lines": lambda path: list(read_lines(path)), "survey": survey,
     "groups": lambda path: list(groups_of_file(path, 9).__enter__()),
     "prefixes": read_prefixes,
@@ -105,13 +106,8 @@ def test_a_file_is_refused_by_its_ending(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("reader", READERS)
 def test_every_reader_of_text_refuses_both(reader: str, tmp_path: Path) -> None:
     for name, content in (("a.po", b"One.\n"), ("a.en", LINES.encode("utf-16"))):
-        with pytest.raises(CorpusError, match=f"{name}: is (a file of gettext|UTF-16)"):
+        with pytest.raises(UserError, match=f"{name}: is (a file of gettext|UTF-16)"):
             READERS[reader](written(tmp_path / name, content))
-
-
-def test_sentences_of_a_certificate_are_no_other_file(tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match="a.en: is UTF-16, not plain UTF-8 text; .*; give source sentences"):
-        read_sentences(written(tmp_path / "a.en", LINES.encode("utf-16")))
 
 
 PLAIN = [

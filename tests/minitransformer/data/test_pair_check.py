@@ -42,9 +42,7 @@ def check(folder: Path, sources: list[str], targets: list[str]) -> None:
         (1, 1_990, "t.en:2002: from about here on, sources seem to belong to the targets 1 line later"),
     ],
 )
-def test_a_shifted_side_is_named_with_its_place(
-    tmp_path: Path, logged: list[str], shift: int, first: int, named: str
-) -> None:
+def test_a_shift_is_named_with_its_place(tmp_path: Path, logged: list[str], shift: int, first: int, named: str) -> None:
     sources, targets = sides()
     lines = ["split off"] * shift
     shifted = [*targets[:first], *lines, *targets[first:]][:N] if shift > 0 else [*targets[-shift:], *targets[:-shift]]

@@ -1,10 +1,9 @@
-"""From raw text to prepared data: what is dropped, what is noted, and what an interruption leaves behind."""
+"""From raw text to prepared data: what is dropped, what is noted, and what interruptions and changes leave behind."""
 
 import dataclasses
 import json
 import os
 import shutil
-import tracemalloc
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -14,14 +13,15 @@ from unittest.mock import DEFAULT, Mock
 import numpy as np
 import pytest
 
-from minitransformer.config import DataConfig, RunConfig, TextNormalisation
+from minitransformer.config import ConfigError, DataConfig, RunConfig, TextNormalisation
 from minitransformer.data import prepare as prepare_module
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.selection import HeldOut, separate, worth_training_on
 from minitransformer.data.survey import CorpusError, Found
-from minitransformer.system.files import CheckpointError
+from minitransformer.system.checksums import checksums_of
+from minitransformer.system.files import CheckpointError, CorruptFileError, lock_directory
 from minitransformer.training.open_run import open_or_prepare
-from tests.support.training import FULL_DISK
+from tests.support.training import FULL_DISK, corrupt, peak_of
 
 # Words of one letter become one token each: a vocabulary of the alphabet and the reserved symbols allows no merges.
 LETTERS = "abcdefgh"
@@ -52,16 +52,6 @@ def prepared(config: DataConfig) -> PreparedData:
     return prepare(config, config.directory)
 
 
-def peak_of(work: Callable[[], object]) -> int:
-    """The most bytes that Python holds at once."""
-    tracemalloc.start()
-    try:
-        work()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
 def test_a_missing_file_is_named_with_what_to_do(tmp_path: Path) -> None:
     config = dataclasses.replace(config_of(tmp_path, GOOD), raw=tmp_path / "nowhere")
     with pytest.raises(CorpusError, match=r"nowhere/en: not found; set data\.raw to the folder that holds them"):
@@ -71,9 +61,7 @@ def test_a_missing_file_is_named_with_what_to_do(tmp_path: Path) -> None:
         prepared(downloadable)
     misspelt = dataclasses.replace(config_of(tmp_path, GOOD), train_source=("en.txr",))
     (tmp_path / "en.txt").touch()
-    with pytest.raises(
-        CorpusError, match=r"en\.txr: not found; did you mean \S*en\.txt\? Or set data\.raw to the folder"
-    ):
+    with pytest.raises(CorpusError, match=r"en\.txr: not found; did you mean \S*en\.txt\? Or set data\.raw"):
         prepared(misspelt)
     assert not (tmp_path / "data").exists()
 
@@ -102,17 +90,21 @@ def test_reasons_to_drop_a_pair(n_source: int, n_target: int, reason: str | None
     assert dropped == ({} if reason is None else {reason: Found(1, ["0"])})
 
 
-def test_dropped_pairs_are_counted_by_reason_and_named_the_rest_is_stored(tmp_path: Path, logged: list[str]) -> None:
-    data = prepared(config_of(tmp_path, [*GOOD, *ODD, *[("", "a")] * 4]))
+def test_dropped_pairs_and_odd_lines_are_counted_and_named_the_rest_is_stored(
+    tmp_path: Path, logged: list[str]
+) -> None:
+    data = prepared(config_of(tmp_path, [*GOOD, *ODD, *[("", "a")] * 4, ("a \0 b", "b a"), ("a\u2028b", "b a")]))
     assert data.manifest["dropped"] == {"empty": 7, "too long": 1, "too unequal": 2}
     assert data.manifest["first_dropped"] == {
         "empty": ["en:21", "en:22", "en:23", "en:28", "en:29"],
         "too long": ["en:24"],
         "too unequal": ["en:25", "en:26"],
     }
-    assert data.manifest["train_pairs"] == len(data.stores["train"]) == 21
+    assert data.manifest["odd_lines"]["en"] == {"control characters": 1, "a separator that ends no line": 1}
+    assert f"{tmp_path / 'en'}: control characters: 1 lines (32)" in logged
+    assert data.manifest["train_pairs"] == len(data.stores["train"]) == 23
     assert "pairs dropped as empty: 7 (en:21, en:22, en:23, en:28, en:29 …)" in logged
-    assert "21 training pairs (dropped: 7 empty, 1 too long, 2 too unequal), 3 validation pairs" in logged[-1]
+    assert "23 training pairs (dropped: 7 empty, 1 too long, 2 too unequal), 3 validation pairs" in logged[-1]
 
 
 def test_held_out_pairs_of_the_training_text_are_dropped_for_the_same_reasons(tmp_path: Path) -> None:
@@ -218,13 +210,6 @@ def test_a_line_of_100_000_characters_is_dropped_and_teaches_the_tokenizer_nothi
     assert long.tokenizer.equals(short.tokenizer)
 
 
-def test_odd_lines_are_used_and_counted(tmp_path: Path, logged: list[str]) -> None:
-    data = prepared(config_of(tmp_path, [*GOOD, ("a \0 b", "b a"), ("a\u2028b", "b a")]))
-    assert len(data.stores["train"]) == 22
-    assert data.manifest["odd_lines"]["en"] == {"control characters": 1, "a separator that ends no line": 1}
-    assert f"{tmp_path / 'en'}: control characters: 1 lines (21)" in logged
-
-
 @pytest.mark.parametrize(("rule", "count", "lost"), [
     ("keep", 1, "(en:24); lost: U+00AD 1"),
     ("nmt_nfkc", 2, '(en:21, en:22); lost: ， 2; to keep them, set data.normalisation to "keep"'),
@@ -266,9 +251,7 @@ def test_text_that_changed_between_preparing_and_training_is_named_with_the_reme
 
 
 @pytest.mark.parametrize("side", ["v.en", "v.de"])
-def test_validation_pairs_not_worth_training_on_are_kept_but_very_long_ones_have_no_loss(
-    tmp_path: Path, side: str, logged: list[str]
-) -> None:
+def test_of_validation_pairs_only_very_long_ones_have_no_loss(tmp_path: Path, side: str, logged: list[str]) -> None:
     """An empty line on one side stays with the greatest length on the other."""
     config = config_of(tmp_path, GOOD)
     for name, line in (("v.en", ""), ("v.de", "a " * 1_024)):
@@ -341,18 +324,6 @@ def test_a_directory_that_holds_a_run_or_a_model_keeps_its_tokenizer(tmp_path: P
     assert sorted(path.name for path in config.directory.iterdir()) == sorted([name, "tokenizer.model"])
 
 
-def test_prepared_data_that_are_corrupt_are_named_and_not_replaced(tmp_path: Path) -> None:
-    config = config_of(tmp_path, GOOD)
-    for name, message in (
-        ("tokenizer.model", "no usable tokenizer here"),
-        ("manifest.json", r"manifest\.json: cannot be read .*corrupt"),
-    ):
-        prepared(config)
-        (config.directory / name).write_bytes(b'{"train_pairs": ')
-        with pytest.raises(CheckpointError, match=message):
-            open_or_prepare(RunConfig(data=config))
-
-
 @pytest.mark.parametrize(("owner", "function", "named", "left"), [
     (os, "fsync", "", []), (Path, "replace", "", []), (Path, "write_bytes", "", []),
     (np, "save", r"/train-00000\.[a-z]+\.npy", ["tokenizer.checksums.json", "tokenizer.model"]),
@@ -367,9 +338,7 @@ def test_a_full_disk_leaves_no_manifest_and_names_the_file(
     assert sorted(path.name for path in config.directory.glob("*")) == left
 
 
-def test_prepared_data_is_opened_rather_than_made_again_also_when_moved_and_without_its_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
-) -> None:
+def test_moved_data_is_not_prepared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
     config = config_of(tmp_path, GOOD)
     open_or_prepare(RunConfig(data=config))
     monkeypatch.setattr("minitransformer.training.open_run.prepare", REFUSE)
@@ -409,3 +378,116 @@ def test_python_holds_no_more_of_a_text_eight_times_as_long(tmp_path: Path, monk
 
     peak(1)  # what is made once is made
     assert min(peak(8), peak(8)) < 1.1 * peak(1)  # in one of them Python may enlarge its table of interned strings
+
+
+# Files that changed after they were written, or were written by two processes
+
+SHARD = "train-00000.target.npy"
+FILES = [
+    "tokenizer.model", "validation.json", "test.json",
+    *(f"{split}-00000.{part}.npy" for split in ("train", "validation") for part in ("source", "target", "lengths")),
+]  # fmt: skip
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Prepared data."""
+    return prepared(config_of(tmp_path, GOOD)).directory
+
+
+def other_data(folder: Path) -> PreparedData:
+    (folder / "other").mkdir()
+    line = "a b c d e f g h i"
+    return prepared(config_of(folder / "other", [(line, line)] * 20, vocabulary_size=21))
+
+
+def change_manifest(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    manifest = json.loads((directory / "manifest.json").read_text())
+    change(manifest)
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+
+
+def note_checksums(directory: Path) -> None:
+    """Make the manifest's checksums those of the files that are there."""
+    change_manifest(directory, lambda facts: facts.update(checksums=checksums_of(directory, facts["checksums"])))
+
+
+def test_a_flipped_bit_is_noticed_when_data_is_opened_which_is_not_replaced(tmp_path: Path) -> None:
+    run = RunConfig(data=config_of(tmp_path, GOOD))
+    directory = prepared(run.data).directory
+    for name in FILES:
+        whole = (directory / name).read_bytes()
+        corrupt(directory / name)
+        with pytest.raises(CheckpointError, match=f"{name}.*has changed since it was written"):
+            open_or_prepare(run)
+        (directory / name).write_bytes(whole)
+    assert open_or_prepare(run).manifest["train_pairs"] == 20
+    (directory / "manifest.json").write_bytes(b'{"train_pairs": ')
+    with pytest.raises(CheckpointError, match=r"manifest\.json: cannot be read .*corrupt"):
+        open_or_prepare(run)
+
+
+def test_a_manifest_without_checksums_and_held_out_lines_that_are_no_pairs_are_named(directory: Path) -> None:
+    data = PreparedData.open(directory)
+    (directory / "test.json").write_text('[["a", "b"], ["a"]]')
+    with pytest.raises(CorruptFileError, match=r"test\.json: pairs\[1\] must be a list of 2; .*; prepare the data"):
+        data.text("test")
+    change_manifest(directory, lambda manifest: manifest.pop("checksums"))
+    with pytest.raises(CorruptFileError, match=r"manifest\.json: is no manifest of prepared data; .*repare the data"):
+        PreparedData.open(directory)
+
+
+def test_a_shard_that_was_added_or_lost_is_noticed(directory: Path) -> None:
+    shutil.copy(directory / SHARD, directory / "train-00001.target.npy")
+    with pytest.raises(CorruptFileError, match=r"train-00001.*expected the files that manifest\.json lists"):
+        PreparedData.open(directory)
+    (directory / "train-00001.target.npy").unlink()
+    (directory / "test.json").unlink()
+    with pytest.raises(CorruptFileError, match=r"expected the files that manifest\.json lists.*repare the data again"):
+        PreparedData.open(directory)
+
+
+def test_the_tokenizer_of_another_preparation_is_noticed(directory: Path, tmp_path: Path) -> None:
+    other = other_data(tmp_path).directory
+    for name in ("tokenizer.model", "tokenizer.checksums.json"):
+        shutil.copy(other / name, directory / name)
+    with pytest.raises(CorruptFileError, match=r"tokenizer\.model: .*Prepare the data again"):
+        PreparedData.open(directory)
+
+
+@pytest.mark.parametrize("name", [SHARD, "validation-00000.source.npy"])
+def test_ids_that_the_tokenizer_has_not_are_refused_though_the_checksums_fit(directory: Path, name: str) -> None:
+    ids = np.load(directory / name)
+    ids[0] += 1 << 14
+    np.save(directory / name, ids)
+    note_checksums(directory)
+    with pytest.raises(CorruptFileError, match=rf"{name}: has token 16,\d+, expected less than \d+, the size"):
+        PreparedData.open(directory)
+
+
+def test_the_digest_stands_for_what_is_trained_on(directory: Path, tmp_path: Path) -> None:
+    digest = PreparedData.open(directory).digest
+    assert len(digest) == 10
+    assert PreparedData.open(directory).digest == digest != other_data(tmp_path).digest
+    path = directory / SHARD
+    path.write_bytes(path.read_bytes()[:-2] + np.uint16(4).tobytes())  # another id of the vocabulary
+    note_checksums(directory)
+    assert PreparedData.open(directory).digest != digest
+
+
+def test_a_second_preparation_at_the_same_time_is_refused_and_changes_nothing(directory: Path, tmp_path: Path) -> None:
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    config = config_of(tmp_path, DISTINCT)
+    with lock_directory(directory, "preparing data"):
+        with pytest.raises(CheckpointError, match="data: another process is preparing data there; wait for its end"):
+            prepared(config)
+        assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+    assert prepared(config).manifest["train_pairs"] == len(DISTINCT)
+
+
+def test_a_run_does_not_lie_in_the_directory_of_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = RunConfig(run=tmp_path)
+    for directory in (tmp_path, Path()):
+        with pytest.raises(ConfigError, match="data.directory and run are both"):
+            dataclasses.replace(config, data=DataConfig(directory=directory))

@@ -42,9 +42,7 @@ def test_pairs_are_read_back_as_they_were_written(
     assert {path.suffixes[-1] for path in directory.iterdir()} == {".npy"}, "no temporary file remains"
 
 
-def test_a_shard_is_closed_when_it_is_full_and_missing_in_the_middle_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_shard_is_closed_and_a_lost_one_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 2)
     write_store(tmp_path, "train", THREE * 2, 100)
     first, second, _ = (np.load(tmp_path / f"train-0000{number}.lengths.npy") for number in range(3))

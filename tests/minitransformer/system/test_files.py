@@ -120,9 +120,7 @@ def test_numbers_of_eight_bits_or_fewer_and_arrays_of_too_many_axes_are_refused_
         read_arrays(tmp_path / "x")
 
 
-def test_an_open_file_is_taken_once_unless_the_file_system_has_no_locks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_open_file_is_taken_once_if_there_are_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     with path.open("w") as one, path.open("w") as other, path.open("w") as third:
         assert try_lock(one.fileno())

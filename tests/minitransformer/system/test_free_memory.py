@@ -46,9 +46,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-def test_processes_get_equal_shares_of_what_the_system_has_and_a_control_groups_limit_leaves_without_cached_files(
-    machine: Machine,
-) -> None:
+def test_processes_share_what_system_and_control_group_leave_without_cached_files(machine: Machine) -> None:
     assert free_memory(1) == pytest.approx(8 * GB, rel=1e-6)
     assert free_memory(4) == pytest.approx(2 * GB, rel=1e-6)
     machine.member_of(f"0::/{INNER}")

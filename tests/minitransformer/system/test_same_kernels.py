@@ -1,12 +1,15 @@
-"""Ranks that compute with different kernels are refused; GPUs and processors may differ, with a warning."""
+"""Ranks with different kernels are refused; processors, known by model and instruction sets, and GPUs may differ."""
 
+import platform
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from autograd.kernels.cpu.library import Library
-from minitransformer.system import ranks
+from minitransformer.system import provenance, ranks
+from minitransformer.system.provenance import blas_libraries, processor
 from minitransformer.system.ranks import require_same_kernels
 from parallel.agreement import DisagreementError
 from parallel.communicator import SerialCommunicator
@@ -70,3 +73,27 @@ def test_cuda_kernels_must_be_the_same_and_gpus_may_differ(monkeypatch: pytest.M
     require_same_kernels("cuda", "reference", World(kernels="none"))
     (warning,) = logged
     assert warning.startswith("warning: GPU differs: H100 on rank 0; another on rank 1: the last bits of the model ")
+
+
+def test_processors_of_other_instruction_sets_have_other_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def named(text: str) -> str:
+        (tmp_path / "cpuinfo").write_text(text, encoding="utf-8")
+        return processor()
+
+    monkeypatch.setattr(provenance, "PROCESSOR", tmp_path / "cpuinfo")
+    assert processor() == (platform.processor() or platform.machine())
+    model = "processor\t: 0\nmodel name\t: EPYC: new\nflags\t\t: sse avx"
+    assert named(f"{model}\n").startswith("EPYC: new, instruction sets ")
+    assert named(f"{model}\n\nprocessor\t: 1\nmodel name\t: other\n") == named(f"{model}\n")
+    assert named(f"{model} avx512f\n") != named(f"{model}\n")
+    assert named("Features\t: fp asimd\n") != named("Features\t: fp asimd sve\n")
+
+
+def test_blas_is_named_with_its_type_of_processor_if_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    openblas = {"user_api": "blas", "internal_api": "openblas", "version": "0.3", "architecture": "Zen"}
+    mkl = {"user_api": "blas", "internal_api": "mkl", "version": "2024"}
+    openmp = {"user_api": "openmp", "internal_api": "openmp", "version": None}
+    monkeypatch.setattr(provenance, "threadpool_info", lambda: [openblas, openmp, mkl])
+    assert blas_libraries() == "openblas 0.3 for Zen and mkl 2024"
+    monkeypatch.setattr(provenance, "threadpool_info", lambda: [openmp])
+    assert blas_libraries() is None

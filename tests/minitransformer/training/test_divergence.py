@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,41 +11,109 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from minitransformer.config import TrainingConfig
 from minitransformer.extras.doctor.check import replay_repro_bundle
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.training import divergence
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import checkpoints
-from minitransformer.training.divergence import TrainingDivergedError
+from minitransformer.training.divergence import (
+    DivergenceGuard,
+    Results,
+    Rollback,
+    TrainingDivergedError,
+    Update,
+    UpdateFacts,
+    give_up,
+)
 from minitransformer.training.loop import Trainer
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 from tests.minitransformer.training.test_trainer import trainer_of as any_trainer
-from tests.support.training import Recorder, copy_store
+from tests.support.training import TINY, Recorder, copy_store
 
+STATE = TrainingState(step=4, epoch=2, next_batch=3)
 IsBad = Callable[[int, int], bool]  # of epoch and index of the batch
+
+
+def sound(norm: float) -> Update:
+    return Update(STATE, np.arange(2), StepResult(9, lambda: np.array([1.0, norm, 0.1]), flops=5))
+
+
+def read(guard: DivergenceGuard, norms: list[float]) -> None:
+    for norm in norms:
+        guard.add(sound(norm))
+        guard.read()
+
+
+@pytest.mark.parametrize("value", [STATE, sound(1.0), Rollback((), "")], ids=lambda x: type(x).__name__)
+def test_what_callbacks_and_the_guard_receive_cannot_be_changed_in_place(value: Any) -> None:
+    """A rollback returns to an earlier state."""
+    name = dataclasses.fields(value)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, name, getattr(value, name))
+
+
+@pytest.mark.parametrize(
+    ("before", "norm", "n_warnings"),
+    [
+        ([1.0] * 9, 50.0, 0),
+        ([1.0] * 10, 50.0, 1),
+        ([1.0] * 10, 10.0, 0),
+        ([0.001, 5.0], 900.0, 0),  # the first of a run are no spikes
+        ([100.0] * 50 + [1.0] * 50, 20.0, 0),  # the median is 50.5
+        ([100.0] * 50 + [1.0] * 51, 20.0, 1),  # the first norm is older than the last hundred
+    ],
+)
+def test_a_spike_is_more_than_ten_times_the_median_of_at_least_ten_norms_before(
+    before: list[float], norm: float, n_warnings: int, logged: list[str]
+) -> None:
+    read(DivergenceGuard(), [*before, norm])
+    usual = f"{np.median(before[-100:]):.3g}"
+    message = (
+        f"warning: update 4: the gradient's norm is {norm:.3g}, usually about {usual} (training.clip_norm bounds it)"
+    )
+    assert logged == [message] * n_warnings
+
+
+def test_results_of_the_last_updates_are_left_until_one_is_not_finite() -> None:
+    guard = DivergenceGuard()
+    for norm in (1.0, math.nan, 1.0, math.nan):
+        guard.add(sound(norm))
+    assert guard.read(but=3) == Results(flops=5, loss=1.0, n_tokens=9)
+    assert guard.is_sound
+    assert guard.read(but=2) == Results(10, 1.0, 9)  # of the third update, because the second was skipped
+    assert guard.is_sound
+    assert guard.read(but=1) == Results(0, 0.0, 0)
+    assert guard.is_sound
+
+
+def test_after_going_back_norms_are_compared_with_new_ones_alone(logged: list[str]) -> None:
+    guard = DivergenceGuard()
+    read(guard, [1.0] * 19 + [2.0] + [math.nan] * divergence.PATIENCE)
+    assert guard.norm == 2  # of the last gradient that changed parameters
+    assert guard.rollback()
+    assert guard.is_sound
+    assert guard.norm == 0
+    logged.clear()
+    read(guard, [50.0])
+    assert logged == []
+
+
+def test_other_ranks_wait_until_the_repro_bundle_is_written_before_they_end(tmp_path: Path) -> None:
+    model, store = Transformer(TINY, seed=1), copy_store(tmp_path / "data", 3)
+    facts = UpdateFacts.of(STATE, np.arange(2), TrainingConfig(), 0.1, "the loss is not finite")
+    second_rank = Mock(rank=1, size=2)
+    with pytest.raises(TrainingDivergedError):
+        give_up(tmp_path / "run", model, store, facts, np.zeros(3), second_rank)
+    second_rank.barrier.assert_called_once_with()
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(divergence, "PATIENCE", 2)
-
-
-class RecordingCallback(Recorder):
-    """Remembers where training went back to, too; ``state_changed`` is called with each state."""
-
-    def __init__(self, state_changed: Callable[[TrainingState], object] = lambda state: None) -> None:
-        super().__init__()
-        self.state_changed = state_changed
-        self.went_back_to: list[int] = []
-
-    def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
-        self.state_changed(state)
-
-    def go_back(self, state: TrainingState) -> None:
-        self.went_back_to.append(state.step)
-        self.state_changed(state)
 
 
 def trainer_of(
@@ -72,7 +141,7 @@ def bits(trainer: Trainer) -> tuple[bytes, ...]:
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_training_goes_on_unchanged_by_an_infinite_gradient(tmp_path: Path, logged: list[str], value: float) -> None:
     trainer, before = trainer_of(tmp_path, lambda epoch, index: (epoch, index) == (0, 2), value), list[Any]()
-    assert trainer.train(RecordingCallback(lambda state: before.append(bits(trainer))))
+    assert trainer.train(Recorder(lambda step: before.append(bits(trainer))))
     assert before[1] == before[2]  # the third update
     assert len({one[0] for one in before}) == len(before) - 1
     assert trainer.state.step == 20
@@ -93,7 +162,7 @@ def test_a_loss_that_is_not_finite_is_enough(tmp_path: Path, logged: list[str]) 
 
 
 def test_skipped_updates_that_are_not_in_a_row_do_not_add_up(tmp_path: Path, logged: list[str]) -> None:
-    monitor = RecordingCallback()
+    monitor = Recorder()
     assert trainer_of(tmp_path, lambda epoch, index: index % 2 == 1).train(monitor)
     assert monitor.went_back_to == []
     assert sum("1 in a row" in line for line in logged) == 10
@@ -103,12 +172,9 @@ def bad_pair(epoch: int, index: int) -> bool:
     return epoch == 1 and index in (4, 5)  # updates 11 and 12
 
 
-def test_after_a_few_in_a_row_training_goes_back_and_learns_what_the_other_batches_teach_also_when_resumed(
-    tmp_path: Path, logged: list[str]
-) -> None:
+def test_after_a_few_in_a_row_training_goes_back_and_avoids_their_batches(tmp_path: Path, logged: list[str]) -> None:
     """Updates that were undone, here the ninth and tenth, stay on the account."""
-    trainer, states = trainer_of(tmp_path / "went back", bad_pair, checkpoint_every=8), list[TrainingState]()
-    monitor = RecordingCallback(states.append)
+    trainer, monitor = trainer_of(tmp_path / "went back", bad_pair, checkpoint_every=8), Recorder()
     assert trainer.train(monitor)
     assert monitor.went_back_to == [8]
     assert logged[-1] == "going on from update 8, without 2 batches"
@@ -119,7 +185,7 @@ def test_after_a_few_in_a_row_training_goes_back_and_learns_what_the_other_batch
     other.state = dataclasses.replace(other.state, avoided=trainer.state.avoided)
     assert other.train(Callback())
     assert bits(trainer) == bits(other)
-    at_checkpoint, before, back = states[7], states[10], states[11]
+    at_checkpoint, before, back = monitor.states[7], monitor.states[10], monitor.states[11]
     assert (at_checkpoint.step, before.step, back.step) == (8, 11, 8)
     assert at_checkpoint.flops < before.flops < back.flops
     assert trainer.state.flops == other.state.flops + back.flops - at_checkpoint.flops
@@ -182,9 +248,7 @@ def test_the_second_time_it_gives_up_and_leaves_a_repro_bundle(tmp_path: Path) -
     assert 0 < replay.mean_loss < 10
 
 
-def test_without_a_checkpoint_a_disk_without_room_for_the_repro_bundle_does_not_hide_why_training_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_does_not_hide_why_training_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = CheckpointError("model.json: cannot be written (No space left on device)")
     monkeypatch.setattr(divergence, "write_repro_bundle", Mock(side_effect=error))
     with pytest.raises(TrainingDivergedError) as raised:
@@ -208,7 +272,7 @@ def test_an_outcome_that_is_reported_later_changes_neither_what_is_done_nor_what
 ) -> None:
     found: list[Any] = []
     for lag in (0, 1):  # 1 as with graphs of a GPU: results are read when the next update has been made
-        folder, monitor, end = tmp_path / str(lag), RecordingCallback(), ""
+        folder, monitor, end = tmp_path / str(lag), Recorder(), ""
         logged.clear()
         trainer = trainer_of(folder, is_bad, log_every=10)
         monkeypatch.setattr(trainer.training_step, "lag", lag)

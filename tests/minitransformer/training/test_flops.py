@@ -1,8 +1,7 @@
-"""The FLOPs of a training against the paper's, and the cost of an update in counts that no load can change."""
+"""The FLOPs of a training against the paper's and those of its products, and the cost of an update in counts."""
 
 import dataclasses
-import tracemalloc
-from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +12,14 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from autograd import RandomStream, backward, no_tape
 from minitransformer import Batch, ModelConfig, RunConfig, Transformer, presets
+from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training import run
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.flops import Cost, flops_of_pairs, sustained_flops_per_second
 from minitransformer.training.state import TrainingState
 from parallel.communicator import SerialCommunicator
+from tests.minitransformer.training.test_trainer import trainer_of
+from tests.support.training import peak_of
 
 CONFIG = ModelConfig(vocabulary_size=50, n_layers=2, d_model=24, d_ff=40, n_heads=3, d_k=8, d_v=8)
 SOURCE, TARGET, N_PAIRS = 14, 18, 5  # tokens of every sentence, with its end: no padding
@@ -57,23 +60,12 @@ def test_a_batch_costs_what_its_sentences_cost() -> None:
     assert flops_of_pairs(CONFIG, lengths).tolist() == separately
 
 
-def test_the_number_of_products_depends_on_layers_alone_and_no_number_of_a_float32_model_is_float64(
-    meter: Meter,
-) -> None:
+def test_the_number_of_products_depends_on_layers_alone_and_none_is_of_float64(meter: Meter) -> None:
     """6 linear maps and 2 products of attention in an encoder layer, 10 and 4 in a decoder layer, one projection."""
     update(*metered())
     assert len(meter.products) == 3 * (CONFIG.n_layers * (6 + 2 + 10 + 4) + 1)
     assert "float32" in meter.dtypes
     assert "float64" not in meter.dtypes
-
-
-def peak_bytes(compute: Callable[[], object]) -> int:
-    tracemalloc.start()
-    try:
-        compute()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 def test_of_arrays_of_the_size_of_the_vocabulary_there_is_one() -> None:
@@ -82,9 +74,28 @@ def test_of_arrays_of_the_size_of_the_vocabulary_there_is_one() -> None:
     _, batch = metered(config)
     update(model := Transformer(config), batch)  # what is made once is made
     logits, matrix = 4 * config.vocabulary_size * len(batch.labels), 4 * config.vocabulary_size * config.d_model
-    assert logits < peak_bytes(lambda: update(model, batch)) < 1.2 * logits + 3 * matrix
+    assert logits < peak_of(lambda: update(model, batch)) < 1.2 * logits + 3 * matrix
     with no_tape():
-        assert logits < peak_bytes(lambda: model.loss(batch)) < 1.2 * logits + 3 * matrix
+        assert logits < peak_of(lambda: model.loss(batch)) < 1.2 * logits + 3 * matrix
+
+
+@pytest.mark.parametrize("n_micro_batches", [1, 4])
+def test_flops_are_those_computed_also_after_resuming(tmp_path: Path, meter: Meter, n_micro_batches: int) -> None:
+    """The sentences have one length, so attention's reference computes no padding."""
+    write_store(tmp_path, "train", np.random.default_rng(1).integers(3, 12, (40, 2, 6)).tolist(), 12)
+    changes: dict[str, Any] = {"store": TokenStore(tmp_path, "train"), "n_micro_batches": n_micro_batches}
+    for max_updates in (3, 8):
+        trainer = trainer_of(tmp_path, max_updates=max_updates, **changes)
+        trainer.resume()
+        watched(trainer.model)
+        trainer.train(Callback())
+        assert trainer.state.flops == flops(meter) > 0
+
+
+def test_device_time_is_that_of_all_devices_that_there_were() -> None:
+    """One device for 3 seconds; then four for 1.5."""
+    state = TrainingState().with_time(3, n_devices=1).with_new_interval().with_time(1.5, n_devices=4)
+    assert (state.device_seconds, state.seconds, state.unlogged_seconds) == (3 + 4 * 1.5, 4.5, 1.5)
 
 
 P100_FLOPS = 9.5e12  # single-precision FLOP/s that the paper assumed of the GPU it trained on (footnote 5)

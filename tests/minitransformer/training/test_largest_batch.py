@@ -66,9 +66,7 @@ def test_only_each_threads_largest_micro_batch_is_computed(tmp_path: Path, monke
     assert sorted(flops_of(call.args[0]) for call in loss.call_args_list) == max(costs_by_batch, key=sum)
 
 
-def test_the_memory_of_the_largest_batch_is_logged_beside_the_free_memory_that_processes_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
-) -> None:
+def test_it_logs_taken_and_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
     """Most of it are buffers as large as the model: one for each level of the tree of micro-batches."""
     monkeypatch.setattr("minitransformer.system.memory.free_memory", lambda n_processes: 8e9 / n_processes)
     trainer = trainer_of(tmp_path, model=dataclasses.replace(MODEL, d_ff=50_000), n_threads=1)
@@ -97,9 +95,7 @@ def lacking_above(flops: int, trainer: Trainer, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(trainer.model, "loss", limited)
 
 
-def test_a_lack_of_memory_is_one_line_with_what_was_tried_and_fits_or_that_nothing_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lack_of_memory_tells_what_fits_if_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of(tmp_path, batch_tokens=600)
     lacking_above(ENOUGH, trainer, monkeypatch)
     with pytest.raises(OutOfMemoryError) as caught:
@@ -159,9 +155,7 @@ def test_lack_of_memory_in_validation_has_a_line(lacking: str, tmp_path: Path, m
     assert "batch" not in str(caught.value)
 
 
-def test_a_run_without_memory_may_start_with_other_options_and_one_that_has_begun_needs_another_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_may_change_its_batches_until_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = run_of(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(opening, "try_largest_batch", Mock(side_effect=OutOfMemoryError("out of memory")))

@@ -1,8 +1,13 @@
-"""The training loop beside its updates: threads, time, the end after an error, and what other ranks see."""
+"""The training loop beside its updates: threads and their kernels, time, the end after an error, other ranks."""
 
+import dataclasses
 import os
 import signal
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from unittest.mock import DEFAULT, Mock
@@ -11,14 +16,19 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from autograd.array import Array
+from autograd.kernel_registry import KernelChoice
 from autograd.op import Operation, Run, observed
 from autograd.tensor import Backward
+from minitransformer import train
+from minitransformer.config import RunConfig
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import Callback, ValidationReport
-from minitransformer.training.interrupt import Interrupt
+from minitransformer.training.checkpoint import require_same_parameters
+from minitransformer.training.validation import keep_best
+from parallel.communicator import SerialCommunicator
 from tests.minitransformer.training.test_trainer import FixedLosses, everything, trained, trainer_of
-from tests.support.training import FULL_DISK, Recorder, StoppingMonitor, names_in
+from tests.support.training import FULL_DISK, TINY, Recorder, StoppingMonitor, names_in, run_of
 
 
 def test_products_are_computed_on_one_thread_each_because_micro_batches_have_threads(tmp_path: Path) -> None:
@@ -36,6 +46,12 @@ def test_products_are_computed_on_one_thread_each_because_micro_batches_have_thr
     assert (used, between) == ({1}, {2})
 
 
+@pytest.mark.parametrize("automatic", [{"n_micro_batches": 0}, {"precision": "automatic"}])
+def test_a_trainer_refuses_automatic_settings(automatic: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Trainer: n_micro_batches or precision is automatic"):
+        trainer_of(tmp_path, **automatic)
+
+
 def test_time_before_training_and_of_validation_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
@@ -43,12 +59,8 @@ def test_time_before_training_and_of_validation_does_not_count(tmp_path: Path, m
     def take(seconds: float) -> None:
         now[0] += seconds
 
-    class Slow(FixedLosses):
-        def report(self, *arguments: Any) -> ValidationReport:
-            take(50)
-            return super().report(*arguments)
-
-    trainer = trainer_of(tmp_path, validation=Slow(2.0, 1.0), validate_every=4, log_every=5)
+    slow = FixedLosses(2.0, 1.0, meanwhile=lambda step: take(50))
+    trainer = trainer_of(tmp_path, validation=slow, validate_every=4, log_every=5)
     take(50)
     assert trainer.train(Recorder(lambda step: take(0.5)))
     seconds = 7 * 0.5  # the callback's time after the last update is not training
@@ -93,9 +105,7 @@ def test_a_save_failing_late_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
     assert "step-00000001: cannot be written" in logged[0]
 
 
-def test_ranks_that_see_other_checkpoints_are_told_to_share_the_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_must_see_the_same_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of(tmp_path)
     monkeypatch.setattr(trainer.checkpoints.world, "bcast", lambda step: 8)  # what rank 0 has found
     with pytest.raises(CheckpointError, match="not all processes see the same checkpoints: share the directory"):
@@ -104,24 +114,15 @@ def test_ranks_that_see_other_checkpoints_are_told_to_share_the_directory(
     assert trainer.resume()
 
 
-@pytest.mark.parametrize("is_requested", [True, False])
-def test_a_rank_stops_when_any_rank_was_interrupted(is_requested: bool) -> None:
-    """So none waits for a rank that has stopped."""
-    others = Mock(any=Mock(return_value=is_requested))
-    assert Interrupt(others).is_requested() == is_requested
+def interrupt_at(step: int | None) -> Callable[[int], None]:
+    return lambda now: signal.raise_signal(signal.SIGINT) if now == step else None
 
 
 @pytest.mark.parametrize("step", [4, 8])
 def test_an_interrupted_validation_is_repeated_to_the_same_end(tmp_path: Path, step: int, logged: list[str]) -> None:
     changes, losses = {"validate_every": 4, "checkpoint_every": 3}, (2.0, 1.0)
-
-    class Interrupted(FixedLosses):
-        def report(self, model: Transformer, now: int, callback: Callback) -> ValidationReport:
-            if now == step:
-                signal.raise_signal(signal.SIGINT)
-            return super().report(model, now, callback)
-
-    interrupted = trainer_of(tmp_path, run="parts", validation=Interrupted(*losses), **changes)
+    validation = FixedLosses(*losses, meanwhile=interrupt_at(step))
+    interrupted = trainer_of(tmp_path, run="parts", validation=validation, **changes)
     assert not interrupted.train(Callback())
     assert interrupted.state.step == step
     assert logged == [f"interrupted after update {step} and saved; the same run goes on from there"]
@@ -171,20 +172,12 @@ def test_without_progress_for_too_long_the_training_ends(
 
 
 @pytest.mark.parametrize("interrupted_at", [None, 6])
-def test_the_last_interval_is_reported_when_patience_ends_the_training(
-    tmp_path: Path, interrupted_at: int | None
-) -> None:
+def test_the_last_interval_is_reported_when_patience_ends(tmp_path: Path, interrupted_at: int | None) -> None:
     """The report precedes a validation that may end it, so that a repeated validation repeats no report."""
     changes: dict[str, Any] = {"log_every": 5, "validate_every": 2, "patience": 2}
-
-    class Validation(FixedLosses):
-        def report(self, model: Transformer, now: int, callback: Callback) -> ValidationReport:
-            if now == interrupted_at:
-                signal.raise_signal(signal.SIGINT)
-            return super().report(model, now, callback)
-
     recorder, losses = Recorder(), (3.0, 3.5, 3.1, 1.0)
-    trainer_of(tmp_path, validation=Validation(*losses), **changes).train(recorder)
+    validation = FixedLosses(*losses, meanwhile=interrupt_at(interrupted_at))
+    trainer_of(tmp_path, validation=validation, **changes).train(recorder)
     if interrupted_at:
         trainer = trainer_of(tmp_path, validation=FixedLosses(losses[2]), **changes)
         assert trainer.resume()
@@ -214,3 +207,55 @@ def test_a_watched_score_that_does_not_move_is_no_progress_and_is_reported_once(
     assert len(warnings) == n_warnings
     consequence = "after 3 validations" if any(scores) else "patience is for the loss"
     assert all(line.startswith(f"warning: bleu is {scores[0]:.2f}") and consequence in line for line in warnings)
+
+
+@pytest.mark.parametrize("failing", [None, "best", "run"])
+def test_the_best_model_is_kept_where_nothing_else_is(failing: str | None, tmp_path: Path, logged: list[str]) -> None:
+    """The model in the run's directory is a second copy: training goes on without it."""
+    errors = [CheckpointError("cannot be written") if name == failing else None for name in ("best", "run")]
+    model = Mock(save=Mock(side_effect=errors))
+    assert keep_best(tmp_path / "run", model) == (failing != "best")
+    written = [call.args[0].name for call in model.save.call_args_list]
+    assert written == (["best"] if failing == "best" else ["best", "run"])
+    assert len(logged) == (failing is not None)
+
+
+def test_one_process_computes_no_checksum_of_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    checksums: list[Any] = []
+    monkeypatch.setattr("minitransformer.training.checkpoint.checksum", checksums.append)
+    require_same_parameters(SerialCommunicator(), Transformer(TINY, seed=1), "now", "remedy")
+    assert checksums == []
+
+
+CHOICE: ContextVar[KernelChoice] = ContextVar("choice")
+
+
+@pytest.fixture
+def run_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[KernelChoice], RunConfig]:
+    """Settings of runs with two threads, and with these kernels."""
+    monkeypatch.setattr("minitransformer.training.open_run.cores_of", lambda rank, placements: 2)
+
+    def config_of(kernels: KernelChoice) -> RunConfig:
+        (tmp_path / kernels).mkdir()
+        return dataclasses.replace(run_of(tmp_path / kernels, max_updates=4), kernels=kernels)
+
+    return config_of
+
+
+def test_a_run_of_references_takes_the_kernels_from_no_later_run(run_with: Any, kernels_run: list[Any]) -> None:
+    train(run_with("reference"), callbacks=[])
+    assert kernels_run == []
+    train(run_with("compiled"), callbacks=[])
+    assert {"MainThread", "micro-batch", "adam"} < {call.thread for call in kernels_run}  # and threads of the search
+
+
+def test_runs_of_two_threads_do_not_disturb_each_other(run_with: Any, kernels_run: list[Any]) -> None:
+    both = threading.Barrier(2, timeout=120)  # both runs make their updates at the same time
+
+    def run(config: RunConfig) -> None:
+        CHOICE.set(config.kernels)
+        train(config, callbacks=[Recorder(lambda step: both.wait())])
+
+    with ThreadPoolExecutor(2) as executor:
+        list(executor.map(run, [run_with("reference"), run_with("compiled")]))
+    assert {call.context[CHOICE] for call in kernels_run} == {"compiled"}

@@ -1,13 +1,21 @@
-"""metrics.jsonl: one line for every logged update, whatever happened to the run and to the disk."""
+"""metrics.jsonl and report.html: every logged update, whatever happened to the run; they never end it."""
 
+import dataclasses
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from logged_runs import LOG, finish, training_line, write_logged_run
 
-from minitransformer.training.callbacks import MetricsFile, TrainingReport
+from minitransformer.extras.report.run_page import ReportPage
+from minitransformer.inference.bleu import Score
+from minitransformer.inference.task import Sample
+from minitransformer.training.callbacks import MetricsFile, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
-from tests.support.training import file_size_limit
+from tests.minitransformer.extras.report.test_page import Structure
+from tests.support.training import file_size_limit, names_in
 
 
 def steps_in(run: Path) -> list[int]:
@@ -31,9 +39,7 @@ def log_of(run: Path, steps: range, since: int = 0) -> MetricsFile:
     return metrics
 
 
-def test_lines_of_updates_that_are_done_again_are_not_doubled_and_without_such_the_log_is_not_touched(
-    tmp_path: Path,
-) -> None:
+def test_lines_of_updates_done_again_are_not_doubled_and_else_the_log_is_not_touched(tmp_path: Path) -> None:
     log_of(tmp_path, range(1, 8))
     log_of(tmp_path, range(5, 10), since=4)
     assert steps_in(tmp_path) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -97,3 +103,82 @@ def test_a_line_that_the_disk_has_no_room_for_is_written_with_the_next_one(tmp_p
     assert "cannot be written" in logged[0]
     log.report(report_of(5))
     assert steps_in(tmp_path) == [1, 2, 3, 4, 5]
+
+
+STATE = TrainingState(
+    step=4, epoch=2, unlogged_loss=6.0, unlogged_tokens=3, unlogged_seconds=0.5, seconds=9.0, flops=70
+)
+
+
+def test_a_report_holds_the_means_of_its_interval_and_the_totals_of_the_run() -> None:
+    assert TrainingReport.of(STATE, 0.5, 0.75) == TrainingReport(4, 2, 2.0, 0.5, 0.75, 6.0, 9.0, 70)
+    assert STATE.with_new_interval() == dataclasses.replace(
+        STATE, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0
+    )
+    without_time = TrainingReport.of(dataclasses.replace(STATE, unlogged_seconds=0.0), 0.5, 0.75)
+    assert without_time.target_tokens_per_second == pytest.approx(3e9)
+
+
+# report.html
+
+TRAINING = TrainingReport(50, 3, 0.125, 1e-3, 0.25, 4_000.0, 12.5, 10**9)
+VALIDATION = ValidationReport(
+    50, 0.0625, 1.5, Score("BLEU", 87.5, "signature", "detail"), True, 0.5, (Sample("one", "eins", "zwei"),)
+)
+
+
+def data_in(run: Path) -> dict[str, Any]:
+    page = (run / "report.html").read_text(encoding="utf-8")
+    return dict(json.loads(Structure(page).of("script")[0]))
+
+
+def test_the_page_is_written_after_validations_and_at_the_end_and_not_after_every_log_line(tmp_path: Path) -> None:
+    run = write_logged_run(tmp_path / "run")
+    callbacks = [MetricsFile(run), ReportPage(run)]
+    for callback in callbacks:
+        callback.begin(TrainingState(step=40), 60)
+        callback.report(TRAINING)
+    assert not (run / "report.html").exists()
+    for callback in callbacks:
+        callback.report(VALIDATION)
+    data = data_in(run)
+    assert data["panels"][0]["curves"][0][0]["values"][-1] == 0.125
+    assert data["panels"][0]["curves"][0][1]["values"][-1] == 0.0625
+    assert data["isTraining"]  # so it loads itself again
+    assert data["samples"][-1] == {"source": "one", "reference": "eins", "final": [None], "history": [[[50, "zwei"]]]}
+    run = finish(write_logged_run(tmp_path / "finished"), ["x"] * 4)
+    ReportPage(run).end()
+    assert data_in(run)["runs"][0]["state"].startswith("finished after 40 updates: BLEU ")
+    assert not data_in(run)["isTraining"]
+
+
+def test_without_a_log_or_a_directory_there_is_no_page_and_no_warning(tmp_path: Path, logged: list[str]) -> None:
+    run = write_logged_run(tmp_path / "run")
+    (run / "metrics.jsonl").unlink()
+    ReportPage(run).end()
+    assert names_in(run) == ["run.json"]
+    shutil.rmtree(run)
+    ReportPage(run).report(VALIDATION)
+    assert not run.exists()
+    assert logged == []
+
+
+def test_a_full_disk_and_a_corrupt_file_end_no_training_and_leave_the_page(tmp_path: Path, logged: list[str]) -> None:
+    run = write_logged_run(tmp_path / "run")
+    page = ReportPage(run)
+    page.end()
+    before = (run / "report.html").read_bytes()
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*LOG, training_line(50)]))
+    with file_size_limit(1_000):
+        page.report(VALIDATION)
+    assert len(logged) == 1
+    assert "report.html: not written" in logged[0]
+    assert logged[0].endswith("training goes on")
+    assert (run / "report.html").read_bytes() == before
+    assert names_in(run) == ["metrics.jsonl", "report.html", "run.json"]
+    (run / "results.json").write_text("{")
+    page.end()
+    assert "results.json: cannot be read" in logged[1]
+    (run / "results.json").unlink()
+    page.end()
+    assert (run / "report.html").read_bytes() != before

@@ -18,7 +18,7 @@ from minitransformer.system.files import CheckpointError, read_arrays
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import Snapshot
 from minitransformer.training.open_run import OpenRun
-from tests.support.training import PAIRS, WORDS, StoppingMonitor, corrupt, job_of, write_text
+from tests.support.training import PAIRS, WORDS, StoppingMonitor, changed, corrupt, job_of, write_text
 
 NEW_WORDS = WORDS | {"three": "drü", "five": "foif €", "six": "sächs ☃"}
 TRAINING = TrainingConfig(
@@ -48,10 +48,6 @@ def config(source: Path, tmp_path: Path) -> RunConfig:
     return fine_tuning(RunConfig(tmp_path / "run", data, training=TRAINING, init_from=source))
 
 
-def changed(config: RunConfig, part: str, **changes: Any) -> RunConfig:
-    return dataclasses.replace(config, **{part: dataclasses.replace(getattr(config, part), **changes)})
-
-
 def moments_of(job: OpenRun) -> Mapping[str, np.ndarray]:
     return Snapshot.of(job.trainer.model, job.trainer.adam, job.trainer.state).moments
 
@@ -62,10 +58,11 @@ def test_the_settings_of_model_and_tokenizer_are_those_of_the_model(config: RunC
     assert (config.data.vocabulary_size, config.data.tokenizer, config.data.joint_vocabulary) == (50, "bpe", True)
 
 
-def test_it_begins_at_update_0_with_weights_and_tokenizer_and_names_characters_that_this_lacks(
+def test_it_begins_with_the_models_weights_loss_and_tokenizer(
     config: RunConfig, source: Path, logged: list[str]
 ) -> None:
-    job = job_of(changed(config, "training", seed=7))
+    config = changed(changed(config, "model", p_drop=0.0), seed=7, precision="float32")
+    job = job_of(config)
     theirs = Transformer.load(source).weights()
     assert all(np.array_equal(array, theirs[name]) for name, array in job.trainer.model.weights().items())
     assert (job.trainer.state.step, job.trainer.state.earlier_updates, job.trainer.adam.earlier_updates) == (0, 0, 0)
@@ -78,15 +75,10 @@ def test_it_begins_at_update_0_with_weights_and_tokenizer_and_names_characters_t
     (lacking,) = (line for line in logged if "the tokenizer lacks characters of the training text: " in line)
     assert "€ 105, ä 100, ☃ 100. They are read as unknown" in lacking
     assert "unless init_extend_vocabulary is set" in lacking
-
-
-def test_the_loss_of_the_first_update_is_that_of_the_model(config: RunConfig, source: Path) -> None:
-    job = job_of(changed(changed(config, "model", p_drop=0.0), "training", precision="float32"))
     pairs = np.arange(12)
-    loss = job.trainer.step(pairs).loss
     sources, targets = zip(*(job.trainer.pairs.pair(i) for i in pairs), strict=True)
     batch = Batch.from_token_ids([s.tolist() for s in sources], [t.tolist() for t in targets])
-    assert loss == pytest.approx(float(Transformer.load(source).loss(batch)), rel=1e-6)
+    assert job.trainer.step(pairs).loss == pytest.approx(float(Transformer.load(source).loss(batch)), rel=1e-6)
 
 
 def test_moments_are_kept_on_request_with_their_weights(config: RunConfig, source: Path, logged: list[str]) -> None:
@@ -111,12 +103,12 @@ def test_a_corrupt_checkpoint_gives_way_to_an_earlier_one(config: RunConfig, cop
 def test_an_interrupted_run_goes_on_to_the_same_bits_without_the_model(
     config: RunConfig, source: Path, copy: Path, tmp_path: Path, choice: dict[str, bool]
 ) -> None:
-    config = dataclasses.replace(config, init_from=copy, **choice)
+    config = dataclasses.replace(changed(config, "model", alpha=0.6), init_from=copy, **choice)
     straight, parts = (dataclasses.replace(config, run=tmp_path / name) for name in ("straight", "parts"))
     results = train(straight, callbacks=[]).results
     assert not train(parts, callbacks=[StoppingMonitor(6)]).is_complete
     shutil.rmtree(copy)
-    again = fine_tuning(dataclasses.replace(parts, model=presets.tiny()))
+    again = changed(fine_tuning(dataclasses.replace(parts, model=presets.tiny())), "model", alpha=0.6)
     assert again == parts
     resumed = train(again, callbacks=[]).results
     n_words = Transformer.load(parts.run).config.vocabulary_size
@@ -214,9 +206,7 @@ def test_a_model_whose_tokenizer_has_changed_or_is_anothers_is_refused(copy: Pat
         fine_tuning(RunConfig(init_from=copy))
 
 
-def test_corrupt_weights_and_missing_moments_are_refused_and_leave_the_directory_free(
-    config: RunConfig, copy: Path
-) -> None:
+def test_corrupt_weights_and_missing_moments_leave_the_directory_free(config: RunConfig, copy: Path) -> None:
     corrupt(copy / "model.safetensors")
     with pytest.raises(CheckpointError, match="model.safetensors: has changed since it was written"):
         job_of(dataclasses.replace(config, init_from=copy))
@@ -266,7 +256,7 @@ def test_a_run_does_not_go_on_with_another_model_or_the_model_in_another_state(c
 
 def test_data_that_was_prepared_with_another_tokenizer_is_refused(config: RunConfig, tmp_path: Path) -> None:
     directory = tmp_path / "prepared"
-    apart = dataclasses.replace(config, data=dataclasses.replace(config.data, directory=directory))
+    apart = changed(config, "data", directory=directory)
     job_of(dataclasses.replace(apart, run=tmp_path / "a", init_from=None))
     with pytest.raises(CheckpointError, match=f"{directory}: was prepared with another tokenizer; expected that of"):
         job_of(apart)

@@ -59,15 +59,6 @@ def test_a_parameter_that_is_no_number_is_named(tmp_path: Path) -> None:
     assert name in str(replay)
 
 
-def test_what_overflows_in_float32_only_is_reported_apart(tmp_path: Path) -> None:
-    name = "decoder.layers.0.feed_forward.hidden.weight"
-    directory = bundle(tmp_path, **{name: 3e38})
-    single, double = (replay_repro_bundle(directory, dtype) for dtype in ("float32", "float64"))
-    assert single.found is not None
-    assert single.parameter.startswith("decoder.layers.0.feed_forward")
-    assert double.found is None
-
-
 def test_everything_that_is_known_of_the_update_stands_in_the_file(tmp_path: Path) -> None:
     infinite = "encoder.layers.0.self_attention.query.weight"
     written = json.loads((bundle(tmp_path, **{infinite: np.inf}) / UPDATE_FILE).read_text())
@@ -88,18 +79,16 @@ def test_everything_that_is_known_of_the_update_stands_in_the_file(tmp_path: Pat
         ({"seed": -1}, "seed must be at least 0 and less than .*; got -1; the repro bundle is corrupt"),
     ],
 )
-def test_corrupt_facts_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_corrupt_and_missing_facts_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     path = bundle(tmp_path) / UPDATE_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(CheckpointError, match=message):
         replay_repro_bundle(tmp_path)
-
-
-def test_a_directory_that_is_no_repro_bundle_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"update\.json: not found"):
-        replay_repro_bundle(tmp_path)
-    (tmp_path / UPDATE_FILE).write_text("[]")
+    path.write_text("[]")
     with pytest.raises(CheckpointError, match="expected an object with step, epoch, .*; the repro bundle is corrupt"):
+        replay_repro_bundle(tmp_path)
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"update\.json: not found"):
         replay_repro_bundle(tmp_path)
 
 

@@ -110,9 +110,7 @@ def test_a_schedule_of_ones_own_is_a_function_by_name() -> None:
         (f"{__name__}:several", r"must be a function that returns a rate for update 1; got array\(\[0.001, 0.001\]\)"),
     ],
 )
-def test_a_schedule_that_is_none_is_refused_before_the_text_is_prepared(
-    name: str, problem: str, tmp_path: Path
-) -> None:
+def test_a_schedule_that_is_none_is_refused_before_text_is_prepared(name: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=problem):
         train(run_of(tmp_path, schedule=name), callbacks=[])
     assert not (tmp_path / "run" / "data").exists()

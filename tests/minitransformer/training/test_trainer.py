@@ -5,7 +5,7 @@ import math
 import os
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
@@ -39,12 +39,16 @@ SEQUENCES = 30  # three batches an epoch
 
 
 class FixedLosses:
-    """A validation whose losses, and BLEU, are given beforehand."""
+    """A validation whose losses, and BLEU, are given beforehand; before it reports, ``meanwhile`` gets the update."""
 
-    def __init__(self, *losses: float, scores: Sequence[float] = (0.0,)) -> None:
-        self._losses, self._scores = iter(losses), cycle(scores)
+    def __init__(
+        self, *losses: float, scores: Sequence[float] = (0.0,), meanwhile: Callable[[int], object] = lambda step: None
+    ) -> None:
+        self._losses, self._scores, self._meanwhile = iter(losses), cycle(scores), meanwhile
 
     def report(self, model: Transformer, step: int, callback: Callback) -> ValidationReport:
+        callback.validating(0, 1)
+        self._meanwhile(step)
         measures = callback.validated(model, None, [], [], [])  # type: ignore[arg-type]
         loss = next(self._losses)
         score = Score("BLEU", next(self._scores), "signature", "detail")
@@ -81,17 +85,17 @@ def everything(trainer: Trainer) -> tuple[Any, ...]:
     return (*(array.tobytes() for array in arrays), dataclasses.replace(trainer.state, **clocks))
 
 
-def test_seed_micro_batches_beta_and_precision_decide_the_bits(tmp_path: Path) -> None:
-    settings: list[dict[str, Any]] = [
-        {},
-        {"seed": 2},
-        {"n_micro_batches": 4},
-        {"beta2": 0.97},
-        {"precision": "bfloat16"},
-    ]
-    found = [everything(trained(tmp_path, run=str(i), **changes)) for i, changes in enumerate(settings)]
-    assert len({parameters for parameters, *_ in found}) == len(settings)
-    assert everything(trained(tmp_path, run="again")) == found[0]
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
+    """All that a run of these settings ends with."""
+    return everything(trained(tmp_path_factory.mktemp("whole")))
+
+
+def test_seed_micro_batches_beta_and_precision_decide_the_bits(tmp_path: Path, whole: tuple[Any, ...]) -> None:
+    changes: Any = ({}, {"seed": 2}, {"n_micro_batches": 4}, {"beta2": 0.97}, {"precision": "bfloat16"})
+    found = [everything(trained(tmp_path, run=str(i), **change)) for i, change in enumerate(changes)]
+    assert len({parameters for parameters, *_ in found}) == len(changes)
+    assert found[0] == whole
 
 
 @pytest.mark.parametrize(
@@ -107,9 +111,7 @@ def test_neither_the_number_of_threads_nor_resuming_changes_a_bit(tmp_path: Path
         assert everything(trained(tmp_path, run=f"from {first}", **changes)) == whole, first
 
 
-def test_checkpoints_come_at_their_interval_and_at_the_end_and_those_between_go_when_the_next_one_is_due(
-    tmp_path: Path,
-) -> None:
+def test_checkpoints_come_at_their_interval_and_the_end_and_those_of_interruptions_go(tmp_path: Path) -> None:
     changes = {"checkpoint_every": 2, "keep_checkpoints": 3, "average_checkpoints": 1}
 
     def saved() -> list[str]:
@@ -193,8 +195,8 @@ def test_the_best_model_so_far_is_kept_in_the_run(tmp_path: Path) -> None:
     assert trainer.state.best == ("loss", 1.0)
 
 
-def test_a_signal_saves_at_once_and_the_resumed_run_ends_like_an_undisturbed_one(
-    tmp_path: Path, logged: list[str]
+def test_a_signal_saves_at_once_and_the_resumed_run_ends_like_another(
+    tmp_path: Path, logged: list[str], whole: tuple[Any, ...]
 ) -> None:
     numbers = (signal.SIGINT, signal.SIGTERM)
     handlers = [signal.getsignal(number) for number in numbers]
@@ -207,13 +209,11 @@ def test_a_signal_saves_at_once_and_the_resumed_run_ends_like_an_undisturbed_one
         assert logged.pop() == f"interrupted after update {step} and saved; the same run goes on from there"
         assert [signal.getsignal(number) for number in numbers] == handlers
     assert logged == []
-    assert everything(trained(tmp_path, run="disturbed")) == everything(trained(tmp_path, run="whole"))
+    assert everything(trained(tmp_path, run="disturbed")) == whole
     assert [signal.getsignal(number) for number in numbers] == handlers
 
 
-def test_ctrl_c_announces_a_long_update_and_a_second_one_ends_it_at_once(
-    tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_twice_ends_a_long_update(tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupt, "LONG_UPDATE", 0.05)
     notice = "finishing this update, then saving; Ctrl-C again ends at once, without saving"
 
@@ -227,7 +227,7 @@ def test_ctrl_c_announces_a_long_update_and_a_second_one_ends_it_at_once(
     assert logged == [notice]
 
 
-def test_parameters_that_are_not_numbers_are_not_saved(tmp_path: Path) -> None:
+def test_parameters_that_are_not_numbers_are_not_saved(tmp_path: Path, whole: tuple[Any, ...]) -> None:
     trained(tmp_path, max_updates=2)
     trainer = trainer_of(tmp_path, max_updates=4)
     trainer.resume()
@@ -235,12 +235,10 @@ def test_parameters_that_are_not_numbers_are_not_saved(tmp_path: Path) -> None:
     with pytest.raises(TrainingDivergedError, match=r"update 4: there are parameters that are not finite; .*unharmed"):
         trainer.train(Callback())
     assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002"]
-    assert everything(trained(tmp_path)) == everything(trained(tmp_path, run="whole"))
+    assert everything(trained(tmp_path)) == whole
 
 
-def test_a_file_without_room_on_disk_is_reported_once_and_a_failed_save_tried_again(
-    tmp_path: Path, logged: list[str]
-) -> None:
+def test_a_full_disk_is_reported_once_and_a_failed_save_tried_again(tmp_path: Path, logged: list[str]) -> None:
     trainer = trainer_of(tmp_path, checkpoint_every=2)
 
     def disturb(step: int) -> None:
@@ -263,7 +261,7 @@ def test_a_file_without_room_on_disk_is_reported_once_and_a_failed_save_tried_ag
 
 @pytest.mark.parametrize("interrupted", [True, False])
 def test_a_run_whose_last_save_fails_says_so_and_goes_on_from_the_checkpoint_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool, logged: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool, logged: list[str], whole: tuple[Any, ...]
 ) -> None:
     trainer = trainer_of(tmp_path, checkpoint_every=2)
     begin_saving = trainer.checkpoints.writer.save
@@ -285,4 +283,4 @@ def test_a_run_whose_last_save_fails_says_so_and_goes_on_from_the_checkpoint_bef
     monkeypatch.undo()
     assert not any("and saved" in line for line in logged)
     assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002", "step-00000004", "step-00000006"]
-    assert everything(trained(tmp_path)) == everything(trained(tmp_path, run="whole"))
+    assert everything(trained(tmp_path)) == whole

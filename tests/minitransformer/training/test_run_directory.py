@@ -1,21 +1,69 @@
-"""A run's directory that is moved or removed while it trains."""
+"""A run's directory: one command at a time trains there; it may be moved or removed meanwhile."""
 
 import dataclasses
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from unittest.mock import DEFAULT, Mock
 
 import pytest
+from waiting import TIME_LIMIT
 
 from minitransformer import RunConfig, Transformer
+from minitransformer.config import ConfigError
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import LostDirectoryError, checkpoints
-from minitransformer.training.run import finish, train_to_end
+from minitransformer.training.run import finish, run_lock, train_to_end
+from parallel.communicator import SerialCommunicator
 from tests.support.training import Recorder, finished, job_of, run_of, weights
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from minitransformer.training.run import run_lock
+from parallel.communicator import SerialCommunicator
+
+with run_lock(Path(sys.argv[1]), SerialCommunicator()):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+TAKEN = r"run: another process is training there; wait for its end, end it, or choose another directory"
+WORLD = SerialCommunicator()
+
+
+def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "run"
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE) as first:
+        assert first.stdout.readline() == b"held\n"
+        with pytest.raises(CheckpointError, match=TAKEN), run_lock(run, WORLD):
+            raise AssertionError("two in one directory")
+        with run_lock(tmp_path / "another", WORLD):
+            pass
+        first.send_signal(signal.SIGKILL)
+        first.wait(timeout=TIME_LIMIT)
+        with run_lock(run, WORLD):
+            with pytest.raises(CheckpointError, match=TAKEN), run_lock(run, WORLD):
+                raise AssertionError("two in one process")
+            assert list(run.iterdir()) == []
+
+
+def test_an_error_removes_a_directory_that_is_new_and_empty(tmp_path: Path) -> None:
+    there, new = tmp_path / "there", tmp_path / "new"
+    there.mkdir()
+    for run in (there, new):
+        with pytest.raises(ConfigError), run_lock(run, WORLD):
+            assert run.is_dir()
+            raise ConfigError
+        assert run.is_dir() == (run == there)
+    with pytest.raises(ConfigError), run_lock(new, WORLD):
+        (new / "file").touch()
+        raise ConfigError
+    assert (new / "file").exists()
 
 
 @pytest.mark.parametrize("step", [2, 9, 18])  # before the first save, before a validation, before the last save

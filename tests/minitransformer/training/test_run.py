@@ -1,7 +1,8 @@
-"""A run as a whole: what a mistake, an interruption or a change of mind leaves behind."""
+"""A run as a whole: what mistakes, interruptions and changes of mind leave behind; the weights that it ends with."""
 
 import dataclasses
 import json
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -12,33 +13,30 @@ import numpy as np
 import pytest
 
 from autograd.kernels.cpu.library import bfloat16_set
-from minitransformer import train
-from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
+from minitransformer import Transformer, train
+from minitransformer.config import ConfigError, RunConfig
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.survey import CorpusError
+from minitransformer.inference.length_penalty import ALPHAS
 from minitransformer.inference.translator import Translator
+from minitransformer.model.files import load_model_files
 from minitransformer.system.files import CheckpointError, temporary_path
 from minitransformer.system.provenance import short_hash
 from minitransformer.training import open_run as opening
 from minitransformer.training.callbacks import Callback
-from minitransformer.training.checkpoint import checkpoints
+from minitransformer.training.checkpoint import average_weights, checkpoint_path, checkpoints
 from minitransformer.training.divergence import TrainingDivergedError
-from minitransformer.training.loop import Trainer
 from minitransformer.training.open_run import OpenRun, resolve
 from minitransformer.training.run import finish, is_finished
+from minitransformer.training.validation import BEST, exceeds
 from parallel.communicator import SerialCommunicator
-from tests.support.training import PAIRS, StoppingMonitor, corrupt, finished, job_of, run_of, weights
-
-
-def changed(config: RunConfig, **training: Any) -> RunConfig:
-    return dataclasses.replace(config, training=dataclasses.replace(config.training, **training))
+from tests.support.training import PAIRS, StoppingMonitor, changed, corrupt, finished, job_of, run_of, weights
 
 
 def test_a_failed_first_start_leaves_the_directory_free(tmp_path: Path) -> None:
     config = run_of(tmp_path)
-    too_many = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=9_000))
     with pytest.raises(CorpusError, match="cannot make 9000 pieces"):
-        train(too_many, callbacks=[])
+        train(changed(config, "data", vocabulary_size=9_000), callbacks=[])
     assert not config.run.exists()
     assert job_of(config).trainer.state.step == 0
 
@@ -47,12 +45,8 @@ def test_an_interruption_and_a_corrupt_newest_checkpoint_leave_no_trace_in_the_f
     shared_run: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     """The largest batch is tried at each start, unless training has ended."""
-    tried: list[int] = []
-    try_first = opening.try_largest_batch
-    monkeypatch.setattr(
-        opening, "try_largest_batch", lambda trainer: (tried.append(trainer.state.step), try_first(trainer))
-    )
-    config = run_of(tmp_path)
+    config, tried = run_of(tmp_path), mock.Mock(wraps=opening.try_largest_batch)
+    monkeypatch.setattr(opening, "try_largest_batch", tried)
     for step in (7, 14):
         assert not job_of(config).trainer.train(StoppingMonitor(step))
     corrupt(config.run / "checkpoints" / "step-00000014" / "optimizer.safetensors")
@@ -60,15 +54,13 @@ def test_an_interruption_and_a_corrupt_newest_checkpoint_leave_no_trace_in_the_f
     assert any("step-00000014 is corrupt: " in line and "optimizer.safetensors: has changed" in line for line in logged)
     assert any("using the newest complete checkpoint, step-00000012" in line for line in logged)
     job_of(config)
-    assert tried == [0, 7, 12]
+    assert tried.call_count == 3
     np.testing.assert_array_equal(weights(config), weights(shared_run))
     assert cost["flops"] == json.loads((shared_run.run / "results.json").read_text())["flops"] > 0
     assert cost["flops_by_time"] == cost["device_seconds"] * cost["device_flops_per_second"] > 0
 
 
-def test_a_finished_run_can_be_extended_and_another_interval_removes_no_checkpoint_of_before(
-    finished_run: RunConfig,
-) -> None:
+def test_a_finished_run_can_be_extended_and_another_interval_removes_no_checkpoint(finished_run: RunConfig) -> None:
     before = checkpoints(finished_run.run)
     assert [path.name[-2:] for path in before] == ["12", "16", "20"]
     assert is_finished(job_of(changed(finished_run, checkpoint_every=7)))
@@ -80,9 +72,7 @@ def test_a_finished_run_can_be_extended_and_another_interval_removes_no_checkpoi
 
 
 @pytest.mark.parametrize(("n", "more"), [(4, ""), (5, "; and 1 more")])
-def test_another_runs_settings_are_named_then_counted_with_both_remedies_unless_they_are_those_for_divergence(
-    tmp_path: Path, n: int, more: str
-) -> None:
+def test_another_runs_settings_are_named_unless_they_are_for_divergence(tmp_path: Path, n: int, more: str) -> None:
     config = RunConfig(run=tmp_path)
     config.claim_directory()
     changed(config, learning_rate_factor=0.1, clip_norm=1.0).check_directory()
@@ -108,9 +98,7 @@ def test_files_hash_and_a_resumed_run_have_all_settings_and_the_values_of_automa
         job_of(changed(config, n_micro_batches=4))
 
 
-def test_a_cpu_without_kernels_or_instructions_has_float32_and_a_warning_of_slow_bfloat16(
-    tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bfloat16_needs_fast_instructions(tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def precision_of(config: RunConfig) -> str:
         return resolve(config, SerialCommunicator())[0].training.precision
 
@@ -121,13 +109,6 @@ def test_a_cpu_without_kernels_or_instructions_has_float32_and_a_warning_of_slow
         assert precision_of(config) == precision
     job_of(changed(config, precision="bfloat16"))
     assert "warning: training.precision is bfloat16, but it was not seen to be faster here than float32" in logged
-
-
-def test_a_trainer_refuses_automatic_settings(tmp_path: Path) -> None:
-    trainer = job_of(run_of(tmp_path)).trainer
-    for config in (TrainingConfig(n_micro_batches=2), TrainingConfig(precision="float32")):
-        with pytest.raises(ValueError, match="Trainer: n_micro_batches or precision is automatic"):
-            Trainer(trainer.model, trainer.store, None, config, tmp_path, SerialCommunicator(), n_threads=1)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +139,7 @@ def test_a_model_keeps_its_tokenizer_where_data_would_be_prepared_from_other_tex
 
 def test_a_run_goes_on_with_the_data_with_which_it_began(tmp_path: Path) -> None:
     """Also if its tokenizer is the same, and the data is prepared again."""
-    config = run_of(tmp_path)
-    held_out = {"validation_source": ("v.en",), "validation_target": ("v.de",)}
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, **held_out))
+    config = changed(run_of(tmp_path), "data", validation_source=("v.en",), validation_target=("v.de",))
 
     def job_with(translation: str) -> OpenRun:
         (tmp_path / "v.en").write_text("one two\n")
@@ -175,29 +154,29 @@ def test_a_run_goes_on_with_the_data_with_which_it_began(tmp_path: Path) -> None
     assert job_with("eins zwei").trainer.state.step == 2
 
 
-def test_weights_that_are_no_numbers_are_not_validated(tmp_path: Path) -> None:
-    job = job_of(run_of(tmp_path, log_every=100, validate_every=1))
-    job.trainer.model.parameters.values[:] = np.nan
-    with pytest.raises(TrainingDivergedError, match="update 10: the loss is not finite, as in 10 updates in a row"):
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")
+@pytest.mark.parametrize(
+    ("value", "changes", "message"),
+    [
+        (np.nan, {"validate_every": 1}, "update 10: the loss is not finite, as in 10 updates in a row"),
+        (1e30, {"max_updates": 1}, r"validation: the loss is nan: .* Lower training\.learning_rate"),
+    ],
+)
+def test_weights_without_finite_results_are_not_the_best(
+    tmp_path: Path, value: float, changes: dict[str, int], message: str
+) -> None:
+    job = job_of(run_of(tmp_path, log_every=100, **changes))
+    job.trainer.model.parameters.values[:] = value
+    with pytest.raises(TrainingDivergedError, match=message):
         job.trainer.train(Callback())
     assert not (tmp_path / "run" / "model.safetensors").exists()
-
-
-@pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")
-def test_finite_weights_without_finite_numbers_are_not_the_best_and_end_the_run_with_a_remedy(tmp_path: Path) -> None:
-    job = job_of(run_of(tmp_path, max_updates=1))
-    job.trainer.model.parameters.values[:] = 1e30
-    with pytest.raises(TrainingDivergedError, match=r"validation: the loss is nan: .* Lower training\.learning_rate"):
-        job.trainer.train(Callback())
-    assert not list((tmp_path / "run").rglob("model.safetensors"))
+    assert not (tmp_path / "run" / "best").exists()
     validation = job.trainer.validation
     with pytest.raises(TrainingDivergedError, match="validation: search: source 0 has no translation"):
         validation.evaluate(job.trainer.model, validation.text, beam=1)
 
 
-def test_threads_without_a_micro_batch_are_counted_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
-) -> None:
+def test_idle_threads_are_counted_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
     for n_threads in (2, 3):
         monkeypatch.setattr(opening, "cores_of", lambda rank, places, n_threads=n_threads: n_threads)
         job_of(run_of(tmp_path, n_micro_batches=2))
@@ -209,11 +188,11 @@ def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tm
     """With just enough positions no sentence of the validation is cut, and no translation runs past the table."""
     config = run_of(tmp_path, max_updates=1, validate_every=1)
     too_few, enough = (
-        dataclasses.replace(config.model, positions="learned", max_positions=n, first_position=5) for n in (15, 21)
+        changed(config, "model", positions="learned", max_positions=n, first_position=5) for n in (15, 21)
     )
     with pytest.raises(ConfigError, match=r"max_positions is 15 and leaves room for 10 tokens, .* has 16 tokens"):
-        job_of(dataclasses.replace(config, model=too_few))
-    job = job_of(dataclasses.replace(config, model=enough))
+        job_of(too_few)
+    job = job_of(enough)
     job.trainer.train(Callback())
     validation = job.trainer.validation
     translator = Translator(job.trainer.model, validation.tokenizer)
@@ -239,13 +218,6 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> N
     job_of(config)
     assert not list(config.run.rglob(".*"))
     assert len(list(config.run.rglob("kept.tmp"))) == 2
-
-
-def test_only_byte_pairs_are_segmented_anew_and_only_words_replaced_by_their_classes() -> None:
-    with pytest.raises(ConfigError, match=r"training\.bpe_dropout is 0.1, but only text in byte pairs"):
-        RunConfig(data=DataConfig(tokenizer="unigram"), training=TrainingConfig(bpe_dropout=0.1))
-    with pytest.raises(ConfigError, match=r"training\.word_dropout is 2.0, but only whole words have classes"):
-        RunConfig(training=TrainingConfig(word_dropout=2.0))
 
 
 class InterruptingValidation(Callback):
@@ -293,3 +265,106 @@ def test_in_training_translations_exceed_sources_by_few_tokens(tmp_path: Path) -
     extra = 25 + max(0, *(len(target) - len(source) for source, target in pairs))
     searches = [(call.args[2].beam, call.args[2].max_extra_tokens) for call in search.call_args_list]
     assert searches == [(1, extra), (4, 256)]
+
+
+# The weights that a run ends with
+
+
+def kept_weights(config: RunConfig) -> str:
+    return str(json.loads((config.run / "results.json").read_text())["weights"])
+
+
+def require_equal(config: RunConfig, expected: dict[str, Any]) -> None:
+    weights = Transformer.load(config.run).weights()
+    assert weights.keys() == expected.keys()
+    for name, value in weights.items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
+def test_results_say_which_weights_the_model_has_and_the_average_can_be_insisted_on(finished_run: RunConfig) -> None:
+    """So early in training the last model is better than the average with those before it."""
+    config, job = finished_run, job_of(finished_run)
+    best, average = load_model_files(config.run / BEST)[1], average_weights(checkpoints(config.run))
+    finish(job, Callback())
+    assert kept_weights(config) == f"best single model, validation loss {(job.trainer.state.best or ('', 0))[1]:.4f}"
+    require_equal(config, best)
+    finish(job, Callback(), always_average=True)
+    assert kept_weights(config) == "average of the last 3 checkpoints"
+    require_equal(config, average)
+    shutil.rmtree(config.run / BEST)
+    finish(job, Callback())
+    assert kept_weights(config) == "average of the last 3 checkpoints"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept", "expected"),
+    [
+        ("loss", 2.0, None, True), ("loss", 2.0, 2.0, False), ("loss", 2.0, float(np.nextafter(2.0, 99)), True),
+        ("bleu", 2.0, 2.0, False), ("bleu", 2.0, 1.0, True), ("-ter", 2.0, 1.0, False), ("-ter", 1.0, 2.0, True),
+        ("perplexity", 1.0, 2.0, True), ("lossless", 2.0, 1.0, True),
+    ],
+)  # fmt: skip
+def test_only_a_better_figure_exceeds_another(name: str, value: float, kept: float | None, expected: bool) -> None:
+    assert exceeds((name, value), None if kept is None else (name, kept)) == expected
+    assert exceeds((name, value), ("another", 99.0))
+
+
+def test_a_best_single_model_that_is_only_as_good_as_the_average_is_not_chosen(finished_run: RunConfig) -> None:
+    config, job = finished_run, job_of(finished_run)
+    job.trainer.model.set_weights(average := average_weights(checkpoints(config.run)))
+    loss = job.trainer.validation.loss(job.trainer.model).loss
+    for best_loss, expected in ((loss, "average of the last"), (np.nextafter(loss, 0), "best single model")):
+        job.trainer.state = dataclasses.replace(job.trainer.state, best=("loss", float(best_loss)))
+        finish(job, Callback())
+        assert kept_weights(config).startswith(expected)
+        if best_loss == loss:
+            require_equal(config, average)
+
+
+def test_an_average_with_old_checkpoints_says_so(tmp_path: Path, logged: list[str]) -> None:
+    """A disk that is full for a while leaves a gap."""
+    config = run_of(tmp_path, keep_checkpoints=5)
+    job = job_of(config)
+    assert job.trainer.train(Callback())
+    finish(job, Callback(), always_average=True)
+    assert not any(line.startswith("warning") for line in logged)
+    for missing, older, gap in (
+        (16, "step-00000008", "update 16"),
+        (12, "step-00000004, step-00000008", "update 12, update 16"),
+    ):
+        shutil.rmtree(checkpoint_path(config.run, missing))
+        finish(job, Callback(), always_average=True)
+        assert [line for line in logged if line.startswith("warning")][-1] == (
+            f"warning: the average takes in {older}, older than the last 3 intervals: there is no complete checkpoint"
+            f" after {gap}"
+        )
+
+
+def test_the_length_penalty_is_chosen_unless_the_run_has_one(finished_run: RunConfig, logged: list[str]) -> None:
+    job, free = job_of(finished_run), dataclasses.replace(finished_run.model, alpha=None)
+    for model, n_tried in ((finished_run.model, 0), (free, len(ALPHAS)), (free, len(ALPHAS))):
+        logged.clear()
+        job.trainer.model.config = dataclasses.replace(job.trainer.model.config, alpha=model.alpha)
+        finish(dataclasses.replace(job, config=dataclasses.replace(finished_run, model=model)), Callback())
+        said = [line for line in logged if line.startswith("length penalty: ")]
+        scores = dict(re.findall(r"([0-9.]+): ([0-9.]+)", " ".join(said)))
+        stored = [json.loads((finished_run.run / name).read_text()) for name in ("results.json", "model.json")]
+        assert len(scores) == n_tried
+        assert stored[0]["alpha"] == stored[1]["alpha"]
+        if scores:
+            alpha = stored[0]["alpha"]
+            assert f"chose α {alpha:g}; " in said[0]
+            assert scores[f"{alpha:g}"] == f"{stored[0]['validation']['bleu']:.2f}"
+            assert float(scores[f"{alpha:g}"]) >= float(scores["0.6"])
+    assert job.trainer.model.config.alpha == stored[1]["alpha"]
+
+
+def test_ctrl_c_in_the_final_evaluation_leaves_it_to_the_next_start(finished_run: RunConfig, logged: list[str]) -> None:
+    (finished_run.run / "results.json").unlink()
+    monitor = InterruptingValidation()
+    with pytest.raises(KeyboardInterrupt):
+        finish(job_of(finished_run), monitor)
+    assert monitor.seen[0][0] == 0 < monitor.seen[-1][0]
+    assert not (finished_run.run / "results.json").exists()
+    assert logged[-1] == "interrupted after the last update; the same run, started again, makes what is missing"
+    assert train(finished_run, callbacks=[]).results["updates"] == finished_run.training.max_updates
