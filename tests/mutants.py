@@ -93,7 +93,7 @@ TESTS = {  # the nearest first: it kills most
     "minitransformer/model/positions.py": f"{MODEL}/test_positions.py {MODEL}/test_masking.py",
     "minitransformer/model/batch.py": f"{MODEL}/test_packing.py {LAYERS} {MODEL}/test_fixed_batch.py",
     "minitransformer/model/transformer.py": f"{MODEL}/test_transformer.py {MODEL}/test_storage.py {LAYERS}",
-    "minitransformer/config/checks.py": f"{CONFIG_TESTS}/test_checks.py {CONFIG_TESTS}/test_presets.py",
+    "minitransformer/config/checks.py": f"{CONFIG_TESTS}/test_settings.py {CONFIG_TESTS}/test_presets.py",
     "minitransformer/training/update.py": (
         f"{RUN}/test_schedule.py {TREE} {TRAINER} {DIVERGENCE} {TWO_RANKS} {FOUR_RANKS}"
     ),
@@ -106,7 +106,7 @@ TESTS = {  # the nearest first: it kills most
         f"{RUN}/test_run.py {RUN}/test_run_directory.py tests/cli/test_differing_ranks.py"
         f" {MPI}::test_training_says_where_its_processes_are_and_how_gradients_travel"
     ),
-    "minitransformer/training/run.py": (f"{RUN}/test_run.py {RUN}/test_run_directory.py"),
+    "minitransformer/training/run.py": f"{RUN}/test_run.py {RUN}/test_run_directory.py",
     "minitransformer/training/divergence.py": f"{DIVERGENCE} {TRAINER} {FOUR_RANKS}",
     "minitransformer/training/checkpoint.py": (
         f"{LOOP} {TRAINER} {MPI}::test_a_rank_whose_parameters_are_others_is_found_before_they_are_saved"

@@ -90,9 +90,7 @@ def test_reasons_to_drop_a_pair(n_source: int, n_target: int, reason: str | None
     assert dropped == ({} if reason is None else {reason: Found(1, ["0"])})
 
 
-def test_dropped_pairs_and_odd_lines_are_counted_and_named_the_rest_is_stored(
-    tmp_path: Path, logged: list[str]
-) -> None:
+def test_dropped_pairs_and_odd_lines_are_counted_and_named_the_rest_stored(tmp_path: Path, logged: list[str]) -> None:
     data = prepared(config_of(tmp_path, [*GOOD, *ODD, *[("", "a")] * 4, ("a \0 b", "b a"), ("a\u2028b", "b a")]))
     assert data.manifest["dropped"] == {"empty": 7, "too long": 1, "too unequal": 2}
     assert data.manifest["first_dropped"] == {

@@ -128,7 +128,7 @@ def test_a_large_corpus_is_sampled_evenly_in_order_a_small_one_taken_whole(monke
     ("bpe", PAIRS, 5_000, None), ("bpe", [], 50, None), ("unigram", PAIRS, 5_000, r": at most (\d+) are possible"),
     ("bpe", PAIRS, 5, r": its characters and the reserved symbols are (\d+); set .* to more"),
 ])  # fmt: skip
-def test_an_impossible_size_names_the_option_to_change_and_a_possible_one(
+def test_an_impossible_size_is_explained(
     kind: TokenizerType, pairs: list[Pair], size: int, possible: str | None
 ) -> None:
     with pytest.raises(CorpusError, match=f"cannot make {size} pieces of this text.* data.vocabulary_size") as caught:

@@ -173,7 +173,7 @@ def require_refused(path: Path, file: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "damage", "message"), NOTED_CORRUPTIONS)
-def test_a_corrupt_file_is_refused_by_name_though_the_checksums_fit(
+def test_what_checksums_miss_is_refused(
     tmp_path: Path, name: str, damage: Callable[[Path], object], message: str
 ) -> None:
     path = saved(tmp_path)

@@ -58,9 +58,7 @@ def test_the_settings_of_model_and_tokenizer_are_those_of_the_model(config: RunC
     assert (config.data.vocabulary_size, config.data.tokenizer, config.data.joint_vocabulary) == (50, "bpe", True)
 
 
-def test_it_begins_with_the_models_weights_loss_and_tokenizer(
-    config: RunConfig, source: Path, logged: list[str]
-) -> None:
+def test_it_has_the_models_weights_loss_and_tokenizer(config: RunConfig, source: Path, logged: list[str]) -> None:
     config = changed(changed(config, "model", p_drop=0.0), seed=7, precision="float32")
     job = job_of(config)
     theirs = Transformer.load(source).weights()

@@ -162,9 +162,7 @@ def test_a_run_goes_on_with_the_data_with_which_it_began(tmp_path: Path) -> None
         (1e30, {"max_updates": 1}, r"validation: the loss is nan: .* Lower training\.learning_rate"),
     ],
 )
-def test_weights_without_finite_results_are_not_the_best(
-    tmp_path: Path, value: float, changes: dict[str, int], message: str
-) -> None:
+def test_weights_without_results_end_it(tmp_path: Path, value: float, changes: dict[str, int], message: str) -> None:
     job = job_of(run_of(tmp_path, log_every=100, **changes))
     job.trainer.model.parameters.values[:] = value
     with pytest.raises(TrainingDivergedError, match=message):
@@ -187,11 +185,9 @@ def test_idle_threads_are_counted_at_start(tmp_path: Path, monkeypatch: pytest.M
 def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tmp_path: Path) -> None:
     """With just enough positions no sentence of the validation is cut, and no translation runs past the table."""
     config = run_of(tmp_path, max_updates=1, validate_every=1)
-    too_few, enough = (
-        changed(config, "model", positions="learned", max_positions=n, first_position=5) for n in (15, 21)
-    )
+    few, enough = (changed(config, "model", positions="learned", max_positions=n, first_position=5) for n in (15, 21))
     with pytest.raises(ConfigError, match=r"max_positions is 15 and leaves room for 10 tokens, .* has 16 tokens"):
-        job_of(too_few)
+        job_of(few)
     job = job_of(enough)
     job.trainer.train(Callback())
     validation = job.trainer.validation
