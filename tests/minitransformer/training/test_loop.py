@@ -81,7 +81,7 @@ def test_an_error_waits_for_the_checkpoint_being_written(tmp_path: Path, monkeyp
         if step == 3:
             raise SystemExit("on purpose")
 
-    slowly = Mock(wraps=os.fsync, side_effect=lambda descriptor: time.sleep(0.1) or DEFAULT)
+    slowly = Mock(wraps=os.fsync, side_effect=lambda descriptor: time.sleep(0.02) or DEFAULT)
     monkeypatch.setattr(os, "fsync", slowly)
     with pytest.raises(SystemExit, match="on purpose"):
         trainer_of(tmp_path, checkpoint_every=2).train(Recorder(fail))

@@ -174,7 +174,7 @@ def test_weights_without_results_end_it(tmp_path: Path, value: float, changes: d
         validation.evaluate(job.trainer.model, validation.text, beam=1)
 
 
-def test_idle_threads_are_counted_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
+def test_threads_without_work_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
     for n_threads in (2, 3):
         monkeypatch.setattr(opening, "cores_of", lambda rank, places, n_threads=n_threads: n_threads)
         job_of(run_of(tmp_path, n_micro_batches=2))
