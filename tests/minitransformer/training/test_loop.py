@@ -25,6 +25,7 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import Callback, ValidationReport
 from minitransformer.training.checkpoint import require_same_parameters
+from minitransformer.training.interrupt import Interrupt
 from minitransformer.training.validation import keep_best
 from parallel.communicator import SerialCommunicator
 from tests.minitransformer.training.test_trainer import FixedLosses, everything, trained, trainer_of
@@ -112,6 +113,13 @@ def test_ranks_must_see_the_same_checkpoints(tmp_path: Path, monkeypatch: pytest
         trainer.resume()
     trained(tmp_path)
     assert trainer.resume()
+
+
+@pytest.mark.parametrize("is_requested", [True, False])
+def test_a_rank_stops_when_any_rank_was_interrupted(is_requested: bool) -> None:
+    """So none waits for a rank that has stopped."""
+    others = Mock(any=Mock(return_value=is_requested))
+    assert Interrupt(others).is_requested() == is_requested
 
 
 def interrupt_at(step: int | None) -> Callable[[int], None]:
