@@ -34,18 +34,10 @@ def config_of(folder: Path, pairs: list[tuple[str, str]], **fields: Any) -> Data
         (folder / name).write_text("".join(f"{pair[side].strip()}\n" for pair in pairs), encoding="utf-8")
     (folder / "v.en").write_text("a b\n\nd\n", encoding="utf-8")
     (folder / "v.de").write_text("b a\nc\nd\u2028d\n", encoding="utf-8")
-    values: dict[str, Any] = {
-        "directory": folder / "data",
-        "raw": folder,
-        "train_source": ("en",),
-        "train_target": ("de",),
-        "validation_source": ("v.en",),
-        "validation_target": ("v.de",),
-        "vocabulary_size": 20,
-        "max_length": 80,
-        "max_ratio": 3.0,
-    }
-    return DataConfig(**(values | fields))
+    train: dict[str, Any] = {"train_source": ("en",), "train_target": ("de",)}
+    validation = {"validation_source": ("v.en",), "validation_target": ("v.de",)}
+    sizes = {"vocabulary_size": 20, "max_length": 80, "max_ratio": 3.0}
+    return DataConfig(raw=folder, directory=folder / "data", **(train | validation | sizes | fields))
 
 
 def prepared(config: DataConfig) -> PreparedData:
@@ -110,11 +102,8 @@ def test_held_out_pairs_of_the_training_text_are_dropped_for_the_same_reasons(tm
     pairs[5], pairs[15], pairs[25], pairs[26] = ("", "a"), ("a " * 81, "a"), ("a " * 30, "a"), ("a", "")
     data = prepared(config_of(tmp_path, pairs, validation_source=(), validation_target=()))  # 5, 15, 25, 35 held out
     assert data.manifest["dropped"] == {"empty": 2, "too long": 1, "too unequal": 1}
-    assert data.manifest["first_dropped"] == {
-        "empty": ["en:6", "en:27"],
-        "too long": ["en:16"],
-        "too unequal": ["en:26"],
-    }
+    places = {"empty": ["en:6", "en:27"], "too long": ["en:16"], "too unequal": ["en:26"]}
+    assert data.manifest["first_dropped"] == places
     assert data.text("validation") == [pairs[35]]
     assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (35, 1)
 

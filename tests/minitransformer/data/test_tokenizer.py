@@ -105,11 +105,8 @@ def test_any_row_of_ids_of_a_large_vocabulary_is_decoded_to_one_line(large: Toke
 def test_bytes_that_are_no_utf_8_are_decoded_to_the_replacement_character(large: Tokenizer) -> None:
     first, breaks = large.target.piece_to_id("<0xC3>"), [large.target.piece_to_id(f"<0x0{x}>") for x in "AD"]
     dog = large.encode_target(["Hund"])[0]
-    assert large.decode_target([[first, *dog], [first], [*dog, *breaks, *dog]]) == [
-        "\ufffd Hund",
-        "\ufffd",
-        "Hund   Hund",
-    ]
+    decoded = large.decode_target([[first, *dog], [first], [*dog, *breaks, *dog]])
+    assert decoded == ["\ufffd Hund", "\ufffd", "Hund   Hund"]
 
 
 def test_a_large_corpus_is_sampled_evenly_in_order_a_small_one_taken_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,11 +265,7 @@ def test_a_tokenizer_of_whole_words_is_not_extended() -> None:
 
 def test_trees_are_not_extended(tmp_path: Path) -> None:
     given = GivenTokenizer(Tokenizer.train(OLD, vocabulary_size=34, joint=False), extends=True)
-    trees = DataConfig(
-        train_trees=("a",),
-        validation_trees=("b",),
-        joint_vocabulary=False,
-        vocabulary_size=given.tokenizer.n_source_words,
-    )
+    size = given.tokenizer.n_source_words
+    trees = DataConfig(train_trees=("a",), validation_trees=("b",), joint_vocabulary=False, vocabulary_size=size)
     with pytest.raises(ConfigError, match="init_extend_vocabulary is for text: set it to false for a treebank"):
         given.check(trees, tmp_path)

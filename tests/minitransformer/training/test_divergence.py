@@ -18,15 +18,7 @@ from minitransformer.system.files import CheckpointError
 from minitransformer.training import divergence
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import checkpoints
-from minitransformer.training.divergence import (
-    DivergenceGuard,
-    Results,
-    Rollback,
-    TrainingDivergedError,
-    Update,
-    UpdateFacts,
-    give_up,
-)
+from minitransformer.training.divergence import DivergenceGuard, Results, TrainingDivergedError, UpdateFacts
 from minitransformer.training.loop import Trainer
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
@@ -37,8 +29,8 @@ STATE = TrainingState(step=4, epoch=2, next_batch=3)
 IsBad = Callable[[int, int], bool]  # of epoch and index of the batch
 
 
-def sound(norm: float) -> Update:
-    return Update(STATE, np.arange(2), StepResult(9, lambda: np.array([1.0, norm, 0.1]), flops=5))
+def sound(norm: float) -> divergence.Update:
+    return divergence.Update(STATE, np.arange(2), StepResult(9, lambda: np.array([1.0, norm, 0.1]), flops=5))
 
 
 def read(guard: DivergenceGuard, norms: list[float]) -> None:
@@ -47,7 +39,7 @@ def read(guard: DivergenceGuard, norms: list[float]) -> None:
         guard.read()
 
 
-@pytest.mark.parametrize("value", [STATE, sound(1.0), Rollback((), "")], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("value", [STATE, sound(1.0), divergence.Rollback((), "")], ids=lambda x: type(x).__name__)
 def test_what_callbacks_and_the_guard_receive_cannot_be_changed_in_place(value: Any) -> None:
     """A rollback returns to an earlier state."""
     name = dataclasses.fields(value)[0].name
@@ -106,7 +98,7 @@ def test_other_ranks_wait_until_the_repro_bundle_is_written_before_they_end(tmp_
     facts = UpdateFacts.of(STATE, np.arange(2), TrainingConfig(), 0.1, "the loss is not finite")
     second_rank = Mock(rank=1, size=2)
     with pytest.raises(TrainingDivergedError):
-        give_up(tmp_path / "run", model, store, facts, np.zeros(3), second_rank)
+        divergence.give_up(tmp_path / "run", model, store, facts, np.zeros(3), second_rank)
     second_rank.barrier.assert_called_once_with()
     assert not (tmp_path / "run").exists()
 

@@ -22,14 +22,9 @@ def test_translations_into_every_script_are_the_references_byte_for_byte(tmp_pat
     for name, lines in (("source", pairs.keys()), ("target", pairs.values())):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines) * 10, encoding="utf-8")
         (tmp_path / f"held-out.{name}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    data = DataConfig(
-        raw=tmp_path,
-        train_source=("source",),
-        train_target=("target",),
-        validation_source=("held-out.source",),
-        validation_target=("held-out.target",),
-        vocabulary_size=420,
-    )
+    held_out = {"validation_source": ("held-out.source",), "validation_target": ("held-out.target",)}
+    text = {"train_source": ("source",), "train_target": ("target",), **held_out}
+    data = DataConfig(raw=tmp_path, vocabulary_size=420, **text)
     model = dataclasses.replace(presets.tiny(), p_drop=0.0, label_smoothing=0.0, alpha=0.6)
     rate = {"warmup_steps": 80, "learning_rate_factor": 0.3}
     training = TrainingConfig(max_updates=400, batch_tokens=1_000, schedule="linear", validate_every=400, **rate)
