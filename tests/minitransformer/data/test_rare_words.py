@@ -8,14 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError, DataConfig
+from minitransformer.data import rare_words
 from minitransformer.data.lexicon import LEAST_SEEN
-from minitransformer.data.rare_words import (
-    SHAPE_CLASSES,
-    count_words,
-    is_of_words,
-    rare_word_classes,
-    with_endings_of_rare_words,
-)
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import UNKNOWN
@@ -44,23 +38,23 @@ def pieces(line: str) -> list[str]:
     ("-sided", ("<rare:lower:ed>", "<rare:lower>")),
 ])  # fmt: skip
 def test_classes_of_rare_words(word: str, classes: tuple[str, str]) -> None:
-    assert rare_word_classes(word) == classes
+    assert rare_words.rare_word_classes(word) == classes
 
 
 @given(st.text(min_size=1).filter(lambda word: " " not in word))
 def test_every_word_has_a_class_without_blanks_and_a_wider_one_by_shape(word: str) -> None:
-    narrow, wide = rare_word_classes(word)
+    narrow, wide = rare_words.rare_word_classes(word)
     assert " " not in narrow
-    assert wide in SHAPE_CLASSES
+    assert wide in rare_words.SHAPE_CLASSES
     assert narrow == wide or narrow.startswith(f"{wide[:-1]}:")
 
 
 def test_words_seen_once_become_classes_and_those_by_shape_only_are_left_out() -> None:
-    assert list(with_endings_of_rare_words(LINES, count_words(LINES)))[1:] == [
+    assert list(rare_words.with_endings_of_rare_words(LINES, rare_words.count_words(LINES)))[1:] == [
         "The cells were <rare:lower:ed> , and the cells were <rare:lower:ed> .",
         "http://www.informatics.jax.org and http://www.informatics.jax.org were <rare:lower:ad> <rare:lower:in> .",
     ]
-    assert count_words(["a b a", "b a"]) == Counter(a=3, b=2)
+    assert rare_words.count_words(["a b a", "b a"]) == Counter(a=3, b=2)
 
 
 @pytest.mark.parametrize(("line", "expected"), [
@@ -84,8 +78,8 @@ def test_each_word_has_one_id_which_is_never_that_of_unknown_start_or_end(words:
 def test_a_saved_vocabulary_of_words_is_known_for_one(tmp_path: Path) -> None:
     WORDS.save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
-    assert is_of_words(loaded.source)
-    assert not is_of_words(loaded.target)
+    assert rare_words.is_of_words(loaded.source)
+    assert not rare_words.is_of_words(loaded.target)
     assert loaded.encode_source(LINES) == WORDS.encode_source(LINES)
 
 

@@ -26,14 +26,7 @@ from minitransformer.model.files import load_model_files, save_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.system import files
 from minitransformer.system.files import CheckpointError, sync
-from minitransformer.training import checkpoint as checkpoint_module
-from minitransformer.training.checkpoint import (
-    Snapshot,
-    checkpoints,
-    load_checkpoint,
-    load_newest_checkpoint,
-    save_checkpoint,
-)
+from minitransformer.training import checkpoint
 from minitransformer.training.state import TrainingState
 
 Tree = dict[str, bytes | None]  # relative paths: the content of a file, None for a directory
@@ -186,16 +179,16 @@ def save(run: Path, step: int, value: float) -> None:
     adam = Adam(model.parameters)
     for array in (model.parameters.values, adam.m, adam.v):
         array[...] = value
-    save_checkpoint(run, Snapshot.of(model, adam, TrainingState(step=step)), keep=1)
+    checkpoint.save_checkpoint(run, checkpoint.Snapshot.of(model, adam, TrainingState(step=step)), keep=1)
 
 
 def resumed(run: Path) -> tuple[int, float] | None:
     """Step and value of the checkpoint that a run in this directory goes on from; all that bear a name are whole."""
     model = Transformer(TINY, seed=None)
     adam = Adam(model.parameters)
-    for path in checkpoints(run):
-        load_checkpoint(path, model, adam)
-    state = load_newest_checkpoint(run, model, adam, keep=1)
+    for path in checkpoint.checkpoints(run):
+        checkpoint.load_checkpoint(path, model, adam)
+    state = checkpoint.load_newest_checkpoint(run, model, adam, keep=1)
     if state is None:
         return None
     flat = (model.parameters.values, adam.m, adam.v)
@@ -277,7 +270,7 @@ def check_with_syncs(is_kept: Callable[[tuple[str, bool]], bool], scenes: Iterab
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "sync", sync_if_kept)
-        patch.setattr(checkpoint_module, "sync", sync_if_kept)
+        patch.setattr(checkpoint, "sync", sync_if_kept)
         return [n_states_of(scene, folder / scene) for scene in scenes]
 
 

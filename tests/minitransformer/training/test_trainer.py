@@ -18,9 +18,8 @@ import pytest
 from waiting import wait_until
 
 from autograd import RandomStream, backward
-from minitransformer.config import ModelConfig, TrainingConfig
+from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import plan_epoch, read_batch
-from minitransformer.data.store import TokenStore
 from minitransformer.inference.bleu import Score
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
@@ -56,16 +55,10 @@ class FixedLosses:
 
 
 def trainer_of(
-    folder: Path,
-    *,
-    n_threads: int = 1,
-    validation: Any = None,
-    model: ModelConfig = TINY,
-    run: str = "run",
-    dtype: str = "float32",
-    store: TokenStore | None = None,
-    **changes: Any,
+    folder: Path, *, run: str = "run", n_threads: int = 1, validation: Any = None, store: Any = None, **changes: Any
 ) -> Trainer:
+    """``changes`` are settings of the training; and ``model``, its configuration, and ``dtype``."""
+    model, dtype = changes.pop("model", TINY), changes.pop("dtype", "float32")
     config = dataclasses.replace(TRAINING, **changes)
     network, store = Transformer(model, seed=config.seed, dtype=dtype), store or copy_store(folder, SEQUENCES)
     return Trainer(network, store, validation, config, folder / run, SerialCommunicator(), n_threads=n_threads)
