@@ -129,16 +129,34 @@ def test_another_cpus_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch, capl
     assert "does not report: avx2; remove them from the environment variable MINITRANSFORMER_CFLAGS" in record.message
 
 
+def compiler_that(does: str) -> str:
+    """Return a compiler for the shell; $out is the file that it should make."""
+    return shlex.join(["sh", "-c", f"for out; do :; done\n{does}", "compiler"])
+
+
+CANNOT_BE_LOADED = r"made a library that cannot be loaded \(.*"
+OTHER_LIBRARY = "echo 'int f(void) {return 1;}' | cc -shared -x c - -o $out"
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "reason"),
     [
         ("CC", "no-such-compiler", "no C compiler was found"),
         ("CC", "false", "failed"),
-        pytest.param("MINITRANSFORMER_CFLAGS", "-Dfloat=nonsense", "nonsense", marks=needs_compiler),
+        pytest.param("MINITRANSFORMER_CFLAGS", "-include nonsense.h", "nonsense", marks=needs_compiler),
+        ("CC", compiler_that("printf 'caf\\351' >&2; exit 3"), "failed:\ncaf�"),
+        ("CC", compiler_that("exit 0"), f"{CANNOT_BE_LOADED}No such file or directory"),
+        ("CC", compiler_that("echo garbage > $out"), f"{CANNOT_BE_LOADED}(invalid ELF header|file too short)"),
+        pytest.param("CC", compiler_that(OTHER_LIBRARY), f"{CANNOT_BE_LOADED}undefined symbol", marks=needs_compiler),
     ],
 )
-def test_without_a_library_the_references_run_and_a_line_says_why(
-    variable: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_without_a_library_the_references_run_a_line_says_why_and_nothing_is_kept(
+    variable: str,
+    value: str,
+    reason: str,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv(variable, value)
     x, ones = np.eye(3, dtype=np.float32), np.ones(3, np.float32)
@@ -147,38 +165,9 @@ def test_without_a_library_the_references_run_and_a_line_says_why(
         np.testing.assert_array_equal(y, ops.layer_norm.reference(x, ones, ones)[0])
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert reason in record.message
-    assert "NumPy computes instead" in record.message
-    assert reason in cpu.library().obstacle
-
-
-def compiler_that(does: str, folder: Path) -> Path:
-    """Write a compiler for the shell; $out is the file that it should make."""
-    path = folder / "compiler"
-    path.write_text(f"#!/bin/sh\nfor out; do :; done\n{does}\n")
-    path.chmod(0o700)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("does", "reason"),
-    [
-        ("exit 0", "made a library that cannot be loaded (.*No such file or directory"),
-        ("echo garbage > $out", "made a library that cannot be loaded (.*(invalid ELF header|file too short)"),
-        pytest.param(
-            "echo 'int f(void) {return 1;}' | cc -shared -x c - -o $out",
-            "made a library that cannot be loaded (.*undefined symbol",
-            marks=needs_compiler,
-        ),
-        ("printf 'caf\\351' >&2; exit 3", "failed:\ncaf�"),
-    ],
-)
-def test_what_is_no_library_is_not_kept(
-    does: str, reason: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CC", str(compiler_that(does, tmp_path)))
-    assert re.search(reason.replace("(.*", r"\(.*", 1), cpu.library().obstacle)
-    assert list(cache.iterdir()) == []
+    assert record.message.startswith(f"{cpu.library().obstacle}; NumPy computes instead")
+    assert re.search(reason, cpu.library().obstacle)
+    assert list(cache.glob("*")) == []
 
 
 @needs_compiler
@@ -191,31 +180,21 @@ def test_the_kernels_are_for_this_processor_unless_the_compiler_refuses_that(
     native, log = "-march=native" if machine == "x86_64" else "-mcpu=native", tmp_path / "log"
     compiler = compiler_that(
         f'case "$*" in *{native}*) echo {native} >> {log}; {"exit 1" if refuses else ":"};; esac\n'
-        'echo \'const char used_extensions[] = ""; const char instruction_sets[] = "";\' | cc -shared -x c - -o $out',
-        tmp_path,
+        'echo \'const char used_extensions[] = ""; const char instruction_sets[] = "";\' | cc -shared -x c - -o $out'
     )
-    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setenv("CC", compiler)
     monkeypatch.setattr(cpu, "_functions_of", lambda shared: {"f": abs})
     monkeypatch.setattr(cpu.platform, "machine", lambda: machine)
     library = cpu.library()
     assert log.read_text().split() == [native]
-    assert (library.obstacle, native in library.command) == (None, not refuses)
+    assert (library.obstacle, native in shlex.split(library.command)) == (None, not refuses)
 
 
 def test_a_hung_compiler_ends_with_its_processes(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = tmp_path / "started"
-    monkeypatch.setenv("CC", str(compiler_that(f"sleep 1000 & echo $! > {started}; wait", tmp_path)))
+    monkeypatch.setenv("CC", compiler_that(f"sleep 1000 & echo $! > {started}; wait"))
     monkeypatch.setattr(cpu, "SECONDS", 1.0)
-    assert "compiler" in cpu.library().obstacle
     assert "did not end within 1 s" in cpu.library().obstacle
     assert list(cache.iterdir()) == []
     state = Path(f"/proc/{started.read_text().strip()}/stat")
     wait_until(lambda: not state.exists() or state.read_text().split()[2] == "Z")
-
-
-@needs_compiler
-def test_an_array_of_another_type_is_refused() -> None:
-    out, mask = np.zeros(3, np.float32), np.ones(3, np.uint8)
-    for x in (np.zeros(3), np.zeros(6, np.float32)[::2], np.zeros(3, np.int32)):
-        with pytest.raises(Exception, match="expected a contiguous array of float32"):
-            cpu.Function("apply_mask")(x, mask, out, 3, 1.0)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_cases import CASES, OpCase, is_float, results
 
+from autograd.kernels.cpu.library import Function, library
 from autograd.op import operations
 from autograd.tensor import gradient_array
 
@@ -93,3 +94,11 @@ def test_a_kernel_takes_a_gradient_in_float64(case: OpCase) -> None:
     for x, expected in zip(map(gradient_array, backward(dy)), map(gradient_array, reference_result), strict=True):
         if expected is not None:
             np.testing.assert_allclose(x, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not library().functions, reason="no C compiler")
+def test_an_array_of_another_type_is_refused() -> None:
+    out, mask = np.zeros(3, np.float32), np.ones(3, np.uint8)
+    for x in (np.zeros(3), np.zeros(6, np.float32)[::2], np.zeros(3, np.int32)):
+        with pytest.raises(Exception, match="expected a contiguous array of float32"):
+            Function("apply_mask")(x, mask, out, 3, 1.0)
