@@ -14,6 +14,7 @@ from autograd.tensor import gradient_array
 from autograd.testing import STEP
 
 STREAM_ID = StreamId(seed=5, stream=1)
+DROPOUT = {"rate": 0.4, "stream_id": STREAM_ID}
 UNEQUAL = full_mask([1, 30, 2], [30, 1, 3])
 EQUAL = full_mask([2, 1], [4, 4])
 EQUAL_BY_INDICES = KeyIndices(EQUAL.first[:, None] + np.arange(4), EQUAL.queries, EQUAL.keys)
@@ -50,7 +51,7 @@ def positive(d: Draw) -> tuple[Any, ...]:
 
 
 def short_of_zero(x: Any) -> float:
-    """Logarithm and roots vary on the scale of their argument."""
+    """Logarithm, roots and quotients vary on the scale of their argument."""
     return STEP * float(np.abs(x).min(initial=1))
 
 
@@ -59,16 +60,8 @@ def layer_norm_step(x: Any, gain: Any, bias: Any) -> float:
     return STEP * float(np.sqrt(x.var(-1).min() + 1e-6))
 
 
-def add_norm_step(x: Any, y: Any, gain: Any, bias: Any) -> float:
-    return layer_norm_step(x + y, gain, bias)
-
-
-def dropped(y: Any, rate: float = 0.4, stream_id: StreamId = STREAM_ID) -> Any:
+def dropped(y: Any, rate: float, stream_id: StreamId) -> Any:
     return y * ops.dropout(np.ones_like(y), rate=rate, stream_id=stream_id).value
-
-
-def add_norm_with_dropout(x: Any, y: Any, gain: Any, bias: Any, rate: float, stream_id: StreamId, eps: float) -> Any:
-    return layer_norm(x + dropped(y, rate, stream_id), gain, bias, eps)
 
 
 def attention_step(q: Any, k: Any, v: Any) -> float:
@@ -134,16 +127,11 @@ LINEAR = [
         ), lambda d: {"scale": 3.0},
     ),
     OpCase(
-        "embedding_with_positions", embedded_arguments,
-        lambda table, ids, encodings, positions, scale, rate, stream_id: (
-            dropped(scale * table[ids] + encodings[positions], rate, stream_id)
-        ), lambda d: {"scale": 3.0, "rate": 0.4, "stream_id": STREAM_ID}, name="dropout",
+        "embedding_with_positions", embedded_arguments, lambda table, ids, encodings, positions, scale, **dropout: (
+            dropped(scale * table[ids] + encodings[positions], **dropout)
+        ), lambda d: {"scale": 3.0} | DROPOUT, name="dropout",
     ),
-    OpCase(
-        "dropout", lambda d: (d("T", "D"),),
-        lambda x, rate, stream_id: x * ops.dropout(np.ones_like(x), rate=rate, stream_id=stream_id).value,
-        lambda d: {"rate": 0.4, "stream_id": STREAM_ID},
-    ),
+    OpCase("dropout", lambda d: (d("T", "D"),), dropped, lambda d: DROPOUT),
 ]  # fmt: skip
 
 
@@ -193,16 +181,12 @@ def of_drawn_mask(d: Draw) -> tuple[Any, ...]:
 
 CURVED = [
     OpCase("relu", lambda d: (d.away_from_zero("T", "D"),), lambda x: np.maximum(x, 0), step=quarter_of_the_smallest),
-    OpCase(
-        "divide", lambda d: (d("T", "D"), d.mild("D")), np.divide, step=lambda x, y: STEP * float(np.abs(y).min()),
-    ),
+    OpCase("divide", lambda d: (d("T", "D"), d.mild("D")), np.divide, step=lambda x, y: short_of_zero(y)),
     OpCase("tanh", lambda d: (d.mild("T", "D"),), np.tanh),
     OpCase("exp", lambda d: (d.mild("T", "D"),), np.exp),
     OpCase("log", positive, np.log, step=short_of_zero),
     OpCase("sqrt", positive, np.sqrt, step=short_of_zero),
-    OpCase(
-        "power", positive, lambda x, exponent: x**exponent, lambda d: {"exponent": -1.5}, step=short_of_zero,
-    ),
+    OpCase("power", positive, lambda x, exponent: x**exponent, lambda d: {"exponent": -1.5}, step=short_of_zero),
     OpCase("power", lambda d: (d.mild("T", "D"),), lambda x, exponent: x * x * x, lambda d: {"exponent": 3}, "cube"),
     OpCase(
         "maximum", lambda d: (d.away_from_zero("T", "D"), np.zeros(d.sizes["D"])), np.maximum,
@@ -230,12 +214,13 @@ CURVED = [
     ),
     OpCase(
         "add_norm", lambda d: (d("T", "D"), d("T", "D"), d("D"), d("D")), lambda x, y, g, b: layer_norm(x + y, g, b),
-        step=add_norm_step,
+        step=lambda x, y, gain, bias: layer_norm_step(x + y, gain, bias),
     ),
     OpCase(
-        "add_norm", lambda d: (d("B", "T", "D"), d("B", "T", "D"), d("D"), d("D")), add_norm_with_dropout,
-        lambda d: {"rate": 0.4, "stream_id": STREAM_ID, "eps": 1e-5}, name="dropout",
-        step=lambda x, y, gain, bias: add_norm_step(x, dropped(y), gain, bias),
+        "add_norm", lambda d: (d("B", "T", "D"), d("B", "T", "D"), d("D"), d("D")),
+        lambda x, y, gain, bias, eps, **dropout: layer_norm(x + dropped(y, **dropout), gain, bias, eps),
+        lambda d: {"eps": 1e-5} | DROPOUT, name="dropout",
+        step=lambda x, y, gain, bias: layer_norm_step(x + dropped(y, **DROPOUT), gain, bias),
     ),
     OpCase("cross_entropy", logits_and_targets("W", 1), cross_entropy, name="without smoothing"),
     OpCase("cross_entropy", logits_and_targets(1, 1), lambda x, t: 0.0, name="one class"),
@@ -276,8 +261,8 @@ CURVED = [
         step=attention_step,
     ),
     OpCase(
-        "attention", of_drawn_mask, attention, lambda d: {"mask": d.mask, "rate": 0.4, "stream_id": STREAM_ID},
-        name="dropout", step=attention_step,
+        "attention", of_drawn_mask, attention, lambda d: {"mask": d.mask} | DROPOUT, name="dropout",
+        step=attention_step,
     ),
 ]  # fmt: skip
 
