@@ -37,14 +37,11 @@ def test_the_kernel_registered_last_is_asked_first_and_runs_what_it_supports() -
         assert double(X) == (name, 1)
 
 
-def test_arguments_that_are_none_have_no_device() -> None:
+def test_arguments_that_are_none_have_no_device(kernels_kept: None) -> None:
     linear = operations["linear"]
     linear.kernel("cpu", supports=lambda x, w, b: b is None)(lambda x, w, b: (x, lambda dy: (dy, None, None)))
-    try:
-        np.testing.assert_array_equal(linear(X[None], np.eye(3) * 2, None).value, X[None])
-        np.testing.assert_array_equal(linear(X[None], np.eye(3) * 2, X).value, 3 * X[None])
-    finally:
-        del linear.kernels[0]
+    np.testing.assert_array_equal(linear(X[None], np.eye(3) * 2, None).value, X[None])
+    np.testing.assert_array_equal(linear(X[None], np.eye(3) * 2, X).value, 3 * X[None])
 
 
 def test_an_operation_keeps_the_name_and_the_words_of_its_function() -> None:
@@ -293,17 +290,16 @@ def test_a_deferred_gradient_is_waited_for_before_it_is_read(monkeypatch: pytest
     observing = Operation(lambda x: (x + 0, lambda dy: (dy * len(started),)))
     pair, dy = Pair(), np.ones(2, np.float32)
     buffer = ParameterBuffer(pair, seed=None)
-    backward(late(pair.x, observing(pair.y * 3.0)), dy)
-    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[0, 0], [1, 1]]
-    backward(late(observing(pair.x * 3.0), pair.y), dy)
-    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[1, 1], [3, 3]]
-    backward(late(pair.x, pair.x), dy)
-    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[0, 0], [2, 2]]
-    backward(late(pair.y * 3.0, pair.y), dy)
-    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[4, 4], [0, 0]]
     y = pair.y * 1.0
-    backward(late(y, y), dy)
-    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[2, 2], [0, 0]]
+    for x_and_y, expected in (
+        ((pair.x, observing(pair.y * 3.0)), [0, 1]),
+        ((observing(pair.x * 3.0), pair.y), [1, 3]),
+        ((pair.x, pair.x), [0, 2]),
+        ((pair.y * 3.0, pair.y), [4, 0]),
+        ((y, y), [2, 0]),
+    ):
+        backward(late(*x_and_y), dy)
+        assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[gradient] * 2 for gradient in expected]
 
 
 class Pair(Layer):
