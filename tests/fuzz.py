@@ -27,6 +27,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
@@ -71,9 +73,8 @@ def splice(draw: random.Random, content: bytes, other: bytes) -> bytes:
 
 def repeat(draw: random.Random, content: bytes, other: bytes) -> bytes:
     start = draw.randrange(len(content))
-    return (
-        content[:start] + content[start : start + draw.randint(1, 20)] * draw.choice((2, 100, 5_000)) + content[start:]
-    )
+    piece = content[start : start + draw.randint(1, 20)]
+    return content[:start] + piece * draw.choice((2, 100, 5_000)) + content[start:]
 
 
 def replacing(pattern: bytes, replacements: list[bytes]) -> Mutation:
@@ -175,9 +176,8 @@ def watch_paths(directory: Path) -> None:
 
 
 def bound_memory() -> None:
-    with open("/proc/self/statm") as statm:  # noqa: PTH123  (pages)
-        now = int(statm.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+    limit = psutil.Process().memory_info().vms + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def fuzz(reader: Reader, name: str, seed: int, indices: range) -> Counter[str]:

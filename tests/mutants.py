@@ -27,32 +27,22 @@ from minitransformer.system.threads import available_cores
 
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "mutants"
-REQUIRED, REQUIRED_OF_FASTER = 95, 80  # percent
 FASTER = (  # modules in which much decides nothing but speed: sizes of runs, which of two equal ways is taken
     "autograd/kernels/",
     "minitransformer/inference/cache.py",
     "autograd/ops/top_k.py",
 )
 
-MODEL = "tests/minitransformer/model"
-SEARCH = "tests/minitransformer/inference"
-UNIT = "tests/autograd"
+UNIT, MODEL, SEARCH = "tests/autograd", "tests/minitransformer/model", "tests/minitransformer/inference"
+RUN, PARALLEL, CONFIG_TESTS = "tests/minitransformer/training", "tests/parallel", "tests/minitransformer/config"
 LAYERS = " ".join(f"{MODEL}/test_{name}.py" for name in ("layers", "dropout", "masking", "packing", "gradients"))
 DEVICE_SEARCH = f"{UNIT}/test_device_search.py {UNIT}/cuda/test_cuda_search.py"
 KERNELS = f"{UNIT}/test_kernels.py"
-ATTENTION = "attention or lone or alone"
 OPS = f"{UNIT}/test_ops.py {KERNELS}"
 FUSED = f"{UNIT}/test_fused_ops.py"
-TREE = "tests/parallel/test_tree.py"
-REDUCER = "tests/parallel/test_reducer.py"
-MPI = "tests/parallel/test_mpi.py"
+MPI = f"{PARALLEL}/test_mpi.py"
 TWO_RANKS, FOUR_RANKS = (f"{MPI}::test_ranks_under_one_mpirun[{n}]" for n in (2, 4))
-RUN = "tests/minitransformer/training"
-TRAINER = f"{RUN}/test_trainer.py"
-DIVERGENCE = f"{RUN}/test_divergence.py"
-LOOP = f"{RUN}/test_loop.py"
-ACCOUNT = f"{RUN}/test_flops.py"
-CONFIG_TESTS = "tests/minitransformer/config"
+TRAINER, DIVERGENCE, LOOP, ACCOUNT = (f"{RUN}/test_{name}.py" for name in ("trainer", "divergence", "loop", "flops"))
 TESTS = {  # the nearest first: it kills most
     "autograd/ops/__init__.py": f"{UNIT}/test_arithmetic.py",
     "autograd/ops/add_norm.py": f"{FUSED} {OPS} -k add_norm",
@@ -80,7 +70,9 @@ TESTS = {  # the nearest first: it kills most
     "autograd/packed_weight.py": f"{UNIT}/test_packed_weight.py",
     "autograd/optim.py": f"{UNIT}/test_adam.py {UNIT}/test_clip.py {TRAINER}",
     "autograd/kernels/cpu/adam.py": f"{UNIT}/test_adam.py",
-    "autograd/kernels/cpu/attention.py": f"{UNIT}/test_attention.py {KERNELS} {MODEL}/test_masking.py -k '{ATTENTION}'",
+    "autograd/kernels/cpu/attention.py": (
+        f"{UNIT}/test_attention.py {KERNELS} {MODEL}/test_masking.py -k 'attention or lone or alone'"
+    ),
     "autograd/kernels/cpu/cross_entropy.py": f"{UNIT}/test_cross_entropy.py {KERNELS} -k cross_entropy",
     "autograd/kernels/cpu/dropout.py": f"{KERNELS} -k dropout",
     "autograd/kernels/cpu/embedding.py": f"{FUSED} {KERNELS} -k embedding",
@@ -95,13 +87,13 @@ TESTS = {  # the nearest first: it kills most
     "minitransformer/model/transformer.py": f"{MODEL}/test_transformer.py {MODEL}/test_storage.py {LAYERS}",
     "minitransformer/config/checks.py": f"{CONFIG_TESTS}/test_settings.py {CONFIG_TESTS}/test_presets.py",
     "minitransformer/training/update.py": (
-        f"{RUN}/test_schedule.py {TREE} {TRAINER} {DIVERGENCE} {TWO_RANKS} {FOUR_RANKS}"
+        f"{RUN}/test_schedule.py {PARALLEL}/test_tree.py {TRAINER} {DIVERGENCE} {TWO_RANKS} {FOUR_RANKS}"
     ),
     "minitransformer/data/batching.py": "tests/minitransformer/data/test_batching.py",
     "minitransformer/training/state.py": (
         f"{RUN}/test_checkpoint.py {RUN}/test_metrics.py {ACCOUNT} {DIVERGENCE} {TRAINER}"
     ),
-    "minitransformer/training/loop.py": (f"{TRAINER} {DIVERGENCE} {LOOP} {ACCOUNT} {TWO_RANKS} {FOUR_RANKS}"),
+    "minitransformer/training/loop.py": f"{TRAINER} {DIVERGENCE} {LOOP} {ACCOUNT} {TWO_RANKS} {FOUR_RANKS}",
     "minitransformer/training/open_run.py": (
         f"{RUN}/test_run.py {RUN}/test_run_directory.py tests/cli/test_differing_ranks.py"
         f" {MPI}::test_training_says_where_its_processes_are_and_how_gradients_travel"
@@ -122,13 +114,13 @@ TESTS = {  # the nearest first: it kills most
     "minitransformer/inference/length_penalty.py": f"{SEARCH}/test_length_penalty.py",
     "minitransformer/inference/scoring.py": f"{SEARCH}/test_scoring.py {SEARCH}/test_invariance.py",
     "minitransformer/inference/cache.py": f"{SEARCH}/test_invariance.py {SEARCH}/test_beam.py {MODEL}/test_packing.py",
-    "parallel/communicator.py": f"{TREE} {TRAINER}",
+    "parallel/communicator.py": f"{PARALLEL}/test_tree.py {TRAINER}",
     "parallel/host_reducer.py": (
-        f"{MPI} tests/parallel/test_machines.py tests/parallel/test_hosts.py -k 'one_mpirun or two_hosts or subtrees'"
+        f"{MPI} {PARALLEL}/test_machines.py {PARALLEL}/test_hosts.py -k 'one_mpirun or two_hosts or subtrees'"
     ),
-    "parallel/reducer.py": f"{REDUCER} {TWO_RANKS} {FOUR_RANKS}",
-    "parallel/device_reducer.py": f"{REDUCER} {TWO_RANKS} {FOUR_RANKS}",
-    "parallel/exact_sum.py": f"tests/parallel/test_machines.py {TWO_RANKS} {FOUR_RANKS}",
+    "parallel/reducer.py": f"{PARALLEL}/test_reducer.py {TWO_RANKS} {FOUR_RANKS}",
+    "parallel/device_reducer.py": f"{PARALLEL}/test_reducer.py {TWO_RANKS} {FOUR_RANKS}",
+    "parallel/exact_sum.py": f"{PARALLEL}/test_machines.py {TWO_RANKS} {FOUR_RANKS}",
     "cli/options.py": "tests/cli/test_options.py",
     "cli/run_options.py": "tests/cli/test_options.py",
 }
@@ -159,13 +151,11 @@ def mutate(module: str, clone: Path, session: Path) -> None:
     """Run all mutants of a module in ``clone``; the results are in ``session``."""
     command = [sys.executable, *PYTEST.split(), "-m", "not slow and not gpu", *shlex.split(TESTS[module])]
     config, unfiltered = session.with_suffix(".toml"), session.with_suffix(".new")
+    programs = Path(sys.executable).parent
     environment = os.environ | {"PYTHONPATH": str(clone), "OPENBLAS_NUM_THREADS": "1"}
 
     def run(*words: str | Path) -> None:
         subprocess.run(words, cwd=clone, env=environment, check=True, stdout=subprocess.DEVNULL)
-
-    def cosmic_ray(script: str, *words: str | Path) -> None:
-        run(Path(sys.executable).with_name(script), *words)
 
     if not session.exists():
         start = time.perf_counter()
@@ -173,10 +163,10 @@ def mutate(module: str, clone: Path, session: Path) -> None:
         timeout = max(30, 10 * (time.perf_counter() - start))
         config.write_text(CONFIG.format(module=module, command=shlex.join(command), timeout=timeout), encoding="utf-8")
         unfiltered.unlink(missing_ok=True)
-        cosmic_ray("cosmic-ray", "init", config, unfiltered)
-        cosmic_ray("cr-filter-operators", unfiltered, config)
+        run(programs / "cosmic-ray", "init", config, unfiltered)
+        run(programs / "cr-filter-operators", unfiltered, config)
         unfiltered.rename(session)
-    cosmic_ray("cosmic-ray", "exec", config, session)
+    run(programs / "cosmic-ray", "exec", config, session)
 
 
 def outcomes(session: Path) -> tuple[int, list[str]]:
@@ -208,12 +198,11 @@ def main(modules: list[str]) -> int:
     if unknown:
         print(f"no mutants of {', '.join(sorted(unknown))}; known: {', '.join(TESTS)}", file=sys.stderr)
         return 2
-    n_clones = available_cores()
-    clones: SimpleQueue[Path] = SimpleQueue()
-    for i in range(n_clones):
-        shutil.rmtree(BUILD / f"clone{i}", ignore_errors=True)
-        git("clone", "-q", ".", BUILD / f"clone{i}")
-        clones.put(BUILD / f"clone{i}")
+    n_clones, clones = available_cores(), SimpleQueue[Path]()
+    for clone in (BUILD / f"clone{i}" for i in range(n_clones)):
+        shutil.rmtree(clone, ignore_errors=True)
+        git("clone", "-q", ".", clone)
+        clones.put(clone)
 
     def run(module: str) -> tuple[int, list[str]]:
         clone, session = clones.get(), session_of(module)
@@ -227,21 +216,14 @@ def main(modules: list[str]) -> int:
 
     with ThreadPoolExecutor(n_clones) as pool:
         results = dict(zip(modules or TESTS, pool.map(run, modules or TESTS), strict=True))
-    faster = [counts for module, counts in results.items() if module.startswith(FASTER)]
-    others = [counts for module, counts in results.items() if not module.startswith(FASTER)]
-    enough = (
-        is_enough("kernels, and what search keeps", faster, REQUIRED_OF_FASTER),
-        is_enough("others", others, REQUIRED),
-    )
-    return int(not all(enough))
-
-
-def is_enough(name: str, results: list[tuple[int, list[str]]], required: int) -> bool:
-    """Whether enough mutants of these modules were killed; prints how many."""
-    killed, survived = sum(k for k, _ in results), sum(len(s) for _, s in results)
-    percent = 100 * killed / max(1, killed + survived)
-    print(f"{name}: {killed} of {killed + survived} mutants killed, {percent:.1f} % (required: {required} %)")
-    return percent >= required or not results
+    too_few = 0
+    for name, is_faster, required in (("kernels, and what search keeps", True, 80), ("others", False, 95)):
+        group = [counts for module, counts in results.items() if module.startswith(FASTER) == is_faster]
+        killed, survived = sum(k for k, _ in group), sum(len(s) for _, s in group)
+        percent = 100 * killed / max(1, killed + survived)
+        print(f"{name}: {killed} of {killed + survived} mutants killed, {percent:.1f} % (required: {required} %)")
+        too_few += bool(group) and percent < required
+    return min(1, too_few)
 
 
 if __name__ == "__main__":

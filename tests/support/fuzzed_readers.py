@@ -6,7 +6,7 @@ import gzip
 import json
 import lzma
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,10 +56,8 @@ from minitransformer.training.state import TrainingState
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
 RECIPE = Path(__file__).parents[2] / "recipes" / "wmt14-en-de-big.toml"
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven"]
-
-
-def nothing(directory: Path) -> None:
-    """Nothing to do after a change."""
+PAIRS = [(a, b) for a in NUMBERS for b in NUMBERS]
+LINES, SWAPPED_LINES = ("".join(f"{pair[i]} {pair[1 - i]}\n" for pair in PAIRS) for i in (0, 1))
 
 
 @dataclass(frozen=True)
@@ -68,11 +66,11 @@ class Reader:
 
     write: Callable[[Path], object]
     read: Callable[[Path], object]
-    prepare: Callable[[Path], object] = nothing
+    prepare: Callable[[Path], object] = lambda directory: None
     untouched: tuple[str, ...] = ()
     changes_others: bool = False
     notices_all: bool = False
-    also_allowed: tuple[type[BaseException], ...] = field(default=())
+    also_allowed: tuple[type[BaseException], ...] = ()
 
 
 def model_and_adam() -> tuple[Transformer, Adam]:
@@ -84,26 +82,22 @@ def write_checkpoint(run: Path) -> None:
     save_checkpoint(run, Snapshot.of(*model_and_adam(), TrainingState(20, 3, 2, 7, 0.5, 12.25)), keep=1)
 
 
-def checkpoint_in(run: Path) -> Path:
-    return run / "checkpoints" / "step-00000020"
-
-
-def note_checksums(run: Path) -> None:
-    names = [name for name in CHECKPOINT_FILES if (checkpoint_in(run) / name).exists()]
-    write_checksums(checkpoint_in(run), names)
-
-
-def read_checkpoint(run: Path) -> None:
-    average_weights([checkpoint_in(run)])
-    load_checkpoint(checkpoint_in(run), *HERE)
-
-
+CHECKPOINT = Path("checkpoints", "step-00000020")
 HERE = model_and_adam()
 
 
+def note_checksums(run: Path) -> None:
+    names = [name for name in CHECKPOINT_FILES if (run / CHECKPOINT / name).exists()]
+    write_checksums(run / CHECKPOINT, names)
+
+
+def read_checkpoint(run: Path) -> None:
+    average_weights([run / CHECKPOINT])
+    load_checkpoint(run / CHECKPOINT, *HERE)
+
+
 def write_model(directory: Path) -> None:
-    model, _ = model_and_adam()
-    model.save(directory)
+    Transformer(TINY, seed=1).save(directory)
     (directory / "checksums.json").unlink()
 
 
@@ -113,7 +107,7 @@ def write_int8_model(directory: Path) -> None:
 
 @cache
 def tiny_tokenizer() -> Tokenizer:
-    return Tokenizer.train([(f"{a} {b}", f"{a} {b}") for a in NUMBERS for b in NUMBERS], vocabulary_size=40)
+    return Tokenizer.train([(line, line) for line in LINES.splitlines()], vocabulary_size=40)
 
 
 def write_tiny_bundle(directory: Path) -> None:
@@ -145,12 +139,12 @@ def data_config(directory: Path) -> DataConfig:
 
 
 def write_data(directory: Path) -> None:
-    pairs = [(a, b) for a in NUMBERS for b in NUMBERS]
-    (directory / "t.en").write_text("".join(f"{a} {b}\n" for a, b in pairs))
-    (directory / "t.de").write_text("".join(f"{b} {a}\n" for a, b in pairs))
+    texts = {directory / "t.en": LINES, directory / "t.de": SWAPPED_LINES}
+    for path, text in texts.items():
+        path.write_text(text)
     prepare(data_config(directory), directory)
-    for name in ("t.en", "t.de"):
-        (directory / name).unlink()
+    for path in texts:
+        path.unlink()
 
 
 def note_data_checksums(directory: Path) -> None:
@@ -226,7 +220,7 @@ def write_repro_bundle_of_update(directory: Path) -> None:
 
 
 def write_corpus(directory: Path) -> None:
-    lines = "".join(f"{a} {b}\n" for a in NUMBERS for b in NUMBERS).encode()
+    lines = LINES.encode()
     (directory / "t.en").write_bytes(lines)
     (directory / "t.de.gz").write_bytes(gzip.compress(lines, mtime=0))
     (directory / "v.en.xz").write_bytes(lzma.compress(lines))
@@ -242,11 +236,9 @@ def read_corpus(directory: Path) -> None:
 
 
 def write_translation_memory(directory: Path) -> None:
-    pairs = [(a, b) for a in NUMBERS for b in NUMBERS]
-    units = b"".join(unit_of(("en", "de"), pair) for pair in pairs)
-    (directory / "t.tmx").write_bytes(
-        opening("en").replace(b"<tmx", b'<!DOCTYPE tmx SYSTEM "t.dtd">\n<tmx') + units + CLOSING
-    )
+    beginning = opening("en").replace(b"<tmx", b'<!DOCTYPE tmx SYSTEM "t.dtd">\n<tmx')
+    units = (unit_of(("en", "de"), pair) for pair in PAIRS)
+    (directory / "t.tmx").write_bytes(b"".join([beginning, *units, CLOSING]))
 
 
 def read_translation_memory(directory: Path) -> None:
