@@ -68,7 +68,6 @@ def operations_kept() -> Iterator[None]:
 class Ran(NamedTuple):
     """A call of a kernel for the CPU, by any thread."""
 
-    operation: str
     thread: str
     context: Context
 
@@ -78,18 +77,15 @@ def kernels_run(kernels_kept: None) -> list[Ran]:
     """A list that grows with each call of a kernel for the CPU."""
     calls: list[Ran] = []
 
-    def noted(name: str, run: Any) -> Any:
+    def noted(run: Any) -> Any:
         def kernel(*arguments: Any, **static: Any) -> Any:
-            calls.append(Ran(name, current_thread().name.partition("_")[0], copy_context()))
+            calls.append(Ran(current_thread().name.partition("_")[0], copy_context()))
             return run(*arguments, **static)
 
         return kernel
 
-    for name, operation in kernels_for("cpu").items():
-        for kernel in [kernel for kernel in reversed(operation.kernels) if kernel.device == "cpu"]:
-            operation.kernel("cpu", supports=kernel.supports, takes_bfloat16=kernel.takes_bfloat16)(
-                noted(name, kernel.run)
-            )
+    for operation in kernels_for("cpu").values():
+        operation.kernels[:] = [kernel._replace(run=noted(kernel.run)) for kernel in operation.kernels]
     return calls
 
 

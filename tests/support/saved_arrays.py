@@ -1,6 +1,6 @@
 """What a tape keeps in memory: the arrays that its closures hold, each counted once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from types import FunctionType
 from typing import Any
 
@@ -15,32 +15,26 @@ _HOLDERS = ("autograd.masks",)
 def saved_arrays(result: Tensor) -> dict[int, np.ndarray[Any, Any]]:
     """The arrays that own what the closures below ``result`` hold, by their identity."""
     owners: dict[int, np.ndarray[Any, Any]] = {}
-    nodes, seen = [result.node], set[int]()
-    while nodes:
-        node = nodes.pop()
-        if not isinstance(node, Node) or id(node) in seen:
-            continue
-        seen.add(id(node))
-        nodes += node.inputs
-        for array in _arrays(node.backward, seen):
-            owners[id(array)] = array
+    things, seen = [result.node], set[int]()
+    while things:
+        thing: Any = things.pop()
+        if isinstance(thing, np.ndarray):
+            while isinstance(thing.base, np.ndarray):
+                thing = thing.base
+            owners[id(thing)] = thing
+        elif id(thing) not in seen:
+            seen.add(id(thing))
+            things += _held_by(thing)
     return owners
 
 
-def _arrays(thing: Any, seen: set[int]) -> Iterator[np.ndarray[Any, Any]]:
-    if isinstance(thing, np.ndarray):
-        while isinstance(thing.base, np.ndarray):
-            thing = thing.base
-        yield thing
-        return
-    if id(thing) in seen:
-        return
-    seen.add(id(thing))
+def _held_by(thing: Any) -> Iterable[Any]:
+    if isinstance(thing, Node):
+        return [*thing.inputs, thing.backward]
     if isinstance(thing, FunctionType):
-        for cell in thing.__closure__ or ():
-            yield from _arrays(cell.cell_contents, seen)
-    elif isinstance(thing, dict | list | tuple):
-        for element in thing.values() if isinstance(thing, dict) else thing:
-            yield from _arrays(element, seen)
-    elif type(thing).__module__ in _HOLDERS:
-        yield from _arrays(vars(thing), seen)
+        return [cell.cell_contents for cell in thing.__closure__ or ()]
+    if isinstance(thing, list | tuple):
+        return thing
+    if isinstance(thing, dict):
+        return thing.values()
+    return vars(thing).values() if type(thing).__module__ in _HOLDERS else ()
