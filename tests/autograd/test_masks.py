@@ -173,7 +173,8 @@ def key_indices(draw: Any) -> KeyIndices:
         for b, n_queries in enumerate(query_lengths)
         for _ in range(n_queries)
     ]
-    return KeyIndices(np.array(rows, int).reshape(-1, n_indices), Segments.of_lengths(query_lengths), keys)
+    indices = np.array(rows, int).reshape(len(rows), n_indices if rows else 0)
+    return KeyIndices(indices, Segments.of_lengths(query_lengths), keys)
 
 
 @given(key_indices())
