@@ -211,10 +211,6 @@ def test_an_observer_sees_its_own_thread_and_only_until_its_block_ends() -> None
 # Operations that a kernel may compute together.
 
 
-def doubled_and_tripled(x: Any) -> list[Any]:
-    return [x * 2.0, x * 3.0]
-
-
 class Together:
     """Two operations whose joint kernel keeps the arguments of its backward."""
 
@@ -224,7 +220,7 @@ class Together:
         self.joint.kernel("cpu", supports=lambda x: len(x) > 2)(self.run)
 
     def operation(self, x: Any) -> list[Any]:
-        return self.joint.compute(x) or doubled_and_tripled(x)
+        return self.joint.compute(x) or [x * 2.0, x * 3.0]
 
     def run(self, x: Any) -> tuple[list[Any], Any]:
         def backward(dys: list[Any]) -> list[Any]:

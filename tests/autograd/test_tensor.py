@@ -159,18 +159,15 @@ def test_a_pending_gradient_is_added_in_place_to_what_nobody_else_holds(is_resul
         assert not is_result or sorted(calls, reverse=True) == expected
 
 
-def without_gradient(x: Any) -> Any:
-    return x + 1, lambda dy: (None,)
-
-
 def test_where_one_way_ends_the_others_go_on() -> None:
+    without_gradient = Operation(lambda x: (x + 1, lambda dy: (None,)))
     for is_first in (True, False):
         a, b = Tensor(np.ones(2)), Tensor(np.ones(2))
-        ends, goes_on = Operation(without_gradient)(a * 2.0), b * 3.0
+        ends, goes_on = without_gradient(a * 2.0), b * 3.0
         backward(ops.sum(goes_on + ends if is_first else ends + goes_on))
         assert a.grad is None
         np.testing.assert_array_equal(b.grad, [3.0, 3.0])
-    backward(ops.sum(Operation(without_gradient)(a)))
+    backward(ops.sum(without_gradient(a)))
     assert a.grad is None
 
 
