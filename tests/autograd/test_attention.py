@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from draws import full_mask, normal
-from op_cases import STREAM_ID, results
-from textbook import attention
+from op_cases import STREAM_ID, attention, results
 
 from autograd import KeyIndices, KeyRanges, Segments, ShapeError, ops
 from autograd.op import operations

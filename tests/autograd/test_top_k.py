@@ -8,7 +8,7 @@ import pytest
 from guarded import guarded_allocations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from textbook import log_softmax
+from op_cases import log_softmax
 
 from autograd.blas import product_threads
 from autograd.kernels.cpu.library import library

@@ -1,14 +1,14 @@
-"""Every operation with arguments to draw for it, and its value in plain NumPy."""
+"""Every operation with arguments to draw for it, and its value in plain NumPy: written for clearness alone."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from draws import Draw, full_mask
-from textbook import attention, cross_entropy, gelu, layer_norm, log_softmax, softmax
 
-from autograd import KeyIndices, Segments, ops
+from autograd import KeyIndices, KeyRanges, Segments, ops
 from autograd.random import StreamId
 from autograd.tensor import gradient_array
 from autograd.testing import STEP
@@ -18,6 +18,59 @@ DROPOUT = {"rate": 0.4, "stream_id": STREAM_ID}
 UNEQUAL = full_mask([1, 30, 2], [30, 1, 3])
 EQUAL = full_mask([2, 1], [4, 4])
 EQUAL_BY_INDICES = KeyIndices(EQUAL.first[:, None] + np.arange(4), EQUAL.queries, EQUAL.keys)
+
+
+# The operations.
+
+
+def log_softmax(x: Any) -> Any:
+    """−log Σ_j exp(x_j − x_i): only differences matter, so large numbers do not either."""
+    return -np.logaddexp.reduce(x[..., None, :] - x[..., :, None], axis=-1)
+
+
+def softmax(x: Any) -> Any:
+    return np.exp(log_softmax(x))
+
+
+def gelu(x: Any) -> Any:
+    return x * np.vectorize(lambda each: (1 + math.erf(each / math.sqrt(2))) / 2, otypes=[float])(x)
+
+
+def layer_norm(x: Any, gain: Any, bias: Any, eps: float = 1e-6) -> Any:
+    return gain * (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps) + bias
+
+
+def cross_entropy(
+    logits: Any, targets: Any, smoothing: float = 0.0, over: str = "V-1", impossible: int | None = None
+) -> Any:
+    """Write the smoothed distribution class by class, token by token."""
+    q = np.zeros(logits.shape)
+    for row, target in zip(q, targets, strict=True):
+        sharing = [w for w in range(len(row)) if over == "V" or w not in (target, impossible)]
+        row[target] = 1 - smoothing
+        row[sharing] += smoothing / max(1, len(sharing))
+    return -(q * log_softmax(logits)).sum()
+
+
+def dropped(y: Any, rate: float, stream_id: StreamId) -> Any:
+    return y * ops.dropout(np.ones_like(y), rate=rate, stream_id=stream_id).value
+
+
+def attention(q: Any, k: Any, v: Any, mask: KeyRanges, rate: float = 0.0, stream_id: StreamId = STREAM_ID) -> Any:
+    """By a boolean mask over all pairs of tokens.
+
+    Dropout is drawn for (segment, head, position of query, position of key), and read for (query, key, head).
+    """
+    queries, keys = mask.queries, mask.keys
+    scores = np.einsum("thk,shk->hts", q, k) / np.sqrt(q.shape[-1])
+    allowed = np.where(mask.matrix(), np.exp(scores), 0)
+    weights = allowed / allowed.sum(-1, keepdims=True)
+    drawn = dropped(np.ones((len(queries), q.shape[1], queries.longest, keys.longest)), rate, stream_id)
+    kept = drawn[queries.segment_of_token[:, None], :, queries.position_in_segment[:, None], keys.position_in_segment]
+    return np.einsum("hts,tsh,shv->thv", weights, kept, v)
+
+
+# Their cases.
 
 
 @dataclass(frozen=True)
@@ -58,10 +111,6 @@ def short_of_zero(x: Any) -> float:
 def layer_norm_step(x: Any, gain: Any, bias: Any) -> float:
     """Layer norm varies on the scale on which it divides: in a row of equal numbers √eps."""
     return STEP * float(np.sqrt(x.var(-1).min() + 1e-6))
-
-
-def dropped(y: Any, rate: float, stream_id: StreamId) -> Any:
-    return y * ops.dropout(np.ones_like(y), rate=rate, stream_id=stream_id).value
 
 
 def attention_step(q: Any, k: Any, v: Any) -> float:
