@@ -44,18 +44,6 @@ def test_arguments_that_are_none_have_no_device(kernels_kept: None) -> None:
     np.testing.assert_array_equal(linear(X[None], np.eye(3) * 2, X).value, 3 * X[None])
 
 
-def test_an_operation_keeps_the_name_and_the_words_of_its_function() -> None:
-    def cube(x: Any) -> Any:
-        """Return x³."""
-        return x**3, lambda dy: (3 * x**2 * dy,)
-
-    operation = Operation(cube)
-    assert (operation.__name__, operation.__doc__) == ("cube", "Return x³.")
-    result = operation(Tensor(X))
-    assert result.node is not None
-    assert (result.node.name, len(result.node.inputs)) == ("cube", 1)
-
-
 LOGITS, IDS = np.arange(6.0).reshape(2, 3), np.array([0, 2])
 
 

@@ -153,7 +153,7 @@ LINEAR = [
     ),
     OpCase("stack", lambda d: (d("T", "D"), d("T", "D")), lambda *x, axis: np.stack(x, axis), lambda d: {"axis": 1}),
     OpCase("sum", lambda d: (d("T", "D"),), lambda x: x.sum()),
-    OpCase("sum", lambda d: (d("T", "D"),), lambda x, axis: x.sum(axis), lambda d: {"axis": 0}, name="axis"),
+    OpCase("sum", lambda d: (d("T", "D"),), lambda x, axis: x.sum(axis), lambda d: {"axis": 1}, name="axis"),
     OpCase(
         "mean", lambda d: (d("B", "T", "D"),), lambda x, axis, keepdims: x.mean(axis, keepdims=True),
         lambda d: {"axis": (0, 2), "keepdims": True},
