@@ -32,6 +32,7 @@ XLIFF_2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" 
  <file id="f"><unit id="1"><segment><source>un<ph id="1"/>sure <pc id="2">b</pc></source></segment></unit></file>
 </xliff>
 """
+STATE = 'state="needs-review-translation" state-qualifier="mt-suggestion"'
 PO = r"""# A comment.
 msgid ""
 msgstr ""
@@ -72,21 +73,21 @@ class Shouting:
         return translate_segments(segments, translate)
 
 
-def translated(folder: Path, name: str, text: str) -> str:
-    path, output = folder / name, folder / f"out-{name}"
-    path.write_text(text)
-    document = read_document(path, ("en", "de"))
-    translate_document(cast(LineTranslator, Shouting()), document, output)
+def translated(folder: Path, name: str, text: str, languages: tuple[str, str] | None = ("en", "de")) -> str:
+    output = folder / f"out-{name}"
+    (folder / name).write_text(text)
+    translate_document(cast(LineTranslator, Shouting()), read_document(folder / name, languages), output)
     return output.read_text()
 
 
 def test_units_of_xliff_1_get_targets_with_their_codes(tmp_path: Path) -> None:
-    mark = '<target state="needs-review-translation" state-qualifier="mt-suggestion">'
     segments = '<mrk mtype="seg" mid="1">ONE.</mrk> <mrk mtype="seg" mid="2">TWO <x id="1"/>.</mrk>'
     expected = (
         XLIFF_1.replace('"html"', '"html" target-language="de"')
-        .replace("</source><note>", f'</source>{mark}PRESS <g id="1">ENTER</g> <x id="2"/>{{0}}.</target><note>')
-        .replace("<target/>", f"{mark}{segments}</target>")
+        .replace(
+            "</source><note>", f'</source><target {STATE}>PRESS <g id="1">ENTER</g> <x id="2"/>{{0}}.</target><note>'
+        )
+        .replace("<target/>", f"<target {STATE}>{segments}</target>")
     )
     assert etree.canonicalize(translated(tmp_path, "a.xlf", XLIFF_1)) == etree.canonicalize(expected)
 
@@ -118,16 +119,6 @@ def test_parts_for_other_languages_stay_and_a_document_of_others_is_refused(tmp_
         translated(tmp_path, "a.po", 'msgid ""\nmsgstr "Language: pl\\n"\n\nmsgid "a"\nmsgstr ""\n')
 
 
-@pytest.mark.parametrize("mark", ['mtype="protected"', 'translate="no"'])
-def test_marked_text_within_a_segment_stays(tmp_path: Path, mark: str) -> None:
-    source = f'Start <mrk {mark}>the <g id="1">Word</g></mrk> now.'
-    text = translated(tmp_path, "a.xlf", XLIFF_1.replace('Press <g id="1">Enter</g> <x id="2"/>{0}.', source))
-    assert f'START <mrk {mark}>the <g id="1">Word</g></mrk> NOW.</target>' in text
-
-
-STATE = 'state="needs-review-translation" state-qualifier="mt-suggestion"'
-
-
 @pytest.mark.parametrize(("before", "after"), [
     ('<trans-unit translate="yes"><source>a</source></trans-unit>',
         f'<trans-unit translate="yes"><source>a</source><target {STATE}>A</target></trans-unit>'),
@@ -136,6 +127,9 @@ STATE = 'state="needs-review-translation" state-qualifier="mt-suggestion"'
         f'<target xml:lang="de" {STATE}>A</target></trans-unit>'),
     ('<trans-unit translate="yes"><source>a<!-- c --> b<?p i?></source></trans-unit>', '<trans-unit translate="yes">'
         f"<source>a<!-- c --> b<?p i?></source><target {STATE}>A<!-- c --> B<?p i?></target></trans-unit>"),
+    *((f'<trans-unit translate="yes"><source>a {part} b</source></trans-unit>', '<trans-unit translate="yes">'
+        f"<source>a {part} b</source><target {STATE}>A {part} B</target></trans-unit>")
+        for part in ('<mrk mtype="protected">the <g id="1">Word</g></mrk>', '<mrk translate="no">a <x id="1"/></mrk>')),
     ('<unit translate="yes"><segment state="initial" subState="x:y"><source>a</source><target>a</target></segment>'
         "</unit>", '<unit translate="yes"><segment state="translated"><source>a</source><target>A</target></segment>'
         "</unit>"),
@@ -146,11 +140,8 @@ STATE = 'state="needs-review-translation" state-qualifier="mt-suggestion"'
 def test_units_that_say_so_are_translated_with_all_that_they_have(tmp_path: Path, before: str, after: str) -> None:
     version = '"2.0" trgLang="de"' if before.startswith("<unit") else '"1.2"'
     files = [f'<xliff version={version}><file translate="no">{unit}</file></xliff>' for unit in (before, after)]
-    document = read_document(tmp_path / "a.xlf", content=files[0].encode())
-    translate_document(cast(LineTranslator, Shouting()), document, tmp_path / "b.xlf")
-    found, expected = (
-        etree.canonicalize(text, with_comments=True) for text in ((tmp_path / "b.xlf").read_text(), files[1])
-    )
+    texts = translated(tmp_path, "a.xlf", files[0], languages=None), files[1]
+    found, expected = (etree.canonicalize(text, with_comments=True) for text in texts)
     assert found == expected
 
 
@@ -222,25 +213,17 @@ def test_messages_of_gettext_get_fuzzy_translations(tmp_path: Path) -> None:
     assert again.count(UNCERTAIN) == 1
 
 
-@pytest.mark.parametrize(
-    ("language", "rule", "forms"),
-    [
-        ("de", "nplurals=2; plural=(n != 1);", ["FILE", "FILES"]),
-        ("zh_CN", "nplurals=1; plural=0;", ["FILES"]),
-        ("xx", "nplurals=2; plural=(n != 1);", ["FILE", "FILES"]),
-        ("de", "nplurals=2; plural=n%0;", ["FILE", "FILES"]),
-        ("de", "nplurals=2; plural=n+7;", ["FILE", "FILES"]),
-    ],
-)
+@pytest.mark.parametrize(("language", "rule", "forms"), [
+    ("de", "nplurals=2; plural=(n != 1);", ["FILE", "FILES"]), ("zh_CN", "nplurals=1; plural=0;", ["FILES"]),
+    ("xx", "nplurals=2; plural=(n != 1);", ["FILE", "FILES"]), ("de", "nplurals=2; plural=n%0;", ["FILE", "FILES"]),
+    ("de", "nplurals=2; plural=n+7;", ["FILE", "FILES"]),
+])  # fmt: skip
 def test_a_template_gets_the_plural_forms_of_its_language(
     tmp_path: Path, language: str, rule: str, forms: list[str]
 ) -> None:
     known = rule if "%" in rule or "+" in rule else "nplurals=INTEGER; plural=EXPRESSION;"
-    header = f'msgid ""\nmsgstr "Plural-Forms: {known}\\n"\n\n'
-    (tmp_path / "a.pot").write_text(f'{header}msgid "file"\nmsgid_plural "files"\nmsgstr[0] ""\nmsgstr[1] ""\n')
-    document = read_document(tmp_path / "a.pot", ("en", language))
-    translate_document(cast(LineTranslator, Shouting()), document, tmp_path / "a.po")
-    after = polib.pofile(str(tmp_path / "a.po"))
+    template = f'msgid ""\nmsgstr "Plural-Forms: {known}\\n"\n\nmsgid "file"\nmsgid_plural "files"\nmsgstr[0] ""\n'
+    after = polib.pofile(translated(tmp_path, "a.pot", template, ("en", language)))
     assert after.metadata["Plural-Forms"] == rule
     assert after[0].msgstr_plural == dict(enumerate(forms))
 
@@ -249,18 +232,11 @@ def test_a_template_gets_the_plural_forms_of_its_language(
     ("a.xlf", "<xliff><", CorpusError, r"a\.xlf, line 1: cannot be read as XML"),
     ("a.xlf", "<tmx/>", CorpusError, r"a\.xlf: the root element is <tmx>; expected <xliff>"),
     ("a.po", "nonsense\n", CorpusError, r"a\.po: cannot be read as a PO file"),
+    ("a.po", __file__, CorpusError, "cannot be read as a PO file"),  # not the file of this name
     ("a.xlf", '<!DOCTYPE xliff [<!ENTITY e SYSTEM "/etc/passwd">]>' + XLIFF_2.replace(">un<", ">&e;<"), CorpusError,
         "declares entities, which are not read"),
     ("a.xlf", XLIFF_2.replace('trgLang="de"', ""), ConfigError, "names no target language; set languages"),
 ])  # fmt: skip
-def test_other_files_are_refused(tmp_path: Path, name: str, text: str, error: type[Exception], message: str) -> None:
-    path = tmp_path / name
-    path.write_text(text)
+def test_other_files_are_refused(name: str, text: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        read_document(path)
-
-
-def test_a_gettext_file_that_holds_the_name_of_another_is_not_that_one(tmp_path: Path) -> None:
-    (tmp_path / "other.po").write_text('msgid "one"\nmsgstr ""\n', encoding="utf-8")
-    with pytest.raises(CorpusError, match="cannot be read as a PO file"):
-        read_document(tmp_path / "name.po", content=str(tmp_path / "other.po").encode())
+        read_document(Path(name), content=text.encode())

@@ -129,20 +129,19 @@ def test_an_address_without_its_protocol_is_not_taken_for_a_file_that_has_change
     assert re.search(r"statmt\.org/text\.en: cannot be used \(.*this is no address \(https://", message)
 
 
-@pytest.mark.parametrize("entry", [
-    "text.en", DIGEST, f":{DIGEST}", f"text.en:{DIGEST[:-1]}", f"text.en:{'g' * 64}", "",
-], ids=["no checksum", "no name", "empty name", "63 digits", "no hexadecimal digits", "nothing"])  # fmt: skip
-def test_a_malformed_entry_is_quoted_with_its_form_before_fetching(tmp_path: Path, address: str, entry: str) -> None:
-    message = refused(config_of(tmp_path, address, f"text.en:{DIGEST}", entry))
-    assert 'data.sha256: expected "file name:64 hexadecimal digits"' in message
-    assert repr(entry) in message
-    assert Handler.requested == []
+FORM = "expected .file name:64 hexadecimal digits. .*, got "
 
 
-@pytest.mark.parametrize("other", ["text.en", "dev/text.en", "https://example.org/text.en"])
-def test_two_entries_for_the_same_file_are_refused_before_fetching(tmp_path: Path, address: str, other: str) -> None:
-    message = refused(config_of(tmp_path, address, f"text.en:{DIGEST}", f"{other}:{WRONG}"))
-    assert re.search(rf"text\.en and {other} would both be .*raw/text\.en; leave one", message)
+@pytest.mark.parametrize(("entry", "message"), [
+    ("text.en", f"{FORM}'text.en'"), (DIGEST, f"{FORM}'{DIGEST}"), (f":{DIGEST}", f"{FORM}':"), ("", f"{FORM}''"),
+    (f"text.en:{DIGEST[:-1]}", f"{FORM}'text.en:"), (f"text.en:{'g' * 64}", f"{FORM}'text.en:gg"),
+    *((f"{other}:{WRONG}", rf"text\.en and {other} would both be .*raw/text\.en; leave one")
+        for other in ("text.en", "dev/text.en", "https://example.org/text.en")),
+], ids=lambda value: value[:30])  # fmt: skip
+def test_a_malformed_entry_and_a_second_one_for_a_file_are_refused_before_fetching(
+    tmp_path: Path, address: str, entry: str, message: str
+) -> None:
+    assert re.search(f"data.sha256: {message}", refused(config_of(tmp_path, address, f"text.en:{DIGEST}", entry)))
     assert Handler.requested == []
 
 

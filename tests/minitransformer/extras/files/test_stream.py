@@ -86,9 +86,7 @@ def test_translations_that_are_cut_are_named_by_their_lines(logged: list[str], m
     assert logged == [f"warning: lines 10, 12 and 1 more: {cut}", f"warning: line 1: {cut}"]
 
 
-def test_sentences_of_segments_with_codes_are_translated_one_by_one(
-    logged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sentences_of_segments_with_codes_are_translated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def n_best(self: LineTranslator, texts: list[str], *_: Any, numbers: list[int], **__: Any) -> list[Any]:
         seen.extend(zip(numbers, texts, strict=True))
         links = [tuple((i, i) for i in range(len(text.split()))) for text in texts]
@@ -97,14 +95,8 @@ def test_sentences_of_segments_with_codes_are_translated_one_by_one(
     seen = list[tuple[int, str]]()
     monkeypatch.setattr(LineTranslator, "n_best_of", n_best)
     split = LineTranslator(small_translator(), SearchConfig(beam=1), splitter=SentenceSplitter("en"))
-    segments = [
-        ["plain. Two."],
-        with_textual_codes(["<b>One.</b> It is {0}. 3 <i>four</i>."]),
-        [],
-        ["犬。"],
-        [">>de<< One. Two."],
-    ]
-    found = split.segments(segments, 4, lambda n: None)
+    segments = ["plain. Two.", "<b>One.</b> It is {0}. 3 <i>four</i>.", "", "犬。", ">>de<< One. Two."]
+    found = split.segments([with_textual_codes([text]) for text in segments], 4, lambda n: None)
     texts = ["".join(part if isinstance(part, str) else part.content for part in one.parts) for one in found]
     assert texts == ["PLAIN. TWO.", "<b>ONE.</b> IT IS {0}. 3 <i>FOUR</i>.", "", "犬。", ">>DE<< ONE. >>DE<< TWO."]
     assert [number for number, text in seen if text] == [5, 5, 6, 6, 6, 8, 9, 9]
@@ -129,38 +121,18 @@ def test_files_and_full_pipes_never_pause_cut_ones_are_named(tmp_path: Path, mon
 LETTERS = [("abc abd", "abe dea"), ("bad cab", "dab")]
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return Tokenizer.train(LETTERS, vocabulary_size=20)
-
-
-def test_lines_are_counted_and_characters_named_once(tokenizer: Tokenizer, logged: list[str]) -> None:
-    seen = UnknownCharacters()
-    seen.add(tokenizer, ["abc", "ж漢 aж", "", "ab漢d"])
-    seen.add(tokenizer, ["dab", "ж"])
-    seen.log()
-    assert logged == [
-        "warning: 3 lines have characters that the tokenizer does not know: 'ж', '漢';"
-        " the model reads them as unknown words"
-    ]
-
-
-def test_only_the_first_characters_are_named(tokenizer: Tokenizer, logged: list[str]) -> None:
-    seen = UnknownCharacters()
+def test_only_the_first_characters_are_named_and_known_text_gives_no_warning(
+    logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer, seen = Tokenizer.train(LETTERS, vocabulary_size=20), UnknownCharacters()
     most = "".join(chr(0x4E00 + i) for i in range(unknown.N_NAMED))
-    for lines in ([most, "abc"], [most, "\ue000x"], ["\ue000"]):
+    for lines in ([most, "abc"], [most, "\ue000x"], ["\ue000", "dea", " ", ""], ["abc dea"]):
         seen.add(tokenizer, lines)
         seen.log()
+    monkeypatch.setattr("minitransformer.data.tokenizer.LARGE_VOCABULARY", 270)
+    seen.add(Tokenizer.train(LETTERS, vocabulary_size=270), ["ж漢"])  # as bytes
+    seen.log()
     assert [line.partition(": ")[2].count("'") for line in logged] == [2 * unknown.N_NAMED, 2 * unknown.N_NAMED, 2]
     starts = ("1 line has", "2 lines have", "1 line has")
     assert [line.startswith(f"warning: {n}") for n, line in zip(starts, logged, strict=True)]
     assert ["…" in line for line in logged] == [False, True, False]
-
-
-def test_known_text_gives_no_warning(tokenizer: Tokenizer, logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minitransformer.data.tokenizer.LARGE_VOCABULARY", 270)
-    seen = UnknownCharacters()
-    seen.add(tokenizer, ["abc dea", " ", ""])
-    seen.add(Tokenizer.train(LETTERS, vocabulary_size=270), ["ж漢"])
-    seen.log()
-    assert logged == []
