@@ -28,7 +28,7 @@ from minitransformer.extras.serve.metrics import Metrics
 from minitransformer.extras.serve.translation_queue import TranslationQueue
 from minitransformer.extras.serve.translation_request import Limits
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import Align, Translation, Translator
+from minitransformer.inference.translator import Translation, Translator
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = Languages(Language("en"), Language("de"))
@@ -54,24 +54,17 @@ class ScriptedTranslator:
         self.batches: list[list[str]] = []
 
     def n_best(
-        self, lines: Sequence[str], config: SearchConfig, *, align: Align | None = None, **_: Any
+        self, lines: Sequence[str], config: SearchConfig, align: Any = None, **_: Any
     ) -> list[list[Translation]]:
         self.batches.append(list(lines))
         if any("fail" in line for line in lines):
             raise FloatingPointError(f"cannot translate {lines}")
-        return [
-            [
-                Translation(
-                    f"{line.upper()}{'!' * k}",
-                    -k - 1.0,
-                    -k - 0.5,
-                    tuple((i, i) for i in range(len(line.split()) * (align is not None))),
-                    is_cut="endless" in line,
-                )
-                for k in range(config.n_best)
-            ]
-            for line in lines
-        ]
+
+        def shouted(line: str, k: int) -> Translation:
+            links = tuple((i, i) for i in range(len(line.split()))) if align else ()
+            return Translation(line.upper() + "!" * k, -k - 1.0, -k - 0.5, links, is_cut="endless" in line)
+
+        return [[shouted(line, k) for k in range(config.n_best)] for line in lines]
 
     def count_tokens(self, lines: Sequence[str]) -> list[int]:
         return [len(line.split()) for line in lines]
@@ -82,19 +75,12 @@ def queue_of(translator: Any, beam: int = 4, max_tokens: int = 10_000, **options
 
 
 @contextmanager
-def client_of(
-    translator: Any,
-    *,
-    tokens_per_minute: int = 1_000_000,
-    tokens_waiting: int = 10_000,
-    characters: int = 200,
-    **options: Any,
-) -> Iterator[TestClient]:
+def client_of(translator: Any, *, tokens_waiting: int = 10_000, **options: Any) -> Iterator[TestClient]:
     """A client of an application; the queue is its attribute ``queue``."""
     metrics = Metrics()
     queue = queue_of(translator, max_tokens=tokens_waiting, on_batch=metrics.count_batch, on_cut=metrics.count_cut)
-    limits = Limits(characters=characters, alternatives=3)
-    app = create_app(queue, LANGUAGES, limits, metrics, tokens_per_minute=tokens_per_minute, **options)
+    limits = Limits(characters=200, alternatives=3)
+    app = create_app(queue, LANGUAGES, limits, metrics, **({"tokens_per_minute": 1_000_000} | options))
     with TestClient(app) as client:
         client.queue = queue  # type: ignore[attr-defined]
         yield client
