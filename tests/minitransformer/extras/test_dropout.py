@@ -29,21 +29,23 @@ def ids_of(pairs: Pairs, n: int) -> list[tuple[list[int], list[int]]]:
     return [(source.tolist(), target.tolist()) for source, target in map(pairs.pair, range(n))]
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return Tokenizer.train(LINES, vocabulary_size=45)
+def sources(dropout: BpeDropout | WordDropout | TokenStore, epoch: int = 0) -> list[list[int]]:
+    return [source for source, _ in ids_of(dropout.read([0], epoch), len(dropout))]
+
+
+TOKENIZER = Tokenizer.train(LINES, vocabulary_size=45)
 
 
 @pytest.fixture
-def store(tmp_path: Path, tokenizer: Tokenizer) -> TokenStore:
-    return store_of(tmp_path, tokenizer, LINES)
+def store(tmp_path: Path) -> TokenStore:
+    return store_of(tmp_path, TOKENIZER, LINES)
 
 
-def test_every_epoch_has_other_segmentations_of_the_same_text(store: TokenStore, tokenizer: Tokenizer) -> None:
-    dropout = BpeDropout(store, tokenizer, 0.2, seed=1)
+def test_every_epoch_has_other_segmentations_of_the_same_text(store: TokenStore) -> None:
+    dropout = BpeDropout(store, TOKENIZER, 0.2, seed=1)
     first, second = (ids_of(dropout.read([0], epoch), len(store)) for epoch in (0, 1))
     for epoch in (first, second):
-        assert [tuple(tokenizer.decode_target(pair)) for pair in epoch] == LINES
+        assert [tuple(TOKENIZER.decode_target(pair)) for pair in epoch] == LINES
     assert sum(a == b for a, b in zip(first, second, strict=True)) < len(store) / 2
     assert len(dropout) == len(store)
 
@@ -56,9 +58,9 @@ def test_without_dropout_the_segmentation_is_that_of_sentencepiece(tmp_path: Pat
     assert ids_of(pairs, len(store)) == ids_of(store.read(), len(store))
 
 
-def test_lengths_are_those_of_segmentations_and_at_most_the_longest(store: TokenStore, tokenizer: Tokenizer) -> None:
+def test_lengths_are_those_of_segmentations_and_at_most_the_longest(store: TokenStore) -> None:
     for rate in (0.2, 0.9):
-        pairs = BpeDropout(store, tokenizer, rate, seed=1).read([0], 0)
+        pairs = BpeDropout(store, TOKENIZER, rate, seed=1).read([0], 0)
         assert pairs.lengths.tolist() == [list(map(len, pair)) for pair in ids_of(pairs, len(store))]
         assert pairs.lengths.sum() > store.read().lengths.sum()
         longest = store.read().lengths.max(axis=0)
@@ -67,11 +69,10 @@ def test_lengths_are_those_of_segmentations_and_at_most_the_longest(store: Token
 
 
 @pytest.mark.parametrize("word", ["Ω", "lowΩst"])
-def test_a_word_with_unknown_characters_stays_as_it_is(tmp_path: Path, tokenizer: Tokenizer, word: str) -> None:
-    store = store_of(tmp_path, tokenizer, [(word, word)] * 50 + LINES)
-    assert UNKNOWN in store.read().pair(0)[0]
-    pairs = BpeDropout(store, tokenizer, 0.5, seed=1).read([0], 0)
-    assert all(pairs.pair(i)[0].tolist() == store.read().pair(i)[0].tolist() for i in range(50))
+def test_a_word_with_unknown_characters_stays_as_it_is(tmp_path: Path, word: str) -> None:
+    store = store_of(tmp_path, TOKENIZER, [(word, word)] * 50 + LINES)
+    assert UNKNOWN in sources(store)[0]
+    assert sources(BpeDropout(store, TOKENIZER, 0.5, seed=1))[:50] == sources(store)[:50]
 
 
 def test_bytes_of_a_character_stay_as_they_are(tmp_path: Path) -> None:
@@ -80,10 +81,9 @@ def test_bytes_of_a_character_stay_as_they_are(tmp_path: Path) -> None:
     store = store_of(tmp_path, tokenizer, [("lowest Ω newest", "slowest")] * 50 + LINES)
     omega = tokenizer.source.encode("Ω")[-2:]
     assert all(map(tokenizer.source.is_byte, omega))
-    pairs = BpeDropout(store, tokenizer, 0.5, seed=1).read([0], 0)
-    sources = [pairs.pair(i)[0].tolist() for i in range(50)]
-    assert len(set(map(tuple, sources))) > 1
-    for source in sources:
+    found = sources(BpeDropout(store, tokenizer, 0.5, seed=1))[:50]
+    assert len(set(map(tuple, found))) > 1
+    for source in found:
         assert tokenizer.source.decode(source) == "lowest Ω newest"
         assert source[source.index(omega[0]) :][:2] == omega
 
@@ -108,32 +108,19 @@ def test_each_step_leaves_out_each_merge_with_the_rate() -> None:
 
 SENTENCES = ["the mice ate cheese", "the cats ate mice", "the Owls slept", "an A slept", "1984 % the"] * 400
 COUNTS = {"the": 1600, "mice": 800, "ate": 800, "cheese": 400, "cats": 400, "Owls": 400, "slept": 800, "an": 400}
-WORD_TOKENIZER = Tokenizer.train(
-    [*((line, "( XX )") for line in SENTENCES), ("zzzz yy bitten", "( XX )")],  # its words are rare and make classes
-    vocabulary_size=26,
-    kind="word",
-    joint=False,
-    symbols=True,
-)
-
-
-def word_store_of(folder: Path, lines: list[str]) -> TokenStore:
-    return store_of(folder, WORD_TOKENIZER, [(line, "( XX )") for line in lines])
+TREES = [(line, "( XX )") for line in SENTENCES]
+RARE = [("zzzz yy bitten", "( XX )")]  # its words make classes
+WORD_TOKENIZER = Tokenizer.train(TREES + RARE, vocabulary_size=26, kind="word", joint=False, symbols=True)
 
 
 @pytest.fixture
 def word_store(tmp_path: Path) -> TokenStore:
-    return word_store_of(tmp_path / "words", SENTENCES)
-
-
-def sources(dropout: BpeDropout | WordDropout | TokenStore, epoch: int) -> list[list[int]]:
-    pairs = dropout.read([0], epoch)
-    return [pairs.pair(i)[0].tolist() for i in range(len(dropout))]
+    return store_of(tmp_path / "words", WORD_TOKENIZER, TREES)
 
 
 def test_a_word_becomes_its_class_as_often_as_its_count_says(word_store: TokenStore) -> None:
     alpha = 400.0
-    known, dropped = sources(word_store, 0), sources(WordDropout(word_store, WORD_TOKENIZER, alpha, seed=1), 0)
+    known, dropped = sources(word_store), sources(WordDropout(word_store, WORD_TOKENIZER, alpha, seed=1))
     name = WORD_TOKENIZER.source.id_to_piece
     pairs = [pair for lines in zip(known, dropped, strict=True) for pair in zip(*lines, strict=True)]
     for word, count in COUNTS.items():
@@ -145,20 +132,18 @@ def test_a_word_becomes_its_class_as_often_as_its_count_says(word_store: TokenSt
 
 
 def test_targets_lengths_and_classes_stay(word_store: TokenStore, tmp_path: Path) -> None:
-    pairs = WordDropout(word_store, WORD_TOKENIZER, 1e5, seed=1).read([0], 3)
-    assert np.array_equal(pairs.lengths, word_store.read().lengths)
-    assert all(np.array_equal(pairs.pair(i)[1], word_store.read().pair(i)[1]) for i in range(len(word_store)))
-    classes = word_store_of(tmp_path / "classes", ["gone 1985 Rome", "BRCA *"])
-    assert sources(WordDropout(classes, WORD_TOKENIZER, 1e5, seed=1), 0) == sources(classes, 0)
+    pairs, before = WordDropout(word_store, WORD_TOKENIZER, 1e5, seed=1).read([0], 3), word_store.read()
+    assert np.array_equal(pairs.lengths, before.lengths)
+    assert all(np.array_equal(pairs.pair(i)[1], before.pair(i)[1]) for i in range(len(word_store)))
+    classes = store_of(tmp_path / "classes", WORD_TOKENIZER, [("gone 1985 Rome", "( XX )"), ("BRCA *", "( XX )")])
+    assert sources(WordDropout(classes, WORD_TOKENIZER, 1e5, seed=1)) == sources(classes)
 
 
 @pytest.mark.parametrize("kind", ["subwords", "words"])
-def test_an_epoch_is_a_pure_function_of_seed_and_epoch(
-    kind: str, store: TokenStore, tokenizer: Tokenizer, word_store: TokenStore
-) -> None:
+def test_an_epoch_is_a_pure_function_of_seed_and_epoch(kind: str, store: TokenStore, word_store: TokenStore) -> None:
     """Epochs that were read before change nothing."""
     one, other, third = (
-        BpeDropout(store, tokenizer, 0.2, seed)
+        BpeDropout(store, TOKENIZER, 0.2, seed)
         if kind == "subwords"
         else WordDropout(word_store, WORD_TOKENIZER, 100, seed)
         for seed in (1, 1, 2)
