@@ -47,27 +47,21 @@ def trainings(config: RunConfig) -> list[RunConfig]:
     return made
 
 
-def test_an_interrupted_call_goes_on_with_the_training_that_it_had_begun(
-    config: RunConfig, trainings: list[RunConfig]
-) -> None:
+def test_an_interrupted_call_goes_on_with_the_training_that_it_had_begun(trainings: list[RunConfig]) -> None:
     runs = ["forward", "backward", "forward", "backward", "run", "forward", "backward", "run"]
     assert [one.run.name for one in trainings] == runs
     updates = {one.run.name: read_json(one.run / "results.json")["updates"] for one in trainings}
     assert updates == {"forward": 20, "backward": 8, "run": 6}
 
 
-def test_the_last_training_has_the_given_pairs_and_translations_of_both_sides(
-    config: RunConfig, trainings: list[RunConfig]
-) -> None:
+def test_the_last_training_has_translations_of_both_sides(config: RunConfig, trainings: list[RunConfig]) -> None:
     sources, targets = zip(*read_pairs(config.data.raw / "train.en", config.data.raw / "train.de"), strict=True)
     to_target = Translator.load(config.run / "forward").translate(sources)
     to_source = Translator.load(config.run / "backward").translate(targets)
     data = trainings[-1].data
     pairs = list(read_pairs(data.raw / data.train_source[0], data.raw / data.train_target[0]))
-    assert pairs == [
-        *zip(sources, targets, strict=True), *zip(sources, to_target, strict=True),
-        *zip(to_source, targets, strict=True),
-    ]  # fmt: skip
+    sides = ((sources, targets), (sources, to_target), (to_source, targets))
+    assert pairs == [pair for two in sides for pair in zip(*two, strict=True)]
     assert any(to_target)
     assert any(to_source)
 
@@ -82,9 +76,7 @@ def test_the_backward_training_has_the_sides_the_other_way_round(trainings: list
         assert list(read_pairs(*turned)) == list(read_pairs(*given))
 
 
-def test_the_last_training_begins_from_the_first_model_in_small_steps(
-    config: RunConfig, trainings: list[RunConfig]
-) -> None:
+def test_the_last_training_begins_from_the_first_model(config: RunConfig, trainings: list[RunConfig]) -> None:
     forward, backward, last = (one.training for one in trainings[-3:])
     assert read_json(config.run / "run.json")["pretrained"]["weights"] == str(config.run / "forward/model.safetensors")
     assert [one.model.alpha for one in trainings[-3:]] == [None, None, config.model.alpha]

@@ -222,6 +222,7 @@ def refused(path: Path, languages: tuple[str, ...] = ()) -> str:
 BOMB = '<!DOCTYPE tmx [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]>'
 EXTERNAL = '<!DOCTYPE tmx [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
 PARAMETER = '<!DOCTYPE tmx [<!ENTITY % a SYSTEM "http://localhost/x.dtd"> %a;]>'
+DEFAULT = '<!DOCTYPE tmx [<!ATTLIST tuv xml:lang CDATA "fr">]>'  # a long one would be copied for every element
 DOCTYPE = LINES[1]
 
 
@@ -232,6 +233,7 @@ DOCTYPE = LINES[1]
     ("One", "&nbsp;One", ", line 5: the entity &nbsp; is not declared; write the character itself"),
     ("tmx version", "xliff version", ", line 3: the root element is <xliff>; expected <tmx>"),
     ('tuv xml:lang="de-DE"><prop', "tuv><prop", ", line 6: a <tuv> has no language; expected"),
+    (f"{DOCTYPE}\n<tmx ", f"{DEFAULT}<tmx><tu><tuv/></tu><x ", ", line 2: a <tuv> has no language; expected"),
     ("</seg></tuv></tu>\n</body>", "</seg></tuv>\n</body>", ", line 11: cannot be read as XML: mismatched tag at"),
     ("UTF-8", "UTF-7", ", line 1: cannot be read as XML: multi-byte encodings are not supported; save the file as"),
     ("UTF-8", "nonsense", ", line 1: cannot be read as XML: unknown encoding: nonsense; save the file as UTF-8"),
@@ -242,19 +244,16 @@ def test_hostile_and_broken_files_are_refused_by_line(tmp_path: Path, old: str, 
     assert refused(written(tmp_path, TMX.replace(old, new, 1))).startswith(message)
 
 
-def test_a_file_in_another_encoding_than_it_declares_is_refused_by_line(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_missing_or_in_another_encoding_is_refused_by_line(tmp_path: Path) -> None:
+    for n_bytes in (0, 10, 500, len(TMX.encode()) - 8):
+        message = refused(written(tmp_path, TMX.encode()[:n_bytes]), ("en", "de"))
+        assert message.startswith(f", line {TMX[:n_bytes].count(chr(10)) + 1}: cannot be read as XML: ")
+        assert "the file may be cut off" in message
+    assert "cannot be read after line" in refused(written(tmp_path, gzip.compress(TMX.encode())[:-20], "x.tmx.gz"))
+    assert "No such file" in refused(tmp_path / "absent.tmx")
     message = refused(written(tmp_path, TMX.encode("latin-1")))
     assert message.startswith(", line 9: cannot be read as XML: not well-formed (invalid token) at column ")
     assert "not be in the encoding that its first line names" in message
-
-
-@pytest.mark.parametrize("n_bytes", [0, 10, 500, len(TMX.encode()) - 8])
-def test_a_file_that_is_cut_off_or_missing_is_refused(tmp_path: Path, n_bytes: int) -> None:
-    message = refused(written(tmp_path, TMX.encode()[:n_bytes]), ("en", "de"))
-    assert message.startswith(f", line {TMX[:n_bytes].count(chr(10)) + 1}: cannot be read as XML: ")
-    assert "the file may be cut off" in message
-    assert "cannot be read after line" in refused(written(tmp_path, gzip.compress(TMX.encode())[:-20], "x.tmx.gz"))
-    assert "No such file" in refused(tmp_path / "absent.tmx")
 
 
 @pytest.mark.parametrize(("old", "new"), [
@@ -265,36 +264,20 @@ def test_other_ways_to_write_a_file_are_known(tmp_path: Path, old: str, new: str
     assert list(read_pair_file(written(tmp_path, TMX.replace(old, new)))) == PAIRS
 
 
-def test_defaults_that_a_document_type_declares_are_not_read(tmp_path: Path) -> None:
-    """A long default would be copied for every element."""
-    declared = TMX.replace(DOCTYPE, '<!DOCTYPE tmx [<!ATTLIST tuv xml:lang CDATA "fr">]>')
-    assert list(read_pair_file(written(tmp_path, declared))) == PAIRS
-    assert "a <tuv> has no language" in refused(written(tmp_path, declared.replace('<tuv xml:lang="de-DE">', "<tuv>")))
-
-
-def test_what_is_too_long_is_refused(tmp_path: Path) -> None:
-    message = refused(written(tmp_path, TMX.replace("One", "One " * (LONGEST_LINE // 3))))
-    assert message.startswith(", line 5: a segment has more than 1,000,000 characters")
-    message = refused(written(tmp_path, TMX.replace("de-DE", "de" * 51, 1)))
-    assert message == ", line 6: the code of a language has 102 characters; expected one such as en or de-AT"
-    message = refused(written(tmp_path, TMX.replace("<body>", f"<body><!--{'x' * (18 << 20)}-->")))
-    assert message.startswith(", line 4: a tag or comment has more than")
-
-
-@pytest.mark.parametrize(("name", "content", "message", "most"), [
-    ("x.tmx", TMX.replace("</body>", "<a>" * 300_000), ", line 11: <a> is within 100 other elements; expected text",
-        40 << 20),
-    ("x.tmx.gz", gzip.compress(memory({f"x{i}": "a" * 900_000 for i in range(14)}).encode(), 1),
+@pytest.mark.parametrize(("content", "message", "most"), [
+    (TMX.replace("</body>", "<a>" * 300_000), ", line 11: <a> is within 100 other elements; expected text", 40 << 20),
+    (gzip.compress(memory({f"x{i}": "a" * 900_000 for i in range(14)}).encode(), 1),
         ", line 3: a unit has more than 10,000,000 characters; expected a sentence in each language", 40 << 20),
-    ("x.tmx", memory({f"x{i}": "a" for i in range(9_000)}), ", line 3: a unit has more than 1,000 languages; expected",
-        40 << 20),
-    ("x.tmx", memory(*({f"{i}{'🙂' * 90}": "a"} for i in range(8_000))),
+    (memory({f"x{i}": "a" for i in range(9_000)}), ", line 3: a unit has more than 1,000 languages;", 40 << 20),
+    (memory(*({f"{i}{'🙂' * 90}": "a"} for i in range(8_000))),
         ": no unit has text in both en and de; its languages are 0🙂", 7 << 20),
-], ids=["deep", "large", "many languages", "a language for each unit"])  # fmt: skip
-def test_units_depth_and_memory_are_bounded(
-    tmp_path: Path, name: str, content: str | bytes, message: str, most: int
-) -> None:
-    path = written(tmp_path, content, name)
+    (TMX.replace("One", "One " * (LONGEST_LINE // 3)), ", line 5: a segment has more than 1,000,000 char", 40 << 20),
+    (TMX.replace("de-DE", "de" * 51, 1),
+        ", line 6: the code of a language has 102 characters; expected one such as en or de-AT", 7 << 20),
+    (TMX.replace("<body>", f"<body><!--{'x' * (18 << 20)}-->"), ", line 4: a tag or comment has more than", 80 << 20),
+], ids=["deep", "large", "many languages", "a language for each unit", "segment", "code", "comment"])  # fmt: skip
+def test_sizes_depth_and_memory_are_bounded(tmp_path: Path, content: str | bytes, message: str, most: int) -> None:
+    path = written(tmp_path, content, "x.tmx.gz" if isinstance(content, bytes) else "x.tmx")
     tracemalloc.start()
     try:
         assert refused(path, ("en", "de")).startswith(message)

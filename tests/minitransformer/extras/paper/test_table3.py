@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from small_run import write_parallel_text
 
 from minitransformer import Transformer, presets
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
@@ -33,14 +34,11 @@ from minitransformer.training.validation import BEST
 from parallel.communicator import SerialCommunicator
 from tests.support.training import StoppingMonitor
 
-WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier"}
 SMALLEST = Scale(d_model=32, n_layers=3)
 
 
 def experiment(folder: Path, *rows: str, seeds: tuple[int, ...] = (1,), budget: int = 20) -> Experiment:
-    pairs = [(f"{a} {b} {c}", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}") for a in WORDS for b in WORDS for c in WORDS]
-    for side, name in enumerate(("t.en", "t.de")):
-        (folder / name).write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
+    write_parallel_text(folder, "t", 64, seed=1)
     data = DataConfig(raw=folder, train_source=("t.en",), train_target=("t.de",), vocabulary_size=40, held_out=6)
     training = TrainingConfig(batch_tokens=100, n_micro_batches=1, warmup_steps=400)
     template = RunConfig(data=data, training=training)
@@ -51,12 +49,12 @@ def experiment(folder: Path, *rows: str, seeds: tuple[int, ...] = (1,), budget: 
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     e = experiment(tmp_path_factory.mktemp("trained"), "E")
     assert e.result("base", 1) is None
-    assert train(e, "base")
+    assert train(e)
     return e
 
 
-def train(experiment: Experiment, row: str, seed: int = 1, callback: Callback | None = None) -> bool:
-    return experiment.train(row, seed, SerialCommunicator(), [callback or Callback()])
+def train(experiment: Experiment, *callbacks: Callback) -> bool:
+    return experiment.train("base", 1, SerialCommunicator(), callbacks)
 
 
 def test_letters_and_names_stand_for_rows_and_the_base_model_is_always_there() -> None:
@@ -149,7 +147,7 @@ def test_a_cell_is_averaged_even_if_a_single_model_is_better(tmp_path: Path, mon
 
     monkeypatch.setattr(Trainer, "train", train_and_keep)
     e = experiment(tmp_path)
-    assert train(e, "base")
+    assert train(e)
     found, run = e.result("base", 1), e.cell("base", 1).run
     assert found is not None
     assert found.weights == "average of the last 5 checkpoints"
@@ -187,13 +185,13 @@ def test_figures_without_the_settings_of_their_training_or_corrupt_are_refused(t
 
 def test_an_interrupted_and_killed_cell_ends_with_the_same_figures(trained: Experiment, tmp_path: Path) -> None:
     stopped = experiment(tmp_path)
-    assert not train(stopped, "base", callback=StoppingMonitor(7))
+    assert not train(stopped, StoppingMonitor(7))
     assert stopped.result("base", 1) is None
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("minitransformer.training.run.write_text", Mock(side_effect=KeyboardInterrupt))  # of results.json
-        train(stopped, "base")
+        train(stopped)
     assert stopped.result("base", 1) is None
-    assert train(stopped, "base")
+    assert train(stopped)
     one, other = trained.result("base", 1), stopped.result("base", 1)
     assert one is not None
     assert other is not None
@@ -227,7 +225,7 @@ def result(perplexity: float, bleu: float) -> Result:
 @pytest.mark.parametrize(("measured", "outcome"), [
     ([-0.5], "same sign"), ([0.5], "other sign"), ([0.0], "no difference"), ([0.004], "no difference"),
     ([-0.5, -0.6, -0.5], "holds"), ([0.5, 0.6, 0.5], "does not hold"), ([-0.5, 0.6, -0.5], "undecided"),
-    ([0.0, 0.0], "undecided"), ([math.nan], "not finite"), ([math.nan, 0.0], "not finite"),
+    ([0.0, 0.0], "undecided"), ([math.nan], "not finite"),
 ])  # fmt: skip
 def test_a_sign_holds_when_it_is_the_papers_and_no_accident(measured: list[float], outcome: str) -> None:
     comparison = Comparison("table3-A-h1", "bleu", -0.9, Estimate.of(measured))

@@ -42,12 +42,11 @@ def test_clients_with_a_full_budget_are_forgotten() -> None:
     assert len(rate._full_at) < 10
 
 
-@pytest.mark.parametrize(
-    ("client", "other", "is_same"),
-    [("2001:db8:0:1::1", "2001:db8:0:1::9", True), ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
-     ("2001:db8:0:1::1", "not an address", False), ("2001:db8:0:1::1", "", False),
-     ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False), ("::ffff:10.0.0.1", "10.0.0.1", True)],
-)  # fmt: skip
+@pytest.mark.parametrize(("client", "other", "is_same"), [
+    ("2001:db8:0:1::1", "2001:db8:0:1::9", True), ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
+    ("2001:db8:0:1::1", "not an address", False), ("2001:db8:0:1::1", "", False),
+    ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False), ("::ffff:10.0.0.1", "10.0.0.1", True),
+])  # fmt: skip
 def test_a_network_of_ipv6_is_one_client_and_so_is_an_address_of_ipv4(client: str, other: str, is_same: bool) -> None:
     rate = RateLimit(10)
     rate.spend(client, 10)

@@ -83,51 +83,48 @@ def test_a_body_holds_any_text_of_the_allowed_length() -> None:
     assert Limits(characters=10_000, alternatives=0).body_bytes > 12 * 10_000 + len(string.printable)
 
 
-def run_of(folder: Path, **data: Any) -> Path:
-    settings = json.loads(RunConfig().to_json())
-    settings["data"] |= data
-    (folder / "run.json").write_text(json.dumps(settings), encoding="utf-8")
-    return folder
-
-
-def codes(run: Path, *given: str | None) -> tuple[str, str]:
-    found = languages_of(run, *(given or (None, None)))
+def codes(
+    folder: Path, data: dict[str, Any] | None, given: tuple[str | None, str | None], **more: Any
+) -> tuple[str, str]:
+    """The languages of a run with these settings of data and more facts, or of a model without a run."""
+    if data is not None:
+        run = json.loads(RunConfig().to_json()) | more
+        (folder / "run.json").write_text(json.dumps(run | {"data": run["data"] | data}), encoding="utf-8")
+    found = languages_of(folder, *given)
     return found.source.code, found.target.code
 
 
-def test_the_demonstration_is_english_to_german_and_files_end_in_their_language(tmp_path: Path) -> None:
-    assert codes(run_of(tmp_path)) == ("en", "de")
-    for names in (["train.en"], ["a/europarl.de-en.en.gz", "news.en"], ["corpus.en.XZ"]):
-        assert codes(run_of(tmp_path, train_source=names, train_target=["train.fr"])) == ("en", "fr")
+UNKNOWN: list[Any] = [["train.txt"], ["train.en", "train.fr"], ["train"], "train.en", None]
+NONE, FRENCH, MEMORY = (None, None), {"train_target": ["train.fr"]}, {"train_source": ["m.tmx"]}
 
 
-@pytest.mark.parametrize("names", [["train.txt"], ["train.en", "train.fr"], ["train"], "train.en", None])
-def test_other_names_say_nothing_and_options_are_needed(tmp_path: Path, names: Any) -> None:
-    run = run_of(tmp_path, train_source=names, train_target=["train.de"])
-    with pytest.raises(ConfigError, match=r"say its source language; set source \(a code, such as en\)$"):
-        codes(run)
-    assert codes(run, "en", None) == ("en", "de")
-    assert codes(run, "pt-BR", None) == ("pt-br", "de")
+@pytest.mark.parametrize(("data", "given", "expected"), [
+    ({}, NONE, ("en", "de")),  # the demonstration
+    *((FRENCH | {"train_source": names}, NONE, ("en", "fr"))
+        for names in (["train.en"], ["a/europarl.de-en.en.gz", "news.en"], ["corpus.en.XZ"])),
+    *((FRENCH | {"train_source": names}, (code, None), (code.lower(), "fr"))
+        for names in UNKNOWN for code in ("en", "pt-BR")),
+    (None, ("en", "gsw"), ("en", "gsw")), (MEMORY | {"languages": ["en_US", "fr"]}, NONE, ("en-us", "fr")),
+    ({"train_source": ["m.tmx", "a.en"], "train_target": ["a.fr"]}, NONE, ("en", "fr")),
+])  # fmt: skip
+def test_languages_are_given_or_those_of_the_training_text(
+    tmp_path: Path, data: Any, given: Any, expected: Any
+) -> None:
+    assert codes(tmp_path, data, given) == expected
 
 
-def test_a_model_without_a_run_needs_both_options_each_a_code(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="its target language"):
-        codes(tmp_path, "en", None)
-    with pytest.raises(ConfigError, match=r"its source and target language; set source \(.*\) and set target \(.*\)$"):
-        codes(tmp_path)
-    assert codes(tmp_path, "en", "gsw") == ("en", "gsw")
-    assert languages_of(tmp_path, "en", "gsw").target.name == "gsw"
-    with pytest.raises(ConfigError, match='language must be a code such as "en" or "pt-BR"; got'):
-        codes(tmp_path, "English <b>", "de")
+def test_languages_that_memories_named_when_they_were_prepared_are_known(tmp_path: Path) -> None:
+    assert codes(tmp_path, MEMORY, NONE, languages=["en", "de-AT"]) == ("en", "de-at")
+    assert Language("gsw").name == "gsw"
 
 
-def test_memories_are_in_the_languages_that_the_run_names(tmp_path: Path) -> None:
-    run = run_of(tmp_path, train_source=["m.tmx"], languages=["en_US", "fr"])
-    assert codes(run) == ("en-us", "fr")
-    run = run_of(tmp_path, train_source=["m.tmx", "a.en"], train_target=["a.fr"])
-    assert codes(run) == ("en", "fr")
-    with pytest.raises(ConfigError, match="source and target language"):
-        codes(run_of(tmp_path, train_source=["m.tmx"]))
-    written = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
-    (tmp_path / "run.json").write_text(json.dumps(written | {"languages": ["en", "de-AT"]}), encoding="utf-8")
-    assert codes(tmp_path) == ("en", "de-at")  # those that the memory named when it was prepared
+@pytest.mark.parametrize(("data", "given", "message"), [
+    *((FRENCH | {"train_source": names}, NONE, r"say its source language; set source \(a code, such as en\)$")
+        for names in UNKNOWN),
+    (None, ("en", None), "its target language"), (MEMORY, NONE, "source and target language"),
+    (None, NONE, r"its source and target language; set source \(.*\) and set target \(.*\)$"),
+    (None, ("English <b>", "de"), 'language must be a code such as "en" or "pt-BR"; got'),
+])  # fmt: skip
+def test_languages_that_nothing_names_are_asked_for(tmp_path: Path, data: Any, given: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        codes(tmp_path, data, given)
