@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from datetime import date
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -22,10 +23,10 @@ from minitransformer.extras.demo.meaning import (
     Role,
     Sentence,
     Speech,
+    Subject,
 )
 from minitransformer.extras.demo.phrases import any_noun, cardinal, fresh_noun, relative_pronoun
 from minitransformer.extras.demo.words import (
-    BE,
     COLOURS,
     DATA,
     DETERMINERS,
@@ -61,14 +62,21 @@ def named(person: str) -> Text:
     return Text(person, person)
 
 
-def ask(clause: Clause, front: Role | None = None) -> Clause:
-    return replace(clause, front=front, question=True)
+def clause(subject: Subject | str, infinitive: str, **others: Any) -> Clause:
+    """A clause whose subject may be the word of a pronoun, or a name."""
+    if isinstance(subject, str):
+        subject = PRONOUNS.get(subject) or named(subject)
+    return Clause(subject, verb(infinitive), **others)
 
 
-DOG_SEES = Clause(one("the", "dog", "small"), verb("sehen"), object=many(cardinal(3), "house", "red"))
-MAN_BUYS = Clause(one("the", "man", "old"), verb("kaufen"), object=one("a", "car", "red"))
-CHILD_SLEEPS = Clause(one("the", "child"), verb("schlafen"))
-ANNA_GETS_UP = Clause(named("Anna"), verb("aufstehen"))
+def ask(asked: Clause, front: Role | None = None) -> Clause:
+    return replace(asked, front=front, question=True)
+
+
+DOG_SEES = clause(one("the", "dog", "small"), "sehen", object=many(cardinal(3), "house", "red"))
+MAN_BUYS = clause(one("the", "man", "old"), "kaufen", object=one("a", "car", "red"))
+CHILD_SLEEPS = clause(one("the", "child"), "schlafen")
+ANNA_GETS_UP = clause("Anna", "aufstehen")
 YESTERDAY = Text("yesterday", "gestern")
 
 
@@ -77,72 +85,66 @@ def at(preposition: str, phrase: Phrase) -> Governed:
     return Governed(text, case, phrase)
 
 
-def relative(antecedent: NounPhrase, front: Role, clause: Clause) -> NounPhrase:
+def relative(antecedent: NounPhrase, front: Role, inner: Clause) -> NounPhrase:
     pronoun = relative_pronoun(antecedent)
-    inner = replace(clause, subject=pronoun) if front == "subject" else replace(clause, object=pronoun)
-    return replace(antecedent, relative=replace(inner, front=front))
+    return replace(antecedent, relative=replace(inner, front=front, **{front: pronoun}))
 
 
 SENTENCES: list[tuple[Sentence, str, str]] = [
     (DOG_SEES, *SHOWCASE[0]),
-    (Clause(named("Obama"), verb("sehen"), object=one("the", "house", "red")), *SHOWCASE[3]),
-    (Clause(one("the", "train"), verb("abfahren"), circumstance=Text("at half past seven", "um halb acht")),
-        *SHOWCASE[4]),
+    (clause("Obama", "sehen", object=one("the", "house", "red")), *SHOWCASE[3]),
+    (clause(one("the", "train"), "abfahren", circumstance=Text("at half past seven", "um halb acht")), *SHOWCASE[4]),
     (replace(MAN_BUYS, circumstance=YESTERDAY, tense="past"), "the old man bought a red car yesterday",
         "der alte Mann hat gestern ein rotes Auto gekauft"),
     (replace(MAN_BUYS, object=one("this", "car"), modal=MODALS["want"], negated=True),
         "the old man does not want to buy this car", "der alte Mann will dieses Auto nicht kaufen"),
-    (replace(MAN_BUYS, object=one("the", "car"), modal=MODALS["can"], negated=True),
-        "the old man cannot buy the car", "der alte Mann kann das Auto nicht kaufen"),
+    (replace(MAN_BUYS, object=one("the", "car"), modal=MODALS["can"], negated=True), "the old man cannot buy the car",
+        "der alte Mann kann das Auto nicht kaufen"),
     (replace(MAN_BUYS, object=one("the", "car"), negated=True), "the old man does not buy the car",
         "der alte Mann kauft das Auto nicht"),
     (replace(ANNA_GETS_UP, modal=MODALS["can"]), "Anna can get up", "Anna kann aufstehen"),
-    (Clause(PRONOUNS["we"], verb("abholen"), object=PRONOUNS["he"]), "we pick him up", "wir holen ihn ab"),
-    (Clause(PRONOUNS["we"], verb("abholen"), object=one("our", "uncle")), "we pick up our uncle",
-        "wir holen unseren Onkel ab"),
-    (Clause(named("Paul"), verb("geben"), one("his", "sister"), one("a", "book", "new")),
+    (clause("we", "abholen", object=PRONOUNS["he"]), "we pick him up", "wir holen ihn ab"),
+    (clause("we", "abholen", object=one("our", "uncle")), "we pick up our uncle", "wir holen unseren Onkel ab"),
+    (clause("Paul", "geben", recipient=one("his", "sister"), object=one("a", "book", "new")),
         "Paul gives his sister a new book", "Paul gibt seiner Schwester ein neues Buch"),
-    (Clause(one("a", "dog"), verb("fressen"), object=one("a", "apple")), "a dog eats an apple",
+    (clause(one("a", "dog"), "fressen", object=one("a", "apple")), "a dog eats an apple",
         "ein Hund frisst einen Apfel"),
     (replace(CHILD_SLEEPS, complement=at("in", one("the", "garden"))), "the child sleeps in the garden",
         "das Kind schläft im Garten"),
-    (Clause(PRONOUNS["they"], verb("gehen"), complement=at("into", one("the", "house"))), "they go into the house",
+    (clause("they", "gehen", complement=at("into", one("the", "house"))), "they go into the house",
         "sie gehen ins Haus"),
-    (Clause(PRONOUNS["I"], verb("gehen"), complement=at("to", one("the", "school")), negated=True),
-        "I do not go to the school", "ich gehe nicht zur Schule"),
-    (Clause(PRONOUNS["I"], verb("reisen"), complement=at("to/city", one("", "Vienna")), tense="perfect"),
-        "I have traveled to Vienna", "ich bin nach Wien gereist"),
-    (Clause(one("the", "baker"), verb("tanzen"), complement=at("with", one(ANNAS, "aunt", "old"))),
+    (clause("I", "gehen", complement=at("to", one("the", "school")), negated=True), "I do not go to the school",
+        "ich gehe nicht zur Schule"),
+    (clause("I", "reisen", complement=at("to/city", one("", "Vienna")), tense="perfect"), "I have traveled to Vienna",
+        "ich bin nach Wien gereist"),
+    (clause(one("the", "baker"), "tanzen", complement=at("with", one(ANNAS, "aunt", "old"))),
         "the baker dances with Anna's old aunt", "der Bäcker tanzt mit Annas alter Tante"),
-    (Clause(replace(one("the", "bottle"), possessor=one("the", "man", "old")), BE,
+    (clause(replace(one("the", "bottle"), possessor=one("the", "man", "old")), "sein",
         complement=at("in front of", one("a", "church"))), "the bottle of the old man is in front of a church",
         "die Flasche des alten Mannes ist vor einer Kirche"),
-    (Clause(many("the", "lamp"), BE, complement=Text("very old", "sehr alt"), negated=True),
+    (clause(many("the", "lamp"), "sein", complement=Text("very old", "sehr alt"), negated=True),
         "the lamps are not very old", "die Lampen sind nicht sehr alt"),
-    (replace(Clause(PRONOUNS["I"], BE, complement=Text("tired", "müde"), tense="past", circumstance=YESTERDAY),
+    (replace(clause("I", "sein", complement=Text("tired", "müde"), tense="past", circumstance=YESTERDAY),
         front="circumstance"), "yesterday I was tired", "gestern war ich müde"),
-    (Clause(one("the", "dog"), BE, complement=than(ADJECTIVES["big"], one("my", "cat"))),
+    (clause(one("the", "dog"), "sein", complement=than(ADJECTIVES["big"], one("my", "cat"))),
         "the dog is bigger than my cat", "der Hund ist größer als meine Katze"),
-    (Clause(PRONOUNS["he"], verb("lesen"), object=one("the", "letter"), frequency=Text("often", "oft")),
-        "he often reads the letter", "er liest den Brief oft"),
-    (Clause(PRONOUNS["he"], verb("lesen"), object=one("a", "letter"), frequency=Text("often", "oft")),
-        "he often reads a letter", "er liest oft einen Brief"),
-    (Clause(PRONOUNS["she"], verb("helfen"), object=PRONOUNS["you"], modal=MODALS["will"]), "she will help you",
-        "sie wird dir helfen"),
-    (Clause(Pair(one("the", "man"), one("his", "son")), verb("singen")), "the man and his son sing",
+    (clause("he", "lesen", object=one("the", "letter"), frequency=Text("often", "oft")), "he often reads the letter",
+        "er liest den Brief oft"),
+    (clause("he", "lesen", object=one("a", "letter"), frequency=Text("often", "oft")), "he often reads a letter",
+        "er liest oft einen Brief"),
+    (clause("she", "helfen", object=PRONOUNS["you"], modal=MODALS["will"]), "she will help you", "sie wird dir helfen"),
+    (clause(Pair(one("the", "man"), one("his", "son")), "singen"), "the man and his son sing",
         "der Mann und sein Sohn singen"),
-    (Clause(relative(one("the", "car"), "object", Clause(named("Emil"), verb("kaufen"))), verb("kosten"),
+    (clause(relative(one("the", "car"), "object", clause("Emil", "kaufen")), "kosten",
         complement=Text("$12.50", "12,50 $")), "the car that Emil buys costs $12.50",
         "das Auto, das Emil kauft, kostet 12,50 $"),
-    (Clause(PRONOUNS["she"], verb("hören"),
-        object=relative(one("the", "boy"), "subject", replace(ANNA_GETS_UP, tense="perfect"))),
+    (clause("she", "hören", object=relative(one("the", "boy"), "subject", replace(ANNA_GETS_UP, tense="perfect"))),
         "she hears the boy who has gotten up", "sie hört den Jungen, der aufgestanden ist"),
-    (ask(Clause(PRONOUNS["she"], verb("hören"),
-        object=relative(many("the", "child"), "object", Clause(PRONOUNS["he"], verb("helfen"))))),
+    (ask(clause("she", "hören", object=relative(many("the", "child"), "object", clause("he", "helfen")))),
         "does she hear the children whom he helps?", "hört sie die Kinder, denen er hilft?"),
     (Compound(CHILD_SLEEPS, Text("because", "weil"), ANNA_GETS_UP), "the child sleeps because Anna gets up",
         "das Kind schläft, weil Anna aufsteht"),
-    (Compound(CHILD_SLEEPS, Text("when", "wenn"), Clause(PRONOUNS["it"], verb("regnen")), second_first=True),
+    (Compound(CHILD_SLEEPS, Text("when", "wenn"), clause("it", "regnen"), second_first=True),
         "when it rains, the child sleeps", "wenn es regnet, schläft das Kind"),
     (Compound(CHILD_SLEEPS, Text("and", "und"), ANNA_GETS_UP), "the child sleeps, and Anna gets up",
         "das Kind schläft und Anna steht auf"),
@@ -150,28 +152,25 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
         "das Kind schläft, aber Anna steht auf"),
     (ask(replace(MAN_BUYS, tense="perfect")), "has the old man bought a red car?",
         "hat der alte Mann ein rotes Auto gekauft?"),
-    (Compound(Clause(PRONOUNS["I"], verb("wissen"), negated=True), Text("whether", "ob"),
-        Clause(one("the", "girl"), verb("kaufen"), object=one("the", "coat", "green"), tense="perfect")), *SHOWCASE[2]),
-    (ask(Clause(one("the", "girl"), BE, complement=Text("where", "wo")), "complement"), "where is the girl?",
+    (Compound(clause("I", "wissen", negated=True), Text("whether", "ob"), clause(one("the", "girl"), "kaufen",
+        object=one("the", "coat", "green"), tense="perfect")), *SHOWCASE[2]),
+    (ask(clause(one("the", "girl"), "sein", complement=Text("where", "wo")), "complement"), "where is the girl?",
         "wo ist das Mädchen?"),
-    (ask(Clause(one("your", "sister"), verb("wohnen"), complement=Text("where", "wo")), "complement"), *SHOWCASE[1]),
-    (ask(Clause(PRONOUNS["you"], verb("helfen"), object=PRONOUNS["I"], modal=MODALS["can"])), *SHOWCASE[5]),
+    (ask(clause(one("your", "sister"), "wohnen", complement=Text("where", "wo")), "complement"), *SHOWCASE[1]),
+    (ask(clause("you", "helfen", object=PRONOUNS["I"], modal=MODALS["can"])), *SHOWCASE[5]),
     (ask(replace(MAN_BUYS, subject=PRONOUNS["who"]), "subject"), "who buys a red car?", "wer kauft ein rotes Auto?"),
-    (ask(Clause(named("Paul"), verb("helfen"), object=PRONOUNS["who"]), "object"), "whom does Paul help?",
-        "wem hilft Paul?"),
+    (ask(clause("Paul", "helfen", object=PRONOUNS["who"]), "object"), "whom does Paul help?", "wem hilft Paul?"),
     (ask(replace(ANNA_GETS_UP, circumstance=Text("when", "wann"), tense="past"), "circumstance"),
         "when did Anna get up?", "wann ist Anna aufgestanden?"),
     (ask(replace(MAN_BUYS, object=many("how many", "house")), "object"), "how many houses does the old man buy?",
         "wie viele Häuser kauft der alte Mann?"),
-    (Clause(Pair(named("Anna"), named("Paul"), Text("&", "&")), verb("singen")), "Anna & Paul sing",
-        "Anna & Paul singen"),
-    (Speech(Clause(named("Anna"), verb("fragen")), ask(DOG_SEES)),
-        'Anna asks: "does the small dog see three red houses?"',
+    (clause(Pair(named("Anna"), named("Paul"), Text("&", "&")), "singen"), "Anna & Paul sing", "Anna & Paul singen"),
+    (Speech(clause("Anna", "fragen"), ask(DOG_SEES)), 'Anna asks: "does the small dog see three red houses?"',
         "Anna fragt: „sieht der kleine Hund drei rote Häuser?“"),
-    (Speech(Clause(PRONOUNS["he"], verb("sagen")), CHILD_SLEEPS, speech_first=True), '"the child sleeps," he says',
+    (Speech(clause("he", "sagen"), CHILD_SLEEPS, speech_first=True), '"the child sleeps," he says',
         "„das Kind schläft“, sagt er"),
-    (Speech(Clause(named("Anna"), verb("sagen")), CHILD_SLEEPS, speech_first=True, inverted=True),
-        '"the child sleeps," says Anna', "„das Kind schläft“, sagt Anna"),
+    (Speech(clause("Anna", "sagen"), CHILD_SLEEPS, speech_first=True, inverted=True), '"the child sleeps," says Anna',
+        "„das Kind schläft“, sagt Anna"),
     (Text("good morning, Obama", "guten Morgen, Obama"), "good morning, Obama", "guten Morgen, Obama"),
 ]  # fmt: skip
 
@@ -187,7 +186,7 @@ def test_sentence(meaning: Sentence, english: str, german: str) -> None:
     ("wissen", "du weißt"), ("mögen", "du magst"), ("einladen", "du lädst ein"),
 ])  # fmt: skip
 def test_a_verb_after_du(infinitive: str, german: str) -> None:
-    assert german_sentence(Clause(PRONOUNS["you"], verb(infinitive))) == german
+    assert german_sentence(clause("you", infinitive)) == german
 
 
 ALL_VERBS = [verb for table in VERBS.values() for verb in table]

@@ -115,9 +115,7 @@ def test_placeholders_of_all_kinds_are_codes(text: str, placeholders: str) -> No
     ("<b>One. Two.</b> 3 <i>4.</i> 5", ["One. ", "Two. ", "3 4. ", "5"], ["<b>One. Two.</b> ", "3 <i>4.</i> ", "5"]),
     ("a <br/>b", ["a ", "b"], ["a ", "<br/>b"]), ("", [], []),
 ])  # fmt: skip
-def test_parts_are_cut_where_pieces_begin_but_not_within_pairs(
-    text: str, pieces: list[str], expected: list[str]
-) -> None:
+def test_parts_are_cut_where_pieces_begin_but_not_in_pairs(text: str, pieces: list[str], expected: list[str]) -> None:
     assert list(map(joined, cut_parts(with_textual_codes([text]), pieces))) == expected
 
 

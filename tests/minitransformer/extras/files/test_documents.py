@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import polib
 import pytest
@@ -13,7 +12,7 @@ from minitransformer.data.survey import CorpusError
 from minitransformer.extras.files.codes import UNCERTAIN, Parts, TranslatedSegment, translate_segments
 from minitransformer.extras.files.documents import read_document, translate_document
 from minitransformer.extras.files.memories import MemoryDocument, MemoryTranslator, groups_of_input
-from minitransformer.extras.files.stream import LinesDone, LineTranslator
+from minitransformer.extras.files.stream import LinesDone
 from minitransformer.inference.translator import Translation
 
 XLIFF_1 = """<?xml version="1.0" encoding="utf-8"?>
@@ -76,7 +75,7 @@ class Shouting:
 def translated(folder: Path, name: str, text: str, languages: tuple[str, str] | None = ("en", "de")) -> str:
     output = folder / f"out-{name}"
     (folder / name).write_text(text)
-    translate_document(cast(LineTranslator, Shouting()), read_document(folder / name, languages), output)
+    translate_document(Shouting(), read_document(folder / name, languages), output)
     return output.read_text()
 
 
@@ -190,12 +189,12 @@ def test_a_unit_of_a_memory_gets_one_translation_and_keeps_all_else(
     units = start.replace(declared, "") + before + "</tu>\n"
     path = tmp_path / "a.tmx"
     path.write_text(f'<tmx{declared}><header srclang="en"/><body>{units}</body></tmx>')
-    translator = MemoryTranslator(cast(LineTranslator, Shouting()), (source, target), whole_units=True)
+    translator = MemoryTranslator(Shouting(), (source, target), whole_units=True)
     with groups_of_input(path, 9, (source, target), whole_units=True) as groups:
         (found,) = translator(next(groups), 0)
     assert found.decode() == f"{start.replace('<tu>', f'<tu{declared}>')}{after}</tu>\n"
     document = MemoryDocument.read(path, path.read_bytes(), (source, target))
-    translate_document(cast(LineTranslator, Shouting()), document, tmp_path / "out.tmx")
+    translate_document(Shouting(), document, tmp_path / "out.tmx")
     assert found in (tmp_path / "out.tmx").read_bytes()
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from autograd import ParameterBuffer, Segments, Tensor, named_parameters, ops
 from autograd.testing import check_gradients
+from minitransformer.extras.paper.complexity import measures
 from minitransformer.extras.paper.complexity.layers import (
     Convolutional,
     Recurrent,
@@ -15,13 +16,6 @@ from minitransformer.extras.paper.complexity.layers import (
     SelfAttention,
 )
 from minitransformer.extras.paper.complexity.layout import HEADINGS, as_json, cells, markdown
-from minitransformer.extras.paper.complexity.measures import (
-    exponent,
-    longest_chain,
-    multiply_adds,
-    path_length,
-    reaches,
-)
 from minitransformer.extras.paper.complexity.picture import complexity_picture
 from minitransformer.extras.paper.complexity.table import LAYER_TYPES, Growth, Row, Sizes, measure_table
 from minitransformer.model.masks import self_attention_mask
@@ -105,29 +99,29 @@ def test_gradients_of_every_layer(name: str) -> None:
 def test_multiply_adds_are_those_of_the_formulas() -> None:
     b, n, d = 3, 12, 8
     x = numbers(b, n, d)
-    assert multiply_adds(SelfAttention(), x) == b * n * n * 2 * d
-    assert multiply_adds(RestrictedSelfAttention(4), x) == b * n * (3 * 4) * 2 * d  # blocks as wide as the widest
-    assert multiply_adds(made(Recurrent(d)), x) == b * n * 8 * d * d
-    assert multiply_adds(made(Convolutional(d, 5)), x) == b * n * 5 * d * d
+    assert measures.multiply_adds(SelfAttention(), x) == b * n * n * 2 * d
+    assert (
+        measures.multiply_adds(RestrictedSelfAttention(4), x) == b * n * (3 * 4) * 2 * d
+    )  # blocks as wide as the widest
+    assert measures.multiply_adds(made(Recurrent(d)), x) == b * n * 8 * d * d
+    assert measures.multiply_adds(made(Convolutional(d, 5)), x) == b * n * 5 * d * d
 
 
 def test_chains_grow_with_the_length_in_a_recurrence_only() -> None:
-    lengths = {
-        name: [longest_chain(build().forward(numbers(1, n, 2))) for n in (4, 8)] for name, build in LAYERS.items()
-    }
-    assert lengths.pop("recurrent") == [44, 88]
-    assert all(short == long for short, long in lengths.values())
+    for name, build in LAYERS.items():
+        short, long = (measures.longest_chain(build().forward(numbers(1, n, 2))) for n in (4, 8))
+        assert (short, long) == (44, 88) if name == "recurrent" else short == long, name
 
 
 @pytest.mark.parametrize("n", [2, 9, 33])
 def test_paths_are_as_long_as_theory_says(n: int) -> None:
     distance = n - 1
-    assert [reaches(made(Recurrent(2)), steps, n, 2) for steps in (1, n - 1, n)] == [False, False, True]
-    assert path_length(SelfAttention(), n, 2) == 1
-    assert path_length(RestrictedSelfAttention(4), n, 2) == -(-distance // 4)
-    assert path_length(made(Recurrent(2)), n, 2) == n
-    assert path_length(made(Convolutional(2, 5)), n, 2) == -(-distance // 4)
-    assert path_length(made(Convolutional(2, 2, growth=2)), n, 2) == int(np.ceil(np.log2(n)))
+    assert [measures.reaches(made(Recurrent(2)), steps, n, 2) for steps in (1, n - 1, n)] == [False, False, True]
+    assert measures.path_length(SelfAttention(), n, 2) == 1
+    assert measures.path_length(RestrictedSelfAttention(4), n, 2) == -(-distance // 4)
+    assert measures.path_length(made(Recurrent(2)), n, 2) == n
+    assert measures.path_length(made(Convolutional(2, 5)), n, 2) == -(-distance // 4)
+    assert measures.path_length(made(Convolutional(2, 2, growth=2)), n, 2) == int(np.ceil(np.log2(n)))
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +130,7 @@ def rows() -> list[Row]:
 
 
 def test_counted_powers_are_the_claimed_ones_which_sweeps_vary(rows: list[Row]) -> None:
-    assert exponent([8, 16, 64], [3 * 8**1.5, 3 * 16**1.5, 3 * 64**1.5]) == pytest.approx(1.5)
+    assert measures.exponent([8, 16, 64], [3 * 8**1.5, 3 * 16**1.5, 3 * 64**1.5]) == pytest.approx(1.5)
     for layer_type in LAYER_TYPES:
         assert {sweep.variable for sweep in layer_type.sweeps} == set(layer_type.powers)
         assert all(len(sweep.sizes) >= 3 for sweep in layer_type.sweeps)

@@ -123,7 +123,6 @@ def test_cells_differ_in_model_and_seed_alone_and_the_big_one_is_trained_longer(
 
 def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(trained: Experiment) -> None:
     found, run = trained.result("base", 1), trained.cell("base", 1).run
-    assert found is not None
     assert (found.updates, found.parameters) == (20, Transformer.load(run).n_parameters)
     assert math.isfinite(found.perplexity)
     assert found.flops > 0
@@ -149,7 +148,6 @@ def test_a_cell_is_averaged_even_if_a_single_model_is_better(tmp_path: Path, mon
     e = experiment(tmp_path)
     assert train(e)
     found, run = e.result("base", 1), e.cell("base", 1).run
-    assert found is not None
     assert found.weights == "average of the last 5 checkpoints"
     averaged = average_weights(checkpoints(run))
     for name, value in Transformer.load(run).weights().items():
@@ -171,7 +169,6 @@ def test_figures_without_the_settings_of_their_training_or_corrupt_are_refused(t
         e.result("base", 1)
     resolved(e.cell("base", 1), 1, None).claim_directory()  # as a training that begins
     found = e.result("base", 1)
-    assert found is not None
     assert dataclasses.asdict(found) == CELL
     for written, message in (
         (json.dumps(CELL | {"flops": "8"}), "flops must be a whole number; got '8'; .*: remove it$"),
@@ -193,16 +190,13 @@ def test_an_interrupted_and_killed_cell_ends_with_the_same_figures(trained: Expe
     assert stopped.result("base", 1) is None
     assert train(stopped)
     one, other = trained.result("base", 1), stopped.result("base", 1)
-    assert one is not None
-    assert other is not None
     assert (one.perplexity, one.bleu) == (other.perplexity, other.bleu)
 
 
 def test_means_come_with_students_interval() -> None:
     assert Estimate.of([3.0]) == Estimate(3.0, None)
     two = Estimate.of([1.0, 3.0])
-    assert two.mean == 2
-    assert two.half_width == pytest.approx(12.706)
+    assert (two.mean, two.half_width) == (2, pytest.approx(12.706))
     few = enumerate((4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306), 3)
     for n, quantile in (*few, (10, 2.2622), (11, 2.2281), (21, 2.0860), (121, 1.9799)):  # in any table of Student's t
         numbers = [0.0, 2.0] * (n // 2) + [1.0] * (n % 2)

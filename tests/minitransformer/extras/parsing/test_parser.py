@@ -88,21 +88,17 @@ def test_words_and_signs_have_leaves_of_their_kind_or_any_if_treebanks_differ(wo
 
 def test_a_leaf_stands_for_a_word_that_looks_like_it_or_for_any_if_none_does() -> None:
     constraint = BracketConstraint(BracketVocabulary([*SYMBOLS[:3], ".", "XX"]), [["a", ".", ","]])
-    allowed = []
-    for token in (4, 3, 4):
-        allowed.append(np.flatnonzero(~constraint.forbidden()[0][3:]).tolist())
+    for token, allowed in ((4, [1]), (3, [0]), (4, [0, 1])):
+        assert np.flatnonzero(~constraint.forbidden()[0][3:]).tolist() == allowed
         constraint.follow(np.array([0]), np.array([token]))
-    assert allowed == [[1], [0], [0, 1]]
 
 
 def test_a_word_of_the_lexicon_has_a_leaf_that_it_had_in_training() -> None:
     vocabulary = BracketVocabulary([*SYMBOLS[:3], *LEAVES], {20: [3, 5], 22: [7]})
     constraint = BracketConstraint(vocabulary, [["dog", "cat", ","], ["dog"]], [[20, 21, 22], [20, 21]])
-    allowed = []
-    for leaf in (5, 4, 7):
-        allowed.append(allowed_by(constraint))
+    for leaf, allowed in ((5, ["SYM", "#"]), (4, ["SYM", "POS", "XX"]), (7, [","])):
+        assert allowed_by(constraint) == allowed
         constraint.follow(np.array([0, 1]), np.array([leaf, leaf]))
-    assert allowed == [["SYM", "#"], ["SYM", "POS", "XX"], [","]]
     other = BracketConstraint(vocabulary, [["dog"]], [[20, 21]])  # two subwords are no word of the lexicon
     assert not other.forbidden()[0][LEAVES.index("POS") + 3]
 

@@ -98,14 +98,13 @@ def test_options_that_make_no_treebank_are_named(tmp_path: Path, fields: dict[st
         config_of(tmp_path, **fields)
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("( (NP (-NONE- *)) )\n", r"v.mrg: holds no trees"),
-    ("(S (NN a))\n(S\n", r"v.mrg, line 2: the file ends within the tree that begins in line 2"),
-])  # fmt: skip
-def test_broken_files_are_named_before_any_work(tmp_path: Path, text: str, message: str) -> None:
+def test_broken_files_are_named_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "t.mrg").write_text(TREES, encoding="utf-8")
-    with pytest.raises(CorpusError, match="not found"):
-        ParsingTask().corpus(config_of(tmp_path))
-    (tmp_path / "v.mrg").write_text(text, encoding="utf-8")
-    with pytest.raises(CorpusError, match=message):
-        ParsingTask().corpus(config_of(tmp_path))
+    for text, message in (
+        (None, "v.mrg.*not found"), ("( (NP (-NONE- *)) )\n", "v.mrg: holds no trees"),
+        ("(S (NN a))\n(S\n", "v.mrg, line 2: the file ends within the tree that begins in line 2"),
+    ):  # fmt: skip
+        if text is not None:
+            (tmp_path / "v.mrg").write_text(text, encoding="utf-8")
+        with pytest.raises(CorpusError, match=message):
+            ParsingTask().corpus(config_of(tmp_path))
