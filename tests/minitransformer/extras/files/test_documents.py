@@ -118,28 +118,27 @@ def test_parts_for_other_languages_stay_and_a_document_of_others_is_refused(tmp_
         translated(tmp_path, "a.po", 'msgid ""\nmsgstr "Language: pl\\n"\n\nmsgid "a"\nmsgstr ""\n')
 
 
-@pytest.mark.parametrize(("before", "after"), [
-    ('<trans-unit translate="yes"><source>a</source></trans-unit>',
-        f'<trans-unit translate="yes"><source>a</source><target {STATE}>A</target></trans-unit>'),
-    ('<trans-unit translate="yes"><source xml:lang="en">a</source><target xml:lang="de" state="needs-translation">a'
-        "</target></trans-unit>", '<trans-unit translate="yes"><source xml:lang="en">a</source>'
-        f'<target xml:lang="de" {STATE}>A</target></trans-unit>'),
-    ('<trans-unit translate="yes"><source>a<!-- c --> b<?p i?></source></trans-unit>', '<trans-unit translate="yes">'
-        f"<source>a<!-- c --> b<?p i?></source><target {STATE}>A<!-- c --> B<?p i?></target></trans-unit>"),
-    *((f'<trans-unit translate="yes"><source>a {part} b</source></trans-unit>', '<trans-unit translate="yes">'
-        f"<source>a {part} b</source><target {STATE}>A {part} B</target></trans-unit>")
-        for part in ('<mrk mtype="protected">the <g id="1">Word</g></mrk>', '<mrk translate="no">a <x id="1"/></mrk>')),
-    ('<unit translate="yes"><segment state="initial" subState="x:y"><source>a</source><target>a</target></segment>'
-        "</unit>", '<unit translate="yes"><segment state="translated"><source>a</source><target>A</target></segment>'
-        "</unit>"),
-    ('<unit translate="yes">' + "<segment><source>u<ph/>n</source></segment>" * 2 + "</unit>",
-        f'<unit translate="yes"><notes><note>minitransformer: {UNCERTAIN}</note></notes>'
-        + '<segment state="translated"><source>u<ph/>n</source><target>UN<ph/></target></segment>' * 2 + "</unit>"),
+UNIT_1 = '<xliff version="1.2"><file translate="no"><trans-unit translate="yes">{}</trans-unit></file></xliff>'
+UNIT_2 = '<xliff version="2.0" trgLang="de"><file translate="no"><unit translate="yes">{}</unit></file></xliff>'
+
+
+@pytest.mark.parametrize(("unit", "before", "after"), [
+    (UNIT_1, "<source>a</source>", f"<source>a</source><target {STATE}>A</target>"),
+    (UNIT_1, '<source xml:lang="en">a</source><target xml:lang="de" state="needs-translation">a</target>',
+        f'<source xml:lang="en">a</source><target xml:lang="de" {STATE}>A</target>'),
+    *((UNIT_1, f"<source>a {part} b</source>", f"<source>a {part} b</source><target {STATE}>A {part} B</target>")
+        for part in ("<!-- c -->", "<?p i?>", '<mrk mtype="protected">the <g id="1">Word</g></mrk>',
+            '<mrk translate="no">the <g id="1">Word</g></mrk>')),
+    (UNIT_2, '<segment state="initial" subState="x:y"><source>a</source><target>a</target></segment>',
+        '<segment state="translated"><source>a</source><target>A</target></segment>'),
+    (UNIT_2, "<segment><source>u<ph/>n</source></segment>" * 2,
+        f"<notes><note>minitransformer: {UNCERTAIN}</note></notes>"
+        + '<segment state="translated"><source>u<ph/>n</source><target>UN<ph/></target></segment>' * 2),
 ])  # fmt: skip
-def test_units_that_say_so_are_translated_with_all_that_they_have(tmp_path: Path, before: str, after: str) -> None:
-    version = '"2.0" trgLang="de"' if before.startswith("<unit") else '"1.2"'
-    files = [f'<xliff version={version}><file translate="no">{unit}</file></xliff>' for unit in (before, after)]
-    texts = translated(tmp_path, "a.xlf", files[0], languages=None), files[1]
+def test_units_that_say_so_are_translated_with_all_they_have(
+    tmp_path: Path, unit: str, before: str, after: str
+) -> None:
+    texts = translated(tmp_path, "a.xlf", unit.format(before), languages=None), unit.format(after)
     found, expected = (etree.canonicalize(text, with_comments=True) for text in texts)
     assert found == expected
 
@@ -201,9 +200,8 @@ def test_a_unit_of_a_memory_gets_one_translation_and_keeps_all_else(
 def test_messages_of_gettext_get_fuzzy_translations(tmp_path: Path) -> None:
     before, after = polib.pofile(PO), polib.pofile(translated(tmp_path, "a.po", PO))
     assert after.metadata["Language"] == "de"
-    assert [(each.msgid, each.msgctxt, each.comment, each.obsolete) for each in after] == [
-        (each.msgid, each.msgctxt, each.comment, each.obsolete) for each in before
-    ]
+    kept, given = ([(each.msgid, each.msgctxt, each.comment, each.obsolete) for each in po] for po in (after, before))
+    assert kept == given
     lines, plural, done, old = after
     assert (lines.msgstr, lines.flags) == ("ONE %s\nTWO\n", ["c-format", "fuzzy"])
     assert plural.msgstr_plural == {0: "%d FILES", 1: "%d FILE", 2: "%d FILES"}  # 1 has form 1

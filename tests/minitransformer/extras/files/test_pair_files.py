@@ -8,7 +8,6 @@ import logging
 import lzma
 import tracemalloc
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -34,18 +33,10 @@ from minitransformer.extras.files.units import Unit
 from minitransformer.system.records import read_object
 from tests.support.training import job_of, run_of
 
-ROWS = [("a house", "ein Haus"), ('"two" \u2028 cats', "zwei\u00a0Katzen")]
-ROWS_OF_JSON = [ROWS[0], ('"two" cats', ROWS[1][1])]
 
-
-def table(path: Path) -> None:
-    lines = ["\ufeff" + "\t".join(ROWS[0]), "alone", "\t".join((*ROWS[1], "0.9")) + "\r"]
-    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
-
-
-def json_lines(path: Path) -> None:
-    units = [{"en": "a house", "de": "ein Haus"}, {"en": "alone"}, {"de": ROWS[1][1], "en": ROWS[1][0]}]
-    path.write_text("".join(json.dumps({"id": 1, "translation": unit}) + "\n" for unit in units))
+def written(folder: Path, content: str | bytes, name: str = "x.tmx") -> Path:
+    (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder / name
 
 
 def zipped(files: dict[str, str]) -> bytes:
@@ -56,35 +47,26 @@ def zipped(files: dict[str, str]) -> bytes:
     return content.getvalue()
 
 
-def archive(path: Path) -> None:
-    texts = {code: [ROWS[0][i], "alone"[: 5 * (1 - i)], ROWS[1][i]] for i, code in enumerate(("en", "de"))}
-    files = {f"x/Text.en-de.{code}": "".join(f"{line}\n" for line in lines) for code, lines in texts.items()}
-    path.write_bytes(zipped({"README": "about", **files}))
+ROWS = [("a house", "ein Haus"), ('"two" \u2028 cats', "zwei\u00a0Katzen")]
+TABLE = "\ufeff{}\t{}\nalone\n{}\t{}\t0.9\r\n".format(*ROWS[0], *ROWS[1]).encode()
+UNITS = [{"en": "a house", "de": "ein Haus"}, {"en": "alone"}, {"de": ROWS[1][1], "en": ROWS[1][0]}]
+SIDES = {f"x/Text.en-de.{code}": "".join(unit.get(code, "") + "\n" for unit in UNITS) for code in ("en", "de")}
+FILES = {
+    "pairs.tsv": TABLE, "pairs.tsv.gz": gzip.compress(TABLE), "pairs.zip": zipped({"README": "about"} | SIDES),
+    "pairs.jsonl": "".join(json.dumps({"id": 1, "translation": unit}) + "\n" for unit in UNITS).encode(),
+}  # fmt: skip
 
 
-WRITERS = {"pairs.tsv": table, "pairs.tsv.gz": table, "pairs.jsonl": json_lines, "pairs.zip": archive}
-
-
-@pytest.fixture(params=WRITERS)
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    file = tmp_path / request.param
-    WRITERS[request.param](file)
-    if file.suffix == ".gz":
-        file.write_bytes(gzip.compress(file.read_bytes()))
-    return file
-
-
-def test_pairs_are_read_in_any_direction_and_lines_without_both_texts_are_named(path: Path) -> None:
-    expected = ROWS_OF_JSON if "jsonl" in path.name else ROWS
+@pytest.mark.parametrize("name", FILES)
+def test_pairs_are_read_in_any_direction_and_lines_without_both_texts_are_named(tmp_path: Path, name: str) -> None:
+    expected = [ROWS[0], ('"two" cats', ROWS[1][1])] if "jsonl" in name else ROWS
+    path, is_table = written(tmp_path, FILES[name], name), "tsv" in name  # a table names no languages
     assert list(read_pair_file(path)) == list(read_pair_file(path, ("en", "de"))) == expected
     survey = survey_pair_file(path)
     assert (survey.n_lines, survey.odd[INCOMPLETE].first) == (2, [2])
-    assert languages_of(path) == (("source", "target") if "tsv" in path.name else ("en", "de"))
-    config = DataConfig(
-        train_source=(path.name,), raw=path.parent, validation_source=(path.name,), languages=("de", "en")
-    )
-    backwards = [pair if "tsv" in path.name else pair[::-1] for pair in expected]  # a table names no languages
-    assert list(FileCorpus.of(config).train()) == backwards
+    assert languages_of(path) == (("source", "target") if is_table else ("en", "de"))
+    config = DataConfig(raw=tmp_path, train_source=(name,), validation_source=(name,), languages=("de", "en"))
+    assert list(FileCorpus.of(config).train()) == [pair if is_table else pair[::-1] for pair in expected]
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
@@ -99,9 +81,8 @@ def test_pairs_are_read_in_any_direction_and_lines_without_both_texts_are_named(
         "a.de-en.de and a.de-en.en differ in their numbers of lines"),
 ])  # fmt: skip
 def test_what_is_no_pair_file_is_refused_by_name(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(content)
     with pytest.raises(CorpusError, match=message):
-        list(read_pair_file(tmp_path / name))
+        list(read_pair_file(written(tmp_path, content, name)))
 
 
 LINES = [
@@ -119,16 +100,10 @@ LINES = [
 ]
 TMX = "\n".join(LINES) + "\n"
 PAIRS = [("One & two.", "Eins & zwei."), ("Hello, world! End", "Hallo, Welt! Ende")]
-COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".tmx": bytes, ".tmx.gz": gzip.compress, ".tmx.xz": lzma.compress}
 
 
 def segments(path: Path, language: str) -> list[str]:
     return [text for _, text in units_with_text(path, (language, ""))]
-
-
-def written(folder: Path, content: str | bytes, name: str = "x.tmx") -> Path:
-    (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    return folder / name
 
 
 def memory(*units: dict[str, str]) -> str:
@@ -137,9 +112,9 @@ def memory(*units: dict[str, str]) -> str:
     return f'<tmx version="1.4">\n<header srclang="en"/><body>\n{body}</body></tmx>'
 
 
-@pytest.mark.parametrize("suffix", COMPRESSORS)
-def test_text_of_a_memory_is_read_without_codes_in_its_languages(tmp_path: Path, suffix: str) -> None:
-    path = written(tmp_path, COMPRESSORS[suffix](TMX.encode()), f"x{suffix}")
+@pytest.mark.parametrize(("suffix", "packed"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
+def test_text_of_a_memory_is_read_without_codes_in_its_languages(tmp_path: Path, suffix: str, packed: Any) -> None:
+    path = written(tmp_path, packed(TMX.encode()), f"x.tmx{suffix}")
     assert languages_of(path) == ("en-US", "de-DE")
     assert list(read_pair_file(path)) == PAIRS
     surveyed = survey_pair_file(path)
@@ -365,7 +340,7 @@ def test_memories_are_read_in_one_direction_which_the_log_names(tmp_path: Path, 
 @pytest.mark.parametrize(("fields", "message"), [
     ({"train_source": ("x.tmx",), "train_target": ("x.tmx",)}, "x.tmx has both sides; name it in data.train_source"),
     *(({"train_source": ("a",), "train_target": (name,)}, f"{name} has both sides; name it in data.train_source alone")
-        for name in WRITERS),
+        for name in FILES),
     ({"train_source": ("x.tmx.GZ",), "train_target": ("a.de",)}, "as many files in data.train_target"),
     ({"train_source": ("x.tmx",), "languages": ("en",)}, "data.languages must be the codes of source and target"),
     ({"train_source": ("x.tsv",), "languages": ("en", "en")}, "data.languages must be the codes of source and target"),

@@ -8,13 +8,7 @@ import pytest
 
 from autograd import ParameterBuffer, Segments, Tensor, named_parameters, ops
 from autograd.testing import check_gradients
-from minitransformer.extras.paper.complexity import measures
-from minitransformer.extras.paper.complexity.layers import (
-    Convolutional,
-    Recurrent,
-    RestrictedSelfAttention,
-    SelfAttention,
-)
+from minitransformer.extras.paper.complexity import layers, measures
 from minitransformer.extras.paper.complexity.layout import HEADINGS, as_json, cells, markdown
 from minitransformer.extras.paper.complexity.picture import complexity_picture
 from minitransformer.extras.paper.complexity.table import LAYER_TYPES, Growth, Row, Sizes, measure_table
@@ -36,7 +30,7 @@ def logistic(x: Any) -> Any:
 
 
 def test_the_recurrent_layer_is_an_lstm_step_by_step() -> None:
-    layer, x = made(Recurrent(3)), numbers(2, 5, 3)
+    layer, x = made(layers.Recurrent(3)), numbers(2, 5, 3)
     h = c = np.zeros((2, 3))
     for t in range(5):
         gates = x[:, t] @ layer.input.value + h @ layer.recurrent.value + layer.bias.value
@@ -47,7 +41,7 @@ def test_the_recurrent_layer_is_an_lstm_step_by_step() -> None:
 
 
 def test_after_as_many_steps_as_positions_the_recurrence_is_complete() -> None:
-    layer, x = made(Recurrent(3)), numbers(1, 6, 3)
+    layer, x = made(layers.Recurrent(3)), numbers(1, 6, 3)
     after = layer.after(6, Tensor(x[0])).value
     for n in range(1, 7):
         np.testing.assert_allclose(after[n - 1], layer.forward(x[:, :n]).value[0], rtol=1e-12)
@@ -56,7 +50,7 @@ def test_after_as_many_steps_as_positions_the_recurrence_is_complete() -> None:
 
 @pytest.mark.parametrize("dilation", [1, 3])
 def test_convolution_sums_over_its_kernel_within_each_sentence(dilation: int) -> None:
-    layer, x = made(Convolutional(3, 2, growth=dilation)), numbers(3, 7, 3)
+    layer, x = made(layers.Convolutional(3, 2, growth=dilation)), numbers(3, 7, 3)
     kernel = layer.weight.value.reshape(2, 3, 3)
 
     def convolved(x: Any, dilation: int) -> Any:
@@ -74,15 +68,16 @@ def test_attention_in_windows_is_masked_attention(n: int) -> None:
     x, sentences = numbers(2, n, 3), Segments.of_lengths([n, n])
     heads = x.reshape(2 * n, 1, 3)
     masked = ops.attention(heads, heads, heads, mask=self_attention_mask(sentences, 4)).value
-    np.testing.assert_allclose(RestrictedSelfAttention(4).forward(x).value, masked.reshape(-1, 3), rtol=1e-12)
+    np.testing.assert_allclose(layers.RestrictedSelfAttention(4).forward(x).value, masked.reshape(-1, 3), rtol=1e-12)
     whole = ops.attention(heads, heads, heads, mask=self_attention_mask(sentences)).value
-    np.testing.assert_allclose(SelfAttention().forward(x).value, whole.reshape(-1, 3), rtol=1e-12)
+    np.testing.assert_allclose(layers.SelfAttention().forward(x).value, whole.reshape(-1, 3), rtol=1e-12)
 
 
 LAYERS = {
-    "recurrent": lambda: made(Recurrent(2)), "convolutional": lambda: made(Convolutional(2, 3)),
-    "dilated": lambda: made(Convolutional(2, 2, growth=2)), "restricted": lambda: RestrictedSelfAttention(2),
-    "self-attention": SelfAttention,
+    "recurrent": lambda: made(layers.Recurrent(2)), "convolutional": lambda: made(layers.Convolutional(2, 3)),
+    "dilated": lambda: made(layers.Convolutional(2, 2, growth=2)),
+    "restricted": lambda: layers.RestrictedSelfAttention(2),
+    "self-attention": layers.SelfAttention,
 }  # fmt: skip
 
 
@@ -98,13 +93,11 @@ def test_gradients_of_every_layer(name: str) -> None:
 
 def test_multiply_adds_are_those_of_the_formulas() -> None:
     b, n, d = 3, 12, 8
-    x = numbers(b, n, d)
-    assert measures.multiply_adds(SelfAttention(), x) == b * n * n * 2 * d
-    assert (
-        measures.multiply_adds(RestrictedSelfAttention(4), x) == b * n * (3 * 4) * 2 * d
-    )  # blocks as wide as the widest
-    assert measures.multiply_adds(made(Recurrent(d)), x) == b * n * 8 * d * d
-    assert measures.multiply_adds(made(Convolutional(d, 5)), x) == b * n * 5 * d * d
+    for layer, per_position in (
+        (layers.SelfAttention(), n * 2 * d), (layers.RestrictedSelfAttention(4), 3 * 4 * 2 * d),  # blocks as the widest
+        (made(layers.Recurrent(d)), 8 * d * d), (made(layers.Convolutional(d, 5)), 5 * d * d),
+    ):  # fmt: skip
+        assert measures.multiply_adds(layer, numbers(b, n, d)) == b * n * per_position
 
 
 def test_chains_grow_with_the_length_in_a_recurrence_only() -> None:
@@ -115,13 +108,14 @@ def test_chains_grow_with_the_length_in_a_recurrence_only() -> None:
 
 @pytest.mark.parametrize("n", [2, 9, 33])
 def test_paths_are_as_long_as_theory_says(n: int) -> None:
-    distance = n - 1
-    assert [measures.reaches(made(Recurrent(2)), steps, n, 2) for steps in (1, n - 1, n)] == [False, False, True]
-    assert measures.path_length(SelfAttention(), n, 2) == 1
-    assert measures.path_length(RestrictedSelfAttention(4), n, 2) == -(-distance // 4)
-    assert measures.path_length(made(Recurrent(2)), n, 2) == n
-    assert measures.path_length(made(Convolutional(2, 5)), n, 2) == -(-distance // 4)
-    assert measures.path_length(made(Convolutional(2, 2, growth=2)), n, 2) == int(np.ceil(np.log2(n)))
+    by_fours = -(-(n - 1) // 4)
+    assert [measures.reaches(made(layers.Recurrent(2)), steps, n, 2) for steps in (1, n - 1, n)] == [False, False, True]
+    for layer, length in (
+        (layers.SelfAttention(), 1), (layers.RestrictedSelfAttention(4), by_fours), (made(layers.Recurrent(2)), n),
+        (made(layers.Convolutional(2, 5)), by_fours),
+        (made(layers.Convolutional(2, 2, growth=2)), int(np.ceil(np.log2(n)))),
+    ):  # fmt: skip
+        assert measures.path_length(layer, n, 2) == length
 
 
 @pytest.fixture(scope="module")

@@ -17,15 +17,10 @@ from small_run import write_parallel_text
 from minitransformer import Transformer, presets
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.config.run import resolved
+from minitransformer.extras.paper import table3_report
 from minitransformer.extras.paper.claims import Comparison, comparisons, printed_difference
 from minitransformer.extras.paper.statistics import Estimate
 from minitransformer.extras.paper.table3 import PRINTED, Experiment, Result, Scale, rows_named
-from minitransformer.extras.paper.table3_report import (
-    as_markdown,
-    claims_as_markdown,
-    outcomes_as_markdown,
-    provenance_as_markdown,
-)
 from minitransformer.system.files import CorruptFileError
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoints
@@ -249,7 +244,7 @@ def test_perplexities_are_near_by_their_ratio() -> None:
 
 
 def claims(results: dict[str, dict[int, Result]]) -> list[str]:
-    return claims_as_markdown(list(comparisons(results))).splitlines()
+    return table3_report.claims_as_markdown(list(comparisons(results))).splitlines()
 
 
 def test_by_the_papers_own_figures_all_that_it_claims_holds() -> None:
@@ -299,7 +294,7 @@ def test_the_committed_outcomes_and_claims_are_those_of_the_committed_figures() 
             assert compared[-1].printed == printed_difference(names[name], measure)
             assert compared[-1].outcome == outcome, (name, measure)
     assert len(compared) == 38
-    assert claims_as_markdown(compared) in text
+    assert table3_report.claims_as_markdown(compared) in text
 
 
 def test_differences_are_paired_by_seed() -> None:
@@ -319,14 +314,14 @@ def test_the_table_prints_what_a_row_changes_beside_the_papers_figures() -> None
         "base": {1: result(5.0, 20.0)}, "table3-A-h1": {1: result(6.0, 19.0)}, "table3-E": {1: result(5.0, 20.0)},
         "big": {},
     }  # fmt: skip
-    header, rule, base, h1, learned = as_markdown(results, Scale(d_model=128, n_layers=3)).splitlines()
+    header, rule, base, h1, learned = table3_report.as_markdown(results, Scale(d_model=128, n_layers=3)).splitlines()
     assert header.count("|") == rule.count("|") == base.count("|") == h1.count("|") == 17
     assert [base, h1] == [
         "| base | 3 | 128 | 512 | 8 | 16 | 16 | 0.1 | 0.1 | 1,000 | 5.00 | 4.92 | 20.00 | 25.8 | 1.23 | 1.2e+07 |",
         "| (A) |  |  |  | 1 | 128 | 128 |  |  | 1,000 | 6.00 | 5.29 | 19.00 | 24.9 | 1.23 | 1.2e+07 |",
     ]
     assert learned.startswith("| (E) learned positions |  |  |")
-    assert outcomes_as_markdown(list(comparisons(results))).splitlines()[2:] == [
+    assert table3_report.outcomes_as_markdown(list(comparisons(results))).splitlines()[2:] == [
         "| A-h1 | PPL | +0.37 | +1.00 | same sign |", "| A-h1 | BLEU | -0.90 | -1.00 | same sign |",
         "| E | PPL | +0.00 | 0.00 | nearly identical |", "| E | BLEU | -0.10 | 0.00 | nearly identical |",
     ]  # fmt: skip
@@ -339,7 +334,7 @@ def test_cells_of_other_text_or_code_or_with_other_weights_are_named() -> None:
         "base": {1: noted, 2: dataclasses.replace(noted, code="def")},
         "big": {seed: dataclasses.replace(noted, **change) for seed, change in enumerate(changes, 1)},
     }
-    assert provenance_as_markdown(results, "x.toml").splitlines() == [
+    assert table3_report.provenance_as_markdown(results, "x.toml").splitlines() == [
         "Text: x.toml, fedc; NOT THE SAME: ba98 (big-seed-1). Seeds: 1, 2. Updates: 1,000 or 3,000."
         " Configuration of base-seed-1: 0123456789.",
         "Code: abc; NOT THE SAME: def (base-seed-2). Weights: average; NOT THE SAME: best single model (big-seed-2)."
