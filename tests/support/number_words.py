@@ -36,12 +36,7 @@ def trained_parts(joint: bool = True, **changes: Any) -> Parts:
     config = ModelConfig.from_mapping(SIZES | words | {"tied": "all" if joint else "target"} | changes)
     model = Transformer(config, seed=1)
     adam = Adam(model.parameters)
-    sources, targets = (
-        encode(list(side))
-        for encode, side in zip(
-            (tokenizer.encode_source, tokenizer.encode_target), zip(*pairs, strict=True), strict=True
-        )
-    )
+    sources, targets = tokenizer.encode_source(lines), tokenizer.encode_target([german for _, german in pairs])
     with threadpool_limits(1, user_api="blas"):  # the arrays are too small to share out
         for step in range(1, N_UPDATES + 1):
             first = 40 * step % 400

@@ -121,13 +121,10 @@ def served(run: Path, *options: str, before: str = "") -> Iterator[Served]:
     words = ["--run", str(run), "--port", "0", "--source", "en", "--target", "de", "--threads", "1", *options]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", code, *words]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-    assert process.stderr is not None
-    try:
-        line = process.stderr.readline()
-        assert line.startswith("http://"), line + process.stderr.read()
-        yield Served(process, line.split()[0])
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            line = process.stderr.readline()
+            assert line.startswith("http://"), line + process.stderr.read()
+            yield Served(process, line.split()[0])
+        finally:
+            process.kill()
