@@ -130,11 +130,9 @@ def test_a_tree_agrees_with_itself_and_with_its_plain_form(tree: Tree) -> None:
 @given(trees, trees)
 def test_recall_one_way_is_precision_the_other_way(one: Tree, other: Tree) -> None:
     """Over the same words: those of the shorter tree, put on both."""
-    n = min(len(one.words), len(other.words))
     if len(one.words) != len(other.words):
-        one = other = one if len(one.words) == n else other
-    words = [Leaf("NN", str(i)) for i in range(n)]
-    one, other = one.with_leaves(words), other.with_leaves(words)
+        one = other = min(one, other, key=lambda tree: len(tree.words))
+    one, other = (tree.with_leaves(Leaf("NN", str(i)) for i in range(len(tree.words))) for tree in (one, other))
     there, back = compare(one, other), compare(other, one)
     assert (there.matched, there.gold, there.candidate) == (back.matched, back.candidate, back.gold)
     assert 0 <= there.matched <= min(there.gold, there.candidate)
@@ -176,9 +174,7 @@ def test_evalbs_own_sample_gives_its_own_output(tmp_path: Path) -> None:
     path.write_text((SAMPLE / "COLLINS.prm").read_text() + "EQ_LABEL T TT\nEQ_WORD This this\n")
     parameters = read_parameters(path)
     pairs = zip(read_gold_trees(SAMPLE / "sample.gld"), read_candidates(SAMPLE / "sample.tst"), strict=True)
-    lines = report(
-        [compare(gold, candidate, parameters) for gold, candidate in pairs if not isinstance(candidate, CorpusError)]
-    )
+    lines = report([compare(gold, candidate, parameters) for gold, candidate in pairs])
     assert list(lines) == (SAMPLE / "sample.rsl").read_text().splitlines()
 
 
