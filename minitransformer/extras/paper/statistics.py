@@ -14,7 +14,10 @@ _NORMAL = 1.95996
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean, and half the width of its 95 % confidence interval by Student's t; None for a single number."""
+    """A mean, and half the width of its 95 % confidence interval by Student's t.
+
+    The width is None for a single number, and if the mean is not finite.
+    """
 
     mean: float
     half_width: float | None
@@ -25,13 +28,13 @@ class Estimate:
         if not numbers:
             raise ValueError("Estimate: expected at least one number; got none")
         mean, n = statistics.fmean(numbers), len(numbers)
-        if n == 1:
+        if n == 1 or not math.isfinite(mean):
             return cls(mean, None)
         return cls(mean, _quantile(n - 1) * statistics.stdev(numbers) / math.sqrt(n))
 
     @property
     def is_not_zero(self) -> bool:
-        """True if the interval excludes zero; False for a single number, which has no interval."""
+        """True if there is an interval and it excludes zero."""
         return self.half_width is not None and abs(self.mean) > self.half_width
 
     def __str__(self) -> str:

@@ -32,8 +32,6 @@ def plain(tree: Tree) -> Tree:
 @lru_cache(maxsize=4_096)  # there are few different labels
 def category(label: str) -> str:
     """Return a label without functional tags and indices: NP for NP-SBJ-1 and NP=2; -LRB- and PRP$ do not change."""
-    if label.startswith("-"):
-        return label
     return label.partition("-")[0].partition("=")[0] or label
 
 

@@ -209,7 +209,7 @@ def result(perplexity: float, bleu: float) -> Result:
 @pytest.mark.parametrize(("measured", "outcome"), [
     ([-0.5], "same sign"), ([0.5], "other sign"), ([0.0], "no difference"), ([0.004], "no difference"),
     ([-0.5, -0.6, -0.5], "holds"), ([0.5, 0.6, 0.5], "does not hold"), ([-0.5, 0.6, -0.5], "undecided"),
-    ([0.0, 0.0], "undecided"), ([math.nan], "not finite"),
+    ([0.0, 0.0], "undecided"), ([math.nan], "not finite"), ([math.inf, 1.0, 2.0], "not finite"),
 ])  # fmt: skip
 def test_a_sign_holds_when_it_is_the_papers_and_no_accident(measured: list[float], outcome: str) -> None:
     comparison = Comparison("table3-A-h1", "bleu", -0.9, Estimate.of(measured))
@@ -223,7 +223,7 @@ def test_a_sign_holds_when_it_is_the_papers_and_no_accident(measured: list[float
     ([-5.0, -5.1, -4.9], "does not hold"), ([5.0, 5.1, 4.9], "does not hold"),
     ([0.05, 0.06, 0.05], "holds"),  # a difference that is no accident, but a small one
     ([0.7, -0.7, 0.1], "undecided"),  # none is seen, but neither could one be that the paper calls worse
-    ([0.3, 0.7, 0.5], "undecided"), ([math.nan], "not finite"),
+    ([0.3, 0.7, 0.5], "undecided"), ([math.nan], "not finite"), ([math.inf, 1.0, 2.0], "not finite"),
 ])  # fmt: skip
 def test_an_equality_rules_out_what_would_matter(row: str, printed: float, measured: list[float], outcome: str) -> None:
     comparison = Comparison(row, "bleu", printed, Estimate.of(measured))
