@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 
 def _require_sister_packages() -> None:
-    """Raise ImportError if Python finds an ``autograd`` or a ``parallel`` of another distribution.
+    """Raise ImportError if our ``autograd`` or ``parallel`` is missing, overwritten or hidden by a module of that name.
 
     Users' modules and other distributions have these names, too.  PyPI's autograd installs into the same folder and
-    overwrites our ``__init__.py``.  The library does not import ``cli``, so a user's own ``cli.py`` beside a script
-    does no harm.
+    overwrites our ``__init__.py``.  The library does not import ``cli``, so a user's own ``cli.py`` does no harm.
     """
     here = Path(__file__).resolve().parent.parent
     for name in ("autograd", "parallel"):
@@ -56,11 +55,11 @@ __all__ = [
     "train",
 ]
 
-_OF_TRAINING = {"fine_tuning": "minitransformer.extras.pretrained", "train": "minitransformer.training.run"}
+_MODULES = {"fine_tuning": "minitransformer.extras.pretrained", "train": "minitransformer.training.run"}
 
 
 def __getattr__(name: str) -> Any:
     """Import ``train`` and ``fine_tuning`` on first use, because translation does not need them."""
-    if name not in _OF_TRAINING:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_OF_TRAINING[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

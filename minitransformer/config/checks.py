@@ -35,7 +35,7 @@ def require_choices(part: str, config: Any, choices: Mapping[str, Any]) -> None:
 
 
 def imported(setting: str, name: str) -> Any:
-    """Return the object that a setting names as "package.module:name".  Raises: ConfigError."""
+    """Import and return the object that a setting names as "package.module:name".  Raises: ConfigError."""
     module, _, attribute = name.partition(":")
     try:
         return getattr(import_module(module), attribute)
@@ -63,7 +63,7 @@ def with_changes(
     values = {}
     for name, value in changes.items():
         if name not in types:
-            raise ConfigError(f"unknown key {prefix + name!r}; {_meant(name, types, prefix, other_keys)}")
+            raise ConfigError(f"unknown key {prefix + name!r}; {_hint(name, types, prefix, other_keys)}")
         if dataclasses.is_dataclass(types[name]):
             require(isinstance(value, Mapping), prefix + name, "a table of settings", value)
             values[name] = with_changes(getattr(config, name), value, f"{prefix}{name}.")
@@ -72,7 +72,7 @@ def with_changes(
     return dataclasses.replace(config, **values)  # type: ignore[type-var]
 
 
-def _meant(key: str, types: Mapping[str, Any], prefix: str, other_keys: Sequence[str]) -> str:
+def _hint(key: str, types: Mapping[str, Any], prefix: str, other_keys: Sequence[str]) -> str:
     """Return a hint: the table that this key belongs to, or a similar key, or all known keys."""
     tables = [name for name, kind in types.items() if dataclasses.is_dataclass(kind) and key in get_type_hints(kind)]
     known = [*types, *other_keys]
@@ -80,6 +80,6 @@ def _meant(key: str, types: Mapping[str, Any], prefix: str, other_keys: Sequence
 
 
 def suggestion(key: str, known: Sequence[str], prefix: str = "") -> str:
-    """Return a hint: the known key that is similar to a misspelt one, or else all known keys."""
+    """Return a hint: the known key that is similar to a misspelt key, or else all known keys."""
     similar = difflib.get_close_matches(key, known, n=1)
     return f"did you mean {prefix + similar[0]!r}?" if similar else f"known here: {', '.join(known)}"

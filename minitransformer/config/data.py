@@ -48,9 +48,9 @@ def has_both_sides(name: str | Path) -> bool:
 
 
 def target_language(data: Mapping[str, Any]) -> str | None:
-    """Return the target language's code from a DataConfig's fields or their JSON; None if they do not name it.
+    """Return the code of the target language in ``data``, the fields of a DataConfig; None if no field names it.
 
-    The code is the second of ``languages``, or else the common ending of the target files.
+    The code is the second of ``languages``, or else the ending that all target files share.
     """
     languages, files = data.get("languages"), data.get("train_target")
     if isinstance(languages, list | tuple) and len(languages) == 2:
@@ -59,7 +59,7 @@ def target_language(data: Mapping[str, Any]) -> str | None:
 
 
 def common_ending(names: Iterable[str | Path]) -> str | None:
-    """Return the ending that all file names share, such as "de" for train.de.gz; None if endings differ."""
+    """Return the ending that all file names share, such as "de" for train.de.gz; None if they share none."""
     endings = {
         Path(re.sub(r"\.(gz|xz)$", "", str(name), flags=re.IGNORECASE)).suffix.removeprefix(".") for name in names
     }

@@ -24,7 +24,7 @@ def big(vocabulary_size: int = 0) -> ModelConfig:
 def small(vocabulary_size: int = 0) -> ModelConfig:
     """Return a model of 4 + 4 layers of width 128, for tens of thousands of sentences on a CPU (docs/guide/sizes.md).
 
-    Differs: projections of queries, keys and values begin with a gain of 1/√2, with which the model learns faster.
+    Differs: projections of queries, keys and values begin with a gain of 1/√2, so that the model learns faster.
     """
     return dataclasses.replace(
         base(vocabulary_size),
@@ -40,7 +40,7 @@ def small(vocabulary_size: int = 0) -> ModelConfig:
 
 
 def tiny(vocabulary_size: int = 0) -> ModelConfig:
-    """Return a model of 2 + 2 layers of width 128: the demonstration's model, which trains in minutes.
+    """Return the demonstration's model of 2 + 2 layers of width 128, which trains in minutes.
 
     Differs: as in `small`, projections of queries, keys and values begin with a gain of 1/√2.
     There is no dropout, because the demonstration's corpus hardly repeats itself.
@@ -61,8 +61,8 @@ def tiny(vocabulary_size: int = 0) -> ModelConfig:
 def parsing(vocabulary_size: int = 0) -> ModelConfig:
     """Return the paper's model for constituency parsing (section 6.3): 4 layers of width 1024, d_k = d_v = d_model/h.
 
-    Differs: words and trees have separate vocabularies.  The paper does not print its dropout of residuals and
-    attention; 0.2 is the dropout of tensor2tensor's parsing model.
+    Differs: words and trees have separate vocabularies.  The paper does not print the rate of dropout in residuals and
+    attention; 0.2 is the rate of tensor2tensor's parsing model.
     """
     return dataclasses.replace(
         base(vocabulary_size),
@@ -92,7 +92,7 @@ def parsing_small(vocabulary_size: int = 0) -> ModelConfig:
     )
 
 
-TABLE3: dict[str, dict[str, Any]] = {  # row → the settings of the base model that it changes
+TABLE3: dict[str, dict[str, Any]] = {  # row → its changes of the base model's settings
     "table3-A-h1": {"n_heads": 1, "d_k": 512, "d_v": 512},
     "table3-A-h4": {"n_heads": 4, "d_k": 128, "d_v": 128},
     "table3-A-h16": {"n_heads": 16, "d_k": 32, "d_v": 32},

@@ -24,7 +24,7 @@ from parallel.communicator import working_ranks
 RUN_FILE, METRICS_FILE, RESULTS_FILE = "run.json", "metrics.jsonl", "results.json"
 TRANSLATIONS_FILE = "translations.jsonl"
 PARTS = ("model", "data", "training")  # tables of settings
-BEGINNING = ("init_from", "init_optimizer", "init_extend_vocabulary")  # settings of the model from which a run begins
+BEGINNING = ("init_from", "init_optimizer", "init_extend_vocabulary")  # settings about the model that a run begins from
 
 # Settings of training that may change when an interrupted run is resumed.
 FREE = (
@@ -33,18 +33,18 @@ FREE = (
 )  # fmt: skip
 # The automatic settings of training, with the value that stands for "automatic".
 AUTOMATIC = {"n_micro_batches": 0, "precision": "automatic"}
-SMALL_BATCH = 4_000  # tokens; a smaller batch has only 2 micro-batches, because operations on fewer tokens are short
+SMALL_BATCH = 4_000  # tokens; a smaller batch has only 2 micro-batches: operations on an eighth of it are too short
 
 
 def demo_training() -> TrainingConfig:
-    """Return the demonstration's training."""
+    """Return the training settings of the demonstration."""
     return TrainingConfig(
         max_updates=4_400, batch_tokens=1_000, warmup_steps=600, validate_every=1_100, checkpoint_every=200
     )
 
 
 def small_training() -> TrainingConfig:
-    """Return the training of the preset "small": 50 minutes on two CPU cores with 29,000 captions."""
+    """Return the training settings of the preset "small": 50 minutes on two CPU cores with 29,000 captions."""
     return TrainingConfig(
         max_updates=20_000,
         batch_tokens=1_600,
@@ -111,9 +111,9 @@ class RunConfig:
 
     @classmethod
     def of_preset(cls, name: str) -> RunConfig:
-        """Return the run of a preset: "tiny" trains like the demonstration, "small" like the recipe for Multi30k.
+        """Return the settings of a run with a preset's model.  Raises: ConfigError for an unknown name.
 
-        All other presets have the paper's training.
+        "tiny" trains like the demonstration, "small" like the recipe for Multi30k, all others like the paper.
         """
         if name == "tiny":
             return cls()
@@ -129,7 +129,7 @@ class RunConfig:
         return self.data.directory or self.run / "data"
 
     def to_json(self) -> str:
-        """Return all settings that determine the result, as JSON; scores carry a hash of this text."""
+        """Return all settings that determine the result, as JSON; a hash of this text is saved with scores."""
         parts = {
             "model": dataclasses.asdict(self.model),
             "data": self.data.fingerprint(),
@@ -139,19 +139,19 @@ class RunConfig:
         return json.dumps(parts | beginning, indent=2, default=str) + "\n"
 
     def settings(self) -> dict[str, str]:
-        """Return the settings of ``to_json``, the device and the kernels, by names such as "training.seed"."""
+        """Return a dict of the settings of ``to_json``, the device and the kernels; a key is such as "training.seed"."""
         settings = {name: json.dumps(value) for name, value in _flat(json.loads(self.to_json())).items()}
         return settings | {"device": self.device, "kernels": self.kernels}
 
     def claim_directory(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Write this configuration into the run's directory, and ``facts`` about the run that are no settings."""
+        """Write this configuration, and ``facts`` about the run that are no settings, to its directory's run.json."""
         text = json.dumps(json.loads(self.to_json()) | dict(facts), indent=2) + "\n" if facts else self.to_json()
         write_text(self.run / RUN_FILE, text)
 
     def check_directory(self) -> None:
-        """Raise ConfigError if the run's directory holds another run; the message names the settings that differ.
+        """Raise ConfigError if the run's directory is ``init_from``, or holds a run with other settings.
 
-        Also raise it if the directory holds the model from which the run begins (``init_from``).
+        Settings in ``FREE`` may differ; the message names the other settings that differ.
         """
         require_other_directory(self.run, self.init_from)
         if differences := self.differences(FREE):
@@ -162,9 +162,9 @@ class RunConfig:
             )
 
     def differences(self, free: Collection[str]) -> list[str]:
-        """Return the settings that differ from those saved in the run's directory; none if it holds no run.
+        """Describe each setting that differs from the run in this directory; return [] if the directory holds no run.
 
-        The ``free`` fields of training are not compared.
+        The ``free`` settings are not compared.  Raises: CorruptFileError if the saved file lacks the fields of a run.
         """
         path = self.run / RUN_FILE
         if not path.exists():
@@ -184,13 +184,13 @@ class RunConfig:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run's file by names such as "training.seed" and "init_from"."""
+    """Return the settings of a run's file in one dict; its keys are such as "training.seed" and "init_from"."""
     parts = {f"{part}.{name}": value for part in PARTS for name, value in settings[part].items()}
     return parts | {name: settings[name] for name in BEGINNING if name in settings}
 
 
 def require_other_directory(run: Path, init_from: Path | None) -> None:
-    """Raise ConfigError if a run would overwrite the model from which it begins."""
+    """Raise ConfigError if ``run`` and ``init_from`` are one directory, so that the run would overwrite its model."""
     if init_from is not None and run.resolve() == init_from.resolve():
         raise ConfigError(
             f"run and init_from are both {run}: the training would overwrite the model from which it begins; set run to"
@@ -201,7 +201,7 @@ def require_other_directory(run: Path, init_from: Path | None) -> None:
 def initial_settings(run: Path) -> dict[str, Any]:
     """Return the values that the automatic settings had when the run in a directory began.
 
-    Return an empty dict if there is no run, or if its file is corrupt, which ``RunConfig.differences`` reports.
+    Return {} if there is no run or its file is corrupt.  (``RunConfig.differences`` reports a corrupt file.)
     """
     try:
         training = as_object(read_object(run / RUN_FILE).get("training"))
@@ -219,8 +219,8 @@ def with_values(config: RunConfig, values: dict[str, Any]) -> RunConfig:
 def resolved(config: RunConfig, n_ranks: int, why_no_bfloat16: str | None) -> RunConfig:
     """Return the configuration with its automatic settings replaced by values that suit its device.
 
-    On GPUs there is one micro-batch for each rank that computes, because a GPU would compute two of them one after the
-    other.  The number of ranks that compute is a power of two, as the exact order of sums needs it.
+    On GPUs there is one micro-batch for each rank that computes, because a GPU would compute two micro-batches one
+    after the other.  The number of ranks that compute is a power of two, because the exact order of sums needs one.
 
     Args:
         n_ranks: number of processes.

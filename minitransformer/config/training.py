@@ -86,7 +86,7 @@ class TrainingConfig:
     """The figure of validations by which the best model is chosen: "loss", "perplexity", "bleu" ("f1" of trees), or the
     name of a callback's measure; with - before the name if a lower value is better."""
     patience: int | None = None
-    """End the training early after so many validations in a row without a better ``patience_for``; never by default."""
+    """End the training after this many validations in a row without a better ``patience_for``; never by default."""
     patience_for: str = "loss"
     """The figure that ``patience`` watches, named as in ``best_by``; while that figure is 0, the loss."""
     checkpoint_every: int = 1_000

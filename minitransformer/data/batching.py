@@ -21,7 +21,7 @@ Position: TypeAlias = tuple[int, int, int]  # of a batch: epoch, index of the gr
 
 
 def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int, group: int = 0) -> list[IntArray]:
-    """Return the batches of a group of shards in an epoch, each an array of indices of pairs; every pair occurs once.
+    """Return a list of one epoch's batches of a group of shards: arrays of indices of pairs.  Every pair occurs once.
 
     Pairs are shuffled, sorted by length within pools, and cut into batches of at most ``batch_tokens`` tokens a side,
     end symbols included.  A longer pair is a batch of its own.  Then the batches are shuffled.
@@ -29,7 +29,7 @@ def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int, g
     Shapes: lengths (n, 2), source and target tokens without end symbols.
     """
     order = permutation(StreamId(seed, _ORDER_OF_PAIRS, epoch, group), len(lengths))
-    n_tokens = len(lengths) + int(lengths.max(axis=1, initial=0).sum())  # of longer sides, with their end symbols
+    n_tokens = len(lengths) + int(lengths.max(axis=1, initial=0).sum())  # of each pair's longer side, with end symbol
     pairs_per_pool = max(1, POOL * batch_tokens * len(order) // max(1, n_tokens))
     batches = []
     for start in range(0, len(order), pairs_per_pool):
@@ -81,13 +81,13 @@ class BatchOrder:
     def next(self, position: Position, avoided: Collection[Position] = ()) -> tuple[IntArray, Position]:
         """Return the batch at a position, as indices of pairs of its group, and the position after the batch.
 
-        At the end of a group, this is the first batch of the next group.  Batches at ``avoided`` positions are skipped.
+        At the end of a group return the first batch of the next group.  Batches at ``avoided`` positions are skipped.
         """
         epoch, group, index = position
         while True:
             if group >= self._n_groups:
                 epoch, group, index = epoch + 1, 0, 0
-            elif index >= len(plan := self.group(epoch, group)[1]):  # greater: the plan was longer when it was saved
+            elif index >= len(plan := self.group(epoch, group)[1]):  # greater: saved with a longer plan
                 group, index = group + 1, 0
             elif (epoch, group, index) in avoided:
                 index += 1
@@ -109,7 +109,7 @@ class BatchOrder:
 def read_micro_batches(
     pairs: Pairs, batch: IntArray, n_micro_batches: int, wanted: Sequence[int]
 ) -> tuple[list[Batch | None], list[IntArray]]:
-    """Cut a batch into micro-batches, and return those with the ``wanted`` indices; an empty one is None.
+    """Cut a batch into micro-batches; return those with the indices ``wanted``, with None for an empty micro-batch.
 
     Also return the lengths of all micro-batches, end symbols included: an array (B, 2) for each.
     """
@@ -119,6 +119,6 @@ def read_micro_batches(
 
 
 def read_batch(pairs: Pairs, indices: IntArray) -> Batch:
-    """Return the pairs of these indices as a packed batch."""
+    """Return the pairs with these indices as a packed batch."""
     read = [pairs.pair(int(i)) for i in indices]
     return Batch.from_token_ids([source for source, _ in read], [target for _, target in read])

@@ -24,7 +24,7 @@ class Corpus(Protocol):
     """Parallel text with a training part and a held-out part; both can be read repeatedly."""
 
     targets_are_symbols: bool
-    """True if targets are sequences of symbols, such as those of trees, and not text."""
+    """True if targets are sequences of symbols, such as trees; False if targets are text."""
 
     @property
     def surveys(self) -> Mapping[Path, Survey]:
@@ -47,7 +47,7 @@ class Corpus(Protocol):
 
 
 def text_files(config: DataConfig) -> dict[str, Path]:
-    """Return the paths of all files of raw text or trees, and of a tokenizer, by their names in the configuration."""
+    """Return the path of every file of text, trees or a tokenizer, with the file's name in ``config`` as the key."""
     names = (
         *config.train_source, *config.train_target, *config.validation_source, *config.validation_target,
         *config.train_trees, *config.validation_trees,
@@ -66,9 +66,9 @@ def changed_files(config: DataConfig, fingerprints: Mapping[str, Mapping[str, An
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
-    """Yield the pairs of two aligned files; a line of spaces, such as U+3000, is empty.
+    """Yield the pairs of two aligned files; "" for a line that has only spaces, such as U+3000.
 
-    Raises: CorpusError if their numbers of lines differ, or both are the same file.
+    Raises: CorpusError if both are one file, one has more lines than the other, or one cannot be read.
     """
     require_two_files(source, target)
     for number, (s, t) in enumerate(itertools.zip_longest(read_lines(source), read_lines(target)), 1):
@@ -85,9 +85,9 @@ def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
 class FileCorpus:
     """A corpus of aligned files.  Without validation files every ``stride``-th training pair is held out.
 
-    A file with both sides is both source and target of its pair.  ``languages`` are the codes of source and target in
-    such files, if given.  The training pairs still contain copies of held-out pairs; ``prepare`` drops the copies.
-    ``surveys`` holds the survey of each file, made by ``of``.
+    A file with both sides is both source and target in a pair of paths.  ``languages`` are the codes of the languages
+    of files with both sides, if given.  The training pairs still contain copies of held-out pairs; ``prepare`` drops
+    the copies.  ``surveys`` holds the survey of each file, made by ``of``.
     """
 
     train_files: Sequence[tuple[Path, Path]]
@@ -102,8 +102,8 @@ class FileCorpus:
         """Open the corpus of a configuration.
 
         Every file is read once here, so that an invalid file is reported before hours of work.
-        Raises: CorpusError if a file is missing, empty, not UTF-8, or both source and target; if aligned files differ
-        in length, or translation memories in their languages; if there are too few pairs to hold any out.
+        Raises: CorpusError if a file is missing, not UTF-8, or both source and target; if aligned files differ in
+        length, or translation memories in languages; if the text is empty, or has too few pairs to hold any out.
         """
         train = _paths(config, config.train_source, config.train_target)
         validation = _paths(config, config.validation_source, config.validation_target)
@@ -196,7 +196,7 @@ def require_two_files(source: Path, target: Path) -> None:
 
 
 def check_aligned(one: tuple[Path, int], other: tuple[Path, int]) -> None:
-    """Compare the numbers of lines of two files.  Raises: CorpusError naming the shorter one."""
+    """Raise CorpusError, which names the shorter file, if two files have different numbers of lines."""
     (shorter, n_shorter), (longer, n_longer) = sorted((one, other), key=lambda file: file[1])
     if n_shorter < n_longer:
         raise CorpusError(
@@ -206,7 +206,7 @@ def check_aligned(one: tuple[Path, int], other: tuple[Path, int]) -> None:
 
 
 def _pair_files() -> Any:
-    """Import, by its name, the extra module that reads files with both sides."""
+    """Return the module that reads files with both sides; imported by name, because it is not part of the core."""
     return import_module("minitransformer.extras.files.pair_files")
 
 

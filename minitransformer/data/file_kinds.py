@@ -1,7 +1,7 @@
-"""The kinds of files that users give as text: which are decompressed, and which are refused by ending or first bytes.
+"""The kinds of files that users give as text: compressed text, and files that are refused by ending or first bytes.
 
-Text may have any ending that is not in the table, and may begin with any character.  So a kind whose first bytes are
-no safe mark, such as JSON or a table, is refused by its ending alone.
+Text may have any ending that is not in ``_REFUSED``, and may begin with any character.  JSON, for example, begins with
+characters that text may begin with, too.  So a JSON file is refused by its ending alone.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": _open_xz} 
 
 
 class _Kind(NamedTuple):
-    """A kind of files that is not read as text, with its endings; ``mark`` matches its first bytes."""
+    """A kind of file that is not read as text: its name and endings, a remedy, and a pattern of its first bytes."""
 
     name: str
     remedy: str
@@ -82,7 +82,7 @@ class _Kind(NamedTuple):
     mark: bytes | None = None
 
 
-# The first mark that matches decides.  Endings that are also codes of common languages, such as .rar, are left out.
+# The first mark that matches decides.  Endings that are also language codes, such as .rar (Rarotongan), are left out.
 _REFUSED = (
     _Kind("UTF-32", "save it as UTF-8, or: iconv -f utf-32 -t utf-8", mark=rb"\xff\xfe\0\0|\0\0\xfe\xff"),
     _Kind("UTF-16", "save it as UTF-8, or: iconv -f utf-16 -t utf-8", mark=rb"\xff\xfe|\xfe\xff"),
@@ -127,7 +127,7 @@ _REFUSED = (
     _Kind("a JSON file", "take out its text, a sentence a line", ".json .jsonl .ndjson"),
     _Kind(
         "UTF-16 without a byte order mark", "save it as UTF-8, or: iconv -f utf-16le -t utf-8",
-        mark=rb"(?=%b)(?s:.?(?:[^\0].)*.?)\Z" % _NULS,  # every second byte is no NUL
+        mark=rb"(?=%b)(?s:.?(?:[^\0].)*.?)\Z" % _NULS,  # every second byte is not NUL
     ),
     _Kind("binary", "give plain text", mark=_NULS),
 )  # fmt: skip

@@ -28,13 +28,13 @@ _LINES_AT_ONCE = 10_000
 
 @dataclass(frozen=True)
 class GivenTokenizer:
-    """An existing tokenizer for new text; ``extends``: append the characters of the text that the tokenizer lacks."""
+    """An existing tokenizer for new text; if ``extends``, it gets the characters of the text that it lacks."""
 
     tokenizer: Tokenizer
     extends: bool = False
 
     def check(self, config: DataConfig, directory: Path) -> None:
-        """Raise ConfigError if settings of data do not fit this tokenizer of the model in ``directory``."""
+        """Raise ConfigError if ``config`` does not fit this tokenizer; the message names the model's ``directory``."""
         different = [
             f"data.{name}: expected {expected!r}, got {got!r}"
             for name, expected in settings_of(self.tokenizer).items()
@@ -60,10 +60,10 @@ class GivenTokenizer:
         """Return the tokenizer for the training text of a corpus, and the characters that were appended to it.
 
         The characters are None if ``extends`` is false; then a warning names the characters that the tokenizer lacks.
-        Raises: CorpusError if characters cannot be pieces, because the tokenizer splits text into whole words.
+        Raises: CorpusError if characters cannot be appended to this tokenizer, for example because it has whole words.
         """
         models = (self.tokenizer.source, self.tokenizer.target)
-        missing = [_missing(model, (pair[side] for pair in corpus.train())) for side, model in enumerate(models)]
+        missing = [_count_missing(model, (pair[side] for pair in corpus.train())) for side, model in enumerate(models)]
         all_missing = missing[0] + missing[1]
         if not self.extends:
             if all_missing:
@@ -85,7 +85,7 @@ class GivenTokenizer:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """Return the tokenizer in another program's file; import, by its name, the extra module that reads it."""
+    """Return the tokenizer in another program's file; an extra module reads the file, and is imported by name."""
     found: Tokenizer = import_module("minitransformer.extras.convert.tokenizer_files").read_tokenizer(path)
     return found
 
@@ -96,7 +96,7 @@ def settings_of(tokenizer: Tokenizer) -> dict[str, Any]:
     return dict(zip(TOKENIZER_SETTINGS, values, strict=True))
 
 
-def _missing(model: sentencepiece.SentencePieceProcessor, lines: Iterable[str]) -> Counter[str]:
+def _count_missing(model: sentencepiece.SentencePieceProcessor, lines: Iterable[str]) -> Counter[str]:
     """Count the characters for which a model has no piece, after the model's normalisation."""
     counts, iterator = Counter[str](), iter(lines)
     while batch := list(itertools.islice(iterator, _LINES_AT_ONCE)):

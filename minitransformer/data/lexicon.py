@@ -1,4 +1,4 @@
-"""The lexicon: which leaves each word of a treebank had.  The model of the words' vocabulary stores it."""
+"""The lexicon: the leaves of each word in a treebank.  It is stored in the sentencepiece model of the words."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from minitransformer.model.symbols import END
 Lexicon: TypeAlias = dict[int, list[int]]
 """Source id (of a word, or of a class of rare words) → the target ids of its leaves."""
 
-LEAST_SEEN = 10  # times; a rarer word may have leaves that the training text does not show
+LEAST_SEEN = 10  # times; rarer words may have leaves that the training text does not show
 _FIELD = 200  # of ModelProto: the first one that sentencepiece leaves to other programs
 
 
 def is_bracket(symbol: str) -> bool:
-    """Return whether a symbol of a tree opens or closes a constituent; all others are leaves, one for each word."""
+    """Return whether a symbol of a tree opens or closes a constituent; all other symbols are leaves, one per word."""
     return symbol.startswith(("(", ")"))
 
 
 def lexicon_of(pairs: Iterable[IdPair], leaf_ids: Container[int]) -> Lexicon:
-    """Return the lexicon of trees.  Trees with more or fewer leaves than words are left out."""
+    """Return the lexicon of trees, without words that are rare, and without trees that lack a leaf for each word."""
     seen = defaultdict[int, Counter[int]](Counter)
     for words, symbols in pairs:
         leaves = [symbol for symbol in symbols if symbol in leaf_ids]
@@ -42,6 +42,6 @@ def with_lexicon(model: bytes, lexicon: Lexicon) -> bytes:
 
 
 def read_lexicon(model: bytes) -> Lexicon:
-    """Return the lexicon of a model; an empty one if it has none."""
+    """Return the lexicon of a sentencepiece model; {} if the model has none."""
     found = next((value for number, _, value in fields(model) if number == _FIELD), b"{}")
     return {int(word): leaves for word, leaves in json.loads(found).items()}

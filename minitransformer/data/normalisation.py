@@ -30,7 +30,7 @@ _SOMETIMES_NEEDED = (
     (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0001, 0xE0001), (0xE0020, 0xE007F), (0xE0100, 0xE01EF),
 )  # fmt: skip
 _INVISIBLE = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _SOMETIMES_NEEDED) + "]")
-_LINES_PER_NEED = 1_000  # text needs an invisible character if more than one of so many lines has it
+_LINES_PER_NEED = 1_000  # text needs an invisible character that more than one in this many lines has
 _MOST_NAMED = 20  # characters in a message
 _NORMALIZER_SPEC, _NAME, _RULES_FILE = 3, 1, 6  # numbers of fields in sentencepiece_model.proto
 
@@ -45,14 +45,14 @@ def rules(kind: TextNormalisation, lines: Iterable[str]) -> str:
 
     Separators become blanks.  Invisible characters are removed, except those that the lines need.
     """
-    replaced = dict.fromkeys(_SEPARATORS, " ") | dict.fromkeys([*_NEVER_NEEDED, *_not_needed(lines)], "")
+    replaced = dict.fromkeys(_SEPARATORS, " ") | dict.fromkeys([*_NEVER_NEEDED, *_needless_characters(lines)], "")
     if kind == "nfc":
         replaced |= dict(_compositions())
     return "".join(f"{_code_points(old)}\t{_code_points(new)}\n" for old, new in replaced.items())
 
 
 def with_rule_name(model: bytes, kind: TextNormalisation) -> bytes:
-    """Return a sentencepiece model with this name for its rule, and without the path of the rules' file."""
+    """Return a sentencepiece model that names its rule ``kind``, and does not contain the path of the rules' file."""
     parts = list[bytes]()
     for number, field, value in fields(model):
         if number == _NORMALIZER_SPEC:
@@ -64,7 +64,7 @@ def with_rule_name(model: bytes, kind: TextNormalisation) -> bytes:
 
 
 class LostCharacters:
-    """The lines that lose characters when they are encoded and decoded, and these characters."""
+    """The lines that lose characters when they are encoded and decoded, and the lost characters."""
 
     def __init__(self) -> None:
         self.found, self._characters, self._n_lines = Found(), Counter[str](), 0
@@ -96,18 +96,18 @@ class LostCharacters:
 
 
 def named(counts: Mapping[str, int]) -> str:
-    """Return the most frequent characters with their counts; if some are left out, also how many there are."""
+    """Return the most frequent characters with their counts; if some are left out, also the number of all."""
     most = sorted(counts.items(), key=lambda count: -count[1])[:_MOST_NAMED]
     rest = f", … ({len(counts):,} in all)" if len(counts) > len(most) else ""
-    return ", ".join(f"{_shown(character)} {count:,}" for character, count in most) + rest
+    return ", ".join(f"{_display(character)} {count:,}" for character, count in most) + rest
 
 
-def _shown(character: str) -> str:
+def _display(character: str) -> str:
     is_visible = character.isprintable() and not unicodedata.category(character).startswith("M")
     return character if is_visible else f"U+{ord(character):04X}"
 
 
-def _not_needed(lines: Iterable[str]) -> list[str]:
+def _needless_characters(lines: Iterable[str]) -> list[str]:
     n_lines, counts = 0, Counter[str]()
     for line in lines:
         n_lines += 1
@@ -132,8 +132,8 @@ def _compositions() -> Iterator[tuple[str, str]]:
             continue
         for marks in itertools.permutations(decomposed[1:]):
             for n_composed in range(len(marks)):
-                begun = unicodedata.normalize("NFC", decomposed[0] + "".join(marks[:n_composed]))
-                spelling = begun + "".join(marks[n_composed:])
+                prefix = unicodedata.normalize("NFC", decomposed[0] + "".join(marks[:n_composed]))
+                spelling = prefix + "".join(marks[n_composed:])
                 if unicodedata.normalize("NFC", spelling) == character:
                     yield spelling, character
 

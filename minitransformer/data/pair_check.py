@@ -1,7 +1,7 @@
 """Signs that the sides of a text do not belong together: copies of the sources, and lines shifted against each other.
 
-A long line has a long translation.  So the log-lengths (of characters) of sources and their targets correlate; those of
-sources and the targets of neighbouring lines correlate much less (docs/guide/data.md).
+A long line has a long translation.  So the logarithms of the lengths (in characters) of sources and targets correlate.
+The lengths of sources and of the targets of neighbouring lines correlate much less (docs/guide/data.md).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def log_pairs(corpus: Corpus) -> None:
             " learns to copy"
         )
     if found := find_shift(np.log1p(np.array(lengths).reshape(-1, 2))):
-        start, shift, shifted, as_they_are = found
+        start, shift, shifted, unshifted = found
         _log.warning(
             f"{corpus.location(start)}: from about here on, sources seem to belong to the targets {abs(shift)}"
             f" line{'s' if abs(shift) > 1 else ''} {'later' if shift > 0 else 'earlier'}: the correlation of lengths is"
-            f" {shifted:.2f} with these, {as_they_are:.2f} with their own; look for a line that was lost or split"
+            f" {shifted:.2f} with these, {unshifted:.2f} with their own; look for a line that was lost or split"
         )
 
 
@@ -56,15 +56,15 @@ def find_shift(lengths: np.ndarray) -> tuple[int, int, float, float] | None:
     """
     for start in range(0, len(lengths) - SMALLEST_BLOCK + 1, BLOCK):
         block = lengths[start : start + BLOCK]
-        as_they_are = _correlation(block, 0)
+        unshifted = _correlation(block, 0)
         shifted, shift = max((_correlation(block, shift), shift) for shift in SHIFTS)
-        if shifted > max(LEAST_CORRELATION, as_they_are + LEAST_GAIN):
-            return start, shift, shifted, as_they_are
+        if shifted > max(LEAST_CORRELATION, unshifted + LEAST_GAIN):
+            return start, shift, shifted, unshifted
     return None
 
 
 def _correlation(lengths: np.ndarray, shift: int) -> float:
-    """Return the correlation of the sources' lengths with those of the targets ``shift`` lines later."""
+    """Return the correlation of the sources' lengths with the lengths of the targets ``shift`` lines later."""
     n = len(lengths)
     sources, targets = lengths[max(0, -shift) : n - max(0, shift), 0], lengths[max(0, shift) : n - max(0, -shift), 1]
     return float(np.corrcoef(sources, targets)[0, 1]) if np.ptp(sources) and np.ptp(targets) else 0.0

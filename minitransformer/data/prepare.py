@@ -138,7 +138,7 @@ def prepare(
     ``open_corpus`` opens the corpus of the configuration.  The manifest is written last, so that only a complete
     directory has one.  Ranks divide the shards of the training text; the files are the same for any number of ranks.
     Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written, holds a run or
-    a model, or if another process is writing it.
+    a model, or is being written by another process.
     """
 
     def begin() -> tuple[Corpus, Mapping[str, Mapping[str, Any]], str | None]:
@@ -162,8 +162,8 @@ def prepare(
     with ExitStack() as stack:
         corpus, files, added = call_on_rank_0(begin, world)  # files: fingerprints, made before the text was read
         tokenizer = Tokenizer.load(directory)
-        written = _write_training(corpus, tokenizer, config, directory, world)
-        call_on_rank_0(lambda: _write_rest(corpus, tokenizer, config, directory, written, files, added), world)
+        selection = _write_training(corpus, tokenizer, config, directory, world)
+        call_on_rank_0(lambda: _write_rest(corpus, tokenizer, config, directory, selection, files, added), world)
     return call_on_rank_0(lambda: PreparedData.open(directory), world.node)
 
 
@@ -184,8 +184,8 @@ def require_no_model(directory: Path) -> None:
 
 
 @dataclass
-class _Written:
-    """The held-out pairs, the indices of their copies among the training pairs, and counts of pairs and losses."""
+class _PairSelection:
+    """The held-out pairs, the indices of their copies among the training pairs, and counts of pairs and lost lines."""
 
     held_out: Sequence[HeldOut]
     copies: Collection[int]
@@ -197,23 +197,23 @@ class _Written:
 
 def _write_training(
     corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, directory: Path, world: Communicator
-) -> _Written:
-    """Hold pairs out, and write the shards of the training text; all ranks must call this."""
-    written = _held_out(corpus, tokenizer, config, world)
+) -> _PairSelection:
+    """Select the held-out pairs, and write the shards of the training text; all ranks must call this."""
+    selection = _hold_out(corpus, tokenizer, config, world)
 
     def write(shard: tuple[int, Iterator[Pair]]) -> tuple[int, dict[str, Found], LostCharacters]:
         (first, pairs), dropped, lost = shard, dict[str, Found](), LostCharacters()
         compared = None if corpus.targets_are_symbols else lost
-        encoded = _encoded(pairs, tokenizer, compared, lambda i: corpus.location(first + i))
-        kept = worth_training_on(encoded, config, dropped, corpus.location, written.copies, first)
+        encoded = _encode(pairs, tokenizer, compared, lambda i: corpus.location(first + i))
+        kept = worth_training_on(encoded, config, dropped, corpus.location, selection.copies, first)
         return write_shard(directory, "train", first, kept, _n_words(tokenizer)), dropped, lost
 
     for n_pairs, dropped, lost in work_in_turn(cut_into_shards(corpus.train()), write, world):
-        written.n_pairs += n_pairs
-        written.lost.extend(lost)
+        selection.n_pairs += n_pairs
+        selection.lost.extend(lost)
         for reason, found in dropped.items():
-            written.dropped.setdefault(reason, Found()).extend(found)
-    return written
+            selection.dropped.setdefault(reason, Found()).extend(found)
+    return selection
 
 
 def _write_rest(
@@ -221,13 +221,13 @@ def _write_rest(
     tokenizer: Tokenizer,
     config: DataConfig,
     directory: Path,
-    written: _Written,
+    selection: _PairSelection,
     files: Mapping[str, Mapping[str, Any]],
     added: str | None,
 ) -> None:
-    """Write held-out pairs and the manifest; ``files`` are the text files' fingerprints from before they were read."""
-    held_out, dropped, in_training = written.held_out, written.dropped, written.in_training
-    if written.n_pairs == 0:
+    """Write held-out pairs and the manifest; ``files`` are fingerprints that were made before the text was read."""
+    held_out, dropped, in_training = selection.held_out, selection.dropped, selection.in_training
+    if selection.n_pairs == 0:
         raise CorpusError(f"no training pair is left; {_losses(dropped)}. Look at data.max_length and the text")
     unscored = Found()
     n_validation = _write_held_out(held_out, corpus, tokenizer, config, directory, dropped, unscored)
@@ -236,13 +236,13 @@ def _write_rest(
         raise CorpusError(f"{names}: has changed while it was read; prepare the data again")
     odd = {path: {kind: found.count for kind, found in seen.odd.items()} for path, seen in corpus.surveys.items()}
     manifest = {
-        "train_pairs": written.n_pairs,
+        "train_pairs": selection.n_pairs,
         "validation_pairs": n_validation,
         "dropped": {reason: found.count for reason, found in dropped.items()},
         "first_dropped": {reason: found.first for reason, found in dropped.items()},
         "validation_in_training": in_training.count,
         "validation_too_long": unscored.count,
-        "targets_with_lost_characters": written.lost.found.count,
+        "targets_with_lost_characters": selection.lost.found.count,
         "source_words": tokenizer.n_source_words,
         "target_words": tokenizer.n_target_words,
         ADDED: added,
@@ -265,10 +265,10 @@ def _write_rest(
         _log.info(
             f"too long for the validation loss: {unscored.count:,} validation pairs (number {unscored.locations})"
         )
-    _log_lost(written.lost, config)
+    _log_lost(selection.lost, config)
     losses = ", ".join(f"{found.count:,} {reason}" for reason, found in dropped.items()) or "none"
     _log.info(
-        f"{written.n_pairs:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}"
+        f"{selection.n_pairs:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}"
     )
 
 
@@ -280,7 +280,7 @@ def _tokenizer_for(corpus: Corpus, config: DataConfig, given: GivenTokenizer | N
         return (given.tokenizer, None) if corpus.targets_are_symbols else given.for_text(corpus)
     _log.info(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
     tokenizer = Tokenizer.train(
-        _Rereadable(corpus.train),
+        _RepeatableText(corpus.train),
         vocabulary_size=config.vocabulary_size,
         kind=cast(TokenizerType, config.tokenizer),
         normalisation=config.normalisation,
@@ -288,7 +288,7 @@ def _tokenizer_for(corpus: Corpus, config: DataConfig, given: GivenTokenizer | N
         symbols=corpus.targets_are_symbols,
     )
     if tokenizer.kind == "word":
-        tokenizer = tokenizer.with_lexicon(_encoded(corpus.train(), tokenizer))
+        tokenizer = tokenizer.with_lexicon(_encode(corpus.train(), tokenizer))
     return tokenizer, None
 
 
@@ -302,20 +302,20 @@ def _remove_manifest(directory: Path) -> None:
         ) from error
 
 
-def _held_out(corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, world: Communicator) -> _Written:
-    """Return the held-out pairs, and the indices of their copies among the training pairs, to be dropped."""
+def _hold_out(corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, world: Communicator) -> _PairSelection:
+    """Return the held-out pairs, and the indices of their copies among the training pairs, which will be dropped."""
     dropped, in_training = dict[str, Found](), Found()
-    encoded = _encoded(corpus.validation(), tokenizer)
+    encoded = _encode(corpus.validation(), tokenizer)
     held_out = list(worth_holding_out(corpus.validation(), encoded, config, dropped, corpus.held_out_location))
-    normalised = list(_normalised((one.pair for one in held_out), tokenizer))
+    normalised = list(_normalise((one.pair for one in held_out), tokenizer))
 
     def find(shard: tuple[int, Iterator[Pair]]) -> list[array[int]]:
         first, pairs = shard
-        return find_copies(held_out, normalised, enumerate(_normalised(pairs, tokenizer), first), config)
+        return find_copies(held_out, normalised, enumerate(_normalise(pairs, tokenizer), first), config)
 
     found = work_in_turn(cut_into_shards(corpus.train()), find, world)
     copies = [list(itertools.chain(*(shard[i] for shard in found))) for i in range(len(held_out))]
-    return _Written(*separate(held_out, copies, dropped, in_training), dropped, in_training, LostCharacters())
+    return _PairSelection(*separate(held_out, copies, dropped, in_training), dropped, in_training, LostCharacters())
 
 
 def _write_held_out(
@@ -327,7 +327,7 @@ def _write_held_out(
     dropped: Mapping[str, Found],
     unscored: Found,
 ) -> int:
-    """Write token ids and text of held-out pairs; return the number of pairs in the validation loss.
+    """Write token ids and text of held-out pairs, and text of test pairs; return the number of validation ids.
 
     The text also has the pairs that are too long for the loss, because BLEU is computed from all pairs.
     """
@@ -350,7 +350,7 @@ def _write_held_out(
 
 
 def _languages_of(corpus: Corpus) -> list[str]:
-    """Return the codes of source and target in the first file that names any; [] if no file does."""
+    """Return the codes of source and target in the first file that names both; [] if no file names them."""
     named = (found.languages for found in corpus.surveys.values())
     return next((list(codes) for codes in named if codes and all(map(is_language, codes))), [])
 
@@ -370,7 +370,7 @@ def _log_oddities(corpus: Corpus) -> None:
 
 
 @dataclass(frozen=True)
-class _Rereadable:
+class _RepeatableText:
     """An iterable that reads the text from its beginning in each iteration."""
 
     read: Callable[[], Iterator[Pair]]
@@ -385,7 +385,7 @@ def _log_lost(lost: LostCharacters, config: DataConfig) -> None:
         _log.warning(f"{lost.description}{remedy}")
 
 
-def _encoded(
+def _encode(
     pairs: Iterable[Pair],
     tokenizer: Tokenizer,
     lost: LostCharacters | None = None,
@@ -400,7 +400,7 @@ def _encoded(
         yield from zip(tokenizer.encode_source([source for source, _ in some]), target_ids, strict=True)
 
 
-def _normalised(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[Pair]:
+def _normalise(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[Pair]:
     return itertools.chain.from_iterable(map(tokenizer.normalised, _chunks(pairs)))
 
 

@@ -1,7 +1,7 @@
-"""The part of protobuf's wire format with which sentencepiece models are changed: fields are appended or replaced.
+"""The part of protobuf's wire format that is needed to append and replace fields of sentencepiece models.
 
-Source: https://protobuf.dev/programming-guides/encoding/.  Fields that are appended to a message add elements to
-its repeated fields, and replace single values.
+Source: https://protobuf.dev/programming-guides/encoding/.  A field that is appended to a message adds an element if
+the field is repeated, and replaces the value if it is single.
 """
 
 from __future__ import annotations
@@ -55,6 +55,6 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(message: bytes, start: int) -> tuple[int, int]:
-    """Return the number that begins at an index, and the index after it."""
+    """Return the number that begins at the index ``start``, and the index after the number."""
     end = next(i for i in range(start, len(message)) if message[i] < 128) + 1
     return sum((byte & 127) << 7 * i for i, byte in enumerate(message[start:end])), end
