@@ -139,7 +139,7 @@ class RunConfig:
         return json.dumps(parts | beginning, indent=2, default=str) + "\n"
 
     def settings(self) -> dict[str, str]:
-        """Return a dict of the settings of ``to_json``, the device and the kernels; a key is such as "training.seed"."""
+        """Return the settings of ``to_json``, the device and the kernels, as a dict with keys like "training.seed"."""
         settings = {name: json.dumps(value) for name, value in _flat(json.loads(self.to_json())).items()}
         return settings | {"device": self.device, "kernels": self.kernels}
 

@@ -13,14 +13,14 @@ import sentencepiece
 from minitransformer.model.symbols import BLANK, UNKNOWN
 
 SPLIT_AT_BLANKS = b"words separated by blanks"  # marks a model whose lines are looked up word by word
-LEAST_COUNT = 2  # words below this count are rare in training, too, so that the model learns their classes
+LEAST_COUNT = 2  # words below this count are not in the vocabulary, so that the model learns their classes
 _SHAPES = ("number", "digits", "capitals", "capital", "lower", "signs")
-# sentencepiece makes two pieces of each, with and without BLANK.  A word without an ending gets the one with BLANK.
+# sentencepiece makes two pieces of each, with and without BLANK.  A word whose class has no ending gets the former.
 SHAPE_CLASSES = tuple(f"<rare:{shape}>" for shape in _SHAPES)
 
 
 def rare_word_classes(word: str) -> tuple[str, str]:
-    """Return the class of a rare word, and a wider class to use if the vocabulary lacks the first.
+    """Return the class of a rare word, and the wider class to use if the vocabulary lacks the first class.
 
     The classes of "phosphorylated" are "<rare:lower:ed>" and "<rare:lower>"; the class of "12.5" is "<rare:number>".
     Shape and ending determine the part of speech of most words.
@@ -58,7 +58,7 @@ def count_words(lines: Iterable[str]) -> Counter[str]:
 def with_endings_of_rare_words(lines: Iterable[str], counts: Counter[str]) -> Iterator[str]:
     """Yield the lines; each word that occurs fewer than LEAST_COUNT times is replaced by its class.
 
-    Words whose class has no ending are left out: the vocabulary always contains SHAPE_CLASSES.
+    Rare words whose class has no ending are left out: the vocabulary always contains SHAPE_CLASSES.
     """
     for line in lines:
         tokens = (word if counts[word] >= LEAST_COUNT else rare_word_classes(word)[0] for word in words_of(line))
@@ -83,7 +83,7 @@ class WordEncoder:
         return [[self._id_of(word) for word in words_of(line)] for line in lines]
 
     def classes(self) -> list[int]:
-        """Return for each id of the vocabulary the id of the word's class, or the id itself if its piece is no word."""
+        """Return for each id of a word the id of the word's class, for any other id of the vocabulary the id itself."""
         pieces = (str(self._vocabulary.id_to_piece(i)) for i in range(self._vocabulary.get_piece_size()))
         return [self._first_of(*_class_pieces(piece[1:])) if _is_word(piece) else i for i, piece in enumerate(pieces)]
 
@@ -104,10 +104,10 @@ def _is_word(piece: str) -> bool:
 
 
 def splits_at_blanks(model: bytes) -> bool:
-    """Return whether a model's lines are split at blanks, and looked up word by word."""
+    """Return whether lines for a sentencepiece model must be split at blanks, and have one id for each word."""
     return SPLIT_AT_BLANKS in model
 
 
 def is_of_words(vocabulary: sentencepiece.SentencePieceProcessor) -> bool:
-    """Return whether a model is a vocabulary of words and classes of rare words."""
+    """Return whether a vocabulary consists of words and classes of rare words."""
     return bool(vocabulary.piece_to_id(SHAPE_CLASSES[0]) != UNKNOWN)

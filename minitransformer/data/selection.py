@@ -16,7 +16,7 @@ SHORT = 20  # tokens: pairs with at most this many on both sides are never dropp
 
 
 class HeldOut(NamedTuple):
-    """A held-out pair, its ids, and its location in the training text; None for a pair from other text."""
+    """A held-out pair, its ids, and its location in the training text (None for a pair from other text)."""
 
     pair: Pair
     ids: IdPair
@@ -31,9 +31,9 @@ def worth_training_on(
     copies: Collection[int] = (),
     first: int = 0,
 ) -> Iterator[IdPair]:
-    """Yield the usable training pairs; count the others by reason in ``dropped``, with their first locations.
+    """Yield the usable training pairs; count dropped pairs by reason in ``dropped``, with their first locations.
 
-    ``copies`` are the indices of copies of held-out pairs, ``first`` is the index of the first of ``pairs``.
+    ``copies`` are the indices of copies of held-out pairs.  ``first`` is the index of the first pair.
     """
     for i, (source, target) in enumerate(pairs, first):
         reason = "copies of held-out pairs" if i in copies else _reason_to_drop((source, target), config)
@@ -50,7 +50,7 @@ def worth_holding_out(
     dropped: dict[str, Found],
     location: Callable[[int], str | None],
 ) -> Iterator[HeldOut]:
-    """Yield held-out pairs with their ids; those from the training text that training would drop are only counted.
+    """Yield held-out pairs with their ids; a pair of the training text that training would drop is only counted.
 
     ``location`` returns a pair's location in the training text; None for a pair from other text.
     """
@@ -87,12 +87,12 @@ def find_copies(
 def separate(
     held_out: Sequence[HeldOut], copies: Sequence[Sequence[int]], dropped: dict[str, Found], in_training: Found
 ) -> tuple[Sequence[HeldOut], set[int]]:
-    """Return the pairs that stay held out, and the indices of their copies, to be dropped from the training text.
+    """Return the pairs that stay held out, and the indices of their copies, which the training text must not contain.
 
-    Pairs from the training text are taken by their number of copies, fewest first; a fixed seed orders equal numbers.
-    Pairs stay until more copies would be dropped than there are held-out pairs.  The other pairs are counted in
-    ``dropped``; training keeps their copies, and so all frequent sentences.
-    If no pair could stay, or if the pairs are from other text, all pairs stay and no copy is dropped.  Then the numbers
+    Pairs from the training text are sorted by their number of copies, fewest first; equal pairs are in random order.
+    Pairs stay held out until more copies would be dropped than there are held-out pairs.  The remaining pairs are
+    counted in ``dropped``; training keeps their copies, and so all frequent sentences.
+    If no pair can stay, or if the pairs are from other text, all pairs stay and no copy is dropped.  Then the numbers
     of pairs with copies are added to ``in_training``.
     """
     is_from_training = any(one.location for one in held_out)
@@ -113,7 +113,7 @@ def separate(
 
 
 def worth_scoring(pairs: Iterable[IdPair], longest: int, unscored: Found) -> Iterator[IdPair]:
-    """Yield the held-out pairs of at most ``longest`` tokens a side; add the numbers of the others to ``unscored``."""
+    """Yield held-out pairs of at most ``longest`` tokens a side; add the numbers of longer pairs to ``unscored``."""
     for number, (source, target) in enumerate(pairs, 1):
         if max(len(source), len(target)) > longest:
             unscored.add(number)

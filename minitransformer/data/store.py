@@ -26,7 +26,7 @@ SIDES = ("source", "target")
 Text = TypeVar("Text")
 _TOKENS, _LENGTHS = ("<u2", "<u4"), ("<i4",)
 _INCOMPLETE = "the data is incomplete: prepare the data again"
-# The header of a NumPy file.  NumPy's own reader evaluates it as Python, and warns or fails if it is corrupt.
+# The header of a NumPy file.  NumPy's own reader evaluates the header as Python, and warns or fails if it is corrupt.
 _HEADER_BYTES = 128
 _HEADER = re.compile(
     rb"\x93NUMPY\x01\x00\x76\x00\{'descr': '(?P<dtype>[<>|]\w\d)', 'fortran_order': False,"
@@ -57,7 +57,7 @@ def remove_shards(directory: Path, split: str) -> None:
 
 
 def cut_into_shards(pairs: Iterable[Text]) -> Iterator[tuple[int, Iterator[Text]]]:
-    """Yield each shard as the index of its first pair and an iterator of its pairs, which may stay unread."""
+    """Yield for each shard the index of its first pair and an iterator of its pairs, which may stay unread."""
     for number, numbered in itertools.groupby(enumerate(pairs), lambda one: one[0] // PAIRS_PER_SHARD):
         yield number * PAIRS_PER_SHARD, (pair for _, pair in numbered)
 
@@ -151,9 +151,9 @@ class TokenStore:
         return (_open_shard(self._directory, self._split, number) for number in shards)
 
     def check_ids(self, *vocabulary_sizes: int) -> None:
-        """Check that all source and target ids are below the sizes of their vocabularies.
+        """Raise CorruptFileError if a source or target id is too large for its vocabulary.
 
-        Raises: CorruptFileError otherwise, because the shards are corrupt or belong to another tokenizer.
+        Then the shards are corrupt or belong to another tokenizer.
         """
         for _, *tokens in self._open(range(self.n_shards)):
             for flat, size in zip(tokens, vocabulary_sizes, strict=True):
@@ -166,7 +166,7 @@ class TokenStore:
 
 
 def _n_shards(directory: Path, split: str) -> int:
-    """Return the number of file shards of a split: one more than the greatest number in a file name."""
+    """Return one more than the greatest number in a file name of a split.  Raises: CheckpointError without files."""
     found = [name[len(split) + 1 :][:5] for name in shard_files(directory, split)]
     numbers = [int(number) for number in found if number.isdecimal()]
     if not numbers:
@@ -175,7 +175,7 @@ def _n_shards(directory: Path, split: str) -> int:
 
 
 def _open_shard(directory: Path, split: str, number: int) -> Shard:
-    """Return the lengths, source tokens and target tokens of a shard.  Raises: CheckpointError if it is incomplete."""
+    """Return the lengths, source tokens and target tokens of a shard.  Raises: CheckpointError if a file is bad."""
     path = _shard_path(directory, split, number, "lengths")
     lengths = _open(path, _LENGTHS, (2,))
     if lengths.min(initial=0) < 0:

@@ -16,7 +16,7 @@ from minitransformer.system.errors import UserError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 N_NAMED = 5  # locations of one kind in a message; further ones are only counted
-LONGEST_LINE = 1_000_000  # bytes: no sentence is this long, and sentencepiece crashes at 300 times that
+LONGEST_LINE = 1_000_000  # bytes: no sentence is this long, and sentencepiece crashes at 300 times this length
 _OBSTACLES: dict[type[BaseException], str] = {
     FileNotFoundError: "not found",
     NotADirectoryError: "not found: its parent is a file, not a directory",
@@ -65,7 +65,7 @@ class Found:
 class Survey:
     """The survey of a complete UTF-8 file.
 
-    ``odd`` counts unusual lines by kind; in a file with both sides, it counts entries without a usable pair by reason.
+    ``odd`` counts unusual lines by kind, but in a file with both sides entries without a usable pair by reason.
     ``languages`` are the codes of source and target of a file with both sides.
     """
 
@@ -81,7 +81,7 @@ def open_bytes(path: Path) -> io.BufferedReader:
 
 
 def open_text(path: Path) -> io.BufferedReader:
-    """Open a text file as ``open_bytes`` does.  Raises: CorpusError if it is not text; READ_ERRORS."""
+    """Open a text file as ``open_bytes`` does.  Raises: CorpusError if the file is not text, and READ_ERRORS."""
     require_text(path, refusal_by_ending(path))
     stream = open_bytes(path)
     try:
@@ -101,8 +101,8 @@ def require_text(name: Path | str, refusal: str | None) -> None:
 def byte_lines(path: Path, opened: Callable[[Path], io.BufferedReader] = open_text) -> Iterator[bytes]:
     """Yield the lines of a text file (plain, gzip or xz) with their line ends; only a line feed ends a line.
 
-    Raises: CorpusError naming the file if it is missing, not text or cannot be read to its end; naming file and line if
-        the line is too long.
+    Raises: CorpusError if the file is missing, is not text or cannot be read to its end, or if a line is too long.
+        The message names the file, and the line that is too long.
     """
     number = 0
     try:
@@ -131,7 +131,7 @@ def content(line: bytes, number: int) -> bytes:
 def read_lines(path: Path, opened: Callable[[Path], io.BufferedReader] = open_text) -> Iterator[str]:
     """Yield the lines of a text file without their ends; only a line feed ends a line.
 
-    Raises: CorpusError naming the file, and the line if it is not UTF-8.
+    Raises: CorpusError as ``byte_lines`` does, and if a line is not UTF-8; then the message names file and line.
     """
     for number, line in enumerate(byte_lines(path, opened), 1):
         try:

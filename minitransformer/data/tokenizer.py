@@ -38,7 +38,7 @@ from minitransformer.system.threads import on_a_thread, require_wanted
 JOINT_FILE = "tokenizer.model"
 _SEPARATE_FILES = ("tokenizer.source.model", "tokenizer.target.model")
 TOKENIZER_CHECKSUMS = "tokenizer.checksums.json"
-MAX_TRAINING_SENTENCES = 5_000_000  # of a larger corpus, a random sample is enough to train on
+MAX_TRAINING_SENTENCES = 5_000_000  # a random sample of a larger corpus is enough to train on
 LARGE_VOCABULARY = 20_000  # pieces; from this size on the 256 bytes are pieces, so that no text is unknown
 MAX_LINE_BYTES = 16_384  # longer lines are no sentences; sentencepiece leaves them out of its training
 SYMBOLS_AT_ONCE = 500  # symbols of a tree per line of training text, which keeps lines far below MAX_LINE_BYTES
@@ -72,11 +72,11 @@ class Tokenizer:
         """Train on parallel text, which must not be an iterator, because it is read several times.
 
         Args:
-            kind: the kind of subwords; or "word", which needs a target of symbols.
+            kind: the kind of subwords; or "word", for sources whose targets are symbols.
             normalisation: the rule for characters of subwords, see ``DataConfig``.
-            symbols: whether the target is a sequence of symbols; each symbol that occurs becomes one piece.
+            symbols: true if targets are sequences of symbols; each symbol that occurs becomes one piece.
 
-        Raises: CorpusError if there is too little text for the vocabulary size.
+        Raises: CorpusError if sentencepiece cannot make ``vocabulary_size`` pieces of the text.
         """
         if joint:
             return cls(_train(pairs, _BOTH, vocabulary_size, kind, normalisation))
@@ -95,7 +95,7 @@ class Tokenizer:
 
     @cached_property
     def lexicon(self) -> Lexicon:
-        """The leaves that words had in a treebank; empty without ``with_lexicon``."""
+        """The leaves that words had in a treebank; {} if this tokenizer has no lexicon."""
         return read_lexicon(self.models[0])
 
     @property
@@ -119,7 +119,7 @@ class Tokenizer:
 
     @property
     def kind(self) -> TokenizerType:
-        """Kind of the source model: whole words, unigram, or BPE; sentencepiece has n-best lists only for unigram."""
+        """The kind of the source model: "word", "unigram", or "bpe" if sentencepiece refuses n-best lists."""
         if is_of_words(self.source):
             return "word"
         try:
@@ -130,7 +130,7 @@ class Tokenizer:
 
     @property
     def normalisation(self) -> TextNormalisation:
-        """The rule for characters with which the source model was trained, or the rule that is nearest to it."""
+        """The rule for characters that the source model applies; the most similar rule if the model has another."""
         if "Ａ" not in self.source.normalize("Ａ"):
             return "nmt_nfkc"
         return "nfc" if self.source.normalize("e\u0301").endswith("é") else "keep"
@@ -157,7 +157,7 @@ class Tokenizer:
     def source_pieces(self, line: str) -> list[str]:
         """Return the text of each id of a source line; words begin with sentencepiece's mark "▁".
 
-        If a character is not a piece, each of its bytes is written as in sentencepiece: "<0xC3>".
+        A piece that is one byte of a character is written as in sentencepiece: "<0xC3>".
         """
         return _pieces(line, self.source, self._source_words)
 
@@ -170,7 +170,7 @@ class Tokenizer:
         return _pieces(line, self.target, self._target_words)
 
     def normalised(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """Return the pairs as sentencepiece normalises them before it splits them into pieces."""
+        """Return the pairs after the normalisation that sentencepiece applies before it splits text into pieces."""
         sides = ([source for source, _ in pairs], [target for _, target in pairs])
         return list(zip(self.source.normalize(sides[0]), self.target.normalize(sides[1]), strict=True))
 
@@ -180,7 +180,7 @@ class Tokenizer:
         return [_LINE_BREAK.sub(" ", text) for text in texts]
 
     def save(self, directory: Path) -> None:
-        """Write the model, or the two models, and their checksums to a directory."""
+        """Write the models and their checksums to a directory.  Raises: CheckpointError if it cannot be written."""
         try:
             remove_checksums(directory, TOKENIZER_CHECKSUMS)
             for name, model in zip(self.files, self.models, strict=True):
@@ -211,7 +211,7 @@ class Tokenizer:
 
 
 def _word_encoder(model: bytes, processor: sentencepiece.SentencePieceProcessor) -> WordEncoder | None:
-    """Return the encoder of a model whose lines are looked up word by word; None if sentencepiece splits them."""
+    """Return the encoder of a model with one id for each word; None for a model of subwords."""
     return WordEncoder(processor) if is_of_words(processor) or splits_at_blanks(model) else None
 
 
@@ -227,10 +227,10 @@ def _pieces(line: str, processor: sentencepiece.SentencePieceProcessor, words: W
 
 
 def _sample(pairs: Iterable[Pair], side: slice) -> Iterator[str]:
-    """Yield the lines of one or both sides: all, or a random sample of MAX_TRAINING_SENTENCES if there are more.
+    """Yield the lines of one or both sides: all lines, or a random sample of MAX_TRAINING_SENTENCES if there are more.
 
     Source: Knuth, The Art of Computer Programming, volume 2, section 3.4.2, algorithm S.  sentencepiece can draw a
-    sample, too, but since version 0.2.2 it draws another one in every process.
+    sample, too, but since version 0.2.2 it draws a different sample in every process.
     """
     n_left, n_wanted, random = sum(len(pair[side]) for pair in pairs), MAX_TRAINING_SENTENCES, Random(0)
     for line in itertools.chain.from_iterable(pair[side] for pair in pairs):
@@ -287,11 +287,11 @@ def _train_pieces(lines: Iterable[str], vocabulary_size: int, **options: Any) ->
 def _train_symbols(lines: Iterable[str]) -> bytes:
     """Train a model with one unchanged piece for each symbol; symbols are separated by blanks."""
     return _train_model(
-        _in_short_rows(lines), model_type="word", use_all_vocab=True, normalization_rule_name="identity"
+        _split_long_lines(lines), model_type="word", use_all_vocab=True, normalization_rule_name="identity"
     )
 
 
-def _in_short_rows(lines: Iterable[str]) -> Iterator[str]:
+def _split_long_lines(lines: Iterable[str]) -> Iterator[str]:
     """Split lines of symbols into lines that are short enough for sentencepiece."""
     for line in lines:
         symbols = line.split(" ")

@@ -1,11 +1,11 @@
 """Beam search with a length penalty; it stops only when no better translation can be found.
 
-The state of a search is on the models' device, and a step is array operations of known shape.  So on a GPU a step waits
-for nothing, and the host enqueues it by one call, as a CUDA graph.  A constraint computes on the host, which excludes
-both.
+The state of a search is on the models' device, and a step consists of array operations of known shape.  So on a GPU a
+step never waits for the host, which enqueues the step by one call, as a CUDA graph.  But a search with a constraint
+waits and has no graph, because the constraint computes on the host.
 
-Source: Wu et al. 2016, equation 14 (length penalty); the order of steps follows tensor2tensor, with which the paper's
-models were decoded.
+Source: Wu et al. 2016, equation 14 (length penalty).  The order of steps is that of tensor2tensor, which decoded the
+paper's models.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from minitransformer.model.symbols import END, START
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import require_wanted
 
-STEPS_BEHIND = {"cpu": 0, "cuda": 1}  # steps that are enqueued before the host reads which sentences a step finished
+STEPS_BEHIND = {"cpu": 0, "cuda": 1}  # steps that the host enqueues before it reads the outcome of a step
 REMOVED_AT_ONCE = {"cpu": (1, 0.0), "cuda": (1, 0.25), "graph": (64, 0.5)}
-"""The least number and share of finished sentences that are removed from the batch; a graph must be captured again."""
+"""The least number and share of finished sentences to remove from a batch; then a graph must be captured again."""
 _log = logging.getLogger(__name__)
 
 
@@ -55,21 +55,21 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Return the ``n_best`` highest-scoring translations that the beam finds for each source, best first.
 
-    The search of a sentence ends when no live hypothesis can still beat its n-th best finished one.  The bound is safe:
-    log p only falls, and the penalty is largest at the greatest length.  At that length only the end symbol may come
-    next, so every hypothesis becomes finished.  START and UNKNOWN are never generated.
+    The search of a sentence ends when no live hypothesis can still beat the sentence's n-th best finished hypothesis:
+    log p only falls, and the penalty is largest at the greatest length.  There only the end symbol may come next, so
+    every hypothesis becomes finished.  START and UNKNOWN are never generated.
 
     Args:
-        models: one model, or the models of an ensemble (see ``Predictor``); the first one's length penalty is taken.
+        models: one model, or the models of an ensemble (see ``Predictor``); the first model has the length penalty.
         sources: ids without start and end symbols.
-        constraint: forbids tokens, except the end symbol at the greatest length; it does not change the log p of the
-            other tokens.
-        advance: is called with the number of sources that were finished since the last call.
-        n_given: the number of tokens of each translation that the constraint gives, if it gives any: a translation may
-            exceed the longer one of source and given tokens by ``max_extra_tokens``.
-        wanted: returns for each source whether its translation is still wanted.  It is called after each step.  A
-            source that is no longer wanted is searched no further, and has no hypothesis.
-        n_finished: return so many translations of each source in place of ``n_best``, more than the beam if need be.
+        constraint: forbids tokens, except the end symbol at the greatest length; it does not change the log p of
+            allowed tokens.
+        advance: a function that is called with the number of sources that were finished since the last call.
+        n_given: the number of tokens of each translation that the constraint prescribes.  A translation may exceed the
+            source or the prescribed tokens, whichever are more, by ``max_extra_tokens``.
+        wanted: a function that returns for each source whether its translation is still wanted; called after each
+            step.  The search of an unwanted source ends, and the source has no hypothesis.
+        n_finished: the number of translations of each source to return, if not ``n_best``; it may exceed the beam.
 
     Raises: SearchError if the models' outputs are not finite, or the constraint allows no translation.
     """
@@ -90,17 +90,17 @@ def beam_search(
 
 
 class State(NamedTuple):
-    """The state of a search: of each of S sentences k live hypotheses, and n finished ones, best first.
+    """The state of a search: k live and n finished hypotheses of each of S sentences, best first.
 
-    At first one hypothesis exists: k is 1, or the others have log p −∞.
+    At first a sentence has one hypothesis: k is 1, or all other hypotheses have log p −∞.
 
     Shapes: ``log_p`` (S, k) float64, −∞ for hypotheses that do not exist; ``newest`` (S, k) int64; ``ids`` (S, k, L)
     int64, END after the last token; ``cache_index`` (S, k, L) int64, see ``cached_mask``.  L is the ``axis_length`` of
     the greatest length.
-    ``finished_scores``, −∞ for those that do not exist yet, ``finished_log_p`` (S, n) float64; ``finished_ids``
-    (S, n, L) int64, with END after the last token.
-    ``done`` (S,) bool marks sentences whose search has ended: the steps that the host enqueues before it knows that
-    change nothing in their finished hypotheses.  ``limits`` and ``greatest_penalties`` (S,) never change.
+    ``finished_scores`` and ``finished_log_p`` (S, n) float64, −∞ for hypotheses that do not exist yet;
+    ``finished_ids`` (S, n, L) int64, with END after the last token.
+    ``done`` (S,) bool marks sentences whose search has ended.  Steps that the host enqueues before it reads ``done``
+    do not change the finished hypotheses of these sentences.  ``limits`` and ``greatest_penalties`` (S,) never change.
     """
 
     log_p: Array
@@ -115,38 +115,38 @@ class State(NamedTuple):
     greatest_penalties: Array
 
     def select(self, rows: Array) -> State:
-        """Return the state of these sentences."""
+        """Return the state of the sentences with the indices ``rows``."""
         return State(*(x[rows] for x in self))
 
 
 class _Search(Search):
     """A search whose state is on the models' device.
 
-    A step reads nothing from the host but the constraint, and what depends on the number of steps is indexed by
-    ``n_steps``, on a GPU an array (1,).  So a CUDA graph of a step computes any step of the same shapes.  A search of
-    one sentence is kept with its graphs, because the host needs longer to capture them than a GPU for the search.
+    A step reads nothing from the host except the constraint.  The number of steps, ``n_steps``, is an array (1,) on a
+    GPU.  So a CUDA graph of one step computes any later step of the same shapes.  A search of one sentence is kept with
+    its graphs for the next sentence, because capturing graphs takes longer than the search.
     """
 
     def __init__(self, request: Request, n_finished: int, stream: GraphStream | None = None) -> None:
         super().__init__(request)
         self.n_finished, self.device = n_finished, self.predictor.device
         self.xp = namespace_of_device(self.device)
-        may_be_graphs = request.constraint is None and top.may_run("cuda")  # whose reference may copy from the host
+        may_be_graphs = request.constraint is None and top.may_run("cuda")  # its reference may copy from the host
         self._stream = stream if may_be_graphs else None
         self._shapes: tuple[int, ...] = ()  # of the last step
-        self._graphs: dict[tuple[int, ...], Any] = {}  # by shapes; kept until they have ended
-        self._encoding: Any = None  # the graph of the encoder, for one sentence after another
+        self._graphs: dict[tuple[int, ...], Any] = {}  # by shapes; kept until they have run
+        self._encoding: Any = None  # the graph of the encoder, launched for each sentence
         self.state, self.penalties = self._first_state()
         self.n_steps: int | Array = 1 if self.device == "cpu" else self.xp.ones(1, np.int64)
         self.never_generated = to_device(self.never(), self.device)
         self.n_candidates = 2 * self.config.beam if self.config.beam > 1 else 1
-        """Continuations of a sentence that are ranked: no more of one hypothesis can be among the best."""
+        """Number of continuations of a sentence, and of each of its hypotheses, that are ranked."""
         self.removed: list[tuple[IntArray, State]] = []
 
     def _first_state(self) -> tuple[State, Array]:
         """Return the state before the first step, and the length penalties (L,) of 1, 2, … tokens."""
         xp, config, n, n_finished = self.xp, self.config, len(self.sentences), self.n_finished
-        k = 1 if self._stream is None else config.beam  # a graph computes steps of the same shapes only
+        k = 1 if self._stream is None else config.beam  # a graph computes only steps of the same shapes
         longest = axis_length(int(self.max_lengths.max()), n, self.device)
         log_p = xp.full((n, k), -np.inf, np.float64)
         log_p[:, 0] = 0
@@ -166,7 +166,7 @@ class _Search(Search):
         return state, to_device(penalties, self.device)
 
     def may_restart(self) -> bool:
-        """Return whether another sentence may follow; capture the encoder for it, and drop the caller's functions."""
+        """Return whether ``restart`` can follow; if it can, capture the encoder, and drop the caller's functions."""
         if not self.predictor.is_padded or self._shapes not in self._graphs or self._stream is None:
             return False
         if self._encoding is None:
@@ -179,7 +179,7 @@ class _Search(Search):
         return True
 
     def restart(self, request: Request, n_finished: int) -> bool:
-        """Begin the search of another sentence with the same arrays and graphs; return false if that cannot be."""
+        """Begin the search of another sentence with the same arrays and graphs; return False if this is impossible."""
         if len(request.sources) > 1 or request.constraint is not None or not top.may_run("cuda"):
             return False
         if (request.config.beam, n_finished) != (self.config.beam, self.n_finished):
@@ -197,7 +197,7 @@ class _Search(Search):
         return True
 
     def run(self) -> list[list[Hypothesis]]:
-        """Step until all sentences are done; on a GPU, enqueue steps and read late which sentences are."""
+        """Step until all sentences are done; return their hypotheses.  On a GPU, read one step late which are done."""
         is_done: BoolArray = np.zeros(len(self.sentences), np.bool_)
         pending: deque[tuple[IntArray, ReadLater]] = deque()
         for length in range(1, int(self.max_lengths.max()) + 1):
@@ -224,7 +224,7 @@ class _Search(Search):
     def _enqueue(self, length: int) -> None:
         """Enqueue step ``length``: launch its kernels, or the graph of a step of the same shapes.
 
-        The graph is captured for the second step of its shapes, because the first one chooses the algorithms of the
+        The graph is captured for the second step of its shapes, because the first step chooses the algorithms of
         products.
         """
         shapes = (*self.state.log_p.shape, self.predictor.reserve(length))
@@ -259,7 +259,7 @@ class _Search(Search):
         return self.predictor.decode(state.newest.reshape(-1), state.cache_index, self.n_steps)
 
     def _forbidden(self, state: State) -> Array:
-        """Return which tokens may not come next: (S·k, W), or (1, W) if these are the same for every hypothesis."""
+        """Return booleans, True for tokens that may not come next: (S·k, W), or (1, W) for all hypotheses alike."""
         is_last = state.limits <= self.n_steps
         if self.device == "cpu" and not is_last.any():  # on a GPU, reading this would wait
             return forbidden_tokens(self.never_generated, self.constraint, None)
@@ -267,9 +267,9 @@ class _Search(Search):
         return forbidden_tokens(self.never_generated, self.constraint, rows)
 
     def _branch(self, state: State, decoded: list[Tensor], index: slice | Array) -> State:
-        """Finish the continuations that end among the best 2k; select the best k that do not end.
+        """Rank the best 2k continuations: finish those that end, and keep the best k of the rest as live hypotheses.
 
-        Greedy search takes only the best one: if that ends, no hypothesis is live.
+        Greedy search takes only the best continuation: if it ends, no hypothesis is live.
         """
         n_sentences, k = state.log_p.shape
         token_log_p, token = self.predictor.top_k(decoded, n=self.n_candidates, forbidden=self._forbidden(state))
@@ -288,14 +288,14 @@ class _Search(Search):
             rows = np.arange(n_sentences)[:, None] * k + to_host(parent)
             self.constraint.follow(rows.ravel(), to_host(token).ravel())
         bound, last_score = log_p.max(axis=1) / state.greatest_penalties, finished[0][:, -1]
-        done = state.done | ~((bound > last_score) & (state.limits > self.n_steps))  # none can beat the n finished ones
+        done = state.done | ~((bound > last_score) & (state.limits > self.n_steps))  # no better one can be found
         return State(log_p, token, ids, cache_index, *finished, done, state.limits, state.greatest_penalties)
 
     def _finish(self, state: State, log_p: Array, parent: Array, index: slice | Array) -> tuple[Array, Array, Array]:
-        """Return the n best finished hypotheses with others; an older one precedes a newer one of the same score.
+        """Return the n best of the old and new finished hypotheses; of equal scores, the older hypothesis comes first.
 
-        Shapes: log_p (S, candidates), −∞ where none ends; parent (S, candidates), the hypothesis that is continued.
-        Returns scores, log p and ids; see ``State``.
+        Shapes: log_p (S, candidates), −∞ for a candidate that does not end; parent (S, candidates), the hypothesis that
+        the candidate continues.  Returns scores, log p and ids; see ``State``.
         """
         xp, n_best, old_scores = self.xp, self.n_finished, state.finished_scores
         if self.device == "cpu" and not (log_p > -np.inf).any():  # on a GPU, reading this would wait
@@ -334,7 +334,7 @@ class _Search(Search):
 def _best(x: Array, n: int) -> tuple[Array, Array]:
     """Return the n greatest numbers of each row and their columns, greatest first, ties by column, NaN last."""
     if namespace(x) is not np:
-        return cast(tuple[Array, Array], top(x, n=n))  # waits for nothing, as CuPy's sorts do
+        return cast(tuple[Array, Array], top(x, n=n))  # does not wait, unlike CuPy's sorts
     columns = np.argsort(-x, axis=1, kind="stable")[:, :n]
     return _take(x, columns), columns
 

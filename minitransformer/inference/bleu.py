@@ -69,10 +69,10 @@ def bleu(
 
 
 def bleu_tokenizer(language: str | None, references: Sequence[Sequence[str]]) -> str:
-    """Return sacrebleu's tokenizer for a language code; if the code names none, choose by the references' script.
+    """Return sacrebleu's tokenizer for a language code; if the code has none, choose by the references' script.
 
     Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan have no blanks between words.  For these languages, and
-    for Korean, n-grams are of characters if no tokenizer of the language is installed.
+    for Korean, the tokenizer is "char" (n-grams of characters) if no tokenizer of the language is installed.
     """
     code = re.split("[-_]", (language or "").lower())[0]
     named = next((name for name, codes in _TOKENIZERS.items() if code in codes), None)
@@ -82,7 +82,7 @@ def bleu_tokenizer(language: str | None, references: Sequence[Sequence[str]]) ->
 
 
 def _tokenizer_by_script(references: Sequence[Sequence[str]]) -> str:
-    """Return the tokenizer of the most frequent script, if its characters outnumber the words of other scripts."""
+    """Return the tokenizer of the most frequent script if its characters outnumber other scripts' words, else WORDS."""
     text = " ".join(line for lines in references for line in lines)
     if text.isascii():
         return WORDS
@@ -128,9 +128,9 @@ def score_corpus(
 
 
 def is_better(figure: float, kept: float | None, *, greatest: bool) -> bool:
-    """Return whether a figure is strictly better than the kept one (None: nothing is kept yet); NaN is never better.
+    """Return whether a figure is strictly better than ``kept``, or ``kept`` is None; NaN is never better.
 
-    ``greatest``: greater is better (scores); otherwise lower is (losses).
+    If ``greatest``, a greater figure is better (scores), else a lower figure (losses).
     """
     if kept is None:
         return not math.isnan(figure)

@@ -11,7 +11,7 @@ from minitransformer.model.layers import KeysValues
 
 
 def newest_step(n_steps: int | Array) -> slice | Array:
-    """Return the newest step's index: a slice, or on a GPU an array (1,), so that indexing keeps the axis of steps."""
+    """Return the index of the newest step: a slice, or an array (1,) on a GPU, so that indexing keeps the axis."""
     return slice(n_steps - 1, n_steps) if isinstance(n_steps, int) else n_steps - 1
 
 
@@ -38,16 +38,16 @@ class LayerCache:
         self._arrays: list[Array] = []
 
     def reserve(self, n_steps: int) -> int:
-        """Reserve memory for ``n_steps`` steps; if it grows, at least double it.  Return the capacity in steps."""
+        """Reserve memory for ``n_steps`` steps, if it grows for at least twice the old number; return the capacity."""
         if n_steps > self.capacity:
             self.capacity = max(n_steps, self.first_capacity, 2 * self.capacity)
             self._arrays = [self._with_capacity(array) for array in self._arrays]
         return self.capacity
 
     def extend(self, keys_values: KeysValues) -> KeysValues:
-        """Append the newest tokens' keys and values, (S·k, H, ·) each; return all, flattened, unused entries included.
+        """Append keys and values (S·k, H, ·) of the newest tokens; return all entries, also unused ones, flattened.
 
-        A step may have fewer than k hypotheses, as the first step does.
+        A step may have fewer than k hypotheses; the first step has one.
         """
         newest = [tensor.value.reshape(self.n_sentences, 1, -1, *tensor.shape[1:]) for tensor in keys_values]
         if not self._arrays:
@@ -73,8 +73,8 @@ class LayerCache:
 class Memory:
     """Every decoder layer's keys and values of S sources, padded once.
 
-    Shapes: ``keys_values`` (S·longest, H, K or V) for each layer; ``lengths`` (S,) of the sources: positions beyond
-    them are not read.
+    Shapes: ``keys_values`` (S·longest, H, K or V) for each layer; ``lengths`` (S,) of the sources: later positions are
+    not read.
     """
 
     def __init__(self, keys_values: list[KeysValues], source: Segments, lengths: Array) -> None:
@@ -83,7 +83,7 @@ class Memory:
         self._masks: dict[int, AttentionMask] = {}
 
     def overwrite(self, keys_values: list[KeysValues]) -> None:
-        """Overwrite the keys and values in place; in the new ones, every source has ``longest`` positions."""
+        """Overwrite the keys and values in place with new ones, in which every source has ``longest`` positions."""
         for arrays, layer in zip(self._arrays, keys_values, strict=True):
             for array, new in zip(arrays, layer, strict=True):
                 array[...] = new.value.reshape(array.shape)

@@ -13,7 +13,7 @@ LONGEST = 1.2  # times the characters of the references: longer translations rep
 
 
 class Tried(NamedTuple):
-    """An exponent α, and the evaluation of the translations that a search with it finds."""
+    """An exponent α, and the evaluation of the translations that a search with this α finds."""
 
     alpha: float
     found: Evaluation
@@ -31,7 +31,7 @@ class Tried(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """A remark after the score if the translations are longer than ``LONGEST``."""
+        """A remark after the score if the translations are longer than ``LONGEST``, else ""."""
         return f" (translations {self.length:.1f} times as long as the references)" if self.length > LONGEST else ""
 
 
@@ -45,14 +45,14 @@ class Choice(NamedTuple):
 def choose_alpha(all_tried: Iterable[Tried], own: float) -> Choice:
     """Choose the exponent with the greatest score; if the model's ``own`` exponent is among the best, keep it.
 
-    An exponent with a lower score than ``own`` is never chosen.  One whose translations are longer than ``LONGEST`` is
-    chosen only if there is no other.
+    An exponent with a lower score than ``own`` is never chosen.  Nor is an exponent with translations longer than
+    ``LONGEST``, unless all are so long; then the exponent with the shortest translations is chosen.
     """
     tried = {one.alpha: one for one in sorted(all_tried)}
     no_worse = [one for one in tried.values() if one.score >= tried[own].score]
     fitting = [one for one in no_worse if one.length <= LONGEST] or [min(no_worse, key=lambda one: one.length)]
     greatest = max(one.score for one in fitting)
     best = tuple(sorted(one.alpha for one in fitting if one.score == greatest))
-    # An edge of a plateau lies next to worse exponents, so its middle is more likely to be good for other text, too.
+    # An edge of a plateau lies next to worse exponents, so the middle is more likely to be good for other text.
     middles = best[(len(best) - 1) // 2], best[len(best) // 2]
     return Choice(tried[own if own in best else min(middles, key=lambda alpha: abs(alpha - own))], best)

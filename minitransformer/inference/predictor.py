@@ -1,7 +1,7 @@
 """The models of a search: one, or several whose probabilities are averaged.
 
-A search decodes one token of every hypothesis, and asks for the log-probabilities of the next one.  It does not know
-how many models answer.
+A search decodes one token of every hypothesis, and asks for the log-probabilities of the next token.  The search is the
+same for any number of models.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from minitransformer.model.positions import SamePosition
 from minitransformer.model.symbols import END
 from minitransformer.model.transformer import Transformer
 
-FIRST_CAPACITY = {"cpu": 16, "cuda": 64}  # steps of a search for which memory is reserved; a GPU does not read the rest
+FIRST_CAPACITY = {"cpu": 16, "cuda": 64}  # steps for which memory is reserved first; a GPU reads only used ones
 
 
 class ModelState:
-    """One model's keys and values in a search: those of the sources, and those of the tokens generated so far.
+    """One model's keys and values in a search, of the sources and of the tokens generated so far.
 
-    A single source on a GPU is padded to ``axis_length``, so that later ones have the same shapes (``take``).
-    It does not own the model: a search that is kept for later sentences must not keep a model that nobody needs.
+    A single source on a GPU is padded to ``axis_length``, so that later sources have the same shapes (``take``).
+    The state has only a weak reference to the model: a search that is kept for later sentences must not keep the model.
     """
 
     def __init__(self, model: Transformer, sources: Sequence[Ids], beam: int) -> None:
@@ -41,13 +41,13 @@ class ModelState:
         self.is_padded = (
             model.device == "cuda"
             and len(sources) == 1
-            and type(model) is Transformer  # layers of others may read the padding
+            and type(model) is Transformer  # layers of other classes may read the padding
             and model.config.neighbourhood is None
             and model.config.positions != "learned"  # a table without rows for the padding
         )
         if self.is_padded:
             self._lengths = to_device(source.lengths, model.device)
-            self._ids = to_device(_padded(source_ids), model.device)
+            self._ids = to_device(_pad(source_ids), model.device)
             self.memory = Memory(self._encode(), Segments.of_lengths([len(self._ids)]), self._lengths)
         else:
             mask = self_attention_mask(source, model.config.neighbourhood)
@@ -64,16 +64,16 @@ class ModelState:
         return model
 
     def is_of(self, model: Transformer) -> bool:
-        """Return whether the state is of this very model."""
+        """Return whether ``model`` is the object whose state this is."""
         return self._model() is model
 
     def take(self, source: Ids) -> bool:
-        """Replace the padded source by another; return False if this state is not padded or padded lengths differ.
+        """Replace the padded source; return False if this state is not padded, or padded lengths differ.
 
         Call ``encode`` next.
         """
         ids, segments = pack_sequences([source], end=self.model.config.source_end)
-        padded = _padded(ids)
+        padded = _pad(ids)
         if not self.is_padded or len(padded) != len(self._ids):
             return False
         for array, new in (self._ids, padded), (self._lengths, segments.lengths):
@@ -81,7 +81,7 @@ class ModelState:
         return True
 
     def encode(self) -> None:
-        """Compute keys and values of the padded source again, in place: work for a CUDA graph."""
+        """Compute keys and values of the padded source again, in place; a CUDA graph can capture this."""
         self.memory.overwrite(self._encode())
 
     def _encode(self) -> list[KeysValues]:
@@ -110,7 +110,7 @@ class ModelState:
             cache.select(sentences)
 
 
-def _padded(ids: IntArray) -> IntArray:
+def _pad(ids: IntArray) -> IntArray:
     """Return the ids of one source, padded with END to ``axis_length``."""
     n = len(ids)
     return np.pad(ids, (0, axis_length(n, 1, "cuda") - n), constant_values=END)
@@ -119,10 +119,10 @@ def _padded(ids: IntArray) -> IntArray:
 class Predictor:
     """The models of a search with their states; they have the same vocabularies and the same device.
 
-    Several models are an ensemble: p(token) is the mean of the models' probabilities.  So log p is that of one
-    distribution, like the log p of one model.
-    Source: fairseq's ``EnsembleModel`` and Sockeye's ``ensemble-mode`` "linear", their defaults, average in this way.
-    Differs: Marian adds the models' log-probabilities, each multiplied by a weight; that is no distribution.
+    Several models are an ensemble: p(token) is the mean of the models' probabilities.  So p is a distribution, like the
+    p of one model.
+    Source: fairseq (``EnsembleModel``) and Sockeye (``ensemble-mode`` "linear") average in this way by default.
+    Differs: Marian adds the models' log-probabilities, each multiplied by a weight; the sum is no distribution.
     """
 
     def __init__(self, models: Sequence[Transformer], sources: Sequence[Ids], beam: int) -> None:
@@ -134,11 +134,11 @@ class Predictor:
 
     @property
     def is_padded(self) -> bool:
-        """Return whether there is one source, in whose place others can be taken."""
+        """True if there is a single padded source, which ``take`` can replace."""
         return all(state.is_padded for state in self.states)
 
     def take(self, models: Sequence[Transformer], source: Ids) -> bool:
-        """Replace the padded source by another; return False for other models or padded lengths, or without padding.
+        """Replace the padded source; return False for other models, another padded length, or without padding.
 
         Call ``encode`` next.
         """
@@ -146,12 +146,12 @@ class Predictor:
         return are_same and all(state.take(source) for state in self.states)
 
     def encode(self) -> None:
-        """Compute the keys and values of the single source again: work for a CUDA graph."""
+        """Compute the keys and values of the single source again; a CUDA graph can capture this."""
         for state in self.states:
             state.encode()
 
     def reserve(self, n_steps: int) -> int:
-        """Reserve memory for the keys and values of so many steps; return for how many there is memory."""
+        """Reserve memory for the keys and values of ``n_steps`` steps; return the number of steps reserved."""
         return max(cache.reserve(n_steps) for state in self.states for cache in state.caches)
 
     def decode(self, newest: Array, cache_index: Array, n_steps: int | Array) -> list[Tensor]:
@@ -165,7 +165,7 @@ class Predictor:
     def top_k(self, decoded: Sequence[Tensor], *, n: int, forbidden: Array) -> tuple[Array, Array]:
         """Return log p (nats) and ids of the n best next tokens that are not forbidden, best first, on the device.
 
-        Shapes: decoded, (T, D) of each model; forbidden (T, W) or (1, W); returns two (T, n), float64 and int64.
+        Shapes: decoded (T, D) for each model; forbidden (T, W) or (1, W); returns two (T, n), float64 and int64.
         """
         if len(self.states) == 1:
             return self.states[0].model.top_k(decoded[0], n=n, forbidden=forbidden)

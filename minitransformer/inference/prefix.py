@@ -1,4 +1,4 @@
-"""Given beginnings of translations: a search is forced to decode them, then continues freely.
+"""Given beginnings of translations: a search must first decode a given beginning, then continues freely.
 
 Source: Wuebker et al. 2016, "Models and inference for prefix-constrained machine translation".
 Differs: the last word may be incomplete.  A tokenizer cuts "Häus" into other pieces than "Häuser", and the model was
@@ -30,7 +30,7 @@ class Prefix:
 
     ``ids`` are the given tokens.  The text of the tokens after them must begin with ``rest``, in which "▁" is a blank.
     ``text`` is the beginning as the user gives it.  ``decoded`` is ``text`` encoded and decoded by the tokenizer, which
-    may normalise characters, or not know them.
+    may change characters, or lose unknown ones.
     """
 
     text: str
@@ -111,7 +111,7 @@ class Prefixer:
 
 
 class PrefixConstraint:
-    """A constraint on the beginning of each hypothesis: its given tokens, then tokens that spell the rest.
+    """A constraint on the beginning of each hypothesis: first given tokens, then tokens that spell the rest.
 
     The log p of a translation includes the given tokens.
 
@@ -131,8 +131,8 @@ class PrefixConstraint:
         self.rest = [prefix.rest for prefix in prefixes]
 
     def forbidden(self) -> BoolArray:
-        """Return booleans (rows, W), True for tokens that may not come next; (1, W), all False, if all tokens may."""
-        given = self._given_now()
+        """Return booleans (rows, W), True for tokens that may not come next; (1, W) without True if all tokens may."""
+        given = self._given_tokens()
         bound = [row for row, rest in enumerate(self.rest) if rest or given[row] != _NONE]
         forbidden: BoolArray = np.zeros((len(given) if bound else 1, len(self.pieces)), np.bool_)
         for row in bound:
@@ -143,7 +143,7 @@ class PrefixConstraint:
 
     def follow(self, rows: IntArray, tokens: IntArray) -> None:
         self.select(rows)
-        given = self._given_now()
+        given = self._given_tokens()
         for row, rest in enumerate(self.rest):
             if rest and given[row] == _NONE:
                 piece = self.pieces[tokens[row]]
@@ -153,7 +153,7 @@ class PrefixConstraint:
     def select(self, rows: IntArray) -> None:
         self.given, self.rest = self.given[rows], [self.rest[row] for row in rows]
 
-    def _given_now(self) -> IntArray:
+    def _given_tokens(self) -> IntArray:
         """Return each row's given token at this step, or −1."""
         n_steps = self.given.shape[1]
         return self.given[:, self.step] if self.step < n_steps else np.full(len(self.given), _NONE)

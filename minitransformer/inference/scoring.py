@@ -20,7 +20,7 @@ TOKENS_AT_ONCE = 2_000
 
 @dataclass(frozen=True)
 class TargetScore:
-    """log p(target | source) in nats, and the number of target tokens, end symbols included; of one pair or several."""
+    """The score of one pair or several: log p(target | source) in nats, and the number of target tokens with ends."""
 
     log_probability: float
     n_tokens: int
@@ -32,7 +32,7 @@ class TargetScore:
 
     @property
     def perplexity(self) -> float:
-        """exp(loss); it is per subword token, so compare only models with the same vocabulary."""
+        """exp(loss), per subword token; so compare only models with the same vocabulary."""
         return math.exp(min(self.loss, 700))
 
     @classmethod

@@ -25,7 +25,7 @@ MAX_LENGTH_FACTOR = 1_000
 FREE_TOKENS = 20  # of a translation beyond ``max_length_factor`` times the tokens of its source
 Advance: TypeAlias = Callable[[int], None]  # called on any thread with the number of sentences just finished
 Wanted: TypeAlias = Callable[[], Sequence[bool]]  # called after each step: which sentences are still wanted
-MAX_ALPHA = 50  # length^α stays finite for a million tokens; much above, it overflows
+MAX_ALPHA = 50  # length^α stays finite for a million tokens; a much larger α overflows
 
 
 class SearchError(UserError, FloatingPointError):
@@ -77,7 +77,7 @@ class SearchConfig:
         return dataclasses.replace(self, alpha=alpha, normalisation=self.normalisation or config.normalisation)
 
     def greatest_lengths(self, n_tokens: IntArray) -> IntArray:
-        """Return the greatest lengths of translations, end symbol included, for sources of so many tokens."""
+        """Return the greatest lengths of translations, end symbol included, for sources of ``n_tokens`` tokens."""
         longest: IntArray = n_tokens + self.max_extra_tokens
         if self.max_length_factor is not None:
             longest = np.minimum(longest, (self.max_length_factor * n_tokens).astype(np.int64) + FREE_TOKENS)
@@ -86,7 +86,7 @@ class SearchConfig:
     def length_penalty(self, length: float | IntArray) -> Any:
         """Return the divisor of log p for a length in tokens, end symbol included; it grows with the length.
 
-        Without an α of its own, the paper's is used.
+        If ``alpha`` is None, the paper's α is used.
         """
         alpha = ALPHA if self.alpha is None else self.alpha
         return (length if self.normalisation == "length" else (5 + length) / 6) ** alpha
@@ -94,9 +94,9 @@ class SearchConfig:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished translation: target ids without end symbol, log p in nats, and log p / length penalty.
+    """A finished translation: target ids without end symbol, log p in nats, and its score, log p / length penalty.
 
-    ``is_cut`` is true if it has the greatest length, at which only the end symbol may come next.
+    ``is_cut`` is true if the translation has the greatest length, at which only the end symbol may come next.
     """
 
     score: float
@@ -106,13 +106,13 @@ class Hypothesis:
 
 
 class Constraint(Protocol):
-    """A rule for the next token of each hypothesis: a row is a hypothesis.  A search begins with a row per source."""
+    """A rule for the next token of each hypothesis.  A hypothesis is a row; a search begins with a row per source."""
 
     def forbidden(self) -> Any:
-        """Return the tokens that may not come next, as booleans (rows, W), or (1, W) if the same for all rows."""
+        """Return booleans (rows, W), True for tokens that may not come next; (1, W) if all rows are equal."""
 
     def follow(self, rows: IntArray, tokens: IntArray) -> None:
-        """Select these rows, and append to each its token."""
+        """Select these rows, and append the i-th of ``tokens`` to the i-th of them."""
 
     def select(self, rows: IntArray) -> None:
         """Select these rows."""
@@ -132,11 +132,11 @@ class Sampler(Protocol):
         n_given: Sequence[int] | None,
         wanted: Wanted | None,
     ) -> list[list[Hypothesis]]:
-        """Draw ``config.n_best`` translations of each source; ``numbers`` are the numbers of their lines."""
+        """Draw ``config.n_best`` translations of each source; ``numbers`` are the line numbers of the sources."""
 
 
 class Request(NamedTuple):
-    """What a search is asked for; see ``beam_search``."""
+    """The arguments of a search; see ``beam_search``."""
 
     models: Sequence[Transformer]
     sources: Sequence[Ids]
@@ -155,7 +155,7 @@ class Search:
         self.begin(request)
 
     def begin(self, request: Request) -> None:
-        """Set all but the predictor for these sources."""
+        """Set all attributes except ``predictor`` for the sources of ``request``."""
         models, sources, config, constraint, advance, n_given, wanted = request
         self.config = config
         self.constraint, self.advance, self._ask_wanted = constraint, advance, wanted
@@ -183,9 +183,9 @@ class Search:
         return Hypothesis(score, log_probability, tuple(ids), is_cut)
 
     def results(self, finished: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """Return the finished hypotheses of each source, and none of an unwanted one.
+        """Return the finished hypotheses of each source; [] for an unwanted source.
 
-        Raises: SearchError if a wanted source has none.
+        Raises: SearchError if a wanted source has no hypothesis.
         """
         found = [hypotheses if wanted else [] for hypotheses, wanted in zip(finished, self.is_wanted, strict=True)]
         for number in np.flatnonzero(self.is_wanted):
@@ -198,7 +198,7 @@ class Search:
         return found
 
     def never(self) -> BoolArray:
-        """Return which tokens are never generated.  Shapes: returns (1, W)."""
+        """Return booleans (1, W), True for tokens that are never generated."""
         never: BoolArray = np.zeros((1, self.n_target_words), np.bool_)
         never[0, NEVER_GENERATED] = True
         return never
@@ -210,12 +210,12 @@ def _require_one_each(name: str, values: Sequence[object], n_sources: int) -> No
 
 
 def forbidden_tokens(never: Array, constraint: Constraint | None, last: Array | None) -> Array:
-    """Return which tokens may not come next: (rows, W), or (1, W) if these are the same for every hypothesis.
+    """Return booleans (rows, W), True for tokens that may not come next; (1, W) if all hypotheses are alike.
 
     Args:
-        never: tokens that are never generated (1, W); the result is on its device.
-        last: hypotheses (rows,) that have their greatest length with the next token, which must be the end symbol; None
-            if there are none.
+        never: booleans (1, W), True for tokens that are never generated; the result is on the same device.
+        last: booleans (rows,), True for hypotheses that reach their greatest length with the next token, which must
+            then be the end symbol; None if there are none.
     """
     forbidden = never if constraint is None else never | to_device(constraint.forbidden(), device_of(never))
     if last is None:

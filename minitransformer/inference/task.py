@@ -1,4 +1,4 @@
-"""Tasks: where the pairs of a training come from, and how a model's outputs are scored."""
+"""Tasks, such as translation: a task opens the corpus of a training, and scores a model's outputs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Task(Protocol):
         """Open the text or the trees of a configuration.  Raises: CorpusError."""
 
     def settings_of(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        """Return the data settings that a model's tokenizer determines in this task only."""
+        """Return data settings that a model's tokenizer determines in this task, but not in others."""
 
     def evaluate(
         self, translator: Translator, text: Sequence[Pair], search: SearchConfig, *, n_threads: int, advance: Advance
@@ -89,7 +89,7 @@ def samples(*columns: Sequence[str]) -> tuple[Sample, ...]:
 
 
 def task_of(config: DataConfig) -> Task:
-    """Return the task of a configuration; import a task of the extras by its name."""
+    """Return the task of a configuration; a task of the extras is imported by its name."""
     if config.task not in EXTRAS:
         return TranslationTask(target_language(vars(config)))
     task: Task = import_module(EXTRAS[config.task]).TASK

@@ -28,10 +28,10 @@ from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import available_cores, map_in_threads, require_wanted
 
 BATCHES_AT_ONCE = {"cpu": 2, "cuda": 1}  # a step on a GPU takes the same time for few and for many sentences
-HYPOTHESES_AT_ONCE = {"cpu": 512, "cuda": 1_024}  # live ones of one batch: enough to fill the matrix products
+HYPOTHESES_AT_ONCE = {"cpu": 512, "cuda": 1_024}  # live hypotheses of one batch: enough for fast matrix products
 SCORES_AT_ONCE = 512 * 128**2  # of queries and keys in a batch, for each head: bounds the memory for very long lines
-MOST_FINISHED = 16  # times n_best: finished hypotheses among which different texts are looked for
-FIRST_EXTRA_TOKENS = 50  # of a first search, which a low limit ends earlier; lines that reach it are searched again
+MOST_FINISHED = 16  # times n_best: the most finished hypotheses that are searched for different texts
+FIRST_EXTRA_TOKENS = 50  # in the first search, which ends earlier; lines that reach this limit are searched again
 FEW = 8  # sentences: fewer are faster in one batch, with BLAS on all cores
 MAX_SOURCE_TOKENS = 1_024  # the rest of a longer line is cut off, so that memory stays bounded
 CUT = "cut off at the greatest length, which max_length_factor and max_extra_tokens set"
@@ -44,10 +44,10 @@ Align: TypeAlias = Callable[["Translator", str, Sequence[int], Prefix, Sequence[
 
 @dataclass(frozen=True)
 class Translation:
-    """One translation of one line: its text, log p in nats, and log p divided by the length penalty.
+    """One translation of one line: its text, log p in nats, and its score, log p divided by the length penalty.
 
-    ``alignment`` has the words of line and text that correspond, if it was asked for.  ``is_cut`` is true if the
-    translation has the greatest length, so that it may be incomplete.
+    ``alignment`` links words of the line with words of the text, if alignments were requested.  ``is_cut`` is true if
+    the translation has the greatest length, so that it may be incomplete.
     """
 
     text: str
@@ -61,10 +61,11 @@ class Translator:
     """A trained model, or an ensemble, with its tokenizer.  Create a new one after the model's parameters change.
 
     Args:
-        model: several models are an ensemble: their probabilities are averaged (see ``Predictor``).  The first one's
-            length penalty is taken.
-        weights: "bfloat16" rounds weights and what they multiply: faster on a CPU with instructions for it.  "int8"
-            rounds them to 255 levels: faster still, a quarter of the memory, and slightly worse translations.
+        model: one model, or an ensemble of models, whose probabilities are averaged (see ``Predictor``).  The length
+            penalty is that of the first model.
+        weights: "bfloat16" rounds both factors of products with weights; it is faster on CPUs with instructions for
+            bfloat16.  "int8" rounds both to 255 levels; it is faster still, needs a quarter of the memory, and gives
+            slightly worse translations.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Translator:
     def load(
         cls, directory: str | Path, *others: str | Path, device: Device = "cpu", weights: PackedDtype = "float32"
     ) -> Translator:
-        """Load the translator of a run, or an ensemble of several; see ``load_with_tokenizer``.
+        """Load the model of a run, or an ensemble of the models of several runs; see ``load_with_tokenizer``.
 
         Raises: CheckpointError if the runs have different tokenizers.
         """
@@ -98,11 +99,11 @@ class Translator:
 
     @cached_property
     def prefixer(self) -> Prefixer:
-        """A reader of beginnings of translations."""
+        """The converter of given beginnings of translations."""
         return Prefixer(self.tokenizer, self.longest_source)
 
     def fingerprint(self) -> str:
-        """Return a checksum of configuration, weights, their dtype and tokenizer, which identifies the translator."""
+        """Return a checksum that identifies the translator: its configurations, weights, their dtype, its tokenizer."""
         checksum = hashlib.blake2b(digest_size=16)
         for model in self.models:
             checksum.update(model.config.to_json().encode())
@@ -113,15 +114,15 @@ class Translator:
         return checksum.hexdigest()
 
     def model_text(self, text: str, line: str) -> str:
-        """Return what the model reads as ``text``, which is a line or the translation of ``line``."""
+        """Return ``text`` in the form that the model reads; ``text`` is ``line``, or a translation of it."""
         return text
 
     def shown_text(self, text: str, line: str) -> str:
-        """Return what users see as ``text``, a translation of ``line`` by the model."""
+        """Return ``text``, the model's translation of ``line``, in the form that users see."""
         return text
 
     def prefix_of(self, text: str, line: str) -> Prefix:
-        """Return the given beginning ``text`` of the translation of ``line``; it completes decoded texts."""
+        """Return the prefix for ``text``, the given beginning of the translation of ``line``."""
         return self.prefixer(text) if text else NO_PREFIX
 
     def translate(
@@ -159,20 +160,20 @@ class Translator:
     ) -> list[list[Translation]]:
         """Return ``config.n_best`` translations of each line with different texts, best first.
 
-        There are fewer, but at least one, if a longer search finds no more, and none of a line that is not wanted.
+        A line has fewer translations, but at least one, if a longer search finds no more; an unwanted line has none.
         Lines are translated in batches of similar length, on ``n_threads`` threads (None: all cores; 1 on a GPU).
 
         Args:
             constraint_of: returns the constraint of the search for the lines with the given indices.
             advance: is called, on any thread, with the number of lines that were translated since the last call.
-            prefixes: the beginning of the translation of each line, "" for none, in place of a constraint.  Its last
-                word may be continued, unless a blank follows.
-            sampling: draw ``config.n_best`` translations at random instead, in the order of the draws, without a beam;
-                the same text may be drawn twice.
+            prefixes: a given beginning of each translation, "" for none; it replaces the constraint.  A search may
+                continue the last word of a prefix, unless a blank follows the word.
+            sampling: a sampler that draws ``config.n_best`` translations at random, without a beam.  They are in the
+                order of the draws, and may be equal.
             n_before: the number of lines that come before these, so that each line has its own random numbers.
-            align: computes the word alignment of the translations of each line, too.
+            align: a function that computes the word alignments of each line's translations.
             wanted: is called, on any thread, after each step of a search.  It returns for each line whether its
-                translation is still wanted; the work for the others ends, and they have no translations.
+                translation is still wanted.  The search of an unwanted line ends, and the line has no translations.
         """
         require_lists("translate", lines, prefixes)
         read = [self.model_text(line, line) for line in lines]
@@ -181,28 +182,28 @@ class Translator:
         if len(prefixes) != len(lines):
             raise ValueError(f"prefixes: expected one for each of {len(lines)} lines; got {len(prefixes)}")
         given = zip(prefixes, lines, sources, strict=True)
-        begun = [self.prefix_of(text, line) if ids else NO_PREFIX for text, line, ids in given]
+        beginnings = [self.prefix_of(text, line) if ids else NO_PREFIX for text, line, ids in given]
         if sampling:
             config = dataclasses.replace(config, beam=config.n_best)
 
         def search(batch: IntArray, config: SearchConfig, n_finished: int, advance: Advance) -> list[list[Hypothesis]]:
-            some, n_given = [sources[i] for i in batch], [begun[i].n_tokens for i in batch]
+            some, n_given = [sources[i] for i in batch], [beginnings[i].n_tokens for i in batch]
             some_wanted = None if wanted is None else (lambda: list(np.array(wanted())[batch]))
             constraint: Constraint | None = constraint_of(batch)
             if any(n_given):
-                constraint = PrefixConstraint([begun[i] for i in batch], self.prefixer.pieces)
+                constraint = PrefixConstraint([beginnings[i] for i in batch], self.prefixer.pieces)
             if sampling:
                 numbers = [n_before + int(i) for i in batch]
                 return sampling.sample(self.models, some, config, numbers, advance, constraint, n_given, some_wanted)
             return beam_search(self.models, some, config, constraint, advance, n_given, some_wanted, n_finished)
 
         n_threads = n_threads or (1 if self.model.device == "cuda" else available_cores())
-        found = self._find(search, sources, begun, config, advance, n_threads, distinct=sampling is None)
-        translations = [self._decoded(best, prefix) for best, prefix in zip(found, begun, strict=True)]
+        found = self._find(search, sources, beginnings, config, advance, n_threads, distinct=sampling is None)
+        translations = [self._decode(best, prefix) for best, prefix in zip(found, beginnings, strict=True)]
         if align is None:
             return translations
-        work = list(zip(read, sources, begun, found, translations, strict=True))
-        return list(map_in_threads(lambda line_work: self._aligned(align, *line_work), work, n_threads))
+        work = list(zip(read, sources, beginnings, found, translations, strict=True))
+        return list(map_in_threads(lambda line_work: self._align(align, *line_work), work, n_threads))
 
     @property
     def longest_source(self) -> int:
@@ -211,7 +212,7 @@ class Translator:
         return min([MAX_SOURCE_TOKENS, *(config.longest_sentence - 1 for config in learned)])  # and the end symbol
 
     def cut(self, lines: Sequence[str]) -> list[int]:
-        """Return the indices of the lines that are too long to be translated completely."""
+        """Return the indices of the lines whose ends are cut off because the lines are too long."""
         return [i for i, n_tokens in enumerate(self.count_tokens(lines)) if n_tokens > self.longest_source]
 
     def count_tokens(self, lines: Sequence[str]) -> list[int]:
@@ -223,18 +224,18 @@ class Translator:
         self,
         search: Callable[..., list[list[Hypothesis]]],
         sources: Sequence[Sequence[int]],
-        begun: Sequence[Prefix],
+        beginnings: Sequence[Prefix],
         config: SearchConfig,
         advance: Advance,
         n_threads: int,
         *,
         distinct: bool,
     ) -> list[list[Hypothesis]]:
-        """Search all lines, then again those with too few different texts or with a translation that was cut.
+        """Search all lines; then search lines again that have too few different texts or a translation that was cut.
 
-        So a translation longer than FIRST_EXTRA_TOKENS allow, even a better one, is found only for the latter.
-        A search that looks for more finished hypotheses finds those of the search before it first, in the same order.
-        Without ``max_length_factor``, as for trees, translations are long, so the first search has the last limit.
+        The first search allows only FIRST_EXTRA_TOKENS.  So it finds no longer translation, even a better one.
+        A search for more finished hypotheses first finds the hypotheses of the search before it, in the same order.
+        Without ``max_length_factor``, as for trees, translations are long, so the first search has the final limit.
         """
         found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in sources]
         left, n_finished, settings = [i for i, source in enumerate(sources) if source], config.n_best, config
@@ -247,21 +248,21 @@ class Translator:
             search_batch = partial(search, config=settings, n_finished=n_finished, advance=advance)
             searches = map_in_threads(search_batch, batches, n_threads)
             for i, hypotheses in zip(itertools.chain(*batches), itertools.chain.from_iterable(searches), strict=True):
-                found[i] = self._different(hypotheses, begun[i])[: config.n_best] if distinct else hypotheses
+                found[i] = self._best_per_text(hypotheses, beginnings[i])[: config.n_best] if distinct else hypotheses
                 is_cut = settings.max_extra_tokens < config.max_extra_tokens and any(each.is_cut for each in found[i])
                 if is_cut or (len(found[i]) < config.n_best and len(hypotheses) == n_finished):
                     again.append(int(i))
             left, n_finished, settings, advance = again, n_finished * min(2, config.n_best), config, lambda n: None
         return found
 
-    def _different(self, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[Hypothesis]:
-        """Return the best hypothesis of each text: several sequences of pieces may spell the same one."""
+    def _best_per_text(self, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[Hypothesis]:
+        """Return the best hypothesis of each text: several sequences of pieces may spell the same text."""
         if len(hypotheses) == 1:
             return list(hypotheses)
-        texts = [translation.text for translation in self._decoded(hypotheses, prefix)]
+        texts = [translation.text for translation in self._decode(hypotheses, prefix)]
         return [hypothesis for i, hypothesis in enumerate(hypotheses) if texts[i] not in texts[:i]]
 
-    def _decoded(self, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[Translation]:
+    def _decode(self, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[Translation]:
         decoded = self.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
         texts = [BETWEEN_WORDS.sub(" ", prefix.completed(text)).strip(" ") for text in decoded]  # one line each
         return [
@@ -269,7 +270,7 @@ class Translator:
             for text, each in zip(texts, hypotheses, strict=True)
         ]
 
-    def _aligned(
+    def _align(
         self,
         align: Align,
         line: str,
@@ -278,7 +279,7 @@ class Translator:
         hypotheses: Sequence[Hypothesis],
         translations: Sequence[Translation],
     ) -> list[Translation]:
-        """Add the word alignments to the translations of a line."""
+        """Return the translations of a line with their word alignments."""
         require_wanted()
         if not source:
             return list(translations)
@@ -289,8 +290,7 @@ class Translator:
 def load_with_tokenizer(directory: Path, *, device: Device = "cpu") -> tuple[Transformer, Tokenizer]:
     """Load the model and the tokenizer of a training run.
 
-    Raises: CheckpointError if one is missing, or if their vocabularies differ in size, because ids would then mean
-    other words.
+    Raises: CheckpointError if one is missing, or if their vocabularies differ in size, so that ids do not fit.
     """
     model, tokenizer = Transformer.load(directory, device=device), Tokenizer.load(directory)
     require_same_words(directory, model.config, tokenizer)
@@ -312,7 +312,7 @@ def _batches_by_length(sources: Sequence[Sequence[int]], rows: list[int], beam: 
     """Return batches of rows of ``sources``, longest first; a batch has a bounded number of hypotheses.
 
     Batches of very long sources are smaller, because attention scores grow with the square of the length.  Batches that
-    are formed at once take sources in turns.  They do not depend on the number of threads, so neither do the bits.
+    are formed at once take sources in turns.  Batches, and so the bits of results, do not depend on the threads.
     """
     by_length = np.array(sorted(rows, key=lambda i: -len(sources[i])), np.int64)
     n, batches, start = BATCHES_AT_ONCE[device], list[IntArray](), 0

@@ -25,7 +25,7 @@ class EmptySourceError(UserError, ValueError):
 
 
 class Orders(NamedTuple):
-    """The indices that sort the token ids and the positions of one side, for ``ops.embedding``; None: not known."""
+    """The indices that sort the token ids and the positions of one side, for ``ops.embedding``; None if unknown."""
 
     ids: Array | None = None
     positions: Array | None = None
@@ -38,8 +38,8 @@ NO_ORDERS = Orders()
 class Batch:
     """Packed sentence pairs.  Sources (with ``source_end``) and labels end with END; decoder inputs begin with START.
 
-    Shapes: source_ids (S,), decoder_ids and labels (T,), integers, with a label of −1 where no token is to be
-    predicted; ``source`` and ``target`` hold the lengths and offsets of B sentences each.
+    Shapes: source_ids (S,), decoder_ids and labels (T,), integers; a label is −1 where no token is predicted.
+    ``source`` and ``target`` hold the lengths and offsets of B sentences each.
     """
 
     source_ids: IntArray
@@ -50,9 +50,9 @@ class Batch:
 
     @classmethod
     def from_token_ids(cls, sources: Sequence[Ids], targets: Sequence[Ids], *, source_end: bool = True) -> Batch:
-        """Return a batch of pairs; each sequence of ids comes without start and end symbols.
+        """Return a batch of pairs; the sequences of ids must not have start and end symbols.
 
-        Without ``source_end``, which is the model's setting, no end symbol is appended to the sources.
+        ``source_end`` is the model's setting; if it is false, no end symbol is appended to the sources.
         Raises: EmptySourceError if a source would have no token.  ValueError if the numbers of sources and targets
         differ, if an id is not a whole number ≥ 0, or if a target contains the start symbol, which only begins
         decoder inputs.
@@ -96,7 +96,7 @@ class Batch:
         return Orders(order_of(self.decoder_ids), order_of(self.target_positions))
 
     def masks(self, neighbourhood: int | None) -> BatchMasks:
-        """Return the attention masks; ``neighbourhood`` limits self-attention to so many tokens on each side."""
+        """Return the attention masks; self-attention sees ``neighbourhood`` tokens on each side, or all if None."""
         return BatchMasks(
             self_attention_mask(self.source, neighbourhood),
             causal_mask(self.target, neighbourhood),
@@ -105,7 +105,7 @@ class Batch:
 
     @cached_property
     def n_target_tokens(self) -> int:
-        """The number of labels, end symbols included; a summed loss is divided by it."""
+        """The number of labels, end symbols included; a summed loss is divided by this number."""
         return len(self.labels)
 
     @cached_property

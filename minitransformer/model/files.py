@@ -31,7 +31,7 @@ from minitransformer.system.files import (
 CONFIG_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
 MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE)
-BUNDLE_FILE = "bundle.json"  # of a bundle: the list of all its files, in place of checksums.json
+BUNDLE_FILE = "bundle.json"  # the list of all files of a bundle, instead of checksums.json
 
 
 def require_no_bundle(directory: Path) -> None:
@@ -111,7 +111,7 @@ def _read_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarra
 
 
 def require_enough_weights(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Raise CorruptFileError if there are fewer weights than the model needs, before memory for it is allocated."""
+    """Raise CorruptFileError if weights are too few or of integers; call this before memory is allocated."""
     n_least, n_here = _least_parameters(config), sum(array.size for array in weights.values())
     has_words = min(config.vocabulary_size, config.n_source_words) > END
     if not (has_words and n_least <= n_here) or any(w.dtype.kind != "f" for w in weights.values()):
@@ -122,7 +122,7 @@ def require_enough_weights(directory: Path, config: ModelConfig, weights: Mappin
 
 
 def _least_parameters(config: ModelConfig) -> int:
-    """Return a lower bound of the model's number of parameters; 0 for a class of the user (``implementation``)."""
+    """Return a lower bound of a model's number of parameters; 0 for a user's class (``implementation``)."""
     if config.implementation:
         return 0
     attention = 2 * config.d_model * config.n_heads * (config.d_k + config.d_v)

@@ -39,15 +39,15 @@ class Capacity(NamedTuple):
 
     @classmethod
     def of(cls, lengths: Sequence[IntArray], step: int) -> Capacity:
-        """Return the smallest capacity for all of the batches whose sentences have these lengths.
+        """Return the smallest capacity for several batches, of which only ``lengths`` are known.
 
         Token counts are rounded up to multiples of ``step``, and block counts to a few sizes, so that few shapes occur.
         The capacity always includes one more source token, to which the filler tokens of the target side attend.
-        Token ids are not needed.  So a rank can compute the capacity of batches that other ranks read.
-        Shapes: lengths (B, 2) for a batch of B pairs: source and target tokens, end symbols included.
+        Token ids are not needed, so a rank can compute the capacity for batches that other ranks read.
+        Shapes: lengths (B, 2) for each batch of B pairs: source and target tokens, end symbols included.
         """
-        source = max(_rounded_up(int(batch_lengths[:, 0].sum()) + 1, step) for batch_lengths in lengths)
-        target = max(_rounded_up(max(1, int(batch_lengths[:, 1].sum())), step) for batch_lengths in lengths)
+        source = max(_round_up(int(batch_lengths[:, 0].sum()) + 1, step) for batch_lengths in lengths)
+        target = max(_round_up(max(1, int(batch_lengths[:, 1].sum())), step) for batch_lengths in lengths)
         segments = [
             (Segments.of_lengths(batch_lengths[:, 0]), Segments.of_lengths(batch_lengths[:, 1]))
             for batch_lengths in lengths
@@ -75,7 +75,7 @@ class Capacity(NamedTuple):
         return shapes
 
 
-def _rounded_up(n: int, step: int) -> int:
+def _round_up(n: int, step: int) -> int:
     return -(-n // step) * step
 
 
@@ -85,8 +85,8 @@ def _power_of_two_times(unit: int, least: int) -> int:
     return unit
 
 
-def _filled(segments: Segments, n_tokens: int) -> Segments:
-    """Append short segments of filler tokens, so that there are ``n_tokens`` in all."""
+def _fill_up(segments: Segments, n_tokens: int) -> Segments:
+    """Append short segments of filler tokens, so that the segments have ``n_tokens`` tokens."""
     starts = np.arange(segments.n_tokens, n_tokens, BLOCK_ROWS)
     return Segments.of_lengths(np.append(segments.lengths, np.minimum(n_tokens - starts, BLOCK_ROWS)))
 
@@ -96,9 +96,9 @@ def _segments_of_masks(
 ) -> tuple[tuple[Segments, Segments], ...]:
     """Return the segments of queries and keys of the encoder's, the decoder's and the encoder-decoder attention.
 
-    In the last one all segments of filler queries have the same key, the first filler token of the source.
+    In encoder-decoder attention, all filler queries have the same key, the first filler token of the source.
     """
-    filled_source, filled_target = _filled(source, n_source), _filled(target, n_target)
+    filled_source, filled_target = _fill_up(source, n_source), _fill_up(target, n_target)
     n_fillers = len(filled_target) - len(target)
     filler_keys = np.full(n_fillers, source.n_tokens), np.ones(n_fillers, np.int64)
     keys = Segments(*map(np.append, (source.starts, source.lengths), filler_keys))
@@ -143,7 +143,7 @@ ModelInput: TypeAlias = Batch | FixedBatch
 
 def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood: int | None) -> BatchMasks:
     """Pad a batch, write it into arrays of the shapes of a ``Capacity``, and return its attention masks."""
-    padded, masks = _padded(batch, len(arrays["source_ids"]), len(arrays["labels"]), neighbourhood)
+    padded, masks = _pad(batch, len(arrays["source_ids"]), len(arrays["labels"]), neighbourhood)
     for name in (*OF_SOURCE, *OF_TARGET):
         arrays[name][...] = getattr(padded, name)
     for name, n_tokens in (("source_positions", batch.n_source_tokens), ("target_positions", batch.n_target_tokens)):
@@ -157,15 +157,15 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
         ("decoder", batch.target, batch.target),
         ("source", batch.target, batch.source),
     ):
-        tiles = tiles_on_host(getattr(masks, name), (queries.longest, keys.longest))  # dropout as in ``batch``
+        tiles = tiles_on_host(getattr(masks, name), (queries.longest, keys.longest))  # as in ``batch``, for dropout
         for part, rows in tiles._asdict().items():
             array = arrays[f"{name}.{part}"]
             array[: len(rows)], array[len(rows) :] = rows, 0
     return masks
 
 
-def _padded(batch: Batch, n_source: int, n_target: int, neighbourhood: int | None) -> tuple[Batch, BatchMasks]:
-    """Append filler tokens to each side: without labels, and each attends to one filler token."""
+def _pad(batch: Batch, n_source: int, n_target: int, neighbourhood: int | None) -> tuple[Batch, BatchMasks]:
+    """Append filler tokens to each side; a filler token has no label, and attends to one filler token."""
     encoder, decoder, encoder_decoder = _segments_of_masks(batch.source, batch.target, n_source, n_target)
     labels = np.append(batch.labels, np.full(n_target - len(batch.labels), NO_LABEL))
     padded = Batch(
@@ -174,14 +174,14 @@ def _padded(batch: Batch, n_source: int, n_target: int, neighbourhood: int | Non
     masks = batch.masks(neighbourhood)
     sources, targets = np.arange(batch.n_source_tokens, n_source), np.arange(batch.n_target_tokens, n_target)
     return padded, BatchMasks(
-        _extended(masks.encoder, sources, *encoder),
-        _extended(masks.decoder, targets, *decoder),
-        _extended(masks.source, np.full(len(targets), batch.n_source_tokens), *encoder_decoder),
+        _extend(masks.encoder, sources, *encoder),
+        _extend(masks.decoder, targets, *decoder),
+        _extend(masks.source, np.full(len(targets), batch.n_source_tokens), *encoder_decoder),
     )
 
 
-def _extended(mask: KeyRanges, keys: IntArray, query_segments: Segments, key_segments: Segments) -> KeyRanges:
-    """Append queries to a mask; each attends to its one key in ``keys``."""
+def _extend(mask: KeyRanges, keys: IntArray, query_segments: Segments, key_segments: Segments) -> KeyRanges:
+    """Append queries to a mask; the i-th new query attends only to the i-th of ``keys``."""
     return KeyRanges(np.append(mask.first, keys), np.append(mask.last, keys + 1), query_segments, key_segments)
 
 
@@ -192,7 +192,7 @@ class BufferLayout:
         self.n_bytes, self._offsets = 0, dict[str, tuple[int, tuple[int, ...], Any]]()
         for name, (shape, dtype) in shapes.items():
             self._offsets[name] = self.n_bytes, shape, np.dtype(dtype)
-            self.n_bytes += _rounded_up(prod(shape) * np.dtype(dtype).itemsize, ALIGNMENT)
+            self.n_bytes += _round_up(prod(shape) * np.dtype(dtype).itemsize, ALIGNMENT)
 
     def views(self, buffer: Array) -> dict[str, Array]:
         """Return the arrays by name, as views of a flat array of bytes on the host or on a device."""

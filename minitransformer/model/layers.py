@@ -120,7 +120,7 @@ class Embedding(Layer):
 class MultiHeadAttention(Layer):
     """MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
-    Source: section 3.2.2.  The projections of all h heads are columns of one matrix each; none has a bias.
+    Source: section 3.2.2.  The h matrices W_i^Q are columns of one matrix, as are W_i^K and W_i^V.  There are no biases.
     Shapes: query (D, H·K), key (D, H·K), value (D, H·V), output (H·V, D).
     Differs, if ``attention_bias`` is set: all four projections have a bias, as in PyTorch and models trained with it.
     """
@@ -172,7 +172,7 @@ _ACTIVATIONS = {  # ReLU is a part of ``linear_relu``
 class FeedForward(Layer):
     """FFN(x) = max(0, x W₁ + b₁) W₂ + b₂: section 3.3, equation 2.  Shapes: (T, D) → (T, D).
 
-    Differs, if ``activation`` is not "relu": that function replaces max(0, ·).
+    Differs, if ``activation`` is not "relu": the function that it names replaces max(0, ·).
     """
 
     def __init__(self, config: ModelConfig) -> None:

@@ -19,7 +19,7 @@ class BatchMasks(NamedTuple):
 
 
 def self_attention_mask(segments: Segments, neighbourhood: int | None = None) -> KeyRanges:
-    """Return the mask of encoder self-attention: a token sees its whole sentence, or r tokens on either side.
+    """Return the mask of encoder self-attention: a token sees its whole sentence, or r tokens on each side and itself.
 
     Source: Vaswani et al. 2017, section 3.2.3; restricted self-attention, section 4.
     Differs: in the paper r is the size of the whole neighbourhood, here the size of each side.
@@ -33,7 +33,7 @@ def self_attention_mask(segments: Segments, neighbourhood: int | None = None) ->
 
 
 def causal_mask(segments: Segments, neighbourhood: int | None = None) -> KeyRanges:
-    """Return the mask of decoder self-attention: a token sees itself and all tokens before it, or at most r of them.
+    """Return the mask of decoder self-attention: a token sees itself and all tokens before it, or r tokens before it.
 
     Source: Vaswani et al. 2017, section 3.2.3 (the look-ahead mask); restricted self-attention, section 4.
     """
@@ -52,7 +52,7 @@ def cached_mask(
     The cache of a sentence holds ``capacity`` steps of ``n_slots`` keys each.  Hypotheses with a common prefix
     share the prefix's keys: ``cache_index`` (S, k, ≥ n_steps) has, for each hypothesis, the slot of each step's key.
     The mask equals ``causal_mask`` of each hypothesis.
-    On a GPU ``n_steps`` is an array (1,) on the device, like ``cache_index``; the mask is made without reading either.
+    On a GPU ``n_steps`` is an array (1,) on the device, like ``cache_index``; neither is copied to the host.
     """
     n_sentences, k = cache_index.shape[:2]
     n_filled = n_steps if isinstance(n_steps, int) else min(capacity, cache_index.shape[2])

@@ -57,10 +57,10 @@ class LearnedPositions(PositionalEncoding):
         self.weight = Parameter((config.max_positions, config.d_model), scaled_normal)
 
     def table_and_rows(self, positions: Array | SamePosition, dtype: Any, device: Device) -> tuple[Tensor, Array]:
-        """Return the table and the rows.
+        """Return the table and the rows.  Raises: PositionError if a sentence is longer than the table.
 
         Positions on a GPU are not checked, because reading them would wait for the GPU.  A training run checks all
-        its sentences before the first update, and a search limits the length of its translations.
+        sentences before the first update, and a search limits the length of translations.
         """
         if isinstance(positions, SamePosition):
             return self.weight, positions.rows(self.first_position, device)
@@ -93,7 +93,7 @@ class SinusoidalPositions(PositionalEncoding):
         return _table(n_rows, self.d_model, self.layout, np.dtype(dtype).name, device), rows
 
 
-@cache  # all tables take at most twice the largest; never evicted, because captured CUDA graphs read them
+@cache  # all tables take at most twice the largest one; never evicted, because captured CUDA graphs read them
 def _table(n_positions: int, d_model: int, layout: str, dtype: str, device: Device) -> Array:
     with persistent_pool(device):
         return namespace_of_device(device).asarray(sinusoids(n_positions, d_model, layout).astype(dtype))

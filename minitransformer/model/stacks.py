@@ -20,7 +20,7 @@ class KeyValueCache(Protocol):
     """The key/value cache of one decoder layer's self-attention."""
 
     def extend(self, keys_values: KeysValues) -> KeysValues:
-        """Append the newest tokens' keys and values, and return those of all tokens so far."""
+        """Append the keys and values of the newest tokens; return the keys and values of all tokens so far."""
 
 
 class EncoderLayer(Layer):

@@ -19,16 +19,16 @@ _LEVELS = 127  # of int8, on either side of 0
 
 
 class StorageError(UserError, ValueError):
-    """An error: a weight cannot be stored in so few bytes."""
+    """An error: a weight cannot be stored in float16 or int8."""
 
 
 def stored(weights: Weights, storage: Storage) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays that store the weights: matrices in ``storage``, biases and norms in float32.
 
-    In int8, W ≈ s Q with integers Q and scales s = max |W| / 127, which are float32 arrays of their own (NAME.scales).
-    Each output column of a linear map has a scale, as in ``pack_weight``; so has each row of a table (of embeddings or
-    positions).  Shapes: Q (R, C), s (1, C) or (R, 1).
-    The error of a weight is at most s / 2 in int8; in float16 at most 2⁻¹¹ of the weight, or 2⁻²⁵ if that is more.
+    In int8, W ≈ s Q with integers Q and scales s = max |W| / 127.  The scales are a float32 array, NAME.scales.
+    A linear map has one scale for each output column, as in ``pack_weight``; a table (of embeddings or positions) has
+    one for each row.  Shapes: Q (R, C), s (1, C) or (R, 1).
+    The error of a weight w is at most s / 2 in int8, and the greater of 2⁻¹¹ |w| and 2⁻²⁵ in float16.
     Raises: StorageError for a weight that is not finite, or too large for float16.
     """
     arrays: dict[str, np.ndarray[Any, Any]] = {}
@@ -40,11 +40,11 @@ def stored(weights: Weights, storage: Storage) -> dict[str, np.ndarray[Any, Any]
                 arrays[name] = weight.astype(np.float16)
             _require_finite(name, arrays[name], storage)
         else:
-            arrays[name], arrays[name + SCALES] = _quantised(name, weight)
+            arrays[name], arrays[name + SCALES] = _quantise(name, weight)
     return arrays
 
 
-def _quantised(name: str, weight: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _quantise(name: str, weight: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return the integers and the scales of a matrix; a column or row of zeros has the scale 1."""
     is_linear = name.startswith(("encoder.", "decoder."))  # (in, out); all other matrices are tables
     scales = np.abs(weight).max(0 if is_linear else 1, keepdims=True).astype(np.float32) / _LEVELS

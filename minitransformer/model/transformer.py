@@ -40,7 +40,7 @@ class Transformer(Layer):
     """The Transformer of Vaswani et al. 2017.
 
     Args:
-        config: its hyperparameters; ``vocabulary_size`` must be set.
+        config: the hyperparameters; ``vocabulary_size`` must be set.
         seed: determines the initial weights, together with each parameter's name; None leaves them zero.
         dtype: of weights and activations: "float32", "float64" for checks, or "bfloat16".  With "bfloat16" the master
             weights (updated and saved), gradients, statistics and sums are float32.
@@ -75,7 +75,7 @@ class Transformer(Layer):
         self._projection_by_columns: Array | None = None
 
     def make_layers(self, config: ModelConfig) -> None:
-        """Make the embeddings and the layers; a derived class may replace some of them."""
+        """Make the embeddings and layers; a derived class may override this method to replace some of them."""
         self.source_embedding = Embedding(config.n_source_words, config.d_model)
         self.target_embedding = (
             self.source_embedding if config.tied == "all" else Embedding(config.vocabulary_size, config.d_model)
@@ -125,12 +125,12 @@ class Transformer(Layer):
     ) -> Tensor:
         """Compute the decoder's output (T, D) from its inputs (T,) and their positions in their sentences.
 
-        With ``caches``, one key/value cache for each layer, the ids are the newest token of each sequence only.
+        With ``caches``, one key/value cache for each layer, ``ids`` has only the newest token of each sequence.
         """
-        x = self._embedded_targets(ids, positions, random, orders)
+        x = self._embed_targets(ids, positions, random, orders)
         return self.decoder(x, memory, self_mask, source_mask, random, caches)
 
-    def _embedded_targets(
+    def _embed_targets(
         self, ids: IntArray, positions: IntArray | SamePosition, random: RandomStream | None, orders: Orders
     ) -> Tensor:
         """Return the decoder's input (T, D) for ids (T,) and their positions, after dropout.
@@ -143,7 +143,7 @@ class Transformer(Layer):
             x = x * to_device((ids != START)[:, None].astype(x.dtype), self.device)
             return drop(encoding.add_to(x, positions, orders.positions), rate, random)
         if self.config.start == "end":
-            ids = namespace(ids).where(ids == START, END, ids)  # which keeps their order: no id is between these two
+            ids = namespace(ids).where(ids == START, END, ids)  # their order stays: no id is between START and END
         return embedding.with_positions(ids, encoding, positions, rate, random, orders)
 
     def project(self, decoded: Tensor) -> Tensor:
@@ -164,10 +164,10 @@ class Transformer(Layer):
         return found
 
     def for_search(self, *, dtype: PackedDtype = "float32") -> Transformer:
-        """Return a copy of the model for search: its layers' and projection's weights are packed (``pack_weight``).
+        """Return a copy of the model for search: the weights of layers and projection are packed (``pack_weight``).
 
-        The copy is valid only as long as the parameters do not change.  Packed weights, and what they multiply, are
-        rounded to ``dtype``.  All else is computed in float32, whatever the dtype of the parameters.
+        The copy is valid only until the parameters change.  Both factors of products with packed weights are rounded to
+        ``dtype``.  Everything else is computed in float32, for any dtype of the parameters.
         The projection weight is packed as (D, W).
         """
         model = copy.copy(self.in_float32())
@@ -239,7 +239,7 @@ class Transformer(Layer):
     def set_weights(self, weights: Mapping[str, Array]) -> None:
         """Copy values into the parameters.
 
-        Raises: WeightsError that lists up to five missing names, unknown names or wrong shapes; nothing has changed.
+        Raises: WeightsError, which lists up to five missing names, unknown names or wrong shapes, before any change.
         """
         expected = {name: parameter.shape for name, parameter in self.named_parameters()}
         got = {name: tuple(value.shape) for name, value in weights.items()}
@@ -275,7 +275,7 @@ class Transformer(Layer):
 
 
 def implementation_of(model: type[Transformer]) -> str | None:
-    """Return the setting ``implementation`` that names a class.  Raises: ConfigError if it is no such class."""
+    """Return the ``implementation`` setting for a class.  Raises: ConfigError if ``model`` is no Transformer class."""
     require(_is_class(model), "model", "a class derived from Transformer (its name: in model.implementation)", model)
     return None if model is Transformer else f"{model.__module__}:{model.__qualname__}"
 
@@ -283,7 +283,7 @@ def implementation_of(model: type[Transformer]) -> str | None:
 def names_class(name: str | None, model: type[Transformer]) -> bool:
     """Return whether a setting ``implementation`` names the class.
 
-    If either was defined in a script or in a function, so that no program can import it, compare the last parts only.
+    A class that is defined in a script or in a function cannot be imported; then only the last parts are compared.
     """
     own = implementation_of(model)
     if name and own and re.search("^__main__:|<locals>", f"{name}\n{own}", re.MULTILINE):

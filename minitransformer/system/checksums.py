@@ -1,6 +1,6 @@
-"""Lists of the size and SHA-256 of the files in a directory, which detect corrupt files when they are read.
+"""Lists of the size and SHA-256 of the files in a directory; readers compare them to detect corrupt files.
 
-The list is written last, and removed before a listed file changes in place.  So an existing list is never out of date.
+A list is written last, and removed before a listed file changes in place.  So an existing list is never out of date.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def write_checksums(directory: Path, names: Iterable[str], into: str = CHECKSUMS
 
 
 def write_list(path: Path, files: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> None:
-    """Write a list of sizes and checksums, a result of ``checksums_of``, with more fields ``about`` the files."""
+    """Write ``files``, a result of ``checksums_of``, as a list, with the further fields in ``about``."""
     write_text(path, _as_text({"format": FORMAT, **(about or {}), "files": files}))
 
 
@@ -57,7 +57,7 @@ def check_files(directory: Path, names: Iterable[str], listed_in: str = CHECKSUM
 
 
 def check_all_files(directory: Path, names: Iterable[str], listed_in: str) -> None:
-    """Compare all listed files with the list, which must have ``names``.  Raises: as ``check_files``."""
+    """Compare all listed files with the list, which must contain ``names``.  Raises: as ``check_files``."""
     listed = _read(directory / listed_in)
     if odd := [name for name in listed if not re.fullmatch(r"[\w-][\w.-]*", name)]:
         raise CorruptFileError(f"{directory / listed_in}: lists {odd[0]!r}, which is no file's name; it is corrupt")
@@ -65,7 +65,7 @@ def check_all_files(directory: Path, names: Iterable[str], listed_in: str) -> No
 
 
 def compare_files(directory: Path, names: Iterable[str], listed: Mapping[str, Any], listed_in: str) -> None:
-    """Compare files with ``listed``, an earlier result of ``checksums_of`` that the file ``listed_in`` holds.
+    """Compare files with ``listed``, an earlier result of ``checksums_of`` from the file ``listed_in``.
 
     Raises: CorruptFileError naming a corrupt file.
     """

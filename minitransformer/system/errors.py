@@ -6,7 +6,7 @@ class UserError(Exception):
 
 
 def require_lists(name: str, *arguments: object) -> None:
-    """Raise TypeError for one str in place of a list of lines, because each of its characters would be a line."""
+    """Raise TypeError if an argument is one str instead of a list of lines: each character would be a line."""
     for lines in arguments:
         if isinstance(lines, str):
             raise TypeError(f"{name}: expected a list of lines, got one str: use [{lines!r:.40}]")

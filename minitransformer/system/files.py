@@ -1,4 +1,4 @@
-"""Atomic writing of files and directories: under a temporary name beside the final path, synced, then renamed to it."""
+"""Atomic writing of files: each file is written under a temporary name in the same folder, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove temporary files that killed processes left in a directory: ours, and safetensors' (.tmpJrcgCB)."""
+    """Remove temporary files of killed processes from a directory: our files, and safetensors' (.tmpJrcgCB)."""
     for path in (*directory.glob(".*.tmp"), *directory.glob(".tmp??????")):
         if path.is_file():
             path.unlink()
@@ -148,7 +148,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def require_regular(path: Path) -> None:
-    """Raise OSError if a path is no regular file: a FIFO makes its reader wait, and a device may have no end."""
+    """Raise OSError if a path is no regular file: reading a FIFO waits for a writer, and a device may have no end."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a directory"}

@@ -1,6 +1,6 @@
-"""The memory of this process: what it has taken, and what it may still allocate.
+"""The memory of this process: its peak so far, and the number of bytes that the process may still allocate.
 
-The limits are those of the system, of control groups and of the process itself.
+This number is limited by the system, by control groups, and by the limits of the process.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ resource: Any = import_module("resource") if find_spec("resource") else None  # 
 _PROC, _CONTROL_GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
-class _Accounts(NamedTuple):
+class _MemoryFiles(NamedTuple):
     """The names of the memory files of one version of Linux's control groups."""
 
     mount: str
     limit: str
     usage: str
-    cached_files: str  # a field of memory.stat: counted as used, but released on demand
+    cached_files: str  # a field of memory.stat: bytes that count as used, but are released on demand
 
 
-_UNIFIED = _Accounts("", "memory.max", "memory.current", "inactive_file")
-_FIRST_VERSION = _Accounts("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_UNIFIED = _MemoryFiles("", "memory.max", "memory.current", "inactive_file")
+_FIRST_VERSION = _MemoryFiles("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def free_memory(n_processes: int) -> float:
     """Return the bytes that a process may still allocate.
 
-    The limits are the process' limit of address space and its share of the free memory, which ``n_processes`` share
-    evenly.  Free memory is limited by the system and by control groups (of a container or a batch job).
+    This is an even share of the free memory for each of ``n_processes``, and at most what the process' limit of address
+    space allows.  Free memory is limited by the system and by control groups (of a container or a batch job).
     """
     available = float(psutil.virtual_memory().available)
     with suppress(OSError):  # a system without control groups
@@ -48,7 +48,7 @@ def free_memory(n_processes: int) -> float:
 
 
 def describe_free_memory(n_processes: int) -> str | None:
-    """Describe the memory that a process may still allocate, such as "2.00 GB for each of 4 processes"."""
+    """Describe the memory that a process may allocate, such as "2.00 GB for each of 4 processes"; None: no limit."""
     free = free_memory(n_processes)
     share = f" for each of {n_processes} processes" if n_processes > 1 else ""
     return f"{format_bytes(free)}{share}" if math.isfinite(free) else None
@@ -84,21 +84,21 @@ def _left_in_control_groups() -> Iterator[float]:
     for line in (_PROC / "self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers or "memory" in controllers.split(","):
-            accounts = _FIRST_VERSION if controllers else _UNIFIED
-            mount = _CONTROL_GROUPS / accounts.mount
+            files = _FIRST_VERSION if controllers else _UNIFIED
+            mount = _CONTROL_GROUPS / files.mount
             group = mount / path.lstrip("/")
             for directory in (group, *group.parents):
                 if directory.is_relative_to(mount):
-                    yield _left_in(directory, accounts)
+                    yield _left_in(directory, files)
 
 
-def _left_in(group: Path, accounts: _Accounts) -> float:
+def _left_in(group: Path, files: _MemoryFiles) -> float:
     try:
-        limit = (group / accounts.limit).read_text().strip()
+        limit = (group / files.limit).read_text().strip()
         if limit == "max":
             return math.inf
-        cached = _fields(group / "memory.stat")[accounts.cached_files]
-        return int(limit) - int((group / accounts.usage).read_text()) + cached
+        cached = _fields(group / "memory.stat")[files.cached_files]
+        return int(limit) - int((group / files.usage).read_text()) + cached
     except OSError:  # the root has no limit, and groups outside a container cannot be read
         return math.inf
 

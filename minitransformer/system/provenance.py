@@ -15,7 +15,7 @@ PROCESSOR = Path("/proc/cpuinfo")
 
 
 def code_version() -> str:
-    """Return the git commit of this source tree, followed by "+" if files have changed, or the installed version."""
+    """Return the git commit of this source tree ("+" at its end: files have changed), the version, or "unknown"."""
     here = Path(__file__).resolve().parents[2]
     try:
         if not (here / ".git").exists():
@@ -32,7 +32,7 @@ def _git(directory: Path, *arguments: str) -> str:
 
 
 def processor() -> str:
-    """Return the processor's model and a hash of its instruction sets, if the system names them."""
+    """Return the processor's model, and a hash of its instruction sets if the system names them."""
     fields: dict[str, str] = {}
     with suppress(OSError):
         for line in PROCESSOR.read_text(encoding="utf-8").splitlines():
@@ -44,7 +44,7 @@ def processor() -> str:
 
 
 def blas_libraries() -> str | None:
-    """Return the BLAS libraries in use, each with the processor that it is for; None if none is recognised."""
+    """Return the BLAS libraries in use, with the processors that they are made for; None if none is recognised."""
     found = [library for library in threadpool_info() if library["user_api"] == "blas"]
     return " and ".join(_library_name(library) for library in found) or None
 

@@ -27,12 +27,12 @@ _TYPES: dict[type, tuple[tuple[type, ...], str]] = {  # type of a field → the 
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """Return a value of a JSON file if it is an object, or else an empty object."""
+    """Return a value of a JSON file if the value is an object, else {}."""
     return value if isinstance(value, dict) else {}
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one if there is no file, or no object in it.
+    """Return the JSON object in a file; {} if there is no file, or the file has another value.
 
     Raises: CorruptFileError if the file is not JSON.
     """
@@ -65,7 +65,7 @@ def read_record(
 
 
 def require(condition: bool, name: str, expected: str, got: Any, error: MakeError) -> None:
-    """Raise ``error`` with the field's name, what was expected and what was given, unless the condition holds."""
+    """Raise ``error`` unless the condition holds; the message has the field's name, and what was expected and given."""
     if not condition:
         raise error(f"{name} must be {expected}; got {got!r:.200}")
 
@@ -104,7 +104,7 @@ def convert_value(name: str, value: Any, kind: Any, error: MakeError) -> Any:
 
 
 def is_file_name(text: str) -> bool:
-    """Return whether a text seems to name a file: it has an ending, or such a file exists."""
+    """Return whether a text seems to name a file: it has an ending, or is the path of an existing file."""
     return Path(text).suffix != "" or Path(text).exists()
 
 

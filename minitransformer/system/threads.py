@@ -23,7 +23,7 @@ Parameters = ParamSpec("Parameters")
 SECONDS_TO_END = 0.2
 
 _this_thread = local()
-_left_alone: list[Future[Any]] = []  # work of on_a_thread that still ran when Ctrl-C ended its caller
+_abandoned_work: list[Future[Any]] = []  # work of on_a_thread that still ran when Ctrl-C ended the caller
 
 
 class UnwantedError(Exception):
@@ -105,14 +105,14 @@ def on_a_thread(work: Callable[[], Result]) -> Result:
     except KeyboardInterrupt:
         unwanted.set()
         wait([result], SECONDS_TO_END)
-        _left_alone[:] = [*(earlier for earlier in _left_alone if not earlier.done()), result]
+        _abandoned_work[:] = [*(earlier for earlier in _abandoned_work if not earlier.done()), result]
         raise
     return result.result()
 
 
 def is_still_computing() -> bool:
     """Return whether a thread still computes after Ctrl-C has ended the wait for its result."""
-    return not all(result.done() for result in _left_alone)
+    return not all(result.done() for result in _abandoned_work)
 
 
 def require_wanted() -> None:
