@@ -120,7 +120,7 @@ class Embedding(Layer):
 class MultiHeadAttention(Layer):
     """MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
-    Source: section 3.2.2.  The h matrices W_i^Q are columns of one matrix, as are W_i^K and W_i^V.  There are no biases.
+    Source: section 3.2.2.  The h matrices W_i^Q are columns of one matrix, as are W_i^K and W_i^V.  No map has a bias.
     Shapes: query (D, H·K), key (D, H·K), value (D, H·V), output (H·V, D).
     Differs, if ``attention_bias`` is set: all four projections have a bias, as in PyTorch and models trained with it.
     """

@@ -31,9 +31,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """The figures of an interval of training: means over it (loss in nats per target token, label smoothing included).
+    """The figures of an interval of training: the mean loss, in nats per target token, with label smoothing; the speed.
 
-    ``seconds`` and ``flops`` are totals of the run up to the end of the interval.
+    ``learning_rate`` and ``gradient_norm`` are of the last update, ``seconds`` and ``flops`` are totals of the run.
     """
 
     step: int
@@ -47,7 +47,7 @@ class TrainingReport:
 
     @classmethod
     def of(cls, state: TrainingState, learning_rate: float, gradient_norm: float) -> TrainingReport:
-        """Return the figures of the interval that ends with this state; it must have tokens."""
+        """Return the figures of the interval that ends with this state; the interval must have tokens."""
         return cls(
             step=state.step,
             epoch=state.epoch,
@@ -89,7 +89,7 @@ KEYS = {"kind", "time", "peak_memory", "signature", *SCORES, *(field.name for fi
 
 
 class CallbackError(UserError):
-    """An error: a callback has failed; its cause is the error that the callback has raised."""
+    """An error: a callback has failed; ``__cause__`` is the error that the callback has raised."""
 
 
 class Callback:
@@ -102,7 +102,7 @@ class Callback:
         """Handle the start of training, before update ``state.step`` + 1."""
 
     def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
-        """Handle an update.  On a GPU it may still be running; reading the result waits for it."""
+        """Handle an update.  On a GPU the update may still be running; reading the result waits for its end."""
 
     def go_back(self, state: TrainingState) -> None:
         """Handle a return of training to an earlier state."""
@@ -118,10 +118,10 @@ class Callback:
         references: Sequence[str],
         translations: Sequence[str],
     ) -> Mapping[str, float] | None:
-        """Return measures of the model by their names, such as {"chrF++": 57.1}, if there are any; called on rank 0.
+        """Return measures of the model by name, such as {"chrF++": 57.1}, or None; called on rank 0.
 
-        ``translations`` are those of a validation, by greedy search.  The last checkpoint is of this model; only at the
-        end, if ``best_by`` is not the loss, the model is the average of the last checkpoints.
+        ``translations`` are the model's, by greedy search.  The last checkpoint is of this model, except at the end if
+        ``best_by`` is not the loss: then the model is the average of the last checkpoints.
         """
         return None
 
@@ -138,7 +138,7 @@ class Callback:
 
 
 @contextmanager
-def _named_in_errors(callback: Callback, method: str) -> Iterator[None]:
+def _name_in_errors(callback: Callback, method: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
@@ -147,18 +147,18 @@ def _named_in_errors(callback: Callback, method: str) -> Iterator[None]:
 
 
 def _each(method: str) -> Any:
-    """Return a method of ``Callbacks`` that calls that of each callback."""
+    """Return a method of ``Callbacks`` that calls the method of this name of each callback."""
 
     def call(self: Callbacks, *arguments: Any, **named: Any) -> None:
         for callback in self.callbacks:
-            with _named_in_errors(callback, method):
+            with _name_in_errors(callback, method):
                 getattr(callback, method)(*arguments, **named)
 
     return call
 
 
 class Callbacks(Callback):
-    """Several callbacks as one; they are called in their order.  Their methods raise: CallbackError."""
+    """Several callbacks as one, called in their order.  Every error in a callback is raised as CallbackError."""
 
     begin, after_step, go_back = map(_each, ("begin", "after_step", "go_back"))
     validating, report, end = map(_each, ("validating", "report", "end"))
@@ -176,14 +176,14 @@ class Callbacks(Callback):
     def validated(self, *arguments: Any, **named: Any) -> dict[str, float]:
         measures: dict[str, float] = {}
         for callback in self.callbacks:
-            with _named_in_errors(callback, "validated"):
+            with _name_in_errors(callback, "validated"):
                 found = callback.validated(*arguments, **named)
-                measures |= {} if found is None else _checked(found, measures)
+                measures |= {} if found is None else _check(found, measures)
         return measures
 
 
-def _checked(measures: Any, others: Mapping[str, float]) -> dict[str, float]:
-    """Return the measures of a callback as floats.  Raises: ValueError if they are not new names of finite numbers."""
+def _check(measures: Any, others: Mapping[str, float]) -> dict[str, float]:
+    """Return a callback's measures as floats.  Raises: ValueError if a name is in use or a value is not finite."""
     if not isinstance(measures, Mapping):
         raise ValueError(f"returned {measures!r:.80}; expected a dict of numbers by name, or None")
     for name, value in measures.items():
@@ -202,7 +202,7 @@ class MetricsFile(Callback):
 
     def __init__(self, run: Path) -> None:
         self._path = run / METRICS_FILE
-        self._waiting = ""  # lines that could not be written
+        self._backlog = ""  # lines that could not be written
 
     def begin(self, state: TrainingState, max_updates: int) -> None:
         """Cut off the lines of updates that will be repeated.  Raises: CheckpointError if that is impossible."""
@@ -213,29 +213,29 @@ class MetricsFile(Callback):
 
         If the file is corrupt, keep a copy under another name.
         """
-        self._waiting = ""
+        self._backlog = ""
         content = self._path.read_bytes() if self._path.exists() else b""
         lines = content.decode("utf-8", errors="replace").splitlines(keepends=True)
         steps = [_step_of(line) for line in lines]
-        if not _are_as_written(lines, steps):
+        if not _are_intact(lines, steps):
             copy = _free_name(self._path.parent)
             with atomic_write(copy) as temporary:
                 temporary.write_bytes(content)
             _log.warning(f"{self._path}: is corrupt: not all lines are as they were written; kept as {copy.name}")
-        kept = "".join(line for line, step in zip(lines, steps, strict=True) if _is_of(state, line, step))
+        kept = "".join(line for line, step in zip(lines, steps, strict=True) if _belongs_to(state, line, step))
         if kept.encode() != content:
             write_text(self._path, kept)
 
     def report(self, report: TrainingReport | ValidationReport) -> None:
         kind = "training" if isinstance(report, TrainingReport) else "validation"
         process_figures = {"time": time.time(), "peak_memory": peak_memory()}
-        self._waiting += json.dumps({"kind": kind} | process_figures | _fields_of(report)) + "\n"
+        self._backlog += json.dumps({"kind": kind} | process_figures | _fields_of(report)) + "\n"
         try:
-            self._append(self._waiting.encode())
+            self._append(self._backlog.encode())
         except OSError as error:
             _log.warning(f"{self._path}: cannot be written ({error}); tried again with the next line")
         else:
-            self._waiting = ""
+            self._backlog = ""
 
     def _append(self, content: bytes) -> None:
         """Append all of the bytes or none of them.  Raises: OSError."""
@@ -250,7 +250,7 @@ class MetricsFile(Callback):
 
 
 def _fields_of(report: TrainingReport | ValidationReport) -> dict[str, Any]:
-    """Return the fields of a report; a score and the measures of callbacks have their own names."""
+    """Return the fields of a report, with the score and the measures of callbacks as fields of their own."""
     fields = asdict(report)
     if isinstance(report, ValidationReport):
         del fields["score"], fields["measures"]
@@ -268,14 +268,14 @@ def _step_of(line: str) -> int | None:
     return step if type(step) is int and json.dumps(record) + "\n" == line else None
 
 
-def _is_of(state: TrainingState, line: str, step: int | None) -> bool:
-    """Return whether a line is of an update up to ``state``, and not of the validation that is repeated there."""
+def _belongs_to(state: TrainingState, line: str, step: int | None) -> bool:
+    """Return whether a line is of an update up to ``state``, and not of a validation that ``state`` repeats."""
     if step is None or step > state.step:
         return False
     return not (state.validation_is_due and step == state.step and json.loads(line).get("kind") == "validation")
 
 
-def _are_as_written(lines: Sequence[str], steps: Sequence[int | None]) -> bool:
+def _are_intact(lines: Sequence[str], steps: Sequence[int | None]) -> bool:
     """Return whether all lines are complete and in order.
 
     The last line may be incomplete, because a killed process may have been writing it.

@@ -144,10 +144,10 @@ def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int) -> Path:
 def load_newest_checkpoint(run: Path, model: Transformer, adam: Adam, *, keep: int) -> TrainingState | None:
     """Set model and optimizer to the newest complete checkpoint; warn of newer ones that are corrupt or do not fit.
 
-    Remove what killed processes left: incomplete checkpoints, partly removed ones, and those that ``save_checkpoint``
-    would have removed with this ``keep``.  Several processes may call this at once.
+    Remove what killed processes left: incomplete or partly removed checkpoints, and checkpoints that
+    ``save_checkpoint`` would have removed with this ``keep``.  Several processes may call this at once.
     Returns: None if there are no checkpoints.
-    Raises: CheckpointError if none of them is complete and fits, or one is of a newer format.
+    Raises: CheckpointError if no checkpoint is complete and fits, or one is of a newer format.
     """
     _remove_remains(run)
     newest: CheckpointError | None = None
@@ -172,9 +172,9 @@ def load_newest_checkpoint(run: Path, model: Transformer, adam: Adam, *, keep: i
 
 
 def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState:
-    """Set the model and the optimizer to a checkpoint; verify every byte of it.
+    """Set the model and the optimizer to a checkpoint; verify every byte of the checkpoint.
 
-    Raises: CorruptFileError, or UnfitError if it is of another model; then nothing is changed.
+    Raises: CorruptFileError, or UnfitError for a checkpoint of another model; then nothing has changed.
     """
     found = read_checkpoint(path)
     if found.config != model.config:
@@ -191,7 +191,7 @@ def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState
 
 
 def read_checkpoint(path: Path) -> Snapshot:
-    """Return the content of a checkpoint; verify every byte of it.  Raises: CorruptFileError."""
+    """Return the content of a checkpoint after a check of every byte.  Raises: CorruptFileError."""
     check_files(path, (OPTIMIZER_FILE, STATE_FILE))  # load_model_files checks the files of the model
     config, weights = load_model_files(path)
     return Snapshot(config, weights, read_arrays(path / OPTIMIZER_FILE), read_state(path / STATE_FILE))
@@ -215,7 +215,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
     """Return the mean of the weights of several checkpoints, summed in float64.
 
     Source: Vaswani et al. 2017, section 6.1 (the last 5 of base models, 20 of big ones).
-    Raises: CheckpointError if one cannot be read, is not finite, or is of another shape than the first.
+    Raises: CheckpointError if ``paths`` is empty, or a checkpoint cannot be read, is not finite, or has other shapes.
     """
     if not paths:
         raise CheckpointError("average: there are no checkpoints to average")
@@ -259,7 +259,7 @@ def _moments(model: Transformer, adam: Adam) -> dict[str, Array]:
 
 
 def _replace(path: Path, unfinished: Path) -> None:
-    """Rename a finished checkpoint to ``path``; an existing checkpoint at ``path`` first gets the suffix ".replaced".
+    """Rename a finished checkpoint to ``path``; first append ".replaced" to the name of an old checkpoint at ``path``.
 
     (A directory that is not empty cannot be replaced in one step.)  ``checkpoints`` finds both names, so a complete
     checkpoint exists at every moment.
@@ -274,7 +274,7 @@ def _replace(path: Path, unfinished: Path) -> None:
 
 
 def _remove_superseded(run: Path, path: Path, keep: int) -> None:
-    """Remove remains of killed processes, and checkpoints before ``path`` except the last ``keep`` − 1 regular ones."""
+    """Remove checkpoints before ``path``, except the last ``keep`` − 1 regular ones, and what killed processes left."""
     earlier = checkpoints(run)
     earlier = earlier[: earlier.index(path)]
     regular = [old for old in earlier if old.suffix != ".replaced" and _is_regular(old)]
@@ -400,7 +400,7 @@ class CheckpointWriter:
             raise error
 
     def wait(self) -> None:
-        """Wait until nothing is being written."""
+        """Wait until no checkpoint is being written."""
         if self._thread:
             self._thread.join()
             self._thread = None
@@ -412,12 +412,12 @@ class CheckpointWriter:
                 save_checkpoint(self.run, snapshot, keep=self._keep)
         except Exception as error:  # ``failure`` raises it on the main thread
             failure = error
-        self._failure = self._kept_beside(snapshot) if self.is_lost() else failure
+        self._failure = self._write_beside(snapshot) if self.is_lost() else failure
 
-    def _kept_beside(self, snapshot: Snapshot) -> Exception:
-        """Write a checkpoint of a lost run beside its directory.
+    def _write_beside(self, snapshot: Snapshot) -> Exception:
+        """Write a checkpoint of a run whose directory is lost to a new directory beside it.
 
-        Return a LostDirectoryError that names the new directory, or the error of that write.
+        Return a LostDirectoryError that names the new directory, or the error that prevented the write.
         """
         step = snapshot.state.step
         try:
@@ -452,9 +452,9 @@ class RunCheckpoints:
         self.writer = CheckpointWriter(run, keep=keep)
 
     def load_newest(self) -> TrainingState | None:
-        """Set model and Adam to the newest complete checkpoint, if there is one; warn of newer, corrupt ones.
+        """Set model and Adam to the newest complete checkpoint, if there is one; see ``load_newest_checkpoint``.
 
-        Raises: CheckpointError if all are corrupt, one is of another model, or ranks see different checkpoints.
+        Raises: CheckpointError as there, and if ranks see different checkpoints.
         """
         adam = self._adam_of_all()
         state = load_newest_checkpoint(self.run, self._model, adam, keep=self._keep)
@@ -505,7 +505,7 @@ class RunCheckpoints:
         self._adam.earlier_updates = earlier_updates
 
     def _adam_of_all(self) -> Adam:
-        """Return an optimizer of all parameters, its moments 0; with one process, return the run's own optimizer."""
+        """Return an optimizer of all parameters whose moments are 0; with one process, the run's own optimizer."""
         if self.world.size == 1:
             return self._adam
         values = self._model.parameters.values

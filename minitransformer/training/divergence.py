@@ -33,13 +33,13 @@ from parallel.communicator import Communicator
 _log = logging.getLogger(__name__)
 
 PATIENCE = 10  # updates skipped in a row, after which training goes back to its last checkpoint
-SPIKE = 10  # a gradient's norm above so many times the usual norm is a spike
+SPIKE = 10  # a gradient's norm above this many times the usual norm is a spike
 _USUAL = 100  # the usual norm is the median of the last 100 norms; with fewer than 10 norms no spike is reported
 
 
 @dataclass(frozen=True)
 class Update:
-    """An update that has been made, or is under way."""
+    """An update that has been made, or that the device is computing."""
 
     state: TrainingState
     """The state of the run at this update."""
@@ -213,8 +213,8 @@ def write_repro_bundle(
 ) -> None:
     """Write the model, the batch, the facts, and the norm of every parameter and of its gradient.
 
-    ``gradients`` are those of the rejected update: flat, summed over all ranks, and divided by the number of tokens.
-    Shapes: ``pairs`` as many as ``facts.pairs``; ``gradients`` as the model's flat values.
+    ``gradients`` are of the skipped update: flat, summed over all ranks, and divided by the number of tokens.
+    ``pairs`` are the token ids of ``facts.pairs``.  Shapes: ``gradients`` as the model's flat values.
     Raises: CheckpointError if a file cannot be written.
     """
     model.save(directory)
@@ -229,7 +229,7 @@ def write_repro_bundle(
 
 
 def _norm(x: Array) -> float | str:
-    """Return the norm of x; a NaN or an infinity, which JSON lacks, as a string."""
+    """Return the norm of x; NaN and infinity as strings, because JSON lacks them."""
     with np.errstate(all="ignore"):
         norm = gradient_norm(to_host(x).astype(np.float64).ravel())
     return norm if np.isfinite(norm) else str(norm)

@@ -12,7 +12,7 @@ from autograd.blas import product_threads
 from minitransformer.config import ModelConfig
 
 BACKWARD = 2  # products in the backward pass for each forward product: one for each factor's gradient
-SQUARE: dict[Device, int] = {"cpu": 1024, "cuda": 4096}  # rows of the matrices with which a device is measured
+SQUARE: dict[Device, int] = {"cpu": 1024, "cuda": 4096}  # rows of the matrices whose product measures a device
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ def flops_of_pairs(config: ModelConfig, lengths: IntArray) -> IntArray:
     """Count the FLOPs of the matrix products in a forward and backward pass, for each pair of a batch.
 
     In the forward pass, a linear map from i to o features costs 2·i·o for every token; attention costs 2·(h·d_k +
-    h·d_v) for every pair of a query and a key of one sentence.  Pairs that the decoder masks are counted, padding is
-    not.  The backward pass costs twice as much.  Sums, norms, softmax and Adam are not counted: they are passes over
-    memory, a few percent of the total.
+    h·d_v) for each key of each query.  Keys that the decoder masks are counted, padding is not.  The backward pass
+    costs twice as much.  Sums, norms, softmax and Adam are not counted: they are passes over memory, a few percent of
+    the total.
 
     Shapes: lengths (B, 2), source and target tokens of every pair, end symbols included; returns (B,).
     """

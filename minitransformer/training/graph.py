@@ -2,7 +2,7 @@
 
 With several ranks a graph contains the sums over ranks, too.  NCCL requires that all ranks capture and launch the same
 sums in the same order.  So the capacity of an update is that of the largest micro-batch of all ranks.  Every rank
-computes it from lengths of sentences, which all ranks know.
+computes this capacity from the lengths of sentences, which all ranks know.
 
 A few arrays on the device change with every update: tokens, tiles of attention, the update's number, and the scalars of
 Adam.  The host writes them into pinned memory.  They are copied to the device while the GPU computes the previous
@@ -33,19 +33,19 @@ from parallel.communicator import Communicator
 
 STEPS = 32  # number of capacities of a side, up to ``batch_tokens`` divided by the number of micro-batches
 MOST_GRAPHS = 256  # kept at once; a further graph replaces the least recently used one
-N_SLOTS = 2  # slots in pinned memory and on the device: one is read while the other is written
+N_SLOTS = 2  # slots in pinned memory and on the device: one slot is read while the other one is written
 _N_OUTCOME = 3  # loss, norm and scale: see ``autograd.optim.clip``
 _EMPTY = Batch.from_token_ids([], [])
-_OF_UPDATE: Shapes = {"update": ((), "uint64"), "scalars": ((N_SCALARS,), "float64")}
+_UPDATE_SHAPES: Shapes = {"update": ((), "uint64"), "scalars": ((N_SCALARS,), "float64")}
 
 
 class CapturedStep:
     """A ``TrainingStep`` that the host enqueues with one call, as a CUDA graph.
 
     For the first batch of a capacity, the host launches the kernels one by one; this also chooses the algorithms of
-    products.  Then it captures the same update as a graph, without computing it again.  For later batches it launches
-    the graph.  The results have the same bits either way.  A batch larger than all before it, such as a sentence
-    longer than ``batch_tokens``, has a capacity of its own.
+    products.  Then the host captures the same update as a graph, without computing it again.  For later batches it
+    launches the graph.  Results of kernels and graph have the same bits.  A batch that is larger than all earlier
+    ones, such as a sentence longer than ``batch_tokens``, has a capacity of its own.
 
     While a product's algorithm is chosen, the host waits for the GPU without a time limit.  So before a new capacity
     the host reads the results of all earlier updates, for which ``reducer.wait`` limits the time.
@@ -74,7 +74,7 @@ class CapturedStep:
             earlier.norm  # noqa: B018  (reads it, before its memory is written again)
         batches = [batch or _EMPTY for batch in micro_batches]
         buffers = self._buffers_for(Capacity.of(lengths, self._capacity_step), len(batches))
-        with self._uploaded(buffers, batches, step, self.step.scalars(step, n_tokens)):
+        with self._upload(buffers, batches, step, self.step.scalars(step, n_tokens)):
             outcome = self.enqueue(buffers)
             outcome.get(self._stream, out=self._outcomes[self._slot], blocking=False)
             end = self._stream.record()
@@ -83,7 +83,7 @@ class CapturedStep:
         return result
 
     @contextmanager
-    def _uploaded(self, buffers: _Buffers, batches: Sequence[Batch], step: int, scalars: Array) -> Iterator[None]:
+    def _upload(self, buffers: _Buffers, batches: Sequence[Batch], step: int, scalars: Array) -> Iterator[None]:
         """Copy the data of an update to the device; enter the stream and the memory pool of graphs."""
         buffers.write(self._slot, batches, self.step.gradient.model.config.neighbourhood, step, scalars)
         before = self._cuda.get_current_stream().record()  # after parameters are loaded and memory is freed
@@ -98,10 +98,10 @@ class CapturedStep:
     def reserve_memory(self, lengths: IntArray, n_micro_batches: int) -> None:
         """Reserve the memory of micro-batches with sentences of these lengths (B, 2).  Raises: MemoryError.
 
-        Compute gradients of filler tokens once.  Without this, the pool would grow with each larger batch.
+        This computes gradients of filler tokens once.  Without it, the pool would grow with each larger batch.
         """
         buffers = _Buffers(Capacity.of([lengths], self._capacity_step), n_micro_batches)
-        with self._uploaded(buffers, [_EMPTY] * n_micro_batches, 0, 0.0):
+        with self._upload(buffers, [_EMPTY] * n_micro_batches, 0, 0.0):
             self.step.gradient.compute(buffers.batches, [RandomStream(0, 0, i) for i in range(n_micro_batches)])
             self._stream.synchronize()
 
@@ -127,7 +127,7 @@ class CapturedStep:
     def free(self) -> None:
         """Wait for the updates that were launched, then destroy all graphs and free their memory.
 
-        Otherwise NCCL would hang when its communicator is destroyed: it waits until no graph has its calls.
+        Otherwise the destruction of an NCCL communicator would hang: NCCL waits until no graph contains its calls.
         """
         self._read_all()
         self._buffers.clear()
@@ -139,11 +139,11 @@ class CapturedStep:
         return sum(buffers.graph is not None for buffers in self._buffers.values())
 
     def enqueue(self, buffers: _Buffers) -> Array:
-        """Launch an update's graph, or its kernels one by one if it is not captured yet; return its outcome.
+        """Launch an update's graph, or, if there is no graph yet, its kernels one by one; return the outcome.
 
-        The graph is captured right after the launches.  A capture can neither choose an algorithm nor prepare a
-        product, and products of other shapes, such as those of validation, may later replace the prepared ones.  A
-        captured graph does not need prepared products.
+        The graph is captured right after these launches.  A capture can neither choose an algorithm nor prepare a
+        product, and products of other shapes, such as those of validation, may later replace the prepared products.
+        A captured graph does not need prepared products.
         """
         if buffers.graph is None:
             outcome = buffers.compute(self.step)
@@ -155,16 +155,16 @@ class CapturedStep:
 
 
 class _Buffers:
-    """The memory of batches of one capacity, and the graph that is launched for them."""
+    """The memory of batches of one capacity, and the graph that is launched for these batches."""
 
     def __init__(self, capacity: Capacity, n_micro_batches: int) -> None:
         shapes = {f"{i}.{name}": shape for i in range(n_micro_batches) for name, shape in capacity.shapes().items()}
-        layout = BufferLayout({**_OF_UPDATE, **shapes})
+        layout = BufferLayout({**_UPDATE_SHAPES, **shapes})
         empty = namespace_of_device("cuda").empty
         self._pinned = [pinned_bytes(layout.n_bytes) for _ in range(N_SLOTS)]
-        self._uploaded = [empty(layout.n_bytes, np.uint8) for _ in range(N_SLOTS)]
+        self._device_slots = [empty(layout.n_bytes, np.uint8) for _ in range(N_SLOTS)]
         self._read = empty(layout.n_bytes, np.uint8)
-        self._written, self._arrays = [layout.views(pinned) for pinned in self._pinned], layout.views(self._read)
+        self._host_arrays, self._arrays = [layout.views(pinned) for pinned in self._pinned], layout.views(self._read)
         self._update, self._scalars = self._arrays["update"], self._arrays["scalars"]
         self.batches: list[FixedBatch] = []
         self.outcome_of_graph: Array = None
@@ -172,7 +172,7 @@ class _Buffers:
 
     def write(self, slot: int, batches: Sequence[Batch], neighbourhood: int | None, step: int, scalars: Array) -> None:
         """Write the data of an update into a slot of pinned memory."""
-        written = self._written[slot]
+        written = self._host_arrays[slot]
         written["update"][...], written["scalars"][...] = step, scalars
         masks = [fill(_micro_batch_arrays(written, i), batch, neighbourhood) for i, batch in enumerate(batches)]
         if not self.batches:
@@ -180,12 +180,12 @@ class _Buffers:
 
     def upload(self, slot: int, stream: Any) -> Any:
         """Copy the slot to the device; return an event that is recorded after the copy."""
-        self._uploaded[slot].set(self._pinned[slot], stream)
+        self._device_slots[slot].set(self._pinned[slot], stream)
         return stream.record()
 
     def take(self, slot: int) -> None:
-        """Copy the slot to the arrays that kernels read; on the stream this follows the previous update."""
-        self._read[...] = self._uploaded[slot]
+        """Copy the slot to the arrays that kernels read; on the stream, the copy follows the previous update."""
+        self._read[...] = self._device_slots[slot]
 
     def compute(self, step: TrainingStep) -> Array:
         """Enqueue the kernels of an update; return the outcome."""
@@ -207,7 +207,7 @@ def captured_step(step: TrainingStep, world: Communicator) -> tuple[TrainingStep
 
 
 def why_no_rank_captures(world: Communicator, why: str | None) -> str | None:
-    """Return the first rank's reason why it cannot capture, or None if all ranks can; all ranks must call this.
+    """Return the first reason why a rank cannot capture, or None if all ranks can; all ranks must call this.
 
     NCCL requires that all ranks use graphs, or none.
     """
@@ -222,8 +222,8 @@ def why_not_captured(model: Transformer) -> str | None:
     """Return why an update of this model cannot be a CUDA graph; None if it can.
 
     Each operation of an update must have a CUDA kernel, or a reference in ``_CAPTURED_BY_CUPY``.  Other references
-    cannot be captured: CuPy's matrix products refuse it, and attention's reference needs arrays on the host.  To list
-    the operations, compute the model's loss for one token on each side; those of ``autograd.optim`` are added.
+    cannot be captured: CuPy's matrix products refuse a capture, and attention's reference needs arrays on the host.
+    To list the operations, compute the model's loss for one token on each side, and add those of ``autograd.optim``.
     """
     parameters = model.parameters
     if model.device != "cuda":
@@ -239,7 +239,7 @@ def why_not_captured(model: Transformer) -> str | None:
 
     with no_tape(), observed(observe):
         model.loss(Batch.from_token_ids([[]], [[]]), RandomStream(seed=0))
-    lacking += _lacking_of_optimizer(parameters)
+    lacking += _missing_optimizer_kernels(parameters)
     names = ", ".join(dict.fromkeys(lacking))
     return f"no CUDA kernel computes {names} for this model; {_KERNELS_NEED}" if lacking else None
 
@@ -248,7 +248,7 @@ _KERNELS_NEED = "kernels need a d_model that is a multiple of 16, at most 1024, 
 _CAPTURED_BY_CUPY = ops.add, ops.gelu, ops.gelu_tanh, ops.multiply, ops.reshape, ops.scale, ops.swish  # elementwise
 
 
-def _lacking_of_optimizer(parameters: ParameterBuffer) -> list[str]:
+def _missing_optimizer_kernels(parameters: ParameterBuffer) -> list[str]:
     values, gradients = parameters.values, parameters.gradients
     numbers = namespace_of_device("cuda").zeros(N_SCALARS)
     arguments: list[tuple[Dispatch[Any], tuple[Array, ...]]] = [

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 class Interrupt:
     """A context in which the first signal, or error of a callback, is recorded; a second signal has its usual effect.
 
-    All ranks stop after the same update, so that no rank waits for one that has ended.
+    All ranks stop after the same update, so that no rank waits for a rank that has ended.
     """
 
     def __init__(self, world: Communicator) -> None:

@@ -31,7 +31,7 @@ class Trainer:
     """The training loop; its updates are the same for any number of ranks and threads.
 
     Every rank runs the same loop; only rank 0 validates and writes.  With several processes, ``reducer`` must be the
-    one that has allocated the model's parameters.
+    reducer that has allocated the model's parameters.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Trainer:
         self._seconds = 0.0  # time that this process has spent on updates
 
     def resume(self) -> bool:
-        """Continue from the newest complete checkpoint of the run, if there is one; warn of newer, corrupt ones.
+        """Continue from the newest complete checkpoint of the run; return False if there are no checkpoints.
 
-        Raises: CheckpointError if all are corrupt, or one is of another model.
+        Raises: as ``RunCheckpoints.load_newest``.
         """
         found = self.checkpoints.load_newest()
         self.state = found or self.state
@@ -78,29 +78,29 @@ class Trainer:
     def begin_from(
         self, weights: Mapping[str, Array], moments: Mapping[str, Array] | None = None, n_updates: int = 0
     ) -> None:
-        """Begin from the weights of another training; with ``moments``, also from those of Adam (see ``Snapshot``).
+        """Begin from the weights of another training, and from Adam's ``moments`` (see ``Snapshot``) if given.
 
-        ``n_updates`` are the updates that the moments contain.  Update 1 comes next, with the first batch.
+        ``n_updates`` is the number of updates in the moments.  Update 1 comes next, with the first batch.
         """
         self.checkpoints.begin_from(weights, moments, n_updates)
         if moments is not None:
             self._change(earlier_updates=n_updates)
 
     def train(self, callback: Callback) -> bool:
-        """Update until ``is_complete``; return False if interrupted and saved.
+        """Update until ``is_complete``; return False if the training was interrupted and saved.
 
         An update whose loss or gradient is not finite changes nothing.  After several such updates in a row, training
-        returns to the last checkpoint and avoids their batches.
-        Raises: TrainingDivergedError if that happens a second time; CheckpointError if the last checkpoint cannot be
-        written (for earlier checkpoints it logs a warning and continues); LostDirectoryError; CallbackError.
+        returns to the last checkpoint and avoids the batches of these updates.
+        Raises: TrainingDivergedError instead of a second return, or without a checkpoint; CheckpointError if the last
+        checkpoint cannot be written (earlier ones: only a warning); LostDirectoryError; CallbackError.
         """
         callback = callback if isinstance(callback, Callbacks) else Callbacks([callback])
         self.checkpoints.writer.watch()
         self._stopwatch.lap()
-        with Interrupt(self.world) as interrupt, self._to_the_end():
+        with Interrupt(self.world) as interrupt, self._wait_at_end():
             if self.state.validation_is_due:
                 self._validate(callback, interrupt)
-                if self.is_complete:  # no update follows, after which the state would be saved
+                if self.is_complete:  # no update follows, so save here
                     self._save(is_interrupted=False)
             is_interrupted = self.state.validation_is_due
             while not (self.is_complete or is_interrupted):
@@ -179,9 +179,9 @@ class Trainer:
         return batch
 
     def _count(self, batch: IntArray, result: StepResult) -> None:
-        """Count the results of updates: all of them if something is due that reads or saves them.
+        """Queue an update, and count the results of all queued updates if a log line, validation or checkpoint is due.
 
-        Else leave out the last ``lag`` updates, which the device may not have computed yet.
+        If none is due, leave out the last ``lag`` updates, which the device may not have computed yet.
         """
         self._guard.add(Update(self.state, batch, result))
         config = self.config
@@ -193,7 +193,7 @@ class Trainer:
         self.state = self.state.with_results(**self._guard.read(but=but)._asdict())
 
     def _report(self, callback: Callback) -> None:
-        """Report means over an interval of updates at its end, unless none of them has changed the parameters."""
+        """Report an interval of updates at its end, unless none of its updates has changed the parameters."""
         is_due = self._is_at(self.config.log_every) or self._may_lose_patience()  # there may be no later update
         if is_due and self.state.unlogged_tokens:
             report = TrainingReport.of(self.state, self.learning_rate(self.state.step), self._guard.norm)
@@ -201,10 +201,10 @@ class Trainer:
             callback.report(report)
 
     def _validate(self, callback: Callback, interrupt: Interrupt) -> None:
-        """Validate on rank 0, while the others wait; save the model in the run's directory if it is the best.
+        """Validate on rank 0, while the other ranks wait; save the model in the run's directory if it is the best.
 
         Save the run before callbacks measure the model.  At a signal or an error of a callback return at once, with
-        ``validation_is_due`` set.  The time does not count as training time.
+        ``validation_is_due`` set.  The time of a validation does not count as training time.
         """
         self.reducer.complete()
         with self._stopwatch.pause():
@@ -239,9 +239,9 @@ class Trainer:
             self.checkpoints.save(self.state)
 
     def _go_back(self, rollback: Rollback) -> None:
-        """Resume from the last checkpoint, and avoid the skipped batches from then on; keep the costs counted so far.
+        """Resume from the last checkpoint, and avoid the skipped batches; keep the costs that were counted so far.
 
-        Raises: TrainingDivergedError the second time, or if there is no checkpoint.
+        Raises: TrainingDivergedError at the second call, or if there is no checkpoint.
         """
         undone, avoided = self.state, (*self.state.avoided, *rollback.avoided)
         self.checkpoints.finish()
@@ -258,7 +258,7 @@ class Trainer:
         _log.info(f"going on from update {self.state.step:,}, without {len(avoided)} batches")
 
     @contextmanager
-    def _to_the_end(self) -> Iterator[None]:
+    def _wait_at_end(self) -> Iterator[None]:
         """Name the update in which an error occurs, and wait for a checkpoint that is being written."""
         try:
             yield
@@ -269,7 +269,7 @@ class Trainer:
             self.checkpoints.writer.wait()
 
     def _log_waiting(self) -> None:
-        """Log the share of time for which ranks waited for the slowest rank."""
+        """Log the share of time that ranks have spent waiting for the slowest rank."""
         if self.world.any(self.reducer.seconds_waited > 0):
             share = self.world.allreduce(self.reducer.seconds_waited / self._seconds) / self.world.size
             _log.info(f"processes waited {100 * share:.1f} % of the time for the slowest one of each update")

@@ -1,4 +1,4 @@
-"""A trial of the largest batch before the first update; if memory does not suffice, smaller micro-batches are tried."""
+"""A trial of the largest batch before the first update; if memory does not suffice, trials of smaller micro-batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def try_largest_batch(trainer: Trainer) -> str | None:
     Each thread computes the largest of its micro-batches, so that the peak of memory is the same as in an update.  With
     CUDA graphs, filler tokens replace the pairs.  Parameters, Adam's moments and random numbers do not change: dropout
     depends only on seed, update and micro-batch.  Return None on an idle rank.
-    Raises: OutOfMemoryError; the message names a number of micro-batches that fits, or says that none does.
+    Raises: OutOfMemoryError; the message names a number of micro-batches that fits, or says that no number fits.
     """
     if not trainer.micro_batches:
         return None
@@ -51,7 +51,7 @@ def try_largest_batch(trainer: Trainer) -> str | None:
 
 @contextmanager
 def memory_advice(trainer: Trainer) -> Iterator[None]:
-    """Turn a MemoryError, CuPy's too, into an OutOfMemoryError that names a number of micro-batches that fits."""
+    """Turn a MemoryError of NumPy or CuPy into an OutOfMemoryError that names a number of micro-batches that fits."""
     try:
         yield
     except MemoryError as error:
@@ -95,7 +95,7 @@ def _free_description(trainer: Trainer) -> str:
 def _try(trainer: Trainer, n_micro_batches: int) -> int:
     """Compute this rank's share of the largest batch, cut into ``n_micro_batches``; return the bytes that it took.
 
-    Raises: MemoryError, on Linux even where the system would kill the process instead.
+    Raises: MemoryError, also on Linux, where the system would otherwise kill the process.
     """
     world, config = trainer.world, trainer.config
     mine = micro_batches_of_rank(world.rank, world.size, n_micro_batches, config.sum)
@@ -106,13 +106,13 @@ def _try(trainer: Trainer, n_micro_batches: int) -> int:
     micro_batches = [read_batch(trainer.pairs, chosen[i]) if i in chosen else None for i in range(len(mine))]
     streams = [RandomStream(config.seed, 0, micro_batch) for micro_batch in mine]
     limit = nullcontext() if trainer.model.device == "cuda" else limited_memory(free_memory(world.local_size))
-    with _traced_memory() as taken, limit:
+    with _trace_memory() as taken, limit:
         trainer.gradient.compute(micro_batches, streams)
         return taken()
 
 
 def _most_tokens(trainer: Trainer, n: int) -> IntArray:
-    """Return the most source and the most target tokens of any micro-batch, shape (1, 2), with n per batch."""
+    """Return the most source and the most target tokens of any micro-batch, shape (1, 2), if a batch is cut into n."""
     pairs, plan = trainer.batches.group(trainer.state.epoch, trainer.state.group)
     cut = [part for batch in plan for part in cut_into_micro_batches(batch, pairs.lengths, n)]
     return np.array([np.max([(pairs.lengths[part] + 1).sum(axis=0) for part in cut], axis=0)])
@@ -138,8 +138,8 @@ def _largest(trainer: Trainer, mine: range, n_micro_batches: int) -> dict[int, I
 
 
 @contextmanager
-def _traced_memory() -> Iterator[Callable[[], int]]:
-    """Yield a function that returns the peak of the bytes that Python and NumPy have allocated in this context.
+def _trace_memory() -> Iterator[Callable[[], int]]:
+    """Yield a function that returns the peak of bytes that Python and NumPy have allocated in this context.
 
     NumPy reports its arrays to tracemalloc.
     """

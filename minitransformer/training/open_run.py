@@ -59,8 +59,8 @@ class OpenRun:
 def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     """Prepare the data if it is missing, build the model, resume from the last checkpoint, try the largest batch.
 
-    First replace the automatic settings by values, which are then used, checked and saved.  The caller chooses the
-    kernels (``references_only``), for this call and for the training that follows.
+    First replace the automatic settings by values; these values are then used, checked and saved.  The caller chooses
+    the kernels (``references_only``), for this call and for the training.
     Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
     DeviceError; DisagreementError if ranks differ, raised before they share memory.
     """
@@ -122,11 +122,11 @@ def _log_setup(trainer: Trainer, placements: list[Placement], n_threads: int, wh
     if world.size > 1:
         for line in (*describe(placements), trainer.reducer.description):
             _log.info(line)
-    for line in (*_idle(trainer.config, world, n_threads), *_slower(trainer, why_no_bfloat16)):
+    for line in (*_idle_warnings(trainer.config, world, n_threads), *_speed_warnings(trainer, why_no_bfloat16)):
         _log.warning(line)
 
 
-def _idle(training: TrainingConfig, world: Communicator, n_threads: int) -> Iterator[str]:
+def _idle_warnings(training: TrainingConfig, world: Communicator, n_threads: int) -> Iterator[str]:
     """Yield a line if there are more threads, or more processes, than micro-batches for them."""
     surplus = n_threads - training.n_micro_batches
     if world.size == 1 and surplus > 0:
@@ -140,7 +140,7 @@ def _idle(training: TrainingConfig, world: Communicator, n_threads: int) -> Iter
         )
 
 
-def _slower(trainer: Trainer, why_no_bfloat16: str | None) -> Iterator[str]:
+def _speed_warnings(trainer: Trainer, why_no_bfloat16: str | None) -> Iterator[str]:
     """Yield a line for each setting or obstacle that slows updates down."""
     if trainer.model.device == "cpu":
         if trainer.config.precision == "bfloat16" and why_no_bfloat16:
@@ -163,7 +163,7 @@ def _slower(trainer: Trainer, why_no_bfloat16: str | None) -> Iterator[str]:
 def _resume_or_begin(trainer: Trainer, config: RunConfig) -> dict[str, Any]:
     """Resume from the last checkpoint; without one, begin from the pretrained model, if the run has one.
 
-    Compare the parameters of all ranks.  Return the facts about the pretrained model; empty without one.
+    Compare the parameters of all ranks.  Return the facts about the pretrained model; {} if there is none.
     """
     pretrained = pretrained_of(config.run)
     if trainer.resume():
@@ -177,7 +177,7 @@ def _resume_or_begin(trainer: Trainer, config: RunConfig) -> dict[str, Any]:
 
 
 def pretrained_of(run: Path) -> dict[str, Any]:
-    """Return the facts about the model from which a run began; empty if there was none."""
+    """Return the facts about the model from which a run began; {} if the run began from random weights."""
     return as_object(read_object(run / RUN_FILE).get(PRETRAINED))
 
 
@@ -185,7 +185,7 @@ DIGEST = "data_digest"  # the field of run.json with ``PreparedData.digest`` of 
 
 
 def shared_data(config: RunConfig, world: Communicator) -> PreparedData:
-    """Return the prepared data, which one rank of each machine checks; rank 0 prepares the data if it is missing."""
+    """Return the prepared data; one rank of each machine checks the data, and rank 0 prepares it if it is missing."""
     data: PreparedData | None = None
     with world.waiting_for_rank_0():
         if world.rank == 0:
@@ -222,7 +222,7 @@ def has_begun(run: Path) -> bool:
 
 
 def given_tokenizer(config: RunConfig) -> GivenTokenizer | None:
-    """Return the tokenizer of ``init_from``, or None without it; if the run has begun, read the run's own copy."""
+    """Return the tokenizer of ``init_from``, after the run's begin the run's own copy; None without ``init_from``."""
     if config.init_from is None:
         return None
     if has_begun(config.run):
@@ -322,19 +322,19 @@ def resolve(config: RunConfig, world: Communicator) -> tuple[RunConfig, str | No
     Also return the first rank's reason against bfloat16; None if there is none.
     Raises: ConfigError if the file of the run has an invalid value.
     """
-    begun = with_values(config, world.bcast(initial_settings(config.run) if world.rank == 0 else {}))
+    initial = with_values(config, world.bcast(initial_settings(config.run) if world.rank == 0 else {}))
     obstacle = next(filter(None, world.allgather(why_no_bfloat16(config.device, config.kernels))), None)
-    return resolved(begun, world.size, obstacle), obstacle
+    return resolved(initial, world.size, obstacle), obstacle
 
 
 def why_no_bfloat16(device: Device, kernels: KernelChoice) -> str | None:
-    """Return why bfloat16 is not available on the current device, or slower than float32; None if it is faster.
+    """Return why bfloat16 is unavailable or not faster than float32 on the current device; None if it is faster.
 
     On a GPU, register its kernels.
     """
     if kernels == "reference":
         return 'the references compute in float32 (kernels is "reference")'
-    if device == "cpu":  # only with these instructions was bfloat16 measured as faster
+    if device == "cpu":  # bfloat16 was measured as faster only with these instructions
         return None if bfloat16_set() == "AVX-512 BF16" else "it was not seen to be faster here than float32"
     try:
         dtype_named("bfloat16")

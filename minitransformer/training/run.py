@@ -53,13 +53,13 @@ class RunResult:
     run: Path
     """The run's directory; ``Translator.load`` reads it when the run is complete."""
     updates: int
-    """Updates made so far, those of earlier calls included."""
+    """Updates made so far, updates of earlier calls included."""
     is_complete: bool
-    """False if the run was interrupted, and saved; the same call then continues it."""
+    """False if the run was interrupted and saved; then the same call continues the run."""
     model: Transformer
     """The final model if the run is complete, else the model after the last update."""
     results: dict[str, Any]
-    """The content of ``results.json``: BLEU, cost, provenance; empty if the run is not complete."""
+    """The content of ``results.json``: BLEU, cost, provenance; {} if the run is not complete, and on other ranks."""
 
 
 def train(
@@ -71,18 +71,18 @@ def train(
     always_average: bool = False,
     evaluates: bool = True,
 ) -> RunResult:
-    """Train a model from raw text to a directory that can translate; resume from the last checkpoint if there is one.
+    """Train a model on raw text, and save it for ``Translator.load``; resume from the last checkpoint if there is one.
 
     Progress is logged with Python's ``logging``; loggers have the names of the modules.  Rank 0 also logs the warnings
     of other ranks.
 
     Args:
         config: the settings; ``RunConfig()`` is the demonstration, which takes minutes on two CPU cores.
-        model: the class of the model, derived from ``Transformer``; by default that of ``config.model``.
+        model: the class of the model, derived from ``Transformer``; by default the class that ``config.model`` names.
         world: the ranks that train together, from ``parallel.launch.communicator()``; by default this process alone.
         callbacks: objects called during training on this rank; by default a progress bar on stderr, on rank 0.
         always_average: average the last checkpoints into the final model even if the best single model is better.
-        evaluates: whether to make the final model and score it.
+        evaluates: true to make the final model at the end, and score it.
 
     Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
     DeviceError; TrainingDivergedError; DisagreementError on rank 0 if ranks differ.
@@ -96,7 +96,7 @@ def train(
     files = [MetricsFile(config.run)] if world.rank == 0 else []
     callback = Callbacks([*files, *callbacks])
     with references_only(when=config.kernels == "reference"), run_lock(config.run, world), collected_warnings(world):
-        _require_measured(config.training, measured=world.any(callback.measures))
+        _require_figures(config.training, measured=world.any(callback.measures))
         run = open_run(config, world)
         if evaluates and is_finished(run):
             is_complete = True
@@ -120,8 +120,8 @@ def train(
     return RunResult(config.run, run.trainer.state.step, is_complete, run.trainer.model, results)
 
 
-def _require_measured(config: TrainingConfig, *, measured: bool) -> None:
-    """Raise ConfigError if a setting names an unknown figure; if callbacks measure figures, allow any name."""
+def _require_figures(config: TrainingConfig, *, measured: bool) -> None:
+    """Raise ConfigError if a setting names an unknown figure; any name is allowed if callbacks measure figures."""
     for setting in ("best_by", "patience_for"):
         name = getattr(config, setting)
         known = name.removeprefix("-") in ("loss", "perplexity", *SCORES)
@@ -140,7 +140,7 @@ def train_to_end(run: OpenRun, callback: Callback) -> bool:
 
 @contextmanager
 def run_lock(directory: Path, world: Communicator) -> Iterator[None]:
-    """Lock a directory, so that no process but these ranks trains in it; create it if missing.
+    """Lock a directory, so that only these ranks train in it; create the directory if it is missing.
 
     The system releases the lock when rank 0 ends in any way.  After an error, a directory that was created here is
     removed if it is empty.
@@ -160,7 +160,7 @@ def is_finished(run: OpenRun) -> bool:
 def finish(run: OpenRun, callback: Callback, *, always_average: bool = False) -> None:
     """Make the final model, save it in the run's directory, and write its scores and costs to ``results.json``.
 
-    Its translations of held-out text are written to ``translations.jsonl``.
+    Write the final model's translations of held-out text to ``translations.jsonl``.
     ``always_average``: use the average of the last checkpoints even if the best single model is better.
     All ranks must call this.
     """
@@ -196,7 +196,7 @@ def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Co
         if text:
             chooses = split == "validation" and run.config.model.alpha is None and validation.task.takes_alpha
             evaluate = partial(validation.evaluate, run.trainer.model, text, beam=4, progress=callback.validating)
-            score, samples = _with_chosen_alpha(run, evaluate) if chooses else evaluate()
+            score, samples = _evaluate_with_best_alpha(run, evaluate) if chooses else evaluate()
             lines += (json.dumps({"split": split} | dataclasses.asdict(s), ensure_ascii=False) + "\n" for s in samples)
             results[split] = {score.name.lower(): score.value, "detail": score.detail, "signature": score.signature}
             if split == "validation":
@@ -243,8 +243,8 @@ def _choose_weights(
     return weights, score.perplexity
 
 
-def _with_chosen_alpha(run: OpenRun, evaluate: Callable[..., Evaluation]) -> Evaluation:
-    """Choose the exponent of the length penalty, save it in the model, and return the evaluation with it."""
+def _evaluate_with_best_alpha(run: OpenRun, evaluate: Callable[..., Evaluation]) -> Evaluation:
+    """Choose the exponent of the length penalty, save it in the model, and return the evaluation with this exponent."""
     model = run.trainer.model
     tried = [Tried(alpha, evaluate(alpha=alpha)) for alpha in ALPHAS]
     chosen, _ = choose_alpha(tried, run.config.model.own_alpha)

@@ -1,6 +1,6 @@
 """The state of a training run, which every checkpoint stores beside the weights.
 
-Only the loop changes it (``minitransformer.training.loop``); callbacks, validation and checkpoints read it.
+Only the loop (``minitransformer.training.loop``) changes the state; callbacks, validation and checkpoints read it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Figure: TypeAlias = tuple[str, float]  # its name, as in ``training.best_by``, a
 class TrainingState:
     """The state of a run: updates done, the position of the next batch, sums for the next log line, and costs.
 
-    ``group`` is the index of the group of shards in the epoch; ``next_batch`` is that of the batch in the group's plan.
+    ``group`` is the index of the group of shards in the epoch, ``next_batch`` the index of a batch in the group's plan.
     ``unlogged_…`` are sums over the updates since the last log line.  ``avoided`` are the positions of the batches that
     are skipped because their updates were not finite.  ``flops`` and ``device_seconds`` are the costs of the updates
     (``minitransformer.training.flops``).  ``between_intervals`` is True if the checkpoint was not due at an interval,
     but was written at an interruption or at the end.  ``validation_is_due`` is True if an interruption ended the
     validation of this step; this validation is then repeated first.  ``best`` is the figure of the best model.
     ``best_watched`` is the best figure for ``patience``; ``n_without_progress`` counts the validations since then.
-    ``earlier_updates`` counts the updates of another training, if this training began with its moments of Adam.
+    ``earlier_updates`` counts the updates of another training, if this training began with Adam's moments from there.
     """
 
     step: int = 0
@@ -75,7 +75,7 @@ class TrainingState:
     def after_rollback(self, undone: TrainingState, avoided: tuple[Position, ...]) -> TrainingState:
         """Return this earlier state with the batches to avoid, and with the costs and the best figure of ``undone``.
 
-        (The best model of the undone updates stays on the disk.)  A validation that was due here has been made since.
+        (The best model of the undone updates stays on the disk.)  A validation that was due then has been made.
         """
         return dataclasses.replace(
             self,

@@ -31,9 +31,9 @@ def learning_rate(step: int, d_model: int, config: TrainingConfig) -> float:
     """Return the learning rate of update ``step``, counted from 1.
 
     "paper": factor · d_model^−½ · min(step^−½, step · warmup_steps^−3/2), Vaswani et al. 2017, section 5.3, equation 3.
-    "linear", "cosine", "constant": the same up to ``warmup_steps``; then it falls in a line or in half a wave of the
-    cosine, to 0 after ``max_updates``, or stays.
-    Raises: ConfigError if a function of the user cannot be imported, or returns no rate.
+    "linear", "cosine", "constant": the same up to ``warmup_steps``; then the rate falls to 0 after ``max_updates``, in
+    a line or in half a cosine wave, or stays.
+    Raises: ConfigError if a function of the user cannot be imported, or returns no rate; ValueError if ``step`` < 1.
     """
     if step < 1:
         raise ValueError(f"learning_rate: steps count from 1, got {step}")
@@ -74,7 +74,7 @@ class GradientAccumulator:
 
         A micro-batch that is None has no sentences.  Without micro-batches the gradients do not change.  The loss is a
         float64 array without axes on the model's device, so that the call need not wait for the device.  Each matrix
-        product has one thread.  ``buckets`` learn of sums that are final.
+        product has one thread.  Final sums are reported to ``buckets``.
         """
         gradients = self.model.parameters.gradients
         loss: Array = namespace(gradients).zeros(())
@@ -126,7 +126,7 @@ class GradientAccumulator:
         return loss
 
     def _add(self, out: Array, other: Array, n_threads: int) -> None:
-        """Add ``other`` to ``out`` in place, on the threads that have computed the two."""
+        """Add ``other`` to ``out`` in place, on the threads that have computed both arrays."""
 
         def add(part: slice) -> None:
             out[part] += other[part]
@@ -149,8 +149,8 @@ class GradientAccumulator:
 class StepResult:
     """The result of an update; its numbers are read from the device on first use.
 
-    ``read`` returns (loss, norm, scale), as ``autograd.optim.clip`` does.  ``flops`` are those of the matrix products
-    of all ranks.
+    ``read`` returns (loss, norm, scale), as ``autograd.optim.clip`` does.  ``flops`` counts the matrix products of all
+    ranks.
     """
 
     def __init__(self, n_tokens: int, read: Callable[[], Array], *, flops: int = 0) -> None:
@@ -173,7 +173,7 @@ class StepResult:
 
     @property
     def is_finite(self) -> bool:
-        """True if loss and norm are finite; if not, the update has changed nothing."""
+        """True if loss and norm are finite; otherwise the update has changed nothing."""
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
@@ -210,7 +210,7 @@ class TrainingStep:
         *,
         n_threads: int,
     ) -> TrainingStep:
-        """Return the update of this rank, with a new Adam for its shard of the parameters."""
+        """Return the training step of this rank, with a new Adam for the rank's shard of the parameters."""
         adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, pieces=reducer.pieces)
         micro_batches = micro_batches_of_rank(world.rank, world.size, config.n_micro_batches, config.sum)
         rounds_factors = config.precision == "bfloat16" and model.parameters.low_precision is None
@@ -218,17 +218,17 @@ class TrainingStep:
         return cls(gradient, reducer, adam, config, micro_batches)
 
     def learning_rate(self, step: int) -> float:
-        """Return the learning rate of update number ``step``, from 1."""
+        """Return the learning rate of update ``step``, counted from 1."""
         return learning_rate(step, self.gradient.model.config.d_model, self.config)
 
     def scalars(self, step: int, n_tokens: int) -> Array:
-        """Return the numbers of update number ``step``: see ``Adam.scalars``."""
+        """Return the scalars of Adam for update ``step``; see ``Adam.scalars``."""
         return self.adam.scalars(self.learning_rate(step), step, n_tokens)
 
     def __call__(
         self, micro_batches: Sequence[ModelInput | None], step: int, lengths: Sequence[IntArray]
     ) -> StepResult:
-        """Make update number ``step``, from 1.
+        """Make update ``step``, counted from 1.
 
         Args:
             micro_batches: this rank's micro-batches; a micro-batch that is None has no sentences.
@@ -241,7 +241,7 @@ class TrainingStep:
         return StepResult(n_tokens, lambda: to_host(outcome), flops=self.flops(lengths))
 
     def flops(self, lengths: Sequence[IntArray]) -> int:
-        """Return the FLOPs of the matrix products of a batch, of all ranks; ``lengths`` as in ``__call__``."""
+        """Return the FLOPs of the matrix products of a batch on all ranks; ``lengths`` as in ``__call__``."""
         return int(flops_of_pairs(self.gradient.model.config, np.concatenate(lengths)).sum())
 
     def run(self, micro_batches: Sequence[ModelInput | None], step: int | Array, scalars: Array) -> Array:
@@ -257,10 +257,10 @@ class TrainingStep:
         return outcome
 
     def free(self) -> None:
-        """Return at once: nothing is kept between updates but what the next one needs."""
+        """Do nothing: only ``CapturedStep`` has graphs to free."""
 
     def _on_all_threads(self, function: Callable[[slice], None]) -> None:
-        """Apply ``function`` to slices of this rank's pieces; with several threads it has one piece."""
+        """Apply ``function`` to slices of this rank's pieces; with several threads the rank has one piece."""
         if self.gradient.n_threads == 1:  # on this thread, whose stream may be under capture
             function(slice(None))
             return

@@ -32,7 +32,7 @@ from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.state import Figure, TrainingState
 
 Progress: TypeAlias = Callable[[int, int], None]  # arguments: sentences done, and all; called on any thread
-EXTRA_TOKENS = 25  # in reports, a translation may exceed its source by so many tokens more than any reference does
+EXTRA_TOKENS = 25  # added to the greatest excess of a reference over its source: the limit of translations in reports
 N_SAMPLES = 5  # sentences whose translations a report shows, so that one can see them improve
 BEST = "best"  # folder of a run that keeps the best model of all validations
 
@@ -161,9 +161,9 @@ def figure(report: ValidationReport, setting: str, config: TrainingConfig) -> Fi
 
 
 def exceeds(figure: Figure, kept: Figure | None) -> bool:
-    """Return whether a figure is better than the kept one; True if none is kept, or one of another name.
+    """Return whether a figure is better than ``kept``, or ``kept`` is None or has another name; NaN is never better.
 
-    Lower is better for the loss, for perplexity, and for figures whose name begins with "-".
+    A lower figure is better for the loss, for perplexity, and if the name begins with "-".
     """
     name, value = figure
     before = kept[1] if kept and kept[0] == name else None
@@ -171,7 +171,7 @@ def exceeds(figure: Figure, kept: Figure | None) -> bool:
 
 
 def progress(report: ValidationReport, state: TrainingState, config: TrainingConfig, *, kept: bool) -> dict[str, Any]:
-    """Return the fields of the state that a validation changes; ``kept`` if its model was saved as the best.
+    """Return the fields of the state that a validation changes; ``kept``: the model was saved as the best.
 
     While the figure ``patience_for`` is still 0, ``patience`` watches the loss.
     Warn at the second validation if the figure ``patience_for`` has not changed.
@@ -199,7 +199,7 @@ def progress(report: ValidationReport, state: TrainingState, config: TrainingCon
 
 
 def keep_best(run: Path, model: Transformer) -> bool:
-    """Save the model in ``best`` and in the run; warn of a failed write, and return False if ``best`` failed."""
+    """Save the model in ``best`` and in the run; warn of failures; return False if the write to ``best`` failed."""
     for directory in (run / BEST, run):
         try:
             model.save(directory)
