@@ -36,7 +36,7 @@ def closed(name: str) -> RefusalError:
 
 
 class _ClosedOutput(io.TextIOBase):
-    """A replacement for a closed standard output (the shell's >&-): without it, results would be lost silently."""
+    """A replacement for a closed standard output (the shell's >&-), so that results are not lost silently."""
 
     def write(self, text: str) -> int:
         raise closed("output")
@@ -49,7 +49,7 @@ class _ClosedOutput(io.TextIOBase):
 def run_command(main: Callable[[], int | None]) -> int:
     """Run ``main``; turn errors that a user can correct, such as too little memory, into a line on stderr and status 1.
 
-    With --debug among the arguments, a traceback precedes that line.
+    With --debug among the arguments, a traceback precedes the line.
 
     Standard output is flushed here, so that a write error is reported like any other; otherwise the interpreter would
     print a traceback when it exits.
@@ -86,13 +86,13 @@ def _status_of(main: Callable[[], int | None]) -> int:
 
 
 def is_debugging() -> bool:
-    """Return whether --debug is among the arguments; look it up directly, because parsing them may fail."""
+    """Return whether --debug is among the arguments; search them directly, because parsing them may fail."""
     return "--debug" in sys.argv
 
 
 @contextmanager
 def all_end_together(world: Communicator) -> Iterator[None]:
-    """End all ranks if one raises an error within this context; report it as ``run_command`` does."""
+    """End all ranks if a rank raises an error within this context; report the error as ``run_command`` does."""
     with all_or_none(world, () if is_debugging() else EXPECTED), _refusals_as_errors():
         yield
 
@@ -121,7 +121,7 @@ def _refusals_as_errors() -> Iterator[None]:
 
 
 def _discard_unwritable(*streams: TextIO) -> None:
-    """Redirect to /dev/null each stream that cannot be flushed: the interpreter would fail on it at exit."""
+    """Redirect each stream that cannot be flushed to /dev/null: the interpreter would fail to flush it at exit."""
     for stream in streams:
         try:
             stream.flush()

@@ -47,7 +47,7 @@ def print_completion() -> None:
 
 
 def kinds_of(command: str) -> Mapping[str, type]:
-    """Return the dataclass of options of each kind of a command; nothing if the command has no kinds."""
+    """Return the dataclass of options of each kind of a command; {} if the command has no kinds."""
     kinds: Mapping[str, type] = getattr(import_module(f"cli.{command}"), "KINDS", {})
     return kinds
 
@@ -63,7 +63,7 @@ def options_of_commands() -> dict[str, type]:
     return found
 
 
-def _named_options(kind: type) -> dict[str, Option | None]:
+def _options_by_name(kind: type) -> dict[str, Option | None]:
     """Return the options by their names; None for options that every command has."""
     return {name: option for option in options_in(kind) for name in option.names} | {"--debug": None, "--help": None}
 
@@ -72,7 +72,7 @@ def bash() -> str:
     """Return the script for bash."""
     commands = []
     for command, kind in options_of_commands().items():
-        options = _named_options(kind)
+        options = _options_by_name(kind)
         commands.append(f'    "{command} "*) options="{" ".join(options)}"')
         for name, option in options.items():
             if option and option.choices:
@@ -93,7 +93,7 @@ def fish() -> str:
             lines.append(f"{line} -f -n '{seen} {name}; and not {seen} {kinds}' -a '{kinds}'")
     for command, kind in options_of_commands().items():
         condition = "; and ".join(f"{seen} {word}" for word in command.split())
-        for name, option in _named_options(kind).items():
+        for name, option in _options_by_name(kind).items():
             takes_value = option is not None and option.types != (bool,)
             value = (" -r" if option.may_be_file or not option.choices else " -x") if option and takes_value else ""
             value += f" -a '{' '.join(option.choices)}'" if option and option.choices else ""

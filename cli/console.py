@@ -17,11 +17,11 @@ from minitransformer.extras.progress import LOG_INTERVAL, WorkBar, in_words
 
 def log_console(*, quiet: bool) -> Console:
     """Return a console on stderr that ignores write errors, as ``say`` does."""
-    return Console(file=cast(TextIO, _Lossy(sys.stderr)), highlight=False, quiet=quiet)
+    return Console(file=cast(TextIO, _LossyStream(sys.stderr)), highlight=False, quiet=quiet)
 
 
-class _Lossy:
-    """A stream that ignores write errors: the disk is full, or the reader has closed it, as "head" does."""
+class _LossyStream:
+    """A stream that ignores write errors, such as a full disk, or a pipe that the reader has closed."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

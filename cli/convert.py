@@ -102,14 +102,14 @@ def convert(arguments: Sequence[str]) -> int:
 
 
 def _other_model(options: ConvertOptions, parts: Parts, name: str, directory: Path) -> OtherModel:
-    """Return the other program's model, to which ours is compared."""
+    """Return the other program's model, with which our model is compared."""
     if directory == options.source:
         return OtherModel(directory, parts, options.source_spm, options.target_spm)
     return OtherModel(directory, read_parts(directory, name) if name in READABLE else parts)
 
 
 def _other_directory(options: ConvertOptions) -> tuple[str, Path]:
-    """Return format and directory of the other program's model: the output if it is for that program, or the source."""
+    """Return format and directory of the other program's model: the output if it is in that format, else the source."""
     if options.to in SIDES:
         return options.to, options.output
     return options.from_ or recognise(options.source), options.source

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def counting(items: str, total: int | None, *, shown: bool) -> Iterator[Callable[[float], None]]:
-    """Yield ``Counter.advance``, or a function that does nothing if nothing is to be shown."""
-    if not shown:  # without loading rich: a single sentence is translated sooner
+    """Yield ``Counter.advance`` if ``shown``, else a function that does nothing."""
+    if not shown:  # do not load rich, so that a single sentence is translated sooner
         yield lambda n: None
         return
     from cli.console import Counter, log_console  # noqa: PLC0415

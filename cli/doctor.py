@@ -64,7 +64,7 @@ def main() -> int:
 
 def doctor(arguments: Sequence[str]) -> int:
     """Examine, explain or replay as the options request; return 0 if nothing is wrong."""
-    world, launch_findings = launch()  # before reading options: if a rank rejects them, the others must not wait for it
+    world, launch_findings = launch()  # before options are read: if a rank rejects them, no rank may wait for it
     console = Console(highlight=False)
     with all_end_together(world):
         options = parse_run_options(DoctorOptions, DESCRIPTION, arguments)
@@ -87,7 +87,7 @@ def launch() -> tuple[Communicator, list[Finding]]:
     """Return the communicator, and findings about the launch.
 
     MPI is not started if it would crash for lack of shared memory.  If processes cannot communicate, rank 0 reports on
-    its own machine alone.  On each other machine that lacks shared memory, the first process prints this error.
+    its own machine only.  On every other machine without enough shared memory, the first process prints an error.
     """
     memory = shared_memory(n_launched_here())
     if memory.remedy:
@@ -101,7 +101,7 @@ def launch() -> tuple[Communicator, list[Finding]]:
 
 
 def examine(options: DoctorOptions, world: Communicator) -> list[Finding]:
-    """Return the findings: those of this rank alone, then those of all ranks together.  Every rank must call this."""
+    """Return the findings of this rank alone, then the findings of all ranks together; every rank must call this."""
     device, placements = placements_of_ranks(options.device, world)
     planned, why_no_bfloat16 = resolve(dataclasses.replace(options, device=device), world)
     training = planned.training

@@ -1,4 +1,4 @@
-"""Entry points of the commands; each imports its command only when started, so that Ctrl-C also ends the import."""
+"""Entry points of the commands; each imports its command only when started, so that Ctrl-C can end the import."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def start(name: str) -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     status = int(run())
     if status == INTERRUPTED and import_module("minitransformer.system.threads").is_still_computing():
-        os._exit(status)  # the interpreter's own exit waits for what a library still computes
+        os._exit(status)  # a normal exit would wait until the library has computed its result
     return status
 
 

@@ -1,4 +1,4 @@
-"""The help of the commands: the order of options, their words, and lines that break between words."""
+"""The help of the commands: the order of options, their descriptions, and lines that break between words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from minitransformer.config import ModelConfig
 
-# The most used options: in each list they come first, in this order; the others follow in the order of definition.
+# The most used options: in each list they come first, in this order; other options follow in the order of definition.
 FIRST = (
     "run", "preset", "config", "input", "output", "device", "data", "training", "model",
     "train_source", "train_target", "validation_source", "validation_target", "vocabulary_size", "joint_vocabulary",
@@ -44,7 +44,7 @@ def help_of(options: type, name: str) -> str:
 
 @cache
 def _docstrings(options: type) -> Mapping[str, str]:
-    """Return the docstrings of the fields that a class defines, which stand below them in its source."""
+    """Return the docstrings of the fields that a class defines; in the source, a docstring follows its field."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(options))).body
     assert isinstance(definition, ast.ClassDef)
     return {

@@ -38,7 +38,7 @@ class Option:
     """One field of the dataclasses of options."""
 
     path: str
-    """The field's name after the name of its part, such as training.warmup_steps."""
+    """The name of the field's part, a dot and the field's name, such as training.warmup_steps."""
     types: tuple[Any, ...]
     """The types of the values; (T, ...) for any number of values."""
     may_be_file: bool
@@ -64,7 +64,7 @@ class Option:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words from which the value is chosen; empty if other values are allowed."""
+        """The words from which the value is chosen; () if the type is not Literal."""
         return get_args(self.types[0]) if get_origin(self.types[0]) is Literal else ()
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
@@ -184,11 +184,11 @@ def parse_options(
     default: Options | None = None,
     program: str | None = None,
 ) -> Options:
-    """Return the options of a command: ``default``, or else the defaults of the fields, changed by the command line.
+    """Return ``default``, or else an object with the fields' defaults, changed by the command line.
 
     Args:
-        file_remedy: advice for a file name that is given without an option; {file} in it stands for that name.
-        program: the name of the command; if None, as it was typed.
+        file_remedy: advice for a file name that is given without an option; {file} stands for the file name.
+        program: the name of the command; if None, the name that was typed.
 
     Raises: ConfigError if a file name is given without an option and there is a ``file_remedy``; SystemExit after the
     help text, and after the message of any other error of the command line.
@@ -196,7 +196,7 @@ def parse_options(
     parser = _parser(kind, default, program or _typed_name(), description)
     # argparse reads "a --lowercase b" only with parse_known_intermixed_args, and "-- -a" only with parse_known_args
     read = parser.parse_known_args if "--" in arguments else parser.parse_known_intermixed_args
-    given, unknown = read(_hyphenated(arguments))
+    given, unknown = read(_hyphenate(arguments))
     if unknown and unknown[0].startswith("-"):
         parser.error(_unknown_option(unknown[0].partition("=")[0], kind))
     if unknown and file_remedy:
@@ -204,26 +204,26 @@ def parse_options(
     if unknown:
         parser.error(f"unexpected value {unknown[0]!r}")
     try:
-        return _changed(kind, default, vars(given))
+        return _change(kind, default, vars(given))
     except ConfigError as error:  # a value is out of bounds, or two do not match
         parser.error(str(error))
 
 
 def parse_known(default: Options, arguments: Sequence[str]) -> Options:
-    """Return ``default`` with those arguments that are options of its class; ignore all others.
+    """Return ``default``, changed by the arguments that are options of its class; ignore all other arguments.
 
     Raises: SystemExit after the message of an error in one of these options.
     """
     parser = _parser(type(default), default, _typed_name(), None, add_help=False)
-    given, _ = parser.parse_known_args(_hyphenated(arguments))
-    return _changed(type(default), default, vars(given))
+    given, _ = parser.parse_known_args(_hyphenate(arguments))
+    return _change(type(default), default, vars(given))
 
 
 def parse_kind(kinds: Mapping[str, type], description: str, arguments: Sequence[str], remedy: str = "") -> Any:
     """Return the options of one of several kinds of a command; the first argument names the kind.
 
     Args:
-        remedy: further advice if the first argument is no kind; {word} in it stands for that argument.
+        remedy: further advice if the first argument is no kind; {word} stands for the argument.
 
     Raises: ConfigError if the first argument is no kind; SystemExit as ``parse_options`` does.
     """
@@ -240,7 +240,7 @@ def parse_kind(kinds: Mapping[str, type], description: str, arguments: Sequence[
     return parse_options(kinds[word], inspect.getdoc(kinds[word]) or "", arguments[1:], program=f"{program} {word}")
 
 
-def _changed(kind: type[Options], default: Options | None, given: Mapping[str, Any]) -> Options:
+def _change(kind: type[Options], default: Options | None, given: Mapping[str, Any]) -> Options:
     """Return ``default``, or an object with the fields' defaults, changed by ``given``: values by option path."""
     values = {}
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
@@ -248,7 +248,7 @@ def _changed(kind: type[Options], default: Options | None, given: Mapping[str, A
         inner = {path.removeprefix(prefix): value for path, value in given.items() if path.startswith(prefix)}
         if inner:
             before = _default_of(field, default)
-            values[field.name] = _changed(type(before), before, inner)
+            values[field.name] = _change(type(before), before, inner)
         elif field.name in given:
             value = given[field.name]
             values[field.name] = tuple(value) if isinstance(value, list) else value
@@ -259,15 +259,15 @@ def _typed_name() -> str:
     return Path(sys.argv[0]).name
 
 
-def _hyphenated(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with hyphens in the names of options, which users may also give with underscores."""
+def _hyphenate(arguments: Sequence[str]) -> list[str]:
+    """Replace underscores by hyphens in the names of options; users may give both."""
     n = arguments.index("--") if "--" in arguments else len(arguments)
     split = [word.partition("=") if word.startswith("--") else ("", "", word) for word in arguments[:n]]
     return [*(name.replace("_", "-") + equals + value for name, equals, value in split), *arguments[n:]]
 
 
 def _unknown_option(option: str, kind: type) -> str:
-    """Return a message that names a similar option: one in a part (--training.seed for --seed), or one spelt alike."""
+    """Return a message with a similar option: the same name in a part (--training.seed for --seed), or like spelling."""
     known = [name for each in options_in(kind) for name in each.names]
     inner = [name for name in known if name.endswith(f".{option.lstrip('-')}")]
     similar = inner or difflib.get_close_matches(option, known, n=1)

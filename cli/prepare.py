@@ -49,7 +49,7 @@ def main() -> int:
 
 def prepare_data(arguments: Sequence[str]) -> int:
     """Prepare the data that the options describe."""
-    world = communicator()  # first: a rank that ended before starting MPI would leave the others waiting
+    world = communicator()  # first: a rank that ended before starting MPI would leave other ranks waiting
     with all_end_together(world):
         return _prepare_as_rank(world, arguments)
 
@@ -70,7 +70,7 @@ def _prepare_as_rank(world: Communicator, arguments: Sequence[str]) -> int:
 
 
 def _given_tokenizer(options: PrepareOptions) -> GivenTokenizer | None:
-    """Return the tokenizer of the model to begin from, if one is named.  Raises: ConfigError, CheckpointError."""
+    """Return the tokenizer of ``init_from``, or None if it is not given.  Raises: ConfigError, CheckpointError."""
     if options.init_from is None:
         if options.init_extend_vocabulary:
             raise ConfigError("init_extend_vocabulary is set, but no model to begin from: set init_from")

@@ -1,4 +1,4 @@
-"""The name of a processor that makes OpenBLAS use AVX-512 on Zen 5, which it does not recognise.
+"""The processor's name that OpenBLAS must be given to use AVX-512 on Zen 5: OpenBLAS does not recognise Zen 5.
 
 This module must not import NumPy: OpenBLAS chooses its kernels when NumPy is loaded.
 """
@@ -10,13 +10,13 @@ from pathlib import Path
 
 CORE_TYPE = "OPENBLAS_CORETYPE"
 CPU_INFO = Path("/proc/cpuinfo")
-BYTES = 4_096  # at the beginning of that file, which describe the first core
+BYTES = 4_096  # to read from the beginning of the file; they describe the first core
 
 
 def name_processor_to_openblas(environment: MutableMapping[str, str]) -> None:
     """Let OpenBLAS use AVX-512 on Zen 5: products in float32 are twice as fast.
 
-    OpenBLAS 0.3.31, a part of NumPy 2.4, does not see that this processor has AVX-512.  A name that the user has set
+    OpenBLAS 0.3.31, a part of NumPy 2.4, does not detect that this processor has AVX-512.  A name that the user has set
     is kept.  Source: https://github.com/OpenMathLib/OpenBLAS/issues/6029.
     """
     if CORE_TYPE not in environment and _is_zen_5_with_avx512():

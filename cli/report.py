@@ -157,7 +157,7 @@ def report_training(options: TrainingReportOptions) -> int:
 
 
 def check_page_options(options: AttentionOptions) -> None:
-    """Raise ReportError if options of pictures were given for a page, on which the reader chooses them."""
+    """Raise ReportError if options of pictures were given for a page; the reader of a page chooses them there."""
     for option, name in PICTURE_OPTIONS.items():
         if getattr(options, name) != getattr(AttentionOptions, name):
             raise ReportError(

@@ -55,7 +55,7 @@ class Table3Options:
 
 def reproduce_table3(options: Table3Options) -> int:
     """Train the cells that have no result, and print the tables; return 130 if interrupted."""
-    world = communicator()  # first: a rank that ended before starting MPI would leave the others waiting
+    world = communicator()  # first: a rank that ended before starting MPI would leave other ranks waiting
     console = log_console(quiet=world.rank != 0)
     with all_end_together(world):
         _, template = start_of(options.corpus)

@@ -1,4 +1,4 @@
-"""The options of a run: a preset, conventions, a TOML file, the command line; each overrides those before it."""
+"""The options of a run, from a preset, conventions, a TOML file and the command line; later ones override earlier."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Data:
 
 
 @dataclass(frozen=True)
-class _Early(RunStart):
+class _EarlyOptions(RunStart):
     """The options of a run that are read first, because the defaults of other options depend on them."""
 
     run: Path = RunConfig.run
@@ -81,7 +81,7 @@ def parse_run_options(options: type[Options], description: str, arguments: Seque
     Raises: ConfigError for a wrong file, or a file name without an option; CheckpointError if there is no model to
     begin from; SystemExit as ``parse_options`` does.
     """
-    start, config = start_of(parse_known(_Early(), arguments).config, arguments)
+    start, config = start_of(parse_known(_EarlyOptions(), arguments).config, arguments)
     values = vars(start) | vars(config)
     names = [field.name for field in dataclasses.fields(options) if field.name in values]  # type: ignore[arg-type]
     default = options(**{name: values[name] for name in names})
@@ -95,10 +95,10 @@ def parse_run_options(options: type[Options], description: str, arguments: Seque
 
 
 def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart, RunConfig]:
-    """Return the file, preset and conventions of a run, and its settings after these are applied.
+    """Return the file, preset and conventions of a run, and the run's settings that follow from them.
 
-    The file may also name the preset and the system; a preset or system among the arguments overrides it.  The model
-    in ``init_from`` replaces the preset's model.
+    The file may also name the preset and the system; a preset or system among the arguments overrides the file's.  The
+    model in ``init_from`` replaces the preset's model.
     Raises: ConfigError that names the file, if it is missing, is not TOML, or has a wrong setting; CheckpointError if
     ``init_from`` has no model.
     """
@@ -108,7 +108,7 @@ def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart
         names["data"] = {key: data[key] for key in vars(_Data()) if key in data}
     table = {key: value for key, value in table.items() if key not in (*STARTS, "init_from")}
     try:
-        start = parse_known(with_changes(_Early(config=file), names), arguments)
+        start = parse_known(with_changes(_EarlyOptions(config=file), names), arguments)
         config = dataclasses.replace(RunConfig.of_preset(start.preset), run=start.run, init_from=start.init_from)
         if start.init_from is not None:
             if start.data.train_trees:
@@ -133,7 +133,7 @@ def _settings_of_file(tokenizer: Path) -> Mapping[str, Any]:
 
 
 def _require_settings_of_tokenizer(data: DataConfig) -> None:
-    """Raise ConfigError if options contradict the tokenizer in a file."""
+    """Raise ConfigError if options of data contradict the tokenizer file that ``data.tokenizer`` names."""
     if isinstance(data.tokenizer, Path):
         different = [
             f"data.{name}: expected {expected!r}, got {got!r}"
@@ -160,7 +160,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def head_size_advice(model: ModelConfig, preset: str) -> str | None:
-    """Return advice if one or two of d_model, n_heads and d_k are the preset's and n_heads · d_k is not d_model.
+    """Return advice if one or two of d_model, n_heads and d_k are as in the preset, and n_heads · d_k ≠ d_model.
 
     Otherwise return None.
     """

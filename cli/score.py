@@ -234,7 +234,7 @@ def tune_length(options: TuneLengthOptions) -> int:
         raise ConfigError("score: name at least one exponent to try")
     translator = load_translator(options.run)
     require_translator(options.run, translator.tokenizer)
-    pairs, ending = _held_out(options)
+    pairs, ending = _held_out_pairs(options)
     require_no_bundle(options.run)
     config, task, tried = translator.model.config, TranslationTask(options.language or ending), list[Tried]()
     own, search = config.own_alpha, SearchConfig(beam=options.beam)
@@ -249,13 +249,13 @@ def tune_length(options: TuneLengthOptions) -> int:
         say(f"kept alpha {own:g} of {options.run}: {_why_kept(tried, best)}")
         return 0
     store_alpha(options.run, chosen)
-    middle = f", the middle of the best ones, {_listed(best)}" if len(best) > 1 else ""
+    middle = f", the middle of the best ones, {_join(best)}" if len(best) > 1 else ""
     say(f"stored alpha {chosen:g} in {options.run} (before: {own:g}){middle}; searches with this model now take it")
     return 0
 
 
-def _held_out(options: TuneLengthOptions) -> tuple[list[Pair], str | None]:
-    """Return the pairs on which exponents are tried, and the code of their target language, if it is known."""
+def _held_out_pairs(options: TuneLengthOptions) -> tuple[list[Pair], str | None]:
+    """Return the pairs on which exponents are tried, and the code of their target language; None if it is unknown."""
     if not options.files:
         record = read_run(options.run)
         if not record.translations:
@@ -286,12 +286,12 @@ def _why_kept(tried: Sequence[Tried], best: Sequence[float]) -> str:
     if len(tried) == len(best) > 1:
         return f"BLEU is the same with all {len(tried)} exponents, so this text cannot choose; give other text, or more"
     if len(best) > 1:
-        return f"the best ones, {_listed(best)}, have the same BLEU, so this text cannot choose among them"
+        return f"the best ones, {_join(best)}, have the same BLEU, so this text cannot choose among them"
     too_long = any(one.remark for one in tried)
     return f"no other exponent is better{', or its translations are much too long' if too_long else ''}"
 
 
-def _listed(alphas: Sequence[float]) -> str:
+def _join(alphas: Sequence[float]) -> str:
     return ", ".join(f"{alpha:g}" for alpha in alphas)
 
 
@@ -338,7 +338,7 @@ def score_trees(options: TreesOptions) -> int:
 
 
 def _trees_of_parser(path: Path) -> list[Tree | None]:
-    """Read a parser's trees; for a line that is not a tree, warn and return None.
+    """Return a parser's trees, with None for a line that is not a tree; warn of each of these lines.
 
     Raises: CorpusError if no line is a tree.
     """

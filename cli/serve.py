@@ -169,7 +169,7 @@ def _serve(options: ServeOptions) -> None:
 
 
 def _end(queue: TranslationQueue) -> None:
-    """Close the queue; end the process if a translation for which nobody waits would keep it alive."""
+    """Close the queue; end the process if a translation that nobody waits for is still being computed."""
     if not queue.close(1):
         say("warning: a translation that nobody waits for was cut off")
         os._exit(1)

@@ -55,7 +55,7 @@ def main() -> int:
 
 def train(arguments: Sequence[str]) -> int:
     """Train as the options request; return 0 if the run is complete, 130 if it was interrupted and saved."""
-    world = communicator()  # first: a rank that ended before starting MPI would leave the others waiting
+    world = communicator()  # first: a rank that ended before starting MPI would leave other ranks waiting
     with all_end_together(world):
         return _train_as_rank(world, arguments)
 

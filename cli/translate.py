@@ -186,7 +186,7 @@ class TranslateOptions:
 
     @property
     def sampling(self) -> Sampling | None:
-        """The settings of sampling, if translations are drawn.  Raises: ConfigError for invalid options."""
+        """The settings of sampling, or None without --sample.  Raises: ConfigError for invalid options."""
         if not self.sample:
             return None
         given = {"seed": self.seed, "temperature": self.temperature, "top_p": self.top_p}
@@ -287,7 +287,7 @@ def translate_input(
 
 
 def lines_of(path: Path) -> int | None:
-    """Return the number of lines of a text file; None for a pipe, and for a memory, whose reader logs warnings."""
+    """Return the number of lines of a text file; None for a pipe, or a file with both sides, whose reader may warn."""
     if has_both_sides(path) or not path.is_file():
         return None
     with groups_of_file(path, LINES_AT_ONCE) as groups:
@@ -295,7 +295,7 @@ def lines_of(path: Path) -> int | None:
 
 
 def prefixes_of(options: TranslateOptions) -> Prefixes | None:
-    """Return the beginnings of translations, if they are given.
+    """Return the beginnings of translations; None if the options give none.
 
     Raises: PrefixError if the input is a text file with another number of lines.
     """
@@ -328,7 +328,7 @@ def translate_groups(
 
 @contextmanager
 def alignments_file(path: Path | None) -> Iterator[list[BinaryIO]]:
-    """Open the file of alignments, if there is one.  Raises: ConfigError if it cannot be opened."""
+    """Yield a list with the open file of alignments, or [] without one.  Raises: ConfigError if it cannot be opened."""
     if path is None:
         yield []
         return

@@ -24,7 +24,7 @@ class ValidationCommandError(UserError):
 
 
 class ValidationCommand(Callback):
-    """A command that reads files of sources, references and translations, a sentence a line, and prints its measures.
+    """A command that reads files of sources, references and translations, a sentence a line, and prints measures.
 
     ``{source}``, ``{reference}`` and ``{translation}`` stand for the files.  If the command prints only a number, the
     measure has the name of the program; otherwise each line is a name and a number.
