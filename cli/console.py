@@ -59,7 +59,7 @@ class Counter:
         self._bar.stop()
 
     def advance(self, n: float) -> None:
-        """Add ``n`` finished items, on any thread.  The first call adds those that an earlier process finished."""
+        """Add ``n`` finished items, on any thread.  The first call adds the items that an earlier process finished."""
         self._bar.advance(self._task.id, n)
         with self._lock:
             if self._console.is_terminal or time.monotonic() < self._logged + LOG_INTERVAL:

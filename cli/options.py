@@ -267,7 +267,7 @@ def _hyphenate(arguments: Sequence[str]) -> list[str]:
 
 
 def _unknown_option(option: str, kind: type) -> str:
-    """Return a message with a similar option: the same name in a part (--training.seed for --seed), or like spelling."""
+    """Return a message with a similar option, preferably of the same name in a part (--training.seed for --seed)."""
     known = [name for each in options_in(kind) for name in each.names]
     inner = [name for name in known if name.endswith(f".{option.lstrip('-')}")]
     similar = inner or difflib.get_close_matches(option, known, n=1)

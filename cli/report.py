@@ -43,7 +43,7 @@ class TranslationOptions:
     """Exponent of the length penalty; if not given, the model's."""
 
     def load(self) -> tuple[Translator, str, str | None, SearchConfig]:
-        """Load the model; return it, the sentence, the given translation or None, and the settings of the search."""
+        """Load the model; return the translator, the sentence, the given translation or None, and search settings."""
         sentence = as_text("sentence", self.sentence)
         target = None if self.target is None else as_text("target", self.target)
         return load_translator(self.run), sentence, target, SearchConfig(beam=self.beam, alpha=self.alpha)

@@ -1,4 +1,4 @@
-"""The options of a run, from a preset, conventions, a TOML file and the command line; later ones override earlier."""
+"""The options of a run: preset, conventions, TOML file and command line; a later one overrides the earlier ones."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class ModelConfig:
 
     @property
     def longest_sentence(self) -> int:
-        """The longest sentence in tokens that a learned position table allows, start or end symbol included."""
+        """The most tokens of a sentence, start or end symbol included, that a learned position table allows."""
         return self.max_positions - self.first_position
 
     def to_json(self) -> str:

@@ -144,7 +144,7 @@ class RunConfig:
         return settings | {"device": self.device, "kernels": self.kernels}
 
     def claim_directory(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Write this configuration, and ``facts`` about the run that are no settings, to its directory's run.json."""
+        """Write this configuration, and ``facts`` that are no settings, to run.json in the run's directory."""
         text = json.dumps(json.loads(self.to_json()) | dict(facts), indent=2) + "\n" if facts else self.to_json()
         write_text(self.run / RUN_FILE, text)
 
@@ -184,13 +184,13 @@ class RunConfig:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run's file in one dict; its keys are such as "training.seed" and "init_from"."""
+    """Return the settings of a run's file in one dict, with keys such as "training.seed" and "init_from"."""
     parts = {f"{part}.{name}": value for part in PARTS for name, value in settings[part].items()}
     return parts | {name: settings[name] for name in BEGINNING if name in settings}
 
 
 def require_other_directory(run: Path, init_from: Path | None) -> None:
-    """Raise ConfigError if ``run`` and ``init_from`` are one directory, so that the run would overwrite its model."""
+    """Raise ConfigError if ``run`` and ``init_from`` are one directory: its model would be overwritten."""
     if init_from is not None and run.resolve() == init_from.resolve():
         raise ConfigError(
             f"run and init_from are both {run}: the training would overwrite the model from which it begins; set run to"

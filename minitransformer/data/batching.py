@@ -21,7 +21,7 @@ Position: TypeAlias = tuple[int, int, int]  # of a batch: epoch, index of the gr
 
 
 def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int, group: int = 0) -> list[IntArray]:
-    """Return a list of one epoch's batches of a group of shards: arrays of indices of pairs.  Every pair occurs once.
+    """Return the batches of a group of shards in an epoch, as arrays of pair indices; every pair occurs once.
 
     Pairs are shuffled, sorted by length within pools, and cut into batches of at most ``batch_tokens`` tokens a side,
     end symbols included.  A longer pair is a batch of its own.  Then the batches are shuffled.
@@ -109,7 +109,7 @@ class BatchOrder:
 def read_micro_batches(
     pairs: Pairs, batch: IntArray, n_micro_batches: int, wanted: Sequence[int]
 ) -> tuple[list[Batch | None], list[IntArray]]:
-    """Cut a batch into micro-batches; return those with the indices ``wanted``, with None for an empty micro-batch.
+    """Cut a batch into micro-batches; return the micro-batches with the ``wanted`` indices, None for an empty one.
 
     Also return the lengths of all micro-batches, end symbols included: an array (B, 2) for each.
     """

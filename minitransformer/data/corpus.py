@@ -85,9 +85,9 @@ def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
 class FileCorpus:
     """A corpus of aligned files.  Without validation files every ``stride``-th training pair is held out.
 
-    A file with both sides is both source and target in a pair of paths.  ``languages`` are the codes of the languages
-    of files with both sides, if given.  The training pairs still contain copies of held-out pairs; ``prepare`` drops
-    the copies.  ``surveys`` holds the survey of each file, made by ``of``.
+    A file with both sides is in its pair of paths twice, as source and as target.  ``languages`` are the language codes
+    of source and target in these files, if given.  The training pairs still contain copies of held-out pairs;
+    ``prepare`` drops the copies.  ``surveys`` holds the survey of each file, made by ``of``.
     """
 
     train_files: Sequence[tuple[Path, Path]]

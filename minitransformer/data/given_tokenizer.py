@@ -28,7 +28,7 @@ _LINES_AT_ONCE = 10_000
 
 @dataclass(frozen=True)
 class GivenTokenizer:
-    """An existing tokenizer for new text; if ``extends``, it gets the characters of the text that it lacks."""
+    """An existing tokenizer for new text; if ``extends``, missing characters of the text are appended to it."""
 
     tokenizer: Tokenizer
     extends: bool = False

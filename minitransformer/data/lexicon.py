@@ -24,7 +24,7 @@ def is_bracket(symbol: str) -> bool:
 
 
 def lexicon_of(pairs: Iterable[IdPair], leaf_ids: Container[int]) -> Lexicon:
-    """Return the lexicon of trees, without words that are rare, and without trees that lack a leaf for each word."""
+    """Return the lexicon of trees; leave out rare words, and trees that have more or fewer leaves than words."""
     seen = defaultdict[int, Counter[int]](Counter)
     for words, symbols in pairs:
         leaves = [symbol for symbol in symbols if symbol in leaf_ids]

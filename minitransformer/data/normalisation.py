@@ -96,7 +96,7 @@ class LostCharacters:
 
 
 def named(counts: Mapping[str, int]) -> str:
-    """Return the most frequent characters with their counts; if some are left out, also the number of all."""
+    """Return the most frequent characters with their counts; if some are left out, also how many there are in all."""
     most = sorted(counts.items(), key=lambda count: -count[1])[:_MOST_NAMED]
     rest = f", … ({len(counts):,} in all)" if len(counts) > len(most) else ""
     return ", ".join(f"{_display(character)} {count:,}" for character, count in most) + rest

@@ -303,7 +303,7 @@ def _remove_manifest(directory: Path) -> None:
 
 
 def _hold_out(corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, world: Communicator) -> _PairSelection:
-    """Return the held-out pairs, and the indices of their copies among the training pairs, which will be dropped."""
+    """Return the held-out pairs, and the indices of the training pairs to drop because they are copies of them."""
     dropped, in_training = dict[str, Found](), Found()
     encoded = _encode(corpus.validation(), tokenizer)
     held_out = list(worth_holding_out(corpus.validation(), encoded, config, dropped, corpus.held_out_location))
@@ -327,7 +327,7 @@ def _write_held_out(
     dropped: Mapping[str, Found],
     unscored: Found,
 ) -> int:
-    """Write token ids and text of held-out pairs, and text of test pairs; return the number of validation ids.
+    """Write ids and text of held-out pairs, and text of test pairs; return the number of pairs whose ids were written.
 
     The text also has the pairs that are too long for the loss, because BLEU is computed from all pairs.
     """

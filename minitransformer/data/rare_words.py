@@ -27,7 +27,7 @@ def rare_word_classes(word: str) -> tuple[str, str]:
 
     Source: the signatures that the Stanford and Berkeley parsers give unknown words (Klein and Manning 2003, "Accurate
     Unlexicalized Parsing"; Petrov et al. 2006, "Learning Accurate, Compact, and Interpretable Tree Annotation").
-    **Differs**: the ending is the last two letters, not one of a list of English suffixes, so that it works for any
+    **Differs**: the ending is the last two letters, not one of a list of English suffixes, so that classes exist in any
     language.
     """
     shape = _shape(word)
@@ -83,7 +83,7 @@ class WordEncoder:
         return [[self._id_of(word) for word in words_of(line)] for line in lines]
 
     def classes(self) -> list[int]:
-        """Return for each id of a word the id of the word's class, for any other id of the vocabulary the id itself."""
+        """Return a list that has for each id of a word the id of the word's class, for any other id the id itself."""
         pieces = (str(self._vocabulary.id_to_piece(i)) for i in range(self._vocabulary.get_piece_size()))
         return [self._first_of(*_class_pieces(piece[1:])) if _is_word(piece) else i for i, piece in enumerate(pieces)]
 

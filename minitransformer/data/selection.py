@@ -89,7 +89,7 @@ def separate(
 ) -> tuple[Sequence[HeldOut], set[int]]:
     """Return the pairs that stay held out, and the indices of their copies, which the training text must not contain.
 
-    Pairs from the training text are sorted by their number of copies, fewest first; equal pairs are in random order.
+    Pairs from the training text are sorted by their number of copies, fewest first; equal numbers are in random order.
     Pairs stay held out until more copies would be dropped than there are held-out pairs.  The remaining pairs are
     counted in ``dropped``; training keeps their copies, and so all frequent sentences.
     If no pair can stay, or if the pairs are from other text, all pairs stay and no copy is dropped.  Then the numbers

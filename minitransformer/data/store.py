@@ -1,7 +1,7 @@
 """Token ids on disk, memory-mapped, so that a corpus may be larger than memory.
 
 A split consists of file shards.  Each shard is three NumPy files: the source tokens of its pairs in one flat array, the
-target tokens in another, and the two lengths of every pair.  All are memory-mapped, so that the processes of a machine
+target tokens in another, and the two lengths of every pair.  Files are memory-mapped, so that processes of a machine
 share them.  A training opens a few shards at a time; their lengths and offsets are in memory: 32 bytes a pair.
 """
 
@@ -166,7 +166,7 @@ class TokenStore:
 
 
 def _n_shards(directory: Path, split: str) -> int:
-    """Return one more than the greatest number in a file name of a split.  Raises: CheckpointError without files."""
+    """Return the number of file shards of a split, from the numbers in file names.  Raises: CheckpointError if none."""
     found = [name[len(split) + 1 :][:5] for name in shard_files(directory, split)]
     numbers = [int(number) for number in found if number.isdecimal()]
     if not numbers:
@@ -175,7 +175,7 @@ def _n_shards(directory: Path, split: str) -> int:
 
 
 def _open_shard(directory: Path, split: str, number: int) -> Shard:
-    """Return the lengths, source tokens and target tokens of a shard.  Raises: CheckpointError if a file is bad."""
+    """Return the lengths, source tokens and target tokens of a shard.  Raises: CheckpointError if corrupt."""
     path = _shard_path(directory, split, number, "lengths")
     lengths = _open(path, _LENGTHS, (2,))
     if lengths.min(initial=0) < 0:

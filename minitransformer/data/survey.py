@@ -65,7 +65,7 @@ class Found:
 class Survey:
     """The survey of a complete UTF-8 file.
 
-    ``odd`` counts unusual lines by kind, but in a file with both sides entries without a usable pair by reason.
+    ``odd`` counts unusual lines by kind; for a file with both sides, it counts entries without a pair by reason.
     ``languages`` are the codes of source and target of a file with both sides.
     """
 

@@ -1,8 +1,8 @@
 """Beam search with a length penalty; it stops only when no better translation can be found.
 
-The state of a search is on the models' device, and a step consists of array operations of known shape.  So on a GPU a
-step never waits for the host, which enqueues the step by one call, as a CUDA graph.  But a search with a constraint
-waits and has no graph, because the constraint computes on the host.
+The state of a search is on the models' device, and a step consists of array operations of known shape.  So on a GPU the
+host enqueues a step by one call, as a CUDA graph, and nothing waits within the step.  A search with a constraint has no
+graph and waits in each step, because the constraint computes on the host.
 
 Source: Wu et al. 2016, equation 14 (length penalty).  The order of steps is that of tensor2tensor, which decoded the
 paper's models.
@@ -56,11 +56,11 @@ def beam_search(
     """Return the ``n_best`` highest-scoring translations that the beam finds for each source, best first.
 
     The search of a sentence ends when no live hypothesis can still beat the sentence's n-th best finished hypothesis:
-    log p only falls, and the penalty is largest at the greatest length.  There only the end symbol may come next, so
-    every hypothesis becomes finished.  START and UNKNOWN are never generated.
+    log p only falls, and the penalty is largest at the greatest length.  At this length only the end symbol may come
+    next, so every hypothesis becomes finished.  START and UNKNOWN are never generated.
 
     Args:
-        models: one model, or the models of an ensemble (see ``Predictor``); the first model has the length penalty.
+        models: one model, or an ensemble (see ``Predictor``), which has the length penalty of its first model.
         sources: ids without start and end symbols.
         constraint: forbids tokens, except the end symbol at the greatest length; it does not change the log p of
             allowed tokens.
@@ -197,7 +197,7 @@ class _Search(Search):
         return True
 
     def run(self) -> list[list[Hypothesis]]:
-        """Step until all sentences are done; return their hypotheses.  On a GPU, read one step late which are done."""
+        """Step until all sentences are done; return their hypotheses.  On a GPU, ``done`` is read one step later."""
         is_done: BoolArray = np.zeros(len(self.sentences), np.bool_)
         pending: deque[tuple[IntArray, ReadLater]] = deque()
         for length in range(1, int(self.max_lengths.max()) + 1):
@@ -259,7 +259,7 @@ class _Search(Search):
         return self.predictor.decode(state.newest.reshape(-1), state.cache_index, self.n_steps)
 
     def _forbidden(self, state: State) -> Array:
-        """Return booleans, True for tokens that may not come next: (S·k, W), or (1, W) for all hypotheses alike."""
+        """Return booleans, True for tokens that may not come next: (S·k, W), or (1, W) if equal for all hypotheses."""
         is_last = state.limits <= self.n_steps
         if self.device == "cpu" and not is_last.any():  # on a GPU, reading this would wait
             return forbidden_tokens(self.never_generated, self.constraint, None)

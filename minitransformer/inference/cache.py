@@ -38,7 +38,7 @@ class LayerCache:
         self._arrays: list[Array] = []
 
     def reserve(self, n_steps: int) -> int:
-        """Reserve memory for ``n_steps`` steps, if it grows for at least twice the old number; return the capacity."""
+        """Raise the capacity to ``n_steps`` or more, and at least double it if it grows; return the capacity."""
         if n_steps > self.capacity:
             self.capacity = max(n_steps, self.first_capacity, 2 * self.capacity)
             self._arrays = [self._with_capacity(array) for array in self._arrays]

@@ -64,7 +64,7 @@ class ModelState:
         return model
 
     def is_of(self, model: Transformer) -> bool:
-        """Return whether ``model`` is the object whose state this is."""
+        """Return whether this is the state of the object ``model``."""
         return self._model() is model
 
     def take(self, source: Ids) -> bool:

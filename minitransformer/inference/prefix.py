@@ -118,7 +118,7 @@ class PrefixConstraint:
     Args:
         pieces: the text of each id; "" for ids that spell nothing.
 
-    Shapes: ``given`` (rows, most given tokens), ids, then −1; ``rest`` has one text for each row.
+    Shapes: ``given`` (rows, greatest number of given tokens) has ids, then −1; ``rest`` has one text for each row.
     """
 
     def __init__(self, prefixes: Sequence[Prefix], pieces: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ TOKENS_AT_ONCE = 2_000
 
 @dataclass(frozen=True)
 class TargetScore:
-    """The score of one pair or several: log p(target | source) in nats, and the number of target tokens with ends."""
+    """The score of one pair or several: log p(target | source) in nats, and the number of target tokens with END."""
 
     log_probability: float
     n_tokens: int

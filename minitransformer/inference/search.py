@@ -29,7 +29,7 @@ MAX_ALPHA = 50  # length^α stays finite for a million tokens; a much larger α 
 
 
 class SearchError(UserError, FloatingPointError):
-    """An error: a search found no translation; the model's outputs are not finite, or a constraint allowed none."""
+    """An error: no translation was found, because the model's outputs are not finite or a constraint allowed none."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class SearchConfig:
     """Translations returned for each sentence, best first."""
     max_extra_tokens: int = 256
     """The greatest number of tokens by which a translation exceeds its source; learned positions may limit it more.
-    A ``Translator`` searches with at most 50 first, the paper's limit, and again only lines that reach it."""
+    A ``Translator`` first searches with at most 50, the paper's limit, then again for lines that reach this limit."""
     normalisation: Normalisation | None = None
     """The length penalty: "gnmt", ((5 + length)/6)^α, or "length", length^α; None takes the model's own."""
     max_length_factor: float | None = 6.0
-    """The greatest number of tokens of a translation for each token of its source, with FREE_TOKENS more in all; None
-    sets no such bound.  With both defaults no pair is too long that data.max_length and data.max_ratio accept."""
+    """A translation has at most this many tokens for each token of its source, plus FREE_TOKENS; None: no such limit.
+    With both defaults, every target that data.max_length and data.max_ratio accept is short enough."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.beam <= MAX_BEAM:
@@ -112,7 +112,7 @@ class Constraint(Protocol):
         """Return booleans (rows, W), True for tokens that may not come next; (1, W) if all rows are equal."""
 
     def follow(self, rows: IntArray, tokens: IntArray) -> None:
-        """Select these rows, and append the i-th of ``tokens`` to the i-th of them."""
+        """Select these rows, and append the i-th of ``tokens`` to the i-th selected row."""
 
     def select(self, rows: IntArray) -> None:
         """Select these rows."""
@@ -210,7 +210,7 @@ def _require_one_each(name: str, values: Sequence[object], n_sources: int) -> No
 
 
 def forbidden_tokens(never: Array, constraint: Constraint | None, last: Array | None) -> Array:
-    """Return booleans (rows, W), True for tokens that may not come next; (1, W) if all hypotheses are alike.
+    """Return booleans (rows, W), True for tokens that may not come next; (1, W) if they are equal for all hypotheses.
 
     Args:
         never: booleans (1, W), True for tokens that are never generated; the result is on the same device.

@@ -103,7 +103,7 @@ class Translator:
         return Prefixer(self.tokenizer, self.longest_source)
 
     def fingerprint(self) -> str:
-        """Return a checksum that identifies the translator: its configurations, weights, their dtype, its tokenizer."""
+        """Return a checksum of configurations, weights, the weights' dtype and tokenizer, to identify a translator."""
         checksum = hashlib.blake2b(digest_size=16)
         for model in self.models:
             checksum.update(model.config.to_json().encode())
@@ -233,7 +233,7 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """Search all lines; then search lines again that have too few different texts or a translation that was cut.
 
-        The first search allows only FIRST_EXTRA_TOKENS.  So it finds no longer translation, even a better one.
+        The first search allows only FIRST_EXTRA_TOKENS.  Longer translations are found only in the second search.
         A search for more finished hypotheses first finds the hypotheses of the search before it, in the same order.
         Without ``max_length_factor``, as for trees, translations are long, so the first search has the final limit.
         """

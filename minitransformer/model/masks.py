@@ -19,7 +19,7 @@ class BatchMasks(NamedTuple):
 
 
 def self_attention_mask(segments: Segments, neighbourhood: int | None = None) -> KeyRanges:
-    """Return the mask of encoder self-attention: a token sees its whole sentence, or r tokens on each side and itself.
+    """Return the mask of encoder self-attention: a token sees its sentence, or itself and r tokens on each side.
 
     Source: Vaswani et al. 2017, section 3.2.3; restricted self-attention, section 4.
     Differs: in the paper r is the size of the whole neighbourhood, here the size of each side.
@@ -33,7 +33,7 @@ def self_attention_mask(segments: Segments, neighbourhood: int | None = None) ->
 
 
 def causal_mask(segments: Segments, neighbourhood: int | None = None) -> KeyRanges:
-    """Return the mask of decoder self-attention: a token sees itself and all tokens before it, or r tokens before it.
+    """Return the mask of decoder self-attention: a token sees itself and all tokens, or r tokens, before it.
 
     Source: Vaswani et al. 2017, section 3.2.3 (the look-ahead mask); restricted self-attention, section 4.
     """

@@ -22,8 +22,8 @@ class PositionError(UserError, ValueError):
 class SamePosition(NamedTuple):
     """The position that all ``n_tokens`` tokens have, as in a step of a search.
 
-    ``position`` is a number on the host, or an array (1,) on the device.  ``farthest`` is an upper bound of it, which
-    gives the length of the table without copying ``position`` to the host.
+    ``position`` is a number on the host, or an array (1,) on the device.  ``farthest`` is an upper bound of the
+    position, which gives the length of the table without copying ``position`` to the host.
     """
 
     position: int | Array

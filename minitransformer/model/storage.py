@@ -62,7 +62,7 @@ def _require_finite(name: str, array: np.ndarray[Any, Any], storage: Storage) ->
 
 
 def restored(arrays: Weights, path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the weights that ``stored`` stored, float16 and int8 as float32; other arrays stay as they are.
+    """Return the weights from a result of ``stored``: float16 and int8 become float32, other arrays stay as they are.
 
     Raises: CorruptFileError if an int8 array lacks its scales; the message names ``path``, the arrays' file.
     """

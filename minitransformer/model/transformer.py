@@ -283,7 +283,7 @@ def implementation_of(model: type[Transformer]) -> str | None:
 def names_class(name: str | None, model: type[Transformer]) -> bool:
     """Return whether a setting ``implementation`` names the class.
 
-    A class that is defined in a script or in a function cannot be imported; then only the last parts are compared.
+    A class that is defined in a script or in a function cannot be imported; then only the last part of a name counts.
     """
     own = implementation_of(model)
     if name and own and re.search("^__main__:|<locals>", f"{name}\n{own}", re.MULTILINE):

@@ -34,7 +34,7 @@ _FIRST_VERSION = _MemoryFiles("memory", "memory.limit_in_bytes", "memory.usage_i
 
 
 def free_memory(n_processes: int) -> float:
-    """Return the bytes that a process may still allocate.
+    """Return the number of bytes that a process may still allocate.
 
     This is an even share of the free memory for each of ``n_processes``, and at most what the process' limit of address
     space allows.  Free memory is limited by the system and by control groups (of a container or a batch job).

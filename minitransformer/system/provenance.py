@@ -15,7 +15,7 @@ PROCESSOR = Path("/proc/cpuinfo")
 
 
 def code_version() -> str:
-    """Return the git commit of this source tree ("+" at its end: files have changed), the version, or "unknown"."""
+    """Return the git commit of this source tree, with "+" if files have changed; else the version or "unknown"."""
     here = Path(__file__).resolve().parents[2]
     try:
         if not (here / ".git").exists():

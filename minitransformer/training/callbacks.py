@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """The figures of an interval of training: the mean loss, in nats per target token, with label smoothing; the speed.
+    """The figures of an interval of training; ``loss`` is the mean, in nats per target token, with label smoothing.
 
     ``learning_rate`` and ``gradient_norm`` are of the last update, ``seconds`` and ``flops`` are totals of the run.
     """
@@ -133,7 +133,7 @@ class Callback:
 
     @property
     def measures(self) -> bool:
-        """True if ``validated`` is defined, and so may measure something."""
+        """True if a derived class defines ``validated``, which may return measures."""
         return type(self).validated is not Callback.validated
 
 

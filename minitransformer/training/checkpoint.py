@@ -327,7 +327,7 @@ class CheckpointWriter:
     Training waits only for the copy, and for an earlier write that has not ended.  The memory of the copy is used again
     for the next checkpoint: 12 bytes a parameter, on the host.
 
-    The thread is a daemon, so a process can end at once.  It then leaves an unfinished directory, which does not count
+    The thread is a daemon, so a process can end at once.  Then an unfinished directory remains, which does not count
     as a checkpoint.
     """
 
@@ -346,7 +346,7 @@ class CheckpointWriter:
     def is_lost(self) -> bool:
         """Return whether the directory has been moved or removed since ``watch``.
 
-        If so, nothing may be written there.
+        Nothing may be written to a lost directory.
         """
         try:
             (self.run / RUN_FILE).stat()
@@ -454,7 +454,7 @@ class RunCheckpoints:
     def load_newest(self) -> TrainingState | None:
         """Set model and Adam to the newest complete checkpoint, if there is one; see ``load_newest_checkpoint``.
 
-        Raises: CheckpointError as there, and if ranks see different checkpoints.
+        Raises: CheckpointError as that function does, and if ranks see different checkpoints.
         """
         adam = self._adam_of_all()
         state = load_newest_checkpoint(self.run, self._model, adam, keep=self._keep)
@@ -466,7 +466,7 @@ class RunCheckpoints:
         return state
 
     def begin_from(self, weights: Mapping[str, Array], moments: Mapping[str, Array] | None, n_updates: int) -> None:
-        """Set the model to the weights of another training, and Adam to its moments after ``n_updates`` updates."""
+        """Set the model to another training's weights, and Adam to the other training's moments if given."""
         self._model.set_weights(weights)
         if moments is not None:
             adam = self._adam_of_all()

@@ -91,8 +91,8 @@ class Trainer:
 
         An update whose loss or gradient is not finite changes nothing.  After several such updates in a row, training
         returns to the last checkpoint and avoids the batches of these updates.
-        Raises: TrainingDivergedError instead of a second return, or without a checkpoint; CheckpointError if the last
-        checkpoint cannot be written (earlier ones: only a warning); LostDirectoryError; CallbackError.
+        Raises: TrainingDivergedError at the second such return, or without a checkpoint; CheckpointError if the last
+        checkpoint cannot be written (earlier failures are only logged); LostDirectoryError; CallbackError.
         """
         callback = callback if isinstance(callback, Callbacks) else Callbacks([callback])
         self.checkpoints.writer.watch()

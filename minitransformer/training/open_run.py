@@ -222,7 +222,7 @@ def has_begun(run: Path) -> bool:
 
 
 def given_tokenizer(config: RunConfig) -> GivenTokenizer | None:
-    """Return the tokenizer of ``init_from``, after the run's begin the run's own copy; None without ``init_from``."""
+    """Return the tokenizer of ``init_from``, or the run's copy if the run has begun; None without ``init_from``."""
     if config.init_from is None:
         return None
     if has_begun(config.run):
