@@ -77,7 +77,7 @@ def start(name: str) -> int:
 
     During the import, Ctrl-C ends the process at once: C modules would turn KeyboardInterrupt into other errors.
     """
-    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not if the shell ignores Ctrl-C
+    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # False if the shell ignores Ctrl-C
     if interruptible:
         signal.signal(signal.SIGINT, _end)
     try:

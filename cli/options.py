@@ -205,7 +205,7 @@ def parse_options(
         parser.error(f"unexpected value {unknown[0]!r}")
     try:
         return _change(kind, default, vars(given))
-    except ConfigError as error:  # a value is out of bounds, or two do not match
+    except ConfigError as error:  # a value is out of bounds, or two values contradict each other
         parser.error(str(error))
 
 

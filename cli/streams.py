@@ -15,6 +15,6 @@ def standard_streams() -> tuple[Source, BinaryIO]:
     if sys.stdin is None:
         raise closed("input")
     output: BinaryIO = sys.stdout.buffer  # run_command has replaced a closed one
-    if isinstance(output, io.RawIOBase):  # with PYTHONUNBUFFERED; its write may write a part, and raises no error
+    if isinstance(output, io.RawIOBase):  # with PYTHONUNBUFFERED: ``write`` may write only a part, without an error
         output = io.BufferedWriter(io.FileIO(output.fileno(), "wb", closefd=False))
     return cast(Source, sys.stdin.buffer), output

@@ -15,7 +15,7 @@ from minitransformer.model.symbols import BLANK, UNKNOWN
 SPLIT_AT_BLANKS = b"words separated by blanks"  # marks a model whose lines are looked up word by word
 LEAST_COUNT = 2  # words below this count are not in the vocabulary, so that the model learns their classes
 _SHAPES = ("number", "digits", "capitals", "capital", "lower", "signs")
-# sentencepiece makes two pieces of each, with and without BLANK.  A word whose class has no ending gets the former.
+# sentencepiece makes two pieces of each, with BLANK and without.  Words without an ending get the piece with BLANK.
 SHAPE_CLASSES = tuple(f"<rare:{shape}>" for shape in _SHAPES)
 
 

@@ -277,7 +277,7 @@ class _Search(Search):
         token_log_p = token_log_p.reshape(n_sentences, k, n_tokens) + state.log_p[:, :, None]
         log_p, choice = _best(token_log_p.reshape(n_sentences, k * n_tokens), self.n_candidates)
         token, parent = _take(token.reshape(n_sentences, k * n_tokens), choice), choice // n_tokens
-        ends, exists = token == END, log_p > -np.inf  # no hypothesis has log p NaN
+        ends, exists = token == END, log_p > -np.inf  # False for log p NaN
         ended_log_p = self.xp.where(ends & exists & ~state.done[:, None], log_p, -np.inf)
         finished = self._finish(state, ended_log_p, parent, index)
         log_p, best = _best(self.xp.where(exists & ~ends, log_p, -np.inf), self.config.beam)

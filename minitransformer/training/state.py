@@ -15,7 +15,7 @@ from minitransformer.data.batching import Position
 from minitransformer.system.records import read_record
 
 STATE_FILE = "state.json"
-Figure: TypeAlias = tuple[str, float]  # its name, as in ``training.best_by``, and its value
+Figure: TypeAlias = tuple[str, float]  # a name, as in ``training.best_by``, and the figure's value
 
 
 @dataclass(frozen=True)
