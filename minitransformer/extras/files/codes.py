@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from minitransformer.extras.alignment import WORD
+from minitransformer.extras.attention import WORD
 from minitransformer.extras.files.tmx import is_break
 from minitransformer.inference.translator import Links, Translation
 
