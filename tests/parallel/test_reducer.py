@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import fake_cuda
 import fake_streams
@@ -31,6 +32,7 @@ class World(SerialCommunicator):
         return [("here", *value[1:]), *self._others]
 
 
+ON_ITS_OWN_GPU = ("here", "0000:01:00.0", True, True)  # another rank
 UNUSED = SimpleNamespace(why_not_captured=None)  # a transport
 FIXED = '; added in one fixed order (training.sum = "exact")'
 OWN = "through NCCL, because every rank has a GPU of its own"
@@ -60,31 +62,27 @@ def test_nccl_where_every_rank_has_a_gpu_of_its_own(description_of: Any) -> None
 def test_an_mpi_library_that_reads_gpus_where_nccl_cannot_be_used(description_of: Any) -> None:
     because = "because it says that it reads the memory of GPUs, and NCCL cannot be used: "
     shared, missing = "ranks 0, 2 share a GPU, which NCCL refuses", "CuPy finds no NCCL on rank 1"
-    others = [("here", "0000:01:00.0", True, True), ("here", "0000:00:00.0", True, True)]
+    others = [ON_ITS_OWN_GPU, ("here", "0000:00:00.0", True, True)]
     assert description_of(others, aware=True) == f"through MPI 1.2, {because}{shared}"
     assert description_of([("here", "0000:01:00.0", False, True)], aware=True) == f"through MPI 1.2, {because}{missing}"
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs", "message"),
-    [
-        (False, False, "says that it does not read the memory of GPUs"),
-        (True, False, "says that it does not read the memory of GPUs"),
-        (True, None, "does not say whether it reads the memory of GPUs"),
-        (None, None, "does not say whether it reads the memory of GPUs"),
-    ],
-)
-def test_pinned_memory_if_neither(mine: bool | None, theirs: bool | None, message: str, description_of: Any) -> None:
-    logged = description_of([("here", "0000:00:00.0", True, theirs)], aware=mine)
-    because = "ranks 0, 1 share a GPU, which NCCL refuses"
-    assert logged == f"through pinned host memory, because {because}, and MPI 1.2 {message}"
-    logged = description_of([("here", "0000:01:00.0", True, theirs)], aware=mine, available=False)
-    assert logged == f"through pinned host memory, because CuPy finds no NCCL on rank 0, and MPI 1.2 {message}"
+    ("mine", "theirs", "says"),
+    [(False, False, "says that it does not read"), (True, False, "says that it does not read"),
+     (True, None, "does not say whether it reads"), (None, None, "does not say whether it reads")],
+)  # fmt: skip
+def test_pinned_memory_if_neither(mine: bool | None, theirs: bool | None, says: str, description_of: Any) -> None:
+    way, mpi = "through pinned host memory, because", f", and MPI 1.2 {says} the memory of GPUs"
+    shared = description_of([("here", "0000:00:00.0", True, theirs)], aware=mine)
+    assert shared == f"{way} ranks 0, 1 share a GPU, which NCCL refuses{mpi}"
+    missing = description_of([("here", "0000:01:00.0", True, theirs)], aware=mine, available=False)
+    assert missing == f"{way} CuPy finds no NCCL on rank 0{mpi}"
 
 
 def test_a_library_that_chooses_the_order_rounds_nothing(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: UNUSED)
-    world = World([("here", "0000:01:00.0", True, True)])
+    world = World([ON_ITS_OWN_GPU])
     described = choose_reducer(world, cupy, 8, "fast", "bfloat16").description
     assert described.startswith(f"gradients travel {OWN}, where nothing is rounded to bfloat16; ")
 
@@ -105,7 +103,7 @@ def test_a_rank_without_micro_batches_adds_zeros_and_not_the_last_sum(
     rank: int, added: list[float], cupy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nccl_reducer, "RUN", 1)
-    world = World([("here", "0000:01:00.0", True, True)])
+    world = World([ON_ITS_OWN_GPU])
     world.rank = rank
     chosen = reducer_over(world, cupy, monkeypatch, 1, lambda array: None)
     _, gradients = chosen.allocate(2, np.float32)
@@ -124,7 +122,7 @@ def test_sums_run_on_their_stream_while_the_backward_pass_goes_on(cupy: Any, mon
 
     monkeypatch.setattr(nccl_reducer, "RUN", 64)
     monkeypatch.setattr(nccl_reducer, "BUCKET", 128)
-    chosen = reducer_over(World([("here", "0000:01:00.0", True, True)]), cupy, monkeypatch, 2, double)
+    chosen = reducer_over(World([ON_ITS_OWN_GPU]), cupy, monkeypatch, 2, double)
     _, gradients = chosen.allocate(300, np.float32)
     assert chosen.buckets == [slice(0, 128), slice(128, 256), slice(256, 384)]
     assert chosen.pieces == [slice(0, 64), slice(128, 192), slice(256, 320)]
@@ -144,7 +142,7 @@ class WatchedWorld(World):
     """Two ranks with a GPU each; who waits for the other for long is ended."""
 
     def __init__(self) -> None:
-        super().__init__([("here", "0000:01:00.0", True, True)])
+        super().__init__([ON_ITS_OWN_GPU])
         self.ended = threading.Event()
         self._watchdog = Watchdog(0, 0.05, self.ended.set)
 
@@ -202,7 +200,7 @@ def test_what_a_graph_cannot_contain(cupy: Any, monkeypatch: pytest.MonkeyPatch)
     pinned = choose_reducer(World(others), cupy, 8).why_not_captured
     assert pinned == "gradients travel through pinned host memory, which cannot be part of it"
     monkeypatch.setattr(reducer, "reads_gpu_memory", lambda: True)
-    by_mpi = choose_reducer(World([("here", "0000:01:00.0", True, True)]), cupy, 8).why_not_captured
+    by_mpi = choose_reducer(World([ON_ITS_OWN_GPU]), cupy, 8).why_not_captured
     assert by_mpi == "gradients travel through MPI 1.2, which cannot be part of it"
 
 
@@ -214,33 +212,17 @@ MAPPED = """7f00-7f01 r-xp 00000000 08:01 42    /usr/lib/libc.so.6
 """
 
 
-class Query:
-    argtypes: Any = None
-    restype: Any = None
-
-    def __init__(self, answer: int) -> None:
-        self._answer = answer
-
-    def __call__(self) -> int:
-        assert (self.argtypes, self.restype) == ([], ctypes.c_int)
-        return self._answer
-
-
-@pytest.mark.parametrize(
-    ("library", "answer"),
-    [
-        (SimpleNamespace(MPIX_Query_cuda_support=Query(1)), True),
-        (SimpleNamespace(MPIX_Query_cuda_support=Query(0)), False),
-        (SimpleNamespace(), None),
-    ],
-)
+@pytest.mark.parametrize(("answer", "expected"), [(1, True), (0, False), (None, None)])
 def test_the_mpi_library_is_asked_whether_it_reads_gpus(
-    library: Any, answer: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    answer: int | None, expected: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "maps").write_text(MAPPED, encoding="utf-8")
     monkeypatch.setattr(cuda_aware, "_MAPPED_FILES", tmp_path / "maps")
+    query = Mock(return_value=answer)
+    library = SimpleNamespace() if answer is None else SimpleNamespace(MPIX_Query_cuda_support=query)
     monkeypatch.setattr(ctypes, "CDLL", {"/opt/my mpi/lib/libmpi.so.40.30.8": library}.__getitem__)
-    assert reads_gpu_memory() is answer
+    assert reads_gpu_memory() is expected
+    assert answer is None or (query.argtypes, query.restype) == ([], ctypes.c_int)
 
 
 def test_without_an_mpi_library_there_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

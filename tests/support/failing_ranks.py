@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,12 @@ from parallel.communicator import Communicator
 
 
 def exchange_values(world: Communicator, directory: Path) -> dict[str, Any]:
+    if world.rank == 1:
+        time.sleep(0.1)
+        (directory / "rank 1 has come").touch()
     world.barrier()
     return {
+        "all have come": (directory / "rank 1 has come").exists(),
         "rank": world.rank,
         "size": world.size,
         "local_size": world.local_size,
@@ -27,27 +30,11 @@ def exchange_values(world: Communicator, directory: Path) -> dict[str, Any]:
     }
 
 
-def wait_at_barrier(world: Communicator, directory: Path) -> bool:
-    if world.rank == 1:
-        time.sleep(0.1)
-        (directory / "rank 1 has come").touch()
-    world.barrier()
-    return (directory / "rank 1 has come").exists()
-
-
-def raise_on_one_rank(world: Communicator, directory: Path) -> None:
+def raise_on_one_rank(world: Communicator, directory: Path, error: str) -> None:
     if world.rank == 1:
         (directory / "raised").touch()
-        raise ValueError("on purpose")
-    world.barrier()
-
-
-def freeze_one_rank(world: Communicator, directory: Path) -> None:
-    sums = sums_of(impatient_world(2), 300)
-    sums.allreduce(1)
-    if world.rank == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    sums.allreduce(1)
+        raise {"ValueError": ValueError, "SystemExit": SystemExit}[error]("on purpose")
+    sums_of(world, 3).allreduce(1)
 
 
 def impatient_world(patience: float) -> Communicator:
@@ -56,31 +43,24 @@ def impatient_world(patience: float) -> Communicator:
     return MpiCommunicator(patience)
 
 
-def freeze_rank_0_at_work(world: Communicator, directory: Path) -> None:
-    impatient = impatient_world(2)
-    with impatient.waiting_for_rank_0():
-        if world.rank == 0:
+def freeze_one_rank(world: Communicator, directory: Path, when: str) -> None:
+    """Rank 1 freezes, or rank 0 while it works alone, and the other waits for it."""
+
+    def may_freeze(step: str) -> None:
+        if step == when and world.rank == (0 if step == "work" else 1):
             os.kill(os.getpid(), signal.SIGSTOP)
 
-
-def freeze_before_barrier(world: Communicator, directory: Path) -> None:
+    may_freeze("start")
     impatient = impatient_world(2)
-    if world.rank == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
+    with impatient.waiting_for_rank_0():
+        may_freeze("work")
+    may_freeze("barrier")
     impatient.barrier()
-
-
-def freeze_at_once(world: Communicator, directory: Path) -> None:
-    if world.rank == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    impatient_world(2)
-
-
-def freeze_before_allocation(world: Communicator, directory: Path) -> None:
-    impatient = impatient_world(2)
-    if world.rank == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    sums_of(impatient, 300)
+    may_freeze("allocation")
+    sums = sums_of(impatient, 300)
+    sums.allreduce(1)
+    may_freeze("sum")
+    sums.allreduce(1)
 
 
 def add_up_for_ever(world: Communicator, directory: Path) -> None:
@@ -103,13 +83,6 @@ def wait_patiently(world: Communicator, directory: Path) -> None:
 def disagree(world: Communicator, directory: Path) -> None:
     check_agreement(world, {"code": "new", "data": "same"}, "before", "Nothing")
     check_agreement(world, {"code": "old" if world.rank == 2 else "new", "data": "same"}, "at the start", "Start anew")
-
-
-def exit_on_one_rank(world: Communicator, directory: Path) -> None:
-    if world.rank == 1:
-        (directory / "raised").touch()
-        sys.exit("out of here")
-    sums_of(world, 3).allreduce(1)
 
 
 def die_on_one_rank(world: Communicator, directory: Path) -> None:

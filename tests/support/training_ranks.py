@@ -1,9 +1,6 @@
 """Programs of ranks that train."""
 
 import dataclasses
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,6 +12,7 @@ from summing_ranks import N_MICRO_BATCHES, world_of_kind
 
 from autograd import to_host
 from autograd.array import Device
+from cli.command import log_shown
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import DataConfig, RunConfig, TrainingConfig
 from minitransformer.data import batching
@@ -51,6 +49,21 @@ FAULTY_BATCHES = {(0, 1), (1, 0), (1, 1), (2, 2), (2, 3)}  # by epoch and place:
 SPOILT_PARAMETER = "decoder.layers.0.source_attention.value.weight"  # another rank adds it up
 
 
+def trainer_in(
+    directory: Path,
+    world: Communicator,
+    config: TrainingConfig = TRAINING,
+    device: Device = "cpu",
+    dtype: str = "float32",
+    n_threads: int = 1,
+) -> Trainer:
+    """The trainer of a new model, on the data in a directory."""
+    reducer = reducer_for(config, world, device, n_threads)
+    model = Transformer(MODEL, seed=config.seed, dtype=dtype, device=device, allocate=reducer.allocate)
+    store = TokenStore(directory / "data", "train")
+    return Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=n_threads)
+
+
 def train(
     world: Communicator,
     directory: Path,
@@ -69,14 +82,11 @@ def train(
     """
     if way:
         world = world_of_kind(way)
-    changes: dict[str, Any] = {"sum": order, "gradients_sent_in": sent_in}
-    changes["precision"] = "float32" if precision == "float32" else "bfloat16"
-    config = dataclasses.replace(TRAINING, max_updates=int(n_updates), **changes)
-    reducer = reducer_for(config, world, device, int(n_threads))
+    config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order, gradients_sent_in=sent_in)
+    config = dataclasses.replace(config, precision="float32" if precision == "float32" else "bfloat16")
     dtype = "float32" if precision == "bfloat16 products" else precision
-    model = Transformer(MODEL, seed=TRAINING.seed, dtype=dtype, device=device, allocate=reducer.allocate)
-    store = TokenStore(directory / "data", "train")
-    trainer = Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=int(n_threads))
+    trainer = trainer_in(directory, world, config, device, dtype, int(n_threads))
+    reducer, model = trainer.reducer, trainer.model
     if deviant and world.rank == int(deviant):
         all_gather = reducer.all_gather
 
@@ -99,21 +109,6 @@ def train(
     }
 
 
-@contextmanager
-def logged_lines() -> Iterator[list[str]]:
-    """Give a list that grows with what is logged within this context."""
-    lines: list[str] = []
-    logger = logging.getLogger("minitransformer")
-    logger.setLevel(logging.INFO)
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logger.addHandler(handler)
-    try:
-        yield lines
-    finally:
-        logger.removeHandler(handler)
-
-
 @mock.patch.object(batching, "SHARDS_AT_ONCE", 1)
 def train_and_report(world: Communicator, directory: Path) -> dict[str, Any]:
     """Two updates in two groups of shards: which pairs this rank reads for each, and what it says of itself."""
@@ -124,11 +119,7 @@ def train_and_report(world: Communicator, directory: Path) -> dict[str, Any]:
             read[-1].append(i)
             return super().pair(i)
 
-    config = dataclasses.replace(TRAINING, max_updates=2)
-    reducer = reducer_for(config, world, "cpu", 1)
-    model = Transformer(MODEL, allocate=reducer.allocate)
-    store = TokenStore(directory / "data", "train")
-    trainer = Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=1)
+    trainer, lines = trainer_in(directory, world, dataclasses.replace(TRAINING, max_updates=2)), list[str]()
     step = trainer.step
 
     def step_and_note(batch: Any) -> Any:
@@ -136,9 +127,9 @@ def train_and_report(world: Communicator, directory: Path) -> dict[str, Any]:
         return step(batch)
 
     trainer.step = step_and_note  # type: ignore[method-assign]
-    with logged_lines() as lines, mock.patch.object(store_module, "Pairs", Watched):
+    with log_shown(lines.append), mock.patch.object(store_module, "Pairs", Watched):
         trainer.train(Callback())
-    order = BatchOrder(store, config.batch_tokens, config.seed)
+    order = BatchOrder(trainer.store, TRAINING.batch_tokens, TRAINING.seed)
     first, after = order.next((0, 0, 0))
     return {"read": read, "batches": [first.tolist(), order.next(after)[0].tolist()], "lines": lines}
 
@@ -159,11 +150,9 @@ class OnOneRank(Callback):
 
 def train_with_callback(world: Communicator, directory: Path, rank: str, failure: str) -> str:
     """Train with a callback on one rank only; return how that ends on this rank."""
-    reducer = reducer_for(TRAINING, world, "cpu", 1)
-    model, store = Transformer(MODEL, allocate=reducer.allocate), TokenStore(directory / "data", "train")
-    trainer = Trainer(model, store, None, TRAINING, directory / "run", world, reducer, n_threads=1)
+    callback = OnOneRank(failure) if world.rank == int(rank) else Callback()
     try:
-        return str(trainer.train(OnOneRank(failure) if world.rank == int(rank) else Callback()))
+        return str(trainer_in(directory, world).train(callback))
     except CallbackError as error:
         return str(error)
 
@@ -171,11 +160,11 @@ def train_with_callback(world: Communicator, directory: Path, rank: str, failure
 class WitnessingMonitor(Callback):
     """Remembers all that happens, and the parameters after every update."""
 
-    def __init__(self, model: Transformer, events: list[str]) -> None:
-        self.model, self.events = model, events
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
 
     def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
-        self.events.append(f"update {state.step}: parameters {checksum(self.model.parameters.values)}")
+        self.events.append(f"update {state.step}: parameters {checksum(model.parameters.values)}")
 
     def go_back(self, state: TrainingState) -> None:
         self.events.append(f"back to update {state.step}")
@@ -187,13 +176,10 @@ def train_with_faults(world: Communicator, directory: Path, fault: str, way: str
     In FAULTY_BATCHES the rank that computes the last micro-batch, and no other, has the fault: "loss nan", "gradient
     inf" …
     """
-    config, store = dataclasses.replace(TRAINING, max_updates=99), TokenStore(directory / "data", "train")
     if way:
         world = world_of_kind(way)
-    reducer = reducer_for(config, world, "cpu", 1)
-    model = Transformer(MODEL, seed=TRAINING.seed, allocate=reducer.allocate)
-    trainer = Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=1)
-    compute, (of_what, value) = trainer.gradient.compute, fault.split()
+    trainer, events = trainer_in(directory, world, dataclasses.replace(TRAINING, max_updates=99)), list[str]()
+    compute, parameters, (of_what, value) = trainer.gradient.compute, trainer.model.parameters, fault.split()
 
     def compute_with_fault(*arguments: Any) -> Any:
         loss = compute(*arguments)
@@ -203,16 +189,16 @@ def train_with_faults(world: Communicator, directory: Path, fault: str, way: str
         ):
             if of_what == "loss":
                 return loss * float(value)
-            model.parameters.named[SPOILT_PARAMETER].view_of(model.parameters.gradients)[0, 0] = float(value)
+            parameters.named[SPOILT_PARAMETER].view_of(parameters.gradients)[0, 0] = float(value)
         return loss
 
     trainer.gradient.compute = compute_with_fault  # type: ignore[method-assign]
     with (
-        logged_lines() as events,
+        log_shown(events.append),
         mock.patch.object(divergence, "PATIENCE", 2),
         pytest.raises(TrainingDivergedError) as raised,
     ):
-        trainer.train(WitnessingMonitor(model, events))
+        trainer.train(WitnessingMonitor(events))
     return {"events": events, "end": str(raised.value).replace(str(directory), "")}
 
 
@@ -254,8 +240,8 @@ def text_to_prepare(world: Communicator, directory: Path, validation: str) -> Da
 @mock.patch.object(store_module, "PAIRS_PER_SHARD", 7)
 def prepare_together(world: Communicator, directory: Path, validation: str) -> list[str]:
     """Prepare pairs in shards of seven; return the log."""
-    config = text_to_prepare(world, directory, validation)
-    with logged_lines() as lines:
+    config, lines = text_to_prepare(world, directory, validation), list[str]()
+    with log_shown(lines.append):
         prepare(config, directory / "data", world=world)
     return [line.replace(str(directory), "") for line in lines]
 

@@ -111,6 +111,7 @@ CONFIGS = st.builds(
 SHORT = st.integers(1, 3) | st.just(6)  # tokens with END, or with START: 1 is an empty sentence
 LENGTHS_OF_PAIRS = st.lists(st.tuples(SHORT, SHORT), min_size=1, max_size=3)
 SEEDS = st.integers(0, 1000)
+kinds = pytest.mark.parametrize("kind", ["encoder", "model"])
 
 
 class Given:
@@ -137,7 +138,7 @@ class Case:
 
 
 def case_of(kind: str, config: ModelConfig, pairs: Any, seed: int) -> Case:
-    """Encoder, decoder, or the whole model behind its embeddings; weights and inputs are random."""
+    """Encoder, or the whole model behind its embeddings; weights and inputs are random."""
     model, random = Transformer(config, seed=seed, dtype="float64"), np.random.default_rng(seed)
     for name, parameter in model.named_parameters():
         if name.endswith(("gain", "bias")):
@@ -152,36 +153,24 @@ def case_of(kind: str, config: ModelConfig, pairs: Any, seed: int) -> Case:
     reach = math.inf if r is None else config.n_layers * r
     own_source, own_target = (np.repeat(np.arange(len(pairs)), side) for side in zip(*pairs, strict=True))
     if kind == "encoder":
-        path = same(own_source, own_source) & (np.abs(behind(source, source)) <= reach)
+        path = np.equal.outer(own_source, own_source) & (np.abs(behind(source, source)) <= reach)
         return Case(lambda x: model.encoder(x, self_attention_mask(source, r)), [memory], [own_source], [path])
     behind_it = behind(target, target)
-    paths = [same(own_target, own_target) & (behind_it >= 0) & (behind_it <= reach), same(own_target, own_source)]
-    inputs, sentences = [x, memory], [own_target, own_source]
-    if kind == "model":
-        return Case(model_of_embedded(model, source, target), inputs, sentences, paths)
-    masks = causal_mask(target, r), encoder_decoder_mask(target, source)
-    return Case(lambda x, encoded: model.decoder(x, model.decoder.memory(encoded), *masks), inputs, sentences, paths)
+    path = np.equal.outer(own_target, own_target) & (behind_it >= 0) & (behind_it <= reach)
+    batch = Batch.from_token_ids(*([[3] * (n - 1) for n in segments.lengths] for segments in (source, target)))
 
+    def logits(x: Tensor, memory: Tensor) -> Tensor:
+        model.source_embedding, model.target_embedding = Given(memory), Given(x)
+        return model.logits(batch)
 
-def same(a: Any, b: Any) -> Any:
-    return a[:, None] == b
+    paths = [path, np.equal.outer(own_target, own_source)]
+    return Case(logits, [x, memory], [own_target, own_source], paths)
 
 
 def behind(queries: Segments, keys: Segments) -> Any:
     """Return the position of query i minus that of key j, each counted in its sentence."""
     i, j = (np.concatenate([np.arange(length) for length in segments.lengths]) for segments in (queries, keys))
     return i[:, None] - j
-
-
-def model_of_embedded(model: Transformer, source: Segments, target: Segments) -> Callable[..., Tensor]:
-    sources, targets = ([[3] * (n - 1) for n in segments.lengths] for segments in (source, target))
-    batch = Batch.from_token_ids(sources, targets)
-
-    def logits(x: Tensor, memory: Tensor) -> Tensor:
-        model.source_embedding, model.target_embedding = Given(memory), Given(x)
-        return model.logits(batch)
-
-    return logits
 
 
 def derivatives_by_backward(case: Case) -> list[Any]:
@@ -217,7 +206,7 @@ def value_of(case: Case, changed: dict[int, Any]) -> Any:
         return case.function(*(Tensor(changed.get(k, x)) for k, x in enumerate(case.inputs))).value
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "model"])
+@kinds
 @given(config=CONFIGS, pairs=LENGTHS_OF_PAIRS, seed=SEEDS)
 @settings(max_examples=6)
 @example(config=dataclasses.replace(SMALL, n_layers=2, neighbourhood=1), pairs=[(7, 7)], seed=1)
@@ -234,7 +223,7 @@ def test_derivatives_are_zero_exactly_where_there_is_no_path(kind: str, config: 
         assert ours.any((2, 3))[path].all()
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "model"])
+@kinds
 @given(config=CONFIGS, pairs=LENGTHS_OF_PAIRS, seed=SEEDS, exponent=st.integers(-3, 100), data=st.data())
 @settings(max_examples=30)
 def test_no_change_without_a_path(kind: str, config: Any, pairs: Any, seed: int, exponent: int, data: Any) -> None:
@@ -249,7 +238,7 @@ def test_no_change_without_a_path(kind: str, config: Any, pairs: Any, seed: int,
     np.testing.assert_array_equal(before[unseen], after[unseen])
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "model"])
+@kinds
 @given(
     config=CONFIGS, pairs=LENGTHS_OF_PAIRS, seed=SEEDS, data=st.data(), poison=st.sampled_from([np.nan, np.inf, 1e300])
 )

@@ -86,11 +86,6 @@ def test_sinusoids_are_those_of_the_formula_up_to_position_10000(layout: Any) ->
     positions._table.cache_clear()  # large tables are not kept
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_position_has_one_encoding_whatever_the_length_of_the_table(layout: str) -> None:
-    np.testing.assert_array_equal(sinusoids(7, 6, layout), sinusoids(50, 6, layout)[:7])
-
-
 def shift_by(offset: int, layout: str, d_model: int) -> Any:
     """M_k of section 3.5: a rotation in the plane of every sine and its cosine, by k times their frequency."""
     matrix = np.zeros((d_model, d_model))
@@ -111,31 +106,22 @@ def test_one_matrix_shifts_every_position_by_an_offset(layout: str, offset: int)
     np.testing.assert_allclose(shifted, table[offset::10], rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("layout", [*LAYOUTS, "learned"])
-def test_the_first_position_of_a_sentence_is_as_configured(layout: Any) -> None:
-    x, positions = Tensor(np.random.default_rng(1).standard_normal((3, 4))), np.array([0, 4, 1])
-    from_0, from_1, from_2 = (
-        ready(dataclasses.replace(CONFIG, positions=layout, max_positions=8, first_position=first))
-        for first in (0, 1, 2)
-    )
-    np.testing.assert_array_equal(from_1.add_to(x, positions).value, from_0.add_to(x, positions + 1).value)
-    np.testing.assert_array_equal(from_2.add_to(x, positions).value, from_0.add_to(x, positions + 2).value)
-    if layout != "learned":
-        np.testing.assert_array_equal(from_1.add_to(x, positions).value, x.value + sinusoids(6, 4, layout)[[1, 5, 2]])
-
-
-def ready(config: ModelConfig) -> Any:
-    encoding = positions_of(config)
+def ready(**fields: Any) -> Any:
+    encoding = positions_of(dataclasses.replace(CONFIG, **fields))
     ParameterBuffer(encoding, seed=1, dtype="float64")
     return encoding
 
 
-@pytest.mark.parametrize("first_position", [0, 1])
-def test_a_learned_encoding_is_the_row_of_its_position_in_a_table_that_has_an_end(first_position: int) -> None:
-    encoding = ready(dataclasses.replace(CONFIG, positions="learned", max_positions=4, first_position=first_position))
+@pytest.mark.parametrize("first_position", [0, 1, 2])
+def test_the_first_position_is_as_configured_and_a_learned_table_has_an_end(first_position: int) -> None:
     x, last = np.random.default_rng(1).standard_normal((3, 4)), 3 - first_position
-    rows = encoding.weight.value[[first_position, 3, first_position]]
-    np.testing.assert_array_equal(encoding.add_to(Tensor(x), np.array([0, last, 0])).value, x + rows)
+    for layout in LAYOUTS:
+        encoding = ready(positions=layout, first_position=first_position)
+        rows = sinusoids(9, 4, layout)[[first_position, 5 + first_position, 1 + first_position]]
+        np.testing.assert_array_equal(encoding.add_to(Tensor(x), np.array([0, 5, 1])).value, x + rows)
+    learned = ready(positions="learned", max_positions=4, first_position=first_position)
+    rows = learned.weight.value[[first_position, 3, first_position]]
+    np.testing.assert_array_equal(learned.add_to(Tensor(x), np.array([0, last, 0])).value, x + rows)
     message = rf"sentence of {last + 2} tokens is longer .* holds {last + 1} \(max_positions\)"
     with pytest.raises(PositionError, match=message):
-        encoding.add_to(Tensor(x), np.array([0, last + 1, 0]))
+        learned.add_to(Tensor(x), np.array([0, last + 1, 0]))
