@@ -33,14 +33,6 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     return (y if bias is None else y + bias), no_backward
 
 
-def linear_relu(x: Any, weight: Any, bias: Any) -> Any:
-    return np.maximum(product(x, weight) + bias, 0), no_backward
-
-
-def linear_transposed(x: Any, weight: Any) -> Any:
-    return product(x, weight.T), no_backward
-
-
 def mask_of_all(mask: AttentionMask, n_keys: int) -> Any:
     """Which of all keys each query sees.  Shapes: returns (T, n_keys), True where it does."""
     queries, keys = mask.queries, mask.keys
@@ -72,8 +64,8 @@ def fixed_order() -> Iterator[None]:
     """Within this context the model's products are computed by the functions above."""
     replaced: dict[Dispatch[Any], Any] = {
         ops.linear: linear,
-        ops.linear_relu: linear_relu,
-        ops.linear_transposed: linear_transposed,
+        ops.linear_relu: lambda x, weight, bias: (np.maximum(product(x, weight) + bias, 0), no_backward),
+        ops.linear_transposed: lambda x, weight: linear(x, weight.T),
         ops.attention: attention,
         ops.layer_norm: ops.layer_norm.reference,  # its kernel sums by products
     }

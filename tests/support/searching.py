@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from autograd import KeyRanges, Segments, Tensor, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.inference.beam import _Search
-from minitransformer.inference.search import Hypothesis, Request, SearchConfig
-from minitransformer.model.masks import causal_mask
-from minitransformer.model.symbols import END, START
+from minitransformer.inference.search import Hypothesis, SearchConfig
+from minitransformer.model.symbols import END
 
 W = 6  # unknown, start, end and three words
 WORDS = range(3, W)
@@ -101,32 +98,3 @@ def plain_steps(model: Transformer, source: list[int], config: SearchConfig) -> 
 def plain_beam(model: Transformer, source: list[int], config: SearchConfig) -> list[Hypothesis]:
     finished = [hypothesis for _, ended in plain_steps(model, source, config) for hypothesis in ended]
     return sorted(finished, key=lambda hypothesis: -hypothesis.score)[: config.n_best]
-
-
-class SearchWithoutCache(_Search):
-    """Decodes the whole prefix of every hypothesis again for every token."""
-
-    def _decode(self, state: Any) -> Any:
-        (model_state,), length, k = self.predictor.states, self.n_steps, state.log_p.shape[1]
-        source_mask = model_state.memory.mask(k)
-        start = np.full((len(self.sentences) * k, 1), START)
-        ids = np.concatenate([start, state.ids[:, :, : length - 1].reshape(len(start), -1)], axis=1)
-        segments = Segments.of_lengths(np.full(len(start), length))
-        queries = Segments.of_lengths(np.full(len(self.sentences), k * length))
-        first, last = (np.repeat(ends[::k], k * length) for ends in (source_mask.first, source_mask.last))
-        decoded = model_state.model.decode(
-            ids.reshape(-1),
-            segments.position_in_segment,
-            model_state.memory.keys_values,
-            causal_mask(segments, model_state.model.config.neighbourhood),
-            KeyRanges(first, last, queries, source_mask.keys),
-        )
-        return [Tensor(decoded.value[length - 1 :: length].copy())]
-
-
-def search_without_cache(
-    model: Transformer, sources: Sequence[Sequence[int]], config: SearchConfig
-) -> list[list[Hypothesis]]:
-    with no_tape():
-        request = Request([model], sources, config, None, lambda n: None, None, None)
-        return SearchWithoutCache(request, config.n_best).run()

@@ -99,6 +99,7 @@ def test_a_wide_beam_is_exhaustive(
 @settings(max_examples=6)
 @example(seed=1, beam=4, n_best=4, alpha=0.6, normalisation="gnmt", sources=[[3], [3, 4, 5, 3]], extra=1)
 @example(seed=2, beam=1, n_best=1, alpha=0.0, normalisation="gnmt", sources=[[3], [3, 4, 5, 3]], extra=5)
+@example(seed=3, beam=3, n_best=2, alpha=0.6, normalisation="gnmt", sources=[[3], [4, 5]], extra=18)  # the cache grows
 def test_cache_batch_and_stop_rule_lose_nothing_of_the_same_beam(
     variant: int, seed: int, beam: int, n_best: int, alpha: float, normalisation: Any, sources: Any, extra: int
 ) -> None:

@@ -13,7 +13,7 @@ from small_sentences import LINES, small_tokenizer
 from minitransformer import Transformer, Translator, presets
 from minitransformer.extras.files.stream import PrefixError, Prefixes
 from minitransformer.inference.beam import beam_search
-from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint, Prefixer
+from minitransformer.inference.prefix import Prefix, PrefixConstraint, Prefixer
 from minitransformer.inference.search import Hypothesis, SearchConfig
 
 PIECES = ["", "", "", "▁a", "▁ab", "b"]  # of the six ids of the tiny models
@@ -68,14 +68,6 @@ def test_sentences_of_a_batch_have_their_own_beginnings(seed: int, sources: Any,
     together = found_with(model, sources, prefixes, config)
     alone = [found_with(model, [s], [prefix], config)[0] for s, prefix in zip(sources, prefixes, strict=True)]
     assert [ids_of(found) for found in together] == [ids_of(found) for found in alone]
-
-
-@given(seed=SEEDS, sources=SOURCES, beam=st.integers(1, 4))
-@settings(max_examples=5)
-def test_without_a_beginning_the_search_is_the_usual_one(seed: int, sources: Any, beam: int) -> None:
-    model, config = random_model(seed), SearchConfig(beam, max_extra_tokens=4)
-    expected = [ids_of(plain_beam(model, source, config)) for source in sources]
-    assert [ids_of(found) for found in found_with(model, sources, [NO_PREFIX] * len(sources), config)] == expected
 
 
 def test_a_beginning_longer_than_any_translation_is_kept_and_a_rest_that_no_token_spells_is_given_up() -> None:

@@ -17,6 +17,7 @@ EMPTY = Batch.from_token_ids([], [])
 FULL = Batch.from_token_ids([[5] * 14, []], [[6] * 9, [7] * 5])  # 16 tokens a side: no room in 16 for another source
 LONG = Batch.from_token_ids([[5] * 70, [6] * 3, [5] * 9], [[7] * 130, [4], [4] * 80])
 ONE = Batch.from_token_ids([[3] * 40], [[]])
+MANY_SHORT = Batch.from_token_ids([[]] * 15, [[]] * 15)
 
 
 def capacity_of(batches: list[Batch], step: int) -> Capacity:
@@ -37,17 +38,21 @@ def results(model: Transformer, batch: Any) -> tuple[float, Any]:
 
 
 @pytest.mark.parametrize("neighbourhood", [None, 1])
-@pytest.mark.parametrize("batch", [BATCH, FULL, ONE, LONG], ids=["small", "full", "one", "long"])
-@pytest.mark.parametrize("step", [16, 48])
-def test_loss_and_gradient_are_those_of_the_batch_alone(step: int, batch: Batch, neighbourhood: int | None) -> None:
+@pytest.mark.parametrize("batch", [BATCH, FULL, ONE, LONG, MANY_SHORT], ids=["small", "full", "one", "long", "many"])
+@pytest.mark.parametrize(("step", "others"), [(16, [MANY_SHORT]), (48, [])])
+def test_loss_and_gradient_are_those_of_the_batch_alone(
+    step: int, others: list[Batch], batch: Batch, neighbourhood: int | None
+) -> None:
+    """Batches that differ fit into one capacity."""
     model = Transformer(dataclasses.replace(CONFIG, neighbourhood=neighbourhood), seed=2, dtype="float64")
-    capacity = capacity_of([batch], step)
+    capacity = capacity_of([batch, *others], step)
     loss, gradient = results(model, batch)
     fixed_loss, fixed_gradient = results(model, fixed(batch, capacity, neighbourhood))
     assert fixed_loss == pytest.approx(loss, rel=1e-12)
     np.testing.assert_allclose(fixed_gradient, gradient, atol=1e-12 * np.abs(gradient).max())
     assert capacity.source % step == capacity.target % step == 0
     assert capacity.source > batch.n_source_tokens
+    assert capacity_of([batch, *others, batch], step) == capacity
 
 
 def test_a_batch_without_sentences_has_no_loss_and_no_gradient() -> None:
@@ -88,15 +93,6 @@ def test_orders_are_those_of_the_batch_alone_and_end_in_minus_one(batch: Batch) 
     ids, positions = batch.decoder_ids, batch.target_positions
     assert (np.diff(ids[got.target_orders.ids[: len(ids)]]) >= 0).all()
     assert (np.diff(positions[got.target_orders.positions[: len(ids)]]) >= 0).all()
-
-
-def test_batches_that_differ_fit_into_one_capacity() -> None:
-    many_short = Batch.from_token_ids([[]] * 15, [[]] * 15)
-    capacity = capacity_of([BATCH, many_short], 16)
-    assert capacity == capacity_of([many_short], 16)
-    model = Transformer(CONFIG, dtype="float64")
-    for batch in (BATCH, many_short):
-        assert results(model, fixed(batch, capacity))[0] == pytest.approx(results(model, batch)[0], rel=1e-12)
 
 
 def test_arrays_of_a_stretch_are_aligned_and_apart() -> None:

@@ -167,23 +167,10 @@ def framed(name: str, config: ModelConfig, source: Segments, target: Segments) -
     return layer, run, [target]
 
 
-LARGE = ModelConfig(
-    vocabulary_size=W,
-    n_layers=1,
-    d_model=8,
-    d_ff=9,
-    n_heads=3,
-    d_k=2,
-    d_v=4,
-    positions="learned",
-    max_positions=LONGEST + 1,
-    first_position=1,
-    neighbourhood=1,
-    p_drop=0.3,
-    p_drop_attention=0.3,
-    p_drop_relu=0.3,
-)
 SMALL = ModelConfig(vocabulary_size=W, n_layers=1, d_model=4, d_ff=3, n_heads=2, d_k=1, d_v=2)
+DROPOUT = dict.fromkeys(("p_drop", "p_drop_attention", "p_drop_relu"), 0.3)
+LEARNED: dict[str, Any] = {"positions": "learned", "max_positions": LONGEST + 1, "first_position": 1}
+LARGE = dataclasses.replace(SMALL, d_model=8, d_ff=9, n_heads=3, d_k=2, d_v=4, neighbourhood=1, **LEARNED, **DROPOUT)
 drawn = given(config=configurations(), pairs=PAIRS, scale=SCALES, seed=SEEDS)
 unequal = example(config=LARGE, pairs=UNEQUAL, scale=1.0, seed=1)
 one_token = example(config=dataclasses.replace(LARGE, n_heads=1, d_ff=1), pairs=[(0, 0)], scale=1.0, seed=1)

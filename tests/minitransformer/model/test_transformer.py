@@ -80,14 +80,6 @@ def test_a_model_for_search_has_equal_parameters_made_ready(variant: str, monkey
     ).any()
 
 
-def test_dropout_happens_only_where_a_stream_is_given() -> None:
-    model, batch = model_of("all dropouts"), batch_of([([3, 4, 5], [6, 5])])
-    assert float(model.loss(batch)) == float(model.loss(batch))
-    dropped = {float(model.loss(batch, RandomStream(seed))) for seed in range(4)}
-    assert len(dropped) == 4
-    assert float(model.loss(batch, RandomStream(1))) == float(model.loss(batch, RandomStream(1)))
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_save_and_load(variant: str, tmp_path: Any) -> None:
     config = dataclasses.replace(SMALL, **VARIANTS[variant])
