@@ -63,26 +63,17 @@ class PaddedTransformer:
     """Figure 1, with weights by the names of ``Transformer.weights()``."""
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, Any]) -> None:
+        assert config.activation == "relu"
         self.config, self.weights = config, weights
-        plain = ModelConfig()
-        for option in (
-            "attention_bias",
-            "softmax_bias",
-            "layer_norm_eps",
-            "first_position",
-            "start",
-            "activation",
-            "n_decoder_layers",
-        ):
-            assert getattr(config, option) == getattr(plain, option), f"{option} is none of the paper's"
 
     def log_probabilities(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], pad: int) -> Any:
         """log p of every next token, without padding: (target tokens, W) in sentence order."""
         source_ids, source_padding = padded([[*source, END] for source in sources], pad)
-        target_ids, target_padding = padded([[START, *target] for target in targets], pad)
+        start = END if self.config.start == "end" else START
+        target_ids, target_padding = padded([[start, *target] for target in targets], pad)
         encoded = self.encode(source_ids, source_padding)
         decoded = self.decode(target_ids, target_padding, encoded, source_padding)
-        logits = decoded @ self.table("projection").T
+        logits = decoded @ self.table("projection").T + self.weights.get("softmax_bias", 0)
         largest = logits.max(-1, keepdims=True)
         log_p = logits - largest - np.log(np.exp(logits - largest).sum(-1, keepdims=True))
         return log_p[~target_padding]
@@ -101,7 +92,7 @@ class PaddedTransformer:
         mask = padding_mask(is_padding) | look_ahead_mask(ids.shape[1]) | far
         source_mask = padding_mask(source_is_padding)
         x = self.embed("target", ids)
-        for n in range(self.config.n_layers):
+        for n in range(self.config.n_decoder_layers or self.config.n_layers):
             layer = f"decoder.layers.{n}"
             x = self.residual(f"{layer}.self_attention", x, lambda name, y: self.multi_head(name, y, y, mask))
             x = self.residual(
@@ -119,10 +110,13 @@ class PaddedTransformer:
         return self.weights["projection.weight" if use == "projection" else f"{use}_embedding.weight"]
 
     def embed(self, side: str, ids: Any) -> Any:
-        d_model, layout, length = self.config.d_model, self.config.positions, ids.shape[1]
+        d_model, layout, first = self.config.d_model, self.config.positions, self.config.first_position
+        x, end = self.table(side)[ids] * np.sqrt(d_model), first + ids.shape[1]
+        if side == "target" and self.config.start == "zero":
+            x[:, 0] = 0
         if layout == "learned":
-            return self.table(side)[ids] * np.sqrt(d_model) + self.weights[f"{side}_positions.weight"][:length]
-        return self.table(side)[ids] * np.sqrt(d_model) + positional_encoding(length, d_model, layout)
+            return x + self.weights[f"{side}_positions.weight"][first:end]
+        return x + positional_encoding(end, d_model, layout)[first:]
 
     def residual(self, name: str, x: Any, sublayer: Any) -> Any:
         """LayerNorm(x + Sublayer(x)), section 3.1; or x + Sublayer(LayerNorm(x))."""
@@ -131,20 +125,21 @@ class PaddedTransformer:
         return x + sublayer(name, self.layer_norm(f"{name}_residual.norm", x))
 
     def layer_norm(self, name: str, x: Any) -> Any:
-        mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
-        return self.weights[f"{name}.gain"] * (x - mean) / np.sqrt(variance + 1e-6) + self.weights[f"{name}.bias"]
+        deviation = np.sqrt(x.var(-1, keepdims=True) + self.config.layer_norm_eps)
+        return self.weights[f"{name}.gain"] * (x - x.mean(-1, keepdims=True)) / deviation + self.weights[f"{name}.bias"]
 
     def multi_head(self, name: str, x: Any, memory: Any, mask: Any) -> Any:
         """Section 3.2.2, one head after the other."""
-        h, d_k, d_v = self.config.n_heads, self.config.d_k, self.config.d_v
-        heads = []
-        for i in range(h):
-            w_q, w_k = (self.weights[f"{name}.{use}.weight"][:, i * d_k : (i + 1) * d_k] for use in ("query", "key"))
-            w_v = self.weights[f"{name}.value.weight"][:, i * d_v : (i + 1) * d_v]
-            heads.append(attention(x @ w_q, memory @ w_k, memory @ w_v, mask))
-        return np.concatenate(heads, axis=-1) @ self.weights[f"{name}.output.weight"]
+        heads = [
+            np.split(self.linear(f"{name}.{use}", of_whom), self.config.n_heads, axis=-1)
+            for use, of_whom in (("query", x), ("key", memory), ("value", memory))
+        ]
+        attended = [attention(q, k, v, mask) for q, k, v in zip(*heads, strict=True)]
+        return self.linear(f"{name}.output", np.concatenate(attended, axis=-1))
 
     def feed_forward(self, name: str, x: Any) -> Any:
         """Equation 2."""
-        hidden = np.maximum(0, x @ self.weights[f"{name}.hidden.weight"] + self.weights[f"{name}.hidden.bias"])
-        return hidden @ self.weights[f"{name}.output.weight"] + self.weights[f"{name}.output.bias"]
+        return self.linear(f"{name}.output", np.maximum(0, self.linear(f"{name}.hidden", x)))
+
+    def linear(self, name: str, x: Any) -> Any:
+        return x @ self.weights[f"{name}.weight"] + self.weights.get(f"{name}.bias", 0)

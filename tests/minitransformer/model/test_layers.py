@@ -1,4 +1,4 @@
-"""Layers and batches in the words of the paper; starts of targets and ends of sources; gradients: test_gradients."""
+"""Layers in the words of the paper; starts of targets and ends of sources; gradients: test_gradients."""
 
 import dataclasses
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autograd import ParameterBuffer, Tensor, backward
+from autograd import ParameterBuffer, Tensor
 from minitransformer import Batch, ModelConfig, RunConfig, Transformer, presets
 from minitransformer.config import ConfigError
 from minitransformer.extras.attention import attention_weights
@@ -36,36 +36,6 @@ def test_post_norm_normalises_the_sum_and_pre_norm_the_input() -> None:
 def test_embeddings_are_scaled_by_the_root_of_the_width() -> None:
     embedding = ready(Embedding(9, 4))
     np.testing.assert_allclose(embedding(np.array([2])).value[0], 2 * embedding.weight.value[2])
-
-
-UNTIED = ModelConfig(vocabulary_size=9, n_layers=2, d_model=6, d_ff=8, n_heads=2, d_k=3, d_v=2, tied="none")
-BATCH = Batch.from_token_ids([[3, 4, 5], [8]], [[6, 7], []])
-
-
-def model_started_by(start: Any) -> Transformer:
-    """The same weights for every start."""
-    return Transformer(dataclasses.replace(UNTIED, start=start), dtype="float64")
-
-
-@pytest.mark.parametrize("start", ["zero", "end"])
-def test_another_start_is_a_start_symbol_with_that_embedding(start: str) -> None:
-    model, ours = model_started_by("symbol"), model_started_by(start).log_probabilities(BATCH)
-    assert np.abs(ours - model.log_probabilities(BATCH)).max() > 1e-3
-    table = model.target_embedding.weight.value
-    table[START] = table[END] if start == "end" else 0
-    np.testing.assert_array_equal(ours, model.log_probabilities(BATCH))
-
-
-@pytest.mark.parametrize(("start", "end_learns"), [("symbol", False), ("zero", False), ("end", True)])
-def test_the_embedding_that_stands_first_learns_and_no_other(start: str, end_learns: bool) -> None:
-    """The end symbol stands nowhere else among the decoder's inputs in these sentences."""
-    model = model_started_by(start)
-    before = model.log_probabilities(BATCH)
-    backward(model.loss(BATCH))
-    gradient = model.target_embedding.weight.grad
-    assert (gradient[START].any(), gradient[END].any()) == (start == "symbol", end_learns)
-    model.target_embedding.weight.value[START] = 1e3
-    assert np.array_equal(model.log_probabilities(BATCH), before) == (start != "symbol")
 
 
 @pytest.mark.parametrize("target", [[START, 6], [6, START], np.array([6, START, 7])])

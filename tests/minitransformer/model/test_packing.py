@@ -22,7 +22,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "pre-norm, nothing shared, halves": {"norm": "pre", "tied": "none", "positions": "halves"},
     TWO_VOCABULARIES: {"positions": "learned", "tied": "target", "source_vocabulary_size": 7},
     "one head, neighbourhood 1": {"n_heads": 1, "neighbourhood": 1},
-}
+    "all biases, from position 2": {
+        "attention_bias": True, "softmax_bias": True, "start": "zero", "first_position": 2, "layer_norm_eps": 0.1,
+        "n_decoder_layers": 1,
+    },
+}  # fmt: skip
 CONFIGS = st.builds(
     dataclasses.replace,
     st.just(SMALL),
@@ -33,6 +37,12 @@ CONFIGS = st.builds(
     tied=st.sampled_from(["all", "target", "none"]),
     positions=st.sampled_from(["interleaved", "halves", "learned"]),
     neighbourhood=st.none() | st.integers(0, 3),
+    start=st.sampled_from(["symbol", "zero", "end"]),
+    first_position=st.integers(0, 2),
+    layer_norm_eps=st.sampled_from([1e-6, 0.1]),
+    n_decoder_layers=st.none() | st.integers(1, 2),
+    attention_bias=st.booleans(),
+    softmax_bias=st.booleans(),
 )
 IDS = st.integers(3, 6)
 SENTENCE = st.lists(IDS, max_size=4) | st.lists(IDS, min_size=17, max_size=17)
@@ -80,6 +90,8 @@ def loss_and_gradients(model: Transformer, pairs: Any) -> tuple[float, Array]:
 @given(config=CONFIGS, pairs=PAIRS, seed=st.integers(0, 20), pad=st.integers(0, 6))
 @settings(max_examples=50)
 @example(config=SMALL, pairs=UNEQUAL, seed=1, pad=0)
+@example(config=dataclasses.replace(SMALL, **VARIANTS["all biases, from position 2"]), pairs=UNEQUAL, seed=1, pad=1)
+@example(config=dataclasses.replace(SMALL, start="end"), pairs=UNEQUAL, seed=1, pad=3)
 @example(config=dataclasses.replace(SMALL, **VARIANTS[TWO_VOCABULARIES]), pairs=UNEQUAL, seed=1, pad=2)
 @example(config=dataclasses.replace(SMALL, **VARIANTS["one head, neighbourhood 1"]), pairs=UNEQUAL, seed=1, pad=5)
 def test_the_packed_model_is_the_padded_model_of_the_textbook(config: Any, pairs: Any, seed: int, pad: int) -> None:
