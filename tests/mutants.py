@@ -35,7 +35,7 @@ FASTER = (  # modules in which much decides nothing but speed: sizes of runs, wh
 
 UNIT, MODEL, SEARCH = "tests/autograd", "tests/minitransformer/model", "tests/minitransformer/inference"
 RUN, PARALLEL, CONFIG_TESTS = "tests/minitransformer/training", "tests/parallel", "tests/minitransformer/config"
-LAYERS = " ".join(f"{MODEL}/test_{name}.py" for name in ("layers", "dropout", "masking", "packing", "gradients"))
+LAYERS = " ".join(f"{MODEL}/test_{name}.py" for name in ("transformer", "dropout", "masking", "packing", "gradients"))
 DEVICE_SEARCH = f"{UNIT}/test_device_search.py {UNIT}/cuda/test_cuda_search.py"
 KERNELS = f"{UNIT}/test_kernels.py"
 OPS = f"{UNIT}/test_ops.py {KERNELS}"

@@ -1,4 +1,4 @@
-"""Every layer and the whole model, of any configuration: gradients against central differences."""
+"""Layers, stacks and the whole model, of any configuration: gradients against central differences."""
 
 import dataclasses
 import functools
@@ -17,15 +17,7 @@ from autograd.op import operations
 from autograd.tensor import nodes_in_order
 from autograd.testing import STEP, GradientError, check_gradients
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.model.layers import (
-    Embedding,
-    FeedForward,
-    LayerNorm,
-    Linear,
-    MultiHeadAttention,
-    Residual,
-    keys_values_of_each,
-)
+from minitransformer.model.layers import Embedding, FeedForward, MultiHeadAttention, Residual, keys_values_of_each
 from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 from minitransformer.model.positions import positions_of
 from minitransformer.model.stacks import Decoder, Encoder
@@ -103,68 +95,48 @@ def away_from_the_kink(function: Callable[..., Tensor]) -> Callable[..., Tensor]
 
 Subject = tuple[Any, Callable[..., Tensor], list[Segments]]
 stream = functools.partial(RandomStream, 3)
-PARTS = [
-    "linear", "layer norm", "embedding", "transposed embedding", "positions", "embedding with positions",
-    "self-attention", "cross-attention", "feed-forward",
+LAYERS = [
+    "embedding with positions", "self-attention", "cross-attention", "feed-forward", "residual", "encoder", "decoder",
 ]  # fmt: skip
-FRAMED = ["residual", "encoder", "decoder"]  # by norms, before or behind the sublayers
 
 
-def part_of(name: str, config: ModelConfig, source: Segments, target: Segments) -> Subject:
+def subject_of(name: str, config: ModelConfig, source: Segments, target: Segments) -> Subject:
+    """Linear maps, norms and tables are parts of these; a stack may have one layer."""
     layer: Any
-    positions = target.position_in_segment
+    positions, r = target.position_in_segment, config.neighbourhood
+    causal, across = causal_mask(target, r), encoder_decoder_mask(target, source)
     match name:
-        case "linear":
-            layer = Linear(config.d_model, config.d_ff, bias=config.attention_bias)
-            return layer, layer, [target]
-        case "layer norm":
-            layer = LayerNorm(config.d_model, eps=config.layer_norm_eps)
-            return layer, layer, [target]
-        case "embedding":
-            layer = Embedding(W, config.d_model)
-            return layer, lambda: layer(positions % W), []
-        case "transposed embedding":
-            layer = Embedding(W, config.d_model)
-            return layer, layer.logits, [target]
-        case "positions":
-            layer = positions_of(config)
-            return layer, lambda x: layer.add_to(x, positions), [target]
         case "embedding with positions":
             layer = Layer()
             layer.embedding, layer.positions = Embedding(W, config.d_model), positions_of(config)
             add = layer.embedding.with_positions
             return layer, lambda: add(positions % W, layer.positions, positions, 0.0, None), []
+        case "self-attention":
+            layer = MultiHeadAttention(config)
+            return layer, lambda x: layer(*layer.queries_keys_values(x), causal, stream()), [target]
+        case "cross-attention":
+            layer = MultiHeadAttention(config)
+
+            def attend(x: Tensor, memory: Tensor) -> Tensor:
+                return layer(layer.queries(x), *keys_values_of_each([layer], memory), across, stream())
+
+            return layer, attend, [target, source]
         case "feed-forward":
             layer = FeedForward(config)
             return layer, lambda x: layer(x, stream()), [target]
-    layer, causal = MultiHeadAttention(config), causal_mask(target, config.neighbourhood)
-    if name == "self-attention":
-        return layer, lambda x: layer(*layer.queries_keys_values(x), causal, stream()), [target]
-    across = encoder_decoder_mask(target, source)
+        case "residual":
+            layer = Residual(config)
 
-    def cross_attention(x: Tensor, memory: Tensor) -> Tensor:
-        return layer(layer.queries(x), *keys_values_of_each([layer], memory), across, stream())
+            def square(x: Tensor) -> Tensor:
+                y = layer.sublayer_input(x)
+                return layer(x, y * y, stream())
 
-    return layer, cross_attention, [target, source]
-
-
-def framed(name: str, config: ModelConfig, source: Segments, target: Segments) -> Subject:
-    """A stack may have one layer."""
-    layer: Any
-    if name == "encoder":
-        layer, mask = Encoder(config), self_attention_mask(source, config.neighbourhood)
-        return layer, lambda x: layer(x, mask, stream()), [source]
-    if name == "decoder":
-        layer, mask = Decoder(config), causal_mask(target, config.neighbourhood)
-        across = encoder_decoder_mask(target, source)
-        return layer, lambda x, encoded: layer(x, layer.memory(encoded), mask, across, stream()), [target, source]
-    layer = Residual(config)
-
-    def run(x: Tensor) -> Tensor:
-        y = layer.sublayer_input(x)
-        return layer(x, y * y, stream())
-
-    return layer, run, [target]
+            return layer, square, [target]
+        case "encoder":
+            layer, mask = Encoder(config), self_attention_mask(source, r)
+            return layer, lambda x: layer(x, mask, stream()), [source]
+    layer = Decoder(config)
+    return layer, lambda x, encoded: layer(x, layer.memory(encoded), causal, across, stream()), [target, source]
 
 
 SMALL = ModelConfig(vocabulary_size=W, n_layers=1, d_model=4, d_ff=3, n_heads=2, d_k=1, d_v=2)
@@ -176,37 +148,21 @@ unequal = example(config=LARGE, pairs=UNEQUAL, scale=1.0, seed=1)
 one_token = example(config=dataclasses.replace(LARGE, n_heads=1, d_ff=1), pairs=[(0, 0)], scale=1.0, seed=1)
 
 
-def check_layer(
-    build: Any, name: str, config: ModelConfig, pairs: Any, scale: float, seed: int, max_coordinates: int = 12
-) -> None:
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("name", LAYERS)
+@unequal
+@one_token
+@drawn
+@settings(max_examples=4)
+def test_gradients_of_layers(name: str, norm: Any, config: ModelConfig, pairs: Any, scale: float, seed: int) -> None:
+    """A stack has many parameters; the random direction in each of them meets all its coordinates."""
     source, target = (Segments.of_lengths([pair[side] + 1 for pair in pairs]) for side in (0, 1))
-    layer, function, segments = build(name, config, source, target)
+    layer, function, segments = subject_of(name, dataclasses.replace(config, norm=norm), source, target)
     leaves = scatter(ParameterBuffer(layer, seed=1, dtype="float64"), scale, seed)
     random = np.random.default_rng(seed)
     inputs = [scale * random.standard_normal((b.n_tokens, config.d_model)) for b in segments]
-    check_gradients(
-        away_from_the_kink(function), *inputs, leaves=leaves, name=name, max_coordinates=max_coordinates, seed=seed
-    )
-
-
-@pytest.mark.parametrize("name", PARTS)
-@unequal
-@one_token
-@drawn
-@settings(max_examples=8)
-def test_gradients_of_layers(name: str, config: ModelConfig, pairs: Any, scale: float, seed: int) -> None:
-    check_layer(part_of, name, config, pairs, scale, seed)
-
-
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("name", FRAMED)
-@unequal
-@one_token
-@drawn
-@settings(max_examples=3)
-def test_gradients_of_stacks(name: str, norm: Any, config: ModelConfig, pairs: Any, scale: float, seed: int) -> None:
-    """A stack has many parameters; the random direction in each of them meets all its coordinates."""
-    check_layer(framed, name, dataclasses.replace(config, norm=norm), pairs, scale, seed, max_coordinates=4)
+    n = 4 if name in ("encoder", "decoder") else 12
+    check_gradients(away_from_the_kink(function), *inputs, leaves=leaves, name=name, max_coordinates=n, seed=seed)
 
 
 # The whole model.

@@ -26,6 +26,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "attention_bias": True, "softmax_bias": True, "start": "zero", "first_position": 2, "layer_norm_eps": 0.1,
         "n_decoder_layers": 1,
     },
+    "gelu, three decoder layers": {"activation": "gelu", "n_decoder_layers": 3},
 }  # fmt: skip
 CONFIGS = st.builds(
     dataclasses.replace,

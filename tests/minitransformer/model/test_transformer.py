@@ -1,4 +1,4 @@
-"""The whole model: loss, dropout, weights."""
+"""The whole model: its loss, what it refuses, ends of sources, saved weights, derived classes."""
 
 import dataclasses
 import re
@@ -12,40 +12,43 @@ import pytest
 from autograd import Layer, Parameter, ParameterBuffer, RandomStream, Tensor, backward
 from autograd.ops.linear import pack_weight
 from autograd.parameters import zeros
-from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer import Batch, ModelConfig, Transformer, presets
 from minitransformer.config import ConfigError, RunConfig
-from minitransformer.model.layers import Linear, layer_with_packed_weights
+from minitransformer.extras.attention import attention_weights
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.scoring import score_pairs
+from minitransformer.inference.search import SearchConfig
+from minitransformer.model.batch import EmptySourceError
+from minitransformer.model.layers import Embedding, LayerNorm, Linear, Residual, layer_with_packed_weights
+from minitransformer.model.symbols import END, START
 from minitransformer.model.transformer import WeightsError, class_of, implementation_of
 from minitransformer.training.run import train
+from tests.minitransformer.model.test_packing import SMALL, VARIANTS, batch_of
 
-W = 12
-SMALL = ModelConfig(vocabulary_size=W, n_layers=2, d_model=6, d_ff=8, n_heads=2, d_k=3, d_v=2)
-VARIANTS = {
-    "the paper": {},
-    "pre-norm, nothing shared": {"norm": "pre", "tied": "none"},
-    "learned positions, two vocabularies": {
-        "positions": "learned", "max_positions": 9, "tied": "target", "source_vocabulary_size": 7,
-    },
-    "halves, one head, neighbourhood 1": {"positions": "halves", "n_heads": 1, "neighbourhood": 1},
-    "all biases, from position 1": {
-        "attention_bias": True, "softmax_bias": True, "first_position": 1, "layer_norm_eps": 1e-5,
-    },
-    "swish, one decoder layer": {"activation": "swish", "n_decoder_layers": 1},
-    "gelu, three decoder layers": {"activation": "gelu", "n_decoder_layers": 3},
-    "all dropouts": {"p_drop": 0.3, "p_drop_attention": 0.2, "p_drop_relu": 0.2},
-}  # fmt: skip
+W = SMALL.vocabulary_size
+PAIRS = [([3, 4, 5], [6, 5]), ([3], [4, 4, 4])]
 
 
-def model_of(variant: str = "the paper", **changes: Any) -> Transformer:
-    return Transformer(dataclasses.replace(SMALL, **VARIANTS[variant] | changes), dtype="float64")
+def ready(layer: Any) -> Any:
+    ParameterBuffer(layer, seed=1, dtype="float64")
+    return layer
 
 
-def batch_of(pairs: Any) -> Batch:
-    return Batch.from_token_ids([source for source, _ in pairs], [target for _, target in pairs])
+def test_post_norm_normalises_the_sum_and_pre_norm_the_input() -> None:
+    x, norm = Tensor(np.random.default_rng(0).standard_normal((3, 6))), ready(LayerNorm(6, eps=0.1))
+    configs = (dataclasses.replace(SMALL, layer_norm_eps=0.1, norm=kind) for kind in ("post", "pre"))
+    post, pre = (ready(Residual(config)) for config in configs)
+    np.testing.assert_allclose(post(x, post.sublayer_input(x) * 3.0, None).value, norm(x * 4.0).value)
+    np.testing.assert_allclose(pre(x, pre.sublayer_input(x) * 3.0, None).value, (x + norm(x) * 3.0).value)
+
+
+def test_embeddings_are_scaled_by_the_root_of_the_width() -> None:
+    embedding = ready(Embedding(9, 4))
+    np.testing.assert_allclose(embedding(np.array([2])).value[0], 2 * embedding.weight.value[2])
 
 
 def test_the_loss_is_that_of_the_log_probabilities_and_in_float32_close_to_it() -> None:
-    model, batch = model_of(), batch_of([([3, 4, 5], [6, 5]), ([3], [4, 4, 4])])
+    model, batch = Transformer(SMALL, dtype="float64"), batch_of(PAIRS)
     log_p = model.log_probabilities(batch)
     q = np.full((batch.n_target_tokens, W), 0.1 / (W - 1))
     q[np.arange(len(q)), batch.labels] = 0.9
@@ -58,7 +61,7 @@ def test_the_loss_is_that_of_the_log_probabilities_and_in_float32_close_to_it() 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_model_for_search_has_equal_parameters_made_ready(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, batch = model_of(variant), batch_of([([3, 4, 5], [6, 5]), ([3], [4, 4, 4])])
+    model, batch = Transformer(dataclasses.replace(SMALL, **VARIANTS[variant]), dtype="float64"), batch_of(PAIRS)
     pack = Mock(wraps=pack_weight)
     for module in ("layers", "transformer"):
         monkeypatch.setattr(f"minitransformer.model.{module}.pack_weight", pack)
@@ -82,8 +85,7 @@ def test_a_model_for_search_has_equal_parameters_made_ready(variant: str, monkey
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_save_and_load(variant: str, tmp_path: Any) -> None:
-    config = dataclasses.replace(SMALL, **VARIANTS[variant])
-    model, batch = Transformer(config, seed=4), batch_of([([3, 4, 5], [6, 5])])
+    model, batch = Transformer(dataclasses.replace(SMALL, **VARIANTS[variant]), seed=4), batch_of(PAIRS)
     model.save(tmp_path / "run")
     loaded = Transformer.load(tmp_path / "run")
     assert loaded.config == model.config
@@ -97,7 +99,7 @@ def test_weights_that_do_not_fit_are_refused_whole() -> None:
         model.set_weights(other.weights())
     weights = other.weights()
     del weights["source_embedding.weight"]
-    with pytest.raises(WeightsError, match=r"missing source_embedding.weight \(12, 6\)"):
+    with pytest.raises(WeightsError, match=r"missing source_embedding.weight \(8, 6\)"):
         model.set_weights(weights | {n: w for n, w in model.weights().items() if "hidden" in n or "output" in n})
     np.testing.assert_array_equal(model.parameters.values, before)
 
@@ -127,6 +129,14 @@ def test_ids_are_whole_numbers_of_at_least_0(ids: Any, shown: str) -> None:
         Batch.from_token_ids([[3]], [[3], [4]])
 
 
+@pytest.mark.parametrize("target", [[START, 6], [6, START], np.array([6, START, 7])])
+def test_a_start_symbol_in_a_target_is_refused_with_the_sentence_and_the_remedy(target: Any) -> None:
+    """It would be taken for a zero vector or the end symbol there, too."""
+    with pytest.raises(ValueError, match=r"target 1 has the start symbol \(id 1\): .*Give targets without"):
+        Batch.from_token_ids([[3], [4], [5]], [[START + 5], target, [START]])
+    assert len(Batch.from_token_ids([[START, 3]], [[6]])) == 1  # of a source it is a word like any other
+
+
 @pytest.mark.parametrize(("pair", "wrong"), [(([W], [3]), W), (([3], [4, W + 5, 3]), W + 5)])
 def test_ids_beyond_the_vocabulary_are_named(pair: Any, wrong: int) -> None:
     model, (source, target) = Transformer(SMALL), pair
@@ -140,6 +150,56 @@ def test_a_batch_of_nothing_has_no_loss() -> None:
     backward(loss)
     assert float(loss) == 0
     assert not model.parameters.gradients.any()
+
+
+# Ends of sources
+
+SOURCES, TARGETS = [[3, 4, 5, 6], [7], [5, 3]], [[5, 6], [4, 4, 7], [6]]
+WITH_END = [[*source, END] for source in SOURCES]
+
+
+def models() -> tuple[Transformer, Transformer]:
+    """The same weights, with an end symbol after every source, and without."""
+    return Transformer(SMALL, seed=4), Transformer(dataclasses.replace(SMALL, source_end=False), seed=4)
+
+
+def test_no_end_symbol_is_appended_and_an_empty_source_is_refused() -> None:
+    batch = Batch.from_token_ids(SOURCES, TARGETS, source_end=False)
+    assert batch.source_ids.tolist() == [3, 4, 5, 6, 7, 5, 3]
+    assert batch.source.lengths.tolist() == [4, 1, 2]
+    assert batch.labels.tolist() == [5, 6, END, 4, 4, 7, END, 6, END]
+    with pytest.raises(EmptySourceError, match="a source has no token.*remove empty sources"):
+        score_pairs(models()[1], [([3], [4]), ([], [5])])
+
+
+def test_scores_translations_and_attention_are_those_of_sources_with_an_end_of_their_own() -> None:
+    with_end, without = models()
+    pairs, pairs_with_end = (list(zip(sources, TARGETS, strict=True)) for sources in (SOURCES, WITH_END))
+    scores = score_pairs(with_end, pairs)
+    assert score_pairs(without, pairs_with_end) == scores != score_pairs(without, pairs)
+    expected = attention_weights(with_end, SOURCES[0], TARGETS[0])
+    found = attention_weights(without, WITH_END[0], TARGETS[0])
+    np.testing.assert_array_equal(found.encoder, expected.encoder)
+    np.testing.assert_array_equal(found.encoder_decoder, expected.encoder_decoder)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_translations_have_as_many_tokens_as_those_of_sources_with_an_end(beam: int) -> None:
+    with_end, without = models()
+    expected = beam_search(with_end, SOURCES, SearchConfig(beam=beam, max_extra_tokens=5))
+    found = beam_search(without, WITH_END, SearchConfig(beam=beam, max_extra_tokens=4))
+    assert [h[0].ids for h in found] == [h[0].ids for h in expected]
+    longest = beam_search(without, SOURCES, SearchConfig(max_extra_tokens=1))
+    assert all(len(h[0].ids) < len(source) + 1 for source, h in zip(SOURCES, longest, strict=True))
+
+
+def test_training_always_appends_the_end_symbol() -> None:
+    model = dataclasses.replace(presets.tiny(), source_end=False)
+    with pytest.raises(ConfigError, match="source_end must be true in a training run"):
+        RunConfig(model=model)
+
+
+# Classes derived from Transformer
 
 
 class Derived(Transformer):
