@@ -230,14 +230,8 @@ def anchors_of(document: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-DOCUMENTS = sorted(
-    [
-        *ROOT.glob("*.md"),
-        ROOT / "benchmarks/README.md",
-        *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / "docs").rglob("*.ipynb"),
-    ]
-)
+PATTERNS = ("*.md", "benchmarks/README.md", "docs/**/*.md", "docs/**/*.ipynb")
+DOCUMENTS = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

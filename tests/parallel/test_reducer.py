@@ -229,11 +229,3 @@ def test_without_an_mpi_library_there_is_no_answer(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(cuda_aware, "_MAPPED_FILES", tmp_path / "not Linux")
     assert loaded_mpi_libraries() == []
     assert reads_gpu_memory() is None
-
-
-def test_a_rank_alone_adds_nothing(cupy: Any) -> None:
-    numbers = cupy.asarray(np.arange(3.0))
-    fake_cuda.CALLS.clear()
-    choose_reducer(SerialCommunicator(), cupy, 8).reduce_scatter()
-    assert fake_cuda.CALLS == []
-    np.testing.assert_array_equal(numbers.get(), np.arange(3.0))

@@ -125,21 +125,18 @@ def test_a_score_carries_name_signature_and_details() -> None:
     assert one.detail.startswith("BLEU = 100.00 100.0/100.0/100.0/100.0 (BP = 1.000 ratio = 1.000 hyp_len = 7 ref_len")
 
 
+ONE_STR = ".*references: expected a list of lines, got one str.*"
+
+
 @pytest.mark.parametrize("score", [bleu, chrf])
-@pytest.mark.parametrize(("hypotheses", "references", "message"), [
-    ([CAT, MAT], [[CAT, MAT], [CAT]], "reference set 2 has 1 lines, but there are 2 hypotheses"),
-    ([], [[]], "there are no hypotheses to score"),
-    ([CAT], [], "there are no references to score against"),
+@pytest.mark.parametrize(("hypotheses", "references", "error", "message"), [
+    ([CAT, MAT], [[CAT, MAT], [CAT]], ValueError, "reference set 2 has 1 lines, but there are 2 hypotheses"),
+    ([], [[]], ValueError, "there are no hypotheses to score"),
+    ([CAT], [], ValueError, "there are no references to score against"),
+    (CAT, [[CAT]], TypeError, ONE_STR), ([CAT], CAT, TypeError, ONE_STR), ([CAT], [CAT], TypeError, ONE_STR),
 ])  # fmt: skip
-def test_what_cannot_be_scored_is_named(score: Any, hypotheses: list[str], references: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        score(hypotheses, references)
-
-
-@pytest.mark.parametrize("score", [bleu, chrf])
-@pytest.mark.parametrize(("hypotheses", "references"), [(CAT, [[CAT]]), ([CAT], CAT), ([CAT], [CAT])])
-def test_one_str_is_no_list_of_lines(score: Any, hypotheses: Any, references: Any) -> None:
-    with pytest.raises(TypeError, match="references: expected a list of lines, got one str"):
+def test_what_cannot_be_scored_is_named(score: Any, hypotheses: Any, references: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=f"^{message}$"):
         score(hypotheses, references)
 
 
