@@ -229,15 +229,6 @@ def test_the_length_penalty_is_the_models_own_unless_the_search_has_one() -> Non
     assert beam_search(models, sources, SearchConfig()) == expected
 
 
-def test_hypotheses_of_the_greatest_length_are_cut() -> None:
-    sources = [[3], [4, 5], [5, 3, 4]]
-    found = beam_search(random_model(3), sources, SearchConfig(4, 0.0, n_best=4, max_extra_tokens=2))
-    flags = [
-        (one.is_cut, len(one.ids) + 1 == len(ids) + 2) for ids, best in zip(sources, found, strict=True) for one in best
-    ]
-    assert set(flags) == {(True, True), (False, False)}
-
-
 def test_the_defaults_are_the_papers_except_for_the_greatest_length() -> None:
     assert SearchConfig().for_model(ModelConfig()) == SearchConfig(4, 0.6, 1, 256, "gnmt")
 

@@ -112,11 +112,11 @@ def test_a_line_that_reaches_the_limit_of_the_first_search_is_searched_again(
 
 
 def test_a_translation_at_the_greatest_length_is_marked(translator: Translator) -> None:
-    config = SearchConfig(beam=2, n_best=2, max_extra_tokens=2)
-    searches = beam_search(translator.models, translator.tokenizer.encode_source(LINES[:3]), config)
-    found = translator.n_best(LINES[:3], config)
-    assert [[each.is_cut for each in best] for best in found] == [[each.is_cut for each in best] for best in searches]
-    assert any(best[0].is_cut for best in found)
+    config, sources = SearchConfig(beam=2, n_best=2, max_extra_tokens=2), translator.tokenizer.encode_source(LINES[:3])
+    searches = beam_search(translator.models, sources, config)
+    longest = [[len(h.ids) + 1 == len(ids) + 2 for h in best] for ids, best in zip(sources, searches, strict=True)]
+    assert [[each.is_cut for each in best] for best in translator.n_best(LINES[:3], config)] == longest
+    assert {is_longest for best in longest for is_longest in best} == {True, False}
 
 
 def test_translations_never_span_lines(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
