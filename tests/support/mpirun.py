@@ -26,13 +26,7 @@ OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
 
-
-def find_mpirun() -> str | None:
-    beside = Path(sys.executable).with_name("mpirun")
-    return str(beside) if beside.exists() else shutil.which("mpirun")
-
-
-MPIRUN = find_mpirun()
+MPIRUN = shutil.which("mpirun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 IS_OPEN_MPI = (
     MPIRUN is not None
     and "Open MPI" in subprocess.run([MPIRUN, "--version"], capture_output=True, text=True, check=False).stdout
