@@ -24,25 +24,25 @@ ctranslate2, *_ = (
     for package in ("ctranslate2", "onnx", "onnxruntime")
 )
 
-CHANGES: dict[str, dict[str, Any]] = {
-    "onnx": {},
-    "marian": {"attention_bias": True, "layer_norm_eps": 1e-5, "normalisation": "length"},  # transformers has no other
-    "ctranslate2": {},
-}
-FORMATS = sorted(CHANGES)
-LINES = sentences(5, seed=5)
+MARIANS = {"attention_bias": True, "layer_norm_eps": 1e-5, "normalisation": "length"}  # transformers has no other
+WRITTEN: list[tuple[str, dict[str, Any]]] = [  # to a format, and of which models
+    ("onnx", {}), ("onnx", {"joint": False}), ("marian", MARIANS), ("ctranslate2", {}),
+    ("ctranslate2", {"norm": "pre", "attention_bias": True, "start": "zero", "positions": "halves"}),
+    ("ctranslate2", {"joint": False, "positions": "learned", "start": "end"}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "joint"), [*((name, True) for name in FORMATS), ("onnx", False), ("ctranslate2", False)]
-)
-def test_a_model_that_was_written_is_certified_by_the_command(name: str, joint: bool, tmp_path: Path) -> None:
-    trained_parts(joint, **CHANGES[name]).save(tmp_path / "ours")
-    (tmp_path / "lines").write_text("\n".join(LINES), encoding="utf-8")
+@pytest.mark.parametrize(("name", "changes"), WRITTEN, ids=str)
+def test_a_model_that_was_written_is_certified_by_the_command(
+    name: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    lines = sentences(20 if name == "ctranslate2" else 5, seed=5)
+    trained_parts(**changes).save(tmp_path / "ours")
+    (tmp_path / "lines").write_text("\n".join(lines), encoding="utf-8")
     words = [str(tmp_path / "ours"), "--to", name, "--output", str(tmp_path / "theirs")]
     output = output_of(lambda: convert([*words, "--certify", str(tmp_path / "lines")]))
     found = json.loads((tmp_path / "theirs/certificate.json").read_text())
-    assert found["sentences"] == 8
+    assert found["sentences"] == len(lines) + 3
     assert found["target_tokens"] > 16
     assert 0 < found["largest_difference_in_nats"] < 1e-5
     assert found["equal_greedy"] == 1
@@ -52,14 +52,14 @@ def test_a_model_that_was_written_is_certified_by_the_command(name: str, joint: 
     assert found["weights"]
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_wrong_weight_is_seen_in_a_certificate(name: str, tmp_path: Path) -> None:
-    parts = trained_parts(**CHANGES[name])
+@pytest.mark.parametrize(("name", "changes"), WRITTEN[1:4], ids=str)
+def test_a_wrong_weight_is_seen_in_a_certificate(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    parts = trained_parts(**changes)
     table = parts.weights["source_embedding.weight"]
     wrong = dataclasses.replace(parts, weights={**parts.weights, "source_embedding.weight": 1.2 * table})
     write_parts(wrong, tmp_path / "theirs", name)
     theirs = parts if name == "onnx" else read_parts(tmp_path / "theirs", name)
-    certificate = certify(parts, other_side(name, OtherModel(tmp_path / "theirs", theirs)), LINES[:1])
+    certificate = certify(parts, other_side(name, OtherModel(tmp_path / "theirs", theirs)), sentences(1, seed=5))
     assert certificate.largest_difference_in_nats > 1e-2
 
 

@@ -12,18 +12,20 @@ import numpy as np
 import pytest
 from against_torch import torch
 from ctranslate2_models import model_of, write_parts
-from marian_models import LINES, TARGETS, log_probabilities, transformers, translation, write_directory
+from marian_models import LINES, TARGETS, log_probabilities, transformers, write_directory
 from safetensors.numpy import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2
 
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.convert.certificate import OtherModel, other_side
 from minitransformer.extras.convert.formats import read_parts, recognise
 from minitransformer.extras.convert.marian_directory import POSITIONS
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.extras.convert.vocabulary import words_of
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.search import SearchConfig
+from minitransformer.model.symbols import END
 
 IMPOSSIBLE = -100.0  # log p, in float32; all less are the same
 SHAPES: dict[str, dict[str, Any]] = {
@@ -61,10 +63,9 @@ def compare(parts: Parts, model: Any, path: Path, beams: tuple[int, ...] = (1, 4
     """Compare ids, log-probabilities under teacher forcing, and translations of parts with those of transformers."""
     source_ids, target_ids = foreign_ids(parts, path)
     tokenizer, ours = transformers.MarianTokenizer.from_pretrained(path), model_of(parts)
-    vocabulary = vocabularies_of(path)[1]
+    other, vocabulary = other_side("marian", OtherModel(path, read_parts(path))), vocabularies_of(path)[1]
     known = [i for i, word in enumerate(words_of(parts.tokenizer.models[-1])) if i < 3 or word in vocabulary]
     columns = [target_ids[i] for i in known]
-    never = [vocabulary[word] for word in ("<unk>", "<pad>", "<s>") if word in vocabulary]
     sources, targets = parts.tokenizer.encode_source(LINES), parts.tokenizer.encode_target(TARGETS)
     for (theirs, labels), source, target in zip(tokens_of(tokenizer), sources, targets, strict=True):
         assert ([source_ids[i] for i in source], [target_ids[i] for i in target]) == (theirs, labels)
@@ -74,12 +75,12 @@ def compare(parts: Parts, model: Any, path: Path, beams: tuple[int, ...] = (1, 4
         np.testing.assert_allclose(np.exp(values[:, known]).sum(axis=1), 1, atol=1e-6)
         for beam in beams:
             config = SearchConfig(beam=beam, alpha=1, normalisation="length", max_extra_tokens=12)
-            found = beam_search(ours, [source], config)[0][0]
-            ids = [target_ids[i] for i in found.ids]
-            best = translation(model, theirs, beam=beam, longest=len(source) + 12, never=never)
+            ids = list(beam_search(ours, [source], config)[0][0].ids)
+            best = other.translate(theirs, config)
             # Of 2k candidates in a step, transformers ends only those among the best k, and may miss the best.
-            assert ids == best or (beam > 1 and score(model, theirs, ids) > score(model, theirs, best))
-            assert parts.tokenizer.decode_target([found.ids])[0].strip() == text_of(tokenizer, ids)
+            assert ids == best or (beam > 1 and score(ours, source, ids) > score(ours, source, best))
+            text = text_of(tokenizer, [target_ids[i] for i in ids])
+            assert parts.tokenizer.decode_target([ids])[0].strip() == text
 
 
 def tokens_of(tokenizer: Any) -> list[tuple[list[int], list[int]]]:
@@ -90,10 +91,10 @@ def tokens_of(tokenizer: Any) -> list[tuple[list[int], list[int]]]:
     ]
 
 
-def score(model: Any, source: list[int], target: list[int]) -> float:
-    """log p of a translation, divided by its length with the end, by transformers."""
-    table, labels = log_probabilities(model, source, target), [*target, 0]
-    return float(table[range(len(labels)), labels].mean())
+def score(model: Transformer, source: list[int], target: list[int]) -> float:
+    """log p of a translation, divided by its length with the end."""
+    table = model.log_probabilities(Batch.from_token_ids([source], [target]))
+    return float(table[range(len(table)), [*target, END]].mean())
 
 
 def text_of(tokenizer: Any, ids: list[int]) -> str:

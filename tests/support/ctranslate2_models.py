@@ -1,5 +1,6 @@
 """Small models with random weights, to be converted, and directories of CTranslate2 models to be changed."""
 
+import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,6 +66,11 @@ def change_variables(directory: Path, changes: Mapping[str, Any]) -> None:
     file = read_model_file(directory / "model.bin")
     variables = {name: array for name, array in {**file.variables, **changes}.items() if array is not None}
     write_model_file(directory / "model.bin", ModelFile(file.model, file.revision, variables), {})
+
+
+def change_json(path: Path, **changes: Any) -> None:
+    """Give fields of an object other values."""
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), encoding="utf-8")
 
 
 def model_of(parts: Parts, dtype: str = "float32") -> Transformer:

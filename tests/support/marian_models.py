@@ -123,34 +123,3 @@ def log_probabilities(model: Any, source: list[int], target: list[int]) -> np.nd
         logits = model(input_ids=torch.tensor([[*source, 0]]), decoder_input_ids=torch.tensor([ids])).logits[0]
     values: np.ndarray[Any, Any] = torch.log_softmax(logits, dim=-1).numpy()
     return values
-
-
-class EndAtTheGreatestLength(transformers.LogitsProcessor):  # type: ignore[misc]
-    """As in our search, only the end may follow there, with its own probability; transformers itself takes 1."""
-
-    def __init__(self, longest: int) -> None:
-        self.longest = longest
-
-    def __call__(self, input_ids: Any, scores: Any) -> Any:
-        if input_ids.shape[1] == self.longest:  # the start symbol, and one word less than the greatest length
-            scores = scores.clone()
-            scores[:, 1:] = -torch.inf
-        return scores
-
-
-def translation(model: Any, source: list[int], *, beam: int, longest: int, never: list[int]) -> list[int]:
-    """The ids of the best translation, the end left out; ``never`` are ids that are not generated."""
-    model.generation_config.forced_eos_token_id = None
-    with torch.no_grad():
-        ids = model.generate(
-            torch.tensor([[*source, 0]]),
-            num_beams=beam,
-            do_sample=False,
-            max_new_tokens=longest,
-            max_length=None,
-            early_stopping="never" if beam > 1 else False,
-            length_penalty=1.0,
-            bad_words_ids=[[i] for i in never],
-            logits_processor=[EndAtTheGreatestLength(longest)],
-        )[0].tolist()
-    return [i for i in ids[1:] if i != 0]

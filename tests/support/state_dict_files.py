@@ -1,70 +1,113 @@
-"""Small checkpoints of fairseq (in the older format) and JoeyNMT, written without PyTorch; all weights are random."""
+"""Checkpoints of fairseq and JoeyNMT, written without PyTorch: models of ours under the names of these programs."""
 
 import argparse
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sentencepiece.sentencepiece_model_pb2  # noqa: F401  (so that no reader imports it: fuzzed ones open no such file)
+from ctranslate2_models import random_parts
 from pytorch_files import older_file, zip_file
 
-D_MODEL, D_FF = 4, 6
-WORDS = ["alpha", "beta", "gamma", "delta"]
-RANDOM = np.random.default_rng(1)
+from minitransformer import ModelConfig
+from minitransformer.extras.convert.parts import Parts
 
-FAIRSEQ = {
-    **{f"self_attn.{part}_proj": (D_MODEL, D_MODEL) for part in ("q", "k", "v", "out")},
-    **{f"encoder_attn.{part}_proj": (D_MODEL, D_MODEL) for part in ("q", "k", "v", "out")},
-    **{f"{part}_layer_norm": (D_MODEL,) for part in ("self_attn", "encoder_attn", "final")},
-    "fc1": (D_FF, D_MODEL),
-    "fc2": (D_MODEL, D_FF),
-}
-JOEYNMT = {
-    **{f"{attention}.{part}_layer": (D_MODEL, D_MODEL) for attention in ("src_src_att", "trg_trg_att",
-        "src_trg_att") for part in ("q", "k", "v", "output")},
-    **{name: (D_MODEL,) for name in ("layer_norm", "x_layer_norm", "dec_layer_norm", "feed_forward.layer_norm")},
-    "feed_forward.pwff_layer.0": (D_FF, D_MODEL), "feed_forward.pwff_layer.3": (D_MODEL, D_FF),
+WORDS = ["alpha", "beta", "gamma", "delta"]
+SYMBOLS = {"fairseq": ["<s>", "<pad>", "</s>", "<unk>"], "joeynmt": ["<unk>", "<pad>", "<s>", "</s>"]}
+CONVENTIONS: dict[str, dict[str, Any]] = {
+    "fairseq": {"positions": "halves", "first_position": 2, "layer_norm_eps": 1e-5}, "joeynmt": {},
+}  # fmt: skip
+SMALL = {"n_layers": 1, "d_model": 4, "d_ff": 6, "d_k": 2, "d_v": 2, "tied": "none"}
+NAMES = {  # patterns of our names, and what stands in their place
+    "fairseq": {
+        "source_embedding": "encoder.embed_tokens", "target_embedding": "decoder.embed_tokens",
+        "source_positions": "encoder.embed_positions", "target_positions": "decoder.embed_positions",
+        "projection": "decoder.output_projection", "coder.norm": "coder.layer_norm",
+        "self_attention_residual.norm": "self_attn_layer_norm", "feed_forward_residual.norm": "final_layer_norm",
+        "source_attention_residual.norm": "encoder_attn_layer_norm", "self_attention": "self_attn",
+        "source_attention": "encoder_attn", "query|key|value": lambda match: f"{match[0][0]}_proj",
+        "attn.output": "attn.out_proj", "feed_forward.hidden": "fc1", "feed_forward.output": "fc2", "gain": "weight",
+    },
+    "joeynmt": {
+        "source_embedding": "src_embed.lut", "target_embedding": "trg_embed.lut",
+        "projection": "decoder.output_layer", "coder.norm": "coder.layer_norm",
+        "(encoder.*)self_attention_residual.norm": r"\1layer_norm",
+        "(decoder.*)self_attention_residual.norm": r"\1x_layer_norm",
+        "source_attention_residual.norm": "dec_layer_norm", "feed_forward_residual.norm": "feed_forward.layer_norm",
+        "(encoder.*)self_attention": r"\1src_src_att", "(decoder.*)self_attention": r"\1trg_trg_att",
+        "source_attention": "src_trg_att", "query|key|value": lambda match: f"{match[0][0]}_layer",
+        "att.output": "att.output_layer", "feed_forward.hidden": "feed_forward.pwff_layer.0",
+        "feed_forward.output": "feed_forward.pwff_layer.3", "gain": "weight",
+    },
 }  # fmt: skip
 
 
+def random_model(program: str, words: Sequence[Sequence[str]], **changes: Any) -> Parts:
+    """A model with random weights that a program can have, with the ids of the program; its tokenizer is not used."""
+    n_source, n_target = (4 + len(side) for side in words)
+    sizes = {"vocabulary_size": n_target, "source_vocabulary_size": n_source if n_source != n_target else None}
+    return random_parts({"attention_bias": True, **CONVENTIONS[program], **sizes, **changes})
+
+
+def tables(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """The embeddings and the matrix of the softmax, each under a name of its own."""
+    source = weights["source_embedding.weight"]
+    target = weights.get("target_embedding.weight", source)
+    output = weights.get("projection.weight", target)
+    return {"source_embedding.weight": source, "target_embedding.weight": target, "projection.weight": output}
+
+
+def state_dict(program: str, weights: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """The weights under the program's names; it has matrices of linear maps as (out, in)."""
+    arrays = {}
+    for ours, array in (weights | tables(weights)).items():
+        name = ours
+        for pattern, theirs in NAMES[program].items():
+            name = re.sub(pattern, theirs, name)
+        arrays[name] = np.ascontiguousarray(
+            array.T if re.search(r"(query|key|value|output|hidden)\.w", ours) else array
+        )
+    return arrays
+
+
+def settings_of(program: str, config: ModelConfig, *, scale: bool = True) -> dict[str, Any]:
+    if program == "fairseq":
+        activation = {"gelu_tanh": "gelu_fast"}.get(config.activation, config.activation)
+        heads = {f"{stack}_attention_heads": config.n_heads for stack in ("encoder", "decoder")}
+        norms = {f"{stack}_normalize_before": config.norm == "pre" for stack in ("encoder", "decoder")}
+        languages = {"source_lang": "en", "target_lang": "de"}
+        return heads | norms | languages | {"activation_fn": activation, "no_scale_embedding": False}
+    stack = {
+        "type": "transformer", "num_heads": config.n_heads, "layer_norm": config.norm, "activation": config.activation,
+        "embeddings": {"embedding_dim": config.d_model, "scale": scale},
+    }  # fmt: skip
+    return {"model": {"encoder": stack, "decoder": stack}, "testing": {"beam_alpha": 0.7}}
+
+
+def write_vocabularies(program: str, directory: Path, words: Sequence[Sequence[str]]) -> None:
+    for i, some in enumerate(words):
+        if program == "fairseq":
+            name, lines = f"dict.{('en', 'de')[i]}.txt", [f"{word} {100 - count}" for count, word in enumerate(some)]
+        else:
+            name, lines = f"{('src', 'trg')[i]}_vocab.txt", [*SYMBOLS[program], *some]
+        (directory / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
 def write_fairseq(directory: Path, words: Sequence[str] = WORDS) -> None:
-    n_words = len(words) + 4
-    shapes = {"encoder.embed_tokens": (n_words, D_MODEL), "decoder.embed_tokens": (n_words, D_MODEL)}
-    for stack in ("encoder", "decoder"):
-        shapes |= _layer(f"{stack}.layers.0", FAIRSEQ, "" if stack == "decoder" else "encoder_attn")
-    heads = {f"{stack}_attention_heads": 2 for stack in ("encoder", "decoder")}
-    norms = {f"{stack}_normalize_before": False for stack in ("encoder", "decoder")}
-    settings = argparse.Namespace(**heads, **norms, source_lang="en", target_lang="de")
-    checkpoint = older_file({"args": settings, "model": _arrays(shapes)})
-    (directory / "checkpoint_best.pt").write_bytes(checkpoint)
-    for language in ("en", "de"):
-        (directory / f"dict.{language}.txt").write_text("".join(f"{word} 5\n" for word in words), encoding="utf-8")
+    """Write a small model in the older format of PyTorch; its matrix of the softmax is that of the target."""
+    parts = random_model("fairseq", (words, words), **SMALL)
+    arrays = state_dict("fairseq", parts.weights)
+    del arrays["decoder.output_projection.weight"]
+    settings = argparse.Namespace(**settings_of("fairseq", parts.config))
+    (directory / "checkpoint_best.pt").write_bytes(older_file({"args": settings, "model": arrays}))
+    write_vocabularies("fairseq", directory, (words, words))
 
 
 def write_joeynmt(directory: Path, words: Sequence[str] = WORDS) -> None:
-    n_words = len(words) + 4
-    shapes = dict.fromkeys(("src_embed.lut", "trg_embed.lut", "decoder.output_layer"), (n_words, D_MODEL))
-    shapes |= _layer("encoder.layers.0", JOEYNMT, "trg_att", "x_layer_norm", "dec_layer_norm")
-    shapes |= _layer("decoder.layers.0", JOEYNMT, "src_src_att", "0.layer_norm")
-    stack = {"type": "transformer", "num_heads": 2, "embeddings": {"scale": True}}
-    (directory / "best.ckpt").write_bytes(zip_file({"steps": 3, "model_state": _arrays(shapes)}))
-    (directory / "config.json").write_text(json.dumps({"model": {"encoder": stack, "decoder": stack}}))
-    for side in ("src", "trg"):
-        lines = "".join(f"{word}\n" for word in ("<unk>", "<pad>", "<s>", "</s>", *words))
-        (directory / f"{side}_vocab.txt").write_text(lines, encoding="utf-8")
-
-
-def _layer(layer: str, shapes: dict[str, tuple[int, ...]], *without: str) -> dict[str, tuple[int, ...]]:
-    named = {f"{layer}.{name}": shape for name, shape in shapes.items()}
-    return {name: shape for name, shape in named.items() if not any(part and part in name for part in without)}
-
-
-def _arrays(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray[Any, Any]]:
-    arrays = {f"{name}.weight": RANDOM.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    return arrays | {
-        f"{name}.bias": np.zeros(shape[0], np.float32)
-        for name, shape in shapes.items()
-        if "embed" not in name and name != "decoder.output_layer"
-    }
+    parts = random_model("joeynmt", (words, words), **SMALL)
+    arrays = state_dict("joeynmt", parts.weights)
+    (directory / "best.ckpt").write_bytes(zip_file({"steps": 3, "model_state": arrays}))
+    (directory / "config.json").write_text(json.dumps(settings_of("joeynmt", parts.config)))
+    write_vocabularies("joeynmt", directory, (words, words))
