@@ -11,18 +11,21 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from ctranslate2_models import argos_package, change_variables, random_parts
+from ctranslate2_models import argos_package, change_json, change_variables, random_parts, write_parts
 from fuzzed_readers import READERS
+from marian_npz_files import write_marian
 from pytorch_files import older_file, zip_file
 
+from minitransformer.config import model as config_module
+from minitransformer.config.model import CHOICES, ModelConfig
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.ctranslate2 import read_model_file
 from minitransformer.extras.convert.foreign_files import read_lines, read_npz, sentencepiece_models
-from minitransformer.extras.convert.formats import FORMATS, read_parts, recognise
+from minitransformer.extras.convert.formats import FORMATS, WRITABLE, read_parts, recognise
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.extras.convert.pytorch_files import read_pytorch
 from minitransformer.extras.convert.vocabulary import word_model
@@ -180,12 +183,11 @@ FAIRSEQ = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decode
 JOEYNMT = ["src_embed.lut.weight", "trg_embed.lut.weight", "decoder.output_layer.weight"]
 
 
-def set_settings(directory: Path, **settings: bool) -> None:
-    """Add settings of the whole model: to the arguments of fairseq, or to the object "model" of JoeyNMT."""
+def change_settings(directory: Path, **settings: Any) -> None:
+    """Change the arguments of fairseq, or settings of the object "model" of JoeyNMT."""
     path = directory / "config.json"
     if path.exists():
-        content = json.loads(path.read_text())
-        path.write_text(json.dumps(content | {"model": content["model"] | settings}))
+        change_json(path, model=json.loads(path.read_text())["model"] | settings)
     else:
         (directory / "args.json").write_text(json.dumps(settings))
 
@@ -199,7 +201,7 @@ def test_tables_that_a_setting_ties_must_be_equal(tmp_path: Path, name: str, set
     WRITERS[name](tmp_path)
     first, *others = FAIRSEQ if name == "fairseq" else JOEYNMT
     change_weights(tmp_path, lambda arrays: arrays.update({other: 2 * arrays[first] for other in others}))
-    set_settings(tmp_path, **{setting: True})
+    change_settings(tmp_path, **{setting: True})
     if first not in tied:  # the tables of the target are equal
         read_parts(tmp_path, name)
         change_weights(tmp_path, lambda arrays: arrays.update({tied[-1]: 3 * arrays[first]}))
@@ -210,7 +212,7 @@ def test_tables_that_a_setting_ties_must_be_equal(tmp_path: Path, name: str, set
 def test_an_untied_softmax_of_fairseq_needs_its_own_matrix(tmp_path: Path) -> None:
     WRITERS["fairseq"](tmp_path)
     assert read_parts(tmp_path, "fairseq").config.tied == "target"
-    set_settings(tmp_path, share_decoder_input_output_embed=False)
+    change_settings(tmp_path, share_decoder_input_output_embed=False)
     assert f"it has no {FAIRSEQ[2]}; is it complete" in refused(tmp_path, "fairseq")
 
 
@@ -246,32 +248,26 @@ def test_a_factor_that_makes_weights_infinite_is_refused(tmp_path: Path) -> None
         assert "source_embedding.weight has" in refused(tmp_path, "ctranslate2")
 
 
-@pytest.mark.parametrize("error", [ValueError("bad\nvalue"), struct.error("x"), AssertionError(), StopIteration("x")])
-def test_any_reader_error_names_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize(("error", "cause"), [
+    (ValueError("bad\nvalue"), "ValueError: bad value"), (struct.error("x"), "error: x"),
+    (StopIteration("x"), "StopIteration: x"), (AssertionError(), "AssertionError"), (MemoryError(), "MemoryError"),
+    (KeyboardInterrupt(), None),
+])  # fmt: skip
+def test_any_reader_error_names_the_model_and_interruptions_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, cause: str | None
+) -> None:
     def fail(path: Path) -> Parts:
         raise error
 
     monkeypatch.setitem(FORMATS, "marian", dataclasses.replace(FORMATS["marian"], read=fail))
-    message = refused(tmp_path, "marian")
-    cause = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
-    assert message == (
-        f"{tmp_path}: cannot be read as a model in the format marian ({cause}): it is missing, corrupt or of another"
-        " kind; copy it again"
-    )
-
-
-def test_lack_of_memory_and_interruptions_are_no_corrupt_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FORMATS, "marian", dataclasses.replace(FORMATS["marian"], read=lambda path: [0] * 2**62))
-    assert refused(tmp_path, "marian").endswith(
-        "(MemoryError): it is missing, corrupt or of another kind; copy it again, or free some memory"
-    )
-
-    def interrupted(path: Path) -> Parts:
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(FORMATS, "marian", dataclasses.replace(FORMATS["marian"], read=interrupted))
-    with pytest.raises(KeyboardInterrupt):
-        read_parts(tmp_path, "marian")
+    if cause is None:
+        with pytest.raises(KeyboardInterrupt):
+            read_parts(tmp_path, "marian")
+    else:
+        assert refused(tmp_path, "marian") == (
+            f"{tmp_path}: cannot be read as a model in the format marian ({cause}): it is missing, corrupt or of"
+            f" another kind; copy it again{', or free some memory' if cause == 'MemoryError' else ''}"
+        )
 
 
 def npy(header: str, data: bytes) -> bytes:
@@ -340,14 +336,10 @@ def test_compressed_arrays_in_any_order_are_read(tmp_path: Path) -> None:
     assert found["scalar"] == 2
 
 
-def members(package: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(package) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
 def change(package: Path, **changes: bytes | None) -> Path:
     """Replace members, by the ends of their names, or remove them."""
-    found = members(package)
+    with zipfile.ZipFile(package) as archive:
+        found = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in found.items():
             changed = changes.get(name.rpartition("/")[2].replace(".", "_"), content)
@@ -418,3 +410,54 @@ def test_a_model_of_another_architecture_or_without_weights_is_refused_by_name(t
     (tmp_path / "pytorch_model.bin").unlink()
     with pytest.raises(ConversionError, match=r"has no model.safetensors or pytorch_model.bin"):
         read_parts(tmp_path)
+
+
+TRAINING_ONLY = {"label_smoothing_over"}
+
+
+def test_every_choice_of_a_model_is_checked() -> None:
+    kinds = get_type_hints(ModelConfig)
+    assert set(CHOICES) == {name for name, kind in kinds.items() if get_origin(kind) is Literal}
+
+
+@pytest.mark.parametrize("name", sorted(set(CHOICES) - TRAINING_ONLY))
+@pytest.mark.parametrize("to", WRITABLE)
+def test_no_writer_mistakes_an_added_value(to: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A value that was added to the choices after the format was written."""
+    parts = random_parts({})
+    more = Literal[(*get_args(CHOICES[name]), "added")]  # type: ignore[valid-type]
+    monkeypatch.setattr(config_module, "CHOICES", {**CHOICES, name: more})
+    parts = dataclasses.replace(parts, config=dataclasses.replace(parts.config, **{name: "added"}))
+    with pytest.raises(ConversionError, match=rf"^(?!/).+: model\.{name} = 'added' is not supported; only '\w+'"):
+        write_parts(parts, tmp_path / "written", to)
+    assert not (tmp_path / "written").exists()
+
+
+STACKS = ("encoder", "decoder")
+STACK = {"type": "transformer", "num_heads": 2, "layer_norm": "added"}
+UNKNOWN: list[tuple[str, Callable[[Path], object], str]] = [  # what gives a setting a value that the format lacks
+    ("minitransformer", lambda path: change_json(path / "model.json", positions="added"),
+     "model.positions must be one of ('interleaved', 'halves', 'learned'); got 'added'"),
+    ("ctranslate2", lambda path: change_variables(path, {f"{stack}/activation": np.int8(9) for stack in STACKS}),
+     "activation = 9 is not supported; only 0, 1, 2, 3"),
+    ("ctranslate2", lambda path: change_variables(path, {f"{stack}/pre_norm": np.int8(2) for stack in STACKS}),
+     "pre_norm = 2 is not supported; only 0, 1"),
+    ("marian", lambda path: change_json(path / "config.json", activation_function="added"),
+     "activation_function = 'added' is not supported; only 'relu'"),
+    ("marian-npz", lambda path: write_marian(path, **{"transformer-ffn-activation": "added"}),
+     "transformer-ffn-activation = 'added' is not supported; only 'relu', 'swish', 'gelu'"),
+    ("fairseq", lambda path: change_settings(path, activation_fn="added"),
+     "activation_fn = 'added' is not supported; only 'relu'"),
+    ("joeynmt", lambda path: change_settings(path, **dict.fromkeys(STACKS, STACK)),
+     "model.decoder.layer_norm = 'added' is not supported; only 'pre'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change", "message"), UNKNOWN)
+def test_no_reader_takes_an_unknown_value_for_another_one(
+    name: str, change: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
+    WRITERS[name](tmp_path)
+    change(tmp_path)
+    assert message in (refusal := refused(tmp_path, name))
+    assert str(tmp_path) in refusal
