@@ -22,15 +22,19 @@ from number_words import sentences, trained_parts
 from minitransformer import Batch, ModelConfig, Translator
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert import onnx_writer
+from minitransformer.extras.convert.certificate import OtherModel, other_side
 from minitransformer.extras.convert.onnx_writer import N_POSITIONS, write_onnx
 from minitransformer.extras.convert.parts import ConversionError
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.search import SearchConfig
-from minitransformer.model.symbols import END, START, UNKNOWN
+from minitransformer.model.symbols import END, START
 
 onnxruntime = pytest.importorskip("onnxruntime", reason='onnxruntime is not installed: pip install -e ".[oracles]"')
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/onnx.md"
-OTHERWISE = {
+VARIATIONS: dict[str, dict[str, Any]] = {
+    **{f"{norm}, {positions}, {tied}": {"norm": norm, "positions": positions, "tied": tied}
+       for norm, positions in (("post", "interleaved"), ("pre", "halves"), ("pre", "learned"))
+       for tied in ("all", "target", "none")},
     "biases and epsilon": {"attention_bias": True, "softmax_bias": True, "layer_norm_eps": 1e-2},
     "first_position": {"first_position": 3},
     "learned, first_position": {"first_position": 3, "positions": "learned"},
@@ -45,7 +49,7 @@ OTHERWISE = {
     "neighbourhood": {"neighbourhood": 2},
     "sources without an end": {"source_end": False},
     "two vocabularies": {"tied": "target", "source_vocabulary_size": 31},
-}
+}  # fmt: skip
 SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12, 3, 4, 5, 5], [], [4], [12, 11], [3, 3, 3, 7, 9]]
 TARGETS = [[7], [4, 5, 6, 7, 8, 9, 10, 11, 12, 3, 3], [3, 8, 4], [], [6, 6]]
 PADDING = 3  # any id will do: nobody may look at it
@@ -75,20 +79,6 @@ class OnnxModel:
         names = [output.name for output in self.encoder.get_outputs()]
         return {"source_lengths": lengths, **dict(zip(names, self.encoder.run(None, inputs), strict=True))}
 
-    def nothing_yet(self, batch: int) -> dict[str, Any]:
-        """The caches before the first step."""
-        return {
-            each.name: np.zeros((batch, each.shape[1], 0, each.shape[3]), np.float32)
-            for each in self.decoder.get_inputs()
-            if each.name.startswith("past_")
-        }
-
-    def step(self, ids: Any, past: dict[str, Any], encoded: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Log-probabilities and the new caches."""
-        names = [f"past_{output.name}" for output in self.decoder.get_outputs()]
-        outputs = dict(zip(names, self.decoder.run(None, {"ids": ids, **past, **encoded}), strict=True))
-        return outputs.pop("past_log_probabilities"), outputs
-
     def log_probabilities(
         self,
         sources: Sequence[Sequence[int]],
@@ -97,54 +87,32 @@ class OnnxModel:
         extra_padding: int = 0,
     ) -> Any:
         """Return the log-probabilities of all target tokens; each call has as many columns as ``steps`` says."""
-        encoded, past = self.encode(sources, extra_padding), self.nothing_yet(len(sources))
-        ids, results = padded([[START, *target] for target in targets]), []
+        encoded, ids, results = self.encode(sources, extra_padding), padded([[START, *each] for each in targets]), []
+        caches = [each for each in self.decoder.get_inputs() if each.name.startswith("past_")]
+        past = {each.name: np.zeros((len(ids), each.shape[1], 0, each.shape[3]), np.float32) for each in caches}
+        names = [f"past_{output.name}" for output in self.decoder.get_outputs()]
         for columns in np.split(ids, np.cumsum(steps), axis=1) if steps else [ids]:
-            log_p, past = self.step(columns, past, encoded)
-            results.append(log_p)
+            past = dict(zip(names, self.decoder.run(None, {"ids": columns, **past, **encoded}), strict=True))
+            results.append(past.pop("past_log_probabilities"))
         together = np.concatenate(results, axis=1)
         return np.concatenate([row[: len(target) + 1] for row, target in zip(together, targets, strict=True)])
 
-    def greedy(self, sources: Sequence[Sequence[int]], max_extra_tokens: int) -> list[list[int]]:
-        """Translations of the most probable token at every step, as our search limits them."""
-        encoded, past = self.encode(sources), self.nothing_yet(len(sources))
-        newest, found = np.full((len(sources), 1), START), np.zeros((len(sources), 0), np.int64)
-        longest = int(self.metadata["longest_sentence"])
-        limits = np.array([min(len(source) + max_extra_tokens, longest) for source in sources])
-        while found.shape[1] < limits.max():
-            log_p, past = self.step(newest, past, encoded)
-            log_p[:, :, [UNKNOWN, START]] = -np.inf
-            newest = log_p.argmax(axis=2)
-            newest[found.shape[1] + 1 >= limits] = END
-            found = np.concatenate([found, newest], axis=1)
-        return [row[: row.index(END)] for row in found.tolist()]
 
-
-def compare(directory: Path, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changes", VARIATIONS.values(), ids=VARIATIONS)
+def test_log_probabilities_and_greedy_outputs_are_ours(tmp_path: Path, changes: dict[str, Any]) -> None:
     """Log-probabilities: columns all at once, one by one, and some of each, with more padding than needed."""
     parts = random_parts({"d_v": 5, **changes})
     has_end = parts.config.source_end
     sources = SOURCES if has_end else [source or [7] for source in SOURCES]
-    write_onnx(parts, directory)
-    theirs = OnnxModel(directory)
+    write_onnx(parts, tmp_path)
+    theirs = OnnxModel(tmp_path)
     ours = model_of(parts).log_probabilities(Batch.from_token_ids(sources, TARGETS, source_end=has_end))
     for steps, extra_padding in (((), 0), ([1] * 11, 0), ([1, 4, 2], 3)):
         found = theirs.log_probabilities(sources, TARGETS, steps, extra_padding)
         np.testing.assert_allclose(found, ours, rtol=0, atol=1e-5)
-    config = SearchConfig(beam=1, max_extra_tokens=6)
+    config, side = SearchConfig(beam=1, max_extra_tokens=6), other_side("onnx", OtherModel(tmp_path, parts))
     expected = [list(best[0].ids) for best in beam_search(model_of(parts), sources, config)]
-    assert theirs.greedy(sources, config.max_extra_tokens) == expected
-
-
-@pytest.mark.parametrize("tied", ["all", "target", "none"])
-@pytest.mark.parametrize(("norm", "positions"), [("post", "interleaved"), ("pre", "halves"), ("pre", "learned")])
-def test_log_probabilities_and_greedy_outputs_are_ours(tmp_path: Path, norm: str, tied: str, positions: str) -> None:
-    compare(tmp_path, {"norm": norm, "tied": tied, "positions": positions})
-
-
-@pytest.mark.parametrize("changes", OTHERWISE.values(), ids=OTHERWISE)
-def test_every_other_option_of_a_model_is_in_the_graphs(tmp_path: Path, changes: dict[str, Any]) -> None:
-    compare(tmp_path, changes)
+    assert [side.translate(source, config) for source in sources] == expected
 
 
 def test_the_comparison_notices_a_wrong_weight(tmp_path: Path) -> None:

@@ -462,7 +462,7 @@ def test_a_missing_or_truncated_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "problem"), [
-    *((model(version), f"expected version 2 to 6 of CTranslate2's format, got {version};") for version in (0, 1, 7)),
+    *((model(n), f"expected version 2 to 6 of CTranslate2's format, got {n};") for n in (0, 1, 7, 2**32 - 1)),
     (model(6, variable("w", (1,), 5, 2, bytes(2))), "w is of type bfloat16; expected one of float32, int8"),
     (model(6, variable("w", (1,), 9, 2, bytes(2))), "w is of type number 9"),
     (model(2, variable("w", (1,), 3, 1, bytes(3))), "w is of type of 3 bytes"),
