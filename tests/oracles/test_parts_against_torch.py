@@ -157,44 +157,28 @@ def test_clipping_of_gradients_that_are_short_enough_or_too_long_equals_torch(sc
         assert_near(parameter.grad * parameter.grad.dtype.type(clipping), twin.grad)
 
 
-def torch_encoder_layer(layer: EncoderLayer, config: ModelConfig) -> Any:
-    """PyTorch's encoder layer with our weights; attention biases that our layer has not are zero there."""
-    twin = torch.nn.TransformerEncoderLayer(
-        config.d_model,
-        config.n_heads,
-        config.d_ff,
-        dropout=0.0,
-        batch_first=True,
-        layer_norm_eps=config.layer_norm_eps,
-        norm_first=config.norm == "pre",
-        dtype=torch.float64,
-    )
-    twin.load_state_dict({name: twin_of(value) for name, value in in_torchs_shape(layer, "value").items()})
-    return twin
-
-
 def in_torchs_shape(layer: EncoderLayer, what: str) -> dict[str, Any]:
-    """The layer's values or gradients ("value", "grad") by PyTorch's names: matrices (out, in); q, k and v in one."""
+    """The layer's values or gradients ("value", "grad") by PyTorch's names: matrices (out, in); q, k and v in one.
+
+    Attention biases that our layer has not are zero there.
+    """
     attention, feed_forward = layer.self_attention, layer.feed_forward
-    projections = {
+    arrays = {}
+    for name, parts in {
         "self_attn.in_proj_": [attention.query, attention.key, attention.value],
         "self_attn.out_proj.": [attention.output],
         "linear1.": [feed_forward.hidden],
         "linear2.": [feed_forward.output],
-    }
-    arrays = {}
-    for name, parts in projections.items():
+    }.items():
         weights = [getattr(part.weight, what).T for part in parts]
-        zeros = [np.zeros(len(weight)) for weight in weights]
         biases = [
-            zero if part.bias is None else getattr(part.bias, what) for part, zero in zip(parts, zeros, strict=True)
+            np.zeros(len(weight)) if part.bias is None else getattr(part.bias, what)
+            for part, weight in zip(parts, weights, strict=True)
         ]
         arrays |= {f"{name}weight": np.concatenate(weights), f"{name}bias": np.concatenate(biases)}
     for name, residual in (("norm1", layer.self_attention_residual), ("norm2", layer.feed_forward_residual)):
-        arrays |= {
-            f"{name}.weight": getattr(residual.norm.gain, what),
-            f"{name}.bias": getattr(residual.norm.bias, what),
-        }
+        gain, bias = (getattr(parameter, what) for parameter in (residual.norm.gain, residual.norm.bias))
+        arrays |= {f"{name}.weight": gain, f"{name}.bias": bias}
     return arrays
 
 
@@ -206,13 +190,18 @@ def test_an_encoder_layer_equals_torch(norm: Any, changes: Any, dtype: str) -> N
     layer = EncoderLayer(config)
     buffer = ParameterBuffer(layer, seed=6, dtype=dtype)
     buffer.values += 0.2 * np.random.default_rng(7).standard_normal(buffer.values.shape)
-    twin, segments = torch_encoder_layer(layer, config), Segments.of_lengths([5, 5])
-
-    def packed_through_torch(x: Any) -> Any:
-        return twin(x.reshape(2, 5, 12)).reshape(10, 12)
-
-    x = random_arrays((10, 12), dtype=dtype)
-    compare(lambda x: layer(x, self_attention_mask(segments)), packed_through_torch, x, roundings=10)
+    settings = {"dropout": 0.0, "batch_first": True, "dtype": torch.float64}
+    twin = torch.nn.TransformerEncoderLayer(
+        12, 3, 20, layer_norm_eps=config.layer_norm_eps, norm_first=norm == "pre", **settings
+    )
+    twin.load_state_dict({name: twin_of(value) for name, value in in_torchs_shape(layer, "value").items()})
+    segments = Segments.of_lengths([5, 5])
+    compare(
+        lambda x: layer(x, self_attention_mask(segments)),
+        lambda x: twin(x.reshape(2, 5, 12)).reshape(10, 12),
+        random_arrays((10, 12), dtype=dtype),
+        roundings=10,
+    )
     gradients = in_torchs_shape(layer, "grad")
     for name, parameter in twin.named_parameters():
         if config.attention_bias or not name.startswith("self_attn") or not name.endswith("bias"):
