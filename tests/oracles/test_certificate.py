@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ctranslate2_models import write_parts
-from foreign_models import MODELS, write_model
-from marian_models import LINES as MARIAN_LINES
-from marian_models import write_directory
+from ctranslate2_models import argos_package, ctranslate2_directory, random_parts, write_parts
+from marian_models import LINES, ids_of, subwords, write_directory
+from marian_npz_files import SETTINGS, TARGET, parameters, vocabulary_in_yaml, write_marian, write_npz
 from number_words import sentences, trained_parts
 from small_run import output_of
+from state_dict_files import WORDS, write_fairseq, write_joeynmt
 
 from cli.convert import convert
 from minitransformer.extras.convert.certificate import SIDES, OtherModel, certify, other_side
@@ -71,7 +73,7 @@ def test_a_model_of_marianmt_that_was_read_is_certified_by_the_command(
     tmp_path: Path, changes: dict[str, Any], options: list[str]
 ) -> None:
     write_directory(tmp_path / "theirs", **changes)
-    lines = [f">>deu<< {line}" if "codes" in changes else line for line in MARIAN_LINES[:2]]
+    lines = [f">>deu<< {line}" if "codes" in changes else line for line in LINES[:2]]
     found = certificate_of(tmp_path / "theirs", lines, tmp_path, *options, within=1e-5)
     assert found["versions"].keys() == {"minitransformer", "ctranslate2" if options else "transformers"}
     assert found["weights"].keys() == {"model.bin" if options else "model.safetensors"}
@@ -88,23 +90,56 @@ def certificate_of(source: Path, lines: list[str], folder: Path, *options: str, 
     return found
 
 
+def with_subwords(write: Callable[..., object], directory: Path) -> None:
+    """Write a model of the pieces of both languages' sentencepiece models, which lie beside it."""
+    models = {side: subwords(side) for side in ("source", "target")}
+    write(directory, [piece for piece in ids_of(*models.values()) if piece not in ("</s>", "<unk>", "<pad>")])
+    for side, model in models.items():
+        (directory / f"{side}.spm").write_bytes(model)
+
+
+def marian_npz(directory: Path, words: list[str]) -> None:
+    vocabulary = ["</s>", "<unk>", *words]
+    write_npz(directory / "model.npz", SETTINGS, parameters(SETTINGS, len(vocabulary), len(vocabulary)))
+    (directory / "vocab.yml").write_text(vocabulary_in_yaml(vocabulary), encoding="utf-8")
+
+
+def argos(directory: Path) -> None:
+    """Write the directory that Argos Translate makes of a package."""
+    with zipfile.ZipFile(argos_package(directory.with_suffix(".argosmodel"), trained_parts())) as archive:
+        archive.extractall(directory.parent)
+    (directory.parent / "translate-en_de").rename(directory)
+
+
+# The writer of each model, its format, and lines of its words.
+MODELS: dict[str, tuple[Callable[[Path], object], str, list[str]]] = {
+    "ours": (lambda path: trained_parts().save(path), "minitransformer", sentences(6, seed=5)),
+    "ours, words": (lambda path: random_parts({}).save(path), "minitransformer", ["a b c j", "c"]),
+    "marian": (write_directory, "marian", LINES),
+    "marian-npz": (lambda path: with_subwords(marian_npz, path), "marian-npz", LINES),
+    "marian-npz, words": (write_marian, "marian-npz", [" ".join(TARGET[2:5]), TARGET[3]]),
+    "ctranslate2": (lambda path: ctranslate2_directory(path, trained_parts()), "ctranslate2", sentences(6, seed=5)),
+    "ctranslate2, words": (lambda path: ctranslate2_directory(path, random_parts({})), "ctranslate2", ["a b c j", "c"]),
+    "argos": (argos, "argos", sentences(6, seed=5)),
+    "fairseq": (lambda path: with_subwords(write_fairseq, path), "fairseq", LINES),
+    "fairseq, words": (write_fairseq, "fairseq", [" ".join(WORDS), WORDS[1]]),
+    "joeynmt": (lambda path: with_subwords(write_joeynmt, path), "joeynmt", LINES),
+    "joeynmt, words": (write_joeynmt, "joeynmt", [" ".join(WORDS), WORDS[1]]),
+}
+
+
 def test_every_format_that_is_read_is_among_the_models() -> None:
     assert {format_name for _, format_name, _ in MODELS.values()} == set(READABLE)
 
 
-IN_CTRANSLATE2 = [
-    name
-    for format_name in ("ours", "marian-npz", "ctranslate2", "fairseq", "joeynmt")
-    for name in (format_name, f"{format_name}, words")
-] + ["marian"]
-
-
-@pytest.mark.parametrize("name", IN_CTRANSLATE2)
+@pytest.mark.parametrize("name", MODELS)
 def test_what_is_read_with_and_without_subwords_is_certified_in_ctranslate2_and_its_program(
     name: str, tmp_path: Path
 ) -> None:
     """Lines with one, two and three unknown words in a row are among the sentences."""
-    format_name, lines = write_model(name, tmp_path / "theirs")
+    write, format_name, lines = MODELS[name]
+    (tmp_path / "theirs").mkdir()
+    write(tmp_path / "theirs")
     found = certificate_of(tmp_path / "theirs", lines[:2], tmp_path, "--to", "ctranslate2", "--from", format_name)
     assert found["sentences"] == 5
     subwords = [path for path in (tmp_path / "written").iterdir() if path.suffix in (".spm", ".model")]
@@ -121,4 +156,4 @@ def test_a_model_that_ctranslate2_made_of_marianmt_is_certified(tmp_path: Path) 
     ctranslate2.converters.TransformersConverter(str(tmp_path / "marian"), copy_files=files).convert(
         str(tmp_path / "theirs")
     )
-    certificate_of(tmp_path / "theirs", MARIAN_LINES, tmp_path)
+    certificate_of(tmp_path / "theirs", LINES, tmp_path)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ctranslate2_models import model_of, write_parts
+from ctranslate2_models import change_json, model_of, write_parts
 from marian_npz_files import SETTINGS, TARGET, vocabulary_in_yaml, write_marian, write_npz
 from safetensors.numpy import load_file, save_file
+from state_dict_files import tables
 
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.data.tokenizer import Tokenizer
@@ -51,7 +52,8 @@ def test_a_model_that_was_written_is_read_with_the_same_probabilities(directory:
 
 
 SHARED, SOURCE, TARGET_TABLE, SOFTMAX = EMBEDDINGS
-NAMES = {"source_embedding.weight": SOURCE, "target_embedding.weight": TARGET_TABLE, "projection.weight": SOFTMAX}
+USES = (SOURCE, TARGET_TABLE, SOFTMAX)
+UNTIED, OWN = {"tie_word_embeddings": False}, {"share_encoder_decoder_embeddings": False}
 
 
 def in_our_order(parts: Parts, table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -60,74 +62,55 @@ def in_our_order(parts: Parts, table: np.ndarray[Any, Any]) -> np.ndarray[Any, A
     return np.asarray(parts.vocabularies[0].matrix(table[:-1])[:, sines_between(8)])
 
 
-def store_tables(directory: Path, tables: dict[str, float], **settings: bool) -> dict[str, np.ndarray[Any, Any]]:
+def store_tables(directory: Path, factors: dict[str, float], **settings: bool) -> dict[str, np.ndarray[Any, Any]]:
     """Store the shared embeddings times a factor under each name, and return these arrays."""
     path = directory / "model.safetensors"
     arrays = load_file(path)
     shared = arrays.pop(SHARED)
-    stored = {name: np.float32(factor) * shared for name, factor in tables.items()}
+    stored = {name: np.float32(factor) * shared for name, factor in factors.items()}
     save_file(arrays | stored, path)
-    config = json.loads((directory / "config.json").read_text("utf-8"))
-    (directory / "config.json").write_text(json.dumps(config | settings), encoding="utf-8")
+    change_json(directory / "config.json", **settings)
     return stored
 
 
-@pytest.mark.parametrize("shared", [None, 1, 5])
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_untied_tables_are_read_each_for_its_use(
-    directory: Path, shared: int | None, is_shared: bool, logged: list[str]
-) -> None:
-    """transformers 5 has three tables then, and does not use the shared one, whatever it contains."""
-    factors = {SOURCE: 1 if shared == 1 else 2, TARGET_TABLE: 1, SOFTMAX: 3} | ({SHARED: shared} if shared else {})
-    stored = store_tables(directory, factors, tie_word_embeddings=False, share_encoder_decoder_embeddings=is_shared)
-    if shared and not is_shared:
-        with pytest.raises(ConversionError, match=f"1 arrays that this Transformer does not have: {SHARED}"):
-            read_parts(directory)
-        return
-    parts = read_parts(directory)
-    assert parts.config.tied == "none"
-    for ours, theirs in NAMES.items():
-        np.testing.assert_array_equal(parts.weights[ours], in_our_order(parts, stored[theirs]))
-    assert [f"{SHARED} differs from {SOURCE} or {TARGET_TABLE}" in line for line in logged] == [True] * (shared == 5)
-
-
-def test_the_shared_table_of_older_versions_is_that_of_both_languages(directory: Path, logged: list[str]) -> None:
-    """Versions of transformers before 5 store it and the matrix of the softmax alone."""
-    stored = store_tables(directory, {SHARED: 1, SOFTMAX: 3}, tie_word_embeddings=False)
-    parts = read_parts(directory)
-    for ours in NAMES:
-        theirs = SOFTMAX if ours.startswith("projection") else SHARED
-        np.testing.assert_array_equal(parts.weights[ours], in_our_order(parts, stored[theirs]))
-    assert logged == []
-
-
-@pytest.mark.parametrize("lacking", [SOURCE, TARGET_TABLE, SOFTMAX])
-def test_untied_tables_that_are_missing_are_named(directory: Path, lacking: str) -> None:
-    tables = {name: 1 for name in EMBEDDINGS if name != lacking}
-    store_tables(directory, tables, tie_word_embeddings=False)
-    with pytest.raises(ConversionError, match=f"it has no {lacking}"):
-        read_parts(directory)
-
-
-def test_copies_of_a_tied_table_must_be_equal(directory: Path) -> None:
-    before = read_parts(directory)
-    store_tables(directory, dict.fromkeys(EMBEDDINGS, 1))
-    after = read_parts(directory)
-    for name, weight in before.weights.items():
-        np.testing.assert_array_equal(after.weights[name], weight)
-
-
-@pytest.mark.parametrize(("is_shared", "tables", "others"), [
-    *((True, (SHARED, name), (SHARED, name)) for name in EMBEDDINGS[1:]),
-    (True, (SOURCE, SOFTMAX), (SOURCE, SOFTMAX)), (False, (SOURCE, TARGET_TABLE, SOFTMAX), (TARGET_TABLE, SOFTMAX)),
+@pytest.mark.parametrize(("factors", "settings", "uses"), [
+    ((2, 1, 3), UNTIED, USES), ((2, 1, 3), UNTIED | OWN, USES),
+    ((1, 1, 3, 1), UNTIED, USES), ((2, 1, 3, 5), UNTIED, USES),
+    ({SHARED: 1, SOFTMAX: 3}, UNTIED, (SHARED, SHARED, SOFTMAX)), ((1, 1, 1, 1), {}, USES),
 ])  # fmt: skip
-def test_copies_of_a_tied_table_that_differ_are_refused(
-    directory: Path, is_shared: bool, tables: tuple[str, ...], others: tuple[str, str]
+def test_tables_are_read_each_for_its_use(
+    directory: Path, factors: Any, settings: dict[str, bool], uses: tuple[str, ...], logged: list[str]
+) -> None:
+    """transformers 5 has three untied tables, and does not use the shared one, whatever it contains.
+
+    Versions before 5 store it and the matrix of the softmax alone.
+    """
+    factors = factors if isinstance(factors, dict) else dict(zip((*USES, SHARED), factors, strict=False))
+    stored = store_tables(directory, factors, **settings)
+    parts = read_parts(directory)
+    assert parts.config.tied == ("none" if settings else "all")
+    for table, theirs in zip(tables(parts.weights).values(), uses, strict=True):
+        np.testing.assert_array_equal(table, in_our_order(parts, stored[theirs]))
+    is_other = 5 in factors.values()
+    assert [f"{SHARED} differs from {SOURCE} or {TARGET_TABLE}" in line for line in logged] == [True] * is_other
+
+
+def differ(one: str, other: str) -> str:
+    return f"{one} and {other} differ, although tie_word_embeddings is true; correct the setting"
+
+
+@pytest.mark.parametrize(("factors", "settings", "message"), [
+    *((dict.fromkeys(set(EMBEDDINGS) - {name}, 1), UNTIED, f"it has no {name}") for name in USES),
+    *(({SHARED: 1, name: 2}, {}, differ(SHARED, name)) for name in USES),
+    ({SOURCE: 1, SOFTMAX: 2}, {}, differ(SOURCE, SOFTMAX)),
+    ({SOURCE: 1, TARGET_TABLE: 1, SOFTMAX: 2}, OWN, differ(TARGET_TABLE, SOFTMAX)),
+    (dict.fromkeys(EMBEDDINGS, 1), UNTIED | OWN, f"1 arrays that this Transformer does not have: {SHARED}"),
+])  # fmt: skip
+def test_tables_that_are_missing_or_differ_although_they_are_tied_are_named(
+    directory: Path, factors: dict[str, float], settings: dict[str, bool], message: str
 ) -> None:
     """transformers 5 warns and does not tie them, versions before 5 do."""
-    stored = {name: 1.0 + (name == tables[-1]) for name in tables}
-    store_tables(directory, stored, share_encoder_decoder_embeddings=is_shared)
-    message = f"{others[0]} and {others[1]} differ, although tie_word_embeddings is true; correct the setting"
+    store_tables(directory, factors, **settings)
     with pytest.raises(ConversionError, match=message):
         read_parts(directory)
 
@@ -162,12 +145,7 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
     said = " ".join(logged)
     assert len(logged) == 5
     penalty = "length penalty ((5 + length) / 6)^0.6 becomes length^"
-    for words in (
-        "MarianMT's layer norm adds 1e-05",
-        "the tables of position",
-        "CTranslate2's converter",
-        "to float16",
-    ):
+    for words in ("layer norm adds 1e-05", "the tables of position", "CTranslate2's converter", "to float16"):
         assert words in said
     assert f"{penalty}0.6" in said
     logged.clear()
@@ -220,12 +198,8 @@ def test_missing_files_and_missing_and_unfit_weights_are_named(directory: Path) 
 def test_a_file_is_read_with_the_vocabularies_beside_it(tmp_path: Path) -> None:
     arrays = write_marian(tmp_path)
     parts = read_parts(tmp_path / "model.npz")
-    assert (parts.config.norm, parts.config.start, parts.config.positions, parts.config.layer_norm_eps) == (
-        "post",
-        "zero",
-        "halves",
-        1e-6,
-    )
+    expected = {"norm": "post", "start": "zero", "positions": "halves", "layer_norm_eps": 1e-6}
+    assert {name: getattr(parts.config, name) for name in expected} == expected
     assert (parts.config.n_layers, parts.config.decoder_depth, parts.config.alpha) == (2, 1, 0)
     assert parts.tokenizer.encode_source(["Hund der Katze ein"]) == [[4, 3, 0, 6]]
     embedding = parts.weights["source_embedding.weight"]
@@ -264,7 +238,8 @@ def test_a_choice_between_models_is_left_to_the_user(tmp_path: Path) -> None:
         read_parts(tmp_path / "other.npz")
     names = "models: [other.npz]\nvocabs: [third.vocab.yml, third.vocab.yml]\nnormalize: 0.6\n"
     (tmp_path / "decoder.yml").write_text(names)
-    assert read_parts(tmp_path).config.alpha == 0.6
+    config = read_parts(tmp_path).config
+    assert (config.normalisation, config.alpha) == ("length", 0.6)
 
 
 def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:

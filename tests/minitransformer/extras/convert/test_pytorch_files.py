@@ -239,67 +239,50 @@ def test_members_that_share_bytes_are_refused(tmp_path: Path) -> None:
         read_state_dict(path)
 
 
-def test_a_marian_model_is_the_same_from_every_file_of_weights(tmp_path: Path) -> None:
-    """PyTorch's formats, and shards of both kinds; float16 and bfloat16, too."""
-    READERS["marian"].write(tmp_path)
-    path = tmp_path / "model.safetensors"
-    arrays = read_arrays(path)
-    expected = read_parts(tmp_path).weights
-    halves = [sorted(arrays)[::2], sorted(arrays)[1::2]]
-    path.unlink()
-
-    def shards(ending: str, kind: str, write: Callable[[Path, dict[str, Any]], object]) -> None:
-        names = [f"{kind.partition('.')[0]}-0000{i}-of-00002.{ending}" for i in (1, 2)]
-        for name, half in zip(names, halves, strict=True):
-            write(tmp_path / name, {array: arrays[array] for array in half})
-        index = {array: name for name, half in zip(names, halves, strict=True) for array in half}
-        (tmp_path / f"{kind}.index.json").write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": index}))
-
-    writers: dict[str, Callable[[], object]] = {
-        "pytorch_model.bin": lambda: written(tmp_path / "pytorch_model.bin", zip_file(arrays)),
-        "older": lambda: written(tmp_path / "pytorch_model.bin", older_file(arrays)),
-        "shards of PyTorch": lambda: shards("bin", "pytorch_model.bin", lambda p, some: written(p, zip_file(some))),
-        "shards": lambda: shards("safetensors", "model.safetensors", write_arrays),
-    }
-    for name, write in writers.items():
-        write()
-        assert recognise(tmp_path) == "marian"
-        found = read_parts(tmp_path).weights
-        assert found.keys() == expected.keys(), name
-        assert all(found[weight].tobytes() == expected[weight].tobytes() for weight in expected), name
-        for file in [*tmp_path.glob("*.bin*"), *tmp_path.glob("*.safetensors*")]:
-            file.unlink()
-
-
-@pytest.mark.parametrize(("shard", "problem"), [
-    ("../model.safetensors", "weight_map: expected names of .safetensors or .bin files; got '../model.safetensors'"),
-    ("x.safetensors.index.json", "weight_map: expected names"),
-    (7, "weight_map: expected names .* got 7"),
-    ("y.safetensors", "y.safetensors: not found"),
-    ("x.safetensors", "x.safetensors has no w; is it of the same model"),
+@pytest.mark.parametrize(("name", "write", "is_sharded"), [
+    ("pytorch_model.bin", zip_file, False), ("pytorch_model.bin", older_file, False),
+    ("pytorch_model.bin", zip_file, True), ("model.safetensors", None, True),
 ])  # fmt: skip
-def test_an_index_that_lies_is_refused(tmp_path: Path, shard: object, problem: str) -> None:
-    write_arrays(tmp_path / "x.safetensors", {"v": FLOATS})
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"w": shard}}))
-    with pytest.raises(UserError, match=problem):
-        WeightsFile.load(index)
-
-
-@pytest.mark.parametrize("names", [["v", "w"], ["v"]])
-def test_an_array_that_a_shard_has_and_the_index_does_not_name_there_is_refused(
-    tmp_path: Path, names: list[str]
+def test_a_marian_model_is_the_same_from_every_file_of_weights(
+    tmp_path: Path, name: str, write: Callable[[object], bytes] | None, is_sharded: bool
 ) -> None:
-    """A program that reads whole shards would take it."""
+    READERS["marian"].write(tmp_path)
+    arrays, expected = read_arrays(tmp_path / "model.safetensors"), read_parts(tmp_path).weights
+    (tmp_path / "model.safetensors").unlink()
+    index = {array: f"{i % 2}-{name}" if is_sharded else name for i, array in enumerate(sorted(arrays))}
+    for file in set(index.values()):
+        some = {array: arrays[array] for array in index if index[array] == file}
+        if write is None:
+            write_arrays(tmp_path / file, some)
+        else:
+            written(tmp_path / file, write(some))
+    if is_sharded:
+        content = {"metadata": {"total_size": 1}, "weight_map": index}
+        (tmp_path / f"{name}.index.json").write_text(json.dumps(content))
+    assert recognise(tmp_path) == "marian"
+    found = read_parts(tmp_path).weights
+    assert found.keys() == expected.keys()
+    assert all(found[weight].tobytes() == expected[weight].tobytes() for weight in expected)
+
+
+@pytest.mark.parametrize(("index", "problem"), [
+    ({"w": "../x.safetensors"}, "weight_map: expected names of .safetensors or .bin files; got '../x.safetensors'"),
+    ({"w": "x.safetensors.index.json"}, "weight_map: expected names"),
+    ({"w": 7}, "weight_map: expected names .* got 7"),
+    ({"w": "z.safetensors"}, "z.safetensors: not found"),
+    ({"w": "x.safetensors"}, "x.safetensors has no w; is it of the same model"),
+    ({"v": "x.safetensors", "w": "y.safetensors"}, "y.safetensors has v, too, unlike the index; is it of the same mod"),
+])  # fmt: skip
+def test_an_index_that_lies_is_refused(tmp_path: Path, index: dict[str, object], problem: str) -> None:
+    """Also if it leaves out an array of a shard that it names: a program that reads whole shards would take it."""
     write_arrays(tmp_path / "x.safetensors", {"v": FLOATS})
     write_arrays(tmp_path / "y.safetensors", {"w": 2 * FLOATS, "v": 2 * FLOATS})
-    index = {"v": "x.safetensors", "w": "y.safetensors"}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {n: index[n] for n in names}}))
-    if names == ["v"]:
-        assert list(WeightsFile.load(tmp_path / "model.safetensors.index.json")) == ["v"]
-    else:
-        with pytest.raises(ConversionError, match="y.safetensors has v, too, unlike the index; is it of the same mod"):
-            WeightsFile.load(tmp_path / "model.safetensors.index.json")
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": index}))
+    with pytest.raises(UserError, match=problem):
+        WeightsFile.load(path)
+    path.write_text(json.dumps({"weight_map": {"v": "x.safetensors"}}))
+    assert list(WeightsFile.load(path)) == ["v"]
 
 
 def test_one_checkpoint_is_chosen(tmp_path: Path) -> None:
