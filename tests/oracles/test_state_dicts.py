@@ -76,20 +76,11 @@ def ids_of(words: Sequence[str], program: str, line: str) -> list[int]:
     return [known.index(word if word in known else "<unk>") for word in line.split()]
 
 
-def our_columns(parts: Parts, words: Sequence[str], program: str) -> list[int]:
-    """The id that each word of the other vocabulary has in ours."""
-    start, other = ("<pad>", "<s>") if program == "fairseq" else ("<s>", "<pad>")
-    symbols = {"<unk>": 0, start: 1, "</s>": 2, other: 3}
-    of_words = [parts.tokenizer.encode_target([word])[0] for word in words]
-    assert all(len(ids) == 1 for ids in of_words)
-    columns = [symbols[word] for word in SYMBOLS[program]] + [ids[0] for ids in of_words]
-    assert sorted(columns) == list(range(parts.config.vocabulary_size))
-    return columns
-
-
 def largest_difference(theirs: Theirs, parts: Parts, words: Sequence[Sequence[str]]) -> float:
     """Return the greatest difference of any logit of the pairs."""
-    model, columns, differences = model_of(parts), our_columns(parts, words[1], theirs.program), []
+    assert parts.vocabularies is not None
+    model, (_, vocabulary), differences = model_of(parts), parts.vocabularies, []
+    columns = [vocabulary.ids_of_foreign[i] for i in range(4 + len(words[1]))]
     for source, target in PAIRS:
         batch = Batch.from_token_ids(parts.tokenizer.encode_source([source]), parts.tokenizer.encode_target([target]))
         expected = theirs.logits(ids_of(words[0], theirs.program, source), ids_of(words[1], theirs.program, target))
