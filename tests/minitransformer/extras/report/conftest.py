@@ -12,9 +12,11 @@ def opened(browser: Browser, pages: dict[str, Path]) -> Iterator[Callable[..., B
     """A function that opens one of a module's pages at an address's fragment."""
 
     def at(name: str, fragment: str = "") -> Browser:
+        assert browser.complaints() == []  # of the page before
         browser.show()
         browser.open(f"{pages[name].as_uri()}#{fragment}")
         return browser
 
+    browser.events.clear()
     yield at
     assert browser.complaints() == []

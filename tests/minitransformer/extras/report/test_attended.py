@@ -1,7 +1,7 @@
 """What pages and pictures are given to show, also with pieces merged into words."""
 
 import dataclasses
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -62,14 +62,16 @@ def test_the_target_of_a_parser_is_a_tree_over_the_words(kind: TokenizerType) ->
     assert linearised(tree_of(pair.outputs[:-1], ["one", "two\u00a0two", "seven"])) == pair.outputs[:-1]
 
 
-def test_a_model_that_diverged_or_whose_sources_have_no_end_symbol_is_refused(translator: Translator) -> None:
+def varied(translator: Translator, **changes: Any) -> Translator:
+    config = dataclasses.replace(translator.model.config, **changes)
+    return Translator(Transformer(config, seed=1), translator.tokenizer)
+
+
+def test_a_model_that_diverged_is_refused(translator: Translator) -> None:
     model = Transformer(translator.model.config, seed=1)
     model.encoder.layers[0].self_attention.query.weight.value[...] = np.nan
     with pytest.raises(ReportError, match="weights are not finite numbers; the model has diverged"):
         attended_pair(Translator(model, translator.tokenizer), "one two", "TWO")
-    config = dataclasses.replace(translator.model.config, source_end=False)
-    with pytest.raises(ReportError, match="appends no end symbol"):
-        attended_pair(Translator(Transformer(config), translator.tokenizer), "one two", "TWO")
 
 
 def test_a_given_target_is_read_and_the_weights_are_those_of_its_tokens(translator: Translator) -> None:
@@ -92,33 +94,27 @@ def test_words_begin_at_the_texts_blanks_and_unknown_characters_are_shown_as_wri
 
 
 def test_a_decoder_of_another_depth_has_its_own_layers(translator: Translator) -> None:
-    config = dataclasses.replace(translator.model.config, n_layers=1, n_decoder_layers=3)
-    pair = attended_pair(Translator(Transformer(config, seed=1), translator.tokenizer), "one", "ONE")
+    pair = attended_pair(varied(translator, n_layers=1, n_decoder_layers=3), "one", "ONE")
     assert [len(pair.of_kind(kind)[2]) for kind in KINDS] == [1, 3, 3]
     assert pair.origin.startswith("1 + 3 layers")
 
 
-@pytest.mark.parametrize(
-    ("sentence", "target", "problem"),
-    [("", None, "the sentence is empty"), (" ", None, "is empty"), ("one", "", "the target is empty"),
-     ("one " * 300, None, "the sentence has [0-9,]+ tokens; give one of 1 to 256"),
-     ("one", "ONE " * 300, "the target has")],
-)  # fmt: skip
-def test_nothing_and_too_much_are_refused(
-    translator: Translator, sentence: str, target: str | None, problem: str
+LEARNED = {"positions": "learned", "max_positions": 9}
+
+
+@pytest.mark.parametrize(("changes", "sentence", "target", "problem"), [
+    ({}, "", None, "the sentence is empty"), ({}, " ", None, "is empty"), ({}, "one", "", "the target is empty"),
+    ({}, "one " * 300, None, "the sentence has [0-9,]+ tokens; give one of 1 to 256"),
+    ({}, "one", "ONE " * 300, "the target has"), (LEARNED, "one", "ONE" * 5, "the target has .* 1 to 8 tokens"),
+    (LEARNED, "one two three one two three", None, "the sentence has .* 1 to 8 tokens"),
+    ({"source_end": False}, "one two", "TWO", "appends no end symbol"),
+])  # fmt: skip
+def test_nothing_and_too_much_and_sources_without_an_end_symbol_are_refused(
+    translator: Translator, changes: dict[str, Any], sentence: str, target: str | None, problem: str
 ) -> None:
+    translator = varied(translator, **changes)
     with pytest.raises(ReportError, match=problem):
         attended_pair(translator, sentence, target)
-
-
-def test_a_learned_table_of_positions_bounds_the_sentence(translator: Translator) -> None:
-    config = dataclasses.replace(translator.model.config, positions="learned", max_positions=9)
-    learned = Translator(Transformer(config, seed=1), translator.tokenizer)
-    assert len(attended_pair(learned, "one", "ONE").source) <= 9
-    with pytest.raises(ReportError, match="the target has .* 1 to 8 tokens"):
-        attended_pair(learned, "one", "ONE TWO THREE ONE TWO THREE")
-    with pytest.raises(ReportError, match="the sentence has .* 1 to 8 tokens"):
-        attended_pair(learned, "one two three one two three")
 
 
 PAIR = pair_of(["the", "h", "·ous", "·es"], ["H", "·äuser", ",", "·a"])
@@ -151,9 +147,7 @@ def test_words_of_one_piece_stay_as_they_are_and_merged_words_are_not_merged_aga
 
 def test_a_dot_of_the_text_and_a_blank_of_its_own_are_not_mistaken_for_marks() -> None:
     """A word that is a dot begins a word; sentencepiece's mark may be a piece of its own."""
-    pair = dataclasses.replace(
-        pair_of(["·", "a", "▁", "··"], ["▁"]), source_starts=[0, 1, 2, 4], target_starts=[0]
-    )  # pieces ▁·  ▁a  ▁ ·
-    merged = merge_words(pair)
+    pair = pair_of(["·", "a", "▁", "··"], ["▁"])  # pieces ▁·  ▁a  ▁ ·
+    merged = merge_words(dataclasses.replace(pair, source_starts=[0, 1, 2, 4], target_starts=[0]))
     assert merged.source == ["·", "a", "·", "<EOS>"]
     assert merged.outputs == ["▁", "<EOS>"]

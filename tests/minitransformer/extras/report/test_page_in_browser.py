@@ -20,7 +20,6 @@ from minitransformer.extras.report.run_record import read_runs
 PAIR = pair_of(["the", "small", "dog", "sees"], ["der", "kleine", "Hund", "sieht", "ihn"])
 PIECES = pair_of(["the", "h", "·ous", "·es"], ["die", "H", "·äuser", "·<script>"], n_layers=3)
 ISOLATES = {0x2068: None, 0x2069: None}
-WORDS = '[...document.querySelectorAll("#{} button")].map((button) => button.textContent)'
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +41,20 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.stem: path for path in folder.glob("*.html")}
 
 
-def pixels_of(browser: Browser) -> Any:
-    """What is seen, (height, width, 3) of 0 … 1."""
+def text(browser: Browser, name: str) -> str:
+    """The text of the element with this id."""
+    return str(browser.evaluate(f"document.getElementById({name!r}).textContent"))
+
+
+def texts(browser: Browser, selector: str) -> list[str]:
+    return list(browser.evaluate(f"[...document.querySelectorAll({selector!r})].map((found) => found.textContent)"))
+
+
+def pixels_without(browser: Browser, selector: str, theme: str) -> Any:
+    """What is seen without an element that shows all colours, (height, width, 3) of 0 … 1."""
+    browser.show(theme=theme)
+    browser.evaluate(f"document.querySelector({selector!r}).remove()")
+    browser.evaluate("new Promise(requestAnimationFrame)")
     return imread(io.BytesIO(browser.screenshot()))[..., :3]
 
 
@@ -53,8 +64,8 @@ def is_like(pixels: Any, colour: str, most: float = 0.12) -> Any:
 
 def test_words_stand_on_the_page_as_they_are(opened: Any) -> None:
     browser = opened("odd")
-    assert browser.evaluate(WORDS.format("keys")) == [*ODD_WORDS, "<EOS>"]
-    assert browser.evaluate("document.getElementById('sentence').textContent") == ODD_PAIR.sentence
+    assert texts(browser, "#keys button") == [*ODD_WORDS, "<EOS>"]
+    assert text(browser, "sentence") == ODD_PAIR.sentence
     assert browser.evaluate("document.title").startswith("Attention: <script>alert(1)</script> </script> <!-- ")
     assert browser.evaluate("document.querySelectorAll('script').length") == 2
     assert browser.evaluate("document.querySelectorAll('img, b').length") == 0
@@ -89,7 +100,7 @@ def test_the_sentence_below_the_title_tells_the_weights(opened: Any) -> None:
     browser = opened("plain", "kind=encoder-decoder&layer=2&heads=1,3&word=q3")
     weights = PAIR.weights.encoder_decoder[1, [0, 2], 2].mean(0)
     best = int(weights.argmax())
-    sentence = browser.evaluate("document.getElementById('reading').textContent").translate(ISOLATES)
+    sentence = text(browser, "reading").translate(ISOLATES)
     assert sentence.startswith(f"Hund attends to {PAIR.source[best]} {round(100 * weights[best])}%, ")
     assert sentence.endswith("; mean of heads 1, 3.")
     shades = browser.evaluate(
@@ -101,66 +112,54 @@ def test_the_sentence_below_the_title_tells_the_weights(opened: Any) -> None:
 def test_the_alignment_is_the_mean_over_heads_and_the_end_symbol_can_be_left_out(opened: Any) -> None:
     cells = """[...document.querySelectorAll("#alignment tbody tr")].map(
         (row) => [...row.cells].slice(1).map((cell) => Number(cell.style.getPropertyValue("--weight"))))"""
-    browser = opened("plain", "kind=alignment&layer=2")
-    texts = "[...document.querySelectorAll('#alignment tbody td')].map((cell) => cell.textContent)"
-    assert browser.evaluate(texts) == [f"{100 * w:.0f}%" for w in PAIR.weights.encoder_decoder[1].mean(0).ravel()]
-    np.testing.assert_allclose(browser.evaluate(cells), PAIR.weights.encoder_decoder[1].mean(0), atol=2e-5)
+    browser, weights = opened("plain", "kind=alignment&layer=2"), PAIR.weights.encoder_decoder[1]
+    assert texts(browser, "#alignment tbody td") == [f"{100 * weight:.0f}%" for weight in weights.mean(0).ravel()]
+    np.testing.assert_allclose(browser.evaluate(cells), weights.mean(0), atol=2e-5)
     browser.evaluate("document.getElementById('end').click()")
-    without_end = without_key(PAIR.weights.encoder_decoder[1], 4).mean(0)
-    np.testing.assert_allclose(browser.evaluate(cells), without_end, atol=1e-4)
-    headings = browser.evaluate('[...document.querySelectorAll("#alignment thead th")].map((th) => th.textContent)')
-    assert headings == PAIR.source[:-1]
+    np.testing.assert_allclose(browser.evaluate(cells), without_key(weights, 4).mean(0), atol=1e-4)
+    assert texts(browser, "#alignment thead th") == PAIR.source[:-1]
     assert browser.evaluate("location.hash") == "#kind=alignment&layer=2&end=off"
-
-
-TITLE = "document.getElementById('figure-title').textContent"
-PROBLEM = "document.getElementById('problem').textContent"
-OFFERED = """[...document.querySelectorAll("#layers input")].map((input) => input.checkVisibility())"""
 
 
 def test_it_opens_on_the_last_layer_of_encoder_decoder_attention(opened: Any) -> None:
     for name, n_layers in (("plain", 2), ("shallow decoder", 1), ("long", 6)):
         browser = opened(name)
-        assert browser.evaluate(TITLE) == f"Encoder–decoder attention, layer {n_layers}"
-        assert browser.evaluate(PROBLEM) == ""
+        assert text(browser, "figure-title") == f"Encoder–decoder attention, layer {n_layers}"
+        assert text(browser, "problem") == ""
 
 
 def test_a_kind_offers_the_layers_of_its_own_stack(opened: Any) -> None:
     browser = opened("shallow decoder", "kind=encoder&layer=3")
     thumbnails = "document.querySelectorAll('#overview button').length"
-    assert (browser.evaluate(OFFERED), browser.evaluate(thumbnails)) == ([True] * 3, 3 * 3)
+    offered = "[...document.querySelectorAll('#layers input')].map((input) => input.checkVisibility())"
+    assert (browser.evaluate(offered), browser.evaluate(thumbnails)) == ([True] * 3, 3 * 3)
     browser.evaluate("""document.querySelector("input[value='encoder-decoder']").click()""")
     assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=1"
-    assert (browser.evaluate(OFFERED), browser.evaluate(thumbnails)) == ([True, False, False], 3)
+    assert (browser.evaluate(offered), browser.evaluate(thumbnails)) == ([True, False, False], 3)
 
 
-def test_pieces_are_merged_into_words_on_request(opened: Any) -> None:
+def test_pieces_are_merged_into_words_on_request_in_every_kind(opened: Any) -> None:
     browser = opened("pieces", "layer=2&heads=1")
-    assert browser.evaluate(WORDS.format("queries")) == ["die", "H", "·äuser", "·<script>", "<EOS>"]
+    assert texts(browser, "#queries button") == ["die", "H", "·äuser", "·<script>", "<EOS>"]
     browser.evaluate("document.getElementById('merge').click()")
     assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=2&heads=1&merge=on"
-    assert browser.evaluate(WORDS.format("queries")) == ["die", "Häuser<script>", "<EOS>"]
-    assert browser.evaluate(WORDS.format("keys")) == ["the", "houses", "<EOS>"]
+    assert texts(browser, "#queries button") == ["die", "Häuser<script>", "<EOS>"]
+    assert texts(browser, "#keys button") == ["the", "houses", "<EOS>"]
     weights = PIECES.weights.encoder_decoder[1, 0]
     shown = browser.evaluate("range(3).map((q) => range(3).map((k) => shown().weight(0, q, k)))")
     np.testing.assert_allclose(shown[1][1], weights[1:4, 1:4].sum() / 3, atol=2e-5)
     np.testing.assert_allclose(np.sum(shown, axis=-1), 1, atol=1e-4)
-    assert "summed over a word's attended pieces" in browser.evaluate(
-        "document.getElementById('figure-note').textContent"
-    )
-
-
-def test_merged_words_are_in_the_address_in_every_kind(opened: Any) -> None:
+    assert "summed over a word's attended pieces" in text(browser, "figure-note")
     browser = opened("pieces", "kind=decoder&merge=on&word=k3")
-    assert browser.evaluate(WORDS.format("keys")) == ["<BOS>", "die", "Häuser<script>"]
-    assert "Häuser<script>" in browser.evaluate("document.getElementById('reading').textContent")
+    assert texts(browser, "#keys button") == ["<BOS>", "die", "Häuser<script>"]
+    assert "Häuser<script>" in text(browser, "reading")
     browser = opened("pieces", "kind=alignment&merge=on&end=off")
     assert browser.evaluate("document.querySelectorAll('#alignment td').length") == 1 + 3 * 2
     assert browser.evaluate("document.getElementById('merge').checked")
     assert browser.evaluate("document.querySelectorAll('script').length") == 2
     browser = opened("plain", "merge=on")  # where no word has pieces
     assert not browser.evaluate("document.getElementById('merge').checkVisibility()")
-    assert "pieces" not in browser.evaluate("document.getElementById('figure-note').textContent")
+    assert "pieces" not in text(browser, "figure-note")
 
 
 N_COLOURED = """(() => {
@@ -172,15 +171,15 @@ N_COLOURED = """(() => {
 
 def test_long_sentences_have_no_lines_for_small_weights_unless_asked_for(opened: Any) -> None:
     browser = opened("long", "kind=encoder&heads=1")
-    note = "document.getElementById('figure-note').textContent"
     few = browser.evaluate(N_COLOURED)
-    assert browser.evaluate(note).endswith("Lines show weights from 20%, and all weights of a chosen word.")
+    assert text(browser, "figure-note").endswith("Lines show weights from 20%, and all weights of a chosen word.")
     browser.evaluate(
         "{ const s = document.getElementById('least'); s.value = 0; s.dispatchEvent(new Event('change')); }"
     )
     assert browser.evaluate("location.hash") == "#kind=encoder&layer=6&heads=1&least=0"
-    assert "Lines" not in browser.evaluate(note)
+    assert "Lines" not in text(browser, "figure-note")
     assert browser.evaluate(N_COLOURED) > 2 * few > 0
+    browser.events.clear()  # the browser's advice about reading pixels
     assert opened("plain").evaluate("document.getElementById('least').value") == "0"
     some = opened("plain", "heads=1&least=50")
     assert some.evaluate("document.getElementById('least').value") == "50"
@@ -221,7 +220,7 @@ def test_a_word_is_shown_under_the_mouse_and_kept_by_a_click(opened: Any) -> Non
         "(({x, y}) => ({x: x + 5, y: y + 5}))(document.querySelector('#queries button').getBoundingClientRect())"
     )
     browser.ask("Input.dispatchMouseEvent", type="mouseMoved", **point)
-    assert "the" in browser.evaluate("document.getElementById('reading').textContent")
+    assert "the" in text(browser, "reading")
     for kind in ("mousePressed", "mouseReleased"):
         browser.ask("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **point)
     assert browser.evaluate("location.hash").endswith("&word=q1")
@@ -235,7 +234,7 @@ def test_an_alignment_of_no_head_says_what_to_do(opened: Any) -> None:
     browser = opened("plain", "kind=alignment")
     browser.evaluate("document.getElementById('no-heads').click()")
     assert browser.evaluate("document.getElementById('reading').checkVisibility()")
-    assert browser.evaluate("document.getElementById('reading').textContent") == "Choose a head."
+    assert text(browser, "reading") == "Choose a head."
     assert not browser.evaluate("document.getElementById('alignment').checkVisibility()")
     browser.evaluate("document.getElementById('all-heads').click()")
     assert browser.evaluate("document.getElementById('alignment').checkVisibility()")
@@ -284,31 +283,31 @@ def test_numbers_can_be_read_on_any_weight(opened: Any, theme: str) -> None:
 ])  # fmt: skip
 def test_a_wrong_address_is_reported_until_something_is_chosen(opened: Any, fragment: str, problems: list[str]) -> None:
     browser = opened("plain", fragment)
-    said = browser.evaluate(PROBLEM).translate(ISOLATES)
+    said = text(browser, "problem").translate(ISOLATES)
     assert said.startswith("The address is wrong: ")
     assert said.endswith(". The page shows the default instead.")
     assert [problem for problem in problems if problem not in said] == []
-    assert browser.evaluate(TITLE) == "Encoder–decoder attention, layer 2"
+    assert text(browser, "figure-title") == "Encoder–decoder attention, layer 2"
     browser.evaluate("document.querySelector('#queries button').click()")
-    assert browser.evaluate(PROBLEM) == ""
+    assert text(browser, "problem") == ""
 
 
 def test_a_right_address_is_not_complained_about_and_layers_are_those_of_the_kind(opened: Any) -> None:
     for fragment in ("kind=decoder&layer=1", "heads=", "layer=2&heads=3,1", "least=0&end=on&merge=off"):
-        assert opened("plain", fragment).evaluate(PROBLEM) == ""
+        assert text(opened("plain", fragment), "problem") == ""
     browser = opened("shallow decoder", "kind=decoder&layer=2")
-    assert browser.evaluate(TITLE) == "Decoder attention, layer 1"
-    assert "must be a number from 1 to 1" in browser.evaluate(PROBLEM)
-    assert opened("shallow decoder", "kind=encoder&layer=2").evaluate(PROBLEM) == ""
+    assert text(browser, "figure-title") == "Decoder attention, layer 1"
+    assert "must be a number from 1 to 1" in text(browser, "problem")
+    assert text(opened("shallow decoder", "kind=encoder&layer=2"), "problem") == ""
 
 
 def test_a_query_is_read_where_there_is_no_fragment(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(f"{pages['plain'].as_uri()}?kind=decoder&layer=1")
-    assert browser.evaluate(TITLE) == "Decoder attention, layer 1"
+    assert text(browser, "figure-title") == "Decoder attention, layer 1"
     browser.open(f"{pages['plain'].as_uri()}?kind=decoder&layer=9")
-    assert "layer is" in browser.evaluate(PROBLEM)
+    assert "layer is" in text(browser, "problem")
     browser.open(f"{pages['plain'].as_uri()}?kind=decoder#kind=encoder&layer=1")
-    assert browser.evaluate(TITLE) == "Encoder attention, layer 1"
+    assert text(browser, "figure-title") == "Encoder attention, layer 1"
 
 
 def test_another_address_shows_its_own_view_whatever_was_shown_before(opened: Any) -> None:
@@ -321,7 +320,7 @@ def test_another_address_shows_its_own_view_whatever_was_shown_before(opened: An
         "[...document.querySelectorAll('#controls input')].filter((input) => input.checked).map((input) => input.name)"
     )
     assert browser.evaluate(checked) == ["kind", "layer", "head", "head", "head", ""]
-    assert browser.evaluate("document.getElementById('reading').textContent").startswith("Choose a word")
+    assert text(browser, "reading").startswith("Choose a word")
 
 
 def test_leaving_the_end_symbol_out_costs_no_more_than_dividing(opened: Any) -> None:
@@ -341,15 +340,15 @@ def test_leaving_the_end_symbol_out_costs_no_more_than_dividing(opened: Any) -> 
     assert seconds[1] < 4 * seconds[0] + 1
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_heads_are_drawn_in_their_colours_on_either_ground(opened: Any, theme: str) -> None:
-    browser = opened("plain", "kind=encoder&layer=1&heads=1")
-    browser.show(theme=theme)
-    browser.evaluate("document.getElementById('controls').remove()")  # which shows all colours
-    browser.evaluate("new Promise(requestAnimationFrame)")
-    pixels = pixels_of(browser)
+@pytest.mark.parametrize(("theme", "colours"), [("light", ("#ffffff", "#f5f6f8")), ("dark", ("#12151b", "#1a1f28"))])
+def test_heads_and_runs_are_drawn_in_their_colours_on_either_ground(opened: Any, theme: str, colours: Any) -> None:
+    ground, panel = colours
+    pixels = pixels_without(opened("plain", "kind=encoder&layer=1&heads=1"), "#controls", theme)
     assert [bool(is_like(pixels, colour).any()) for colour in head_colours(3)] == [True, False, False]
-    assert is_like(pixels[0, 0], {"light": "#ffffff", "dark": "#12151b"}[theme])
+    assert is_like(pixels[0, 0], ground)
+    pixels = pixels_without(opened("two runs"), "header", theme)
+    for colour in (head_colours(2)[1], panel):  # the curves of the second run lie on those of the first
+        assert is_like(pixels, colour, 0.05).any()
 
 
 def test_a_narrow_window_scrolls_down_and_never_aside(opened: Any) -> None:
@@ -392,10 +391,6 @@ def test_a_screen_reader_finds_names_for_everything_that_can_be_pressed(opened: 
     assert expected <= set(names)
     status = [n["role"]["value"] for n in nodes if n.get("role", {}).get("value") == "status"]
     assert status == ["status"]
-
-
-def texts(browser: Browser, selector: str) -> list[str]:
-    return list(browser.evaluate(f"[...document.querySelectorAll({selector!r})].map((found) => found.textContent)"))
 
 
 def test_words_are_told_apart_in_scripts_without_blanks_too(opened: Any) -> None:
@@ -459,11 +454,11 @@ def test_arrow_keys_read_every_point_and_a_screen_reader_hears_where_curves_begi
 def test_a_curve_can_be_seen_over_training_time_and_on_another_scale(opened: Any) -> None:
     browser = opened("one run")
     paths = "[...document.querySelectorAll('.panel path')].map((path) => path.getAttribute('d'))"
-    units = """[...document.querySelectorAll('.panel svg > text:last-of-type')].map((text) => text.textContent)"""
+    units = ".panel svg > text:last-of-type"
     before = browser.evaluate(paths)
-    assert set(browser.evaluate(units)) == {"updates"}
+    assert set(texts(browser, units)) == {"updates"}
     browser.evaluate("document.querySelector('input[value=seconds]').click()")
-    assert set(browser.evaluate(units)) == {"seconds"}
+    assert set(texts(browser, units)) == {"seconds"}
     browser.evaluate("document.querySelector('.panel input').click()")
     after = browser.evaluate(paths)
     assert before[0] != after[0]
@@ -477,14 +472,3 @@ def test_a_run_with_a_single_line_shows_its_point(opened: Any) -> None:
     assert texts(browser, READING) == ["update 10", "training 1"]
     assert browser.evaluate("document.querySelectorAll('.panel:first-child .point').length") == 1
     assert not browser.evaluate("document.getElementById('samples-section').checkVisibility()")
-
-
-@pytest.mark.parametrize(("theme", "ground"), [("light", "#f5f6f8"), ("dark", "#1a1f28")])
-def test_runs_are_drawn_in_their_colours_on_either_ground(opened: Any, theme: str, ground: str) -> None:
-    browser = opened("two runs")
-    browser.show(theme=theme)
-    browser.evaluate("document.querySelector('header').remove()")  # which shows all colours
-    browser.evaluate("new Promise(requestAnimationFrame)")
-    pixels = pixels_of(browser)
-    for colour in (head_colours(2)[1], ground):  # the curves of the second run lie on those of the first
-        assert is_like(pixels, colour, 0.05).any()
