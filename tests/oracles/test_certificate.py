@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ctranslate2_models import argos_package, ctranslate2_directory, random_parts, write_parts
-from marian_models import LINES, ids_of, subwords, write_directory
+from marian_models import LINES, converted_by_ctranslate2, ids_of, subwords, write_directory
 from marian_npz_files import SETTINGS, TARGET, parameters, vocabulary_in_yaml, write_marian, write_npz
 from number_words import sentences, trained_parts
 from small_run import output_of
@@ -152,8 +152,5 @@ def test_what_is_read_with_and_without_subwords_is_certified_in_ctranslate2_and_
 def test_a_model_that_ctranslate2_made_of_marianmt_is_certified(tmp_path: Path) -> None:
     """Its users append the end of every source themselves."""
     write_directory(tmp_path / "marian")
-    files = ["source.spm", "target.spm"]
-    ctranslate2.converters.TransformersConverter(str(tmp_path / "marian"), copy_files=files).convert(
-        str(tmp_path / "theirs")
-    )
+    converted_by_ctranslate2(tmp_path / "marian", tmp_path / "theirs")
     certificate_of(tmp_path / "theirs", LINES, tmp_path)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
-from ctranslate2_models import WORDS, change_json, ctranslate2_directory, model_of, random_parts
-from marian_models import LINES, write_directory
+from ctranslate2_models import SHAPES, WORDS, change_json, ctranslate2_directory, model_of, random_parts, scores_of
+from marian_models import LINES, converted_by_ctranslate2, write_directory
 from marian_models import TARGETS as TARGET_LINES
 from marian_npz_files import SETTINGS, SOURCE, TARGET, write_marian, write_npz
 from number_words import sentences, trained_parts
@@ -25,7 +25,6 @@ from minitransformer.extras.convert.formats import read_parts, recognise
 from minitransformer.extras.convert.parts import Parts
 from minitransformer.extras.convert.vocabulary import tokens_of
 from minitransformer.inference.beam import beam_search
-from minitransformer.inference.scoring import score_pairs
 from minitransformer.inference.search import SearchConfig
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason='CTranslate2 is not installed: pip install -e ".[oracles]"')
@@ -33,19 +32,6 @@ TOLERANCE = 1e-4  # of log p of a sentence, float32
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/convert.md"
 TRAINED = DATA / "ct2-aren-transliteration" / "aren-transliteration"
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "the paper's": {},
-    "pre-norm, swish": {"norm": "pre", "activation": "swish"},
-    "gelu, untied, biases": {"activation": "gelu", "tied": "none", "attention_bias": True, "softmax_bias": True},
-    "gelu_tanh, positions of CTranslate2": {"activation": "gelu_tanh", "positions": "halves", "first_position": 1},
-    "learned positions": {"positions": "learned", "first_position": 2, "tied": "target"},
-    "one layer in the decoder, from zeros": {"n_decoder_layers": 1, "start": "zero"},
-    "three layers in the decoder": {"n_decoder_layers": 3, "positions": "halves"},
-    "from the end symbol": {"start": "end", "layer_norm_eps": 1e-2},
-    "sources without an end": {"source_end": False, "norm": "pre", "attention_bias": True},
-    "small heads": {"d_k": 4, "d_v": 4, "attention_bias": True},
-    "large heads": {"d_k": 10, "d_v": 10},
-}
 RANDOM = np.random.default_rng(5)
 SOURCES = [[int(i) for i in RANDOM.integers(3, 13, n)] for n in (1, 2, 4, 7, 11, 20)]
 TARGETS = [[int(i) for i in RANDOM.integers(3, 13, n)] for n in (3, 1, 0, 12, 9, 6)]
@@ -54,10 +40,6 @@ TARGETS = [[int(i) for i in RANDOM.integers(3, 13, n)] for n in (3, 1, 0, 12, 9,
 def pieces(parts: Parts, side: str, sequences: Sequence[Sequence[int]]) -> list[list[str]]:
     tokens = tokens_of(parts.tokenizer.models[0 if side == "source" else -1])
     return [[tokens[i] for i in ids] for ids in sequences]
-
-
-def our_scores(parts: Parts, sources: Any = SOURCES, targets: Any = TARGETS) -> list[float]:
-    return [score.log_probability for score in score_pairs(model_of(parts), list(zip(sources, targets, strict=True)))]
 
 
 def their_scores(directory: Path, sources: Sequence[list[str]], targets: Sequence[list[str]]) -> list[float]:
@@ -72,7 +54,7 @@ def test_ctranslate2_computes_our_probabilities_and_finds_our_greedy_translation
     parts = random_parts(changes)
     directory = ctranslate2_directory(tmp_path / "ct2", parts)
     sources, targets = pieces(parts, "source", SOURCES), pieces(parts, "target", TARGETS)
-    assert their_scores(directory, sources, targets) == pytest.approx(our_scores(parts), abs=TOLERANCE)
+    assert their_scores(directory, sources, targets) == pytest.approx(scores_of(parts, SOURCES, TARGETS), abs=TOLERANCE)
     config = SearchConfig(beam=1, alpha=0, max_extra_tokens=8, max_length_factor=None)
     ours = [list(best.ids) for best, *_ in beam_search(model_of(parts), SOURCES, config)]
     side = other_side("ctranslate2", OtherModel(directory, read_ctranslate2(directory)))
@@ -105,8 +87,8 @@ def test_ctranslate2_reads_smaller_numbers_as_we_do(storage: Any, most: float, t
         directory = ctranslate2_directory(tmp_path / "ct2", parts, storage)
         sides = pieces(parts, "source", SOURCES), pieces(parts, "target", TARGETS)
         theirs = their_scores(directory, *sides)
-        assert theirs == pytest.approx(our_scores(parts), abs=most)
-        assert our_scores(read_ctranslate2(directory)) == pytest.approx(
+        assert theirs == pytest.approx(scores_of(parts, SOURCES, TARGETS), abs=most)
+        assert scores_of(read_ctranslate2(directory), SOURCES, TARGETS) == pytest.approx(
             theirs, abs=5e-3 if storage == "float16" else 1e-4
         )
 
@@ -192,7 +174,7 @@ def test_ctranslate2s_models_are_ours(kind: Any, quantization: str | None, biase
     parts = read_ctranslate2(tmp_path)
     sides = [[[WORDS[i] for i in ids] for ids in side] for side in (SOURCES, TARGETS)]
     tolerance = 2e-2 if "float16" in str(quantization) else TOLERANCE  # tables of sinusoids are rounded, too
-    assert our_scores(parts) == pytest.approx(their_scores(tmp_path, *sides), abs=tolerance)
+    assert scores_of(parts, SOURCES, TARGETS) == pytest.approx(their_scores(tmp_path, *sides), abs=tolerance)
 
 
 @pytest.mark.parametrize(("changes", "quantization"), [
@@ -201,10 +183,7 @@ def test_ctranslate2s_models_are_ours(kind: Any, quantization: str | None, biase
 def test_a_marian_model_ctranslate2_converted_is_ours(changes: Any, quantization: str | None, tmp_path: Path) -> None:
     """It has neither a start symbol nor a tokenizer, and its users append the end symbol."""
     write_directory(tmp_path / "marian", **changes)
-    converter = ctranslate2.converters.TransformersConverter(
-        str(tmp_path / "marian"), copy_files=["source.spm", "target.spm"]
-    )
-    directory = Path(converter.convert(str(tmp_path / "ct2"), quantization=quantization))
+    directory = converted_by_ctranslate2(tmp_path / "marian", tmp_path / "ct2", quantization)
     parts = read_ctranslate2(directory)
     assert (parts.config.positions, parts.config.start, parts.config.source_end) == ("interleaved", "zero", True)
     source, target = (
@@ -212,7 +191,7 @@ def test_a_marian_model_ctranslate2_converted_is_ours(changes: Any, quantization
     )
     sources, targets = source.encode(LINES, out_type=str), target.encode(TARGET_LINES, out_type=str)
     theirs = their_scores(directory, [[*tokens, "</s>"] for tokens in sources], targets)
-    ours = our_scores(parts, parts.tokenizer.encode_source(LINES), parts.tokenizer.encode_target(TARGET_LINES))
+    ours = scores_of(parts, parts.tokenizer.encode_source(LINES), parts.tokenizer.encode_target(TARGET_LINES))
     words = set(json.loads((directory / "shared_vocabulary.json").read_text()))
     known = [i for i, tokens in enumerate(targets) if words >= set(tokens)]  # ours gives unknown pieces no probability
     assert known

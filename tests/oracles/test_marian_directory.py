@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from against_torch import torch
 from ctranslate2_models import model_of, write_parts
-from marian_models import LINES, TARGETS, log_probabilities, transformers, write_directory
+from marian_models import LINES, TARGETS, converted_by_ctranslate2, log_probabilities, transformers, write_directory
 from safetensors.numpy import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2
 
@@ -199,12 +199,9 @@ def test_trained_positions_are_refused(tmp_path: Path, which: list[int]) -> None
 @pytest.mark.parametrize(("positions", "start"), [("interleaved", "zero"), ("halves", "symbol")])
 def test_the_written_directory_is_converted_by_ctranslate2(positions: Any, start: Any, tmp_path: Path) -> None:
     """Its decoder starts with a zero vector, whatever the model's own starts with."""
-    ctranslate2 = pytest.importorskip("ctranslate2")
     parts = as_transformers_has_it(our_parts(start=start, positions=positions, softmax_bias=True, attention_bias=True))
     write_parts(parts, tmp_path / "marian", "marian")
-    files = ["source.spm", "target.spm"]
-    converter = ctranslate2.converters.TransformersConverter(str(tmp_path / "marian"), copy_files=files)
-    converted = Path(converter.convert(str(tmp_path / "converted")))
+    converted = converted_by_ctranslate2(tmp_path / "marian", tmp_path / "converted")
     other = other_side("ctranslate2", OtherModel(converted, read_parts(converted)))
     certificate = certify(parts, other, LINES)
     assert certificate.largest_difference_in_nats < 1e-5

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from against_torch import torch
-from ctranslate2_models import model_of
+from ctranslate2_models import change_json, model_of
 from state_dict_files import SYMBOLS, random_model, settings_of, state_dict, tables, write_vocabularies
 from torch_transformer import Padded, TorchTransformer, sinusoids, torch_weights
 
@@ -63,12 +63,6 @@ def write(
     (directory / SETTINGS[program]).write_text(json.dumps(settings), encoding="utf-8")
     write_vocabularies(program, directory, words)
     return model
-
-
-def change_settings(path: Path, **changes: Any) -> None:
-    """Settings that become None are left out."""
-    settings = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({name: value for name, value in settings.items() if value is not None}))
 
 
 def ids_of(words: Sequence[str], program: str, line: str) -> list[int]:
@@ -143,7 +137,7 @@ def test_names_of_the_first_versions_of_fairseq_are_read(tmp_path: Path, norm: s
                 for name in [name for name in arrays if name.startswith(stack) and f".{place}_layer_norm." in name]:
                     arrays[name.replace(f"{place}_layer_norm", f"layer_norms.{i}")] = arrays.pop(name)
         write_arrays(directory / "model.safetensors", arrays)
-        change_settings(directory / "args.json", activation_fn=None)
+        change_json(directory / "args.json", activation_fn=None)
 
     compare(tmp_path, "fairseq", change=as_first_version, norm=norm, tied=tied)
 
@@ -166,7 +160,7 @@ def test_the_first_versions_of_joeynmt_do_not_say_where_norms_are(tmp_path: Path
     def without_the_setting(directory: Path) -> None:
         stack = json.loads((directory / "config.json").read_text())["model"]["encoder"]
         del stack["layer_norm"]
-        change_settings(directory / "config.json", model={"encoder": stack, "decoder": stack})
+        change_json(directory / "config.json", model={"encoder": stack, "decoder": stack})
 
     assert compare(tmp_path, "joeynmt", change=without_the_setting, norm="pre").config.norm == "pre"
 
@@ -221,7 +215,7 @@ def test_settings_that_are_missing_or_not_ours_are_named(
     if "layers" in changes:
         model = json.loads(path.read_text())["model"]
         changes = {"model": {stack: {**model[stack], **changes["layers"]} for stack in model}}
-    change_settings(path, **changes)
+    change_json(path, **changes)
     with pytest.raises(ConversionError, match=message):
         read_parts(tmp_path)
 

@@ -1,5 +1,6 @@
 """Small models with random weights, to be converted, and directories of CTranslate2 models to be changed."""
 
+import dataclasses
 import json
 import zipfile
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from minitransformer.extras.convert.ctranslate2_writer import write_ctranslate2,
 from minitransformer.extras.convert.formats import output_directory
 from minitransformer.extras.convert.parts import Parts
 from minitransformer.extras.convert.vocabulary import word_model
+from minitransformer.inference.scoring import score_pairs
 from minitransformer.model.storage import Storage
 
 WORDS = ["<unk>", "<s>", "</s>", *"abcdefghij"]
@@ -23,6 +25,21 @@ SHAPE = {
     "vocabulary_size": len(WORDS), "n_layers": 2, "d_model": 12, "d_ff": 20, "n_heads": 2, "d_k": 6, "d_v": 6,
     "max_positions": 40,
 }  # fmt: skip
+
+
+SHAPES: dict[str, dict[str, Any]] = {  # all that CTranslate2 can compute
+    "the paper's": {},
+    "pre-norm, swish": {"norm": "pre", "activation": "swish"},
+    "gelu, untied, biases": {"activation": "gelu", "tied": "none", "attention_bias": True, "softmax_bias": True},
+    "gelu_tanh, positions of CTranslate2": {"activation": "gelu_tanh", "positions": "halves", "first_position": 1},
+    "learned positions": {"positions": "learned", "first_position": 2, "tied": "target"},
+    "one layer in the decoder, from zeros": {"n_decoder_layers": 1, "start": "zero"},
+    "three layers in the decoder": {"n_decoder_layers": 3, "positions": "halves", "first_position": 2},
+    "from the end symbol": {"start": "end", "layer_norm_eps": 1e-2},
+    "sources without an end": {"source_end": False, "norm": "pre", "attention_bias": True},
+    "small heads": {"d_k": 4, "d_v": 4, "attention_bias": True},
+    "large heads": {"d_k": 10, "d_v": 10},
+}
 
 
 def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "float32") -> None:
@@ -41,6 +58,12 @@ def random_parts(changes: Mapping[str, Any], *, joint: bool = True) -> Parts:
     for _, parameter in model.named_parameters():
         parameter.value += 0.3 * random.standard_normal(parameter.shape).astype(np.float32)
     return Parts(model.config, model.weights(), word_tokenizer(joint=joint))
+
+
+def subword_parts(changes: Mapping[str, Any], *, joint: bool = True) -> Parts:
+    """A model whose words are pieces of sentencepiece."""
+    tokenizer = Tokenizer.train([("a bad cab", "cad bed")] * 9, vocabulary_size=16, joint=joint)
+    return dataclasses.replace(random_parts({"vocabulary_size": 16, **changes}), tokenizer=tokenizer)
 
 
 def ctranslate2_directory(directory: Path, parts: Parts, storage: Storage = "float32") -> Path:
@@ -77,3 +100,9 @@ def model_of(parts: Parts, dtype: str = "float32") -> Transformer:
     model = Transformer(parts.config, seed=None, dtype=dtype)
     model.set_weights(parts.weights)
     return model
+
+
+def scores_of(parts: Parts, sources: Any, targets: Any, dtype: str = "float32") -> list[float]:
+    """log p of each target."""
+    pairs = list(zip(sources, targets, strict=True))
+    return [score.log_probability for score in score_pairs(model_of(parts, dtype), pairs)]

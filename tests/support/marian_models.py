@@ -123,3 +123,9 @@ def log_probabilities(model: Any, source: list[int], target: list[int]) -> np.nd
         logits = model(input_ids=torch.tensor([[*source, 0]]), decoder_input_ids=torch.tensor([ids])).logits[0]
     values: np.ndarray[Any, Any] = torch.log_softmax(logits, dim=-1).numpy()
     return values
+
+
+def converted_by_ctranslate2(directory: Path, output: Path, quantization: str | None = None) -> Path:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    converter = ctranslate2.converters.TransformersConverter(str(directory), copy_files=["source.spm", "target.spm"])
+    return Path(converter.convert(str(output), quantization=quantization))

@@ -8,33 +8,34 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ctranslate2_models import WORDS, change_json, change_variables, ctranslate2_directory, model_of, random_parts
+from ctranslate2_models import (
+    SHAPES,
+    WORDS,
+    change_json,
+    change_variables,
+    ctranslate2_directory,
+    random_parts,
+    scores_of,
+    subword_parts,
+)
 from sentencepiece import SentencePieceProcessor
 
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.ctranslate2 import ModelFile, dequantised, read_ctranslate2, read_model_file
 from minitransformer.extras.convert.ctranslate2_writer import stored_as, write_ctranslate2, write_model_file
 from minitransformer.extras.convert.parts import ConversionError, Parts
-from minitransformer.inference.scoring import score_pairs
 from minitransformer.system.files import CorruptFileError
 
-SHAPES: list[dict[str, Any]] = [
-    {},
-    {"norm": "pre", "activation": "swish", "attention_bias": True, "tied": "none", "softmax_bias": True},
-    {"positions": "halves", "first_position": 1, "activation": "gelu", "start": "zero", "layer_norm_eps": 1e-3},
-    {"positions": "learned", "first_position": 2, "activation": "gelu_tanh", "tied": "target", "start": "end"},
-    {"d_k": 4, "d_v": 4, "n_decoder_layers": 1, "source_end": False, "positions": "halves", "first_position": 2},
-]
-PAIRS = [([3, 4, 5, 6, 7], [8, 4]), ([9], [3, 3, 3])]
+SOURCES, TARGETS = [[3, 4, 5, 6, 7], [9]], [[8, 4], [3, 3, 3]]
 
 
-def scores(parts: Parts, pairs: Any = PAIRS) -> list[float]:
-    return [score.log_probability for score in score_pairs(model_of(parts, "float64"), pairs)]
+def scores(parts: Parts, sources: Any = SOURCES, targets: Any = TARGETS) -> list[float]:
+    return scores_of(parts, sources, targets, "float64")
 
 
 def test_nothing_is_lost(tmp_path: Path) -> None:
     """But for what CTranslate2 does not have: settings of training, and the length penalty."""
-    for changes in SHAPES:
+    for changes in SHAPES.values():
         parts = random_parts(changes)
         back = read_ctranslate2(ctranslate2_directory(tmp_path / "ct2", parts))
         assert back.tokenizer.models == parts.tokenizer.models
@@ -51,14 +52,14 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
 
 
 def test_a_directory_has_the_files_that_ctranslate2_and_its_users_read(tmp_path: Path) -> None:
-    joint = ctranslate2_directory(tmp_path / "joint", with_subwords({"source_end": False, "start": "end"}))
+    joint = ctranslate2_directory(tmp_path / "joint", subword_parts({"source_end": False, "start": "end"}))
     assert files_of(joint) == ["config.json", "model.bin", "shared_vocabulary.json", "tokenizer.model"]
     flags = {"add_source_bos": False, "add_source_eos": False, "multi_query_attention": False}
     symbols = {"bos_token": "<s>", "decoder_start_token": "</s>", "eos_token": "</s>", "unk_token": "<unk>"}
     assert json.loads((joint / "config.json").read_text()) == flags | symbols | {"layer_norm_epsilon": 1e-6}
     tokenizer = SentencePieceProcessor(model_file=str(joint / "tokenizer.model"))
     assert vocabulary(joint) == [tokenizer.id_to_piece(i) for i in range(16)]
-    separate = ctranslate2_directory(tmp_path / "separate", with_subwords({"tied": "target"}, joint=False))
+    separate = ctranslate2_directory(tmp_path / "separate", subword_parts({"tied": "target"}, joint=False))
     sides = [f"{side}{ending}" for side in ("source", "target") for ending in (".spm", "_vocabulary.json")]
     assert files_of(separate) == ["config.json", "model.bin", *sides]
     words = ctranslate2_directory(tmp_path / "words", random_parts({}))  # which lie between blanks
@@ -72,11 +73,6 @@ def vocabulary(directory: Path) -> list[str]:
 
 def files_of(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
-
-
-def with_subwords(changes: dict[str, Any], *, joint: bool = True) -> Parts:
-    tokenizer = Tokenizer.train([("a bad cab", "cad bed")] * 9, vocabulary_size=16, joint=joint)
-    return dataclasses.replace(random_parts({"vocabulary_size": 16, **changes}), tokenizer=tokenizer)
 
 
 def test_positions_are_stored_unless_ctranslate2_computes_them(tmp_path: Path) -> None:
@@ -186,7 +182,7 @@ def test_rows_are_put_in_our_order(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         back.weights["source_embedding.weight"], parts.weights["source_embedding.weight"][ours]
     )
-    assert scores(back, [([5, 4, 3, 6, 7], [8, 4]), ([9], [5, 5, 5])]) == pytest.approx(scores(parts), abs=1e-9)
+    assert scores(back, [[5, 4, 3, 6, 7], [9]], [[8, 4], [5, 5, 5]]) == pytest.approx(scores(parts), abs=1e-9)
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", ".json"])
@@ -255,7 +251,7 @@ def test_stored_sinusoids_are_known(table: np.ndarray, layout: str, first: int, 
 
 def test_the_papers_frequencies_with_sines_first_are_another_order_of_the_residual_stream(tmp_path: Path) -> None:
     """Marian models from Hugging Face's transformers; a learned table with the same values gives the same model."""
-    for changes in SHAPES[:4]:
+    for changes in SHAPES.values():
         parts = random_parts(changes | {"positions": "learned", "first_position": 0})
         table = sinusoid_table(0, 40, sines_first=True, half=6).astype(np.float32)
         names = ("source_positions.weight", "target_positions.weight")

@@ -15,14 +15,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from ctranslate2_models import argos_package, change_json, change_variables, random_parts, write_parts
+from ctranslate2_models import argos_package, change_json, change_variables, random_parts, subword_parts, write_parts
 from fuzzed_readers import READERS
 from marian_npz_files import write_marian
 from pytorch_files import older_file, zip_file
 
 from minitransformer.config import model as config_module
 from minitransformer.config.model import CHOICES, ModelConfig
-from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.ctranslate2 import read_model_file
 from minitransformer.extras.convert.foreign_files import read_lines, read_npz, sentencepiece_models
 from minitransformer.extras.convert.formats import FORMATS, WRITABLE, read_parts, recognise
@@ -350,9 +349,7 @@ def change(package: Path, **changes: bytes | None) -> Path:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    tokenizer = Tokenizer.train([("a bad cab", "cad bed")] * 9, vocabulary_size=16)
-    parts = dataclasses.replace(random_parts({"vocabulary_size": 16}), tokenizer=tokenizer)
-    return argos_package(tmp_path / "a.argosmodel", parts)
+    return argos_package(tmp_path / "a.argosmodel", subword_parts({}))
 
 
 def test_a_package_is_read_as_a_file_and_as_a_directory(package: Path, tmp_path: Path) -> None:
