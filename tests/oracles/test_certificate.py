@@ -149,8 +149,14 @@ def test_what_is_read_with_and_without_subwords_is_certified_in_ctranslate2_and_
         certificate_of(tmp_path / "theirs", lines[:2], tmp_path)
 
 
-def test_a_model_that_ctranslate2_made_of_marianmt_is_certified(tmp_path: Path) -> None:
-    """Its users append the end of every source themselves."""
-    write_directory(tmp_path / "marian")
-    converted_by_ctranslate2(tmp_path / "marian", tmp_path / "theirs")
-    certificate_of(tmp_path / "theirs", LINES, tmp_path)
+@pytest.mark.parametrize(("changes", "quantization", "within"), [
+    ({}, "float16", 2e-2), ({"activation_function": "gelu", "decoder_layers": 1}, None, 1e-4),
+    ({"lacking": 3}, None, 1e-4),
+])  # fmt: skip
+def test_a_model_that_ctranslate2_made_of_marianmt_is_certified(
+    tmp_path: Path, changes: dict[str, Any], quantization: str | None, within: float
+) -> None:
+    """It has neither a start symbol nor a tokenizer, and its users append the end of every source."""
+    write_directory(tmp_path / "marian", **changes)
+    converted_by_ctranslate2(tmp_path / "marian", tmp_path / "theirs", quantization)
+    certificate_of(tmp_path / "theirs", LINES, tmp_path, within=within)

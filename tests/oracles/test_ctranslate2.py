@@ -10,10 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sentencepiece
 from ctranslate2_models import SHAPES, WORDS, change_json, ctranslate2_directory, model_of, random_parts, scores_of
-from marian_models import LINES, converted_by_ctranslate2, write_directory
-from marian_models import TARGETS as TARGET_LINES
 from marian_npz_files import SETTINGS, SOURCE, TARGET, write_marian, write_npz
 from number_words import sentences, trained_parts
 from shared_data import DATA, needs
@@ -175,28 +172,6 @@ def test_ctranslate2s_models_are_ours(kind: Any, quantization: str | None, biase
     sides = [[[WORDS[i] for i in ids] for ids in side] for side in (SOURCES, TARGETS)]
     tolerance = 2e-2 if "float16" in str(quantization) else TOLERANCE  # tables of sinusoids are rounded, too
     assert scores_of(parts, SOURCES, TARGETS) == pytest.approx(their_scores(tmp_path, *sides), abs=tolerance)
-
-
-@pytest.mark.parametrize(("changes", "quantization"), [
-    ({}, "float16"), ({"activation_function": "gelu", "decoder_layers": 1}, "int8"), ({"lacking": 3}, None),
-])  # fmt: skip
-def test_a_marian_model_ctranslate2_converted_is_ours(changes: Any, quantization: str | None, tmp_path: Path) -> None:
-    """It has neither a start symbol nor a tokenizer, and its users append the end symbol."""
-    write_directory(tmp_path / "marian", **changes)
-    directory = converted_by_ctranslate2(tmp_path / "marian", tmp_path / "ct2", quantization)
-    parts = read_ctranslate2(directory)
-    assert (parts.config.positions, parts.config.start, parts.config.source_end) == ("interleaved", "zero", True)
-    source, target = (
-        sentencepiece.SentencePieceProcessor(model_file=str(directory / name)) for name in ("source.spm", "target.spm")
-    )
-    sources, targets = source.encode(LINES, out_type=str), target.encode(TARGET_LINES, out_type=str)
-    theirs = their_scores(directory, [[*tokens, "</s>"] for tokens in sources], targets)
-    ours = scores_of(parts, parts.tokenizer.encode_source(LINES), parts.tokenizer.encode_target(TARGET_LINES))
-    words = set(json.loads((directory / "shared_vocabulary.json").read_text()))
-    known = [i for i, tokens in enumerate(targets) if words >= set(tokens)]  # ours gives unknown pieces no probability
-    assert known
-    tolerance = 2e-2 if quantization == "float16" else 2 * TOLERANCE
-    assert [ours[i] for i in known] == pytest.approx([theirs[i] for i in known], abs=tolerance)
 
 
 MARIANS: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""MarianMT directories: transformers and our model compute the same from one directory."""
+"""MarianMT directories: transformers and our model compute the same from one directory, and split text the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,14 +14,17 @@ from against_torch import torch
 from ctranslate2_models import model_of, write_parts
 from marian_models import LINES, TARGETS, converted_by_ctranslate2, log_probabilities, transformers, write_directory
 from safetensors.numpy import load_file, save_file
-from sentencepiece import sentencepiece_model_pb2
+from scripts import SCRIPTS, tokenizer_of
+from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
 from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.config import TextNormalisation
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.certificate import OtherModel, certify, other_side
 from minitransformer.extras.convert.formats import read_parts, recognise
 from minitransformer.extras.convert.marian_directory import POSITIONS
 from minitransformer.extras.convert.parts import ConversionError, Parts
+from minitransformer.extras.convert.vocabulary import words_of
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.search import SearchConfig
 from minitransformer.model.symbols import END
@@ -218,3 +221,42 @@ def test_shards_give_the_weights_of_one_file(tmp_path: Path) -> None:
     assert found.config == expected.config
     assert found.weights.keys() == expected.weights.keys()
     assert all(array.tobytes() == expected.weights[name].tobytes() for name, array in found.weights.items())
+
+
+RULES = pytest.mark.parametrize("rule", get_args(TextNormalisation))
+
+
+def lines_of(rule: TextNormalisation) -> list[str]:
+    """Lines that the tokenizer knows; sentencepiece's own rule keeps soft hyphens, which are unknown to it."""
+    return [*SCRIPTS.values(), *([] if rule == "nmt_nfkc" else ["the\vfox\u2028jum", "th\u00ade \ufefffox"])]
+
+
+def written(path: Path, rule: TextNormalisation, to: Any) -> Parts:
+    tokenizer = tokenizer_of(rule)
+    config = ModelConfig(tokenizer.n_target_words, n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
+    parts = Parts(config, Transformer(config).weights(), tokenizer)
+    write_parts(parts, path, to)
+    return parts
+
+
+@RULES
+def test_transformers_reads_and_writes_letters_as_we_do(rule: TextNormalisation, tmp_path: Path) -> None:
+    parts = written(tmp_path / "model", rule, "marian")
+    theirs = transformers.MarianTokenizer.from_pretrained(tmp_path / "model")
+    words = words_of(parts.tokenizer.models[0])
+    lines = lines_of(rule)
+    for line, ids in zip(lines, parts.tokenizer.encode_target(lines), strict=True):
+        assert theirs.tokenize(line) == [words[i] for i in ids]
+        found = theirs(text_target=line)["input_ids"]
+        # transformers strips translations, also of the wide blank at the beginning of a Japanese paragraph
+        assert theirs.decode(found, skip_special_tokens=True) == parts.tokenizer.decode_target([ids])[0].strip()
+
+
+@RULES
+def test_the_model_beside_ctranslate2s_has_letters_as_ours(rule: TextNormalisation, tmp_path: Path) -> None:
+    ours = written(tmp_path / "model", rule, "ctranslate2").tokenizer
+    theirs = SentencePieceProcessor(model_file=str(tmp_path / "model" / "tokenizer.model"))
+    lines = lines_of(rule)
+    pieces = theirs.encode(lines, out_type=str)
+    assert pieces == [ours.target_pieces(line) for line in lines]
+    assert theirs.decode(pieces) == ours.decode_target(ours.encode_target(lines))
