@@ -108,6 +108,7 @@ def refused(directory: Path, name: str) -> str:
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_file_of_a_model_must_be_a_regular_one(tmp_path: Path, name: str) -> None:
     WRITERS[name](tmp_path)
+    assert recognise(tmp_path) == name
     read_parts(tmp_path, name)
     for path in sorted({*tmp_path.iterdir(), *(tmp_path / other for other in OPTIONAL.get(name, []))}):
         content = path.read_bytes() if path.exists() else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ctranslate2_models import change_json, model_of, write_parts
+from ctranslate2_models import change_json, model_of, random_parts, write_parts
 from marian_npz_files import SETTINGS, TARGET, vocabulary_in_yaml, write_marian, write_npz
 from safetensors.numpy import load_file, save_file
 from state_dict_files import tables
@@ -145,8 +145,8 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
     said = " ".join(logged)
     assert len(logged) == 5
     penalty = "length penalty ((5 + length) / 6)^0.6 becomes length^"
-    for words in ("layer norm adds 1e-05", "the tables of position", "CTranslate2's converter", "to float16"):
-        assert words in said
+    for part in ("layer norm adds 1e-05", "the tables of position", "CTranslate2's converter", "to float16"):
+        assert part in said
     assert f"{penalty}0.6" in said
     logged.clear()
     write_parts(parts_of(start="zero", normalisation="length"), tmp_path / "two", "marian")
@@ -154,7 +154,12 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
     write_parts(parts_of(normalisation="length", alpha=1.0), tmp_path / "four", "ctranslate2")
     assert logged == []
     write_parts(parts_of(), tmp_path / "five", "ctranslate2")
-    assert [f"{penalty}1" in line for line in logged] == [True]
+    (tmp_path / "six").mkdir()  # an empty directory may be there
+    words = random_parts({"layer_norm_eps": 1e-5, "start": "zero", "normalisation": "length"})
+    write_parts(words, tmp_path / "six", "marian")
+    first, second = logged
+    assert f"{penalty}1" in first
+    assert "one token of several unknown words" in second
 
 
 @pytest.mark.parametrize(("file", "fields", "message"), [
