@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from against_torch import torch
 from ctranslate2_models import change_json, model_of
 from state_dict_files import SYMBOLS, random_model, settings_of, state_dict, tables, write_vocabularies
-from torch_transformer import Padded, TorchTransformer, sinusoids, torch_weights
+from torch_transformer import Padded, TorchTransformer, torch_weights
 
 from minitransformer import Batch
 from minitransformer.data.tokenizer import Tokenizer
@@ -27,6 +28,12 @@ WORDS = tuple(["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "the
 MORE_WORDS = (*WORDS, "iota", "kappa")
 PAIRS = [("alpha beta theta", "gamma"), ("", "eta eta delta zeta alpha"), ("zeta what", ""), ("beta", "unheard beta")]
 SETTINGS = {"fairseq": "args.json", "joeynmt": "config.json"}
+
+
+def positions_of_joeynmt(n: int, d: int) -> Any:
+    """Its table, in float32 as it computes them: at late positions, sines are off by a ten-thousandth."""
+    angles = torch.arange(n)[:, None] * torch.exp(torch.arange(0, d, 2) * -math.log(10_000) / d)
+    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1).numpy()
 
 
 class Theirs:
@@ -55,9 +62,11 @@ def write(
     model = Theirs(program, parts, scale=scale)
     for stack in ("encoder", "decoder"):  # what else is in the files: positions, or what stands in their place
         if program == "joeynmt":
-            model.arrays[f"{stack}.pe.pe"] = sinusoids(5_000, parts.config.d_model, "interleaved").numpy()[None]
-        elif parts.config.positions != "learned":
-            model.arrays |= {f"{stack}.version": np.array([3.0]), f"{stack}.embed_positions._float_tensor": np.zeros(1)}
+            model.arrays[f"{stack}.pe.pe"] = positions_of_joeynmt(5_000, parts.config.d_model)[None]
+        else:
+            model.arrays[f"{stack}.version"] = np.array([3.0])
+            if parts.config.positions != "learned":
+                model.arrays[f"{stack}.embed_positions._float_tensor"] = np.zeros(1)
     write_arrays(directory / "model.safetensors", model.arrays)
     settings = settings_of(program, parts.config, scale=scale)
     (directory / SETTINGS[program]).write_text(json.dumps(settings), encoding="utf-8")
