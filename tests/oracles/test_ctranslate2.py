@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from minitransformer import Batch, Translator
 from minitransformer.extras.convert.certificate import OtherModel, other_side
 from minitransformer.extras.convert.ctranslate2 import read_ctranslate2
 from minitransformer.extras.convert.formats import read_parts, recognise
-from minitransformer.extras.convert.parts import Parts
-from minitransformer.extras.convert.vocabulary import tokens_of
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.search import SearchConfig
 
@@ -32,16 +29,12 @@ TRAINED = DATA / "ct2-aren-transliteration" / "aren-transliteration"
 RANDOM = np.random.default_rng(5)
 SOURCES = [[int(i) for i in RANDOM.integers(3, 13, n)] for n in (1, 2, 4, 7, 11, 20)]
 TARGETS = [[int(i) for i in RANDOM.integers(3, 13, n)] for n in (3, 1, 0, 12, 9, 6)]
+SOURCE_WORDS, TARGET_WORDS = ([[WORDS[i] for i in ids] for ids in side] for side in (SOURCES, TARGETS))
 
 
-def pieces(parts: Parts, side: str, sequences: Sequence[Sequence[int]]) -> list[list[str]]:
-    tokens = tokens_of(parts.tokenizer.models[0 if side == "source" else -1])
-    return [[tokens[i] for i in ids] for ids in sequences]
-
-
-def their_scores(directory: Path, sources: Sequence[list[str]], targets: Sequence[list[str]]) -> list[float]:
+def their_scores(directory: Path) -> list[float]:
     translator = ctranslate2.Translator(str(directory), compute_type="float32", intra_threads=1)
-    return [sum(result.log_probs) for result in translator.score_batch(list(sources), list(targets))]
+    return [sum(result.log_probs) for result in translator.score_batch(SOURCE_WORDS, TARGET_WORDS)]
 
 
 @pytest.mark.parametrize("changes", SHAPES.values(), ids=SHAPES)
@@ -50,12 +43,11 @@ def test_ctranslate2_computes_our_probabilities_and_finds_our_greedy_translation
 ) -> None:
     parts = random_parts(changes)
     directory = ctranslate2_directory(tmp_path / "ct2", parts)
-    sources, targets = pieces(parts, "source", SOURCES), pieces(parts, "target", TARGETS)
-    assert their_scores(directory, sources, targets) == pytest.approx(scores_of(parts, SOURCES, TARGETS), abs=TOLERANCE)
+    assert their_scores(directory) == pytest.approx(scores_of(parts, SOURCES, TARGETS), abs=TOLERANCE)
     config = SearchConfig(beam=1, alpha=0, max_extra_tokens=8, max_length_factor=None)
     ours = [list(best.ids) for best, *_ in beam_search(model_of(parts), SOURCES, config)]
     side = other_side("ctranslate2", OtherModel(directory, read_ctranslate2(directory)))
-    assert [side.translate(source, config) for source in sources] == ours
+    assert [side.translate(source, config) for source in SOURCE_WORDS] == ours
     assert len(set(map(tuple, ours))) > 1
 
 
@@ -82,8 +74,7 @@ def test_ctranslate2_reads_smaller_numbers_as_we_do(storage: Any, most: float, t
     for changes in SHAPES["the paper's"], SHAPES["gelu_tanh, positions of CTranslate2"]:
         parts = random_parts(changes)
         directory = ctranslate2_directory(tmp_path / "ct2", parts, storage)
-        sides = pieces(parts, "source", SOURCES), pieces(parts, "target", TARGETS)
-        theirs = their_scores(directory, *sides)
+        theirs = their_scores(directory)
         assert theirs == pytest.approx(scores_of(parts, SOURCES, TARGETS), abs=most)
         assert scores_of(read_ctranslate2(directory), SOURCES, TARGETS) == pytest.approx(
             theirs, abs=5e-3 if storage == "float16" else 1e-4
@@ -169,9 +160,8 @@ def test_ctranslate2s_models_are_ours(kind: Any, quantization: str | None, biase
     spec.optimize(quantization)
     spec.save(str(tmp_path))
     parts = read_ctranslate2(tmp_path)
-    sides = [[[WORDS[i] for i in ids] for ids in side] for side in (SOURCES, TARGETS)]
     tolerance = 2e-2 if "float16" in str(quantization) else TOLERANCE  # tables of sinusoids are rounded, too
-    assert scores_of(parts, SOURCES, TARGETS) == pytest.approx(their_scores(tmp_path, *sides), abs=tolerance)
+    assert scores_of(parts, SOURCES, TARGETS) == pytest.approx(their_scores(tmp_path), abs=tolerance)
 
 
 MARIANS: dict[str, dict[str, Any]] = {
