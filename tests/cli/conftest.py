@@ -1,18 +1,17 @@
-"""A very small model, trained once for all tests of the commands, and files that it has translated."""
+"""A very small model, trained once for all tests of the commands."""
 
+import os
 import shutil
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import pytest
 from small_run import SMALL_MODEL, Command, Ended, Trained, output_of, write_parallel_text
-from translated_files import PowerCutError, lines_of, run
 
 from cli.train import train
-from minitransformer.extras.files import resumable
-from minitransformer.inference.translator import Translator
 
 
 @pytest.fixture(scope="session")
@@ -52,31 +51,16 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return ended
 
 
-@pytest.fixture(scope="module")
-def translator(trained: Trained) -> Translator:
-    return Translator.load(trained.run)
+def without_reader() -> TextIO:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return os.fdopen(writer, "w")
 
 
-@pytest.fixture
-def half_done(translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which the second of several groups was being translated when the process died."""
-    (tmp_path / "in").write_bytes(lines_of(12))
-    append = resumable._Run.append
-
-    def cut_off(self: Any, lines: list[bytes], translations: list[bytes]) -> None:
-        if self.n_lines == 8:
-            raise PowerCutError
-        append(self, lines, translations)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(resumable._Run, "append", cut_off)
-        with pytest.raises(PowerCutError):
-            run(translator, tmp_path, resume=False)
-    return tmp_path
-
-
-@pytest.fixture
-def done(translator: Translator, tmp_path: Path) -> Path:
-    (tmp_path / "in").write_bytes(lines_of(5))
-    run(translator, tmp_path, resume=False)
-    return tmp_path
+@pytest.fixture(params=["full disk", "pipe without a reader"])
+def unwritable(request: pytest.FixtureRequest) -> Iterator[TextIO]:
+    """A stream that takes nothing; to close it is an error, unless what it still holds has been discarded."""
+    if request.param == "full disk" and not Path("/dev/full").exists():
+        pytest.skip("needs Linux's /dev/full")
+    with Path("/dev/full").open("w") if request.param == "full disk" else without_reader() as stream:
+        yield stream

@@ -6,8 +6,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
+from unittest.mock import Mock
 
 import pytest
 from small_run import Command, Trained, translated, written
@@ -16,6 +17,7 @@ from waiting import TIME_LIMIT
 import cli.train
 from cli.command import run_command
 from minitransformer.data.survey import CorpusError
+from minitransformer.system.errors import UserError
 from parallel import launch
 from parallel.communicator import SerialCommunicator
 
@@ -74,22 +76,17 @@ def test_the_name_of_a_language_in_place_of_its_code_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("words", "closed", "name"),
-    [
-        (["translate"], "<&-", "input"),
-        (["parse"], ">&-", "output"),
-        (["score", "bleu", "text", "text"], ">&-", "output"),
-        (["score", "bleu", "--help"], ">&-", "output"),
-    ],
+    ("words", "name"),
+    [("translate", "input"), ("parse", "output"), ("score bleu text text", "output"), ("score bleu --help", "output")],
 )
-def test_a_closed_standard_stream_is_one_line(words: list[str], closed: str, name: str, tmp_path: Path) -> None:
-    written(tmp_path / "text", "eins zwei drei vier\n")
-    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *program(*words)]
-    done = subprocess.run(
-        shell, stdin=subprocess.DEVNULL, capture_output=True, env=ENVIRONMENT, cwd=tmp_path, check=False
-    )
-    assert done.returncode == 1
-    assert re.fullmatch(rf"error: standard {name} is closed: [^\n]*/dev/null[^\n]*\n", done.stderr.decode())
+def test_a_closed_standard_stream_is_one_line(
+    words: str, name: str, command: Command, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(here / "text", "eins zwei drei vier\n")
+    monkeypatch.setattr(sys, f"std{name.removesuffix('put')}", None)  # as Python does for <&- and >&-
+    ended = command(*words.split())
+    assert ended.status == 1
+    assert re.fullmatch(rf"error: standard {name} is closed: [^\n]*/dev/null[^\n]*\n", ended.error)
 
 
 @pytest.mark.parametrize(
@@ -104,21 +101,14 @@ def test_a_closed_standard_stream_is_one_line(words: list[str], closed: str, nam
 def test_expected_errors_become_one_line_and_a_status(
     error: BaseException, status: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command(failing(error)) == status
+    assert run_command(Mock(side_effect=error)) == status
     assert re.fullmatch(f"{said}\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), PermissionError(errno.EACCES, "Permission denied")])
 def test_errors_that_no_user_can_mend_keep_their_traceback(error: Exception) -> None:
     with pytest.raises(type(error)):
-        run_command(failing(error))
-
-
-def failing(error: BaseException) -> Callable[..., int]:
-    def fail(*_: object) -> int:
-        raise error
-
-    return fail
+        run_command(Mock(side_effect=error))
 
 
 def test_debug_shows_an_errors_origin(command: Command) -> None:
@@ -149,23 +139,6 @@ def test_a_reader_that_leaves_early_ends_the_command_without_an_error(trained: T
     assert first.endswith(b"\n")
 
 
-def scoring(tmp_path: Path, output: int) -> subprocess.CompletedProcess[bytes]:
-    """A command with little to say, which stays in a buffer to its end."""
-    text = written(tmp_path / "text", "eins zwei drei vier\n")
-    command = program("score", "bleu", text, text)
-    return subprocess.run(command, stdout=output, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
-
-
-def test_a_reader_that_left_before_the_last_words_is_no_error(tmp_path: Path) -> None:
-    end_to_read, end_to_write = os.pipe()
-    os.close(end_to_read)
-    try:
-        done = scoring(tmp_path, end_to_write)
-    finally:
-        os.close(end_to_write)
-    assert (done.returncode, re.sub(rb"code .*\n", b"", done.stderr)) == (141, b"")
-
-
 def test_an_output_that_takes_no_more_is_an_error_also_without_buffer(trained: Trained, tmp_path: Path) -> None:
     """Python's standard output may then write a part of what it is given."""
     code = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))"
@@ -179,25 +152,34 @@ def test_an_output_that_takes_no_more_is_an_error_also_without_buffer(trained: T
         assert b"File too large" in done.stderr
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
-def test_standard_output_on_a_full_disk_is_one_line_with_the_remedy(tmp_path: Path) -> None:
-    with Path("/dev/full").open("wb") as full:
-        done = scoring(tmp_path, full.fileno())
-    assert done.returncode == 1
-    assert re.fullmatch(rb"code .*\nerror: .*No space left on device; free some disk space, and .*\n", done.stderr)
+def test_results_that_cannot_be_written_at_the_end_are_one_line_or_for_a_reader_that_left_none(
+    unwritable: TextIO, command: Command, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What there is to say fits into the buffer, and stays there to the end."""
+    written(here / "text", "eins zwei drei vier\n")
+    monkeypatch.setattr(sys, "stdout", unwritable)
+    ended = command("score", "bleu", "text", "text")
+    full_disk = r"error: .*No space left on device; free some disk space, and .*\n"
+    status, message = (1, full_disk) if "/dev/full" in str(unwritable.name) else (141, "")
+    assert ended.status == status
+    assert re.fullmatch(rf"code .*\n{message}", ended.error)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
-def test_results_that_cannot_be_written_change_nothing_of_an_error(tmp_path: Path) -> None:
-    code = (
-        "import sys; from cli.command import run_command; from minitransformer.system.errors import UserError\n"
-        "def fail():\n    print('half a result')\n    raise UserError('on purpose')\n"
-        "sys.exit(run_command(fail))"
-    )
-    with Path("/dev/full").open("wb") as full:
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
-    assert (done.returncode, done.stderr) == (1, b"error: on purpose\n")
+def test_results_that_cannot_be_written_change_nothing_of_an_error(
+    unwritable: TextIO, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> int:
+        print("half a result")
+        raise UserError("on purpose")
+
+    monkeypatch.setattr(sys, "stdout", unwritable)
+    assert run_command(fail) == 1
+    assert capsys.readouterr().err == "error: on purpose\n"
+
+
+def test_an_error_that_cannot_be_told_keeps_its_status(unwritable: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", unwritable)
+    assert run_command(Mock(side_effect=CorpusError("text: is empty"))) == 1
 
 
 def test_a_line_is_translated_before_the_next_is_written(trained: Trained) -> None:
@@ -247,6 +229,10 @@ def one_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.train, "communicator", OneOfTwo)
 
 
+def test_help_is_no_failure_of_a_rank(one_of_two: None, command: Command) -> None:
+    assert command("train", "--help")[::2] == (0, "")
+
+
 def test_debug_shows_where_an_error_arose_on_a_rank(one_of_two: None, command: Command, tmp_path: Path) -> None:
     ended = command("train", "--config", str(tmp_path / "absent"), "--debug")
     assert ended.status == 1
@@ -263,7 +249,7 @@ def test_debug_shows_where_an_error_arose_on_a_rank(one_of_two: None, command: C
 def test_what_one_rank_of_several_is_refused_is_one_line_too(
     error: Exception, message: str, one_of_two: None, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("minitransformer.training.run.open_run", failing(error))
+    monkeypatch.setattr("minitransformer.training.run.open_run", Mock(side_effect=error))
     ended = command("train", "--run", str(tmp_path))
     lines = ended.error.splitlines()
     assert ended.status == 1

@@ -1,4 +1,4 @@
-"""minitransformer-train --init-from, as a user gives it: options, files, what is said, and what goes on."""
+"""Training that begins from a model or a tokenizer, as a user gives it: options, files, what is said, what goes on."""
 
 import dataclasses
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mpirun import MPIRUN, needs_mpi, run
-from small_run import Trained, contents, output_of, plain, write_parallel_text
+from small_run import SMALLEST, Trained, contents, output_of, plain, write_parallel_text, written
 from toy_treebank import write_toy_treebank
 
 from cli.doctor import doctor
@@ -18,6 +18,7 @@ from minitransformer.config import ConfigError, DataConfig, presets
 from minitransformer.data.prepare import prepare
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.parsing.task import ParsingTask
+from minitransformer.system.errors import UserError
 from minitransformer.system.files import CheckpointError, read_arrays
 from tests.cli.test_differing_ranks import TRAIN
 from tests.cli.test_report_training import data_of
@@ -29,12 +30,16 @@ FEW = [
 
 
 @pytest.fixture
-def options(trained: Trained, tmp_path: Path) -> list[str]:
-    """Return those of a run on another text, with a character that the first one lacks."""
+def text(tmp_path: Path) -> list[str]:
+    """Return the options of a text with a character that the first one lacks."""
     write_parallel_text(tmp_path, "train", 60, seed=3)
     target = tmp_path / "train.de"
     target.write_text(target.read_text(encoding="utf-8").replace("zwei", "zwo").replace("drei", "drœi"), "utf-8")
-    text = ["--data.raw", str(tmp_path), "--data.train-source", "train.en", "--data.train-target", "train.de"]
+    return ["--data.raw", str(tmp_path), "--data.train-source", "train.en", "--data.train-target", "train.de"]
+
+
+@pytest.fixture
+def options(trained: Trained, text: list[str], tmp_path: Path) -> list[str]:
     return ["--init-from", str(trained.run), "--run", str(tmp_path / "run"), *text, *FEW]
 
 
@@ -100,11 +105,10 @@ def test_the_doctor_names_options_against_the_model(options: list[str], capsys: 
     assert "model.n_layers: expected 1, got 2" in plain(capsys.readouterr().out)
 
 
-def test_the_default_directory_is_not_overwritten(trained: Trained, options: list[str]) -> None:
+def test_no_text_is_prepared_in_the_directory_of_the_model(trained: Trained, options: list[str]) -> None:
     before = contents(trained.run)
-    for command in (train, prepare_data):
-        with pytest.raises(ConfigError, match="run and init_from are both"):
-            command([*options[: -len(FEW)], "--run", str(trained.run)])
+    with pytest.raises(ConfigError, match="run and init_from are both"):
+        prepare_data([*options[: -len(FEW)], "--run", str(trained.run)])
     assert contents(trained.run) == before
 
 
@@ -140,3 +144,48 @@ def test_two_ranks_begin_and_one_goes_on_to_the_bits_of_one_alone(options: list[
     for name in ("model.safetensors", "optimizer.safetensors"):
         one, other = (read_arrays(tmp_path / r / "checkpoints/step-00000008" / name) for r in ("run", "ranks"))
         assert all(np.array_equal(array, other[key]) for key, array in one.items())
+
+
+def test_a_run_has_the_tokenizer_of_a_file_and_goes_on_with_the_same_command(
+    trained: Trained, text: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, file, expected = tmp_path / "run", trained.run / "tokenizer.model", Tokenizer.load(trained.run)
+
+    def given(name: str, tokenizer: Path, *words: str) -> list[str]:
+        sizes = [*SMALLEST.split(), "--training.max-updates", "2", "--training.validate-every", "2"]
+        return ["--run", str(tmp_path / name), *text, *sizes, *words, "--data.tokenizer", str(tokenizer)]
+
+    assert "training a bpe tokenizer" not in output_of(lambda: train(given("run", file)))
+    lines = (tmp_path / "train.en").read_text("utf-8").splitlines()
+    assert Tokenizer.load(run).encode_source(lines) == expected.encode_source(lines)
+    assert json.loads((run / "run.json").read_text("utf-8"))["data"]["vocabulary_size"] == expected.n_source_words
+    toml = written(tmp_path / "tokenizer.toml", f"[data]\ntokenizer = {str(file)!r}\n")
+    size = ["--data.vocabulary-size", str(expected.n_source_words)]  # as the file has it
+    for repeated in (given("run", file), given("run", file, *size), [*given("run", file)[:-2], "--config", toml]):
+        assert "nothing is left to do" in output_of(lambda words=repeated: train(words))
+    prepare_data(["--run", str(tmp_path / "prepared"), *text, f"--data.tokenizer={file}"])
+    assert Tokenizer.load(tmp_path / "prepared" / "data").equals(Tokenizer.load(run))
+    other, unigram = tmp_path / "other.model", tmp_path / "unigram.model"
+    pairs = [(line, line) for line in lines]
+    other.write_bytes(Tokenizer.train(pairs, vocabulary_size=expected.n_source_words).models[0])
+    unigram.write_bytes(Tokenizer.train(pairs, vocabulary_size=23, kind="unigram").models[0])
+    for words, message in (
+        (given("run", other), "holds another run: data.tokenizer is .*run/tokenizer.model' there, .*other.model' here"),
+        (given("run", file, "--data.vocabulary-size", "50"), "data.vocabulary_size: expected 40, got 50"),
+        (given("run", tmp_path / "missing.model"), "cannot be read as a file of the model"),
+        (given("new", other, "--data.directory", str(run / "data")), "prepared with other settings: data.tokenizer is"),
+        (given("dropout", unigram, "--training.bpe-dropout", "0.1"), "bpe_dropout needs byte pairs; .* is unigram"),
+        (
+            ["--run", str(tmp_path / "tuned"), *text, "--data.tokenizer", str(file), "--init-from", str(trained.run)],
+            "which keeps its tokenizer. data.tokenizer: expected 'bpe', got",
+        ),
+        (
+            ["--config", written(tmp_path / "misspelt.toml", "[data]\ntokenizer = 'bpee'\n")],
+            "data.tokenizer must be one of .* or a file; got 'bpee'",
+        ),
+    ):
+        with pytest.raises(UserError, match=message):
+            train(words)
+    with pytest.raises(SystemExit):  # after one line
+        train(["--data.tokenizer", "bpee"])
+    assert "argument --data.tokenizer: unknown value 'bpee'; did you mean 'bpe'?" in capsys.readouterr().err

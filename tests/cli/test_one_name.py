@@ -194,12 +194,6 @@ def test_help_tells_what_is_required_the_values_of_a_choice_and_the_kinds(
     assert "``" not in shown
 
 
-@pytest.mark.parametrize("words", [[], ["--lowercase", "bleu", "a", "b"]])
-def test_a_command_without_a_kind_names_the_kinds(words: list[str], command: Command) -> None:
-    ended, kinds = command("score", *words), "bleu, audit, compare, tune-length, pairs, trees"
-    assert (ended.status, ended.refusal) == (2, f"error: name the kind first: {kinds} (see score --help)\n")
-
-
 ROOT = Path(__file__).resolve().parents[2]
 OF_OTHERS = {
     "--mpi", "--shm-size", "--short", "--porcelain", "--untracked-files", "--international-tokenization", "--task",

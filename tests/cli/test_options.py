@@ -1,10 +1,7 @@
-"""Options from a preset, a TOML file and the command line, and what is said of those that do not exist."""
+"""Options from a preset, a TOML file and the command line, what is said of unknown ones, and the table of presets."""
 
 import dataclasses
 import re
-import sys
-from contextlib import nullcontext
-from io import BytesIO
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -12,17 +9,14 @@ from typing import Any
 import pytest
 from small_run import Command, plain
 
-from cli.average import average
 from cli.convert import ConvertOptions
 from cli.options import parse_kind, parse_options, require_threads
-from cli.parse import parse
 from cli.prepare import prepare_data
+from cli.presets import list_presets
 from cli.report import KINDS as REPORTS
-from cli.report import report
-from cli.reproduce import reproduce
-from cli.score import KINDS, BleuOptions, score
-from cli.train import TrainOptions, read_options, train
-from cli.translate import TranslateOptions, translate
+from cli.score import KINDS, BleuOptions
+from cli.train import TrainOptions, read_options
+from cli.translate import TranslateOptions
 from minitransformer.config import ConfigError, DataConfig, presets
 from minitransformer.config.run import demo_training
 from minitransformer.extras.paper.compatibility import CONVENTIONS, compatible
@@ -118,33 +112,6 @@ def test_vocabularies_that_have_nothing_in_common_share_no_matrix(command: Comma
     assert read_options(["--data.no-joint-vocabulary", "--model.tied", "none"]).model.tied == "none"
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (
-            ["--preset", "huge"],
-            "argument --preset: unknown value 'huge'; known here: tiny, small, base, big, parsing, ",
-        ),
-        (["--preset", "smal"], "argument --preset: unknown value 'smal'; did you mean 'small'?"),
-        (
-            ["--compat", "opennmt"],
-            "argument --compat: unknown value 'opennmt'; known here: paper, tensor2tensor, fairseq, marian",
-        ),
-        (["--config"], "argument --config: expected one argument"),
-        (["--preset"], "argument --preset: expected one argument"),
-        (["--verify-resume"], "argument --verify-resume: expected one argument"),
-        (["--training.n-micro-batches", "3"], "n_micro_batches must be a power of two, or 0; got 3"),
-        (["--training.batch-tokens", str(10**19)], "batch_tokens must be at least 1"),
-        (["--data.vocabulary-size", str(10**10)], "vocabulary_size must be at least 4"),
-        (["--model.vocabulary-size", "9"], "set data.vocabulary_size"),
-        (["--training.seed", "one"], "argument --training.seed: "),
-    ],
-)
-def test_unknown_missing_and_wrong_values_have_status_2_and_why(words: list[str], error: str, command: Command) -> None:
-    ended = command("train", *words)
-    assert (ended.status, error in ended.refusal) == (2, True)
-
-
 @pytest.mark.parametrize("preset", presets.PRESETS)
 def test_every_preset_can_be_trained_with_the_conventions_of_every_system(preset: str) -> None:
     for system in CONVENTIONS:
@@ -196,29 +163,55 @@ def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path: Path) -> None:
         read_options(["--config", str(directory)])
 
 
-COMMANDS = {
-    "translate": lambda words: translate(words, BytesIO(), BytesIO()),
-    "parse": lambda words: parse(words, BytesIO(), BytesIO()),
-    "train": train, "average": average, "score": score, "report": report, "reproduce": reproduce,
-}  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("translate --beam 1 a.en b.en", r'a.en: it follows no option; to .*"< a.en" or "--input a.en"'),
+        ("train --training.seed 1 a.en", r'a.en: it follows no option; to .*"--config a.en"'),
+        ("parse --beam 1 a.en", r'a.en: it follows no option; to .*"< a.en"; .* "--treebank a.en"'),
+        ("average runs/x", r'runs/x: it follows no option; to average a run, give "--run runs/x"'),
+        ("serve nowhere", r'nowhere: it follows no option; .* give "--run nowhere"'),
+        ("score a b", r"unknown word 'a'; known here: bleu, audit, .* give \"bleu\" before the files"),
+        ("score pair a b", r"unknown word 'pair'; did you mean 'pairs'\?"),
+        ("report hello", r'.* give "attention" before it'),
+        ("reproduce table2", r"unknown word 'table2'; did you mean 'table[13]'\?"),
+    ],
+)
+def test_a_word_that_is_out_of_place_is_answered_with_the_right_words(
+    words: str, message: str, command: Command
+) -> None:
+    ended = command(*words.split())
+    assert ended.status == 1
+    assert re.match(f"error: {message}", ended.refusal)
 
 
 @pytest.mark.parametrize(
-    ("command", "words", "message"),
+    ("words", "error"),
     [
-        ("translate", "--beam 1 a.en b.en", 'a.en: it follows no option; to .*"< a.en" or "--input a.en"'),
-        ("train", "--training.seed 1 a.en", 'a.en: it follows no option; to .*"--config a.en"'),
-        ("parse", "--beam 1 a.en", 'a.en: it follows no option; to .*"< a.en"; .* "--treebank a.en"'),
-        ("average", "runs/x", 'runs/x: it follows no option; to average a run, give "--run runs/x"'),
-        ("score", "a b", "unknown word 'a'; known here: bleu, audit, .* give \"bleu\" before the files"),
-        ("score", "pair a b", "unknown word 'pair'; did you mean 'pairs'\\?"),
-        ("report", "hello", 'give "attention" before it'),
-        ("reproduce", "table2", "unknown word 'table2'; did you mean 'table[13]'\\?"),
+        ("translate --beem 1", "unknown option --beem; did you mean --beam?"),
+        ("train --seed 1", "unknown option --seed; did you mean --training.seed?"),
+        ("train --model.attention-bais", "unknown option --model.attention-bais; did you mean --model.attention-bias?"),
+        ("train --xyz=1", "unknown option --xyz"),
+        ("score pairs a b c", "unexpected value 'c'"),
+        *((f"score {words}", f"name the kind first: {', '.join(KINDS)}") for words in ("", "--lowercase bleu a b")),
+        ("train --preset huge", "argument --preset: unknown value 'huge'; known here: tiny, small, base, big, "),
+        ("train --preset smal", "argument --preset: unknown value 'smal'; did you mean 'small'?"),
+        ("train --compat x", "argument --compat: unknown value 'x'; known here: paper, tensor2tensor, fairseq, marian"),
+        *((f"train {name}", f"argument {name}: expected one argument") for name in ("--config", "--verify-resume")),
+        ("train --training.n-micro-batches 3", "training.n_micro_batches must be a power of two, or 0; got 3"),
+        (f"train --training.batch-tokens {10**19}", "training.batch_tokens must be at least 1"),
+        (f"train --data.vocabulary-size {10**10}", "data.vocabulary_size must be at least 4"),
+        ("train --model.vocabulary-size 9", "set data.vocabulary_size"),
+        ("train --training.seed one", "argument --training.seed: "),
     ],
 )
-def test_a_word_that_is_out_of_place_is_answered_with_the_right_words(command: str, words: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        COMMANDS[command](words.split())
+def test_unknown_options_and_missing_and_wrong_values_have_status_2_and_why(
+    words: str, error: str, command: Command
+) -> None:
+    ended = command(*words.split())
+    kind = " pairs" if "pairs" in words else ""
+    assert (ended.status, error in ended.refusal) == (2, True)
+    assert ended.refusal.endswith(f"(see {words.split(maxsplit=1)[0]}{kind} --help)\n")
 
 
 @pytest.mark.parametrize(
@@ -245,32 +238,12 @@ def test_sizes_of_heads_that_were_left_behind_are_warned_of(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("n", "is_allowed"), [(None, True), (0, False), (1, True), (1_024, True), (1_025, False)])
-def test_threads_are_between_one_and_the_most(n: int | None, is_allowed: bool) -> None:
-    message = f"--threads must be at least 1 and at most 1,024; got {n}"
-    with nullcontext() if is_allowed else pytest.raises(ConfigError, match=message):
+def test_threads_are_between_one_and_the_most() -> None:
+    for n in (None, 1, 1_024):
         require_threads(n)
-
-
-@pytest.mark.parametrize(
-    ("command", "words", "answer"),
-    [
-        ("translate", "--beem 1", "unknown option --beem; did you mean --beam?"),
-        ("train", "--seed 1", "unknown option --seed; did you mean --training.seed?"),
-        ("train", "--model.attention-bais", "did you mean --model.attention-bias?"),
-        ("train", "--xyz=1", "unknown option --xyz"),
-        ("score", "pairs a b c", "unexpected value 'c'"),
-    ],
-)
-def test_a_misspelt_option_is_one_line_with_a_similar_one(
-    command: str, words: str, answer: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["bin/program"])
-    with pytest.raises(SystemExit) as caught:
-        COMMANDS[command](words.split())
-    assert caught.value.code == 2
-    kind = "pairs " if command == "score" else ""
-    assert re.fullmatch(rf"error: .*{re.escape(answer)} \(see program {kind}--help\)\n", capsys.readouterr().err)
+    for n in (0, 1_025):
+        with pytest.raises(ConfigError, match=f"--threads must be at least 1 and at most 1,024; got {n}"):
+            require_threads(n)
 
 
 def test_help_shows_the_defaults_of_preset_and_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -312,3 +285,34 @@ def test_prepare_starts_from_presets_as_training(preset: str, tmp_path: Path, mo
         assert asked.pop() == read_options(words).data
     with pytest.raises(ConfigError, match="preset must be one of .*; got 3"):
         prepare_data(["--config", toml(tmp_path, "preset = 3")])
+
+
+LAYER = 4 * 512**2 + 2 * 512 * 2048 + 2048 + 512 + 4 * 512  # of base's encoder: attention, feed-forward, two norms
+DECODER_LAYER = LAYER + 4 * 512**2 + 2 * 512
+
+
+def rows(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, list[str]]:
+    assert list_presets(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    return {line.split()[0]: line.split()[1:] for line in lines}
+
+
+def test_each_preset_has_a_line_with_sizes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    table = rows(capsys)
+    assert list(table) == ["name", *presets.PRESETS]
+    headings = ["layers", "d_model", "d_ff", "heads", "d_k", "dropout", "vocabulary", "parameters"]
+    assert table["name"] == headings
+    n_base = 37_000 * 512 + 6 * (LAYER + DECODER_LAYER)
+    assert table["base"] == ["6", "512", "2,048", "8", "64", "0.1", "37,000", f"{n_base:,}"]
+    assert table["big"][:-1] == ["6", "1,024", "4,096", "16", "64", "0.3", "37,000"]
+    assert table["small"] == ["4", "128", "256", "4", "32", "0.25", "6,000", "2,086,912"]
+    base = rows(capsys, "--vocabulary-size", "8000")["base"]
+    assert base[-2:] == ["8,000", f"{8_000 * 512 + 6 * (LAYER + DECODER_LAYER):,}"]
+    assert table["tiny"][:-1] == ["2", "128", "512", "4", "32", "0.0", "2,000"]
+
+
+def test_a_vocabulary_without_room_for_a_word_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--vocabulary-size must be more than 2, .*; got 2"):
+        list_presets(["--vocabulary-size", "2"])

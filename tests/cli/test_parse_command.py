@@ -2,11 +2,11 @@
 
 import io
 import json
-from collections.abc import Sequence
+import re
 from pathlib import Path
 
 import pytest
-from small_run import Trained, output_of, written
+from small_run import Command, Trained, output_of, written
 from toy_treebank import write_toy_treebank
 
 from cli.parse import parse
@@ -43,10 +43,10 @@ def parsed(trained_parser: Trained, source: str | bytes, *options: str) -> list[
     return target.getvalue().decode().splitlines()
 
 
-def summary_of(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
-    capsys.readouterr()
-    assert score(["trees", *words]) == 0
-    lines = capsys.readouterr().out.split("-- All --")[1].splitlines()[1:13]
+def summary_of(command: Command, *words: str) -> dict[str, float]:
+    ended = command("score", "trees", *words)
+    assert ended.status == 0
+    lines = ended.output.split("-- All --")[1].splitlines()[1:13]
     return {name.strip(): float(value) for name, _, value in (line.partition("=") for line in lines)}
 
 
@@ -115,53 +115,51 @@ def test_invalid_utf8_is_parsed_with_a_warning_that_names_the_line(
     ]
 
 
-def test_parsed_words_score_as_in_validation(trained_parser: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parsed_words_score_as_in_validation(trained_parser: Trained, command: Command) -> None:
     gold = trained_parser.run.parent / "v.mrg"
     trees = parsed(trained_parser, "", "--treebank", str(gold), "--beam", "4")
     assert [read_tree(tree).words for tree in trees] == [plain(tree).words for tree in read_trees(gold)]
     candidate = written(trained_parser.run.parent / "parsed", "".join(f"{tree}\n" for tree in trees))
-    figures = summary_of([str(gold), candidate, "--gold-tags"], capsys)
+    figures = summary_of(command, str(gold), candidate, "--gold-tags")
     assert figures["Number of sentence"] == figures["Number of Valid sentence"] == 30
     assert figures["Tagging accuracy"] == 100
     results = json.loads((trained_parser.run / "results.json").read_text())["validation"]
     assert figures["Bracketing FMeasure"] == pytest.approx(results["f1"], abs=0.005)
 
 
-def test_gold_trees_score_100_and_wrong_tags_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gold_trees_score_100_and_wrong_tags_are_shown(command: Command, tmp_path: Path) -> None:
     gold = written(tmp_path / "gold", "( (S (NP-SBJ (NN a)) (VP (VB b))) )\n(TOP (NP (NN x) (. .)))\n")
     published = written(tmp_path / "mrg", "\n( (S\n (NP-SBJ (NN a))\n (VP (VB b)))\n)\n(TOP (NP (NN x) (. .)))\n")
-    figures = summary_of([published, gold], capsys)
-    assert (figures["Number of sentence"], figures["Bracketing FMeasure"]) == (2, 100)
-    figures = summary_of([gold, gold], capsys)
-    assert figures["Bracketing FMeasure"] == figures["Tagging accuracy"] == figures["Complete match"] == 100
+    for trees in (published, gold):
+        figures = summary_of(command, trees, gold)
+        assert figures["Number of sentence"] == 2
+        assert figures["Bracketing FMeasure"] == figures["Tagging accuracy"] == figures["Complete match"] == 100
     candidate = written(tmp_path / "candidate", "(S (NP (XX a)) (VP (XX b)))\n(NP (XX x) (XX .))\n")
-    assert summary_of([gold, candidate], capsys)["Tagging accuracy"] == 0
-    score(["trees", gold, candidate])
-    assert "candidate: has tags XX; --gold-tags takes the tags from the gold trees" in capsys.readouterr().err
+    assert summary_of(command, gold, candidate)["Tagging accuracy"] == 0
+    warning = "candidate: has tags XX; --gold-tags takes the tags from the gold trees"
+    assert warning in command("score", "trees", gold, candidate).error
 
 
-def test_empty_gold_lines_count_beside_empty_candidates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_gold_lines_count_beside_empty_candidates(command: Command, tmp_path: Path) -> None:
     gold, two = written(tmp_path / "gold", "(S (NN a))\n\n(S (NN b))\n\n"), "(S (NN a))\n{}(S (NN b))\n{}"
     for line, n in (("", 2), ("\n", 4)):
-        candidate = written(tmp_path / "candidate", two.format(line, line))
-        figures = summary_of([gold, candidate], capsys)
+        figures = summary_of(command, gold, written(tmp_path / "candidate", two.format(line, line)))
         assert (figures["Number of sentence"], figures["Bracketing FMeasure"]) == (n, 100)
 
 
-def test_a_line_without_a_parse_concerns_its_own_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_without_a_parse_concerns_its_own_sentence(command: Command, tmp_path: Path) -> None:
     gold = written(tmp_path / "gold", "(S (NN a))\n" * 3)
     candidate = written(tmp_path / "candidate", "(())\n(S (NN a)\n(S (NN a))\n")
-    assert score(["trees", gold, candidate]) == 0
-    out, err = capsys.readouterr()
-    assert [line.split()[:3] for line in out.splitlines()[3:6]] == [["1", "1", "2"], ["2", "1", "1"], ["3", "1", "0"]]
-    assert "candidate, line 2: brackets that are not closed: 1" in err
+    _, output, error = command("score", "trees", gold, candidate)
+    assert [row.split()[:3] for row in output.splitlines()[3:6]] == [["1", "1", "2"], ["2", "1", "1"], ["3", "1", "0"]]
+    assert "candidate, line 2: brackets that are not closed: 1" in error
 
 
-def test_parameters_of_evalb_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parameters_of_evalb_can_be_given(command: Command, tmp_path: Path) -> None:
     gold, candidate = written(tmp_path / "gold", "(S (NP (NN a)))\n"), written(tmp_path / "c", "(S (NX (NN a)))\n")
     parameters = written(tmp_path / "my.prm", "EQ_LABEL NP NX\n")
-    assert summary_of([gold, candidate], capsys)["Bracketing FMeasure"] == 50
-    assert summary_of([gold, candidate, "--parameters", parameters], capsys)["Bracketing FMeasure"] == 100
+    assert summary_of(command, gold, candidate)["Bracketing FMeasure"] == 50
+    assert summary_of(command, gold, candidate, "--parameters", parameters)["Bracketing FMeasure"] == 100
 
 
 def test_a_translator_is_no_parser_and_a_parser_no_translator(trained: Trained, trained_parser: Trained) -> None:
@@ -178,15 +176,18 @@ def test_a_translator_is_no_parser_and_a_parser_no_translator(trained: Trained, 
             command()
 
 
-def test_faults_are_named(tmp_path: Path) -> None:
-    two, one = written(tmp_path / "two", "(S (NN a))\n(S (NN b))\n"), written(tmp_path / "one", "(S (NN a))\n")
-    with pytest.raises(CorpusError, match=r"one: has 1 trees, but .*two has 2"):
-        score(["trees", two, one])
-    empty = written(tmp_path / "empty", "")
-    with pytest.raises(CorpusError, match="empty: is empty"):
-        score(["trees", empty, empty])
-    with pytest.raises(CorpusError, match=r"bad, line 1: .*expected complete trees in one line"):
-        score(["trees", one, written(tmp_path / "bad", "(S (NN a)\n")])
-    for wrong in (["--threads", "0"], ["--beam", "0"]):
-        with pytest.raises(ConfigError):
-            parse(["--run", str(tmp_path), *wrong], io.BytesIO(), io.BytesIO())
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("score trees two one", "one: has 1 trees, but .*two has 2"),
+        ("score trees empty empty", "empty: is empty"),
+        ("score trees one bad", "bad, line 1: .*expected complete trees in one line"),
+        ("parse --run absent --threads 0", "--threads must be"),
+        ("parse --run absent --beam 0", "search: expected"),
+    ],
+)
+def test_faults_are_named(words: str, message: str, command: Command, here: Path) -> None:
+    trees = {"empty": "", "one": "(S (NN a))\n", "two": "(S (NN a))\n(S (NN b))\n", "bad": "(S (NN a)\n"}
+    for name, text in trees.items():
+        written(here / name, text)
+    assert re.match(f"error: {message}", command(*words.split()).refusal)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from number_words import NUMBERS
-from small_run import output_of
+from small_run import SMALLEST, output_of
 from toy_treebank import toy_tree
 
 from cli.prepare import prepare_data
@@ -107,9 +107,8 @@ def write_little_text(data: DataConfig, raw: Path) -> None:
         write_text(raw / target, "".join(f"{' '.join(NUMBERS[word] for word in line)}\n" for line in lines))
 
 
-SIZES = """--model.n-layers 1 --model.d-model 16 --model.d-ff 16 --model.n-heads 2 --model.d-k 8 --model.d-v 8
-    --training.max-updates 1 --training.batch-tokens 200 --training.warmup-steps 1 --training.validate-every 1
-    --training.checkpoint-every 1 --model.alpha 0.6"""
+SIZES = f"""{SMALLEST} --training.max-updates 1 --training.batch-tokens 200 --training.warmup-steps 1
+    --training.validate-every 1 --training.checkpoint-every 1"""
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)

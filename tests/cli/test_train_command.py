@@ -1,19 +1,23 @@
-"""Training from end to end: what a run holds, how it goes on, its average, and the resume check."""
+"""Training from end to end: what a run holds, how it goes on, its average, the resume check, measures of one's own."""
 
 import dataclasses
 import json
 import re
+import shlex
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from small_run import SMALL_MODEL, Trained, contents, output_of, plain, translated, write_parallel_text
+from sacrebleu.metrics.chrf import CHRF
+from small_run import Trained, contents, output_of, plain, translated
 
 from cli.average import average
 from cli.prepare import prepare_data
 from cli.train import train
+from cli.validation_command import ValidationCommand, ValidationCommandError
 from minitransformer import Transformer
 from minitransformer.config import ConfigError
 from minitransformer.data.tokenizer import Tokenizer
@@ -181,24 +185,16 @@ def test_more_checkpoints_than_there_are_cannot_be_averaged(trained: Trained, tm
             averaged(run, 1)
 
 
-@pytest.fixture
-def arguments(tmp_path: Path) -> list[str]:
-    write_parallel_text(tmp_path, "train", 200, seed=1)
-    write_parallel_text(tmp_path, "valid", 5, seed=2)
-    return ["--run", str(tmp_path / "run"), "--data.raw", str(tmp_path), *SMALL_MODEL.split()]
-
-
-def test_it_says_what_was_compared_and_leaves_nothing(arguments: list[str], tmp_path: Path) -> None:
+def test_it_says_what_was_compared_and_leaves_nothing(trained: Trained, tmp_path: Path) -> None:
     """The run has several epochs, and segments its text anew in each."""
-    before = contents(tmp_path)
-    anew = ["--training.bpe-dropout", "0.3", "--training.schedule", "linear"]
+    anew = ["--run", str(tmp_path / "run"), "--training.bpe-dropout", "0.3", "--training.schedule", "linear"]
     anew += ["--training.best-by", "measured", "--training.patience-for", "measured", "--training.patience", "1"]
-    output = plain(output_of(lambda: train([*arguments, *anew, "--verify-resume", "20"])))
+    output = plain(output_of(lambda: train([*trained.arguments, *anew, "--verify-resume", "20"])))
     assert "20 updates in one go" in output
     assert "the same command again: 10 updates from the checkpoint after update 10" in output
     assert "the same, bit for bit: 22,272 parameters, 44,544 moments of Adam" in output
     assert "4 logged losses" in output
-    assert contents(tmp_path) == before
+    assert contents(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -207,17 +203,81 @@ def test_it_says_what_was_compared_and_leaves_nothing(arguments: list[str], tmp_
      ({"unlogged_loss": 0.0}, "metrics.jsonl: .*'loss'")],
 )  # fmt: skip
 def test_a_resume_that_forgets_something_is_found(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, forgotten: dict[str, Any], message: str
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: dict[str, Any], message: str
 ) -> None:
     def forgetful(path: Path) -> TrainingState:
         fields = read_json(path) | forgotten
         return TrainingState(**fields)
 
     monkeypatch.setattr(checkpoint_module, "read_state", forgetful)
+    directories = ["--run", str(tmp_path / "run"), "--data.directory", str(trained.run / "data")]
     with pytest.raises(ResumeCheckError, match=f"differs from the one in one go in {message}"):
-        train([*arguments, "--verify-resume", "6"])
+        train([*trained.arguments, *directories, "--verify-resume", "6"])
 
 
-def test_a_number_that_proves_nothing_is_refused(arguments: list[str]) -> None:
+def test_a_number_that_proves_nothing_is_refused(trained: Trained) -> None:
     with pytest.raises(ConfigError, match="needs at least 2 updates; got 1"):
-        train([*arguments, "--verify-resume", "1"])
+        train([*trained.arguments, "--verify-resume", "1"])
+
+
+LINES: Any = (["one", "two"], ["eins", "zwei"], ["eins", "drei"])
+OWN = """
+import sys
+source, reference, translation = (open(path, encoding="utf-8").read().splitlines() for path in sys.argv[1:])
+print("exact", sum(map(str.__eq__, reference, translation)))
+print("shorter", sum(len(t) < len(s) for s, t in zip(source, translation)))
+"""
+
+
+class Derived(Transformer):
+    """A model of the user's own class."""
+
+
+def measured(command: str) -> dict[str, float]:
+    return ValidationCommand(command).validated(None, None, *LINES)  # type: ignore[arg-type]
+
+
+def printing(text: str) -> str:
+    return shlex.join([sys.executable, "-c", f"print({text!r})", "{translation}"])
+
+
+def test_the_command_gets_the_files_and_its_numbers_are_measures(tmp_path: Path) -> None:
+    script = tmp_path / "own metric.py"
+    script.write_text(OWN)
+    command = shlex.join([sys.executable, str(script)]) + " {source} {reference} {translation}"
+    assert measured(command) == {"exact": 1.0, "shorter": 0.0}
+    chrf = f"{sys.executable} -m sacrebleu {{reference}} -i {{translation}} -m chrf --chrf-word-order 2 -b -w 6"
+    expected = CHRF(word_order=2).corpus_score(LINES[2], [LINES[1]]).score
+    assert measured(chrf) == {Path(sys.executable).stem: pytest.approx(expected, abs=1e-5)}
+
+
+@pytest.mark.parametrize("text", ["", "good", "chrf 1 2", "1\n2"])
+def test_what_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(ValidationCommandError, match="printed .*; expected a number, or lines of a name and a number"):
+        measured(printing(text))
+
+
+def test_a_failed_command_is_named_with_its_last_line() -> None:
+    command = shlex.join([sys.executable, "-c", "import sys; sys.exit('no model\\nfor German')", "{translation}"])
+    with pytest.raises(ValidationCommandError, match="ended with status 1: for German"):
+        measured(command)
+
+
+@pytest.mark.parametrize(
+    "command", ["", "no-such-program {translation}", f"{sys.executable} -V", "echo '{translation}"]
+)
+def test_a_command_that_cannot_be_run_is_refused_before_the_training(command: str) -> None:
+    with pytest.raises(ConfigError, match="^--validation-command .*: (expected a program|No closing quotation)"):
+        ValidationCommand(command)
+
+
+def test_page_log_and_patience_have_the_commands_measures(trained: Trained, tmp_path: Path) -> None:
+    words = ["--run", str(tmp_path), "--data.directory", str(trained.run / "data"), "--training.validate-every", "1"]
+    words += ["--training.max-updates", "4", "--training.patience", "2", "--training.patience-for", "own"]
+    words += ["--model.implementation", f"{__name__}:Derived", "--validation-command", printing("own 7.5")]
+    shown = output_of(lambda: train([*trained.arguments, *words]))
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["own"] for line in lines if line["kind"] == "validation"] == [7.5] * 3
+    assert ", own 7.5" in shown
+    assert shown.endswith(f"done: load the model with its class, {__name__}:Derived, in Python\n")
+    assert '"title":"own"' in (tmp_path / "report.html").read_text().replace('": "', '":"')

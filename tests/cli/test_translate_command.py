@@ -1,79 +1,47 @@
-"""Translating from end to end: a line for each line, also when cut off, and never mixed with another translation."""
+"""Translating from end to end: a line for each line, beginnings, samples, ensembles, alignments and sentences."""
 
-import json
+import dataclasses
+import io
 import os
-import random
-import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from small_run import Trained, contents, translated
-from translated_files import FILES, FileOperations, PowerCutError, Uppercase, lines_of, run, uppercase
+from small_run import Trained, translated, written
 
-from cli.translate import translate
+from cli.serve import ServeOptions
+from cli.translate import TranslateOptions, translate
+from minitransformer.config import ConfigError
 from minitransformer.data.file_kinds import N_FIRST_BYTES
-from minitransformer.extras.files import resumable
-from minitransformer.extras.files.memories import MemoryTranslator
-from minitransformer.extras.files.output_file import ResumeError, open_output
-from minitransformer.extras.files.resumable import progress_file, translate_file
-from minitransformer.extras.files.stream import LineTranslator
+from minitransformer.data.survey import CorpusError
+from minitransformer.extras.files import stream
+from minitransformer.extras.files.stream import PrefixError
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
-from minitransformer.system.files import CorruptFileError
 
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        b"",
-        b"one \x0b two\x0cthree\x1cfour\n\x85\n",
-        "one\u2028two\u2029three\x85four\n".encode(),
-        b"\x00\x01\x02\x1b[31m\x7f\n\t\n",
-        "🙂 one 👩‍👩‍👧 two\n漢字\n".encode(),
-        b"one\rtwo\n",
-        b"one \xff\xfe two\nthree\n",
-        b"\xed\xa0\x80\n\xed\xb0\x80 one\n",
-        b"gr\xfcn\n" + "grün\n".encode(),
-        "שלום \u202eעולם\u202c\nمرحبا\n".encode(),
-        b"x" * 100_000 + b"\none\n",
-        b" " * 100_000 + b"\n",
-    ],
-    ids=lambda source: repr(source[:40]),
-)
-def test_every_line_in_is_one_line_out(trained: Trained, source: bytes) -> None:
-    n_lines = source.count(b"\n") + (not source.endswith(b"\n") and source != b"")
-    target = translated(trained, source)
-    assert target.count(b"\n") == n_lines
-    assert target.endswith(b"\n") or n_lines == 0
-    assert len(target.decode("utf-8").splitlines()) == n_lines
+SOURCE = b"one two\n\nsix five four\nthree\n"
+GREEDY = ["--beam", "1"]
+SPLIT = ["--split-sentences", "en"]
 
 
 @settings(max_examples=8)
 @given(lines=st.lists(st.binary(max_size=12) | st.text(max_size=12).map(lambda s: s.encode("utf-8", "surrogatepass"))))
-def test_arbitrary_bytes_are_one_line_out_for_each_line_in(trained: Trained, lines: list[bytes]) -> None:
+@example([b"one \x0b two\x0cthree\x1cfour", b"\x85", b""])
+@example(["one\u2028two\u2029three\x85four".encode()])
+@example([b"\x00\x01\x02\x1b[31m\x7f", b"\t", b""])
+@example(["🙂 one 👩‍👩‍👧 two".encode(), "漢字".encode()])
+@example([b"one\rtwo", b"one \xff\xfe two", b"three"])
+@example([b"\xed\xa0\x80", b"\xed\xb0\x80 one", b"gr\xfcn", "grün".encode()])
+@example(["שלום \u202eעולם\u202c".encode(), "مرحبا".encode(), b""])
+@example([b"x" * 100_000, b"one", b" " * 100_000])
+def test_every_line_in_is_one_line_out(trained: Trained, lines: list[bytes]) -> None:
     source = b"\n".join([b" " * N_FIRST_BYTES, *lines])  # the first bytes might be those of another kind of file
-    target = translated(trained, source, "--beam", "1", "--max-extra-tokens", "9")
+    target = translated(trained, source, *GREEDY, "--max-extra-tokens", "9")
     assert target.count(b"\n") == source.count(b"\n") + (source[-1:] not in (b"", b"\n"))
     assert len(target.decode("utf-8").splitlines()) == target.count(b"\n")
-
-
-def test_very_long_lines_are_cut_and_invalid_utf8_is_replaced_with_a_warning_each(
-    trained: Trained, logged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("minitransformer.inference.translator.MAX_SOURCE_TOKENS", 20)
-    target = translated(trained, b"two " * 30 + b"\n" + b"x" * 100 + b"\none\ntwo \xff\n", "--beam", "1")
-    cut = [f"warning: line {line} has over 20 tokens; the rest is cut off" for line in (1, 2)]
-    assert logged[:3] == ["warning: line 4 is not UTF-8 (invalid start byte); read with replacements", *cut]
-    assert target.count(b"\n") == 4
-    assert target.split(b"\n")[2] + b"\n" == translated(trained, b"one\n", "--beam", "1")
 
 
 def test_line_ends_blanks_around_lines_a_byte_order_mark_and_empty_lines_change_no_other(trained: Trained) -> None:
@@ -82,6 +50,23 @@ def test_line_ends_blanks_around_lines_a_byte_order_mark_and_empty_lines_change_
         assert translated(trained, source) == expected, source
     first, last, _ = expected.split(b"\n")
     assert translated(trained, b"\none two\n \n\nsix\n").split(b"\n") == [b"", first, b"", b"", last, b""]
+    assert translated(trained, b"") == b""
+
+
+def test_what_is_too_long_is_cut_and_invalid_utf8_replaced_with_a_warning_each(
+    trained: Trained, logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minitransformer.inference.translator.MAX_SOURCE_TOKENS", 20)
+    target = translated(trained, b"two " * 30 + b"\n" + b"x" * 100 + b"\none\ntwo \xff\n", *GREEDY)
+    assert target.count(b"\n") == 4
+    assert target.split(b"\n")[2] + b"\n" == translated(trained, b"one\n", *GREEDY)
+    translated(trained, b"one.\none. two. " + b"six " * 30 + b"\n", *SPLIT, *GREEDY)
+    translated(trained, b"one\n", "--prefix-text", "eins " * 30, *GREEDY)
+    cut = ("line 1", "line 2", "a sentence of line 2", "the beginning of the translation of line 1")
+    assert [line for line in logged if "over" in line or "UTF-8" in line] == [
+        "warning: line 4 is not UTF-8 (invalid start byte); read with replacements",
+        *(f"warning: {name} has over 20 tokens; the rest is cut off" for name in cut),
+    ]
 
 
 def test_translations_by_references_are_those_of_the_kernels(trained: Trained, kernels_run: list[object]) -> None:
@@ -105,171 +90,185 @@ def test_n_best_numbers_the_lines_and_orders_by_score(trained: Trained) -> None:
     assert [rows[0][3], rows[4][3]] == best
 
 
-NOTE = "out.progress.json"
-ROOT = Path(__file__).parents[2]
+def test_the_options_of_lengths_are_those_of_the_search() -> None:
+    for options in (TranslateOptions, ServeOptions):
+        search = options(max_length_factor=1.5, max_extra_tokens=7).search
+        assert (search.max_length_factor, search.max_extra_tokens) == (1.5, 7)
+        assert dataclasses.asdict(options().search) == dataclasses.asdict(SearchConfig())
+    search = TranslateOptions(alpha=2.0, normalisation="length").search
+    assert (search.alpha, search.normalisation) == (2.0, "length")
 
 
-@pytest.mark.parametrize("kind", ["lines", "alignments", "memory"])
-def test_a_translation_cut_off_before_any_operation_on_files_loses_and_repeats_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+def test_translations_begin_as_the_file_says(trained: Trained, tmp_path: Path) -> None:
+    prefixes = written(tmp_path / "pre", "sechs ei\nx\n\nvi")
+    lines = translated(trained, SOURCE, "--prefix", prefixes).decode().splitlines()
+    free = translated(trained, SOURCE).decode().splitlines()
+    assert lines[0].startswith("sechs ei")
+    assert lines[1:3] == ["", free[2]]
+    assert lines[3].startswith("vi")
+    lines = translated(trained, SOURCE, "--prefix-text", "drei").decode().splitlines()
+    assert [line[:4] for line in lines] == ["drei", "", "drei", "drei"]
+
+
+def test_a_blank_at_the_end_of_a_line_says_that_the_word_is_complete(trained: Trained, tmp_path: Path) -> None:
+    """Of files with line ends of any kind; "s" would be continued."""
+    for blank, is_complete in ((" ", True), (" \r", True), ("", False), ("\r", False)):
+        prefixes = written(tmp_path / "pre", f"s{blank}\n" * 4)
+        first = translated(trained, SOURCE, "--prefix", prefixes).decode().split()[0]
+        assert (first == "s") == is_complete
+
+
+@pytest.mark.parametrize(("n_given", "message"), [(3, "has 3 lines, fewer than the input"), (5, "has 5 .* more than")])
+def test_beginnings_of_other_length_are_refused(trained: Trained, tmp_path: Path, n_given: int, message: str) -> None:
+    """Of a file before anything is written; of a pipe as soon as it is known."""
+    prefixes, source = written(tmp_path / "pre", "x\n" * n_given), tmp_path / "in"
+    source.write_bytes(SOURCE)
+    files = ["--input", str(source), "--output", str(tmp_path / "out")]
+    with pytest.raises(PrefixError, match=message):
+        translated(trained, b"", *files, "--prefix", prefixes)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(PrefixError, match=message):
+        translated(trained, SOURCE, "--prefix", prefixes)
+
+
+def test_an_input_from_a_pipe_is_read_once_also_with_a_file_of_beginnings(trained: Trained, tmp_path: Path) -> None:
+    expected = translated(trained, SOURCE, "--prefix", written(tmp_path / "pre", "x\n" * 4))
+    for n_given in (4, 5):
+        prefixes, (end, start) = written(tmp_path / "pre", "x\n" * n_given), os.pipe()
+        os.write(start, SOURCE)
+        os.close(start)
+        with os.fdopen(end, "rb"):
+            files = ["--input", f"/dev/fd/{end}", "--output", str(tmp_path / "out"), "--prefix", prefixes]
+            refused = pytest.raises(PrefixError, match="has 5 lines, more than the input")
+            with nullcontext() if n_given == 4 else refused:
+                translated(trained, b"", *files)
+        assert (tmp_path / "out").read_bytes() == expected
+
+
+def test_samples_are_the_same_for_one_seed_in_any_groups(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["--sample", "--n-best", "3", "--temperature", "2", "--top-p", "0.99", "--seed", "5"]
+    drawn = translated(trained, SOURCE, *options)
+    rows = [line.split("\t") for line in drawn.decode().splitlines()]
+    assert [row[0] for row in rows] == [*"111", "2", *"333", *"444"]
+    assert len({row[3] for row in rows if row[0] == "3"}) > 1
+    assert translated(trained, SOURCE, *options[:-1], "6") != drawn
+    one = translated(trained, SOURCE, *options[:1], *options[3:]).decode().splitlines()
+    assert one == [rows[i][3] for i in (0, 3, 4, 7)]  # without --n-best, a sample for each line
+    monkeypatch.setattr("cli.translate.LINES_AT_ONCE", 1)
+    again = [line.split("\t") for line in translated(trained, SOURCE, *options).decode().splitlines()]
+    assert [row[3] for row in again] == [row[3] for row in rows]
+
+
+def test_runs_are_an_ensemble(trained: Trained, tmp_path: Path) -> None:
+    other = Translator.load(trained.run)
+    other.model.parameters.values *= 1.1
+    other.model.save(tmp_path)
+    other.tokenizer.save(tmp_path)
+    options = ["--n-best", "1", "--run"]  # ``translated`` gives the first one
+    both, twice = (translated(trained, SOURCE, *options, str(run)) for run in (tmp_path, trained.run))
+    one = translated(trained, SOURCE, "--n-best", "1")
+    scores = [[float(line.split("\t")[1]) for line in output.decode().splitlines()] for output in (both, twice, one)]
+    assert scores[1] == pytest.approx(scores[2], abs=2e-4)
+    assert scores[0] != pytest.approx(scores[2], abs=1e-2)
+
+
+def test_alignments_have_a_line_for_each_line_of_the_output(trained: Trained, tmp_path: Path) -> None:
+    path = tmp_path / "al"
+    lines = translated(trained, SOURCE, "--alignments", str(path)).decode().splitlines()
+    for source, target, links in zip(SOURCE.decode().splitlines(), lines, path.read_text().splitlines(), strict=True):
+        pairs = [tuple(map(int, link.split("-"))) for link in links.split()]
+        assert [t for _, t in pairs] == list(range(len(target.split())))
+        assert all(s < len(source.split()) for s, _ in pairs)
+    ranked = translated(trained, SOURCE, "--alignments", str(path), "--n-best", "2").decode().splitlines()
+    assert len(path.read_text().splitlines()) == len(ranked) == 7
+    with pytest.raises(ConfigError, match="--alignments absent/al: cannot be written .No such file"):
+        translated(trained, SOURCE, "--alignments", "absent/al")
+
+
+def test_a_paragraph_is_the_translations_of_its_sentences(trained: Trained) -> None:
+    first, second, third = translated(trained, b"one two.\nsix!\nthree four.\n").decode().splitlines()
+    target = translated(trained, b"one two.  six!\n\n three four. \n", *SPLIT).decode()
+    assert target.splitlines() == [f"{first}  {second}", "", third]
+    single = b"six four\n \none \xff\n\xef\xbb\xbfone\ntwo\xe2\x80\xa8three\nsix\r\n\0\n"
+    assert translated(trained, single, *SPLIT) == translated(trained, single)
+
+
+def test_blanks_of_any_kind_between_sentences_end_no_line(trained: Trained) -> None:
+    blanks = " \u2028\x0b\t\r\x85\u3000"
+    source = "".join(f"one.{blank}two!{blank}{blank}six。{blank}\n" for blank in blanks)
+    target = translated(trained, source.encode(), *SPLIT, *GREEDY).decode()
+    assert target.count("\n") == len(target.splitlines()) == len(blanks)
+
+
+class Typed(io.BytesIO):
+    """A terminal on which one line is typed at a time; it keeps what had been logged before each."""
+
+    def __init__(self, lines: Sequence[bytes], logged: list[str]) -> None:
+        super().__init__()
+        self.lines, self.logged, self.seen = list(lines), logged, list[int]()
+
+    def isatty(self) -> bool:
+        return True
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        self.seen.append(len(self.logged))
+        return self.lines.pop(0) if self.lines else b""
+
+
+def test_who_types_is_warned_of_unknown_characters_before_the_next_line(
+    trained: Trained, logged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each time something torn is left in all outputs, and its continuation is cut off, too, before another one."""
-    source, folder = tmp_path / "in", tmp_path / "folder"
-    output, alignments = folder / ("out.tmx" if kind == "memory" else "out"), folder / "aligned"
-    source.write_bytes(lines_of(8))
-    translation = Uppercase(None, alignments if kind == "alignments" else None)
-    translate: LineTranslator | MemoryTranslator = translation
-    if kind == "memory":
-        translate = MemoryTranslator(translation, ("en", "de"))
-    monkeypatch.setattr("minitransformer.extras.files.memories.code_version", lambda: "1")  # asks git
-    operations = FileOperations()
-    for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "write_text")):
-        monkeypatch.setattr(owner, name, operations.counted(getattr(owner, name)))
-
-    def files_of_translation() -> dict[str, bytes]:
-        translate_file(translate, source, output, resume=True, lines_at_once=4, languages=("en", "de"))
-        return contents(folder)
-
-    folder.mkdir()
-    whole = files_of_translation()
-    assert len(whole) == (3 if kind == "alignments" else 2)
-    n_operations, cut = operations.n, 0
-    for cut in range(1, n_operations + 1):
-        shutil.rmtree(folder)
-        folder.mkdir()
-        operations.n, operations.last = 0, cut
-        with pytest.raises(PowerCutError):
-            files_of_translation()
-        for again in (1 + cut % 11, None):
-            assert whole[output.name].startswith(output.read_bytes())
-            if output.read_bytes() and b'"done": false' in progress_file(output).read_bytes():
-                for path in {output, alignments} & set(folder.iterdir()):
-                    path.write_bytes(path.read_bytes() + b"to\nrn")
-            operations.n, operations.last = 0, again
-            with suppress(PowerCutError):
-                found = files_of_translation()
-        assert found == whole
-    assert cut > 20
+    monkeypatch.setattr(stream, "_pauses", lambda source: True)
+    typed = Typed([b"one\n", "two ж\n".encode(), b"six\n"], logged)
+    translate(["--run", str(trained.run)], typed, io.BytesIO())
+    assert typed.seen == [0, 0, 1, 1]
+    assert "1 line has characters that the tokenizer does not know: 'ж'" in logged[0]
 
 
-def test_what_the_note_says_is_on_the_disk_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut loses what was written and not synced; a note that was being written is removed."""
-    (tmp_path / "in").write_bytes(lines_of(8))
-    (tmp_path / ".out.progress.json.123.tmp").write_text("{")
-    fsync, write_text, synced = os.fsync, resumable.write_text, {0}
-    noted: list[int] = []
-
-    def noting_size(descriptor: int) -> None:
-        fsync(descriptor)
-        if os.fstat(descriptor).st_ino == (tmp_path / "out").stat().st_ino:
-            synced.add(os.fstat(descriptor).st_size)
-
-    def checking(path: Path, text: str) -> None:
-        noted.append(json.loads(text)["n_bytes"])
-        assert noted[-1] in synced
-        write_text(path, text)
-
-    monkeypatch.setattr(os, "fsync", noting_size)
-    monkeypatch.setattr(resumable, "write_text", checking)
-    assert len(uppercase(tmp_path, resume=False)) == noted[-1] > 0
-    assert sorted(contents(tmp_path)) == ["in", *FILES]
+NOT_SENTENCES = [("--n-best", "1"), ("--prefix", "x"), ("--prefix-text", ""), ("--sample",), ("--alignments", "x")]
+NOT_DOCUMENTS = ["--n-best", "--prefix", "--prefix-text", "--alignments"]
 
 
-def test_a_process_killed_at_drawn_moments_is_taken_up_by_the_same_command(trained: Trained, tmp_path: Path) -> None:
-    source, output = tmp_path / "in", tmp_path / "out"
-    source.write_bytes(lines_of(60))
-    whole = translated(trained, source.read_bytes(), "--beam", "1")
-    words = ["--run", str(trained.run), "--beam", "1", "--input", str(source), "--output", str(output), "--resume"]
-    code = "import sys, cli.translate; cli.translate.LINES_AT_ONCE = 4; sys.exit(cli.translate.main())"
-    command, draw = [sys.executable, "-c", code, *words], random.Random(7)
-    for part in (0.1, 0.6):
-        size = round(len(whole) * (part + draw.random() / 10))
-        with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE) as process:
-            while process.poll() is None and (not output.exists() or output.stat().st_size < size):
-                time.sleep(0.001)
-            process.kill()
-        assert process.returncode == -signal.SIGKILL
-        note = json.loads(progress_file(output).read_text())
-        assert output.read_bytes()[: note["n_bytes"]].count(b"\n") == note["n_lines"] > 0
-    assert translate(words, None, None) == 0  # type: ignore[arg-type]
-    assert output.read_bytes() == whole
-    assert sorted(contents(tmp_path)) == ["in", *FILES]
-
-
-def test_an_interrupt_says_how_to_go_on(
-    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
-) -> None:
-    (tmp_path / "in").write_bytes(lines_of(12))
-
-    def interrupted(self: LineTranslator, lines: list[bytes], n_before: int, advance: object) -> list[bytes]:
-        if n_before == 4:
-            raise KeyboardInterrupt
-        return [b"x\n" * len(lines)]
-
-    monkeypatch.setattr(LineTranslator, "__call__", interrupted)
-    translation = LineTranslator(translator, SearchConfig())
-    with pytest.raises(KeyboardInterrupt):
-        translate_file(translation, tmp_path / "in", tmp_path / "out", resume=False, lines_at_once=4)
-    assert logged == ["interrupted after line 4; to continue from there, set resume and start it again"]
-
-
-def noting(**changes: object) -> Callable[[bytes], bytes]:
-    return lambda note: json.dumps(json.loads(note) | changes).encode()
-
-
-@pytest.mark.parametrize("state", ["half_done", "done"])
 @pytest.mark.parametrize(
-    ("name", "change", "options", "message"),
+    ("options", "message"),
     [
-        ("out", bytes, {"beam": 3}, "out: was begun with another beam; choose another output, or remove this"),
-        ("out", bytes, {"n_best": 2}, "out: was begun with another n_best"),
-        ("in", lambda text: text.replace(b"one", b"two", 1), {}, "in has changed since (8|12) of its lines were"),
-        ("in", lambda text: b"one\n", {}, "in has changed since"),
-        ("out", lambda text: b"x" + text[1:], {}, r"its first \d+ bytes have changed since they were written"),
-        ("out", lambda text: text[1:], {}, r"its first \d+ bytes have changed since they were written"),
-        (NOTE, noting(n_lines=-1), {}, "has changed since -1 of its lines were translated"),
-        (NOTE, noting(n_lines=2**64), {}, "has changed since 18,446,744,073,709,551,616 of its lines were"),
-        (NOTE, noting(n_bytes=-1), {}, "its first -1 bytes have changed since they were written"),
-        (NOTE, noting(n_lines="8"), {}, r"progress\.json: n_lines must be .*; got '8'; it is corrupt or of .*: remove"),
+        (["--prefix", "x", "--prefix-text", "y"], "--prefix, --prefix-text: give one of them"),
+        (["--temperature", "2"], "--temperature: needs --sample"),
+        (["--seed", "0"], "--seed: needs --sample"),
+        (["--sample", "--top-p", "0"], "sampling.top_p: expected"),
+        (["--alignments", "x", "--prefix", "x"], "x: is the file of prefixes, too"),
+        (["--input", "x", "--alignments", "./x"], "--alignments x: is the input, too"),
+        (["--output", "out"], "--output: needs --input"),
+        (["--input", "in", "--resume"], "--resume: needs"),
+        (["--input", "in", "--output", "out.gz"], "out.gz: the output is plain text; choose a name without .gz"),
+        (["--n-best", "5"], "^--n-best 5 needs a beam of at least 5: give --beam 5$"),
+        (["--beam", "0"], "search: expected 1,000 ≥ beam"),
+        (["--sample", "--n-best", "0"], "search: expected 1,000 ≥ beam ≥ n_best ≥ 1; got beam 1, n_best 0"),
+        (["--sample", "--temperature", "-1"], "sampling.temperature"),
+        (["--alpha", "-1"], "alpha"),
+        (["--threads", "-1"], "--threads must be at least 1"),
+        *(([*SPLIT, *option], f"{option[0]}: does not go with --split-sentences") for option in NOT_SENTENCES),
+        (["--languages", "en", "de"], "--languages: are those of a .tmx, .xlf or .po file; name one"),
+        (["--input", "t", "--output", "o.tmx"], "names its languages; set languages, for example en"),
+        (["--input", "t", "--output", "o.tmx.gz"], "the output is plain text; choose a name without .gz"),
+        (["--input", "p.tsv", "--output", "o.tmx"], "o.tmx: a translation memory names its languages"),
+        (["--input", "absent.tmx"], "absent.tmx: cannot be read after line 1: .*No such file"),
+        (["--input", "a", "--output", "o.tmx", "--n-best", "1"], "--n-best: is for text, not for o.tmx, a translation"),
+        (["--input", "t", "--output", "o.po"], "o.po: is written only for an input of its kind"),
+        (["--input", "a.xlf"], "a.xlf: give --output FILE with the same ending"),
+        (["--input", "a.po", "--output", "b.pot"], "a.po: give --output FILE with the same ending"),
+        (["--input", "a.po", "--output", "b.po", "--resume"], "b.po is written as a whole; leave the opt"),
+        (["--input", "a.po", "--output", "a.po"], "a.po: is the input, too"),
+        *(
+            (["--input", "a.po", "--output", "o.po", name, "1"], f"{name}: is for text, not for a.po, a document;")
+            for name in NOT_DOCUMENTS
+        ),
     ],
 )
-def test_another_search_and_files_that_changed_are_noticed_and_left_alone(
-    translator: Translator,
-    request: pytest.FixtureRequest,
-    state: str,
-    name: str,
-    change: Callable[[bytes], bytes],
-    options: dict[str, int],
-    message: str,
+def test_a_wrong_search_and_other_wrong_options_are_refused_before_models_are_loaded(
+    here: Path, options: list[str], message: str
 ) -> None:
-    folder: Path = request.getfixturevalue(state)
-    (folder / name).write_bytes(change((folder / name).read_bytes()))
-    before = contents(folder)
-    with pytest.raises((ResumeError, CorruptFileError), match=message):
-        run(translator, folder, resume=True, **options)  # type: ignore[arg-type]
-    assert contents(folder) == before
-
-
-def test_a_half_done_output_is_left_alone_without_resume_by_another_model_and_by_another_process(
-    trained: Trained, translator: Translator, half_done: Path
-) -> None:
-    before = contents(half_done)
-    with pytest.raises(ResumeError, match="an interrupted translation; set resume to continue it, or remove"):
-        run(translator, half_done, resume=False)
-    with open_output(half_done / "out"), pytest.raises(ResumeError, match="another process is writing it"):
-        run(translator, half_done, resume=True)
-    other = Translator.load(trained.run)
-    assert other.fingerprint() == translator.fingerprint()
-    other.model.parameters.values[0] += 1e-3
-    with pytest.raises(ResumeError, match="out: was begun with another model"):
-        run(other, half_done, resume=True)
-    assert contents(half_done) == before
-
-
-def test_an_unknown_file_is_not_taken_for_an_output(translator: Translator, tmp_path: Path) -> None:
-    """Also of as many lines."""
-    for name in ("in", "out"):
-        (tmp_path / name).write_bytes(lines_of(5))
-    with pytest.raises(ResumeError, match=r"out: exists, but .*out\.progress\.json, .*; remove the output, or choose"):
-        run(translator, tmp_path, resume=True)
-    assert (tmp_path / "out").read_bytes() == lines_of(5)
+    table = Path(written(here / "p.tsv", "one\teins\n"))
+    with pytest.raises((ConfigError, CorpusError), match=message):
+        translate(["--run", "absent", *options], io.BytesIO(), io.BytesIO())
+    assert list(here.iterdir()) == [table]

@@ -1,42 +1,268 @@
-"""Translating a file into a file: lines, lines of several sentences, and translation memories."""
+"""Translating a file into a file: nothing is lost or repeated when it is cut off, or mixed with another translation."""
 
+import errno
 import gzip
-import io
+import json
 import os
-import re
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from number_words import NUMBERS
 from small_run import Trained, contents, translated, written
-from translated_files import FILES, FileOperations, PowerCutError, Uppercase, lines_of, run, uppercase
 
-from cli.translate import translate
-from minitransformer.config import ConfigError
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.extras.files import resumable, stream
+from minitransformer.extras.files import resumable
 from minitransformer.extras.files.memories import CLOSING, MemoryTranslator, opening, unit_of
-from minitransformer.extras.files.output_file import ResumeError
+from minitransformer.extras.files.output_file import ResumeError, open_output
 from minitransformer.extras.files.pair_files import read_pair_file
-from minitransformer.extras.files.resumable import translate_file
-from minitransformer.inference.translator import Translator
+from minitransformer.extras.files.resumable import progress_file, translate_file
+from minitransformer.extras.files.stream import LinesDone, LineTranslator
+from minitransformer.system.files import CorruptFileError
+
+ROOT = Path(__file__).parents[2]
+NOTE = "out.progress.json"
+FILES = ["out", NOTE]
+ODD = [b"", b" ", b"one \xff", b"\xef\xbb\xbfone", "two\u2028three".encode(), b"six\r", b"\0"]
+SOURCE = b"one two\n\nsix five four\nthree\n"
 
 
-def test_a_complete_output_is_left_alone(tmp_path: Path, logged: list[str]) -> None:
+def lines_of(n: int) -> bytes:
+    draw = random.Random(3)
+    lines = [" ".join(draw.choices(list(NUMBERS), k=draw.randint(1, 4))).encode() for _ in range(n)]
+    return b"".join(line + b"\n" for line in (*lines[: n // 2], *ODD, *lines[n // 2 :]))
+
+
+class PowerCutError(BaseException):
+    """The process is gone."""
+
+
+class FileOperations:
+    """Counts what is done to files, and fails at the operation with a given number."""
+
+    def __init__(self, last: int | None = None, error: BaseException | None = None) -> None:
+        self.n, self.last, self.error = 0, last, error or PowerCutError()
+
+    def counted(self, function: Any) -> Any:
+        def operation(*arguments: Any, **keywords: Any) -> Any:
+            self.n += 1
+            if self.n == self.last:
+                raise self.error
+            return function(*arguments, **keywords)
+
+        return operation
+
+
+class Uppercase(LineTranslator):
+    """Returns a line in capitals, and its number as its alignment; in the group after 8 lines it may fail."""
+
+    def __init__(self, alignments: Path | None = None, error: BaseException | None = None) -> None:
+        object.__setattr__(self, "alignments", alignments)
+        object.__setattr__(self, "error", error)
+
+    def __call__(self, lines: Sequence[bytes], n_before: int, advance: LinesDone = lambda n: None) -> list[bytes]:
+        if n_before == 8 and self.error:  # type: ignore[attr-defined]
+            raise self.error  # type: ignore[attr-defined]
+        output = b"".join(line.upper() + b"\n" for line in lines)
+        numbers = "".join(f"{n}-{n}\n" for n in range(n_before, n_before + len(lines)))
+        return [output] if self.alignments is None else [output, numbers.encode()]
+
+    def outputs_of(self, texts: Sequence[str], n_before: int, advance: LinesDone) -> list[bytes]:
+        return self([text.encode() for text in texts], n_before)
+
+    def facts(self) -> dict[str, Any]:
+        return {"alignments": self.alignments and str(self.alignments)}
+
+
+def uppercase(folder: Path, *, resume: bool, name: str = "out", **translation: Any) -> bytes:
+    translate_file(Uppercase(**translation), folder / "in", folder / name, resume=resume, lines_at_once=4)
+    return (folder / name).read_bytes()
+
+
+def aligned(folder: Path, name: str = "out", **translation: Any) -> tuple[bytes, bytes]:
+    alignments = folder / f"{name}.al"
+    return uppercase(folder, resume=True, name=name, alignments=alignments, **translation), alignments.read_bytes()
+
+
+@pytest.fixture
+def half_done(tmp_path: Path) -> Path:
+    """A folder in which the third of several groups was being translated when the process died."""
+    (tmp_path / "in").write_bytes(lines_of(12))
+    with pytest.raises(PowerCutError):
+        aligned(tmp_path, error=PowerCutError())
+    return tmp_path
+
+
+@pytest.fixture
+def done(tmp_path: Path) -> Path:
     (tmp_path / "in").write_bytes(lines_of(5))
-    uppercase(tmp_path, resume=False)
-    for name in FILES:
-        os.utime(tmp_path / name, (1, 1))
-    uppercase(tmp_path, resume=True)
-    assert [(tmp_path / name).stat().st_mtime for name in FILES] == [1, 1]
-    assert logged == [f"{tmp_path / 'out'}: complete; nothing is left to do"]
+    aligned(tmp_path)
+    return tmp_path
 
 
-def test_a_complete_output_is_begun_anew_without_resume_and_if_removed(translator: Translator, done: Path) -> None:
-    whole = run(translator, done, resume=False, beam=3)
+@pytest.mark.parametrize("kind", ["lines", "alignments", "memory"])
+def test_a_translation_cut_off_before_any_operation_on_files_loses_and_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Each time something torn is left in all outputs, and its continuation is cut off, too, before another one."""
+    source, folder = tmp_path / "in", tmp_path / "folder"
+    output, alignments = folder / ("out.tmx" if kind == "memory" else "out"), folder / "aligned"
+    source.write_bytes(lines_of(8))
+    translation = Uppercase(alignments if kind == "alignments" else None)
+    translate: LineTranslator | MemoryTranslator = translation
+    if kind == "memory":
+        translate = MemoryTranslator(translation, ("en", "de"))
+    monkeypatch.setattr("minitransformer.extras.files.memories.code_version", lambda: "1")  # asks git
+    operations = FileOperations()
+    for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "write_text")):
+        monkeypatch.setattr(owner, name, operations.counted(getattr(owner, name)))
+
+    def files_of_translation() -> dict[str, bytes]:
+        translate_file(translate, source, output, resume=True, lines_at_once=4, languages=("en", "de"))
+        return contents(folder)
+
+    folder.mkdir()
+    whole = files_of_translation()
+    assert len(whole) == (3 if kind == "alignments" else 2)
+    n_operations, cut = operations.n, 0
+    for cut in range(1, n_operations + 1):
+        shutil.rmtree(folder)
+        folder.mkdir()
+        operations.n, operations.last = 0, cut
+        with pytest.raises(PowerCutError):
+            files_of_translation()
+        for again in (1 + cut % 11, None):
+            assert whole[output.name].startswith(output.read_bytes())
+            if output.read_bytes() and b'"done": false' in progress_file(output).read_bytes():
+                for path in {output, alignments} & set(folder.iterdir()):
+                    path.write_bytes(path.read_bytes() + b"to\nrn")
+            operations.n, operations.last = 0, again
+            with suppress(PowerCutError):
+                found = files_of_translation()
+        assert found == whole
+    assert cut > 20
+
+
+def test_what_the_note_says_is_on_the_disk_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut loses what was written and not synced; a note that was being written is removed."""
+    (tmp_path / "in").write_bytes(lines_of(8))
+    (tmp_path / ".out.progress.json.123.tmp").write_text("{")
+    fsync, write_text, synced = os.fsync, resumable.write_text, {0}
+    noted: list[int] = []
+
+    def noting_size(descriptor: int) -> None:
+        fsync(descriptor)
+        if os.fstat(descriptor).st_ino == (tmp_path / "out").stat().st_ino:
+            synced.add(os.fstat(descriptor).st_size)
+
+    def checking(path: Path, text: str) -> None:
+        noted.append(json.loads(text)["n_bytes"])
+        assert noted[-1] in synced
+        write_text(path, text)
+
+    monkeypatch.setattr(os, "fsync", noting_size)
+    monkeypatch.setattr(resumable, "write_text", checking)
+    assert len(uppercase(tmp_path, resume=False)) == noted[-1] > 0
+    assert sorted(contents(tmp_path)) == ["in", *FILES]
+
+
+def test_a_process_that_is_killed_is_taken_up_by_the_same_command(trained: Trained, tmp_path: Path) -> None:
+    source, output = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(lines_of(60))
+    whole = translated(trained, source.read_bytes(), "--beam", "1")
+    options = ["--beam", "1", "--input", str(source), "--output", str(output), "--resume"]
+    code = "import sys, cli.translate; cli.translate.LINES_AT_ONCE = 4; sys.exit(cli.translate.main())"
+    command = [sys.executable, "-c", code, "--run", str(trained.run), *options]
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and (not output.exists() or output.stat().st_size < len(whole) / 3):
+            time.sleep(0.001)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    note = json.loads(progress_file(output).read_text())
+    assert output.read_bytes()[: note["n_bytes"]].count(b"\n") == note["n_lines"] > 0
+    translated(trained, b"", *options)
+    assert output.read_bytes() == whole
+    assert sorted(contents(tmp_path)) == ["in", *FILES]
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path: Path, logged: list[str]) -> None:
+    (tmp_path / "in").write_bytes(lines_of(12))
+    with pytest.raises(KeyboardInterrupt):
+        uppercase(tmp_path, resume=False, error=KeyboardInterrupt())
+    assert logged == ["interrupted after line 8; to continue from there, set resume and start it again"]
+
+
+def noting(**changes: object) -> Callable[[bytes], bytes]:
+    return lambda note: json.dumps(json.loads(note) | changes).encode()
+
+
+@pytest.mark.parametrize("state", ["half_done", "done"])
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("in", lambda text: text.replace(b"one", b"two", 1), "in has changed since (8|12) of its lines were"),
+        ("in", lambda text: b"one\n", "in has changed since"),
+        ("out", lambda text: b"x" + text[1:], r"its first \d+ bytes have changed since they were written"),
+        ("out", lambda text: text[1:], r"its first \d+ bytes have changed since they were written"),
+        ("out.al", lambda text: b"9-9\n" + text[4:], r"al: its first \d+ bytes have changed"),
+        ("out.al", lambda text: b"", r"al: its first \d+ bytes have changed"),
+        (NOTE, noting(n_lines=-1), "has changed since -1 of its lines were translated"),
+        (NOTE, noting(n_lines=2**64), "has changed since 18,446,744,073,709,551,616 of its lines were"),
+        (NOTE, noting(n_bytes=-1), "its first -1 bytes have changed since they were written"),
+        (NOTE, noting(n_lines="8"), r"progress\.json: n_lines must be .*; got '8'; it is corrupt or of .*: remove"),
+    ],
+)
+def test_files_that_changed_are_noticed_and_left_alone(
+    request: pytest.FixtureRequest, state: str, name: str, change: Callable[[bytes], bytes], message: str
+) -> None:
+    folder: Path = request.getfixturevalue(state)
+    (folder / name).write_bytes(change((folder / name).read_bytes()))
+    before = contents(folder)
+    with pytest.raises((ResumeError, CorruptFileError), match=message):
+        aligned(folder)
+    assert contents(folder) == before
+
+
+def test_a_half_done_output_is_left_alone_without_resume_and_by_another_process(half_done: Path) -> None:
+    before = contents(half_done)
+    with pytest.raises(ResumeError, match="an interrupted translation; set resume to continue it, or remove"):
+        uppercase(half_done, resume=False)
+    with open_output(half_done / "out"), pytest.raises(ResumeError, match="another process is writing it"):
+        aligned(half_done)
+    assert contents(half_done) == before
+
+
+def test_an_unknown_file_is_not_taken_for_an_output(tmp_path: Path) -> None:
+    """Also of as many lines."""
+    for name in ("in", "out"):
+        (tmp_path / name).write_bytes(lines_of(5))
+    with pytest.raises(ResumeError, match=r"out: exists, but .*out\.progress\.json, .*; remove the output, or choose"):
+        uppercase(tmp_path, resume=True)
+    assert (tmp_path / "out").read_bytes() == lines_of(5)
+
+
+def test_a_complete_output_is_left_alone(done: Path, logged: list[str]) -> None:
+    for name in (*FILES, "out.al"):
+        os.utime(done / name, (1, 1))
+    aligned(done)
+    assert {(done / name).stat().st_mtime for name in (*FILES, "out.al")} == {1}
+    assert logged == [f"{done / 'out'}: complete; nothing is left to do"]
+
+
+def test_a_complete_output_is_begun_anew_without_resume_and_if_removed(done: Path) -> None:
+    whole = (done / "out").read_bytes()
+    assert uppercase(done, resume=False) == whole  # without alignments
     (done / "out").unlink()
-    assert run(translator, done, resume=True, beam=3) == whole
+    assert uppercase(done, resume=True) == whole
 
 
 def test_compressed_input_is_read(trained: Trained, tmp_path: Path) -> None:
@@ -46,13 +272,16 @@ def test_compressed_input_is_read(trained: Trained, tmp_path: Path) -> None:
     assert translated(trained, b"", *source) == (tmp_path / "out").read_bytes() == expected
 
 
-def test_a_missing_input_or_one_that_is_the_output_leaves_it_alone(translator: Translator, tmp_path: Path) -> None:
+def test_a_missing_input_or_one_that_is_an_output_leaves_it_alone(tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(b"precious\n")
     with pytest.raises(CorpusError, match="in: cannot be read: .*No such file.*; the input must be"):
-        run(translator, tmp_path, resume=False)
+        uppercase(tmp_path, resume=False)
     (tmp_path / "in").write_bytes(b"precious\n")
     with pytest.raises(ResumeError, match="in: is the input, too"):
-        run(translator, tmp_path, resume=False, name="in")
+        uppercase(tmp_path, resume=False, name="in")
+    for name, use in (("in", "the input"), ("out", "the output")):
+        with pytest.raises(ResumeError, match=f"{name}: is {use}, too; choose another file"):
+            uppercase(tmp_path, resume=False, alignments=tmp_path / name)
     assert (tmp_path / "out").read_bytes() == (tmp_path / "in").read_bytes() == b"precious\n"
 
 
@@ -69,92 +298,11 @@ def test_files_of_another_kind_are_refused_and_the_output_left_alone(trained: Tr
     assert target.read_bytes() == b"precious\n"
 
 
-SPLIT = ["--split-sentences", "en"]
-
-
-def test_a_paragraph_is_the_translations_of_its_sentences(trained: Trained) -> None:
-    alone = translated(trained, b"one two.\nsix!\nthree four.\n").decode().splitlines()
-    assert translated(trained, b"one two.  six!\n\n three four. \n", *SPLIT).decode().splitlines() == [
-        f"{alone[0]}  {alone[1]}",
-        "",
-        alone[2],
-    ]
-
-
-def test_lines_of_one_sentence_are_translated_as_without(trained: Trained) -> None:
-    assert translated(trained, lines_of(5), *SPLIT) == translated(trained, lines_of(5))
-
-
-def test_blanks_of_any_kind_between_sentences_end_no_line(trained: Trained) -> None:
-    blanks = " \u2028\x0b\t\r\x85\u3000"
-    source = "".join(f"one.{blank}two!{blank}{blank}six。{blank}\n" for blank in blanks)
-    target = translated(trained, source.encode(), *SPLIT, "--beam", "1").decode()
-    assert target.count("\n") == len(target.splitlines()) == len(blanks)
-
-
-def test_a_sentence_that_is_too_long_is_named_by_its_line(
-    trained: Trained, logged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("minitransformer.inference.translator.MAX_SOURCE_TOKENS", 20)
-    translated(trained, b"one.\none. two. " + b"six " * 30 + b"\n", *SPLIT, "--beam", "1")
-    assert "warning: a sentence of line 2 has over 20 tokens; the rest is cut off" in logged
-
-
-def test_files_are_resumed_with_the_same_splitting_only(trained: Trained, tmp_path: Path) -> None:
-    (tmp_path / "in").write_bytes(b"one two. six!\n" * 3)
-    files = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--resume"]
-    translated(trained, b"", *files, *SPLIT)
-    for other in ([], ["--split-sentences", "de"]):
-        with pytest.raises(ResumeError, match="out: was begun with another split_sentences"):
-            translated(trained, b"", *files, *other)
-    with (tmp_path / "in").open("ab") as source:
-        source.write(b"two. two.\n")
-    translated(trained, b"", *files, *SPLIT)
-    assert (tmp_path / "out").read_bytes() == translated(trained, (tmp_path / "in").read_bytes(), *SPLIT)
-
-
-@pytest.mark.parametrize(
-    "option",
-    [("--n-best", "1"), ("--prefix", "file"), ("--prefix-text", ""), ("--sample",), ("--alignments", "file")],
-    ids=lambda option: option[0],
-)
-def test_what_belongs_to_lines_of_one_sentence_is_refused(trained: Trained, option: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError, match=f"{option[0]}: does not go with --split-sentences"):
-        translated(trained, b"one\n", *SPLIT, *option)
-
-
-def test_unknown_characters_are_named_once_at_the_end(trained: Trained, logged: list[str]) -> None:
-    target = translated(trained, "one ж\ntwo\nж 漢. six\n".encode())
-    assert target.count(b"\n") == 3
-    assert logged == [
-        "warning: 2 lines have characters that the tokenizer does not know: 'ж', '漢', '.';"
-        " the model reads them as unknown words"
-    ]
-
-
-class Typed(io.BytesIO):
-    """A terminal on which one line is typed at a time; it keeps what had been logged before each."""
-
-    def __init__(self, lines: Sequence[bytes], logged: list[str]) -> None:
-        super().__init__()
-        self.lines, self.logged, self.seen = list(lines), logged, list[int]()
-
-    def isatty(self) -> bool:
-        return True
-
-    def read1(self, size: int | None = -1, /) -> bytes:
-        self.seen.append(len(self.logged))
-        return self.lines.pop(0) if self.lines else b""
-
-
-def test_who_types_is_warned_of_unknown_characters_before_the_next_line(
-    trained: Trained, logged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "_pauses", lambda source: True)
-    typed = Typed([b"one\n", "two ж\n".encode(), b"six\n"], logged)
-    translate(["--run", str(trained.run)], typed, io.BytesIO())
-    assert typed.seen == [0, 0, 1, 1]
-    assert "1 line has characters that the tokenizer does not know: 'ж'" in logged[0]
+@pytest.mark.parametrize("name", ["a.po", "a.pot"])
+def test_a_missing_document_is_named_before_an_output_is_opened(trained: Trained, here: Path, name: str) -> None:
+    with pytest.raises(CorpusError, match=f"^{name}: cannot be read: "):
+        translated(trained, b"", "--input", name, "--output", "b.po")
+    assert list(here.iterdir()) == []
 
 
 def written_memory(path: Path, sources: list[str]) -> Path:
@@ -164,7 +312,7 @@ def written_memory(path: Path, sources: list[str]) -> Path:
 
 
 def shouted(folder: Path, *, resume: bool, name: str = "out.tmx") -> bytes:
-    shouting = MemoryTranslator(Uppercase(None), ("en", "de"))
+    shouting = MemoryTranslator(Uppercase(), ("en", "de"))
     translate_file(shouting, folder / "in", folder / name, resume=resume, lines_at_once=2, languages=("en", "de"))
     return (folder / name).read_bytes()
 
@@ -185,18 +333,15 @@ def test_an_empty_text_becomes_an_empty_memory(tmp_path: Path) -> None:
     assert shouted(tmp_path, resume=True) == opening("en") + unit_of(("en", "de"), ("one", "ONE")) + CLOSING
 
 
-Resume = Callable[..., bytes]
-
-
 @pytest.mark.parametrize(("resume_file", "name"), [(uppercase, "out"), (shouted, "out.tmx")])
 def test_lines_appended_to_the_input_of_a_complete_output_come_before_its_end(
-    resume_file: Resume, name: str, tmp_path: Path
+    resume_file: Callable[..., bytes], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when the process dies between output and note; an output whose end was changed is left alone."""
     (tmp_path / "in").write_text("one\n")
     resume_file(tmp_path, resume=False, name=name)
     (tmp_path / "in").write_text("one\ntwo\n")
-    with pytest.MonkeyPatch.context() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(resumable._Run, "_note", FileOperations(2).counted(resumable._Run._note))
         with pytest.raises(PowerCutError):
             resume_file(tmp_path, resume=True, name=name)
@@ -204,9 +349,15 @@ def test_lines_appended_to_the_input_of_a_complete_output_come_before_its_end(
     assert resume_file(tmp_path, resume=True, name=name) == straight
     for changed in (straight + b"<!-- mine -->", straight[:-3]):
         (tmp_path / name).write_bytes(changed)
-        with pytest.raises(ResumeError, match="something was appended to|have changed"):
+        with pytest.raises(ResumeError, match="something was appended to the .* bytes|have changed"):
             resume_file(tmp_path, resume=True, name=name)
         assert (tmp_path / name).read_bytes() == changed
+
+
+def test_alignments_appended_to_are_noticed(done: Path) -> None:
+    (done / "out.al").write_bytes((done / "out.al").read_bytes() + b"0-0\n")
+    with pytest.raises(ResumeError, match="al: something was appended to the .* bytes"):
+        aligned(done)
 
 
 def test_a_memory_is_translated_into_a_memory(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
@@ -221,6 +372,8 @@ def test_a_memory_is_translated_into_a_memory(trained: Trained, tmp_path: Path, 
     before = contents(tmp_path)
     with pytest.raises(ResumeError, match="was begun with another languages"):
         translated(trained, b"", *files, "--languages", "en", "de", "--resume")
+    with pytest.raises(CorpusError, match="no unit has text in de; its languages are"):
+        translated(trained, b"", *files[:3], str(tmp_path / "other.tmx"), "--languages", "de", "en")
     assert contents(tmp_path) == before
 
 
@@ -236,76 +389,90 @@ def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Pat
         assert all(int(pair.partition("-")[2]) < len(target.split()) for pair in line.split())
 
 
-def test_units_keep_what_they_have_and_codes_carry_over(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
-    unit = (
-        '<tu tuid="7"><note>n</note><prop type="p">v</prop><tuv xml:lang="en-US" creationid="me"><seg>'
-        'one ☃ <bpt i="1">[</bpt>two<ept i="1">]</ept> {0}<ph x="2">br</ph></seg></tuv>'
-        '<tuv xml:lang="de-AT"><note>m</note><seg>alt</seg></tuv></tu>'
-    )
+def test_codes_of_a_memory_carry_over(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
+    segment = 'one ☃ <bpt i="1">[</bpt>two<ept i="1">]</ept> {0}<ph x="2">br</ph>'
+    unit = f'<tu><tuv xml:lang="en-US"><seg>{segment}</seg></tuv></tu>'
     memory, output = tmp_path / "in.tmx", tmp_path / "out.tmx"
     memory.write_bytes(opening("en-US") + unit.encode() + CLOSING)
     translated(trained, b"", "--input", str(memory), "--output", str(output), "--languages", "en", "de")
-    (read,) = ElementTree.parse(output).findall("body/tu")
-    source, target = read.findall("tuv")
-    assert (read.attrib, read.findtext("note"), read.findtext("prop")) == ({"tuid": "7"}, "n", "v")
+    source, target = ElementTree.parse(output).findall("body/tu/tuv/seg")
     assert ElementTree.tostring(source, encoding="unicode") in unit
-    assert (target.findtext("note"), source.get("creationid")) == ("m", "me")
-    (segment,) = target.findall("seg")
-    assert [code.tag for code in segment if code.tag != "ph"] == ["bpt", "ept"]
-    assert [code.text for code in segment.iter("ph")] == ["br"]
-    assert "".join(segment.itertext()).count("{0}") == 1
-    assert "alt" not in "".join(segment.itertext())
+    assert [code.tag for code in target if code.tag != "ph"] == ["bpt", "ept"]
+    assert [code.text for code in target.iter("ph")] == ["br"]
+    assert "".join(target.itertext()).count("{0}") == 1
     assert any("characters that the tokenizer does not know: '☃'" in line for line in logged)
 
 
-def test_the_sources_of_a_memory_and_the_first_column_of_a_table_are_lines(trained: Trained, tmp_path: Path) -> None:
-    written(tmp_path / "in.tsv", "one two\teins zwei\nsix\tsechs\n")
+def test_the_sources_of_a_memory_and_the_first_column_of_a_table_are_lines(
+    trained: Trained, tmp_path: Path, logged: list[str]
+) -> None:
     written_memory(tmp_path / "in.tmx", ["one two", "six"])
-    expected = translated(trained, b"one two\nsix\n")
+    written(tmp_path / "in.tsv", "one two\teins zwei\nsix\tsechs\n")
+    first, second = translated(trained, b"one two\nsix\n").splitlines(keepends=True)
     for name in ("in.tmx", "in.tsv"):
         files = ["--input", str(tmp_path / name), "--languages", "en", "de"]
-        assert translated(trained, b"", *files[:2]) == translated(trained, b"", *files) == expected, name
+        assert translated(trained, b"", *files[:2]) == translated(trained, b"", *files) == first + second, name
     translated(trained, b"", *files, "--output", str(tmp_path / "out.tmx"))
-    pairs = zip(["one two", "six"], expected.decode().splitlines(), strict=True)
-    assert list(read_pair_file(tmp_path / "out.tmx")) == list(pairs)
-
-
-def test_a_table_has_a_line_for_each_line(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
+    targets = [line.decode().strip() for line in (first, second)]
+    assert list(read_pair_file(tmp_path / "out.tmx")) == list(zip(["one two", "six"], targets, strict=True))
     written(tmp_path / "in.tsv", "six\tsechs\n\teins\n\u3000\tzwei\n\nsix\n")
     written(tmp_path / "in.txt", "six\n\n\u3000\n\xa0\nsix\n")
-    expected = (b"\n" * 3).join([translated(trained, b"six\n")] * 2)
-    assert [translated(trained, b"", "--input", str(tmp_path / f"in.{kind}")) for kind in ("tsv", "txt")] == [
-        expected
-    ] * 2
+    for kind in ("tsv", "txt"):
+        assert translated(trained, b"", "--input", str(tmp_path / f"in.{kind}")) == (b"\n" * 3).join([second] * 2), kind
     assert any("3 units have no text in source, and have an empty line as translation" in line for line in logged)
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        (["--input", "t", "--output", "o.tmx"], ConfigError, "names its languages; set languages, for example en"),
-        (["--languages", "en", "de"], ConfigError, "--languages: are those of a .tmx, .xlf or .po file; name one"),
-        (["--input", "in.tmx", "--languages", "de", "en"], CorpusError, "no unit has text in de; its languages are"),
-        (["--input", "t", "--output", "o.tmx.gz"], ConfigError, "the output is plain text; choose a name without .gz"),
-        (["--input", "p.tsv", "--output", "o.tmx"], ConfigError, "o.tmx: a translation memory names its languages"),
-        (["--input", "t", "--output", "o.po"], ConfigError, "o.po: is written only for an input of its kind"),
-        (["--input", "a.xlf"], ConfigError, "a.xlf: give --output FILE with the same ending"),
-        (["--input", "a.po", "--output", "b.po", "--resume"], ConfigError, "b.po is written as a whole; leave the opt"),
-        (["--input", "a.po", "--output", "a.po"], ConfigError, "a.po: is the input, too"),
-        (["--input", "a.po", "--output", "b.po"], CorpusError, "a.po: cannot be read"),
-        (["--input", "a.pot", "--output", "b.po"], CorpusError, "a.pot: cannot be read"),
-        (["--input", "a.po", "--output", "b.pot"], ConfigError, "a.po: give --output FILE with the same ending"),
-        (["--input", "absent.tmx"], CorpusError, "absent.tmx: cannot be read after line 1: .*No such file"),
-    ],
-)
-def test_what_does_not_go_together_is_refused_before_an_output_is_opened(
-    trained: Trained, here: Path, options: list[str], error: type[Exception], message: str
-) -> None:
-    written_memory(here / "in.tmx", ["one"])
-    (here / "t").write_text("one\n")
-    (here / "p.tsv").write_text("one\teins\n")
-    before = contents(here)
-    with pytest.raises(error) as caught:
-        translated(trained, b"", *options)
-    assert re.search(message, str(caught.value))
-    assert contents(here) == before
+def resumed(trained: Trained, folder: Path, *options: str) -> tuple[bytes, bytes]:
+    files = ["--input", str(folder / "in"), "--output", str(folder / "out"), "--alignments", str(folder / "al")]
+    translated(trained, b"", *files, "--resume", *options)
+    return (folder / "out").read_bytes(), (folder / "al").read_bytes()
+
+
+def test_files_are_taken_up_with_all_options_and_no_others(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(SOURCE)
+    prefixes, again = Path(written(tmp_path / "pre", "x\n" * 4)), ["--run", str(trained.run)]
+    options = [*again, "--sample", "--seed", "3", "--prefix", str(prefixes)]
+    whole = resumed(trained, tmp_path, *options)
+    assert resumed(trained, tmp_path, *options) == whole
+    for changed, name in ((["--seed", "4"], "sampling"), (again, "model"), (["--n-best", "1"], "n_best")):
+        with pytest.raises(ResumeError, match=f"out: was begun with another {name};"):
+            resumed(trained, tmp_path, *options, *changed)
+    prefixes.write_text("y\n" * 4)
+    with pytest.raises(ResumeError, match="out: was begun with another prefix; choose another output, or remove this"):
+        resumed(trained, tmp_path, *options)
+    assert (tmp_path / "out").read_bytes() == whole[0]
+
+
+def test_files_are_taken_up_with_the_same_search_and_splitting_only(trained: Trained, tmp_path: Path) -> None:
+    split = ["--split-sentences", "en"]
+    (tmp_path / "in").write_bytes(b"one two. six!\n" * 3)
+    files = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--resume"]
+    translated(trained, b"", *files, *split)
+    german, wider = ["--split-sentences", "de"], [*split, "--beam", "3"]
+    for other, name in (([], "split_sentences"), (german, "split_sentences"), (wider, "beam")):
+        with pytest.raises(ResumeError, match=f"out: was begun with another {name};"):
+            translated(trained, b"", *files, *other)
+    with (tmp_path / "in").open("ab") as source:
+        source.write(b"two. two.\n")
+    translated(trained, b"", *files, *split)
+    assert (tmp_path / "out").read_bytes() == translated(trained, (tmp_path / "in").read_bytes(), *split)
+
+
+def test_an_input_that_grows_is_continued_with_its_file_of_beginnings(trained: Trained, tmp_path: Path) -> None:
+    source, prefixes = tmp_path / "in", tmp_path / "pre"
+    for n_lines in (2, 4):
+        source.write_bytes(b"".join(SOURCE.splitlines(keepends=True)[:n_lines]))
+        prefixes.write_text("x\n" * n_lines)
+        target, _ = resumed(trained, tmp_path, "--prefix", str(prefixes))
+    assert target == translated(trained, SOURCE, "--prefix", str(prefixes))
+
+
+@pytest.mark.parametrize(("operation", "name"), [(3, "out"), (4, "out.al"), (5, "out.progress.json")])
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: int, name: str) -> None:
+    (tmp_path / "in").write_bytes(lines_of(8))
+    operations = FileOperations(operation, OSError(errno.ENOSPC, "No space left on device"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", operations.counted(os.fsync))
+        with pytest.raises(Exception, match=f"^{tmp_path / name}: cannot be written .*No space left"):
+            aligned(tmp_path)
+    assert aligned(tmp_path) == aligned(tmp_path, "whole")

@@ -20,6 +20,9 @@ SMALL_MODEL = """--data.train-source train.en --data.train-target train.de --dat
     --training.warmup-steps 30 --training.log-every 10 --training.validate-every 30 --training.checkpoint-every 20
     --training.keep-checkpoints 3 --training.average-checkpoints 2"""
 
+SMALLEST = """--model.n-layers 1 --model.d-model 16 --model.d-ff 16 --model.n-heads 2 --model.d-k 8 --model.d-v 8
+    --model.alpha 0.6"""
+
 
 @dataclass(frozen=True)
 class Trained:
