@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import io
-import json
 import os
 import re
 import subprocess
@@ -16,7 +15,7 @@ from typing import TextIO
 import numpy as np
 import pytest
 from rich.console import Console
-from small_run import Command, Trained, translated
+from small_run import Command, Trained, results_of, translated
 from waiting import TIME_LIMIT
 
 from cli import console as console_module
@@ -151,7 +150,7 @@ def test_training_goes_on_without_a_reader_of_its_log(
 ) -> None:
     monkeypatch.setattr(sys, "stderr", unwritable)
     assert command("train", *two_updates(trained, tmp_path))[:2] == (0, "")
-    assert json.loads((tmp_path / "results.json").read_text())["updates"] == 2
+    assert results_of(tmp_path)["updates"] == 2
 
 
 def test_training_goes_on_with_a_closed_standard_error(trained: Trained, tmp_path: Path) -> None:
@@ -160,7 +159,7 @@ def test_training_goes_on_with_a_closed_standard_error(trained: Trained, tmp_pat
     shell = ["sh", "-c", 'exec "$@" 2>&-', "sh", *program, *two_updates(trained, tmp_path)]
     done = subprocess.run(shell, stdout=subprocess.PIPE, cwd=ROOT, check=False, timeout=TIME_LIMIT)
     assert (done.returncode, done.stdout) == (0, b"")
-    assert json.loads((tmp_path / "results.json").read_text())["updates"] == 2
+    assert results_of(tmp_path)["updates"] == 2
 
 
 LINE = re.compile(r"^\d\d:\d\d:\d\d (\d+)(?: of (\d+))? lines(?:, \d+ (?:s|min) left)?$", re.MULTILINE)

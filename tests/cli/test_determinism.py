@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import write_parallel_text
+from small_run import log_of, write_parallel_text
 from waiting import TIME_LIMIT
 
 ROOT = Path(__file__).parents[2]
@@ -90,11 +90,6 @@ def differing(one: Path, other: Path) -> list[str]:
     return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 
-def metrics_of(run: Path, kind: str) -> list[dict[str, Any]]:
-    records = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [record for record in records if record["kind"] == kind]
-
-
 def test_all_files_and_translations_are_the_same_to_the_bit(first: Path, text: Path, tmp_path: Path) -> None:
     """With three threads, also of BLAS, and any order of sets."""
     three = {"PYTHONHASHSEED": "random", "OPENBLAS_NUM_THREADS": "3", "OMP_NUM_THREADS": "3"}
@@ -104,10 +99,10 @@ def test_all_files_and_translations_are_the_same_to_the_bit(first: Path, text: P
 
 def test_the_run_that_is_compared_does_something(first: Path) -> None:
     """It learns, reaches a third epoch, translates, and has scores that are no round numbers."""
-    training = metrics_of(first, "training")
+    training = log_of(first, "training")
     assert training[-1]["epoch"] >= 2
     assert training[-1]["loss"] < 0.8 * training[0]["loss"]
-    assert len(metrics_of(first, "validation")) == 3
+    assert len(log_of(first, "validation")) == 3
     assert (first / "translations").read_bytes().count(b"\n") >= 3 * 4
     assert re.search(r"[a-z]", (first / "translations").read_text(encoding="utf-8"))
     assert len({score for _, score in json.loads((first / "scores").read_text())}) > 4
@@ -117,7 +112,7 @@ def test_another_seed_changes_losses_and_model_but_no_prepared_data(first: Path,
     start(tmp_path, text, "--training.seed", 2)
     assert differing(first / "data", tmp_path / "data") == []
     for kind in ("training", "validation"):
-        pairs = zip(metrics_of(first, kind), metrics_of(tmp_path, kind), strict=True)
+        pairs = zip(log_of(first, kind), log_of(tmp_path, kind), strict=True)
         assert all(one["loss"] != other["loss"] for one, other in pairs)
     changed = differing(first, tmp_path)
     assert {name for name in contents(first) if name.endswith(".safetensors")} <= set(changed)

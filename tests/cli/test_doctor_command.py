@@ -1,4 +1,4 @@
-"""minitransformer-doctor tells what is there, what is wrong and how to mend it, and what a repro bundle says."""
+"""minitransformer-doctor tells what is there, what is wrong and how to mend it, and what other systems do."""
 
 import dataclasses
 import importlib.metadata
@@ -13,24 +13,29 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import fake_cuda
 import numpy as np
 import pytest
 from mpirun import MPIRUN, SIZE_VARIABLES, needs_mpi, run
 from rich.console import Console
-from small_run import Command, Trained, write_parallel_text
+from small_run import Command, Trained, plain, write_parallel_text
 
 from autograd.kernels.cpu.library import Library
 from autograd.kernels.cuda.check import CheckError, CheckResults
-from cli.doctor import doctor, shown, summary
+from cli.doctor import shown, summary
+from cli.explain_compat import explain_compat
 from cli.train import read_options
+from minitransformer import Batch
 from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+from minitransformer.data.prepare import PreparedData
 from minitransformer.extras.doctor import machine, plan, together
 from minitransformer.extras.doctor.check import Replay, conclusion
 from minitransformer.extras.doctor.finding import Finding, merged
 from minitransformer.extras.doctor.machine import cores, left_by_mpich, shared_memory
-from minitransformer.extras.doctor.plan import batch
+from minitransformer.extras.paper.compatibility import CONVENTIONS, effects
+from minitransformer.extras.paper.switch_effects import Subject, switches
 from minitransformer.model.transformer import Transformer
 from minitransformer.system import provenance
 from minitransformer.system.threads import available_cores
@@ -53,22 +58,24 @@ def in_one_line(screen: str) -> str:
     return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", screen).split())
 
 
-Examined = Callable[..., tuple[int, str]]
+Examined = Callable[..., str]
 
 
 @pytest.fixture
-def examined(capsys: pytest.CaptureFixture[str]) -> Examined:
-    """Run the doctor; return its status and its output as one line."""
+def examined(command: Command, tmp_path: Path) -> Examined:
+    """Run the doctor, of a new run unless the words name another; return its output as one line."""
 
-    def run_doctor(*arguments: object) -> tuple[int, str]:
-        return doctor([str(argument) for argument in arguments]), in_one_line(capsys.readouterr().out)
+    def run_doctor(*words: object, status: int = 0) -> str:
+        ended = command("doctor", "--run", str(tmp_path), *map(str, words))
+        assert ended.status == status, ended
+        return in_one_line(ended.output)
 
     return run_doctor
 
 
-def test_alone_on_a_healthy_machine_nothing_is_wrong(examined: Examined, tmp_path: Path) -> None:
-    status, output = examined("--run", tmp_path)
-    assert (status, output.endswith("nothing is wrong")) == (0, True)
+def test_alone_on_a_healthy_machine_nothing_is_wrong(examined: Examined) -> None:
+    output = examined()
+    assert output.endswith("nothing is wrong")
     assert f"ok NumPy {np.__version__} ok BLAS " in output
     assert f"ok processes 1, on {socket.gethostname()}" in output
     assert "ok GPU none: CuPy cannot be imported" in output
@@ -76,37 +83,31 @@ def test_alone_on_a_healthy_machine_nothing_is_wrong(examined: Examined, tmp_pat
     assert "in 2 micro-batches, 2 per process" in output
 
 
-def test_it_says_how_kernels_were_compiled_or_why_not(
-    examined: Examined, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arguments = ["--run", str(tmp_path)]
+def test_it_says_how_kernels_were_compiled_or_why_not(examined: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
     sets = {"float32": "AVX-512", "bfloat16": None}
     library = Library({"f": print}, "/usr/bin/cc -O3", "4f2a", instruction_sets=sets)
     monkeypatch.setattr(machine, "library", lambda: library)
-    output = examined(*arguments)[1]
-    assert "ok kernels 4f2a, compiled by /usr/bin/cc -O3 ok products float32 AVX-512, bfloat16 none" in output
+    expected = "ok kernels 4f2a, compiled by /usr/bin/cc -O3 ok products float32 AVX-512, bfloat16 none"
+    assert expected in examined()
     monkeypatch.setattr(machine, "library", lambda: Library({}, obstacle="no C compiler was found: install GCC"))
-    status, output = examined(*arguments)
-    assert status == 1
+    output = examined(status=1)
     assert "wrong kernels not compiled; NumPy computes instead" in output
     assert "ok products of NumPy" in output
     assert "→ no C compiler was found: install GCC" in output
-    assert 'not used (kernels is "reference")' in examined(*arguments, "--kernels", "reference")[1]
+    assert 'not used (kernels is "reference")' in examined("--kernels", "reference")
 
 
 def test_a_run_that_was_trained_is_recognised(trained: Trained, examined: Examined) -> None:
     """Its largest batch is tried only if that is asked for, and leaves no file."""
     before = sorted(trained.run.rglob("*"))
-    status, output = examined(*trained.arguments)
-    assert (status, "largest batch" in output) == (0, False)
+    output = examined(*trained.arguments)
+    assert "largest batch" not in output
     assert f"{Transformer.load(trained.run).n_parameters:,} ok batch" in output
     assert "ok data prepared in" in output
-    status, output = examined(*trained.arguments, "--try-largest-batch")
-    assert status == 0
+    output = examined(*trained.arguments, "--try-largest-batch")
     assert re.search(r"largest batch the largest batch takes [\d.]+ MB; .* free", output)
     assert sorted(trained.run.rglob("*")) == before
-    status, output = examined(*trained.arguments, "--model.d-ff", "24")
-    assert status == 1
+    output = examined(*trained.arguments, "--model.d-ff", "24", status=1)
     assert "wrong run" in output
     assert "holds another run: model.d_ff is" in output
     assert output.endswith("one thing is wrong; each remedy is in the line that begins with →")
@@ -140,8 +141,7 @@ def test_an_unwritable_directory_is_wrong(examined: Examined, tmp_path: Path, mo
     assert plan.data(apart).remedy == f"set data.directory to another directory: {not_a_directory}"
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
     assert plan.run(RunConfig(run=new)).remedy == f"set run to another directory: {tmp_path} may not be written to"
-    status, output = examined("--run", new)
-    assert (status, "one thing is wrong" in output) == (1, True)
+    assert "one thing is wrong" in examined("--run", new, status=1)
 
 
 def test_a_run_that_cannot_begin_or_go_on_is_wrong(tmp_path: Path) -> None:
@@ -161,86 +161,67 @@ def test_parameters_are_counted_before_the_data_are_prepared(tmp_path: Path, mon
 
 
 def test_text_that_is_missing_is_wrong(examined: Examined, tmp_path: Path) -> None:
-    recipe = Path(__file__).resolve().parents[2] / "recipes" / "multi30k-en-de.toml"
-    options = "--config", str(recipe), "--data.raw", str(tmp_path), "--run", str(tmp_path / "run")
-    status, output = examined(*options)
-    assert status == 1
+    recipe = "--config", "recipes/multi30k-en-de.toml", "--data.raw", tmp_path
+    output = examined(*recipe, status=1)
     assert "wrong data 4 files are missing" in output
     assert "→ to fetch the files, run minitransformer-prepare with the same options and download; or" in output
-    _, output = examined(*options, "--data.sha256")
-    assert "→ set data.raw to the folder that holds them" in output
+    assert "→ set data.raw to the folder that holds them" in examined(*recipe, "--data.sha256", status=1)
 
 
-def test_gpus_are_reported_used_or_not(monkeypatch: pytest.MonkeyPatch, examined: Examined, tmp_path: Path) -> None:
+def test_gpus_are_reported_used_or_not(examined: Examined, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_cuda.stand_in_for_cupy()
     monkeypatch.setattr(fake_cuda, "N_GPUS", 2)
     monkeypatch.setattr(machine, "check_results", lambda: CheckResults({"linear": None}, {}, tmp_path))
-    _, output = examined("--run", tmp_path, "--device", "cuda")
-    assert "ok GPU number 0 of 2; CPU, CuPy stand-in" in output
-    _, output = examined("--run", tmp_path)
-    assert 'ok GPU 2, not used (device is not "cuda"); CPU' in output
+    assert "ok GPU number 0 of 2; CPU, CuPy stand-in" in examined("--device", "cuda")
+    assert 'ok GPU 2, not used (device is not "cuda"); CPU' in examined()
     monkeypatch.setattr(fake_cuda, "N_GPUS", -1)
-    status, output = examined("--run", tmp_path)
-    assert status == 0
-    assert "none: CuPy stand-in finds no usable driver" in output
+    assert "none: CuPy stand-in finds no usable driver" in examined()
 
 
 def test_the_check_of_every_cuda_kernel_is_reported(
-    monkeypatch: pytest.MonkeyPatch, examined: Examined, tmp_path: Path
+    examined: Examined, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ["--run", str(tmp_path), "--device", "cuda"]
-    status, output = examined(*arguments)
-    assert (status, "ok CUDA kernels not checked: there is no GPU" in output) == (1, True)
+    output = examined("--device", "cuda", status=1)
+    assert "ok CUDA kernels not checked: there is no GPU" in output
     assert "wrong GPU none: CuPy cannot be imported" in output
     assert '→ install it with pip install "cupy-cuda13x[ctk]"' in output
     fake_cuda.stand_in_for_cupy()
     right = CheckResults({"dropout": None, "linear": None}, {}, tmp_path / "file")
     monkeypatch.setattr(machine, "check_results", lambda: right)
-    status, output = examined(*arguments)
-    assert (status, "ok CUDA kernels right: dropout, linear" in output) == (0, True)
+    assert "ok CUDA kernels right: dropout, linear" in examined("--device", "cuda")
     with monkeypatch.context() as old:
         old.setattr(fake_cuda.Device, "compute_capability", "75")
-        _, output = examined(*arguments)
+        output = examined("--device", "cuda")
     assert "dropout, linear no others: the GPU has compute capability 7.5, and bfloat16 needs 8.0" in output
     wrong = right._replace(faults={"attention": "relative error 2", "dropout": None, "linear": "relative error 2"})
     monkeypatch.setattr(machine, "check_results", lambda: wrong)
-    status, output = examined(*arguments)
-    assert status == 1
+    output = examined("--device", "cuda", status=1)
     assert "wrong CUDA kernels right: dropout not used: attention, linear: relative error 2 → update the" in output
     assert "to check again, remove" in output
-
-    def cannot() -> CheckResults:
-        raise CheckError("NVRTC is not installed")
-
-    monkeypatch.setattr(machine, "check_results", cannot)
-    status, output = examined(*arguments)
-    assert status == 1
+    monkeypatch.setattr(machine, "check_results", Mock(side_effect=CheckError("NVRTC is not installed")))
+    output = examined("--device", "cuda", status=1)
     assert "wrong CUDA kernels not used; the references run instead" in output
     assert "→ NVRTC is not installed" in output
 
 
 def test_what_several_processes_lack_and_an_unknown_blas_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(machine, "version", missing)
+    monkeypatch.setattr(machine, "version", Mock(side_effect=importlib.metadata.PackageNotFoundError))
     assert machine.mpi(SerialCommunicator()) == Finding("MPI", "none: several processes need pip install mpi4py mpich")
     monkeypatch.setattr(provenance, "threadpool_info", lambda: [{"user_api": "openmp"}])
     assert machine.blas()[0].found.startswith("none that threadpoolctl recognises")
 
 
 def test_processes_that_cannot_speak_are_reported_of_by_the_first_alone(
-    monkeypatch: pytest.MonkeyPatch, examined: Examined, tmp_path: Path
+    examined: Examined, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     monkeypatch.delitem(sys.modules, "parallel.mpi", raising=False)
-    status, output = examined("--run", tmp_path)
-    assert status == 1
+    output = examined(status=1)
     assert "wrong launch 2 processes were started, but mpi4py cannot be used" in output
     assert "→ install it with pip install mpi4py mpich" in output
     monkeypatch.setenv("PMI_RANK", "1")
-    assert examined("--run", tmp_path) == (1, "")
+    assert examined(status=1) == examined("--replay", bundle(tmp_path / "bundle")) == ""
 
 
 def test_more_processes_than_cores_are_wrong_on_the_cpu() -> None:
@@ -264,7 +245,7 @@ def test_files_of_mpich_that_none_maps_are_left_by_killed_ones(monkeypatch: pyte
 
 
 def test_mpi_is_not_started_where_shared_memory_is_too_small(
-    monkeypatch: pytest.MonkeyPatch, examined: Examined, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    examined: Examined, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = SimpleNamespace(f_bavail=31, f_frsize=1_000_000)
     monkeypatch.setattr(machine.os, "statvfs", lambda path: room)
@@ -274,16 +255,15 @@ def test_mpi_is_not_started_where_shared_memory_is_too_small(
     monkeypatch.setenv("PMI_SIZE", "8")
     monkeypatch.setenv("MPI_LOCALNRANKS", "4")
     monkeypatch.setitem(sys.modules, "mpi4py", None)  # it would be an error to look for it
-    _, output = examined("--run", tmp_path)
+    output = examined(status=1)
     assert "wrong shared memory /dev/shm has 31 MB free, too little for 4 processes" in output
     assert "launch" not in output
     monkeypatch.setenv("PMI_RANK", "4")
     for local_rank, machine_is_named in (("0", True), ("1", False)):
         monkeypatch.setenv("MPI_LOCALRANKID", local_rank)
-        assert doctor(["--run", str(tmp_path)]) == 1
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        assert (f"error: {socket.gethostname()}: /dev/shm has 31 MB free" in printed.err) == machine_is_named
+        status, output, error = command("doctor", "--run", str(tmp_path))
+        assert (status, output) == (1, "")
+        assert (f"error: {socket.gethostname()}: /dev/shm has 31 MB free" in error) == machine_is_named
     monkeypatch.setattr(machine, "left_by_mpich", lambda: [Path("/dev/shm/a"), Path("/dev/shm/b c")])
     output = "; killed processes left 2 files that no process uses: rm /dev/shm/a '/dev/shm/b c'"
     assert output in shared_memory(1).found
@@ -308,7 +288,7 @@ def test_mpi_is_not_started_where_shared_memory_is_too_small(
     ],
 )
 def test_processes_that_would_stand_idle_are_wrong(n_ranks: int, order: Any, share: str, remedy: str | None) -> None:
-    output = batch(RunConfig(training=TrainingConfig(n_micro_batches=8, sum=order)), n_ranks)
+    output = plan.batch(RunConfig(training=TrainingConfig(n_micro_batches=8, sum=order)), n_ranks)
     assert share in output.found
     assert output.remedy == remedy
 
@@ -381,16 +361,13 @@ def test_under_mpirun_the_first_speaks_for_all_and_each_tries_its_own_part(train
 
 
 def test_a_trial_that_cannot_be_made_or_does_not_fit_is_wrong(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examined: Examined
+    trained: Trained, examined: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lacking(trainer: object) -> None:
-        raise OutOfMemoryError("out of memory: what fits")
-
-    status, output = examined("--run", tmp_path, "--try-largest-batch")
-    assert (status, "→ prepare the data first, with the same settings" in output) == (1, True)
+    assert "→ prepare the data first, with the same settings" in examined("--try-largest-batch", status=1)
+    lacking = Mock(side_effect=OutOfMemoryError("out of memory: what fits"))
     monkeypatch.setattr("minitransformer.extras.doctor.plan.try_largest_batch", lacking)
-    status, output = examined(*trained.arguments, "--try-largest-batch")
-    assert (status, "largest batch does not fit → out of memory: what fits" in output) == (1, True)
+    output = examined(*trained.arguments, "--try-largest-batch", status=1)
+    assert "largest batch does not fit → out of memory: what fits" in output
 
 
 SMALL = ModelConfig(vocabulary_size=12, n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
@@ -415,26 +392,75 @@ def bundle(folder: Path, value: float | None = None) -> str:
     ],
 )
 def test_both_precisions_lead_to_a_conclusion(
-    tmp_path: Path,
-    command: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    value: float | None,
-    single: str,
-    double: str,
-    output: str,
+    value: float | None, single: str, double: str, output: str, command: Command, tmp_path: Path
 ) -> None:
-    """The first of several processes speaks, and no other."""
-    words = ["doctor", "--replay", bundle(tmp_path, value)]
-    lines = command(*words).output.splitlines()
-    assert len(lines) == 3
-    assert lines[0].startswith(f"float32: {single}")
-    assert lines[1].startswith(f"float64: {double}")
-    assert lines[2].startswith("conclusion: ")
-    assert output in lines[2]
-    monkeypatch.setenv("PMI_RANK", "1")
-    assert command(*words)[:2] == (0, "")
+    of_single, of_double, conclusion = command("doctor", "--replay", bundle(tmp_path, value)).output.splitlines()
+    assert of_single.startswith(f"float32: {single}")
+    assert of_double.startswith(f"float64: {double}")
+    assert conclusion.startswith("conclusion: ")
+    assert output in conclusion
 
 
 def test_a_sum_that_overflows_is_not_finite() -> None:
     single, double = Replay("float32", 2.0, np.inf, None, None), Replay("float64", 2.0, 3.0, None, None)
     assert conclusion(single, double).startswith("float32 overflows")
+
+
+def test_trained_models_are_measured_on_validation_data(trained: Trained, command: Command) -> None:
+    output = command("doctor", "--explain-compat", "fairseq", *trained.arguments).output
+    first = f"Measured on the trained model of {trained.run}, on the first 16 pairs of its validation data."
+    assert plain(output).startswith(first)
+    store = PreparedData.open(read_options(trained.arguments).data_directory).stores["validation"].read()
+    sources, targets = zip(*(store.pair(i) for i in range(16)), strict=True)
+    model = Transformer.load(trained.run)
+    batch = Batch.from_token_ids(sources, targets)
+    for effect in effects(model.config, batch, "fairseq", weights=model.weights(), dtype="float64"):
+        change = re.escape(f"{effect.largest_change:.2g}")
+        line = f"\n{effect.switch} .* {effect.loss_before:.6f} → {effect.loss_after:.6f} +{change}\n"
+        assert re.search(line, output), effect
+    assert re.search(r"\nlayer_norm_eps +1e-06 +1e-05 ", output)
+    assert re.search(r"\nattention_bias +no +yes ", output)
+
+
+def test_without_a_model_a_small_untrained_one_is_measured(command: Command, tmp_path: Path) -> None:
+    output = command("doctor", "--run", str(tmp_path), "--explain-compat").output
+    first = f"Measured on an untrained tiny model, on random words ({tmp_path} holds no model)."
+    assert plain(output).startswith(first)
+    for system, convention in CONVENTIONS.items():
+        assert (f"\n{system} " in output) == (system != "paper")
+        assert [switch for switch in convention.model if f"\n{switch} " not in output] == []
+    one, other = Subject.untrained("").batch, Subject.untrained("").batch
+    np.testing.assert_array_equal(one.source_ids, other.source_ids)
+
+
+def test_a_model_without_its_data_is_not_measured(trained: Trained, tmp_path: Path) -> None:
+    for path in trained.run.glob("*.*"):
+        shutil.copy(path, tmp_path)
+    subject = Subject.of(RunConfig(run=tmp_path))
+    assert (subject.weights, f"no prepared data in {tmp_path / 'data'}" in subject.what) == (None, True)
+
+
+def test_a_switch_that_the_model_has_is_not_turned() -> None:
+    untrained = Subject.untrained("")
+    turned = dataclasses.replace(untrained, config=dataclasses.replace(untrained.config, positions="halves"))
+    by_name = {switch.name: switch for switch in switches(turned, "tensor2tensor")}
+    assert (by_name["positions"].effect, by_name["positions"].paper_value) == (None, "interleaved")
+    assert by_name["start"].effect
+
+
+def test_tables_fit_into_the_terminal(tmp_path: Path) -> None:
+    for width in (60, 80):
+        screen = io.StringIO()
+        explain_compat(RunConfig(run=tmp_path), ["marian"], Console(file=screen, width=width))
+        tables = [line for line in screen.getvalue().splitlines() if "length penalty" not in line]
+        assert max(map(len, tables)) <= width
+    assert "label_smoothing_over  V-1" in screen.getvalue()
+
+
+def test_systems_in_order_are_explained_with_penalties(command: Command, tmp_path: Path) -> None:
+    output = command("doctor", "--explain-compat", "marian", "fairseq", "--run", str(tmp_path)).output
+    assert 0 < output.index("\nmarian ") < output.index("\nfairseq ")
+    assert "tensor2tensor" not in output
+    gnmt, length = ([rule(n) ** 0.6 for n in (5, 20, 80)] for rule in (lambda n: (5 + n) / 6, lambda n: n))
+    assert f"(gnmt) of paper at 5, 20, 80 tokens: {', '.join(f'{x:.2f}' for x in gnmt)}\n" in output
+    assert f"(length) of marian at 5, 20, 80 tokens: {', '.join(f'{x:.2f}' for x in length)}\n" in output

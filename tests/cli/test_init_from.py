@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mpirun import MPIRUN, needs_mpi, run
-from small_run import SMALLEST, Trained, contents, output_of, plain, write_parallel_text, written
+from small_run import SMALLEST, Trained, contents, output_of, plain, results_of, write_parallel_text, written
 from toy_treebank import write_toy_treebank
 
 from cli.doctor import doctor
@@ -92,7 +92,7 @@ def test_it_names_the_model_it_begins_from_and_leaves_it(trained: Trained, optio
     assert "the tokenizer lacks characters of the training text: œ " in output
     assert contents(trained.run) == before
     assert "finished after 8 updates; nothing is left to do" in plain(output_of(lambda: train(options)))
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    results = results_of(tmp_path / "run")
     assert results["pretrained"]["weights"] == str(trained.run / "model.safetensors")
     data = data_of(tmp_path / "run" / "report.html")
     (begun,) = (row["values"][0] for row in data["facts"]["Result"] if row["name"] == "begun from")

@@ -1,12 +1,11 @@
 """Parsing from end to end: a treebank, a model, trees of sentences, and their score."""
 
 import io
-import json
 import re
 from pathlib import Path
 
 import pytest
-from small_run import Command, Trained, output_of, written
+from small_run import Command, Trained, log_of, output_of, results_of, written
 from toy_treebank import write_toy_treebank
 
 from cli.parse import parse
@@ -23,8 +22,8 @@ from minitransformer.system.files import CheckpointError
 SMALL_PARSER = """--preset parsing-small --data.train-trees t.mrg --data.validation-trees v.mrg
     --data.vocabulary-size 60 --data.leaf-symbols tags
     --model.n-layers 1 --model.d-model 32 --model.d-ff 64 --model.n-heads 2 --model.d-k 16 --model.d-v 16
-    --model.p-drop 0 --training.max-updates 500 --training.batch-tokens 400 --training.n-micro-batches 2
-    --training.warmup-steps 60 --training.log-every 50 --training.validate-every 250 --training.checkpoint-every 500
+    --model.p-drop 0 --training.max-updates 350 --training.batch-tokens 400 --training.n-micro-batches 2
+    --training.warmup-steps 60 --training.log-every 50 --training.validate-every 175 --training.checkpoint-every 350
     --training.keep-checkpoints 1 --training.average-checkpoints 1"""
 
 
@@ -51,15 +50,13 @@ def summary_of(command: Command, *words: str) -> dict[str, float]:
 
 
 def test_training_validates_by_f1(trained_parser: Trained) -> None:
-    records = [json.loads(line) for line in (trained_parser.run / "metrics.jsonl").read_text().splitlines()]
-    losses = [record["loss"] for record in records if record["kind"] == "training"]
-    validations = [record for record in records if record["kind"] == "validation"]
-    assert losses[-1] < losses[0] / 2
+    training, validations = (log_of(trained_parser.run, kind) for kind in ("training", "validation"))
+    assert training[-1]["loss"] < training[0]["loss"] / 2
     assert {"f1", "signature"} < validations[0].keys()
     assert all(read_tree(text) for sample in validations[-1]["samples"] for text in list(sample.values())[1:])
     assert validations[-1]["f1"] > 60
     assert f"greedy F1 {validations[-1]['f1']:.2f} [evalb:COLLINS|tags:gold]" in trained_parser.log
-    results = json.loads((trained_parser.run / "results.json").read_text())["validation"]
+    results = results_of(trained_parser.run)["validation"]
     assert results["detail"] in trained_parser.log
     assert results["f1"] > 60
 
@@ -123,7 +120,7 @@ def test_parsed_words_score_as_in_validation(trained_parser: Trained, command: C
     figures = summary_of(command, str(gold), candidate, "--gold-tags")
     assert figures["Number of sentence"] == figures["Number of Valid sentence"] == 30
     assert figures["Tagging accuracy"] == 100
-    results = json.loads((trained_parser.run / "results.json").read_text())["validation"]
+    results = results_of(trained_parser.run)["validation"]
     assert figures["Bracketing FMeasure"] == pytest.approx(results["f1"], abs=0.005)
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import gzip
-import json
 import lzma
 import random
 import re
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from number_words import NUMBERS
-from small_run import SMALLEST, output_of
+from small_run import SMALLEST, output_of, results_of
 from toy_treebank import toy_tree
 
 from cli.prepare import prepare_data
@@ -121,7 +120,7 @@ def test_every_recipe_prepares_and_trains_an_update(path: Path, tmp_path: Path) 
     words += ["24" if data.tokenizer == "word" else "40"]  # the toy trees have few words
     assert "training pairs" in output_of(lambda: prepare_data(words))
     assert "training cost: " in output_of(lambda: train([*words, *SIZES.split()]))
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    results = results_of(tmp_path / "run")
     assert results["updates"] == 1
     assert results["flops"] > 0
 

@@ -1,15 +1,13 @@
 """Pages and pictures of a run and of its attention by the command, and the documented keys of the run's files."""
 
-import importlib
 import json
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import Command, Trained, output_of, translated
+from small_run import Command, Trained, log_of, output_of, results_of, translated
 
 from cli.report import report
 
@@ -23,25 +21,16 @@ def data_of(page: Path) -> dict[str, Any]:
     return dict(json.loads(found[1]))
 
 
-def lines_of(trained: Trained, kind: str) -> list[dict[str, Any]]:
-    records = map(json.loads, (trained.run / "metrics.jsonl").read_text().splitlines())
-    return [record for record in records if record["kind"] == kind]
-
-
-def test_the_page_has_the_losses_scores_and_translations_of_the_run(trained: Trained, tmp_path: Path) -> None:
+def test_the_page_has_the_losses_and_scores_of_the_run(trained: Trained, tmp_path: Path) -> None:
     page = tmp_path / "new" / "page.html"
     assert output_of(lambda: report(["training", str(trained.run), "--output", str(page)])) == f"wrote {page}\n"
     assert (trained.run / "report.html").read_bytes() == page.read_bytes()  # training leaves the same
     data = data_of(page)
-    training, validation = data["panels"][0]["curves"][0]
-    assert training["values"] == pytest.approx([line["loss"] for line in lines_of(trained, "training")], rel=1e-5)
-    assert validation["values"] == pytest.approx([line["loss"] for line in lines_of(trained, "validation")], rel=1e-5)
-    results = json.loads((trained.run / "results.json").read_text())
+    for curve, kind in zip(data["panels"][0]["curves"][0], ("training", "validation"), strict=True):
+        assert curve["values"] == pytest.approx([line["loss"] for line in log_of(trained.run, kind)], rel=1e-5)
+    validation = results_of(trained.run)["validation"]
     (final,) = (row["values"][0] for row in data["facts"]["Result"] if row["name"] == "final score, validation")
-    assert final == f"BLEU {results['validation']['bleu']:.2f}\n{results['validation']['signature']}"
-    lines = map(json.loads, (trained.run / "translations.jsonl").read_text().splitlines())
-    distinct = {(line["source"], line["reference"], line["translation"]): None for line in lines}
-    assert [(s["source"], s["reference"], *s["final"]) for s in data["samples"]] == list(distinct)
+    assert final == f"BLEU {validation['bleu']:.2f}\n{validation['signature']}"
 
 
 def test_a_picture_of_a_run(trained: Trained, tmp_path: Path) -> None:
@@ -56,11 +45,11 @@ def documented(heading: str) -> set[str]:
 
 
 def test_the_guide_names_the_keys_of_log_results_and_translations(trained: Trained) -> None:
-    assert documented("key in training") == set(lines_of(trained, "training")[0])
-    (validation, *_) = lines_of(trained, "validation")
+    assert documented("key in training") == set(log_of(trained.run, "training")[0])
+    (validation, *_) = log_of(trained.run, "validation")
     assert documented("key in validation") == set(validation) | {"f1"}
     assert set(validation["samples"][0]) == {"source", "reference", "translation"}
-    results = json.loads((trained.run / "results.json").read_text())
+    results = results_of(trained.run)
     assert documented("key") == set(results) | {"test", "pretrained"}
     for key in ("data", "validation"):
         (row,) = re.findall(rf"^\| `{key}` \| (.*) \|$", GUIDE, re.MULTILINE)
@@ -125,13 +114,10 @@ def test_what_cannot_be_shown_is_reported_in_one_line(
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.usefixtures("without_matplotlib")
 def test_without_matplotlib_a_page_can_be_made_and_a_picture_tells_the_remedy(
-    trained: Trained, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Trained, command: Command, tmp_path: Path
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith(("matplotlib", "minitransformer.extras.report.p"))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    importlib.invalidate_caches()
     words = ["attention", "one", "--run", str(trained.run), "--output"]
     assert command("report", *words, str(tmp_path / "a.html")).status == 0
     assert '[report]"' in command("report", *words, str(tmp_path / "a.png")).refusal

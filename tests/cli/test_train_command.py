@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from sacrebleu.metrics.chrf import CHRF
-from small_run import Trained, contents, output_of, plain, translated
+from small_run import Trained, contents, log_of, output_of, plain, results_of, translated
 
 from cli.average import average
 from cli.prepare import prepare_data
@@ -57,7 +57,7 @@ def test_the_run_holds_all_that_is_needed_later(trained: Trained) -> None:
 
 
 def test_results_have_signature_code_and_configuration(trained: Trained) -> None:
-    results = json.loads((trained.run / "results.json").read_text())
+    results = results_of(trained.run)
     assert results["data"] == {
         "train_pairs": 200, "validation_pairs": 20, "dropped": {}, "source_words": 40, "target_words": 40
     }  # fmt: skip
@@ -76,9 +76,8 @@ def test_the_translations_behind_the_scores_are_kept(trained: Trained) -> None:
     text = [tuple(pair) for pair in json.loads((trained.run / "data" / "validation.json").read_text())]
     assert [(line["split"], line["source"], line["reference"]) for line in lines] == [("validation", *t) for t in text]
     again = bleu([line["translation"] for line in lines], [[line["reference"] for line in lines]])
-    assert again.value == json.loads((trained.run / "results.json").read_text())["validation"]["bleu"]
-    records = map(json.loads, (trained.run / "metrics.jsonl").read_text().splitlines())
-    *_, last = (record for record in records if record["kind"] == "validation")
+    assert again.value == results_of(trained.run)["validation"]["bleu"]
+    *_, last = log_of(trained.run, "validation")
     tokenizer = Tokenizer.load(trained.run)
     sources, targets = tokenizer.encode_source([s for s, _ in text]), tokenizer.encode_target([t for _, t in text])
     extra = 25 + max(0, *(len(target) - len(source) for source, target in zip(sources, targets, strict=True)))
@@ -102,7 +101,7 @@ def test_patience_may_change_within_a_run_and_more_updates_go_on_at_its_end(trai
     assert "finished after 60 updates" in plain(output_of(lambda: train(words)))
     output = output_of(lambda: train([*words, "--training.max-updates", "70"]))
     assert "going on from update 60 of 70" in output
-    assert json.loads((run_copy / "results.json").read_text())["updates"] == 70
+    assert results_of(run_copy)["updates"] == 70
 
 
 def test_settings_of_which_one_is_missing_are_no_settings_of_a_run(trained: Trained, run_copy: Path) -> None:
@@ -276,8 +275,7 @@ def test_page_log_and_patience_have_the_commands_measures(trained: Trained, tmp_
     words += ["--training.max-updates", "4", "--training.patience", "2", "--training.patience-for", "own"]
     words += ["--model.implementation", f"{__name__}:Derived", "--validation-command", printing("own 7.5")]
     shown = output_of(lambda: train([*trained.arguments, *words]))
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["own"] for line in lines if line["kind"] == "validation"] == [7.5] * 3
+    assert [line["own"] for line in log_of(tmp_path, "validation")] == [7.5] * 3
     assert ", own 7.5" in shown
     assert shown.endswith(f"done: load the model with its class, {__name__}:Derived, in Python\n")
     assert '"title":"own"' in (tmp_path / "report.html").read_text().replace('": "', '":"')

@@ -2,11 +2,12 @@
 
 import contextlib
 import io
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from number_words import sentences, translation
 
@@ -68,6 +69,16 @@ def translated(trained: Trained, source: bytes, *options: str) -> bytes:
     target = io.BytesIO()
     assert translate(["--run", str(trained.run), "--beam", "2", *options], io.BytesIO(source), target) == 0
     return target.getvalue()
+
+
+def results_of(run: Path) -> dict[str, Any]:
+    return dict(json.loads((run / "results.json").read_text(encoding="utf-8")))
+
+
+def log_of(run: Path, kind: str) -> list[dict[str, Any]]:
+    """The lines of this kind in a run's log."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line["kind"] == kind]
 
 
 def written(path: Path, text: str) -> str:
