@@ -1,8 +1,8 @@
-"""The commands again and again: on one machine, one seed gives the same bytes.
+"""The commands again and again: on one machine, one seed gives the same bytes, also if training is killed.
 
-Every run is a process of its own, which prepares text, trains on it and translates with the result.  Runs differ in
-what must not matter: the order in which Python's sets are walked, the number of threads, the name of the directory.
-All files are compared byte for byte, but for the fields of NOT_COMPARED, and the page that shows them.
+Every run is a process of its own.  Runs differ in what must not matter: the order in which Python's sets are walked,
+the number of threads, the name of the directory, the moments in which they are killed.  All files are compared byte
+for byte, but for the fields of NOT_COMPARED, and the page that shows them.
 """
 
 import hashlib
@@ -10,12 +10,16 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from small_run import log_of, write_parallel_text
 from waiting import TIME_LIMIT
 
@@ -99,6 +103,8 @@ def test_all_files_and_translations_are_the_same_to_the_bit(first: Path, text: P
 
 def test_the_run_that_is_compared_does_something(first: Path) -> None:
     """It learns, reaches a third epoch, translates, and has scores that are no round numbers."""
+    compared = {"model.safetensors", "scores", "translations", "digests.json", "data/manifest.json"}
+    assert compared <= contents(first).keys()
     training = log_of(first, "training")
     assert training[-1]["epoch"] >= 2
     assert training[-1]["loss"] < 0.8 * training[0]["loss"]
@@ -108,15 +114,85 @@ def test_the_run_that_is_compared_does_something(first: Path) -> None:
     assert len({score for _, score in json.loads((first / "scores").read_text())}) > 4
 
 
-def test_another_seed_changes_losses_and_model_but_no_prepared_data(first: Path, text: Path, tmp_path: Path) -> None:
-    start(tmp_path, text, "--training.seed", 2)
-    assert differing(first / "data", tmp_path / "data") == []
-    for kind in ("training", "validation"):
-        pairs = zip(log_of(first, kind), log_of(tmp_path, kind), strict=True)
-        assert all(one["loss"] != other["loss"] for one, other in pairs)
-    changed = differing(first, tmp_path)
-    assert {name for name in contents(first) if name.endswith(".safetensors")} <= set(changed)
-    assert {"scores", "translations"} <= set(changed)
+# Training that is killed.  Log lines sum up updates before and after a checkpoint; validations and checkpoints fall
+# together and do not.
+DATA = [*TEXT, "--data.validation-source", "valid.en", "--data.validation-target", "valid.de"]
+KILLED = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-heads 2 --model.d-k 8 --model.d-v 8
+    --training.max-updates 8 --training.batch-tokens 100 --training.n-micro-batches 2 --training.warmup-steps 6
+    --model.alpha 0.6 --training.log-every 5 --training.validate-every 3 --training.checkpoint-every 2
+    --training.keep-checkpoints 3 --training.average-checkpoints 2"""
+Life = tuple[str, float]  # killed in a "call", during "validation", … (killed.py): in which one, as a share of all
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run in one go, and how many calls and operations on files it makes, by where."""
+
+    folder: Path
+    run: Path
+    counts: dict[str, int]
+
+
+def live(lives: list[tuple[str, int]], folder: Path, run: Path) -> list[str]:
+    command = [sys.executable, str(ROOT / "tests" / "support" / "killed.py"), json.dumps(lives)]
+    command += ["--run", str(run), "--data.directory", str(folder / "data"), "--data.raw", str(folder), *DATA]
+    command += KILLED.split()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *ends, last = [line for line in done.stdout.splitlines() if not line.startswith("{")]
+    assert last == "status 0", done.stderr
+    return [*ends, done.stdout.splitlines()[-2]]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    from cli.prepare import prepare_data
+
+    folder = tmp_path_factory.mktemp("killed")
+    write_parallel_text(folder, "train", 100, seed=1)
+    write_parallel_text(folder, "valid", 5, seed=2)
+    assert prepare_data(["--run", str(folder), "--data.raw", str(folder), *DATA]) == 0
+    (counts,) = live([], folder, folder / "run")
+    return Undisturbed(folder, folder / "run", json.loads(counts))
+
+
+def check(lives: list[Life], undisturbed: Undisturbed) -> list[str]:
+    run = undisturbed.folder / "disturbed"
+    shutil.rmtree(run, ignore_errors=True)
+    ends = live([(kind, 1 + int(share * undisturbed.counts[kind])) for kind, share in lives], undisturbed.folder, run)
+    assert differing(undisturbed.run, run) == []
+    return ends
+
+
+LIVES = st.lists(st.tuples(st.sampled_from(["call", "file", "file"]), st.floats(0, 1, exclude_max=True)), max_size=4)
+
+
+@pytest.mark.parametrize(
+    ("lives", "n_killed"),
+    [
+        ([("call", 0.2), ("file", 0.4), ("call", 0.35)], 2),  # anywhere
+        # the first validation, a save, the second validation, again, and another save
+        ([("validation", 0.1), ("file", 0.2), ("validation", 0.45), ("validation", 0.2), ("file", 0.3)], 4),
+    ],
+)
+def test_a_run_killed_often_ends_as_if_undisturbed(lives: list[Life], n_killed: int, undisturbed: Undisturbed) -> None:
+    assert check(lives, undisturbed)[:n_killed] == ["killed"] * n_killed
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_every_operation_of_a_save_ends_as_if_it_had_not_been(undisturbed: Undisturbed) -> None:
+    """Of the first of four, one operation later in each life; what only the last does, removing, is killed above."""
+    n = undisturbed.counts["save"]
+    ends = check([("save", (i + 0.5) / n) for i in range(n // 4)], undisturbed)
+    assert ends.index("status 0") > n // 5
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(lives=LIVES)
+def test_runs_killed_at_many_moments_end_as_if_they_had_not_been(undisturbed: Undisturbed, lives: list[Life]) -> None:
+    check(lives, undisturbed)
 
 
 # What runs in the processes
