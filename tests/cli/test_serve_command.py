@@ -223,7 +223,7 @@ def test_a_translation_without_end_does_not_keep_it_from_ending(run: Path) -> No
     assert (status, said) == (1, "stopped\nwarning: a translation that nobody waits for was cut off\n")
 
 
-def test_a_client_that_leaves_is_not_translated_for(run: Path) -> None:
+def test_a_client_that_leaves_is_status_499_without_a_message_and_not_translated_for(run: Path) -> None:
     with served(run, before=SLOW) as server:
         busy = Thread(target=lambda: server.post("/translate", form("six")))
         busy.start()
@@ -231,17 +231,13 @@ def test_a_client_that_leaves_is_not_translated_for(run: Path) -> None:
         with raw(server, request_of("five")):
             wait_for_metric(server, "minitransformer_waiting 1.0")
         wait_for_metric(server, 'path="/translate",status="499"} 1.0')
-        busy.join(TIME_LIMIT)
-        wait_for_metric(server, "minitransformer_waiting 0.0")
-        wait_for_metric(server, BUSY)  # no second sentence
-
-
-def test_a_client_that_leaves_while_it_sends_is_status_499_without_a_message(run: Path) -> None:
-    with served(run) as server:
-        for n, linger in ((1, 0), (2, 1)):  # the second one resets the connection
+        for n, linger in ((2, 0), (3, 1)):  # while it sends; the second one resets the connection
             with raw(server, HEAD + b"Content-Length: 100\r\n\r\n{") as connection:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", linger, 0))
             wait_for_metric(server, f'path="/translate",status="499"}} {n}.0')
+        busy.join(TIME_LIMIT)
+        wait_for_metric(server, "minitransformer_waiting 0.0")
+        wait_for_metric(server, BUSY)  # no second sentence
         assert server.end(signal.SIGTERM)[1] == ""
 
 
@@ -283,25 +279,6 @@ def test_at_the_limit_of_open_files_it_logs_one_line_and_recovers(run: Path) -> 
     assert re.fullmatch(
         r"warning: new connections wait \(Too many open files\): [^\n]+ limit of open files, 60\n", said
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "remedy"),
-    [
-        (["--run", "nowhere"], "nowhere: there is no model here"),
-        (["--port", "70000"], "--port must be between 0 and 65535"),
-        (["--proxy", "*"], "--proxy must be an IP address or a network"),
-        *(
-            (["--allow-origin", "*", origin], '--allow-origin must be "*", or scheme://host[:port]')
-            for origin in ("example.org", "https://example.org/", "https://Example.org", "https://example.org:443")
-        ),
-        (["--longest-text", "0"], "--longest-text must be between 1 and 1,000,000"),
-        (["--tokens-waiting", "19999"], "--tokens-waiting must be between 20,000 and 1,000,000,000"),
-        (["--beam", "0"], "beam ≥ n_best"),
-    ],
-)
-def test_wrong_options_are_one_line(words: list[str], remedy: str, command: Command) -> None:
-    assert remedy in command("serve", *words).refusal
 
 
 def test_origins_as_browsers_send_them_may_be_allowed() -> None:
