@@ -121,7 +121,7 @@ TESTS = {  # the nearest first: it kills most
     "parallel/reducer.py": f"{PARALLEL}/test_reducer.py {TWO_RANKS} {FOUR_RANKS}",
     "parallel/device_reducer.py": f"{PARALLEL}/test_reducer.py {TWO_RANKS} {FOUR_RANKS}",
     "parallel/exact_sum.py": f"{PARALLEL}/test_machines.py {TWO_RANKS} {FOUR_RANKS}",
-    "cli/options.py": "tests/cli/test_options.py",
+    "cli/options.py": "tests/cli/test_options.py tests/cli/test_refusals.py",
     "cli/run_options.py": "tests/cli/test_options.py",
 }
 PYTEST = "-m pytest -x -q -p no:cacheprovider --hypothesis-profile=mutants"

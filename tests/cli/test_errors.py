@@ -21,58 +21,20 @@ from minitransformer.system.errors import UserError
 from parallel import launch
 from parallel.communicator import SerialCommunicator
 
-ROOT = Path(__file__).parents[2]
-
-
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-ENVIRONMENT["PYTHONPATH"] = str(ROOT)
+ENVIRONMENT["PYTHONPATH"] = str(Path(__file__).parents[2])
 
 
-def program(module: str, *words: str, before: str = "pass") -> list[str]:
-    """Return a command in a process of its own; ``before`` is code that it runs first."""
-    code = f"import sys, cli.{module}; {before}; sys.exit(cli.{module}.main())"
-    return [sys.executable, "-W", "error", "-c", code, *words]
+def program(trained: Trained, before: str) -> list[str]:
+    """Return the command to translate in a process of its own; ``before`` is code that it runs first."""
+    code = f"import sys, cli.translate; {before}; sys.exit(cli.translate.main())"
+    return [sys.executable, "-W", "error", "-c", code, "--run", str(trained.run), "--beam", "1"]
 
 
 def translating(trained: Trained, lines_at_once: int) -> subprocess.Popen[bytes]:
-    """The command as a process, which translates so many lines together."""
-    words = ["--run", str(trained.run), "--beam", "1"]
-    command = program("translate", *words, before=f"cli.translate.LINES_AT_ONCE = {lines_at_once}")
-    pipe = subprocess.PIPE
+    """A process that translates so many lines together."""
+    command, pipe = program(trained, f"cli.translate.LINES_AT_ONCE = {lines_at_once}"), subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT)
-
-
-@pytest.mark.parametrize(
-    "words", [["translate"], ["parse"], ["average"], ["score", "pairs", "text", "target"]], ids=lambda w: w[0]
-)
-def test_a_missing_run_is_one_line_with_the_remedy_and_status_1(
-    words: list[str], command: Command, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written(here / "text", "one\n")
-    written(here / "target", "eins\n")
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
-    ended = command(*words, "--run", "nowhere")
-    assert (ended.status, ended.refusal.startswith("error: nowhere: ")) == (1, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        ("train --data.languages english german", "data.languages"),
-        ("prepare --data.languages english german", "data.languages"),
-        ("doctor --data.languages english german", "data.languages"),
-        ("translate --languages english german --input a.tmx --output b.tmx", "--languages"),
-        ("score bleu a b --language english", "--language"),
-        ("score tune-length --language english", "--language"),
-        ("serve --source english --target german", "language"),
-    ],
-)
-def test_the_name_of_a_language_in_place_of_its_code_is_refused_in_one_line(
-    words: str, name: str, trained: Trained, command: Command
-) -> None:
-    run = ["--run", str(trained.run)] if "serve" in words else []
-    expected = f'error: {name} must be a code such as "en" or "pt-BR"; got \'english\''
-    assert command(*words.split(), *run).refusal.rstrip().split(" (see ")[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -142,7 +104,7 @@ def test_a_reader_that_leaves_early_ends_the_command_without_an_error(trained: T
 def test_an_output_that_takes_no_more_is_an_error_also_without_buffer(trained: Trained, tmp_path: Path) -> None:
     """Python's standard output may then write a part of what it is given."""
     code = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))"
-    command = program("translate", "--run", str(trained.run), "--beam", "1", before=code)
+    command = program(trained, code)
     for environment in (ENVIRONMENT, ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}):
         with (tmp_path / "out").open("wb") as file:
             done = subprocess.run(
@@ -196,15 +158,6 @@ def test_a_line_is_translated_before_the_next_is_written(trained: Trained) -> No
         assert running.stdout.read() == b""
         assert running.wait(timeout=TIME_LIMIT) == 0
     assert b"".join(answers) == translated(trained, b"one\ntwo\nthree\n\n", "--beam", "1")
-
-
-def test_a_refused_path_is_one_line(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
-    too_long = r"error: x{300}/\S+: File name too long; choose another path, "
-    assert re.match(too_long, command("translate", "--run", "x" * 300).refusal)
-    file = written(tmp_path / "file", "")
-    below_a_file = command("train", "--run", f"{file}/run", "--verify-resume", "2")
-    assert below_a_file.refusal.startswith(f"error: {file}: File exists; choose another path, ")
 
 
 def test_what_a_terminal_has_no_character_for_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:

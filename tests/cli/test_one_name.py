@@ -45,23 +45,6 @@ def test_a_command_starts_by_the_first_word_or_its_entry_point(name: str, monkey
     assert started[0] == [f"minitransformer {name}", "--run", "x"]
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "answer"),
-    [
-        ("trian", 2, "unknown command 'trian'; did you mean 'train'?\n"),
-        ("--train", 2, "unknown command '--train'; did you mean 'train'?\n"),
-        ("xyz", 2, "unknown command 'xyz'; known here: train, translate, serve, score"),
-        ("--print-completion ksh", 1, "--print-completion: name the shell after it: bash, zsh, fish\n"),
-        ("--print-completion", 1, "--print-completion: name the shell after it: bash, zsh, fish\n"),
-    ],
-)
-def test_an_unknown_command_or_shell_is_answered_with_the_similar_one_or_all(
-    words: str, status: int, answer: str, command: Command
-) -> None:
-    ended = command("entry", *words.split())
-    assert (ended.status, ended.refusal.startswith(f"error: {answer}")) == (status, True)
-
-
 def test_version_has_project_and_commit(command: Command) -> None:
     status, output, _ = command("entry", "--version")
     assert status == 0

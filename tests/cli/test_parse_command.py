@@ -1,7 +1,6 @@
 """Parsing from end to end: a treebank, a model, trees of sentences, and their score."""
 
 import io
-import re
 from pathlib import Path
 
 import pytest
@@ -171,20 +170,3 @@ def test_a_translator_is_no_parser_and_a_parser_no_translator(trained: Trained, 
     ):
         with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
             command()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("score trees two one", "one: has 1 trees, but .*two has 2"),
-        ("score trees empty empty", "empty: is empty"),
-        ("score trees one bad", "bad, line 1: .*expected complete trees in one line"),
-        ("parse --run absent --threads 0", "--threads must be"),
-        ("parse --run absent --beam 0", "search: expected"),
-    ],
-)
-def test_faults_are_named(words: str, message: str, command: Command, here: Path) -> None:
-    trees = {"empty": "", "one": "(S (NN a))\n", "two": "(S (NN a))\n(S (NN b))\n", "bad": "(S (NN a)\n"}
-    for name, text in trees.items():
-        written(here / name, text)
-    assert re.match(f"error: {message}", command(*words.split()).refusal)

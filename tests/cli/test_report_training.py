@@ -11,7 +11,6 @@ from small_run import Command, Trained, log_of, output_of, results_of, translate
 
 from cli.report import report
 
-NOWHERE = ["attention", "one", "--run", "nowhere", "--output", "a.png"]
 GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "watching.md").read_text(encoding="utf-8")
 
 
@@ -84,34 +83,6 @@ def test_a_picture(name: str, trained: Trained, tmp_path: Path) -> None:
     output_of(lambda: report([*words, "--kinds", "alignment", "decoder", "--heads", "2", "--no-end"]))
     output_of(lambda: report([*words, "--merge-words", "--least-weight", "0.2"]))
     assert (tmp_path / name).stat().st_size > 1_000
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["training", "absent"], "absent: holds no training run"),
-        (["training"], "runs/demo: holds no training run"),
-        (["training", "absent", "--output", "a.gif"], "a.gif: the suffix must name the format"),
-        (["sentence", "one", "--output", "a.png"], "a.png: the suffix must name the format; expected one of .html"),
-        (["attention", "one", "--output", "a.gif"], "a.gif: the suffix must name the format"),
-        (["attention", "", "--output", "a.html"], "the sentence is empty"),
-        (["attention", "one", "--output", "a.png", "--heads", "0"], "--heads: expected numbers from 1 to 2; got 0"),
-        (["attention", "one", "--output", "a.png", "--layers", "1", "2"], "--layers: expected numbers from 1 to 1; go"),
-        ([*NOWHERE, "--kinds"], "--kinds: name at least one kind"),
-        ([*NOWHERE, "--least-weight", "20"], "--least-weight: weights are between"),
-        (["attention", "one", "--no-end"], "--no-end: an option of pictures, but attention.html is a page"),
-        (["attention", "one", "--layers", "1"], "--layers: an option of pictures, but attention.html is a page"),
-        (["attention", "one", "--beam", "0"], "beam ≥ n_best ≥ 1"),
-        (["attention", "one", "--output", f"{__file__}/a.html"], "a.html: cannot be written"),
-        (["attention", "one", "--output", f"{__file__}/a.png"], "a.png: cannot be written"),
-    ],
-)
-def test_what_cannot_be_shown_is_reported_in_one_line(
-    words: list[str], problem: str, trained: Trained, command: Command, here: Path
-) -> None:
-    run = [] if words[0] == "training" or "--run" in words else ["--run", str(trained.run)]
-    assert problem in command("report", *words, *run).refusal
-    assert list(here.iterdir()) == []
 
 
 @pytest.mark.usefixtures("without_matplotlib")

@@ -76,39 +76,6 @@ def test_the_audit_prints_conventions_with_what_to_compare(command: Command, tmp
     assert output.startswith("100.00 ±   ?  sacreBLEU, 13a\n")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("bleu empty empty", "empty: is empty"),
-        ("audit empty empty", "empty: is empty"),
-        ("bleu two", "score: name at least one file of references"),
-        ("bleu three three two", "two: ends after line 2"),
-        ("bleu two two three", "two: ends after line 2"),
-        ("pairs two one --run {run}", "one: ends after line 1"),
-        ("compare", "score: expected two files of translations or more, then the references; got 0 files"),
-        ("compare one one", "score: expected .*; got 2 files"),
-        ("compare three three two", "two: ends after line 2, but three has 3; line n of one file"),
-        ("compare three two three", "two: ends after line 2, but three has 3; line n of one file"),
-        ("compare empty empty empty", "empty: is empty"),
-        ("compare one absent one", "absent: not found"),
-        ("tune-length empty nothing --run {run}", "empty: is empty"),
-        ("tune-length two one --run {run}", "one: ends after line 1"),
-        ("tune-length one --run {run}", "score: expected a file of sources and one of references; got 1 files"),
-        ("tune-length one eins --run absent", "absent: .* no model here"),
-        ("tune-length one eins --run {run} --alphas -1", "alpha must be at least 0 and less than 50; got -1.0"),
-        ("tune-length one eins --run {run} --alphas 0 50", "alpha must be at least 0 and less than 50; got 50.0"),
-    ],
-)
-def test_wrong_files_and_exponents_are_refused_before_anything_is_scored(
-    words: str, message: str, trained: Trained, command: Command, here: Path
-) -> None:
-    for name, n_lines in {"empty": 0, "nothing": 0, "one": 1, "eins": 1, "two": 2, "three": 3}.items():
-        written(here / name, "a b\n" * n_lines)
-    ended = command("score", *words.format(run=trained.run).split())
-    assert re.match(f"error: .*{message}" if "alphas" in words else f"error: {message}", ended.refusal)
-    assert ended.output == ""
-
-
 def test_scores_of_pairs_add_to_the_whole(trained: Trained, command: Command, tmp_path: Path) -> None:
     source = written(tmp_path / "source", "one two\nsix\n\nfive five five\n")
     target = written(tmp_path / "target", "eins zwei\n\neins\nfünf fünf\n")

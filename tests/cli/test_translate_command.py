@@ -14,9 +14,7 @@ from small_run import Trained, translated, written
 
 from cli.serve import ServeOptions
 from cli.translate import TranslateOptions, translate
-from minitransformer.config import ConfigError
 from minitransformer.data.file_kinds import N_FIRST_BYTES
-from minitransformer.data.survey import CorpusError
 from minitransformer.extras.files import stream
 from minitransformer.extras.files.stream import PrefixError
 from minitransformer.inference.search import SearchConfig
@@ -181,8 +179,6 @@ def test_alignments_have_a_line_for_each_line_of_the_output(trained: Trained, tm
         assert all(s < len(source.split()) for s, _ in pairs)
     ranked = translated(trained, SOURCE, "--alignments", str(path), "--n-best", "2").decode().splitlines()
     assert len(path.read_text().splitlines()) == len(ranked) == 7
-    with pytest.raises(ConfigError, match="--alignments absent/al: cannot be written .No such file"):
-        translated(trained, SOURCE, "--alignments", "absent/al")
 
 
 def test_a_paragraph_is_the_translations_of_its_sentences(trained: Trained) -> None:
@@ -223,52 +219,3 @@ def test_who_types_is_warned_of_unknown_characters_before_the_next_line(
     translate(["--run", str(trained.run)], typed, io.BytesIO())
     assert typed.seen == [0, 0, 1, 1]
     assert "1 line has characters that the tokenizer does not know: 'ж'" in logged[0]
-
-
-NOT_SENTENCES = [("--n-best", "1"), ("--prefix", "x"), ("--prefix-text", ""), ("--sample",), ("--alignments", "x")]
-NOT_DOCUMENTS = ["--n-best", "--prefix", "--prefix-text", "--alignments"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--prefix", "x", "--prefix-text", "y"], "--prefix, --prefix-text: give one of them"),
-        (["--temperature", "2"], "--temperature: needs --sample"),
-        (["--seed", "0"], "--seed: needs --sample"),
-        (["--sample", "--top-p", "0"], "sampling.top_p: expected"),
-        (["--alignments", "x", "--prefix", "x"], "x: is the file of prefixes, too"),
-        (["--input", "x", "--alignments", "./x"], "--alignments x: is the input, too"),
-        (["--output", "out"], "--output: needs --input"),
-        (["--input", "in", "--resume"], "--resume: needs"),
-        (["--input", "in", "--output", "out.gz"], "out.gz: the output is plain text; choose a name without .gz"),
-        (["--n-best", "5"], "^--n-best 5 needs a beam of at least 5: give --beam 5$"),
-        (["--beam", "0"], "search: expected 1,000 ≥ beam"),
-        (["--sample", "--n-best", "0"], "search: expected 1,000 ≥ beam ≥ n_best ≥ 1; got beam 1, n_best 0"),
-        (["--sample", "--temperature", "-1"], "sampling.temperature"),
-        (["--alpha", "-1"], "alpha"),
-        (["--threads", "-1"], "--threads must be at least 1"),
-        *(([*SPLIT, *option], f"{option[0]}: does not go with --split-sentences") for option in NOT_SENTENCES),
-        (["--languages", "en", "de"], "--languages: are those of a .tmx, .xlf or .po file; name one"),
-        (["--input", "t", "--output", "o.tmx"], "names its languages; set languages, for example en"),
-        (["--input", "t", "--output", "o.tmx.gz"], "the output is plain text; choose a name without .gz"),
-        (["--input", "p.tsv", "--output", "o.tmx"], "o.tmx: a translation memory names its languages"),
-        (["--input", "absent.tmx"], "absent.tmx: cannot be read after line 1: .*No such file"),
-        (["--input", "a", "--output", "o.tmx", "--n-best", "1"], "--n-best: is for text, not for o.tmx, a translation"),
-        (["--input", "t", "--output", "o.po"], "o.po: is written only for an input of its kind"),
-        (["--input", "a.xlf"], "a.xlf: give --output FILE with the same ending"),
-        (["--input", "a.po", "--output", "b.pot"], "a.po: give --output FILE with the same ending"),
-        (["--input", "a.po", "--output", "b.po", "--resume"], "b.po is written as a whole; leave the opt"),
-        (["--input", "a.po", "--output", "a.po"], "a.po: is the input, too"),
-        *(
-            (["--input", "a.po", "--output", "o.po", name, "1"], f"{name}: is for text, not for a.po, a document;")
-            for name in NOT_DOCUMENTS
-        ),
-    ],
-)
-def test_a_wrong_search_and_other_wrong_options_are_refused_before_models_are_loaded(
-    here: Path, options: list[str], message: str
-) -> None:
-    table = Path(written(here / "p.tsv", "one\teins\n"))
-    with pytest.raises((ConfigError, CorpusError), match=message):
-        translate(["--run", "absent", *options], io.BytesIO(), io.BytesIO())
-    assert list(here.iterdir()) == [table]

@@ -6,10 +6,6 @@ import json
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +25,6 @@ from minitransformer.extras.files.resumable import progress_file, translate_file
 from minitransformer.extras.files.stream import LinesDone, LineTranslator
 from minitransformer.system.files import CorruptFileError
 
-ROOT = Path(__file__).parents[2]
 NOTE = "out.progress.json"
 FILES = ["out", NOTE]
 ODD = [b"", b" ", b"one \xff", b"\xef\xbb\xbfone", "two\u2028three".encode(), b"six\r", b"\0"]
@@ -175,25 +170,6 @@ def test_what_the_note_says_is_on_the_disk_before(tmp_path: Path, monkeypatch: p
     assert sorted(contents(tmp_path)) == ["in", *FILES]
 
 
-def test_a_process_that_is_killed_is_taken_up_by_the_same_command(trained: Trained, tmp_path: Path) -> None:
-    source, output = tmp_path / "in", tmp_path / "out"
-    source.write_bytes(lines_of(60))
-    whole = translated(trained, source.read_bytes(), "--beam", "1")
-    options = ["--beam", "1", "--input", str(source), "--output", str(output), "--resume"]
-    code = "import sys, cli.translate; cli.translate.LINES_AT_ONCE = 4; sys.exit(cli.translate.main())"
-    command = [sys.executable, "-c", code, "--run", str(trained.run), *options]
-    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE) as process:
-        while process.poll() is None and (not output.exists() or output.stat().st_size < len(whole) / 3):
-            time.sleep(0.001)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
-    note = json.loads(progress_file(output).read_text())
-    assert output.read_bytes()[: note["n_bytes"]].count(b"\n") == note["n_lines"] > 0
-    translated(trained, b"", *options)
-    assert output.read_bytes() == whole
-    assert sorted(contents(tmp_path)) == ["in", *FILES]
-
-
 def test_an_interrupt_says_how_to_go_on(tmp_path: Path, logged: list[str]) -> None:
     (tmp_path / "in").write_bytes(lines_of(12))
     with pytest.raises(KeyboardInterrupt):
@@ -296,13 +272,6 @@ def test_files_of_another_kind_are_refused_and_the_output_left_alone(trained: Tr
     with pytest.raises(CorpusError, match=f"standard input: {remedy}"):
         translated(trained, source.read_bytes())
     assert target.read_bytes() == b"precious\n"
-
-
-@pytest.mark.parametrize("name", ["a.po", "a.pot"])
-def test_a_missing_document_is_named_before_an_output_is_opened(trained: Trained, here: Path, name: str) -> None:
-    with pytest.raises(CorpusError, match=f"^{name}: cannot be read: "):
-        translated(trained, b"", "--input", name, "--output", "b.po")
-    assert list(here.iterdir()) == []
 
 
 def written_memory(path: Path, sources: list[str]) -> Path:
