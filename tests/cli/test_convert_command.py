@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from fuzzed_readers import READERS
 from pytorch_files import zip_file
-from small_run import Trained, contents, output_of, translated, written
+from small_run import Trained, contents, output_of, translated
 
 from cli.convert import convert
 from minitransformer.extras.convert.formats import read_parts
@@ -56,15 +56,6 @@ def test_an_output_that_is_not_completed_leaves_nothing(
         with pytest.raises(type(error)):
             convert([str(trained.run), "--output", str(tmp_path / name), "--to", "ctranslate2"])
         assert list(tmp_path.rglob("*")) == [tmp_path / "empty"]
-
-
-def test_failed_certificate_leaves_no_output(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.convert.require_side", lambda name: None)
-    monkeypatch.setattr("cli.convert.other_side", lambda *_: 1 // 0)
-    words = ["--output", str(tmp_path / "new"), "--to", "ctranslate2", "--certify", written(tmp_path / "text", "one")]
-    with pytest.raises(ZeroDivisionError):
-        convert([str(trained.run), *words])
-    assert list(contents(tmp_path)) == ["text"]
 
 
 @pytest.mark.parametrize("last", ["write_text", "write_certificate"])

@@ -182,8 +182,11 @@ def one_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.train, "communicator", OneOfTwo)
 
 
-def test_help_is_no_failure_of_a_rank(one_of_two: None, command: Command) -> None:
+def test_help_is_no_failure_of_a_rank_and_an_unknown_option_is(one_of_two: None, command: Command) -> None:
     assert command("train", "--help")[::2] == (0, "")
+    status, _, error = command("train", "--no-such-option")
+    assert status == 2
+    assert re.fullmatch(r"error: unknown option .*\nrank 0 of 2 .* failed; ending all ranks\naborted\n", error)
 
 
 def test_debug_shows_where_an_error_arose_on_a_rank(one_of_two: None, command: Command, tmp_path: Path) -> None:

@@ -60,13 +60,15 @@ class FileOperations:
 class Uppercase(LineTranslator):
     """Returns a line in capitals, and its number as its alignment; in the group after 8 lines it may fail."""
 
+    error: BaseException | None
+
     def __init__(self, alignments: Path | None = None, error: BaseException | None = None) -> None:
         object.__setattr__(self, "alignments", alignments)
         object.__setattr__(self, "error", error)
 
     def __call__(self, lines: Sequence[bytes], n_before: int, advance: LinesDone = lambda n: None) -> list[bytes]:
-        if n_before == 8 and self.error:  # type: ignore[attr-defined]
-            raise self.error  # type: ignore[attr-defined]
+        if n_before == 8 and self.error:
+            raise self.error
         output = b"".join(line.upper() + b"\n" for line in lines)
         numbers = "".join(f"{n}-{n}\n" for n in range(n_before, n_before + len(lines)))
         return [output] if self.alignments is None else [output, numbers.encode()]
