@@ -1,17 +1,19 @@
-"""CUDA kernels without a GPU: Philox, dropout, and embeddings."""
+"""CUDA kernels without a GPU: Philox, dropout, embeddings, and layer normalisation, alone and after dropout and sum."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from cuda_on_cpu import double, near
 
-from autograd.kernels.cuda import dropout, embedding, layer_norm
+from autograd.kernels.cuda import dropout, embedding, layer_norm, linear
+from autograd.op import operations
 from autograd.ops.dropout import dropout_mask
 from autograd.ops.embedding import embedding_with_positions as positions_operation
 from autograd.ops.embedding import order_of
-from autograd.precision import dtype_named, upcast
+from autograd.precision import dtype_named, is_bfloat16, rounded, upcast
 from autograd.random import StreamId, random_words
 from autograd.tensor import gradient_array
 
@@ -63,20 +65,14 @@ def test_the_number_of_the_update_may_lie_in_memory() -> None:
                     np.testing.assert_array_equal(gradient_array(got), gradient_array(right))
 
 
-def test_dropout_of_what_lies_apart() -> None:
-    x = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)[:, ::2]
-    y, _ = dropout.dropout_in_one_pass(x, rate=0.5, stream_id=STREAM_IDS[1])
-    np.testing.assert_array_equal(y, x * dropout_mask(x, 0.5, STREAM_IDS[1]))
-
-
+@pytest.mark.parametrize("part", [slice(None, None, 2), slice(1, None)], ids=["apart", "not aligned"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_dropout_of_arrays_that_are_not_aligned(dtype: str) -> None:
-    """Arrays begin one element behind an aligned address."""
-    x, dy = np.random.default_rng(1).standard_normal((2, 601)).astype(dtype_named(dtype))[:, 1:]
-    y, backward = dropout.dropout_in_one_pass(x, rate=0.3, stream_id=STREAM_IDS[1])
-    aligned, aligned_backward = dropout.dropout_in_one_pass(x.copy(), rate=0.3, stream_id=STREAM_IDS[1])
-    np.testing.assert_array_equal(upcast(y), upcast(aligned))
-    np.testing.assert_array_equal(upcast(backward(dy)[0]), upcast(aligned_backward(dy.copy())[0]))
+def test_dropout_of_what_lies_apart_or_is_not_aligned(dtype: str, part: slice) -> None:
+    x, dy = np.random.default_rng(1).standard_normal((2, 601)).astype(dtype_named(dtype))[:, part]
+    y, backward = dropout.dropout_in_one_pass(x, rate=0.5, stream_id=STREAM_IDS[1])
+    mask = dropout_mask(upcast(x), 0.5, STREAM_IDS[1])
+    np.testing.assert_array_equal(upcast(y), upcast(x) * mask)
+    np.testing.assert_array_equal(upcast(backward(dy)[0]), upcast(dy) * mask)
 
 
 def ids_and_rows(n: int, n_words: int, width: int) -> tuple[Any, Any]:
@@ -129,18 +125,9 @@ def test_a_row_that_the_order_leaves_out_is_not_read() -> None:
     near(gradient_array(gradient), added_rows(5, ids[:70], dy[:70]), 1e-6)
 
 
-def test_a_gradient_of_another_type_becomes_one_that_a_kernel_can_read() -> None:
-    ids, dy = ids_and_rows(9, 5, 32)
-    table = np.zeros((5, 32), np.float32)
-    gradient, _ = embedding.embedding_with_ordered_gradient(table, ids)[1](dy.astype(float))
-    near(gradient_array(gradient), added_rows(5, ids, dy), 1e-6)
-    _, backward = dropout.dropout_in_one_pass(dy, rate=0.5, stream_id=STREAM_IDS[1])
-    np.testing.assert_array_equal(backward(dy.astype(float))[0], backward(dy)[0])
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 4e-3)])
 @pytest.mark.parametrize("rate", [0.0, 0.3])
-@pytest.mark.parametrize(("n", "width"), [(1, 8), (70, 24), (41, 33), (3, 516), (2, 1030)])
+@pytest.mark.parametrize(("n", "width"), [(0, 2), (1, 8), (70, 24), (41, 33), (3, 516), (2, 1030)])
 def test_embedding_with_positions(n: int, width: int, rate: float, dtype: str, tolerance: float) -> None:
     """Its widths are those of vectors, of single numbers, and of less, as many and more than a warp computes."""
     random = np.random.default_rng(n)
@@ -163,8 +150,69 @@ def test_embedding_with_positions(n: int, width: int, rate: float, dtype: str, t
             near(written, right, 1e-6)
 
 
-def test_embedding_with_positions_of_nothing() -> None:
-    table, ids = np.ones((3, 2), np.float32), np.empty(0, np.int64)
-    y, backward = embedding.embedding_with_positions_in_one_pass(table, ids, table, ids, scale=2.0)
-    assert y.shape == (0, 2)
-    assert not gradient_array(backward(y)[0]).any()
+# Layer normalisation.
+
+KERNELS = {"layer_norm": layer_norm.layer_norm_in_registers, "add_norm": layer_norm.add_norm_in_registers}
+DROPPED = {"rate": 0.3, "stream_id": STREAM_IDS[2], "eps": 1e-3}
+every_norm = pytest.mark.parametrize(
+    ("name", "static"), [("layer_norm", {}), ("add_norm", {}), ("add_norm", DROPPED)], ids=["alone", "sum", "dropped"]
+)
+
+
+def draw(name: str, n: int, width: int) -> list[Any]:
+    """Draw x (and y), gain, bias and the gradient of the result."""
+    random = np.random.default_rng(n)
+    x, y, dy = random.standard_normal((3, n, width)).astype(np.float32)
+    terms = [3 + 2 * x, y - 1][: 1 if name == "layer_norm" else 2]
+    return [*terms, *random.standard_normal((2, width)).astype(np.float32), dy]
+
+
+def compare(name: str, arguments: list[Any], static: dict[str, Any], tolerance: float) -> list[Any]:
+    """Compare value and gradients with the reference in float64, within this tolerance."""
+    *inputs, dy = arguments
+    for array in arguments:
+        array.flags.writeable = False
+    expected, expected_backward = operations[name].reference(*double(*map(upcast, inputs)), **static)
+    y, backward = KERNELS[name](*inputs, **static)
+    results = [y, *map(gradient_array, backward(dy))]
+    for got, exact in zip(results, (expected, *expected_backward(*double(upcast(dy)))), strict=True):
+        near(upcast(got), exact, tolerance)
+    return results
+
+
+@every_norm
+@pytest.mark.parametrize(
+    ("n", "width"), [(0, 128), (1, 128), (8, 128), *((21, width) for width in (16, 192, 272, 768, *layer_norm.WIDTHS))]
+)
+def test_norms(n: int, width: int, name: str, static: dict[str, Any]) -> None:
+    """In sixteen bits results are rounded once, by 2⁻⁹ at most; the sums over rows are not rounded."""
+    *terms, gain, bias, dy = draw(name, n, width)
+    compare(name, [*terms, gain, bias, dy], static, 2e-6)
+    arguments = [*map(rounded, terms), gain, bias, rounded(dy)]
+    *results, dgain, dbias = compare(name, arguments, static, 2**-8.5)
+    assert all(map(is_bfloat16, results))
+    assert dgain.dtype == dbias.dtype == np.float32
+    np.testing.assert_allclose(dbias, upcast(rounded(dy)).sum(0), rtol=1e-5, atol=1e-5)
+
+
+@every_norm
+def test_norms_with_several_rows_for_a_warp(name: str, static: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_norm, "MOST_BLOCKS", 2)
+    compare(name, draw(name, 45, 128), static, 2e-6)
+
+
+@pytest.mark.parametrize("name", ["embedding", "dropout", "linear", "layer_norm", "add_norm"])
+def test_a_gradient_that_is_a_view_of_another_type_becomes_one_that_a_kernel_can_read(name: str) -> None:
+    *terms, gain, bias, dy = draw("add_norm", 9, 128)
+    runs: dict[str, Callable[[], Any]] = {
+        "embedding": lambda: embedding.embedding_with_ordered_gradient(terms[0], np.arange(9) % 5),
+        "dropout": lambda: dropout.dropout_in_one_pass(terms[0], rate=0.5, stream_id=STREAM_IDS[1]),
+        "linear": lambda: linear.linear_with_epilogue(terms[0], np.outer(gain, bias), bias),
+        "layer_norm": lambda: layer_norm.layer_norm_in_registers(terms[0], gain, bias),
+        "add_norm": lambda: layer_norm.add_norm_in_registers(*terms, gain, bias, **DROPPED),
+    }
+    _, backward = runs[name]()
+    wide = np.repeat(dy.astype(float), 2, axis=1)[:, ::2]
+    for got, expected in zip(backward(wide), backward(dy), strict=True):
+        if expected is not None:
+            np.testing.assert_array_equal(gradient_array(got), gradient_array(expected))
