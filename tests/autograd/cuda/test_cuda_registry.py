@@ -1,5 +1,6 @@
-"""Which arguments go to a CUDA kernel, and which to the reference."""
+"""Which arguments go to a CUDA kernel, and which to the reference; and launches, on a driver that records its calls."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from autograd import Segments
+from autograd.kernels.cuda import driver
 from autograd.precision import dtype_named
 from autograd.random import StreamId
 from minitransformer.model.masks import cached_mask, causal_mask
@@ -15,25 +17,21 @@ from minitransformer.model.masks import cached_mask, causal_mask
 pytest.importorskip("ml_dtypes", reason="bfloat16 needs ml_dtypes")
 SEGMENTS = Segments.of_lengths([3, 4])
 MASK = {"mask": causal_mask(SEGMENTS)}
-
-
 BUFFER = object()
 
 
 def array(*shape: int, dtype: str = "float32", contiguous: bool = True, base: object = None, at: int = 0) -> Any:
     """Return an array with the attributes that kernels check; if not contiguous, it is dense along no axis."""
-    flags = SimpleNamespace(c_contiguous=contiguous)
     of = dtype_named(dtype)
-    size, item = int(np.prod(shape)), of.itemsize
-    strides = [item * (1 if contiguous else 2) * int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
+    steps = [of.itemsize * int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     return SimpleNamespace(
         shape=shape,
         ndim=len(shape),
         dtype=of,
-        flags=flags,
-        size=size,
-        itemsize=item,
-        strides=tuple(strides),
+        flags=SimpleNamespace(c_contiguous=contiguous),
+        size=int(np.prod(shape)),
+        itemsize=of.itemsize,
+        strides=tuple(step if contiguous else 2 * step for step in steps),
         base=base,
         data=SimpleNamespace(ptr=at),
     )
@@ -161,3 +159,63 @@ def test_kernels_say_that_they_take_bfloat16() -> None:
         "add", "add_norm", "attention", "dropout", "embedding", "embedding_with_positions", "feed_forward",
         "layer_norm", "linear", "linear_cross_entropy", "linear_maps", "linear_relu", "linear_transposed",
     }  # fmt: skip
+
+
+class RecordingDriver:
+    """The part of CuPy that a launch uses, with three GPUs; it records its calls."""
+
+    def __init__(self) -> None:
+        self.current = 0
+        self.compiled: list[tuple[str, str]] = []
+        self.loaded: list[str] = []
+        self.launches: list[tuple[Any, ...]] = []
+        self.cuda = SimpleNamespace(Device=self.device, function=SimpleNamespace(Module=self.module))
+
+    def device(self, number: int | None = None) -> Any:
+        number = self.current if number is None else number
+        return SimpleNamespace(id=number, compute_capability=("90", "80", "90")[number])
+
+    def compile(self, source: str, architecture: str) -> str:
+        self.compiled.append((source, architecture))
+        return f"{source} for {architecture}"
+
+    def module(self) -> Any:
+        def load(code: str) -> None:
+            self.loaded.append(code)
+            module.get_function = lambda name: lambda *launch: self.launches.append((code, name, *launch))
+
+        module = SimpleNamespace(load=load)
+        return module
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingDriver]:
+    recorder = RecordingDriver()
+    monkeypatch.setattr(driver, "namespace_of_device", {"cuda": recorder}.__getitem__)
+    monkeypatch.setattr(driver, "machine_code", recorder.compile)
+    yield recorder
+    for function in (driver._function, driver._module):
+        function.cache_clear()
+
+
+def test_a_launch_is_a_grid_a_block_and_the_arguments(recorder: RecordingDriver) -> None:
+    x, n = np.zeros(3), np.int64(3)
+    driver.launch("a.cu", "kernel", 7, 256, x, None, n)
+    ((code, name, grid, block, (array, null, scalar)),) = recorder.launches
+    assert (code, name, grid, block) == ("a.cu for sm_90", "kernel", (7,), (256,))
+    assert array is x
+    assert scalar is n
+    assert null == 0
+    assert null.dtype == np.uintp
+
+
+def test_a_source_is_compiled_and_loaded_once_on_every_device(recorder: RecordingDriver) -> None:
+    for device, kernel in ((0, "f"), (0, "g"), (0, "f"), (1, "f"), (2, "f"), (2, "f")):
+        recorder.current = device
+        driver.launch("a.cu", kernel, 1, 32)
+    codes = "a.cu for sm_90", "a.cu for sm_80"
+    assert recorder.compiled == [("a.cu", "sm_90"), ("a.cu", "sm_80"), ("a.cu", "sm_90")]
+    assert recorder.loaded == [codes[0], codes[1], codes[0]]
+    assert [(codes.index(code), name) for code, name, *_ in recorder.launches] == [
+        (0, "f"), (0, "g"), (0, "f"), (1, "f"), (0, "f"), (0, "f"),
+    ]  # fmt: skip
