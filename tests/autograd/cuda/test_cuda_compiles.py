@@ -1,10 +1,11 @@
-"""Every CUDA kernel compiles for common architectures without spills; needs no GPU."""
+"""Every CUDA kernel compiles, by old and new versions of NVRTC, for common GPUs without spills; needs no GPU."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
-from nvrtc_versions import installed
+from nvrtc_versions import compiled_by, install, installed
 from ptx import compiled
 
 from autograd.kernels.compiler import CompilerError
@@ -72,11 +73,12 @@ def most_registers(source: str, kernel: str) -> int:
     return MOST_REGISTERS[source]
 
 
-pytestmark = pytest.mark.skipif(
+needs_nvrtc = pytest.mark.skipif(
     not any(paths_of("nvrtc")), reason="NVRTC is not installed (pip install nvidia-cuda-nvrtc)"
 )
 
 
+@needs_nvrtc
 @pytest.mark.parametrize(
     "architecture", [pytest.param(name, marks=[] if name == "sm_90" else pytest.mark.slow)
                      for name in ("sm_80", "sm_90", "sm_100")]
@@ -107,14 +109,45 @@ def test_a_block_of_attention_reads_no_number_of_its_rows_again(library: Path) -
         assert {loads[attention.kernel_name("backward", width, drops)] for width in (16, 32, 64)} == {most}
 
 
+@needs_nvrtc
 def test_a_source_that_is_refused_is_named_with_the_compilers_words() -> None:
     with pytest.raises(CompilerError, match=r"(?s)adam\.cu for sm_1: .*invalid value for --gpu-architecture"):
         compile_source("adam.cu", "sm_1")
 
 
+@needs_nvrtc
 def test_a_source_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     code = machine_code("adam.cu", "sm_90")
     monkeypatch.setattr(nvrtc, "compile_source", pytest.fail)
     assert machine_code("adam.cu", "sm_90") == code
     assert adam.KERNEL.encode() in code
+
+
+VERSIONS = [  # the oldest that there is, and the newest, which is installed anew when build is removed; how its number
+    # begins; and architectures that are too new or too old for it
+    ("nvidia-cuda-nvrtc-cu12==12.0.*", "12.0", {"sm_100", "sm_120"}),
+    ("nvidia-cuda-nvrtc-cu12>=12.9,<13", "12.", set[str]()),
+    ("nvidia-cuda-nvrtc==13.0.*", "13.0", {"sm_70"}),
+    ("nvidia-cuda-nvrtc>=13.5,<14", "13.", {"sm_70"}),
+]
+NO_ATTENTION = {"sm_70", "sm_75"}  # they do not multiply bfloat16
+MOST_SPILLED = 16  # bytes of a kernel; the newest versions spill nothing
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="NVRTC's wheels are for Linux")
+@pytest.mark.parametrize("architecture", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize(("requirement", "version", "unknown"), VERSIONS)
+def test_old_and_new_versions_compile_every_kernel(
+    requirement: str, version: str, unknown: set[str], architecture: str
+) -> None:
+    found = compiled_by(install(requirement), architecture)
+    assert found["version"].startswith(version)
+    assert found["is known"] == (architecture not in unknown)
+    assert found["errors"] == {}
+    if found["is known"]:
+        assert found["spilled"].keys() == {path.name for path in nvrtc.SOURCES.glob("*.cu")}
+        without_kernel = {name for name, spilled in found["spilled"].items() if spilled is None}
+        assert without_kernel == ({"attention.cu"} if architecture in NO_ATTENTION else set())
+        assert max(filter(None, found["spilled"].values()), default=0) <= MOST_SPILLED
