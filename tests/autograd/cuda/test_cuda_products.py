@@ -13,7 +13,7 @@ from autograd.array import namespace
 from autograd.kernels.cuda import algorithms
 from autograd.kernels.cuda.algorithms import class_of
 from autograd.kernels.cuda.cublaslt import Matrix, Problem
-from autograd.kernels.cuda.products import mask_shape, multiplied, pending_sum, product, stack_of, weight_gradients
+from autograd.kernels.cuda.products import mask_shape, multiplied, product, stack_of, weight_gradients
 from autograd.op import ShapeError
 from autograd.precision import rounded, upcast
 from autograd.tensor import gradient_array, wait_for_deferred_gradients
@@ -194,6 +194,14 @@ def test_arguments_that_do_not_fit_are_refused_with_their_shapes() -> None:
         (x, y, out, floats(8)[::2]),
         (x, y, out, bias, mask[:1]),
         (x, y, out, bias, mask[:, ::2]),
+        # Stacks.
+        (floats(2, 4, 5), floats(3, 5, 6), floats(3, 4, 6)),
+        (floats(3, 4, 5), floats(2, 5, 6), floats(3, 4, 6)),
+        (floats(3, 4, 5), floats(3, 5, 6), floats(4, 6)),
+        (floats(1, 3, 4, 5), floats(5, 6), floats(1, 3, 4, 6)),
+        (floats(4, 5), floats(5, 6), floats(3, 4, 6), floats(2, 6)),
+        (floats(4, 5), floats(5, 6), floats(4, 6), floats(3, 6)),
+        (x, y, floats(3, 2, 4), None, mask),
     ):
         names = dict(zip(("bias", "mask"), arguments[3:], strict=False))
         with pytest.raises(ShapeError, match=r"product: expected left \(M, K\).* got left \("):
@@ -201,7 +209,7 @@ def test_arguments_that_do_not_fit_are_refused_with_their_shapes() -> None:
 
 
 @on_device
-def test_what_is_dense_in_no_direction_is_refused() -> None:
+def test_what_is_dense_in_no_direction_or_lies_in_descending_order_is_refused() -> None:
     wide, y = floats(4, 12), floats(3, 4)
     with pytest.raises(ShapeError, match=r"must be dense, .* got shape \(4, 3\), strides \(48, 16\)"):
         product(wide[:, ::4], y, floats(4, 4))
@@ -209,6 +217,8 @@ def test_what_is_dense_in_no_direction_is_refused() -> None:
         product(namespace(wide).broadcast_to(wide[0, :3], (4, 3)), y, floats(4, 4))
     with pytest.raises(ShapeError, match="out must lie by rows"):
         product(floats(4, 3), y, floats(4, 4).T, epilogue="bias", bias=floats(4))
+    with pytest.raises(ShapeError, match=r"in ascending order; got shape \(3, 5, 6\), strides \(-120, 24, 4\)"):
+        product(floats(4, 5), floats(3, 5, 6)[::-1], floats(3, 4, 6))
 
 
 # Stacks.
@@ -280,37 +290,6 @@ def test_what_forms_no_stack() -> None:
     assert stack_of([*matrices(0), flat[8:10].reshape(2, 1)]) is None
     assert stack_of([*matrices(0), matrices(8)[0].T]) is None
     assert stack_of([*matrices(0), flat.view(np.int32)[8:12].reshape(2, 2)]) is None
-
-
-@pytest.mark.usefixtures("products_on_cpu")
-def test_stacks_that_do_not_fit_are_refused() -> None:
-    for arguments in (
-        (floats(2, 4, 5), floats(3, 5, 6), floats(3, 4, 6)),
-        (floats(3, 4, 5), floats(2, 5, 6), floats(3, 4, 6)),
-        (floats(3, 4, 5), floats(3, 5, 6), floats(4, 6)),
-        (floats(1, 3, 4, 5), floats(5, 6), floats(1, 3, 4, 6)),
-        (floats(4, 5), floats(5, 6), floats(3, 4, 6), floats(2, 6)),
-        (floats(4, 5), floats(5, 6), floats(4, 6), floats(3, 6)),
-    ):
-        how = {"epilogue": "bias", "bias": arguments[3]} if len(arguments) > 3 else {}
-        with pytest.raises(ShapeError, match=r"product: expected left \(M, K\)"):
-            product(*arguments[:3], **how)  # type: ignore[arg-type]
-    mask = to_device(np.zeros((4, 16), np.uint8), "cuda")
-    with pytest.raises(ShapeError, match="all but the mask"):
-        product(floats(4, 5), floats(5, 6), floats(3, 4, 6), epilogue="relu_backward", mask=mask)
-    with pytest.raises(ShapeError, match=r"in ascending order; got shape \(3, 5, 6\), strides \(-120, 24, 4\)"):
-        product(floats(4, 5), floats(3, 5, 6)[::-1], floats(3, 4, 6))
-
-
-@on_device
-def test_a_pending_sum_is_written_and_added() -> None:
-    x, y, out = Placed(draw(N, 7, 13)), Placed(draw(N, 13, 9)), nothing(1, 7, 9)
-    total = pending_sum(*zip(x.matrices, y.matrices, strict=True))
-    assert total.shape == (7, 9)
-    total.into(out.matrices[0], False)
-    near(out.values()[0], (draw(N, 7, 13) @ draw(N, 13, 9)).sum(0), TOLERANCE["float32"])
-    total.into(out.matrices[0], True)
-    near(out.values()[0], 2 * (draw(N, 7, 13) @ draw(N, 13, 9)).sum(0), 2 * TOLERANCE["float32"])
 
 
 class Places:
