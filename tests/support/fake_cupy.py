@@ -44,8 +44,7 @@ class ndarray:  # noqa: N801  (CuPy's name)
         if out is None:
             _read("get")
             return self._values.copy()
-        assert out.shape == self.shape
-        assert out.dtype == self.dtype
+        assert (out.shape, out.dtype) == (self._values.shape, self._values.dtype)
         if blocking:
             _read("get")
             out[...] = self._values
@@ -59,8 +58,7 @@ class ndarray:  # noqa: N801  (CuPy's name)
         """Copy from the host; in a stream other than the current one the copy is delayed."""
         fake_streams.refuse("set")
         assert isinstance(values, np.ndarray)
-        assert values.shape == self.shape
-        assert values.dtype == self.dtype
+        assert (values.shape, values.dtype) == (self._values.shape, self._values.dtype)
         fake_cuda.CALLS.append(("upload", values.nbytes))
         there = self._values
         if stream is None or stream is fake_streams.get_current_stream():
@@ -72,16 +70,7 @@ class ndarray:  # noqa: N801  (CuPy's name)
     def __array__(self, *arguments: Any, **keywords: Any) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
 
-    shape = property(lambda self: self._values.shape)
-    dtype = property(lambda self: self._values.dtype)
-    ndim = property(lambda self: self._values.ndim)
-    size = property(lambda self: self._values.size)
-    itemsize = property(lambda self: self._values.itemsize)
-    nbytes = property(lambda self: self._values.nbytes)
-    strides = property(lambda self: self._values.strides)
     data = property(lambda self: SimpleNamespace(ptr=self._values.ctypes.data))
-    flags = property(lambda self: self._values.flags)
-    base = property(lambda self: self._values.base)
     T = property(lambda self: ndarray(self._values.T))
 
     def __len__(self) -> int:
@@ -95,22 +84,6 @@ class ndarray:  # noqa: N801  (CuPy's name)
         key, operand, values = _index(index), _operand(value), self._values
         fake_streams.do(lambda: values.__setitem__(key, operand))
 
-    def __float__(self) -> float:
-        _read("float")
-        return float(self._values)
-
-    def __int__(self) -> int:
-        _read("int")
-        return int(self._values)
-
-    def __bool__(self) -> bool:
-        _read("bool")
-        return bool(self._values)
-
-    def __index__(self) -> int:
-        _read("index")
-        return operator.index(self._values)
-
     def __repr__(self) -> str:
         return f"cupy.{self._values!r}"
 
@@ -120,6 +93,16 @@ def _read(how: str) -> None:
     fake_streams.refuse(how)
     fake_streams.run_late(fake_streams.get_current_stream())
     fake_cuda.CALLS.append(("read", how))
+
+
+def _reading(name: str, convert: Callable[[Any], Any]) -> Callable[[ndarray], Any]:
+    """Return a method that reads the only element."""
+
+    def read(self: ndarray) -> Any:
+        _read(name)
+        return convert(self._values)
+
+    return read
 
 
 def _placed(values: Any) -> tuple[Any, Any]:
@@ -161,7 +144,7 @@ def _index(index: Any) -> Any:
     To select by an array of booleans, CuPy waits for the device, which counts them.
     """
     parts = index if isinstance(index, tuple) else (index,)
-    if builtins.any(isinstance(part, ndarray) and part.dtype == bool for part in parts):
+    if builtins.any(isinstance(part, ndarray) and part._values.dtype == bool for part in parts):
         raise TypeError("an index of booleans waits for the device; use where or copyto")
     host = tuple(_argument(part) for part in parts)
     return host if builtins.any(part is Ellipsis for part in parts) else (*host, Ellipsis)
@@ -185,7 +168,7 @@ def _arrays(x: Any) -> Iterator[Any]:
 
 
 def _is_bfloat16(x: Any) -> bool:
-    return isinstance(x, ndarray) and x.dtype.name == "bfloat16"
+    return isinstance(x, ndarray) and x._values.dtype.name == "bfloat16"
 
 
 def _refuse_bfloat16(what: str, *operands: Any) -> None:
@@ -265,6 +248,10 @@ _FUNCTIONS = (
 )  # fmt: skip
 _WAITING = ("argpartition", "argsort", "argwhere", "flatnonzero", "nonzero", "partition", "sort")
 
+for _name in ("base", "dtype", "flags", "itemsize", "nbytes", "ndim", "shape", "size", "strides"):
+    setattr(ndarray, _name, property(operator.attrgetter(f"_values.{_name}")))
+for _convert in (float, int, builtins.bool, operator.index):
+    setattr(ndarray, f"__{_convert.__name__}__", _reading(_convert.__name__, _convert))
 for _name in _ARITHMETIC:
     _python_name = f"{_name}_" if _name in ("and", "or") else _name
     setattr(ndarray, f"__{_name}__", _operator(_python_name))
@@ -304,18 +291,13 @@ def concatenate(arrays: Any, axis: int = 0) -> ndarray:
 
 def asarray(x: Any, dtype: Any = None) -> ndarray:
     """Return ``x`` itself if it is an array of that dtype on the device, else a copy there."""
-    return x if isinstance(x, ndarray) and dtype in (None, x.dtype) else array(x, dtype)
+    return x if isinstance(x, ndarray) and dtype in (None, x._values.dtype) else array(x, dtype)
 
 
 def copyto(to: ndarray, values: Any, *, where: ndarray) -> None:
     """Store the values where ``where`` is true."""
     there, operand, mask = to._values, _operand(values), where._values
     fake_streams.do(lambda: np.copyto(there, operand, where=mask))
-
-
-def asnumpy(x: ndarray) -> Any:
-    """Return a copy on the host."""
-    return x.get()
 
 
 def _unwritten(function: Callable[..., Any]) -> Callable[..., ndarray]:
@@ -334,8 +316,6 @@ empty, empty_like = _unwritten(np.empty), _unwritten(np.empty_like)
 
 
 lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_on_arguments(np.lib.stride_tricks.as_strided)))
-
-
 get_default_memory_pool = fake_streams.get_default_memory_pool
 cuda = SimpleNamespace(
     Device=fake_cuda.Device,
