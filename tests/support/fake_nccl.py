@@ -48,8 +48,6 @@ class Nccl:
         self.group = []
 
     def groupEnd(self) -> None:  # noqa: N802
-        from mpi4py import MPI
-
         assert self.group is not None
         group, self.group = self.group, None
         if not group:  # calls of all ranks were enqueued one by one
@@ -61,7 +59,7 @@ class Nccl:
             _, sender, receiver, *_ = message
             facts.setdefault(sender + receiver - rank, []).append(message)
         facts = {peer: sorted(messages) for peer, messages in facts.items()}
-        communicator.enqueue(facts, stream, lambda: MPI.Request.Waitall([start() for *_, start in group]))
+        communicator.enqueue(facts, stream, lambda: communicator.mpi.Request.Waitall([start() for *_, start in group]))
 
     def NcclCommunicator(self, size: int, identifier: tuple[int, ...], rank: int) -> NcclCommunicator:  # noqa: N802
         return NcclCommunicator(self, size, identifier, rank)
@@ -71,7 +69,7 @@ class NcclCommunicator:
     def __init__(self, nccl: Nccl, size: int, identifier: tuple[int, ...], rank: int) -> None:
         from mpi4py import MPI
 
-        self.world, self._facts, self._nccl = MPI.COMM_WORLD, MPI.COMM_WORLD.Dup(), nccl
+        self.mpi, self.world, self._facts, self._nccl = MPI, MPI.COMM_WORLD, MPI.COMM_WORLD.Dup(), nccl
         self._n_captured = [0] * size  # calls with each rank
         nccl.calls.append(("communicator", size, identifier, rank, nccl.device()))
         places = self.world.allgather((MPI.Get_processor_name(), nccl.device()))
@@ -92,37 +90,31 @@ class NcclCommunicator:
         self._nccl.group.append((self, stream, message, start))
 
     def allReduce(self, address: int, to: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802
-        from mpi4py import MPI
-
-        self._nccl.calls.append(("allReduce", count, kind, op, stream))
         assert address == to
         self._of_all(
-            ("allReduce", count, kind, op), stream, lambda: self.world.Allreduce(MPI.IN_PLACE, _at(to, count, kind))
+            ("allReduce", count, kind, op),
+            stream,
+            lambda: self.world.Allreduce(self.mpi.IN_PLACE, _at(to, count, kind)),
         )
 
     def reduceScatter(self, address: int, to: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802
-        from mpi4py import MPI
-
-        self._nccl.calls.append(("reduceScatter", count, kind, op, stream))
         size, rank = self.world.Get_size(), self.world.Get_rank()
         whole, own = _at(address, size * count, kind), _at(to, count, kind)
         assert to == address + rank * own.nbytes
 
         def move() -> None:
-            self.world.Allreduce(MPI.IN_PLACE, sums := whole.copy())
+            self.world.Allreduce(self.mpi.IN_PLACE, sums := whole.copy())
             own[...] = sums[rank * count : (rank + 1) * count]
 
         self._of_all(("reduceScatter", count, kind, op), stream, move)
 
     def allGather(self, address: int, to: int, count: int, kind: int, stream: int) -> None:  # noqa: N802
-        from mpi4py import MPI
-
-        self._nccl.calls.append(("allGather", count, kind, stream))
         whole = _at(to, self.world.Get_size() * count, kind)
         assert address == to + self.world.Get_rank() * count * whole.itemsize
-        self._of_all(("allGather", count, kind), stream, lambda: self.world.Allgather(MPI.IN_PLACE, whole))
+        self._of_all(("allGather", count, kind), stream, lambda: self.world.Allgather(self.mpi.IN_PLACE, whole))
 
     def _of_all(self, call: tuple[Any, ...], stream: int, move: Callable[[], None]) -> None:
+        self._nccl.calls.append((*call, stream))
         rank = self.world.Get_rank()
         self.enqueue({peer: [call] for peer in range(self.world.Get_size()) if peer != rank}, stream, move)
 
