@@ -31,11 +31,10 @@ def floats(*shape: int) -> Any:
 
 
 def test_a_product_runs_on_the_current_stream_with_that_streams_workspace(products_on_cpu: Recorder, cupy: Any) -> None:
-    x, y, out = floats(4, 4), floats(4, 4), floats(4, 4)
-    streams = []
+    x, out, streams = floats(4, 4), floats(4, 4), []
     for stream in (7, 8, 7):
         cupy.cuda.get_current_stream().ptr = stream
-        product(x, y, out)
+        product(x, x, out)
         streams.append(products_on_cpu.of("Matmul")[-1][-3:])
     assert [(size, stream) for _, size, stream in streams] == [(WORKSPACE, 7), (WORKSPACE, 8), (WORKSPACE, 7)]
     (first, *_), (second, *_), (third, *_) = streams
@@ -55,18 +54,6 @@ def test_another_layout_type_epilogue_or_alignment_is_another_problem(products_o
         before = _prepare.cache_info().misses
         product(*arguments, **more)
         assert _prepare.cache_info().misses == before + 1, (arguments, more)
-
-
-def test_nothing_is_searched_or_timed_while_a_stream_is_captured(products_on_cpu: Recorder, cupy: Any) -> None:
-    x, y, out = floats(4, 4), floats(4, 4), floats(4, 4)
-    product(x, y, out)
-    cupy.cuda.get_current_stream().capturing = True
-    products_on_cpu.calls.clear()
-    product(x, y, out)
-    assert products_on_cpu.names() == ["Matmul"]
-    with pytest.raises(ProductError, match=r"captured: run the same once before.*float32 \(4, 4\) @ .*epilogue none"):
-        product(x, y, out, add=True)
-    assert not set(products_on_cpu.names()) & {"MatmulAlgoGetHeuristic", "MatmulAlgoCheck"}
 
 
 def test_sums_are_never_split_into_parts_of_sixteen_bits(products_on_cpu: Recorder) -> None:
@@ -158,53 +145,50 @@ def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return of_proposals
 
 
-def used(recorder: Recorder) -> int:
-    """Return the number of the proposal that the last product ran, from 1."""
+def chosen(recorder: Recorder, n_rows: int = 4) -> int:
+    """Multiply matrices; return the number of the proposal that the product ran, from 1."""
+    out = floats(n_rows, 4)
+    product(floats(n_rows, 4), floats(4, 4), out)
+    assert (to_host(out) == 4).all()
     return int(recorder.of("Matmul")[-1][-4]._obj.data[0])
 
 
 def test_the_fastest_proposal_is_used_from_then_on(products_on_cpu: Recorder, times: list[float]) -> None:
     """For the same product, in another process, and for a product of the same class."""
-    x, out = floats(100, 4), floats(100, 4)
-    for _ in range(2):
-        product(x, floats(4, 4), out)
-        assert used(products_on_cpu) == 3
+    assert [chosen(products_on_cpu, 100) for _ in range(2)] == [3, 3]
     assert len(products_on_cpu.of("Matmul")) == 5 + 2
     forget()
     products_on_cpu.calls.clear()
-    product(x, floats(4, 4), out)
-    assert used(products_on_cpu) == 3
+    assert chosen(products_on_cpu, 100) == 3
     assert [name for name in products_on_cpu.names() if "Algo" in name] == ["MatmulAlgoCheck"]
-    product(floats(104, 4), floats(4, 4), floats(104, 4))
-    assert used(products_on_cpu) == 3
+    assert chosen(products_on_cpu, 104) == 3
     assert "MatmulAlgoGetHeuristic" not in products_on_cpu.names()
 
 
 def test_a_proposal_that_cannot_be_run_is_passed_over(products_on_cpu: Recorder, times: list[float]) -> None:
-    x, out = floats(4, 4), floats(4, 4)
     products_on_cpu.refuse = lambda name, arguments: name == "Matmul" and arguments[-4]._obj.data[0] == 3
-    product(x, x, out)
-    assert used(products_on_cpu) == 4
+    assert chosen(products_on_cpu) == 4
     products_on_cpu.refuse = lambda name, arguments: name == "Matmul"
     with pytest.raises(ProductError, match="can run none of its 5 proposals; float32"):
-        product(x, x.T, out)
+        chosen(products_on_cpu, 5)
 
 
-def test_timing_adds_nothing_to_a_sum(products_on_cpu: Recorder, times: list[float]) -> None:
-    x, out = floats(4, 4), floats(4, 4)
-    product(x, x, out, add=True)
-    assert (to_host(out) == 1 + 4).all()
+def test_a_proposal_that_cannot_be_captured_is_passed_over(products_on_cpu: Recorder, cupy: Any) -> None:
+    """And its capture is ended."""
+    ptr = cupy.cuda.get_current_stream().ptr
+    products_on_cpu.refuse = lambda name, of: name == "Matmul" and of[-1] != ptr and of[-4]._obj.data[0] < 5
+    assert chosen(products_on_cpu) == 5
+    assert not fake_streams.n_capturing()
 
 
 def test_an_unfit_algorithm_gives_way_to_the_librarys_guess(products_on_cpu: Recorder, times: list[float]) -> None:
-    product(floats(100, 4), floats(4, 4), floats(100, 4))
+    """And is still remembered."""
+    assert chosen(products_on_cpu, 100) == 3
     products_on_cpu.refuse = lambda name, arguments: name == "MatmulAlgoCheck"
-    product(floats(104, 4), floats(4, 4), floats(104, 4))
-    assert used(products_on_cpu) == 1
+    assert chosen(products_on_cpu, 104) == 1
     forget()
     products_on_cpu.refuse = lambda name, arguments: False
-    product(floats(100, 4), floats(4, 4), floats(100, 4))
-    assert used(products_on_cpu) == 3  # is still remembered
+    assert chosen(products_on_cpu, 100) == 3
 
 
 @pytest.mark.parametrize("content", CORRUPT, ids=lambda content: repr(content[:40]))
@@ -212,8 +196,7 @@ def test_corrupt_file_is_ignored(content: bytes, products_on_cpu: Recorder, time
     path = tmp_path / "minitransformer" / "products.json"
     path.parent.mkdir()
     path.write_bytes(content)
-    product(floats(4, 4), floats(4, 4), floats(4, 4))
-    assert used(products_on_cpu) == 3
+    assert chosen(products_on_cpu) == 3
     ((card, of_card),) = json.loads(path.read_bytes()).items()
     assert card == "CPU, cuBLASLt 130000"
     ((_, words),) = of_card.items()
@@ -225,13 +208,11 @@ def test_an_unwritable_file_is_done_without(products_on_cpu: Recorder, times: li
     """Neither where its directory is a file, nor where a directory has its name: what was written is taken away."""
     folder = tmp_path / "minitransformer"
     folder.write_text("a file", encoding="utf-8")
-    product(floats(4, 4), floats(4, 4), floats(4, 4))
-    assert used(products_on_cpu) == 3
+    assert chosen(products_on_cpu) == 3
     forget()
     folder.unlink()
     (folder / "products.json").mkdir(parents=True)
-    product(floats(4, 4), floats(4, 4), floats(4, 4))
-    assert used(products_on_cpu) == 3
+    assert chosen(products_on_cpu) == 3
     assert [file.name for file in folder.iterdir()] == ["products.json"]
 
 
@@ -248,10 +229,8 @@ def test_cards_and_processes_leave_each_others_choices_alone(tmp_path: Path) -> 
     one.remember("c", algorithm(4))
     again = Choices(path, "one")
     found = {key: again.get(key) for key in "abcd"}
-    assert {key: list(words.data)[::7] for key, words in found.items() if words} == {
-        "a": [1, 2**64 - 1],
-        "b": [3, 2**64 - 1],
-        "c": [4, 2**64 - 1],
+    assert {key: list(words.data) for key, words in found.items() if words} == {
+        key: list(algorithm(number).data) for key, number in (("a", 1), ("b", 3), ("c", 4))
     }
     assert Choices(path, "another").get("a").data[0] == 2  # type: ignore[union-attr]
 
@@ -279,20 +258,10 @@ def test_a_graph_of_many_runs_is_timed(products_on_cpu: Recorder, cupy: Any, mon
     assert [name for name, *_ in fake_cuda.CALLS] == ["graph", "event", "graph", "event", "wait"]
 
 
-def test_a_proposal_that_cannot_be_captured_is_passed_over(products_on_cpu: Recorder, cupy: Any) -> None:
-    """And its capture is ended."""
-    x, out, ptr = floats(4, 4), floats(4, 4), cupy.cuda.get_current_stream().ptr
-    products_on_cpu.refuse = lambda name, of: name == "Matmul" and of[-1] != ptr and of[-4]._obj.data[0] < 5
-    product(x, x, out)
-    assert used(products_on_cpu) == 5
-    assert (to_host(out) == 4).all()
-    assert not fake_streams.n_capturing()
-
-
 def test_without_a_proposal_there_is_no_product(products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algorithms.Product, "proposals", lambda *arguments: [])
     with pytest.raises(ProductError, match=r"no algorithm for it; float32 \(4, 4\)"):
-        product(floats(4, 4), floats(4, 4), floats(4, 4))
+        chosen(products_on_cpu)
 
 
 def test_the_file_lies_among_the_users_caches(monkeypatch: pytest.MonkeyPatch) -> None:
