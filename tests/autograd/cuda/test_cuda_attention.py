@@ -26,6 +26,7 @@ MASKS = {
     "causal": causal_mask(SENTENCES),
     "neighbourhood": causal_mask(SENTENCES, 3),
     "source": encoder_decoder_mask(SENTENCES, Segments.of_lengths([20, 1, 15, 33])),
+    "nothing": causal_mask(Segments.of_lengths([])),
     "a full block": causal_mask(Segments.of_lengths([64])),
     "long": causal_mask(Segments.of_lengths([70, 3, 130])),
     "long on one side": encoder_decoder_mask(Segments.of_lengths([5, 80, 7]), Segments.of_lengths([90, 20, 3])),
@@ -189,14 +190,6 @@ def test_short_segments_share_blocks_and_long_ones_have_blocks_of_64_rows(name: 
     tiles = tiles_of(MASKS[name], np.empty(0))
     assert [len(blocks) for blocks in tiles[:3]] == n_blocks
     assert tiles_of(MASKS[name], np.empty(0)) is tiles
-
-
-def test_attention_of_nothing() -> None:
-    nothing = np.empty((0, 2, 32), np.uint16)
-    y, backward = attention.attention_in_tiles(
-        nothing, nothing, nothing, mask=self_attention_mask(Segments.of_lengths([]))
-    )
-    assert [x.shape for x in (y, *backward(nothing))] == [(0, 2, 32)] * 4
 
 
 @pytest.mark.parametrize("neighbourhood", [None, 3])

@@ -25,42 +25,31 @@ from autograd.kernels.cuda.driver import STORAGE
 from autograd.kernels.cuda.library import paths_of
 from autograd.kernels.cuda.nvrtc import compile_source, machine_code
 
-ASKED_FOR = {  # every name that Python can form
-    adam.SOURCE: {adam.KERNEL},
-    attention.SOURCE: {
+KERNELS: dict[str, tuple[int, set[str]]] = {  # the most registers, and every name that Python can form
+    adam.SOURCE: (48, {adam.KERNEL}),
+    attention.SOURCE: (255, {
         attention.kernel_name(kind, width, drops)
         for kind in attention.PASSES for width in attention.WIDTHS for drops in (False, True)
         if kind != "backward" or width <= attention.WIDEST_IN_ONE_PASS
-    },
-    attention.CACHED_SOURCE: {attention.CACHED_KERNEL},
-    clip.SOURCE: {clip.SQUARES, clip.CLIP},
-    cross_entropy.SOURCE: {cross_entropy.kernel_name(dtype) for dtype in STORAGE},
-    dropout.SOURCE: {
+    }),
+    attention.CACHED_SOURCE: (128, {attention.CACHED_KERNEL}),
+    clip.SOURCE: (40, {clip.SQUARES, clip.CLIP}),
+    cross_entropy.SOURCE: (32, {cross_entropy.kernel_name(dtype) for dtype in STORAGE}),
+    dropout.SOURCE: (48, {
         dropout.WORDS,
         *(dropout.kernel_name(direction, dtype) for direction in dropout.DIRECTIONS for dtype in STORAGE),
-    },
-    embedding.SOURCE: {
+    }),
+    embedding.SOURCE: (56, {
         embedding.SUMS, *(embedding.kernel_name(kind, dtype) for kind in embedding.PASSES for dtype in STORAGE),
-    },
-    layer_norm.SOURCE: {
+    }),
+    layer_norm.SOURCE: (224, {
         layer_norm.kernel_name(operation, direction, dtype, width)
         for operation in layer_norm.OPERATIONS for direction in layer_norm.DIRECTIONS for dtype in STORAGE
         for greatest in layer_norm.WIDTHS for width in (greatest, greatest - layer_norm.MULTIPLE)
-    },
-    linear.SOURCE: {linear.kernel_name(kind, dtype) for kind in linear.PASSES for dtype in STORAGE},
-    top_k.SOURCE: set(top_k.KERNELS.values()),
+    }),
+    linear.SOURCE: (40, {linear.kernel_name(kind, dtype) for kind in linear.PASSES for dtype in STORAGE}),
+    top_k.SOURCE: (64, set(top_k.KERNELS.values())),
 }  # fmt: skip
-MOST_REGISTERS = {
-    adam.SOURCE: 48,
-    attention.CACHED_SOURCE: 128,
-    clip.SOURCE: 40,
-    cross_entropy.SOURCE: 32,
-    dropout.SOURCE: 48,
-    embedding.SOURCE: 56,
-    layer_norm.SOURCE: 224,
-    linear.SOURCE: 40,
-    top_k.SOURCE: 64,
-}
 MOST_REGISTERS_OF_HEADS = {16: 168, 32: 168, 64: 224, 128: 255}
 
 
@@ -70,7 +59,7 @@ def most_registers(source: str, kernel: str) -> int:
         return 255  # all that there are
     if source == attention.SOURCE:
         return MOST_REGISTERS_OF_HEADS[int(kernel.rpartition("_")[2])]
-    return MOST_REGISTERS[source]
+    return KERNELS[source][0]
 
 
 needs_nvrtc = pytest.mark.skipif(
@@ -83,7 +72,7 @@ needs_nvrtc = pytest.mark.skipif(
     "architecture", [pytest.param(name, marks=[] if name == "sm_90" else pytest.mark.slow)
                      for name in ("sm_80", "sm_90", "sm_100")]
 )  # fmt: skip
-@pytest.mark.parametrize("source", ASKED_FOR)
+@pytest.mark.parametrize("source", KERNELS)
 def test_every_kernel_compiles_without_spills(source: str, architecture: str) -> None:
     program = compile_source(source, architecture)
     reports = re.findall(
@@ -91,11 +80,11 @@ def test_every_kernel_compiles_without_spills(source: str, architecture: str) ->
         program.log,
         re.DOTALL,
     )
-    assert {name for name, *_ in reports} == ASKED_FOR[source]
+    assert {name for name, *_ in reports} == KERNELS[source][1]
     for name, stores, loads, registers in reports:
         assert (stores, loads) == ("0", "0"), name
         assert int(registers) <= most_registers(source, name), name
-    assert all(name.encode() in program.cubin for name in ASKED_FOR[source])
+    assert all(name.encode() in program.cubin for name in KERNELS[source][1])
 
 
 @pytest.mark.slow
@@ -104,7 +93,7 @@ def test_a_block_of_attention_reads_no_number_of_its_rows_again(library: Path) -
     """Rows come by copies to shared memory, so the number of loads does not depend on their width."""
     code = (compiled(library) / "attention.ptx").read_text().split(".entry ")
     loads = {kernel.partition("(")[0]: kernel.count("ld.global") for kernel in code[1:]}
-    assert loads.keys() == ASKED_FOR[attention.SOURCE]
+    assert loads.keys() == KERNELS[attention.SOURCE][1]
     for drops, most in ((False, 9), (True, 13)):  # numbers of a query, and of its dropout
         assert {loads[attention.kernel_name("backward", width, drops)] for width in (16, 32, 64)} == {most}
 
