@@ -81,6 +81,16 @@ def names_in(found: Any, prefix: str = "") -> Iterator[str]:
 
 
 needs_cupy = pytest.mark.skipif(not IS_INSTALLED, reason='CuPy is not installed: pip install "cupy-cuda13x"')
+needs_cupy_and_nvrtc = pytest.mark.skipif(
+    not (IS_INSTALLED and any(paths_of("nvrtc"))), reason='CuPy is not installed: pip install -e ".[oracles]"'
+)
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
+    for name in ("cupy", "cupy.cuda.nccl"):  # so that what is there now comes back
+        monkeypatch.setitem(sys.modules, name, None)
+    return fake_cuda.stand_in_for_cupy()
 
 
 @needs_cupy
@@ -96,24 +106,16 @@ def test_the_extra_requires_the_nccl_that_cupy_wants() -> None:
 
 
 @needs_cupy
-def test_cupy_has_every_name_of_its_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("cupy", "cupy.cuda.nccl"):  # so that what is there now comes back
-        monkeypatch.setitem(sys.modules, name, None)
-    names = {*names_in(fake_cuda.stand_in_for_cupy()), *WITHOUT_STAND_IN}
-    assert {
-        "copyto",
-        "ndarray.get",
-        "cuda.Stream.begin_capture",
-        "cuda.runtime.eventQuery",
-        "lib.stride_tricks.as_strided",
-    } <= names
+def test_cupy_has_every_name_of_its_stand_in(stand_in: Any) -> None:
+    names = {*names_in(stand_in), *WITHOUT_STAND_IN}
+    assert {"copyto", "ndarray.get", "cuda.Stream.begin_capture", "cuda.runtime.eventQuery"} <= names
+    assert "lib.stride_tricks.as_strided" in names
     asked = json.dumps([sorted(names), ARGUMENTS])
     done = subprocess.run([sys.executable, "-c", LOOK_UP], input=asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []
 
 
-HAS_CUPY_AND_NVRTC = importlib.util.find_spec("cupy") is not None and any(paths_of("nvrtc"))
 PROGRAM = Path(__file__).parents[1] / "support" / "compiled_by_cupy.py"
 OPERATORS = [
     "bitwise_and", "bitwise_or", "bitwise_xor", "equal", "floor_divide", "greater", "greater_equal", "invert",
@@ -133,12 +135,8 @@ def compiled(names: list[str], architecture: str) -> dict[str, dict[str, str]]:
     return errors
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not HAS_CUPY_AND_NVRTC, reason='CuPy is not installed: pip install -e ".[oracles]"')
-def test_every_ufunc_that_we_use_compiles_for_the_dtypes_that_we_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("cupy", "cupy.cuda.nccl"):  # so that what is there now comes back
-        monkeypatch.setitem(sys.modules, name, None)
-    stand_in: Any = fake_cuda.stand_in_for_cupy()
+@needs_cupy_and_nvrtc
+def test_every_ufunc_that_we_use_compiles_for_the_dtypes_that_we_use(stand_in: Any) -> None:
     errors = compiled([*(name for name in vars(stand_in) if name.islower()), *OPERATORS], "90")
     assert {"exp", "log", "maximum", "sqrt", "tanh", "where", "elementwise_copy", *OPERATORS} <= errors.keys()
     assert [(name, of) for name, by_dtype in errors.items() for of, error in by_dtype.items() if error] == []
@@ -148,6 +146,6 @@ def test_every_ufunc_that_we_use_compiles_for_the_dtypes_that_we_use(monkeypatch
         assert needed <= by_dtype.keys(), name
 
 
-@pytest.mark.skipif(not HAS_CUPY_AND_NVRTC, reason='CuPy is not installed: pip install -e ".[oracles]"')
+@needs_cupy_and_nvrtc
 def test_a_source_that_does_not_compile_is_found() -> None:
     assert "error" in compiled(["add"], "not an architecture")["add"]["float32"]

@@ -123,12 +123,6 @@ def test_few_finished_sentences_are_not_removed_because_a_graph_must_be_captured
     assert 1 in {step.n_sentences for step in search_by_launches(model_of())[1]}
 
 
-def test_an_ensemble_has_graphs_too(launched: list[str]) -> None:
-    models = [model_of(), model_of(activation="gelu")]
-    assert search(models)[0] == search_by_launches(models)[0]
-    assert "graph" in {step.how for step in search(models)[1]}
-
-
 @pytest.mark.parametrize("kind", ["a constraint", "no kernel", "no top"])
 def test_steps_that_cannot_be_graphs_are_launched(
     kind: str, launched: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -162,23 +162,6 @@ def test_products_of_one_operation_with_one_destination_stay_in_order(products: 
     near(to_host(out[0]), draw(1, N_ROWS, WIDTH).T @ (draw(2, N_ROWS, WIDTH) + draw(12, N_ROWS, WIDTH)), NEAR)
 
 
-def test_a_stack_of_products_runs_beside(products: Recorder) -> None:
-    (x, _), _, out = matrices(2)
-    dys = to_device(draw(5, 2, N_ROWS, WIDTH), "cuda")
-    for _ in range(2):
-        products.calls.clear()
-        of_weights = weight_gradients(x.T, *dys)
-        for i in range(2):
-            of_weights[i].into(out[i], False)
-    (stream,) = streams_of(products)
-    assert stream != fake_streams.get_current_stream().ptr
-    del of_weights, dys
-    reused = reuse(out, 1)
-    wait_for_deferred_gradients()
-    near(to_host(out), draw(1, N_ROWS, WIDTH).T @ draw(5, 2, N_ROWS, WIDTH), NEAR)
-    assert len(reused) == 1
-
-
 def failing(x: Any) -> Any:
     def run_backward(dy: Any) -> Any:
         raise ValueError("on purpose")
