@@ -9,10 +9,9 @@ import cublaslt_on_cpu
 import cuda_on_cpu
 import fake_streams
 import numpy as np
-import ptx
 import pytest
 from cuda_kernels import GPU, MODULES, registered
-from nvrtc_versions import installed
+from nvrtc_versions import installed, launch_ptx, needs_interpreter, ptx_of
 
 from autograd import to_device, to_host
 from autograd.kernels.cuda import driver, products
@@ -53,7 +52,7 @@ def unwritten(allocate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PTX = [
-    pytest.param(library, id=f"PTX of {library.name}", marks=[pytest.mark.slow, ptx.needs_interpreter])
+    pytest.param(library, id=f"PTX of {library.name}", marks=[pytest.mark.slow, needs_interpreter])
     for library in installed()
 ]
 
@@ -66,7 +65,7 @@ def launch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> C
         if cuda_on_cpu.COMPILER is None:
             pytest.skip("there is no C++ compiler (g++)")
         is_source = request.param == "on the CPU"
-        run = cuda_on_cpu.launch if is_source else functools.partial(ptx.launch, ptx.compiled(request.param))
+        run = cuda_on_cpu.launch if is_source else functools.partial(launch_ptx, ptx_of(request.param))
         request.getfixturevalue("products_on_cpu")
         for name in ("empty", "empty_like"):
             monkeypatch.setattr(np, name, unwritten(getattr(np, name)))

@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from nvrtc_versions import compiled_by, install, installed
-from ptx import compiled
+from nvrtc_versions import compiled_by, install, installed, ptx_of
 
 from autograd.kernels.compiler import CompilerError
 from autograd.kernels.cuda import (
@@ -91,7 +90,7 @@ def test_every_kernel_compiles_without_spills(source: str, architecture: str) ->
 @pytest.mark.parametrize("library", installed(), ids=lambda path: path.name)
 def test_a_block_of_attention_reads_no_number_of_its_rows_again(library: Path) -> None:
     """Rows come by copies to shared memory, so the number of loads does not depend on their width."""
-    code = (compiled(library) / "attention.ptx").read_text().split(".entry ")
+    code = (ptx_of(library) / "attention.ptx").read_text().split(".entry ")
     loads = {kernel.partition("(")[0]: kernel.count("ld.global") for kernel in code[1:]}
     assert loads.keys() == KERNELS[attention.SOURCE][1]
     for drops, most in ((False, 9), (True, 13)):  # numbers of a query, and of its dropout

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import ptx
 import pytest
 from cuda_kernels import MODULES
-from nvrtc_versions import installed
+from nvrtc_versions import installed, launch_ptx, needs_interpreter, ptx_of, write_ptx
 
 from autograd import Segments
 from autograd.kernels.cuda import attention, clip, cross_entropy, embedding, layer_norm, linear, nvrtc, top_k
@@ -20,7 +19,7 @@ from minitransformer.model.masks import cached_mask, causal_mask
 
 pytestmark = [
     pytest.mark.slow,
-    ptx.needs_interpreter,
+    needs_interpreter,
     pytest.mark.skipif(not installed(), reason="NVRTC is not installed (pip install nvidia-cuda-nvrtc)"),
 ]
 DROPOUT = {"rate": 0.3, "stream_id": StreamId(5, 1, 3, 2)}
@@ -95,10 +94,10 @@ REPORT = r" pc \d+ |copies"  # of the interpreter: the instruction that a fault 
 
 def run(source: str, sources: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run kernels of a source, which is compiled from these files; the others are as they are."""
-    shutil.copytree(ptx.compiled(installed()[0]), directory / "ptx")
-    ptx.write(installed()[0], sources, directory / "ptx", source)
+    shutil.copytree(ptx_of(installed()[0]), directory / "ptx")
+    write_ptx(installed()[0], sources, directory / "ptx", source)
     for module in MODULES:
-        monkeypatch.setattr(module, "launch", functools.partial(ptx.launch, directory / "ptx"))
+        monkeypatch.setattr(module, "launch", functools.partial(launch_ptx, directory / "ptx"))
     RUNS[source]()
 
 
