@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import fake_streams
 import numpy as np
 import pytest
 from cublaslt_on_cpu import Recorder
@@ -321,6 +322,7 @@ def test_weight_gradients_with_places_are_a_stack(products_on_cpu: Recorder, ord
     places.put(*order, add=add)
     wait_for_deferred_gradients()
     assert products_on_cpu.names() == ["Matmul"]
+    assert products_on_cpu.of("Matmul")[0][-1] != fake_streams.get_current_stream().ptr  # but on the second stream
 
 
 def test_gradients_of_weights_that_form_no_stack_are_computed_one_by_one(products_on_cpu: Recorder) -> None:
