@@ -35,7 +35,7 @@ from parallel.communicator import SerialCommunicator
 from parallel.reducer import LocalReducer
 
 RECIPES = Path(__file__).parents[3] / "recipes"
-CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=1, d_k=32, d_v=32, p_drop=0.25)
+CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=32, d_ff=16, n_heads=1, d_k=32, d_v=32, p_drop=0.25)
 TRAINING = TrainingConfig(max_updates=1, batch_tokens=128, n_micro_batches=1, seed=5, clip_norm=2.0, warmup_steps=4)
 WAITING = {"read", "synchronize", "wait"}
 

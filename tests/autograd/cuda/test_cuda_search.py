@@ -17,7 +17,7 @@ from minitransformer.inference.beam import _Search, beam_search
 from minitransformer.inference.prefix import Prefix, PrefixConstraint
 from minitransformer.inference.search import Hypothesis, SearchConfig
 
-SIZES: dict[str, Any] = {"n_layers": 1, "d_model": 128, "d_ff": 24, "n_heads": 2, "d_k": 8, "d_v": 6}
+SIZES: dict[str, Any] = {"n_layers": 1, "d_model": 32, "d_ff": 24, "n_heads": 2, "d_k": 8, "d_v": 6}
 SOURCES = [[5, 6, 7, 8], [4], [12, 11]]
 VARIANTS: list[dict[str, Any]] = [
     {"n_decoder_layers": 2, "neighbourhood": 2}, {"norm": "pre", "activation": "swish", "attention_bias": True},
