@@ -1,5 +1,6 @@
-"""Dry runs, without a GPU, of the benchmark and the tests of the GPU: on the stand-ins, and in a bare environment."""
+"""The benchmark for GPUs, and dry runs of it and of the tests of the GPU; needs no GPU."""
 
+import importlib
 import importlib.util
 import json
 import os
@@ -10,10 +11,24 @@ import sys
 import venv
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import cuda_on_cpu
 import pytest
 from waiting import wait_until
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+import gpu_card
+import gpu_ours
+import gpu_peers
+from gpu_card import Card
+from gpu_results import Results, goals_of
+from workload import Workload
+
+from autograd.kernels.cuda import driver
+from minitransformer import ModelConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ["preflight", "numerics", "sameness", "ours", "classes", "contests", "decoding", "multi30k"]
@@ -51,7 +66,7 @@ def items_of(results: Path) -> list[tuple[str, ...]]:
     ]
 
 
-# On the stand-ins.
+# Dry runs on the stand-ins.
 
 
 @pytest.mark.slow
@@ -126,7 +141,7 @@ def test_the_tests_that_need_a_gpu_pass_on_its_stand_in() -> None:
     assert "skipped" not in done.stdout.splitlines()[-1]
 
 
-# In a checkout that is not installed, on a machine that lacks packages.
+# Dry runs in a checkout that is not installed, on a machine that lacks packages.
 
 
 @pytest.fixture(scope="module")
@@ -192,3 +207,181 @@ def test_the_tests_that_need_a_gpu_are_collected(python: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "tests/gpu/test_gpu.py::test_ten_updates_equal_numpy[kernels]" in done.stdout
     assert "error" not in done.stdout.splitlines()[-1]
+
+
+# The file of results, goals, and contests.
+
+MACHINE = {"device": "cuda", "card": "NVIDIA H200", "driver": "1", "commit": "a", "code": "b"}
+
+
+@pytest.fixture(autouse=True)
+def works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a card, and it goes on after an error."""
+    monkeypatch.setattr(gpu_card, "synchronize", lambda: None)
+
+
+def results_in(folder: Path, **machine: str) -> Results:
+    return Results(folder / "gpu.json", MACHINE | machine)
+
+
+def card_of(results: Results) -> Card:
+    return Card("cpu", results, "numerics")
+
+
+def fail() -> dict[str, Any]:
+    raise ValueError("wrong")
+
+
+def test_an_item_with_a_result_is_not_run_again(tmp_path: Path) -> None:
+    card = card_of(results_in(tmp_path))
+    assert card.attempt("adam", lambda: {"most_off": 1.0}, dtype="float32")
+    assert card.attempt("adam", fail, dtype="float32")
+    assert not card.attempt("adam", fail, dtype="bfloat16")
+
+
+@pytest.mark.parametrize("other", [{"card": "NVIDIA H100"}, {"code": "c"}])
+def test_other_code_and_another_card_have_results_of_their_own(tmp_path: Path, other: dict[str, str]) -> None:
+    card_of(results_in(tmp_path)).attempt("adam", lambda: {"most_off": 1.0})
+    card = card_of(results_in(tmp_path, **other))
+    assert not card.attempt("adam", fail)
+    content = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))
+    assert content["failed"] == {"numerics, adam": "ValueError: wrong"}
+    assert len(content["rows"]) == 2
+
+
+def test_what_failed_is_run_again_only_when_it_is_forgotten(tmp_path: Path) -> None:
+    results = results_in(tmp_path)
+    assert not card_of(results).attempt("adam", fail)
+    assert not card_of(results).attempt("adam", lambda: {"most_off": 1.0})
+    results.forget_failures()
+    assert card_of(results).attempt("adam", lambda: {"most_off": 1.0})
+
+
+def test_an_item_that_ends_its_process_twice_is_an_error_the_third_time(tmp_path: Path) -> None:
+    def crash() -> dict[str, Any]:
+        raise SystemExit
+
+    card = card_of(results_in(tmp_path))
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            card.attempt("adam", crash)
+    assert not card.attempt("adam", crash)
+    assert card.attempt("clip", lambda: {"most_off": 1.0})
+
+
+def test_a_process_whose_card_does_not_work_any_more_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_card, "synchronize", fail)
+    with pytest.raises(SystemExit) as ended:
+        card_of(results_in(tmp_path)).attempt("adam", fail)
+    assert ended.value.code == gpu_card.LOST
+    assert "error" in results_in(tmp_path).rows()[0]
+
+
+def test_an_item_stopped_with_its_call_may_begin_again_any_number_of_times(tmp_path: Path) -> None:
+    results, item = results_in(tmp_path), {"stage": "numerics", "what": "adam"}
+    for _ in range(3):
+        assert results.begin(item)
+        results.forget_begun()
+
+
+def test_an_item_for_which_too_little_time_is_left_has_no_result(tmp_path: Path) -> None:
+    results = results_in(tmp_path)
+    card = Card("cpu", results, "timing", ends=0.0)
+    assert not card.attempt("contest", lambda: {}, seconds=1)
+    assert card.n_left == 1
+    assert results.rows() == []
+
+
+def test_the_file_is_json_also_with_numbers_that_json_does_not_have(tmp_path: Path) -> None:
+    results = results_in(tmp_path)
+    results.add(stage="numerics", most_off=float("nan"))
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    content = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"), parse_constant=refuse)
+    assert content["rows"][0]["most_off"] == "NaN"
+
+
+def contest(tokens: int, ratios: dict[str, float], ms: float) -> dict[str, Any]:
+    """Return a row of ours alone, or of a pair."""
+    contestants = [
+        {"name": name, "ms": ms * ratio, "ours_is_times_as_fast": ratio, "peak MB": 900 if name == "ours" else 1_000}
+        for name, ratio in {"ours": 1.0, **ratios}.items()
+    ]
+    return {"model": "base", "batch tokens": tokens, "contestants": contestants}
+
+
+@pytest.mark.parametrize(("ratio", "reached", "stretch"), [(0.9, False, False), (1.0, True, False), (1.2, True, True)])
+def test_goals_are_ratios_to_pytorch(ratio: float, reached: bool, stretch: bool) -> None:
+    rows = [contest(25_000, {"PyTorch, packed, compiled, in graphs": ratio}, 20.0), contest(25_000, {}, 19.0)]
+    goals = goals_of(rows, "NVIDIA H200")
+    compiled, packed = goals[:2]
+    assert (packed["reached"], packed["stretch reached"], packed["measured"]) == (reached, stretch, ratio)
+    assert compiled["reached"] is None
+    assert goals[-1]["measured"] == 0.9
+    assert goals[-1]["reached"]
+
+
+@pytest.mark.parametrize(
+    ("card", "ms", "reached"),
+    [("NVIDIA H200", 20.5, True), ("NVIDIA H200", 20.6, False), ("NVIDIA H100 80GB HBM3", 20.0, None)],
+)
+def test_milliseconds_are_judged_on_an_h200_only(card: str, ms: float, reached: bool | None) -> None:
+    goal = next(goal for goal in goals_of([contest(25_000, {}, ms)], card) if "20.5 ms" in goal["goal"])
+    assert goal["reached"] is reached
+
+
+def test_words_are_as_frequent_as_one_divided_by_their_rank() -> None:
+    """Of 1/1, 1/2 … 1/1,000, whose sum is 7.4855, the first word has 13.36 % and the second half of that."""
+    pairs = Workload(ModelConfig(1_003, n_layers=1), 50_000, 1, zipf=True).pairs()
+    words = [word for source, target in pairs for word in (*source, *target)]
+    assert min(words) == 3
+    assert max(words) <= 1_002
+    assert words.count(3) / len(words) == pytest.approx(0.1336, abs=0.005)
+    assert words.count(4) / len(words) == pytest.approx(0.0668, abs=0.005)
+
+
+def test_the_preflight_comes_first_in_a_minute_all_stages_in_half_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "")  # the script changes it
+    stages = importlib.import_module("gpu").STAGES
+    names, seconds = [*stages], [stage.seconds for stage in stages.values()]
+    assert names == STAGES
+    assert seconds[0] <= 60
+    assert sum(seconds) <= 30 * 60
+
+
+def test_an_old_gpu_ends_the_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = SimpleNamespace(Device=lambda: SimpleNamespace(compute_capability="75"))
+    monkeypatch.setattr(driver, "namespace_of_device", lambda device: SimpleNamespace(cuda=cuda))
+    with pytest.raises(RuntimeError, match=r"compute capability 7\.5, and bfloat16 needs 8\.0"):
+        gpu_ours.compile_sources()
+
+
+def test_on_a_gpu_no_stage_registers_kernels_that_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_card, "register_all", pytest.fail)
+    Card("cuda").open()
+
+
+def test_contestants_are_two_and_ours_is_ready_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = list[tuple[str, str]]()
+
+    class Contestant:
+        tokens, peak_mb, median = 1, 1.0, 1.0
+
+        def __init__(self, name: str, command: list[str]) -> None:
+            self.name, self.seconds = name, [1.0]
+
+        def __getattr__(self, what: str) -> Any:
+            return lambda: events.append((what, self.name))
+
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    monkeypatch.setattr(gpu_peers, "Contestant", Contestant)
+    assert gpu_peers.contests(card_of(results_in(tmp_path)))
+    first = ["begin", "wait_until_ready"]
+    ours, peer = ([(what, name) for what in first] for name in ("ours", "PyTorch, compiled"))
+    assert events[: 2 * len(first)] == ours + peer
+    names = [name for what, name in events if what == "begin"]
+    assert names[::2] == ["ours"] * len(names[1::2])
+    assert "ours" not in names[1::2]
+    assert sum(what == "stop" for what, _ in events) == len(names)
