@@ -18,10 +18,8 @@ import numpy as np
 warnings.simplefilter("ignore")  # of a missing driver
 cupy = importlib.import_module("cupy")
 core, kernel = importlib.import_module("cupy._core.core"), importlib.import_module("cupy._core._kernel")
-compiler, nvrtc = (
-    importlib.import_module("cupy.cuda.compiler"),
-    importlib.import_module("cupy_backends.cuda.libs.nvrtc"),
-)
+compiler = importlib.import_module("cupy.cuda.compiler")
+nvrtc = importlib.import_module("cupy_backends.cuda.libs.nvrtc")
 
 DTYPES = ("bool", "int32", "int64", "uint32", "uint64", "float32", "float64", "bfloat16")
 HEADERS = [str(path) for entry in sys.path for path in Path(entry).glob("nvidia/*/include")]  # of nvidia-cuda-runtime

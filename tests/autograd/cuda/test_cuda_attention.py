@@ -37,8 +37,8 @@ MASKS = {
 
 
 def draw(mask: KeyRanges, n_heads: int, width: int) -> list[Any]:
-    """Draw q, k, v and dy in 16 bits, with rows after the last segment of keys."""
-    random, n_keys = np.random.default_rng(1), mask.keys.end + 3
+    """Draw q, k, v and dy in 16 bits, with rows after the last segment of keys, if there is one."""
+    random, n_keys = np.random.default_rng(1), mask.keys.end and mask.keys.end + 3
     sizes = mask.queries.n_tokens, n_keys, n_keys, mask.queries.n_tokens
     return [to_bf16(random.standard_normal((n, n_heads, width))) for n in sizes]
 
