@@ -339,7 +339,7 @@ def test_what_can_be_captured(changes: dict[str, Any], reason: str | None, launc
 def test_recipes_are_captured(name: str, launched: list[str]) -> None:
     changes = tomllib.loads((RECIPES / name).read_text("utf-8"))
     config = with_changes(RunConfig.of_preset(changes.pop("preset")), changes).model
-    config = dataclasses.replace(config, vocabulary_size=19, n_layers=1, n_decoder_layers=1)
+    config = dataclasses.replace(config, vocabulary_size=19, n_layers=1, n_decoder_layers=1, d_ff=16, n_heads=1)
     assert why_not_captured(Transformer(config, dtype="bfloat16", device="cuda")) is None
 
 
