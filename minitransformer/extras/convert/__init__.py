@@ -1,1 +1,1 @@
-"""Models of other software: read into ours, and written from ours."""
+"""Conversion of models from the formats of other programs to ours, and from ours to theirs."""

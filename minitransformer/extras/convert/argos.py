@@ -1,7 +1,7 @@
-"""Packages of Argos Translate: a .argosmodel file, or the directory that Argos Translate makes of it.
+"""A reader of packages of Argos Translate: .argosmodel files, or the directories to which Argos Translate unpacks them.
 
-A package is a .zip archive of one directory with ``metadata.json``, ``sentencepiece.model`` for both languages, and
-``model``, a directory of CTranslate2.
+A package is a .zip archive of one directory.  The directory has ``metadata.json``, ``sentencepiece.model`` for both
+languages, and ``model``, the directory of a CTranslate2 model.
 
 Source: Argos Translate 1.11, ``package.py`` and ``translate.py`` (https://github.com/argosopentech/argos-translate).
 """
@@ -23,20 +23,21 @@ from minitransformer.system.files import require_regular
 
 SUFFIX = ".argosmodel"
 METADATA, TOKENIZER, MODEL = "metadata.json", "sentencepiece.model", "model"
-ALPHA = 0.2  # exponent of the length in Argos Translate's search
-_FILES = re.compile(rf"[^/]+/({re.escape(METADATA)}|\w+\.model|{MODEL}/[\w.]+)")  # the first part is the directory
+ALPHA = 0.2  # exponent of the length penalty in Argos Translate's search
+_FILES = re.compile(rf"[^/]+/({re.escape(METADATA)}|\w+\.model|{MODEL}/[\w.]+)")  # DIRECTORY/FILE
 
 
 def is_argos(path: Path) -> bool:
-    """Return whether a path is a package of Argos Translate, as a file or a directory."""
+    """Return whether a path is a package of Argos Translate: a .argosmodel file, or a directory."""
     return path.suffix == SUFFIX if path.is_file() else (path / METADATA).is_file() and (path / MODEL).is_dir()
 
 
 def read_argos(path: Path) -> Parts:
     """Read a package.
 
-    Raises: ConversionError if it has another tokenizer, a prefix of translations, or a feature that ours lacks;
-    CorruptFileError if a JSON file is missing or corrupt.
+    Raises: ConversionError if the tokenizer is not a sentencepiece model, if translations need a prefix, if our
+    Transformer lacks a feature of the model, or if a .argosmodel file is corrupt; CorruptFileError if a JSON file in a
+    directory is missing or corrupt.
     """
     if path.is_dir():
         return _read_directory(path)
@@ -51,7 +52,7 @@ def read_argos(path: Path) -> Parts:
 
 
 def _extract(path: Path, directory: Path) -> None:
-    """Write the package's files of the model, and no other files, to a directory."""
+    """Unpack the files that ``_read_directory`` reads from a .argosmodel file to a directory."""
     require_regular(path)
     with zipfile.ZipFile(path) as archive:
         members = {found[1]: each for each in archive.infolist() if (found := _FILES.fullmatch(each.filename))}

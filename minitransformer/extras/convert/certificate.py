@@ -1,7 +1,8 @@
-"""A certificate of a conversion: how much our results and another program's differ on the same sentences.
+"""A certificate of a conversion: the differences between our results and another program's on the same sentences.
 
-The other program is MarianMT of transformers, CTranslate2, or onnxruntime.  Each ``…Side`` splits text as users of its
-program do.  The first two map ids by ``OtherModel.vocabularies``.
+The other program is MarianMT of transformers, CTranslate2, or onnxruntime.  The classes ``MarianSide``,
+``CTranslate2Side`` and ``OnnxSide`` split text as users of these programs do.  ``MarianSide`` and ``CTranslate2Side``
+convert between their ids and ours by ``OtherModel.vocabularies``.
 """
 
 from __future__ import annotations
@@ -35,58 +36,64 @@ from minitransformer.system.files import write_text
 
 CERTIFICATE_FILE = "certificate.json"
 GREEDY, BEAM = 1, 4
-EXTRA_TOKENS = 50  # that a translation may have more than its source, as in the paper
-AT_ONCE = 32  # sentences that are searched together
+EXTRA_TOKENS = 50  # a translation has at most 50 tokens more than its source, as in the paper
+AT_ONCE = 32  # number of sentences in one beam search
 _WEIGHTS = (".safetensors", ".bin", ".onnx")
 
 UNKNOWN_WORD = "ꙮ"  # a rare letter, U+A66E: hardly any vocabulary has it
 MOST_UNKNOWN = 3  # unknown words in a row
 Sentence = Sequence[int]  # our ids, without start and end symbols
-Tokens = Sequence[Any]  # of a line, as the other program reads them: words or ids, without an end symbol
+Tokens = Sequence[Any]  # the tokens of a line in the other program: words or ids, without an end symbol
 
 
 class OtherSide(Protocol):
-    """A model in another program, which receives text, and returns our ids."""
+    """A model that another program runs.
+
+    ``tokens`` splits text for the program; the other methods receive the tokens.  Translations have our ids.
+    """
 
     @property
     def package(self) -> str:
-        """The distribution that runs the model."""
+        """The name of the Python distribution that runs the model."""
 
     @property
     def beams(self) -> tuple[int, ...]:
-        """The beams with which ``translate`` can search: GREEDY, or also BEAM."""
+        """The beam sizes that ``translate`` supports: (GREEDY,) or (GREEDY, BEAM)."""
 
     def tokens(self, line: str) -> Tokens:
         """Return the tokens of a line, as users of the program split it."""
 
     def are_same(self, tokens: Tokens, source: Sentence) -> bool:
-        """Return whether these tokens are the words of our ids; a word that the program lacks is its unknown word."""
+        """Return whether the program's tokens and our ids ``source`` stand for the same words.
+
+        A word that the program lacks is its unknown word.
+        """
 
     def log_probabilities(self, tokens: Tokens, target: Sentence) -> list[float]:
-        """Return log p in nats of each target token and of the end symbol, given the tokens before it."""
+        """Return log p in nats of each target token and of the end symbol, given the source and earlier tokens."""
 
     def translate(self, tokens: Tokens, config: SearchConfig) -> list[int]:
-        """Return the best translation; unknown words and the start symbol are not generated."""
+        """Return our ids of the best translation; unknown words and the start symbol are not generated."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """The differences between a converted model in our program and in another."""
+    """The differences between the results of our program and of another program for a converted model."""
 
     versions: dict[str, str]
-    """Distributions and their versions: minitransformer, and the other program."""
+    """Versions of two distributions: minitransformer, and the other program."""
     sentences: int
-    """Number of source sentences, those with added unknown words included."""
+    """Number of source sentences, including the three sentences with added unknown words."""
     target_tokens: int
     """Number of target tokens whose log-probabilities were compared, end symbols included."""
     largest_difference_in_nats: float
-    """Greatest |Δ log p| of these tokens, in nats.  The targets are our greedy translations."""
+    """Greatest |Δ log p| of a target token, in nats.  The targets are our greedy translations."""
     equal_sources: float
     """Share of the sentences that both programs split into the same tokens."""
     equal_greedy: float
     """Share of the sentences with the same greedy translation."""
     equal_beam_4: float | None
-    """Share of the sentences with the same translation by beam search; null if the other program has no such search."""
+    """Share of the sentences with the same translation by beam search; None if the other program has no beam search."""
     normalisation: str
     """Length penalty of both beam searches."""
     alpha: float
@@ -105,14 +112,14 @@ class Certificate:
 
 
 def certify(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certificate:
-    """Translate the lines with our model and with the other program, and compare.
+    """Translate the lines with our model and with the other program, and return the differences.
 
-    Each program splits the text itself.  The first line is also translated with one to three unknown words in a row
-    after its first word.
+    Each program splits the text itself.  Three more sentences are the first line with one, two and three unknown words
+    in a row after its first word.
 
-    Both beam searches divide log p by length^α, the only length penalty that all programs have; α is the model's, or 1
-    if the model has another penalty.  Sentences are computed one by one, on one thread: several threads would
-    wait longer than they compute.
+    Both beam searches divide log p by length^α, the only length penalty that all programs have.  α is the exponent of
+    the model's penalty, or 1 if the model has another kind of penalty.  Our model computes on one thread: with few
+    sentences, several threads would wait longer than they compute.
     """
     with product_threads(1):
         return _certificate(parts, other, [*lines, *_with_unknown_words(lines[0])])
@@ -153,14 +160,20 @@ def _certificate(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certif
 
 
 def write_certificate(certificate: Certificate, directory: Path) -> None:
-    """Write the certificate beside the weights, with their sizes and SHA-256.  Raises: CheckpointError."""
+    """Write ``certificate.json``, which also has the size and the SHA-256 of each file of weights in the directory.
+
+    Raises: CheckpointError if the file cannot be written.
+    """
     names = [path.name for path in directory.iterdir() if path.suffix in _WEIGHTS]
     fields = {**dataclasses.asdict(certificate), "weights": checksums_of(directory, names)}
     write_text(directory / CERTIFICATE_FILE, json.dumps(fields, indent=2) + "\n")
 
 
 def read_sentences(path: Path) -> list[str]:
-    """Return the lines of a text that are not empty.  Raises: ConversionError if there are none."""
+    """Return the lines of a file that are not empty, without blanks at both ends.
+
+    Raises: ConversionError if the file cannot be read as text, or if all lines are empty.
+    """
     try:
         lines = [line.strip() for line in read_lines(path)]
     except CorpusError as error:
@@ -190,9 +203,9 @@ def _share_of_equal(ours: Sequence[Sentence], theirs: Sequence[Sentence]) -> flo
 
 @dataclass(frozen=True)
 class OtherModel:
-    """A model of another program: its directory, our parts of it, and the source's sentencepiece model.
+    """A model of another program: its directory, its ``Parts``, and the paths of its sentencepiece models, if given.
 
-    An ONNX model cannot be read: its parts are those from which it was written.
+    ``parts`` was read from the directory.  An ONNX model cannot be read; ``parts`` is then what was written to it.
     """
 
     directory: Path
@@ -202,14 +215,17 @@ class OtherModel:
 
     @property
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
-        """The map of source and of target words.  Raises: ConversionError if the model is ours."""
+        """The vocabularies of source and target, which map our ids to the other program's.
+
+        Raises: ConversionError if the model is in our own format, which has no such vocabularies.
+        """
         if self.parts.vocabularies is None:
             raise ConversionError(f"{self.directory}: is a model of ours; give one of another program")
         return self.parts.vocabularies
 
 
 class MarianSide:
-    """MarianMT in the package transformers; needs PyTorch."""
+    """A model of MarianMT in the package transformers; needs PyTorch."""
 
     package = "transformers"
     beams = (GREEDY, BEAM)
@@ -261,7 +277,7 @@ class MarianSide:
 
 
 class CTranslate2Side:
-    """CTranslate2, which computes with the type of numbers that the model has."""
+    """A model in CTranslate2, which computes in the number type of the stored weights."""
 
     package = "ctranslate2"
     beams = (GREEDY, BEAM)
@@ -275,13 +291,13 @@ class CTranslate2Side:
         subwords, _ = sentencepiece_models(directory, model.source_spm, model.target_spm)
         self._subwords = None if subwords is None else SentencePieceProcessor(model_proto=subwords)
         appends_end = SettingsFile.load_if_there(directory / SETTINGS_FILE).of("add_source_eos", bool, False)
-        is_marian = model.parts.config.start == "zero"  # its users append the end: see ``read_settings``
+        is_marian = model.parts.config.start == "zero"  # users of Marian models append the end: see ``read_settings``
         self._source_ids = dict(zip(self._source.words, self._source.foreign_ids, strict=True))
         self._target_ids = {word: i for i, word in enumerate(self._target.words)}
         self._end = [self._source.words[END]] if is_marian and not appends_end else []
 
     def tokens(self, line: str) -> Sequence[str]:
-        """Return pieces of the sentencepiece model, or words between blanks."""
+        """Return the pieces of the sentencepiece model; without such a model, the words between blanks."""
         if self._subwords is None:
             return [word for word in line.split(" ") if word]
         pieces: list[str] = self._subwords.encode(line, out_type=str)
@@ -305,7 +321,7 @@ class CTranslate2Side:
             length_penalty=config.alpha,
             disable_unk=True,
             suppress_sequences=[[self._target.words[START]]] if has_start else None,
-            min_decoding_length=0,  # a translation may be empty, as ours
+            min_decoding_length=0,  # a translation may be empty, as in our search
             max_decoding_length=_greatest_length(tokens, config) - 1,  # without the end symbol
             max_input_length=0,
         )
@@ -313,7 +329,7 @@ class CTranslate2Side:
 
 
 class OnnxSide:
-    """The two graphs of ``write_onnx``, in onnxruntime."""
+    """A model in onnxruntime: the two graphs that ``write_onnx`` writes."""
 
     package = "onnxruntime"
     beams = (GREEDY,)
@@ -330,7 +346,7 @@ class OnnxSide:
         self._tokenizer = Tokenizer.load(model.directory)
 
     def tokens(self, line: str) -> Sequence[int]:
-        """Return the token ids of a line by the tokenizer beside the graphs: ids of subwords, or of words."""
+        """Return the token ids of a line; the tokenizer is in the directory of the graphs."""
         return self._tokenizer.encode_source([line])[0]
 
     def are_same(self, tokens: Sequence[int], source: Sentence) -> bool:
@@ -350,7 +366,7 @@ class OnnxSide:
         return _before_end(ids[1:])
 
     def _inputs(self, source: Sentence) -> dict[str, Any]:
-        """Return the decoder's inputs before its first step."""
+        """Run the encoder, and return the decoder's inputs for its first step, except ``ids``."""
         has_end = int(self._decoder.get_modelmeta().custom_metadata_map["source_end"])
         ids = np.array([[*source, *[END] * has_end]])
         lengths = np.array([ids.shape[1]])
@@ -361,7 +377,7 @@ class OnnxSide:
         return {**dict(zip(names, outputs, strict=True)), "source_lengths": lengths, **empty}
 
     def _step(self, inputs: dict[str, Any], ids: Sentence) -> Any:
-        """Return the log-probabilities (T, W) after the newest ids (T,), and replace the caches in ``inputs``."""
+        """Return the log-probabilities (T, W) after the newest ids (T,), and update the caches in ``inputs``."""
         names = [output.name for output in self._decoder.get_outputs()]
         outputs = dict(zip(names, self._decoder.run(None, {**inputs, "ids": np.array([ids])}), strict=True))
         log_p = outputs.pop("log_probabilities")[0]
@@ -377,7 +393,7 @@ SIDES: dict[str, tuple[Callable[[OtherModel], OtherSide], tuple[str, ...]]] = {
 
 
 def require_side(name: str) -> None:
-    """Raise ConversionError if a format has no program to compare with, or if the program is not installed."""
+    """Raise ConversionError if no other program runs the format ``name``, or if the program is not installed."""
     if name not in SIDES:
         raise ConversionError(
             f"certificate: {name} models are not run by another program; possible: {', '.join(SIDES)}"
@@ -389,9 +405,9 @@ def require_side(name: str) -> None:
 
 
 def other_side(name: str, model: OtherModel) -> OtherSide:
-    """Return a model in the program of a format.
+    """Load a model into the program that runs the format ``name``.
 
-    Raises: ConversionError if there is no such program, or if it is not installed.
+    Raises: ConversionError if there is no such program, or if the program is not installed.
     """
     require_side(name)
     return SIDES[name][0](model)

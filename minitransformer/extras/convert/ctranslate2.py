@@ -1,8 +1,9 @@
-"""Models of CTranslate2, read as models of ours.
+"""A reader of CTranslate2 models.
 
 A directory has ``model.bin``, the vocabularies and, since version 6 of the binary format, ``config.json``.  It has no
-tokenizer: ours is made of sentencepiece models, or of the words themselves.  Matrices are stored as (out, in); queries,
-keys and values of self-attention are one matrix, and so are keys and values of encoder-decoder attention.
+tokenizer.  The reader makes one of sentencepiece models, or of the words in the vocabularies.  Matrices are stored as
+(out, in).  One matrix has the queries, keys and values of self-attention, another one the keys and values of
+encoder-decoder attention.
 
 ``model.bin`` is read in versions 2 to 6, and written in version 6.
 All numbers are little-endian.  A string is its length in 2 bytes, the final NUL counted, and its bytes.
@@ -11,10 +12,10 @@ All numbers are little-endian.  A string is its length in 2 bytes, the final NUL
 version                4 bytes
 name of the model      string, such as "TransformerSpec"
 revision of the model  4 bytes
-number of variables    4 bytes; then of each: name, rank (1 byte), dimensions (4 bytes each), and the data
+number of variables    4 bytes; then for each: name, rank (1 byte), dimensions (4 bytes each), and the data
 data, version ≥ 4      type (1 byte), number of bytes (4 bytes), values
 data, version < 4      bytes of a value (1 byte), number of values (4 bytes), values
-number of aliases      4 bytes, version ≥ 3; then of each: alias, name of the variable
+number of aliases      4 bytes, version ≥ 3; then for each: alias, name of the variable
 =====================  =================================================================================
 
 Source: CTranslate2 4.8.5, ``python/ctranslate2/specs/model_spec.py`` and ``transformer_spec.py``,
@@ -61,7 +62,7 @@ MODEL_FILE = "model.bin"
 ACTIVATIONS: dict[int, Activation] = {0: "relu", 1: "gelu_tanh", 2: "swish", 3: "gelu"}
 NORMS: dict[int, NormPlacement] = {0: "post", 1: "pre"}
 POSITIONS = {stack: f"{stack}/position_encodings/encodings" for stack in STACKS}
-_HEADS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}  # heads, if the file has no number
+_HEADS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}  # number of heads if the file has none
 _OLDEST_REVISION, _NEWEST_REVISION = 2, 7
 
 
@@ -74,11 +75,11 @@ def read_ctranslate2(directory: Path, source_spm: Path | None = None, target_spm
     """Read the directory of a CTranslate2 model.
 
     Args:
-        source_spm, target_spm: the sentencepiece models with which the model was trained; see
-            ``sentencepiece_models``.
+        source_spm, target_spm: paths of the sentencepiece models with which the model was trained; None for the files
+            that ``sentencepiece_models`` finds.
 
-    Raises: ConversionError if a file is missing, or if the model has a feature that ours lacks; CorruptFileError if a
-    JSON file is corrupt.
+    Raises: ConversionError if a file is missing, if ``model.bin`` is corrupt, or if our Transformer lacks a feature of
+    the model; CorruptFileError if a JSON file is corrupt.
     """
     models = sentencepiece_models(directory, source_spm, target_spm)
     path = directory / MODEL_FILE
@@ -111,7 +112,7 @@ def read_ctranslate2(directory: Path, source_spm: Path | None = None, target_spm
 def _layers_config(path: Path, file: ModelFile, variables: Variables, settings: Settings) -> ModelConfig:
     """Return the configuration of the layers.
 
-    Raises: ConversionError if encoder and decoder differ, or if they have a feature that ours lacks.
+    Raises: ConversionError if encoder and decoder have different settings, or a feature that our Transformer lacks.
     """
 
     def common_value(name: str, default: int) -> int:
@@ -160,7 +161,10 @@ def _depth(path: Path, variables: Variables, stack: str) -> int:
 
 
 def _head_size(path: Path, variables: Variables, d_model: int, n_heads: int) -> int:
-    """Return the size of a head's queries, keys and values, which CTranslate2 stores only if it is not D / h."""
+    """Return the size of a head's queries, keys and values; CTranslate2 stores the size only if it is not D / h.
+
+    Raises: ConversionError if heads differ in size, or if the size does not fit the matrix of queries, keys and values.
+    """
     n_outputs, _ = variables.shape("encoder/layer_0/self_attention/linear_0/weight")
     size = d_model // max(1, n_heads)
     sizes = {variables.integer(size, name) for name in variables.ending_with("attention/head_dim")} or {size}
@@ -183,7 +187,7 @@ def _tables(variables: Variables, d_model: int, source: Vocabulary, target: Voca
 
 
 def _embedding(variables: Variables, stack: str, name: str, shape: tuple[int, int]) -> Array:
-    """Return an embedding in our scale: multiplied by its own factor, and divided by ours, √D."""
+    """Return an embedding table, multiplied by CTranslate2's factor and divided by √D, the factor of our model."""
     matrix = variables.array(f"{name}/weight", shape)
     factor = variables.scalar(f"{stack}/scale_embeddings", f"{name}/multiply_by_sqrt_depth")
     if factor is None or (factor.dtype == np.int8 and factor):
@@ -195,7 +199,11 @@ def _embedding(variables: Variables, stack: str, name: str, shape: tuple[int, in
 def _read_positions(
     file: ModelFile, variables: Variables, config: ModelConfig, weights: Weights
 ) -> tuple[ModelConfig, Weights]:
-    """Return configuration and weights with positions: sinusoids if both tables are the same ones, else learned."""
+    """Return configuration and weights with positions.
+
+    If both stacks have the same sinusoids, our model computes them.  Otherwise the weights get both tables, as learned
+    positions.
+    """
     tables = [variables.table(POSITIONS[stack], config.d_model) for stack in STACKS]
     kinds = [
         COMPUTED if table is None else recognise_sinusoids(table, file.variables[POSITIONS[stack]].dtype.name)
@@ -218,7 +226,10 @@ _EPSILON = 1e-5  # of layer norms, if config.json has none
 
 @dataclass(frozen=True)
 class Settings:
-    """The model's symbols, what its decoder starts from, whether its sources end with a symbol, and ε of its norms."""
+    """A model's symbols, and three settings.
+
+    ``starts_from_zero``: the decoder's first input is a zero vector.  ``source_end``: sources end with the end symbol.
+    """
 
     symbols: Symbols
     starts_from_zero: bool
@@ -227,11 +238,13 @@ class Settings:
 
 
 def read_settings(directory: Path, variables: Variables) -> Settings:
-    """Read ``config.json``; older models have flags among their variables instead.
+    """Read the settings in ``config.json``, or in the variables of older models.
 
-    A model whose decoder starts from zeros is Marian's, and was trained with an end symbol after every source.  Its
-    setting ``add_source_eos`` may be false nevertheless: tokenizers of Hugging Face's transformers append the symbol.
-    Raises: ConversionError if a setting needs a feature that ours lacks; CorruptFileError if the file is corrupt.
+    A model whose decoder starts from a zero vector comes from Marian, and was trained with an end symbol after every
+    source.  ``source_end`` is then True, even if ``add_source_eos`` is false in the file.  It is false if the tokenizer
+    of Hugging Face's transformers appended the symbol.
+    Raises: ConversionError if a setting is of another type, or needs a feature that our Transformer lacks;
+    CorruptFileError if ``config.json`` is corrupt.
     """
     has_source_bos = bool(variables.integer(0, "with_source_bos"))
     has_source_eos = bool(variables.integer(0, "with_source_eos"))
@@ -280,7 +293,7 @@ SHARED, SOURCE, TARGET = "shared_vocabulary", "source_vocabulary", "target_vocab
 class Symbols:
     """A model's symbols: the unknown word, the end, the first input of the decoder, and the start symbol.
 
-    The last two differ if the decoder starts with the end.
+    Some decoders start with the end symbol: ``first`` is then equal to ``end``, not to ``start``.
     """
 
     unknown: str = "<unk>"
@@ -292,7 +305,7 @@ class Symbols:
 def read_vocabularies(directory: Path, symbols: Symbols) -> tuple[Vocabulary, Vocabulary]:
     """Read the vocabularies of source and target, which are equal if the model has one for both.
 
-    Raises: ConversionError if a file is missing or of another kind; CorruptFileError if it is corrupt.
+    Raises: ConversionError if a file is missing or of another kind; CorruptFileError if a JSON file is corrupt.
     """
     if shared := _existing(directory, SHARED):
         vocabulary = in_our_order(_read_words(shared, symbols), symbols)
@@ -307,7 +320,7 @@ def read_vocabularies(directory: Path, symbols: Symbols) -> tuple[Vocabulary, Vo
 
 
 def has_vocabulary(directory: Path) -> bool:
-    """Return whether a directory has a file of a vocabulary."""
+    """Return whether a directory has the file of a shared, a source or a target vocabulary."""
     return any(_existing(directory, name) for name in (SHARED, SOURCE, TARGET))
 
 
@@ -317,7 +330,10 @@ def _existing(directory: Path, name: str) -> Path | None:
 
 
 def _read_words(path: Path, symbols: Symbols) -> list[str]:
-    """Return the words of a file; append the unknown word if the file lacks it, as CTranslate2 does."""
+    """Return the words of a vocabulary file; append the unknown word if the file lacks it, as CTranslate2 does.
+
+    Raises: ConversionError if the file has no list of different words; CorruptFileError if it is not JSON.
+    """
     words = read_json(path) if path.suffix == ".json" else read_lines(path)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ConversionError(f"{path}: expected a list of words; the file is corrupt, or of another kind")
@@ -328,9 +344,10 @@ def _read_words(path: Path, symbols: Symbols) -> list[str]:
 
 
 def in_our_order(words: Sequence[str], symbols: Symbols) -> Vocabulary:
-    """Put the unknown word, the start and the end first; start and end may be missing.
+    """Return a vocabulary that begins with the unknown word, the start symbol and the end symbol.
 
-    If the model's decoder starts with its end symbol, it does not use its start symbol.
+    ``words`` may lack the start and end symbols.  A model whose decoder starts with the end symbol does not use its
+    start symbol.
     """
     start = symbols.first if symbols.first != symbols.end else symbols.start
     ids = {word: row for row, word in enumerate(words)}
@@ -340,7 +357,7 @@ def in_our_order(words: Sequence[str], symbols: Symbols) -> Vocabulary:
 def read_layers(variables: Variables, config: ModelConfig) -> dict[str, Array]:
     """Return the weights of all layers under our names; a bias that the model lacks is 0.
 
-    Raises: ConversionError if a variable is missing, or has another shape than the configuration says.
+    Raises: ConversionError if a variable is missing, or has another shape than the configuration requires.
     """
     weights: dict[str, Array] = {}
     for linear in linear_maps(config):
@@ -359,7 +376,7 @@ def read_layers(variables: Variables, config: ModelConfig) -> dict[str, Array]:
 
 
 _IGNORED = ("alignment_layer", "alignment_heads", "embeddings_merge", "alibi_use_positive_positions", "scale_alibi")
-_UNSUPPORTED = {  # parts of variables' names, and the feature that a part shows; an error names the first
+_UNSUPPORTED = {  # part of a variable's name → the feature that the variable belongs to
     "relative_": "relative positions",
     "rotary_": "rotary positions",
     "alibi": "attention with linear biases (ALiBi)",
@@ -383,29 +400,32 @@ _UNSUPPORTED = {  # parts of variables' names, and the feature that a part shows
 
 
 class Variables(WeightsFile):
-    """The variables of a model: matrices and vectors in float32, and single numbers with their types."""
+    """The variables of a model: matrices and vectors in float32, and single numbers in their stored types."""
 
     def array(self, name: str, shape: tuple[int, ...]) -> Array:
-        """Return a variable of this shape.  Raises: ConversionError if there is none."""
+        """Remove and return a variable.  Raises: ConversionError if it is missing or of another shape."""
         found = self.optional(name, shape)
         if found is None:
             raise self.unfit(name, f"shape {shape}")
         return found
 
     def optional(self, name: str, shape: tuple[int, ...]) -> Array | None:
-        """Return a variable of this shape, or None.  Raises: ConversionError if it has another shape."""
+        """Remove and return a variable; None if it is missing.  Raises: ConversionError if it is of another shape."""
         if name in self._arrays and self._arrays[name].shape != shape:
             raise self.unfit(name, f"shape {shape}")
         return self.take_if_there(name)
 
     def table(self, name: str, n_columns: int) -> Array | None:
-        """Return a matrix with this number of columns, or None.  Raises: ConversionError if it has another shape."""
+        """Remove and return a matrix with ``n_columns`` columns; None if it is missing.
+
+        Raises: ConversionError if the variable is no such matrix.
+        """
         return self.array(name, (self.shape(name)[0], n_columns)) if name in self._arrays else None
 
     def scalar(self, *names: str) -> Array | None:
-        """Return the number with the first of these names that exists, with its type, or None.
+        """Remove the single numbers with these names, and return the first that exists, in its stored type, or None.
 
-        Raises: ConversionError if it is no number.
+        Raises: ConversionError if the first is an array of several numbers.
         """
         found = [self._arrays.pop(name) for name in names if name in self._arrays]
         if found and found[0].size != 1:
@@ -413,18 +433,21 @@ class Variables(WeightsFile):
         return found[0].reshape(()) if found else None
 
     def integer(self, default: int, *names: str) -> int:
-        """Return the number with the first of these names that exists.  Raises: ConversionError if it is no integer."""
+        """Return the first of these numbers that exists, as an int; ``default`` if none exists.
+
+        Raises: ConversionError if it is no integer.
+        """
         found = self.scalar(*names)
         if found is not None and not (found.dtype.kind == "i" or float(found).is_integer()):
             raise ConversionError(f"{self.path}: {names[0]}: expected a whole number, got {found}")
         return default if found is None else int(found)
 
     def ending_with(self, *endings: str) -> list[str]:
-        """Return the names of the variables with one of these endings."""
+        """Return the names of the variables whose names end with one of ``endings``."""
         return [name for name in self._arrays if name.endswith(endings)]
 
     def expect_supported(self) -> None:
-        """Raise ConversionError if a variable's name shows a feature that ours lacks."""
+        """Raise ConversionError if a variable belongs to a feature that our Transformer lacks."""
         for part, feature in _UNSUPPORTED.items():
             if found := [name for name in self.left() if part in name]:
                 raise ConversionError(
@@ -432,7 +455,10 @@ class Variables(WeightsFile):
                 )
 
     def left(self) -> list[str]:
-        """Return the names of the variables that are left and have an effect: flags that are 0 have none."""
+        """Return the names of the variables that have not been removed and change the model's results.
+
+        Single numbers that are 0 do not change results, and variables in ``_IGNORED`` do not either.
+        """
         return sorted(
             name
             for name, array in self._arrays.items()
@@ -446,14 +472,14 @@ TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
 _TYPE_OF_SIZE = {1: "int8", 2: "int16", 4: "float32"}  # before version 4
 _NUMPY_TYPES = {"float32": "<f4", "int8": "<i1", "int16": "<i2", "int32": "<i4", "float16": "<f2"}
 SCALE = "_scale"
-_OLD_INT16_SCALE = 1_000.0  # of int16 variables whose scale is not in the file
+_OLD_INT16_SCALE = 1_000.0  # scale of int16 variables if the file has none
 _MOST_AXES = 4
 _ZERO_POINT = "_zero"  # only 4-bit weights (AWQ) have it
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """The content of a ``model.bin``: the name and the revision of the model, and its variables as they are stored."""
+    """The content of a ``model.bin``: name and revision of the model, and its variables in their stored types."""
 
     model: str
     revision: int
@@ -463,8 +489,8 @@ class ModelFile:
 def read_model_file(path: Path) -> ModelFile:
     """Read a ``model.bin``; an alias becomes a variable with the same array.
 
-    Raises: ConversionError if the file is truncated or corrupt, of an unknown version, has variables in bfloat16, or
-    has two different arrays of one name.
+    Raises: ConversionError if the file cannot be read, is truncated or corrupt, is of an unknown version, has a
+    variable of bfloat16 or of an unknown type, or has two different arrays of one name.
     """
     reader = _Reader(path, read_bytes(path))
     version = reader.number("I", "the version")
@@ -488,13 +514,13 @@ def read_model_file(path: Path) -> ModelFile:
 
 
 class _Reader:
-    """The bytes of a file, read from front to back; every length is compared with what is left of the file."""
+    """A reader of a file's bytes from front to back, which compares each length with the number of bytes left."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self._path, self._data, self._position = path, data, 0
 
     def _take(self, n_bytes: int, what: str) -> int:
-        """Return the position of the next ``n_bytes`` bytes, and move behind them."""
+        """Return the position of the next ``n_bytes`` bytes, and skip these bytes.  Raises: ConversionError."""
         begin, left = self._position, len(self._data) - self._position
         if n_bytes > left:
             raise self._corrupt(f"{what} needs {n_bytes:,} bytes, but {left:,} are left of the file")
@@ -539,7 +565,7 @@ class _Reader:
         return np.frombuffer(self._data, dtype, math.prod(shape), begin).reshape(shape)
 
     def add(self, variables: dict[str, Array], name: str, array: Array) -> None:
-        """Add a variable.  Raises: ConversionError if the name has another array already."""
+        """Add a variable.  Raises: ConversionError if ``variables`` has another array under this name."""
         known = variables.setdefault(name, array)
         if known is not array and not np.array_equal(known, array):
             raise self._corrupt(f"{name} is the name of two different arrays")
@@ -554,10 +580,12 @@ class _Reader:
 
 
 def dequantised(path: Path, variables: Mapping[str, Array]) -> dict[str, Array]:
-    """Return all variables but scales; those with at least one axis become float32, single numbers do not change.
+    """Return all variables except scales; convert arrays to float32, and leave single numbers as they are.
 
-    A quantised value is the value × scale, rounded.  int8 has a scale for each row, int16 one for the whole array.
-    Raises: ConversionError if an int8 variable has no scale, or scales that are not positive numbers.
+    A stored integer is the value × scale, rounded.  An array has one scale, or a scale for each row.  Without a scale
+    in the file, the scale of an int16 array is 1000.
+    Raises: ConversionError if an array of int8 or int32 has no scale, if scales are not positive numbers, or if an
+    array has 4-bit values.
     """
     found: dict[str, Array] = {}
     for name, stored in variables.items():

@@ -1,4 +1,4 @@
-"""Models of ours, written as directories of CTranslate2.
+"""A writer of models as directories of CTranslate2.
 
 Source: CTranslate2 4.8.5, ``python/ctranslate2/specs/transformer_spec.py``: revision 7 of ``TransformerSpec``.
 """
@@ -50,7 +50,7 @@ LOG = logging.getLogger(__name__)
 _MODEL, _REVISION = "TransformerSpec", 7
 _EMBEDDINGS = {"encoder": "encoder/embeddings_0/weight", "decoder": "decoder/embeddings/weight"}
 _PROJECTION = "decoder/projection/weight"
-_OF_LAST_LAYER, _OF_FIRST_HEAD = -1, 1  # whose attention CTranslate2 returns as an alignment, if it is asked for one
+_ALIGNMENT_LAYER, _ALIGNMENT_HEADS = -1, 1  # the last layer and its first head: CTranslate2 aligns words by them
 
 
 N_STORED = 2_048  # rows of a stored table of sinusoids, as in CTranslate2's own converter of Marian models
@@ -81,18 +81,19 @@ _CHOICES: Mapping[str, Mapping[Any, Any]] = {
     "activation": {name: number for number, name in ACTIVATIONS.items()},
     "norm": {name: number for number, name in NORMS.items()},
     "positions": STORED_TABLES,
-    "start": {"symbol": (START, 0), "zero": (START, 1), "end": (END, 0)},  # the symbol, and whether it is a zero vector
-    "tied": {"all": (True, True), "target": (False, True), "none": (False, False)},  # source, softmax tied to target
+    "start": {"symbol": (START, 0), "zero": (START, 1), "end": (END, 0)},  # the symbol, whether it is zero
+    "tied": {"all": (True, True), "target": (False, True), "none": (False, False)},  # tied to target: source, softmax
     **SEARCH_ONLY,
 }
 
 
 def write_ctranslate2(parts: Parts, directory: Path, storage: Storage = "float32") -> None:
-    """Write the directory of a CTranslate2 model, and the sentencepiece models beside it.
+    """Write the directory of a CTranslate2 model, with the sentencepiece models of its tokenizer.
 
     Files: ``model.bin`` (binary version 6), ``config.json``, the vocabularies, and ``tokenizer.model`` or
-    ``source.spm`` and ``target.spm``, unless words are separated by blanks.
-    Raises: ConversionError if CTranslate2 has no such model, or if a weight is too large for ``storage``.
+    ``source.spm`` and ``target.spm``.  If words are separated by blanks, there are no sentencepiece models.
+    Raises: ConversionError if CTranslate2 cannot express the model, or if a weight is not finite or too large for
+    ``storage``; CheckpointError if a file cannot be written.
     """
     config, choices = parts.config, expressed("CTranslate2", parts.config, _CHOICES)
     _require_expressible(parts)
@@ -116,7 +117,7 @@ def write_ctranslate2(parts: Parts, directory: Path, storage: Storage = "float32
 
 
 def _require_expressible(parts: Parts) -> None:
-    """Raise ConversionError if CTranslate2 has no such model."""
+    """Raise ConversionError if CTranslate2 lacks the model's kind of attention or of tokenizer."""
     config = parts.config
     if config.neighbourhood is not None:
         raise ConversionError(
@@ -132,7 +133,7 @@ def _require_expressible(parts: Parts) -> None:
 
 
 def _attributes(config: ModelConfig, choices: dict[str, Any]) -> dict[str, Array]:
-    """Return the variables of a model that are single numbers."""
+    """Return CTranslate2's variables that are single numbers."""
     both = {
         "num_heads": np.int16(config.n_heads),
         "pre_norm": np.int8(choices["norm"]),
@@ -142,8 +143,8 @@ def _attributes(config: ModelConfig, choices: dict[str, Any]) -> dict[str, Array
     numbers = {f"{stack}/{name}": number for stack in STACKS for name, number in both.items()} | {
         "encoder/embeddings_merge": np.int8(0),
         "encoder/multi_query_attention": np.int8(0),
-        "decoder/alignment_layer": np.int16(_OF_LAST_LAYER),
-        "decoder/alignment_heads": np.int16(_OF_FIRST_HEAD),
+        "decoder/alignment_layer": np.int16(_ALIGNMENT_LAYER),
+        "decoder/alignment_heads": np.int16(_ALIGNMENT_HEADS),
         "decoder/start_from_zero_embedding": np.int8(choices["start"][1]),
     }
     if config.n_heads * config.d_k != config.d_model:
@@ -155,7 +156,10 @@ def _attributes(config: ModelConfig, choices: dict[str, Any]) -> dict[str, Array
 def _add_embeddings(
     variables: dict[str, Array], parts: Parts, is_source_tied: bool, is_softmax_tied: bool
 ) -> dict[str, str]:
-    """Add embeddings, projection and its bias; return the name of each tied matrix, with that of the stored one."""
+    """Add the embeddings, and the matrix and the bias of the softmax, to ``variables``.
+
+    Returns: aliases: the name of each tied matrix → the name of the matrix that is stored.
+    """
     weights, aliases = parts.weights, {}
     if is_source_tied:
         variables[_EMBEDDINGS["decoder"]] = weights["source_embedding.weight"]
@@ -173,7 +177,10 @@ def _add_embeddings(
 
 
 def _add_positions(variables: dict[str, Array], aliases: dict[str, str], tables: StoredTables) -> None:
-    """Add the tables of positions, unless CTranslate2 computes them; if both are one table, one is an alias."""
+    """Add the tables of positions, unless CTranslate2 computes them.
+
+    If encoder and decoder share a table, store the decoder's, and make the encoder's name an alias.
+    """
     if tables is not None:
         variables[POSITIONS["decoder"]] = tables[1]
         if tables[0] is tables[1]:
@@ -218,7 +225,7 @@ def layers_as_variables(config: ModelConfig, weights: Mapping[str, Array]) -> di
 
 
 def vocabulary_files(source: Sequence[str], target: Sequence[str]) -> Mapping[str, str]:
-    """Return the names and contents of the files of two vocabularies; equal ones are one file."""
+    """Return the JSON content of each vocabulary file by name; two equal vocabularies share a file."""
     named = {SHARED: source} if source == target else {SOURCE: source, TARGET: target}
     return {f"{name}.json": json.dumps(list(words), indent=2) + "\n" for name, words in named.items()}
 
@@ -230,9 +237,9 @@ def write_model_file(path: Path, file: ModelFile, aliases: Mapping[str, str]) ->
     """Write a ``model.bin`` of version 6.
 
     Args:
-        aliases: a second name of a variable, and its name in ``file``.
+        aliases: second name of a variable → its name in ``file``.
 
-    Raises: CheckpointError if the file system refuses.
+    Raises: CheckpointError if the file cannot be written.
     """
     with atomic_write(path) as temporary, temporary.open("wb") as out:
         out.write(struct.pack("<I", NEWEST_VERSION) + _string(file.model) + struct.pack("<I", file.revision))
@@ -253,10 +260,11 @@ def _string(text: str) -> bytes:
 
 
 def stored_as(variables: Mapping[str, Array], storage: Storage) -> dict[str, Array]:
-    """Return float32 variables as they are stored.
+    """Return variables in the types in which they are stored.
 
-    float16 applies to all variables with at least one axis.  int8 applies to matrices of weights: each row is divided
-    by its largest absolute value, multiplied by 127 and rounded.
+    ``storage`` float16 converts float32 variables with at least one axis.  int8 converts the variables NAME/weight:
+    each
+    row is multiplied by its scale, 127 / (largest absolute value), and rounded.  NAME/weight_scale has the scales.
     Raises: ConversionError if a value is not finite, or too large for float16.
     """
     found = {}
@@ -272,7 +280,7 @@ def stored_as(variables: Mapping[str, Array], storage: Storage) -> dict[str, Arr
             found[name] = values.astype(np.float16)
         elif storage == "int8" and name.endswith("/weight"):
             largest = np.abs(values).max(axis=1)
-            least = _MAX_INT8 / np.finfo(np.float32).max  # smaller values would make the scale infinite
+            least = _MAX_INT8 / np.finfo(np.float32).max  # the scale of smaller values would be infinite
             scale = _MAX_INT8 / np.where(largest == 0, _MAX_INT8, np.maximum(largest, least))
             found[name] = np.rint(values * scale[:, None]).astype(np.int8)
             found[name + SCALE] = scale

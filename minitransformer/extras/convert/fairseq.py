@@ -1,7 +1,7 @@
-"""fairseq's Transformers (``transformer_wmt_en_de``, ``transformer_iwslt_de_en``), read from a checkpoint.
+"""A reader of fairseq's Transformers (``transformer_wmt_en_de``, ``transformer_iwslt_de_en``).
 
 Source: fairseq 0.12, ``fairseq/models/transformer`` and ``fairseq/data/dictionary.py``
-    (https://github.com/facebookresearch/fairseq), and the names of its first versions.
+    (https://github.com/facebookresearch/fairseq), and the names of arrays in fairseq's first versions.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from minitransformer.extras.convert.vocabulary import embeddings, vocabulary_set
 from minitransformer.system.records import as_object, read_object
 
 ARGS, CHECKPOINTS = "args.json", ("checkpoint_best.pt", "*.pt")
-SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3; a dictionary's file leaves them out
-FIRST_POSITION = 2  # positions up to that of the padding symbol, 1, are left out
+SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3; the file of a dictionary lacks them
+FIRST_POSITION = 2  # fairseq counts positions from 1 + the id of the padding symbol
 EPSILON = 1e-5  # of layer norm, PyTorch's default
 ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "swish": "swish", "gelu": "gelu", "gelu_accurate": "gelu_tanh", "gelu_fast": "gelu_tanh",
 }  # fmt: skip
-_ALLOWED = {  # settings that the weights do not show, and the values with which our model computes the same
+_ALLOWED = {  # setting → its value in models that ours can express; the weights do not show these settings
     "no_token_positional_embeddings": False,
     "no_scale_embedding": False,
     "cross_self_attention": False,
     "lang_tok_replacing_bos_eos": False,
 }
-_IGNORED = r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))"  # no trained values
+_IGNORED = r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))"  # arrays that are not trained
 _OUTPUT = "decoder.output_projection.weight"
 _STACKS = (("source", "encoder"), ("target", "decoder"))
 _OLD_NORM = re.compile(r"((encoder|decoder)\.layers\.\d+)\.layer_norms\.(\d)\.(weight|bias)")
-_OLD_NORMS = {  # stack and number of a norm in the first versions, and its name since then
+_OLD_NORMS = {  # (stack, number of a norm in the first versions) → its name in later versions
     ("encoder", "0"): "self_attn_layer_norm", ("encoder", "1"): "final_layer_norm",
     ("decoder", "0"): "self_attn_layer_norm", ("decoder", "1"): "encoder_attn_layer_norm",
     ("decoder", "2"): "final_layer_norm",
@@ -51,7 +51,10 @@ _OLD_NORMS = {  # stack and number of a norm in the first versions, and its name
 
 
 def is_fairseq(path: Path) -> bool:
-    """Return whether a directory has a state dict and the arguments of fairseq."""
+    """Return whether a directory has weights and ``args.json``, or a .pt checkpoint and a dictionary (dict*.txt).
+
+    Raises: ConversionError if it has several .pt checkpoints, and none of the names in ``CHECKPOINTS`` or ``WEIGHTS``.
+    """
     if not (has_arguments := (path / ARGS).is_file()) and not any(path.glob("dict*.txt")):
         return False
     weights = weights_file(path, *CHECKPOINTS)
@@ -61,11 +64,13 @@ def is_fairseq(path: Path) -> bool:
 def read_fairseq(directory: Path, source_spm: Path | None = None, target_spm: Path | None = None) -> Parts:
     """Read a checkpoint and the dictionaries; for subwords see ``sentencepiece_models``.
 
-    ``args.json`` has the arguments of a model in ``model.safetensors``.  A checkpoint (.pt) has arguments itself, and
-    those in ``args.json`` replace or complete them.  Our start symbol is fairseq's padding symbol, because neither is
-    generated; fairseq's decoder starts with the end symbol.
-    Raises: ConversionError if a setting is missing, or if the model has a feature that ours lacks; CorruptFileError if
-    a file is missing or corrupt.
+    A .pt checkpoint has the model's arguments; arguments in ``args.json`` replace them.  A model in
+    ``model.safetensors`` needs ``args.json``.
+    The decoder of fairseq starts with the end symbol.  So our vocabulary has fairseq's padding symbol as its start
+    symbol: neither is ever generated.
+    Raises: ConversionError if a dictionary or a setting is missing, if a .pt checkpoint is corrupt, or if our
+    Transformer lacks a feature of the model; CheckpointError if ``args.json`` or ``model.safetensors`` is missing or
+    corrupt.
     """
     models = sentencepiece_models(directory, source_spm, target_spm)
     settings, arrays = _settings_and_weights(directory)
@@ -92,7 +97,7 @@ def _settings_and_weights(directory: Path) -> tuple[SettingsFile, WeightsFile]:
 
 
 def _use_newest_names(arrays: WeightsFile) -> None:
-    """Rename arrays of the first versions, and separate their joint projections of queries, keys and values."""
+    """Rename the arrays of fairseq's first versions, and split their joint projections of queries, keys and values."""
     for name in arrays:
         if joint := re.fullmatch(r"(.*)\.in_proj_(weight|bias)", name):
             arrays.split(name, [f"{joint[1]}.{part}_proj.{joint[2]}" for part in "qkv"])
@@ -103,7 +108,12 @@ def _use_newest_names(arrays: WeightsFile) -> None:
 
 
 def _dictionaries(directory: Path, settings: SettingsFile) -> tuple[Vocabulary, Vocabulary]:
-    """Return the vocabularies of source and target: dict.LANGUAGE.txt of both languages, or dict.txt."""
+    """Return the vocabularies of source and target.
+
+    Both are in ``dict.txt`` if this file exists, or if no setting names the languages; otherwise each vocabulary is in
+    ``dict.LANGUAGE.txt``.
+    Raises: ConversionError if a file is missing or no dictionary, or if a setting is no language.
+    """
     languages = [settings.of(f"{side}_lang", str, "") for side in ("source", "target")]
     if wrong := [language for language in languages if not re.fullmatch(r"[\w-]*", language)]:
         raise ConversionError(f"{settings.path}: source_lang and target_lang: expected languages, got {wrong[0]!r:.80}")
@@ -114,7 +124,7 @@ def _dictionaries(directory: Path, settings: SettingsFile) -> tuple[Vocabulary, 
 
 
 def _dictionary(path: Path) -> Vocabulary:
-    """Read a dictionary, whose lines are a word, a blank and a count."""
+    """Read a dictionary: each line has a word, a blank and a count."""
     words = [*SYMBOLS, *(line.rpartition(" ")[0] for line in read_lines(path))]
     ids = {word: i for i, word in enumerate(words)}
     if len(ids) < len(words) or "" in ids:
@@ -126,8 +136,8 @@ def _dictionary(path: Path) -> Vocabulary:
 def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, Array]:
     """Return the embeddings of source and target, and the matrix of the softmax.
 
-    If no setting says whether the softmax is tied, it is tied when the file has no matrix for it.
-    Raises: ConversionError if matrices that are tied by a setting differ.
+    Without the setting ``share_decoder_input_output_embed``, the softmax is tied if the file has no matrix for it.
+    Raises: ConversionError if a matrix is missing, or if matrices differ although a setting ties them.
     """
     source, target, output = *(f"{stack}.embed_tokens.weight" for _, stack in _STACKS), _OUTPUT
     ties_all, ties_output = "share_all_embeddings", "share_decoder_input_output_embed"
@@ -141,7 +151,10 @@ def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, 
 
 
 def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[int, int]) -> dict[str, Any]:
-    """Return the configuration of the layers.  Raises: ConversionError."""
+    """Return the settings of the layers and of the search.
+
+    Raises: ConversionError if a setting is missing or not supported.
+    """
     n_heads = settings.common(int, "encoder_attention_heads", "decoder_attention_heads")
     is_pre = settings.common(bool, "encoder_normalize_before", "decoder_normalize_before")
     d_ff, d_model = arrays.shape("encoder.layers.0.fc1.weight")
@@ -159,9 +172,12 @@ def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[in
 
 
 def _read_positions(arrays: WeightsFile, weights: dict[str, Array]) -> dict[str, Any]:
-    """Return the layout of positions, and add learned tables to the weights."""
+    """Return the settings of positions; if the file has learned tables, add them to the weights.
+
+    Raises: ConversionError if the two tables have different numbers of rows.
+    """
     tables = {f"{side}_positions.weight": f"{stack}.embed_positions.weight" for side, stack in _STACKS}
-    if not all(name in arrays for name in tables.values()):  # a single table is not taken, and so refused
+    if not all(name in arrays for name in tables.values()):  # a single table is left, and refused later
         return {"positions": "halves"}
     weights |= {ours: arrays.take(theirs) for ours, theirs in tables.items()}
     n_rows = {len(weights[name]) for name in tables}

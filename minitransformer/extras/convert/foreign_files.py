@@ -1,6 +1,7 @@
-"""Settings, weights, words and subword models in files of other programs, read with errors that name the file.
+"""Readers of settings, weights, words and subword models in files of other programs; each error names the file.
 
-The files may be of any kind and content, so ``foreign_content`` is around every reader.
+The files may have any content, and libraries may raise any error for it; ``foreign_content`` turns these errors into
+ConversionErrors.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from minitransformer.system.files import read_arrays, read_json, read_regular, r
 INDEX = ".index.json"
 WEIGHTS = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
 SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"  # sentencepiece models, if each language has its own
-_LARGEST_EXACT = 2**53  # whole numbers up to it are floats without rounding
+_LARGEST_EXACT = 2**53  # every whole number up to 2⁵³ is a float without rounding
 _NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 @contextmanager
 def foreign_content(path: Path, kind: str) -> Iterator[None]:
-    """Turn every error that is not a UserError into a ConversionError that names ``path`` and ``kind``.
+    """Turn every exception except UserErrors into a ConversionError that names ``path`` and ``kind``.
 
-    A ContentError becomes a ConversionError that names ``path``.  Libraries raise errors of any class for corrupt
-    content.
+    A ContentError, which is a UserError without the path, becomes a ConversionError that names ``path``.  Other
+    UserErrors do not change.
     """
     try:
         yield
@@ -60,7 +61,10 @@ def foreign_content(path: Path, kind: str) -> Iterator[None]:
 
 
 class SettingsFile:
-    """The settings in a file.  Each is read with its type; a dot in a name leads into an object: "model.encoder"."""
+    """The settings in a file, an object that may contain objects.
+
+    A method's argument ``name`` may have dots: "model.encoder" is the field "encoder" of the object "model".
+    """
 
     def __init__(self, path: Path, fields: Any) -> None:
         if not isinstance(fields, dict):
@@ -69,18 +73,25 @@ class SettingsFile:
 
     @classmethod
     def load(cls, path: Path) -> SettingsFile:
-        """Read a JSON object.  Raises: CorruptFileError, ConversionError."""
+        """Read a JSON object.
+
+        Raises: CorruptFileError if the file is missing or not JSON; ConversionError if it has no object.
+        """
         return cls(path, read_json(path))
 
     @classmethod
     def load_if_there(cls, path: Path) -> SettingsFile:
-        """Read a JSON object; without the file there are no settings.  Raises: CorruptFileError, ConversionError."""
+        """Read a JSON object; if the file is missing, return no settings.
+
+        Raises: CorruptFileError if the file is not JSON; ConversionError if it has no object.
+        """
         return cls.load(path) if path.exists() else cls(path, {})
 
     def of(self, name: str, kind: type, default: Any = None) -> Any:
-        """Return a setting; null counts as missing.
+        """Return a setting of type ``kind``, or ``default`` if the setting is missing or null.
 
-        Raises: ConversionError if it is of another type, or missing without a default.
+        A whole number is converted if ``kind`` is float.
+        Raises: ConversionError if the setting is of another type, or if it is missing and there is no default.
         """
         value: Any = self._fields
         for part in name.split("."):
@@ -95,33 +106,39 @@ class SettingsFile:
         return value
 
     def is_null(self, name: str) -> bool:
-        """Return whether a setting is null."""
+        """Return whether the file has a setting that is null.  Here ``name`` has no dots."""
         return name in self._fields and self._fields[name] is None
 
     def common(self, kind: type, *names: str, default: Any = None) -> Any:
-        """Return the value that several settings have.  Raises: ConversionError if they differ."""
+        """Return the value that several settings have in common.
+
+        Raises: ConversionError if they differ, are of another type, or are missing without a default.
+        """
         values = [self.of(name, kind, default) for name in names]
         if any(value != values[0] for value in values):
             raise ConversionError(f"{self.path}: {' and '.join(names)} must be equal in our models; got {values}")
         return values[0]
 
     def choice(self, choices: Mapping[str, Any], *names: str, default: str) -> Any:
-        """Return the entry of ``choices`` for the word of a setting; several settings must have the same word.
+        """Return the entry of ``choices`` whose key is the value of a setting; several settings must be equal.
 
-        Raises: ConversionError if it is none of the choices.
+        Raises: ConversionError if they differ, or if the value is none of the keys.
         """
         word = self.common(str, *names, default=default)
         return looked_up(str(self.path), " and ".join(names), word, choices)
 
     def refuse(self, allowed: Mapping[str, Any]) -> None:
-        """Raise ConversionError if a setting in the file has another value than the allowed one."""
+        """Raise ConversionError if a setting in the file has another value than in ``allowed``."""
         for name, value in allowed.items():
             if (found := self.of(name, type(value), value)) != value:
                 raise ConversionError(f"{self.path}: {name} = {found!r} is not supported; only {value!r}")
 
 
 class WeightsFile:
-    """The arrays in a file of weights; ``take`` removes an array, so that those that are left can be refused."""
+    """The arrays in a file of weights.
+
+    Readers remove each array that they use by ``take``; ``require_none_left`` then refuses arrays that no reader used.
+    """
 
     def __init__(self, path: Path, arrays: Mapping[str, Array]) -> None:
         self.path, self._arrays = path, dict(arrays)
@@ -130,8 +147,9 @@ class WeightsFile:
     def load(cls, path: Path, state: str | None = None) -> WeightsFile:
         """Read a file of safetensors or of PyTorch, or the index of several such files.
 
-        ``state`` is the key of the state dict in a checkpoint of PyTorch, if it has other content, too.
-        Raises: CorruptFileError, UnfitError, ConversionError.
+        If a PyTorch checkpoint has other content, too, ``state`` is the key of its state dict.
+        Raises: CorruptFileError if a safetensors file or an index is missing or corrupt; UnfitError if a dtype is not
+        supported; ConversionError if a PyTorch file is missing or corrupt, or if an index and its files differ.
         """
         return cls(path, _read_weights(path, state))
 
@@ -142,16 +160,16 @@ class WeightsFile:
         return iter(list(self._arrays))
 
     def shape(self, name: str) -> tuple[int, int]:
-        """Return the shape of a matrix without taking it.  Raises: ConversionError if there is none of this name."""
+        """Return the shape of a matrix, and keep the matrix.  Raises: ConversionError if no matrix has this name."""
         if name not in self._arrays or self._arrays[name].ndim != 2:
             raise self.unfit(name, "a matrix")
         n_rows, n_columns = self._arrays[name].shape
         return n_rows, n_columns
 
     def take(self, *names: str) -> Array:
-        """Return the array with the first of these names that exists, as float32.
+        """Remove the array with the first of these names that exists, and return the array as float32.
 
-        Raises: ConversionError if there is none, or if it has a number that is not finite.
+        Raises: ConversionError if no name exists, or if a number of the array is not finite.
         """
         found = self.take_if_there(*names)
         if found is None:
@@ -159,9 +177,9 @@ class WeightsFile:
         return found
 
     def take_if_there(self, *names: str) -> Array | None:
-        """Return the array with the first of these names that exists, as float32, or None.
+        """Remove the array with the first of these names that exists, and return it as float32; None if none exists.
 
-        Raises: ConversionError if it has a number that is not finite.
+        Raises: ConversionError if a number of the array is not finite.
         """
         for name in names:
             if name in self._arrays:
@@ -171,9 +189,9 @@ class WeightsFile:
         return None
 
     def take_equal(self, setting: str, *names: str) -> Array:
-        """Return the array with the first of these names that exists, and remove its copies under the other names.
+        """Remove the arrays with these names, which ``setting`` ties, and return one of them as float32.
 
-        Raises: ConversionError if there is none, or if two of them differ although ``setting`` ties them.
+        Raises: ConversionError if no name exists, if the arrays differ, or if a number is not finite.
         """
         self.require_equal(setting, *names)
         array = self.take(*names)
@@ -182,7 +200,7 @@ class WeightsFile:
         return array
 
     def require_equal(self, setting: str, *names: str) -> None:
-        """Raise ConversionError if two arrays with these names differ, although ``setting`` ties them."""
+        """Raise ConversionError if arrays with these names differ, although ``setting`` ties them."""
         first, *others = [name for name in names if name in self._arrays] or [""]
         for name in others:
             if not np.array_equal(self._arrays[first], self._arrays[name]):
@@ -192,7 +210,7 @@ class WeightsFile:
                 )
 
     def rename(self, old: str, new: str) -> None:
-        """Give an array another name.  Raises: ConversionError if another array has it."""
+        """Rename an array.  Raises: ConversionError if another array has the new name."""
         self._require_free(old, new)
         self._arrays[new] = self._arrays.pop(old)
 
@@ -201,9 +219,9 @@ class WeightsFile:
             raise ConversionError(f"{self.path}: {old} and {there[0]} are two names of one array; remove one of them")
 
     def split(self, old: str, new: list[str]) -> None:
-        """Replace an array by equal slices of its rows.
+        """Replace an array by slices of its rows, one for each name in ``new``.
 
-        Raises: ConversionError if they cannot be equal, or if another array has one of the new names.
+        Raises: ConversionError if the slices cannot have equal sizes, or if another array has one of the new names.
         """
         self._require_free(old, *new)
         array = self._arrays.pop(old)
@@ -212,11 +230,11 @@ class WeightsFile:
         self._arrays.update(zip(new, np.split(array, len(new)), strict=True))
 
     def left(self) -> list[str]:
-        """Return the names of the arrays that have not been taken."""
+        """Return the names of the arrays that have not been removed."""
         return sorted(self._arrays)
 
     def require_none_left(self, ignored: str = "") -> None:
-        """Raise ConversionError if arrays are left whose names do not match the pattern ``ignored``."""
+        """Raise ConversionError if arrays are left, except arrays whose names match the pattern ``ignored``."""
         left = [name for name in self.left() if not re.fullmatch(ignored, name)]
         if left:
             raise ConversionError(
@@ -224,7 +242,7 @@ class WeightsFile:
             )
 
     def unfit(self, name: str, expected: str) -> ConversionError:
-        """Return the error for an array that is missing, or of another shape."""
+        """Return the error for an array that is missing, or of another shape than ``expected``."""
         got = f"shape {self._arrays[name].shape}" if name in self._arrays else "no such array"
         return ConversionError(
             f"{self.path}: {name}: expected {expected}, got {got}; is it complete, and of this kind?"
@@ -232,10 +250,11 @@ class WeightsFile:
 
 
 def weights_file(directory: Path, *others: str) -> Path:
-    """Return the file of weights in a directory: the first of ``WEIGHTS`` that exists, else the first of ``others``.
+    """Return the path of the weights in a directory.
 
-    ``others`` are patterns of names.  If no file exists, return the path of the first of ``WEIGHTS``.
-    Raises: ConversionError if several files match one pattern.
+    This is the first name in ``WEIGHTS`` that exists, otherwise the file that matches the first possible pattern of
+    ``others``.  If no file exists, return the path of ``WEIGHTS[0]``, which does not exist.
+    Raises: ConversionError if several files match this pattern.
     """
     for pattern in (*WEIGHTS, *others):
         found = sorted(directory.glob(pattern))
@@ -248,7 +267,10 @@ def weights_file(directory: Path, *others: str) -> Path:
 
 
 def read_state_dict(path: Path, state: str | None = None) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Call ``read_pytorch``, and name the file in every error.  Raises: ConversionError."""
+    """Return the content and the arrays of a PyTorch file; see ``read_pytorch``.
+
+    Raises: ConversionError for every kind of error in the file.
+    """
     with foreign_content(path, "a file of PyTorch"):
         return read_pytorch(path, state)
 
@@ -263,7 +285,10 @@ def _read_weights(path: Path, state: str | None = None) -> dict[str, Array]:
 
 
 def shard_names(index: Path) -> list[str]:
-    """Return the names of the files in an index; the files are beside the index.  Raises: ConversionError."""
+    """Return the names of the files in an index; the files are in the directory of the index.
+
+    Raises: ConversionError if a name is no file name of weights; CorruptFileError if the index is missing or not JSON.
+    """
     names = set[str]()
     for name in SettingsFile.load(index).of("weight_map", dict).values():
         if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+\.(safetensors|bin)", name):
@@ -286,10 +311,12 @@ def _read_shards(index: Path) -> dict[str, Array]:
 
 
 def read_npz(path: Path) -> dict[str, Array]:
-    """Return the arrays of a .npz file, without Python objects.
+    """Return the arrays of a .npz file; refuse arrays of Python objects.
 
-    Before a member is inflated, its header is compared with its size, and all sizes with the free memory.
-    Raises: ConversionError if they need too much memory; any error for corrupt content: see ``foreign_content``.
+    Before a member is inflated, compare the sizes of all members with the free memory, and the member's size with the
+    shape in its header.
+    Raises: ConversionError if the arrays need too much memory; any error for corrupt content, so call this function in
+    ``foreign_content``.
     """
     require_regular(path)
     with zipfile.ZipFile(path) as archive:
@@ -315,16 +342,17 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a regular file.  Raises: ConversionError if it cannot be read."""
+    """Return the content of a regular file.  Raises: ConversionError if the file cannot be read."""
     with foreign_content(path, "a file of the model"):
         return read_regular(path)
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the words of a vocabulary, one a line.
+    """Return the lines of a vocabulary file, a word each.
 
-    Only line feeds end a line; if there is a carriage return before each, it is left out.  The last line may lack both.
-    Raises: ConversionError if the file cannot be read.
+    Only line feeds end a line.  If every line feed follows a carriage return, the carriage returns are removed.  The
+    last line needs no line feed.
+    Raises: ConversionError if the file cannot be read as UTF-8.
     """
     with foreign_content(path, "a vocabulary"):
         *lines, last = read_bytes(path).decode().split("\n")
@@ -334,7 +362,10 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_subwords(path: Path) -> bytes:
-    """Return a model of sentencepiece.  Raises: ConversionError if it cannot be read."""
+    """Return the content of a sentencepiece model's file.
+
+    Raises: ConversionError if the file cannot be read, or is no sentencepiece model.
+    """
     model = read_bytes(path)
     with foreign_content(path, "a model of sentencepiece"):
         parsed(model)
@@ -342,10 +373,11 @@ def read_subwords(path: Path) -> bytes:
 
 
 def sentencepiece_models(directory: Path, source_spm: Path | None, target_spm: Path | None) -> SubwordModels:
-    """Return the sentencepiece models of source and target; None if there are none.
+    """Return the sentencepiece models of source and target; (None, None) if there are none.
 
-    A language's model is the file that is given, or else its own in the directory: ``source.spm`` or ``target.spm``.
-    Without such a file, it is the one for both languages: the given ``source_spm``, or else ``tokenizer.model``.
+    The source's model is the first that exists of ``source_spm``, ``source.spm`` and ``tokenizer.model``.  The target's
+    model is the first that exists of ``target_spm``, ``target.spm``, ``source_spm`` and ``tokenizer.model``.  The three
+    files are in ``directory``.
     Raises: ConversionError if only one language has a model, or if a file cannot be read.
     """
     joint = source_spm or _if_there(directory / JOINT_FILE)

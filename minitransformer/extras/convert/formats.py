@@ -1,4 +1,4 @@
-"""The formats that are read and written, by name, and how a directory's format is recognised."""
+"""The formats of models by name: functions that read, write and recognise each format."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from minitransformer.system.records import read_object
 
 @dataclass(frozen=True)
 class Format:
-    """A format: a description of its files, and functions that read, write and recognise it.
+    """A format: a description of its files, and functions that recognise, read and write it.
 
-    ``read(path)`` reads a model.  If ``has_tokenizer`` is False, call ``read(path, source_spm, target_spm)``; each of
-    the last two is the path of a sentencepiece model, or None.  ``write(parts, directory, storage)`` stores weights in
-    the dtype ``storage``, one of ``storages``.
+    ``read(path)`` reads a model.  If ``has_tokenizer`` is False, call ``read(path, source_spm, target_spm)``.  Then
+    ``source_spm`` and ``target_spm`` are paths of sentencepiece models, or None.  ``write(parts, directory, storage)``
+    stores weights in the dtype ``storage``, one of ``storages``.
     """
 
     files: str
@@ -65,7 +65,7 @@ FORMATS: dict[str, Format] = {
         Parts.load,
         lambda parts, directory, storage: parts.save(directory),
     ),
-    "bundle": Format(  # read as "minitransformer", whose files it has
+    "bundle": Format(  # a bundle has the files of "minitransformer", and is read in this format
         f"{BUNDLE_FILE}, {CONFIG_FILE} and {WEIGHTS_FILE}",
         lambda path: (path / BUNDLE_FILE).exists(),
         write=lambda parts, directory, storage: write_bundle(parts, directory, storage=storage),
@@ -115,13 +115,14 @@ WRITABLE = tuple(name for name, each in FORMATS.items() if each.write)
 def read_parts(
     source: Path, name: str | None = None, *, source_spm: Path | None = None, target_spm: Path | None = None
 ) -> Parts:
-    """Read a model in the format ``name``, or in the one that is recognised by the files.
+    """Read a model in the format ``name``; if it is None, recognise the format by the files.
 
     Args:
-        source_spm, target_spm: sentencepiece models, for formats without a tokenizer.
+        source_spm, target_spm: paths of sentencepiece models, for formats without a tokenizer.
 
-    Raises: ConversionError if no format is recognised, or if a file cannot be read; CheckpointError if a file is
-    corrupt; WeightsError if the weights do not fit the configuration.
+    Raises: ConversionError if no format is recognised, if the format cannot be read or has a tokenizer of its own, or
+    if a file cannot be read or expressed; CheckpointError if a file is missing or corrupt; WeightsError if the weights
+    do not fit the configuration.
     """
     if not source.exists():
         raise ConversionError(f"{source}: not found; give the directory of a model")
@@ -134,18 +135,18 @@ def read_parts(
         raise ConversionError(f"{source}: models in the format {name} have a tokenizer; give no sentencepiece models")
     with foreign_content(source, f"a model in the format {name}"):
         parts = (read(source) if FORMATS[name].has_tokenizer else read(source, *models)).require_fitting()
-    for parameter, weights in parts.weights.items():  # a factor may have made them infinite
+    for parameter, weights in parts.weights.items():  # multiplication by a factor may have made weights infinite
         require_finite(source, parameter, weights)
     return parts
 
 
 @contextmanager
 def atomic_directory(directory: Path) -> Iterator[Path]:
-    """Yield an empty temporary directory beside ``directory``; on success rename it, on failure remove it.
+    """Yield an empty temporary directory beside ``directory``; on success rename it to ``directory``, else remove it.
 
-    ``directory`` must be absent or empty.  Temporary directories that killed processes left beside it are removed.  A
-    directory that a process still writes is locked, and stays.
-    Raises: CheckpointError if the file system refuses.
+    ``directory`` must be absent or empty.  Older temporary directories that killed processes left beside ``directory``
+    are removed.  Temporary directories of running processes are locked, and stay.
+    Raises: CheckpointError if the directory cannot be written.
     """
     path = directory.resolve()  # a link to an empty directory stays a link
     new_parents = [parent for parent in path.parents if not parent.exists()]
@@ -173,7 +174,7 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
 
 
 def _remove_unfinished_beside(path: Path) -> None:
-    """Remove the temporary directories of ``path`` that no process writes."""
+    """Remove the temporary directories of ``path`` that no process has locked."""
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]+\.tmp")
     for unfinished in path.parent.iterdir():
         if name.fullmatch(unfinished.name) and unfinished.is_dir() and not unfinished.is_symlink():
@@ -185,12 +186,12 @@ def _remove_unfinished_beside(path: Path) -> None:
 
 @contextmanager
 def output_directory(parts: Parts, directory: Path, name: str, storage: Storage) -> Iterator[Path]:
-    """Write a model in the format ``name``, and yield the path where it is, to check it and to add files.
+    """Write a model in the format ``name`` to a temporary directory, and yield the directory's path.
 
-    The path is temporary: it gets the name ``directory`` when the context ends.  If it fails, ``directory`` is as it
-    was.
-    Raises: ConversionError if the directory is not empty, or if the format has no such model or storage;
-    CheckpointError if the file system refuses.
+    The caller may check the model there and add files.  When the context ends, the temporary directory is renamed to
+    ``directory``.  After an error, ``directory`` is as it was.
+    Raises: ConversionError if ``directory`` is not empty, or if the format cannot express the model or lacks the
+    storage; StorageError if a weight of a bundle does not fit the storage; CheckpointError if a file cannot be written.
     """
     write = require_writable(directory, name, storage)
     with atomic_directory(directory) as temporary:
@@ -201,7 +202,7 @@ def output_directory(parts: Parts, directory: Path, name: str, storage: Storage)
 def require_writable(directory: Path, name: str, storage: Storage) -> Callable[[Parts, Path, Storage], None]:
     """Return the function that writes the format ``name``.
 
-    Raises: ConversionError if the directory is not empty, or if the format has no such storage.
+    Raises: ConversionError if the directory is not empty, or if the format cannot be written with ``storage``.
     """
     write = FORMATS[name].write
     if write is None or storage not in FORMATS[name].storages:
@@ -212,7 +213,11 @@ def require_writable(directory: Path, name: str, storage: Storage) -> Callable[[
 
 
 def recognise(source: Path) -> str:
-    """Return the name of the format whose files are there.  Raises: ConversionError that lists the expected files."""
+    """Return the name of the format whose files exist in ``source``, or which the file ``source`` has.
+
+    Raises: ConversionError if there is none, or if a directory has several checkpoints; CorruptFileError if
+    ``config.json`` is not JSON.
+    """
     for name, each in FORMATS.items():
         if each.read and each.recognise(source):
             return name

@@ -1,6 +1,6 @@
-"""Models of the Hugging Face Hub, downloaded by the package ``huggingface_hub`` to its cache.
+"""Downloads of models from the Hugging Face Hub to the cache of the package ``huggingface_hub``.
 
-The package obeys ``HF_ENDPOINT``, ``HF_HOME``, ``HF_HUB_OFFLINE`` and ``HF_TOKEN``.
+The package obeys the environment variables ``HF_ENDPOINT``, ``HF_HOME``, ``HF_HUB_OFFLINE`` and ``HF_TOKEN``.
 """
 
 from __future__ import annotations
@@ -30,31 +30,32 @@ _REQUIRED, _OPTIONAL = (VOCABULARY, SOURCE_FILE, TARGET_FILE), (TARGET_VOCABULAR
 
 @dataclass(frozen=True)
 class HubModel:
-    """A downloaded model: its directory in the cache, its name, and the commit."""
+    """A downloaded model: its directory in the cache, its name on the hub, and its commit."""
 
     directory: Path
     name: str
     commit: str
 
     def write_origin(self, directory: Path) -> None:
-        """Record name and commit beside a converted model.  Raises: CheckpointError."""
+        """Write name and commit to ``origin.json`` in the directory of a converted model.  Raises: CheckpointError."""
         content = {"name": self.name, "revision": self.commit}
         write_text(directory / ORIGIN_FILE, json.dumps(content, indent=2) + "\n")
 
 
 def is_hub_name(source: Path) -> bool:
-    """Return whether a source looks like a name such as Helsinki-NLP/opus-mt-en-de, and is no path that exists."""
+    """Return whether ``source`` is no existing path, and has the form of a name as Helsinki-NLP/opus-mt-en-de."""
     return not source.exists() and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(source)) is not None
 
 
 def download(name: str, revision: str | None = None) -> HubModel:
-    """Download the files of a MarianMT model that are not in the cache yet, all of one commit.
+    """Download the files of a MarianMT model, all from one commit; skip files that are in the cache.
 
     Args:
-        revision: a branch, a tag or a commit; None for the newest commit.
+        revision: a branch, a tag or a commit; None for the newest commit of the default branch.
 
-    Raises: MissingExtraError; ConversionError if there is no such model, if it is of another kind, or if it is not in
-    the cache and cannot be downloaded.
+    Raises: MissingExtraError if ``huggingface_hub`` is missing; ConversionError if the model or the revision does not
+    exist, if the model is no MarianMT model, or if a file is not in the cache and cannot be downloaded;
+    CorruptFileError if ``config.json`` is not JSON.
     """
     try:
         hub = import_extra("hub", "huggingface_hub")
@@ -88,7 +89,10 @@ def download(name: str, revision: str | None = None) -> HubModel:
 
 
 def _download_weights(hub: Any, name: str, commit: str) -> None:
-    """Download the first of the files ``WEIGHTS`` that the model has; if it is an index, also the files in it."""
+    """Download the first of the files ``WEIGHTS`` that the model has; if it is an index, also the files that it names.
+
+    Raises: ConversionError if the model has none of the files.
+    """
     for file in WEIGHTS:
         path = _download_if_there(hub, name, file, commit)
         if path is not None:
@@ -99,7 +103,11 @@ def _download_weights(hub: Any, name: str, commit: str) -> None:
 
 
 def _download_if_there(hub: Any, name: str, file: str, commit: str) -> Path | None:
-    """Return the path of a file, or None if the commit has no such file; the cache records that it has none."""
+    """Download a file, and return its path; None if the commit has no such file.
+
+    The cache also records missing files.  So without the network, the result is None if the cache records that the file
+    is missing.
+    """
     try:
         return Path(hub.hf_hub_download(name, file, revision=commit))
     except hub.errors.LocalEntryNotFoundError:

@@ -1,4 +1,4 @@
-"""JoeyNMT's Transformers, read from a checkpoint.
+"""A reader of JoeyNMT's Transformers.
 
 Source: JoeyNMT 2.3, ``joeynmt/transformer_layers.py``, ``encoders.py``, ``decoders.py`` and ``vocabulary.py``
     (https://github.com/joeynmt/joeynmt).
@@ -37,7 +37,7 @@ from minitransformer.extras.convert.vocabulary import embeddings, vocabulary_set
 CONFIG, CHECKPOINTS = "config.json", ("best.ckpt", "*.ckpt")
 VOCABULARIES = ("src_vocab.txt", "trg_vocab.txt")
 ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
-_NAMES: dict[str, ModuleNames] = {  # of the modules in each stack
+_NAMES: dict[str, ModuleNames] = {  # for each stack: our name of a module → JoeyNMT's
     "encoder": {
         "self_attention.query": "src_src_att.q_layer",
         "self_attention.key": "src_src_att.k_layer",
@@ -68,7 +68,11 @@ _EMBEDDINGS, _OUTPUT = ("src_embed.lut.weight", "trg_embed.lut.weight"), "decode
 
 
 def is_joeynmt(path: Path) -> bool:
-    """Return whether a directory has a state dict, a configuration and the vocabularies of JoeyNMT."""
+    """Return whether a directory has the weights, the configuration and the vocabularies of a JoeyNMT model.
+
+    Raises: ConversionError if it has several .ckpt checkpoints, and none of the names in ``CHECKPOINTS`` or
+    ``WEIGHTS``.
+    """
     has_texts = all((path / name).is_file() for name in (CONFIG, *VOCABULARIES))
     return has_texts and weights_file(path, *CHECKPOINTS).is_file()
 
@@ -76,9 +80,10 @@ def is_joeynmt(path: Path) -> bool:
 def read_joeynmt(directory: Path, source_spm: Path | None = None, target_spm: Path | None = None) -> Parts:
     """Read a checkpoint, ``config.json`` and the vocabularies; for subwords see ``sentencepiece_models``.
 
-    The padding symbol is an ordinary word here, because JoeyNMT's softmax has it, too.
-    Raises: ConversionError if a setting is missing, or if the model has a feature that ours lacks; CorruptFileError if
-    a file is missing or corrupt.
+    The padding symbol becomes an ordinary word of our vocabulary, because JoeyNMT's softmax has a row for it.
+    Raises: ConversionError if a vocabulary or a setting is missing, if a .ckpt checkpoint is corrupt, or if our
+    Transformer lacks a feature of the model; CheckpointError if ``config.json`` or ``model.safetensors`` is missing or
+    corrupt.
     """
     models = sentencepiece_models(directory, source_spm, target_spm)
     settings = SettingsFile.load(directory / CONFIG)
@@ -97,14 +102,14 @@ def read_joeynmt(directory: Path, source_spm: Path | None = None, target_spm: Pa
 
 
 def _require_supported(settings: SettingsFile) -> None:
-    """Raise ConversionError if the model is no Transformer, or has scaled residual connections."""
+    """Raise ConversionError if a stack is no Transformer, or scales its residual connections."""
     for stack in STACKS:
         settings.choice({"transformer": None}, f"model.{stack}.type", default="recurrent")
     settings.refuse({f"model.{stack}.alpha": 1.0 for stack in STACKS})
 
 
 def _vocabulary(path: Path, settings: SettingsFile) -> Vocabulary:
-    """Read a vocabulary, which has a word in each line."""
+    """Read a vocabulary: each line has a word.  The settings name the symbols."""
     words = read_lines(path)
     ids = {word: i for i, word in enumerate(words)}
     if len(ids) < len(words):
@@ -119,7 +124,10 @@ def _vocabulary(path: Path, settings: SettingsFile) -> Vocabulary:
 
 
 def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[int, int]) -> dict[str, Any]:
-    """Return the configuration of the layers and of the search.  Raises: ConversionError."""
+    """Return the settings of the layers and of the search.
+
+    Raises: ConversionError if a setting is missing or not supported.
+    """
     n_heads = settings.common(int, *(f"model.{stack}.num_heads" for stack in STACKS))
     usual = "pre" if "encoder.layer_norm.weight" in arrays else "post"  # the first versions lack the setting
     norms, activations = ([f"model.{stack}.{name}" for stack in STACKS] for name in ("layer_norm", "activation"))
@@ -137,8 +145,9 @@ def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[in
 def _tables(settings: SettingsFile, arrays: WeightsFile, d_model: int) -> tuple[Array, Array, Array]:
     """Return the embeddings of source and target, and the matrix of the softmax.
 
-    Our model multiplies embeddings by √D, JoeyNMT only if ``scale`` is set.  Without ``scale``, divide them by √D.
-    Raises: ConversionError if matrices that are tied by a setting differ.
+    Our model multiplies embeddings by √D, JoeyNMT only if the setting ``scale`` is true.  If ``scale`` is false, divide
+    the embeddings by √D.
+    Raises: ConversionError if a matrix is missing, or if matrices differ although a setting ties them.
     """
     for setting, names in (("tied_embeddings", _EMBEDDINGS), ("tied_softmax", (_EMBEDDINGS[1], _OUTPUT))):
         if settings.of(f"model.{setting}", bool, False):
@@ -153,7 +162,7 @@ def _tables(settings: SettingsFile, arrays: WeightsFile, d_model: int) -> tuple[
 
 
 def _require_sinusoids(arrays: WeightsFile) -> None:
-    """Raise ConversionError if the file has a table of position encodings other than interleaved sinusoids."""
+    """Remove the tables of position encodings; raise ConversionError if one does not have interleaved sinusoids."""
     for name in (f"{stack}.pe.pe" for stack in STACKS):
         table = arrays.take_if_there(name)
         if table is None:

@@ -1,6 +1,7 @@
 """The layers of foreign models: their sizes in our configuration, and their weights under our names.
 
-Some programs' position encodings determine the order of the features of the residual stream.
+Some programs add position encodings with another order of features than ours.  The weights of such a model get our
+order by ``with_features``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from minitransformer.extras.convert.foreign_files import WeightsFile
 from minitransformer.extras.convert.parts import Array, ConversionError
 from minitransformer.model.positions import sinusoids
 
-# Parameters whose last axis is that of the residual stream's features, and parameters whose first axis is.
+# Names of parameters whose last axis, and whose first axis, has the features of the residual stream.
 _LAST_AXIS = re.compile(
     r"(source_embedding|target_embedding|projection|source_positions|target_positions)\.weight"
     r"|.*norm\.(gain|bias)|.*\.output\.(weight|bias)"
@@ -29,10 +30,10 @@ _FIRST_AXIS = re.compile(r".*\.(query|key|value|hidden)\.weight")
 
 
 def sines_first(d_model: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the indices of the sines, then those of the cosines, in "interleaved" position encodings.
+    """Return the indices of the sines in "interleaved" position encodings, then the indices of the cosines.
 
-    With its features in this order, a model adds [sin(pos / 10000^(2i/D)) …, cos(pos / 10000^(2i/D)) …].  These are
-    not the encodings of the layout "halves", whose frequencies differ.
+    In this order, position encodings are [sin(pos / 10000^(2i/D)) …, cos(pos / 10000^(2i/D)) …].  The layout "halves"
+    has other frequencies.
     """
     return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
 
@@ -45,10 +46,11 @@ def sines_between(d_model: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 def with_features(
     weights: Mapping[str, np.ndarray[Any, Any]], order: np.ndarray[Any, np.dtype[np.int64]]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Return weights with the features of the residual stream in another order; only position encodings then differ.
+    """Return weights with the features of the residual stream in another order.
 
     Feature i of the new residual stream is feature ``order[i]`` of the old one.  Reorder the rows of matrices that read
-    the residual stream, the columns of matrices that write to it, and gains and biases of layer norm.
+    the residual stream, the columns of matrices and tables that write to it, and gains and biases of layer norm.  The
+    model's results stay the same if sinusoids, which are no weights, get the new order, too.
     """
     return {
         name: array[..., order]
@@ -60,16 +62,16 @@ def with_features(
     }
 
 
-_MOST_FIRST_POSITIONS = 4  # fairseq's first position is 2, OpenNMT-tf's is 1, all others' is 0
-_ROUNDING = {"float16": 5e-4}  # of stored sines and cosines; 1e-5 for other types
-_ROUNDING_OF_ANGLES = 2e-7  # relative, of positions × frequencies in float32
+_MOST_FIRST_POSITIONS = 4  # try the first positions 0 to 3: fairseq's is 2, OpenNMT-tf's 1, other programs' 0
+_ROUNDING = {"float16": 5e-4}  # error of stored sines and cosines; 1e-5 for other types
+_ROUNDING_OF_ANGLES = 2e-7  # relative error of positions × frequencies in float32
 
 
 @dataclass(frozen=True)
 class Sinusoids:
     """A table of sinusoids: its layout, its first position, and whether its columns are sorted.
 
-    Sorted columns are those of the layout "interleaved", with all sines before all cosines.
+    Sorted columns are the columns of the layout "interleaved" with all sines before all cosines.
     """
 
     layout: PositionLayout
@@ -77,13 +79,13 @@ class Sinusoids:
     is_sorted: bool = False
 
 
-COMPUTED = Sinusoids("halves", 1)  # those that CTranslate2 computes if a model has no table
+COMPUTED = Sinusoids("halves", 1)  # the sinusoids that CTranslate2 computes if a model has no table
 
 
 def recognise_sinusoids(table: Array, stored_type: str) -> Sinusoids | None:
-    """Return the sinusoids that a table (N, D) contains, up to rounding; None if it contains others, or is learned.
+    """Return the sinusoids that a table (N, D) contains, up to rounding errors; None if it contains anything else.
 
-    Sorted columns come from Marian models in Hugging Face's transformers.  (Marian itself has the frequencies of
+    Tables with sorted columns are in MarianMT models of Hugging Face's transformers.  (Marian itself uses the layout
     "halves".)
     Source: CTranslate2 4.8.5, ``_make_sinusoidal_position_encodings`` of ``converters/marian.py``.
     """
@@ -113,7 +115,7 @@ def table_of(positions: Sinusoids, n: int, d_model: int) -> Array:
 
 
 STACKS = ("encoder", "decoder")
-ModuleNames = Mapping[str, str]  # our name of a linear map or layer norm, and the other program's
+ModuleNames = Mapping[str, str]  # our name of a linear map or layer norm → the other program's name
 
 _FAIRSEQ_DECODER: ModuleNames = {
     "self_attention.query": "self_attn.q_proj",
@@ -130,16 +132,19 @@ _FAIRSEQ_DECODER: ModuleNames = {
     "feed_forward.output": "fc2",
     "feed_forward_residual.norm": "final_layer_norm",
 }
-FAIRSEQ_NAMES: Mapping[str, ModuleNames] = {  # of each stack; MarianMT of transformers has the same names
+FAIRSEQ_NAMES: Mapping[str, ModuleNames] = {  # for each stack; MarianMT of transformers has them, too
     "encoder": {ours: theirs for ours, theirs in _FAIRSEQ_DECODER.items() if not ours.startswith("source_attention")},
     "decoder": _FAIRSEQ_DECODER,
 }
 
 
 def layer_sizes(path: Path, d_model: int, d_ff: int, n_heads: int, depths: tuple[int, int]) -> dict[str, Any]:
-    """Return the settings of ``ModelConfig`` that are sizes of layers; ``depths`` are those of encoder and decoder.
+    """Return the settings of ``ModelConfig`` that are sizes or numbers of layers.
 
-    Raises: ConversionError if a size is not positive, or if the heads do not divide d_model.
+    Args:
+        depths: the numbers of layers of encoder and decoder.
+
+    Raises: ConversionError if a size is not positive, or if ``d_model`` is no multiple of ``n_heads``.
     """
     if min(d_model, d_ff, n_heads, *depths) < 1:
         raise ConversionError(
@@ -160,7 +165,7 @@ def layer_sizes(path: Path, d_model: int, d_ff: int, n_heads: int, depths: tuple
 
 
 def count_layers(arrays: WeightsFile) -> tuple[int, int]:
-    """Return the numbers of layers of encoder and decoder in a state dict of PyTorch."""
+    """Return the number of encoder layers and of decoder layers in a state dict of PyTorch."""
     found = [match for name in arrays if (match := re.match(r"(encoder|decoder)\.layers\.(\d+)\.", name))]
     encoder, decoder = (
         1 + max((int(match[2]) for match in found if match[1] == stack), default=-1) for stack in STACKS
@@ -169,10 +174,11 @@ def count_layers(arrays: WeightsFile) -> tuple[int, int]:
 
 
 def modules(depths: tuple[int, int], names: Mapping[str, ModuleNames]) -> Iterator[tuple[str, str]]:
-    """Yield our name and the other program's of each linear map and each layer norm in the layers.
+    """Yield two names of each linear map and each layer norm in the layers: our name, and the other program's name.
 
     Args:
-        names: the names of each stack.
+        depths: the numbers of layers of encoder and decoder.
+        names: the names within a layer, for each stack.
     """
     for stack, n_layers in zip(STACKS, depths, strict=True):
         for i in range(n_layers):
@@ -183,9 +189,10 @@ def modules(depths: tuple[int, int], names: Mapping[str, ModuleNames]) -> Iterat
 def read_layers(
     arrays: WeightsFile, depths: tuple[int, int], names: Mapping[str, ModuleNames], *, norm: str, prefix: str = ""
 ) -> dict[str, Array]:
-    """Return the weights of all layers in a state dict; with ``norm`` "pre", also of the norms at the ends of stacks.
+    """Return the weights of all layers in a state dict, and for ``norm`` "pre" of the layer norms after both stacks.
 
     Args:
+        depths, names: see ``modules``.
         prefix: the beginning of all names in the state dict.
 
     Raises: ConversionError if an array is missing.
@@ -200,9 +207,9 @@ def read_layers(
 
 
 class LinearMap(NamedTuple):
-    """A linear map of CTranslate2, and our maps whose outputs it concatenates.
+    """A linear map of CTranslate2, and our linear maps whose outputs it concatenates.
 
-    ``sizes`` are the numbers of outputs of our maps.
+    ``theirs`` is CTranslate2's name, ``ours`` are our names, and ``sizes`` the numbers of outputs of our maps.
     """
 
     theirs: str
@@ -212,7 +219,7 @@ class LinearMap(NamedTuple):
 
     @property
     def has_optional_bias(self) -> bool:
-        """True for maps of attention: only ``attention_bias`` gives them a bias."""
+        """True for maps of attention, which have a bias only if ``attention_bias`` is true."""
         return "attention/" in self.theirs
 
 
@@ -223,7 +230,7 @@ def stacks_of(config: ModelConfig) -> Iterator[tuple[str, int]]:
 
 
 def linear_maps(config: ModelConfig) -> Iterator[LinearMap]:
-    """Yield all linear maps of the layers."""
+    """Yield all linear maps in CTranslate2's layers."""
     d, keys, values = config.d_model, config.n_heads * config.d_k, config.n_heads * config.d_v
     for stack, n_layers in stacks_of(config):
         for i in range(n_layers):
@@ -242,7 +249,7 @@ def linear_maps(config: ModelConfig) -> Iterator[LinearMap]:
 
 
 def norms(config: ModelConfig) -> Iterator[tuple[str, str]]:
-    """Yield CTranslate2's name and ours of every layer norm."""
+    """Yield two names of every layer norm: CTranslate2's name, and our name."""
     for stack, n_layers in stacks_of(config):
         for i in range(n_layers):
             theirs, ours = f"{stack}/layer_{i}", f"{stack}.layers.{i}"

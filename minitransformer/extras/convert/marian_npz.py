@@ -1,9 +1,11 @@
-"""Marian's own models, read: a .npz of parameters, its vocabulary (.yml, .json or .spm), its subword models.
+"""A reader of Marian's own models: a .npz file of parameters, vocabularies (.yml, .json or .spm), and subword models.
 
-Source: marian-dev 0888d122, src/models/transformer.h, for names and meaning of parameters; a directory as OPUS-MT
-publishes it (https://github.com/Helsinki-NLP/OPUS-MT-train) has decoder.yml, which names model and vocabularies.
-Its YAML has one level of keys, each with a scalar or a list of scalars: https://yaml.org/spec/1.2.2/, sections 5.7
-(escape sequences), 7.3 (scalars) and 8.2 (lists and mappings).
+A directory that OPUS-MT publishes also has decoder.yml, which names the .npz file and the vocabularies.  Marian's YAML
+files have one level of keys, each with a scalar or a list of scalars.
+
+Source: marian-dev 0888d122, src/models/transformer.h, for names and meaning of parameters; OPUS-MT
+(https://github.com/Helsinki-NLP/OPUS-MT-train); https://yaml.org/spec/1.2.2/, sections 5.7 (escape sequences), 7.3
+(scalars) and 8.2 (lists and mappings).
 """
 
 from __future__ import annotations
@@ -48,12 +50,12 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}
 
 
 def read_vocabulary(text: str) -> dict[str, int]:
-    """Return the id of each word.  Raises: ValueError for a line without an id."""
+    """Return the id of each word in a .yml vocabulary.  Raises: ValueError for a line without an id."""
     return {_unquoted(word): int(number) for word, number in _entries(text)}
 
 
 def _entries(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the word and the id of each line; a long word has two lines, "? word" and ": id"."""
+    """Yield the word and the id of each line "word: id"; a long word has two lines, "? word" and ": id"."""
     word = None
     for line in text.split("\n"):
         if line.startswith("? "):
@@ -65,7 +67,10 @@ def _entries(text: str) -> Iterator[tuple[str, str]]:
 
 
 def read_settings(text: str) -> dict[str, Scalar | list[Scalar]]:
-    """Return the settings of a file; lists are "- item" lines or [a, b].  Raises: ValueError for any other line."""
+    """Return the settings in a YAML text; a list is written as lines "- item" or as [a, b].
+
+    Raises: ValueError for a line that is no setting, item or comment.
+    """
     settings: dict[str, Scalar | list[Scalar]] = {}
     items: list[Scalar] = []
     for line in text.splitlines():
@@ -109,7 +114,7 @@ DECODER_FILE = "decoder.yml"
 UNKNOWN_WORD, END_WORD = "<unk>", "</s>"
 _SIGMOID_SLOPE = 1.702  # of Marian's gelu, x σ(1.702 x)
 
-_REQUIRED: dict[str, tuple[Any, ...]] = {  # settings, and the values with which our model computes the same
+_REQUIRED: dict[str, tuple[Any, ...]] = {  # setting → the values that our model can express; the default is the first
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
     "transformer-ffn-depth": (2,),
@@ -125,7 +130,7 @@ _REQUIRED: dict[str, tuple[Any, ...]] = {  # settings, and the values with which
     "lemma-dim-emb": (0,),
 }
 _ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "swish": "swish", "gelu": "swish"}  # see ``_layers`` for gelu
-_NORMS = {  # preprocess, postprocess and postprocess-top of the transformer, without dropout
+_NORMS = {  # transformer-preprocess, -postprocess and -postprocess-top, without "d" for dropout → our setting ``norm``
     ("", "an", ""): "post",
     ("n", "a", "n"): "pre",
 }
@@ -140,7 +145,8 @@ def is_marian_npz(path: Path) -> bool:
 def read_marian_npz(path: Path) -> Parts:
     """Read a .npz file, or a directory with one, and the vocabulary and subword models beside it.
 
-    Raises: ConversionError if a file or setting is missing, or if the model has a feature that ours lacks.
+    Raises: ConversionError if a file or setting is missing, if a file is corrupt, or if our Transformer lacks a feature
+    of the model.
     """
     folder = path if path.is_dir() else path.parent
     decoder = _settings_of(folder / DECODER_FILE) if (folder / DECODER_FILE).exists() else SettingsFile(folder, {})
@@ -158,7 +164,10 @@ def read_marian_npz(path: Path) -> Parts:
 
 
 def _model_file(path: Path, decoder: SettingsFile) -> Path:
-    """Return the .npz: the path itself, the one that decoder.yml names, or the only one of the directory."""
+    """Return the path of the .npz file: ``path``, or the file that decoder.yml names, or the only .npz of a directory.
+
+    Raises: ConversionError if there is no such file, or if there are several.
+    """
     if path.is_file():
         return path
     named = [path / str(name) for name in decoder.of("models", list, [])]
@@ -184,7 +193,7 @@ def _settings_of(path: Path) -> SettingsFile:
 
 
 def _vocabularies(folder: Path, decoder: SettingsFile) -> tuple[Vocabulary, Vocabulary, SubwordModels]:
-    """Return the vocabularies of source and target, and the sentencepiece models of each, if there are any."""
+    """Return the vocabularies and the sentencepiece models of source and target; a model may be None."""
     named = [folder / str(name) for name in decoder.of("vocabs", list, [])]
     files = named or sorted({*folder.glob("*vocab*.yml"), *folder.glob("*vocab*.json"), *folder.glob("*vocab*.spm")})
     if len(files) not in (1, 2):
@@ -208,7 +217,8 @@ def _vocabulary(path: Path) -> Vocabulary:
             ids = {word: number for number, word in enumerate(words_of(data))}
         else:
             ids = json.loads(data) if path.suffix == ".json" else read_vocabulary(data.decode())
-        start = next(name for name in ("<s>", "<start>", "<pad>") if name not in ids)  # a new word
+        start = next(name for name in ("<s>", "<start>", "<pad>") if name not in ids)  # a word that is new in the
+        vocabulary
         return Vocabulary.of(ids, unknown=UNKNOWN_WORD, start=start, end=END_WORD)
 
 
@@ -228,7 +238,7 @@ def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, 
 
 
 def _configuration(settings: SettingsFile, decoder: SettingsFile, depths: tuple[int, int]) -> dict[str, Any]:
-    """Return the settings of the layers, and the length penalty: that of decoder.yml, else none."""
+    """Return the settings of the layers, and the length penalty in decoder.yml; without decoder.yml, there is none."""
     for name, possible in _REQUIRED.items():
         value = settings.of(name, object, possible[0])
         if value not in possible:
@@ -259,8 +269,8 @@ def _configuration(settings: SettingsFile, decoder: SettingsFile, depths: tuple[
 def _layers(arrays: WeightsFile, depths: tuple[int, int], norm: str, is_gelu: bool) -> Iterator[tuple[str, Array]]:
     """Yield the parameters of all layers under our names.
 
-    Marian's gelu(x) = x σ(1.702 x) is swish(1.702 x) / 1.702.  So the map before swish is multiplied by 1.702, and the
-    matrix after swish is divided by it.
+    Marian's gelu(x) = x σ(1.702 x) is swish(1.702 x) / 1.702.  So the matrix and the bias before swish are multiplied
+    by 1.702, and the matrix after swish is divided by 1.702.
     """
     suffix, slope = ("_pre" if norm == "pre" else ""), np.float32(_SIGMOID_SLOPE if is_gelu else 1)
     for stack, n_layers in zip(STACKS, depths, strict=True):
@@ -281,6 +291,6 @@ def _layers(arrays: WeightsFile, depths: tuple[int, int], norm: str, is_gelu: bo
 
 
 def _norm(arrays: WeightsFile, ours: str, theirs: str, suffix: str) -> Iterator[tuple[str, Array]]:
-    """Yield gain and bias of a layer norm."""
+    """Yield the gain and the bias of a layer norm under our names."""
     yield f"{ours}.gain", arrays.take(f"{theirs}_ln_scale{suffix}").ravel()
     yield f"{ours}.bias", arrays.take(f"{theirs}_ln_bias{suffix}").ravel()
