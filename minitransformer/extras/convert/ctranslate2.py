@@ -307,10 +307,10 @@ def read_vocabularies(directory: Path, symbols: Symbols) -> tuple[Vocabulary, Vo
 
     Raises: ConversionError if a file is missing or of another kind; CorruptFileError if a JSON file is corrupt.
     """
-    if shared := _existing(directory, SHARED):
+    if shared := _vocabulary_path(directory, SHARED):
         vocabulary = in_our_order(_read_words(shared, symbols), symbols)
         return vocabulary, vocabulary
-    paths = _existing(directory, SOURCE), _existing(directory, TARGET)
+    paths = _vocabulary_path(directory, SOURCE), _vocabulary_path(directory, TARGET)
     if None in paths:
         raise ConversionError(
             f"{directory}: expected {SHARED}.json (or .txt), or {SOURCE} and {TARGET}; is it a CTranslate2 model?"
@@ -321,10 +321,10 @@ def read_vocabularies(directory: Path, symbols: Symbols) -> tuple[Vocabulary, Vo
 
 def has_vocabulary(directory: Path) -> bool:
     """Return whether a directory has the file of a shared, a source or a target vocabulary."""
-    return any(_existing(directory, name) for name in (SHARED, SOURCE, TARGET))
+    return any(_vocabulary_path(directory, name) for name in (SHARED, SOURCE, TARGET))
 
 
-def _existing(directory: Path, name: str) -> Path | None:
+def _vocabulary_path(directory: Path, name: str) -> Path | None:
     paths = directory / f"{name}.json", directory / f"{name}.txt"
     return next((path for path in paths if path.is_file()), None)
 
@@ -597,13 +597,13 @@ def dequantised(path: Path, variables: Mapping[str, Array]) -> dict[str, Array]:
         if name.endswith(SCALE) and name.removesuffix(SCALE) in variables:
             continue
         if stored.ndim and stored.dtype.kind == "i":
-            found[name] = _dequantised(path, name, stored, variables.get(name + SCALE))
+            found[name] = _dequantise(path, name, stored, variables.get(name + SCALE))
         else:
             found[name] = stored.astype(np.float32, copy=False) if stored.ndim else stored
     return found
 
 
-def _dequantised(path: Path, name: str, stored: Array, scale: Array | None) -> Array:
+def _dequantise(path: Path, name: str, stored: Array, scale: Array | None) -> Array:
     if scale is None and stored.dtype.itemsize == 2:
         scale = np.array(_OLD_INT16_SCALE)
     fits = scale is not None and scale.dtype.kind == "f" and scale.shape in ((), stored.shape[:1])

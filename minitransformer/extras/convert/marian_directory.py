@@ -1,8 +1,8 @@
-"""MarianMT models of Hugging Face's transformers, read and written: config.json, weights, vocab.json, *.spm.
+"""A reader and a writer of MarianMT models of Hugging Face's transformers: config.json, weights, vocab.json, *.spm.
 
-Source: transformers 5.24, models/marian (https://github.com/huggingface/transformers), whose numbers are reproduced.
-    Its position encodings have the frequencies of the paper, 10000^(-2i/D), with all sines before all cosines.  Marian
-    itself has other frequencies.
+Source: transformers 5.24, models/marian (https://github.com/huggingface/transformers).  Position encodings of
+    transformers have the frequencies of the paper, 10000^(-2i/D), with all sines before all cosines.  Marian itself
+    has other frequencies.
 """
 
 from __future__ import annotations
@@ -70,20 +70,20 @@ TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_confi
 PREFIX = "model."  # of the names of all arrays in the layers
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 UNKNOWN_WORD, START_WORD = "<unk>", "<s>"
-EMBEDDINGS = (  # if they are tied, one matrix, which older versions of transformers store under all names
+EMBEDDINGS = (  # tied embeddings are one matrix; older versions of transformers store it under all four names
     "model.shared.weight",
     "model.encoder.embed_tokens.weight",
     "model.decoder.embed_tokens.weight",
     "lm_head.weight",
 )
 EPSILON = 1e-5  # of layer norm, PyTorch's default
-FLOAT16_ERROR = 1e-3  # of a sine that is stored in float16
+FLOAT16_ERROR = 1e-3  # greatest error of a sine that is stored in float16
 
 ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu", "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }  # fmt: skip
-_ALLOWED = {  # settings, and the values with which our model computes the same
+_ALLOWED = {  # setting → its value in models that ours can express
     "normalize_before": False,
     "normalize_embedding": False,
     "add_final_layer_norm": False,
@@ -101,8 +101,9 @@ def is_marian(path: Path) -> bool:
 def read_marian(path: Path) -> Parts:
     """Read a MarianMT directory.
 
-    Raises: ConversionError if a setting is missing, or if the model has a feature that ours lacks; CorruptFileError if
-    a file is missing or corrupt.
+    Raises: ConversionError if a setting or a subword model is missing, or if our Transformer lacks a feature of the
+    model; CheckpointError if a JSON file or ``model.safetensors`` is missing or corrupt; WeightsError if weights do not
+    fit the settings.
     """
     settings, arrays = SettingsFile.load(path / CONFIG), WeightsFile.load(weights_file(path))
     models = read_subwords(path / SOURCE_FILE), read_subwords(path / TARGET_FILE)
@@ -135,7 +136,8 @@ def _vocabularies(path: Path, settings: SettingsFile, has_own_padding: bool) -> 
     """Return the vocabularies of source and target; they are equal if both languages share one.
 
     Args:
-        has_own_padding: whether the padding symbol is a separate word, the last one, and not the start symbol.
+        has_own_padding: True if the last word is a padding symbol, and the start symbol is another word; False if the
+            padding symbol is our start symbol.
     """
     separate = SettingsFile.load_if_there(path / TOKENIZER_CONFIG).of("separate_vocabs", bool, False)
     source_ids = _ids(path / VOCABULARY)
@@ -169,10 +171,10 @@ def _ids(path: Path) -> dict[str, int]:
 def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, Array]:
     """Return the embeddings of source and target, and the matrix of the softmax.
 
-    Our model multiplies embeddings by √D.  Without ``scale_embedding``, they are divided by √D, and are no longer equal
-    to the matrix of the softmax.
-    Raises: ConversionError if a table is missing, or if tied tables differ: transformers 5 does not tie them then, but
-    versions before 5 do.
+    Our model multiplies embeddings by √D.  transformers does not if ``scale_embedding`` is false.  Then divide the
+    embeddings by √D, so that they differ from the matrix of the softmax.
+    Raises: ConversionError if a table is missing, or if tied tables differ: transformers 5 would use both tables,
+    versions before 5 only one.
     """
     tied, (_, source_name, target_name, softmax_name) = "tie_word_embeddings", EMBEDDINGS
     is_shared = settings.of("share_encoder_decoder_embeddings", bool, True)
@@ -193,8 +195,9 @@ def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, 
 def _untied_embeddings(arrays: WeightsFile, is_shared: bool) -> tuple[Array, Array]:
     """Return the embeddings of source and target of a model with ``tie_word_embeddings`` false.
 
-    In transformers 5, each language then has its own matrix, even if ``share_encoder_decoder_embeddings`` is true.  The
-    shared matrix is stored, but not used.  Versions before 5 use it for both languages, and may store no other one.
+    In transformers 5, each language of such a model has its own matrix, even if ``share_encoder_decoder_embeddings`` is
+    true; the shared matrix is stored, but not used.  Versions before 5 use the shared matrix for both languages, and
+    may store no other matrix.
     """
     shared_name, source_name, target_name, _ = EMBEDDINGS
     shared = arrays.take_if_there(shared_name) if is_shared else None
@@ -210,11 +213,13 @@ def _untied_embeddings(arrays: WeightsFile, is_shared: bool) -> tuple[Array, Arr
 
 
 def _read_positions(arrays: WeightsFile, d_model: int) -> tuple[PositionLayout, IntArray, Array | None]:
-    """Return the layout of the position encodings, the order of its features, and what is added to the first row.
+    """Return the layout of the position encodings, the order of their features, and an embedding or None.
 
-    A table in the file replaces the sinusoids of transformers: so a model can have those of Marian, layout "halves".
-    The decoder's first row is always that of the start symbol, whose embedding may be added to it (see ``_arrays``).
-    Raises: ConversionError if a table is of another kind.
+    A table in the file replaces the sinusoids of transformers.  So a model can have the sinusoids of Marian, which are
+    the layout "halves".
+    The first row of the decoder's table belongs to the start symbol.  If the symbol's embedding was added to this row
+    (see ``_arrays``), return the embedding × √D; otherwise None.
+    Raises: ConversionError if a table has no sinusoids.
     """
     orders: dict[PositionLayout, IntArray] = {"interleaved": sines_first(d_model), "halves": np.arange(d_model)}
     default = sinusoids(3, d_model)[:, orders["interleaved"]]
@@ -237,7 +242,11 @@ def _are_close(table: Array, expected: Array) -> bool:
 
 
 def _configuration(path: Path, settings: SettingsFile, depths: tuple[int, int]) -> dict[str, Any]:
-    """Return the settings of the model's layers and of its search."""
+    """Return the settings of the layers and of the search.
+
+    Raises: ConversionError if a setting is missing or not supported; CorruptFileError if generation_config.json is not
+    JSON.
+    """
     settings.refuse(_ALLOWED)
     d_ff, n_heads = (
         settings.common(int, f"encoder_{name}", f"decoder_{name}") for name in ("ffn_dim", "attention_heads")
@@ -257,11 +266,11 @@ def _configuration(path: Path, settings: SettingsFile, depths: tuple[int, int]) 
 
 PADDING_WORD, END_WORD = "<pad>", "</s>"
 _CHOICES: Mapping[str, Mapping[Any, Any]] = {
-    "activation": {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())},  # the first name of each activation
+    "activation": {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())},  # reversed: keep the first name
     "norm": {"post": None},
-    "positions": {"interleaved": sines_first, "halves": np.arange},  # the order of features
-    "start": {"symbol": False, "zero": True},  # is it a zero vector
-    "tied": {"all": (True, True), "target": (False, True), "none": (False, False)},  # source, softmax tied to target
+    "positions": {"interleaved": sines_first, "halves": np.arange},  # return the order of features
+    "start": {"symbol": False, "zero": True},  # is the symbol a zero vector?
+    "tied": {"all": (True, True), "target": (False, True), "none": (False, False)},  # tied to target: source, softmax
     **SEARCH_ONLY,
 }
 
@@ -269,10 +278,11 @@ _CHOICES: Mapping[str, Mapping[Any, Any]] = {
 def write_marian(parts: Parts, directory: Path, storage: str = "float32") -> None:
     """Write a directory that MarianMTModel and MarianTokenizer of transformers load.
 
-    Ids are those of Marian: the end is 0, the unknown word 1.  The padding symbol, with which transformers starts the
-    decoder, is the last word; it is word 2 if source and target have their own vocabularies.  The padding
-    symbol is our start symbol, or a separate word after our start symbol (see ``_arrays``).
-    Raises: ConversionError if MarianMT has no such model.
+    As in Marian, the end symbol has the id 0, the unknown word 1.  transformers starts the decoder with the padding
+    symbol.  This is our start symbol, or a separate word (see ``_arrays``).  It has the last id, or the id 2 if source
+    and target have different vocabularies.
+    Raises: ConversionError if MarianMT cannot express the model, or if a weight is not finite or too large for
+    ``storage``; CheckpointError if a file cannot be written.
     """
     choices = expressed("MarianMT", parts.config, _CHOICES)
     require_expressible(parts)
@@ -293,7 +303,7 @@ def write_marian(parts: Parts, directory: Path, storage: str = "float32") -> Non
 
 
 def require_expressible(parts: Parts) -> None:
-    """Raise ConversionError if MarianMT has no such model; the message lists all reasons outside ``_CHOICES``."""
+    """Raise ConversionError if MarianMT cannot express the model; ``_CHOICES`` is checked elsewhere."""
     config = parts.config
     expected = {
         "source_end": (config.source_end, True),
@@ -317,7 +327,7 @@ def require_expressible(parts: Parts) -> None:
 
 
 def _warnings(parts: Parts, storage: str) -> list[str]:
-    """Return warnings of all that transformers or CTranslate2 computes differently from our model."""
+    """Return a warning for each difference between our model and the written model, or its use in CTranslate2."""
     config, warnings = parts.config, list[str]()
     if config.layer_norm_eps != EPSILON:
         warnings.append(
@@ -344,7 +354,7 @@ def _warnings(parts: Parts, storage: str) -> list[str]:
 
 
 def _order(n_words: int, separate: bool, adds_padding: bool) -> list[int]:
-    """Return our id of each word of MarianMT; an added padding symbol has the id after ours."""
+    """Return our ids in the order of MarianMT's ids; ``n_words`` stands for an added padding symbol."""
     words = range(END + 1, n_words)
     if adds_padding:
         return [END, UNKNOWN, *words, START, n_words]
@@ -357,20 +367,22 @@ def _adds_start_to_positions(config: ModelConfig) -> bool:
 
 
 def _has_tables(config: ModelConfig) -> bool:
-    """Return whether tables of positions are stored, because they are not those that MarianMT computes."""
+    """Return whether tables of positions must be stored, because MarianMT computes other tables."""
     return config.positions == "halves" or _adds_start_to_positions(config)
 
 
 def _arrays(parts: Parts, orders: Sequence[Sequence[int]], choices: dict[str, Any]) -> dict[str, Array]:
     """Return the weights under MarianMT's names.
 
-    If the decoder starts with a zero vector, this is the embedding of the padding symbol.  If the embedding is also a
-    row of the softmax, the symbol gets no probability: the other words share it, and the symbol was never generated.
+    If our decoder starts with a zero vector, the padding symbol's embedding is set to 0.  If the softmax has the same
+    matrix, the symbol's bias becomes ``IMPOSSIBLE``, so that a row of zeros gets no probability.  Translations do not
+    change, because the symbol is never generated.
 
-    CTranslate2's converter can read models of one vocabulary.  It always starts the decoder with a zero vector, and
-    leaves the padding symbol out.  So such a model gets a separate padding symbol: a zero vector without probability.
-    The embedding of the start symbol is added to the decoder's first row of positions.  The decoder's first input, the
-    sum of both, stays the same.
+    If our decoder starts with a start symbol, and source and target share one vocabulary, CTranslate2's converter of
+    MarianMT models would read a wrong model: it always starts the decoder with a zero vector, and leaves out the
+    padding symbol.  So such a model gets a separate padding symbol, a zero vector without probability.  The embedding
+    of the start symbol, times √D, is added to the first row of the decoder's positions.  So the decoder's first input,
+    embedding + position, stays the same.
     """
     config, (is_source_tied, is_softmax_tied) = parts.config, choices["tied"]
     order = choices["positions"](config.d_model)
@@ -439,7 +451,7 @@ def _settings(config: ModelConfig, choices: dict[str, Any], storage: str, paddin
 
 
 def _symbols(padding: int) -> dict[str, int]:
-    """Return the ids of the symbols in MarianMT."""
+    """Return MarianMT's settings that are ids of symbols."""
     return {"eos_token_id": 0, "forced_eos_token_id": 0, "pad_token_id": padding, "decoder_start_token_id": padding}
 
 
@@ -454,7 +466,7 @@ def _generation(config: ModelConfig, padding: int, start: int) -> dict[str, Any]
 
 
 def _write_tokenizer(parts: Parts, directory: Path, orders: Sequence[Sequence[int]], separate: bool) -> None:
-    """Write subword models, vocabularies, and the settings of MarianTokenizer."""
+    """Write the subword models, the vocabularies, and the settings of MarianTokenizer."""
     models = parts.tokenizer.models[0], parts.tokenizer.models[-1]
     names = (SOURCE_FILE, VOCABULARY), (TARGET_FILE, TARGET_VOCABULARY)
     for model, order, (model_name, vocabulary_name) in zip(models, orders, names, strict=True):

@@ -51,7 +51,7 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}
 
 def read_vocabulary(text: str) -> dict[str, int]:
     """Return the id of each word in a .yml vocabulary.  Raises: ValueError for a line without an id."""
-    return {_unquoted(word): int(number) for word, number in _entries(text)}
+    return {_unquote(word): int(number) for word, number in _entries(text)}
 
 
 def _entries(text: str) -> Iterator[tuple[str, str]]:
@@ -81,7 +81,7 @@ def read_settings(text: str) -> dict[str, Scalar | list[Scalar]]:
             value = value.strip()
             is_list = value.startswith("[") and value.endswith("]")
             items = [_scalar(item.strip()) for item in value[1:-1].split(",") if item.strip()] if is_list else []
-            settings[_unquoted(key)] = _scalar(value) if value and not is_list else items
+            settings[_unquote(key)] = _scalar(value) if value and not is_list else items
         elif line.strip() and not line.lstrip().startswith("#"):
             raise ValueError(f"not a setting: {line!r}")
     return settings
@@ -95,16 +95,16 @@ def _scalar(text: str) -> Scalar:
             return kind(text)
         except ValueError:
             pass
-    return _unquoted(text)
+    return _unquote(text)
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] == '"':
-        return _ESCAPE.sub(_unescaped, text[1:-1])
+        return _ESCAPE.sub(_unescape, text[1:-1])
     return text[1:-1].replace("''", "'") if len(text) > 1 and text[0] == text[-1] == "'" else text
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     code = match[1] or match[2] or match[3]
     return chr(int(code, 16)) if code else _NAMED.get(match[4], match[4])
 
@@ -217,8 +217,7 @@ def _vocabulary(path: Path) -> Vocabulary:
             ids = {word: number for number, word in enumerate(words_of(data))}
         else:
             ids = json.loads(data) if path.suffix == ".json" else read_vocabulary(data.decode())
-        start = next(name for name in ("<s>", "<start>", "<pad>") if name not in ids)  # a word that is new in the
-        vocabulary
+        start = next(name for name in ("<s>", "<start>", "<pad>") if name not in ids)  # a new word
         return Vocabulary.of(ids, unknown=UNKNOWN_WORD, start=start, end=END_WORD)
 
 

@@ -1,7 +1,7 @@
-"""Write a model as two ONNX graphs: the encoder, and the decoder with a key/value cache.
+"""A writer of a model as two ONNX graphs: the encoder, and the decoder with a key/value cache.
 
-Nodes compute the equations of ``minitransformer.model.layers``.  Sentences are rows of equal length here, with
-padding at their end; axes are B, L (or S, T), D, H, K and V.
+Nodes compute the equations of ``minitransformer.model.layers``.  Unlike there, the sentences of a batch are padded to
+equal lengths.  Axes are B, L (or S, T), D, H, K and V.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class GraphBuilder:
         self._initialisers: dict[Value, np.ndarray[Any, Any]] = {}
 
     def add_input(self, name: str, shape: Shape, *, integers: bool = False) -> Value:
-        """Add an input of float32, or of int64, and return it."""
-        self._inputs.append(_described(name, shape, integers=integers))
+        """Add an input of float32, or of int64 if ``integers`` is true, and return the input."""
+        self._inputs.append(_value_info(name, shape, integers=integers))
         return name
 
     def add_output(self, name: str, value: Value, shape: Shape) -> None:
-        """Make a value of float32 an output under this name."""
+        """Make a float32 value an output of the graph under the name ``name``."""
         self._nodes.append(helper.make_node("Identity", [value], [name]))
-        self._outputs.append(_described(name, shape))
+        self._outputs.append(_value_info(name, shape))
 
     def node(self, operator: str, *inputs: Value, **attributes: Any) -> Value:
         """Add a node with one output, and return the output."""
@@ -64,11 +64,11 @@ class GraphBuilder:
         return name
 
     def floats(self, value: Any, name: str | None = None) -> Value:
-        """Return a constant of float32."""
+        """Add a constant of float32, and return the constant."""
         return self._constant(np.asarray(value, np.float32), name)
 
     def integers(self, value: Any) -> Value:
-        """Return a constant of int64."""
+        """Add a constant of int64, and return the constant."""
         return self._constant(np.asarray(value, np.int64), None)
 
     def _constant(self, value: np.ndarray[Any, Any], name: str | None) -> Value:
@@ -101,42 +101,42 @@ class GraphBuilder:
         return model
 
 
-def _described(name: str, shape: Shape, *, integers: bool = False) -> ValueInfoProto:
+def _value_info(name: str, shape: Shape, *, integers: bool = False) -> ValueInfoProto:
     of = TensorProto.INT64 if integers else TensorProto.FLOAT
     return helper.make_tensor_value_info(name, of, shape)
 
 
-N_POSITIONS = 2_048  # rows of the table of sinusoids: twice what a Translator reads
-HIDDEN = -1e9  # score of a key that a query may not see; a finite number, so that padding cannot become NaN
+N_POSITIONS = 2_048  # rows of the table of sinusoids: twice the longest source of a Translator
+HIDDEN = -1e9  # score of a key that a query may not see; with −∞, a row without visible keys would become NaN
 
 
 def positions_in_table(config: ModelConfig) -> int:
-    """Return the rows of a graph's position table: the longest sentence in tokens, start or end symbol included."""
+    """Return the number of rows of a graph's position table, the most tokens of a sentence with start or end symbol."""
     return config.longest_sentence if config.positions == "learned" else N_POSITIONS
 
 
 def axis_size(g: GraphBuilder, x: Value, axis: int) -> Value:
-    """Return the size of an axis as a scalar."""
+    """Return the size of axis ``axis`` as a scalar."""
     return g.node("Squeeze", g.node("Shape", x, start=axis, end=axis + 1))
 
 
 def integer_range(g: GraphBuilder, start: Value, limit: Value) -> Value:
-    """Return the integers from ``start`` up to, but without, ``limit``."""
+    """Return the integers from ``start`` to ``limit`` − 1."""
     return g.node("Range", start, limit, g.integers(1))
 
 
 def is_token(g: GraphBuilder, lengths: Value, indices: Value) -> Value:
-    """Return whether each index is inside its sentence.  Shapes: lengths (B,), indices (S,) → (B, 1, 1, S)."""
+    """Return where ``indices`` < ``lengths``: tokens, not padding.  Shapes: (B,) and (S,) → (B, 1, 1, S)."""
     return g.node("Less", indices, g.node("Unsqueeze", lengths, g.integers([1, 2, 3])))
 
 
 def distances(g: GraphBuilder, queries: Value, keys: Value) -> Value:
-    """Return how far each key is before each query, negative if after.  Shapes: (T,) and (S,) → (T, S)."""
+    """Return position of query − position of key for all pairs.  Shapes: (T,) and (S,) → (T, S)."""
     return g.node("Sub", g.node("Unsqueeze", queries, g.integers([1])), keys)
 
 
 def embedded(g: GraphBuilder, config: ModelConfig, side: str, table: str, ids: Value, indices: Value) -> Value:
-    """Embed ids and add the encoding of their positions.  Shapes: ids (B, L), indices (L,) → (B, L, D)."""
+    """Embed ids, and add the encodings of their positions.  Shapes: ids (B, L), indices (L,) → (B, L, D)."""
     start = config.start if side == "target" else "symbol"
     starts = g.node("Equal", ids, g.integers(START))
     if start == "end":
@@ -165,7 +165,7 @@ _POSITION_TABLES: dict[str, Callable[[GraphBuilder, ModelConfig, str], Value]] =
 
 
 def linear(g: GraphBuilder, name: str, x: Value) -> Value:
-    """Compute x W + b, or x W if the model has no such bias."""
+    """Compute x W + b, or x W if the model has no bias for this map."""
     y = g.node("MatMul", x, g.weight(f"{name}.weight"))
     return g.node("Add", y, g.weight(f"{name}.bias")) if g.has_weight(f"{name}.bias") else y
 
@@ -204,7 +204,7 @@ def layer_norm(g: GraphBuilder, config: ModelConfig, name: str, x: Value) -> Val
 
 
 def residual(g: GraphBuilder, config: ModelConfig, name: str, x: Value, sublayer: Callable[[Value], Value]) -> Value:
-    """Apply a sublayer with its residual connection; ``name`` is the sublayer's."""
+    """Apply a sublayer, named ``name``, with its residual connection and its layer norm."""
     norm = f"{name}_residual.norm"
     if config.norm == "post":
         return layer_norm(g, config, norm, g.node("Add", x, sublayer(x)))
@@ -212,12 +212,12 @@ def residual(g: GraphBuilder, config: ModelConfig, name: str, x: Value, sublayer
 
 
 def last_norm(g: GraphBuilder, config: ModelConfig, stack: str, x: Value) -> Value:
-    """Apply the norm at the end of a stack, which only models with ``norm`` "pre" have."""
+    """Apply the layer norm at the end of a stack if ``norm`` is "pre"; otherwise return x."""
     return layer_norm(g, config, f"{stack}.norm", x) if config.norm == "pre" else x
 
 
 def feed_forward(g: GraphBuilder, config: ModelConfig, name: str, x: Value) -> Value:
-    """Compute the feed-forward network."""
+    """Compute the feed-forward network named ``name``."""
     return linear(g, f"{name}.output", _ACTIVATIONS[config.activation](g, linear(g, f"{name}.hidden", x)))
 
 
@@ -244,10 +244,10 @@ def _half_of_product(g: GraphBuilder, x: Value, curve: Value) -> Value:
     return g.node("Mul", g.node("Mul", x, g.floats(0.5)), g.node("Add", curve, g.floats(1)))
 
 
-# Opset 17 has no operators for the last three.  Source: Ramachandran et al. 2017 (swish); Hendrycks and Gimpel 2016
-# (GELU and its approximation by tanh).
+# Opset 17 has no operators for swish and the two GELUs.  Source: Ramachandran et al. 2017 (swish); Hendrycks and Gimpel
+# 2016 (GELU and its approximation by tanh).
 _ACTIVATIONS = {"relu": _relu, "swish": _swish, "gelu": _gelu, "gelu_tanh": _gelu_tanh}
-CHOICES: Mapping[str, Mapping[Any, Any]] = {  # the choices that a graph can express; a function adds a choice's nodes
+CHOICES: Mapping[str, Mapping[Any, Any]] = {  # setting → values that a graph can express → function that adds nodes
     "activation": _ACTIVATIONS,
     "positions": _POSITION_TABLES,
     "norm": {"post": None, "pre": None},
@@ -264,8 +264,8 @@ ENCODER_FILE, DECODER_FILE = "encoder.onnx", "decoder_step.onnx"
 def write_onnx(parts: Parts, directory: Path) -> None:
     """Write ``encoder.onnx``, ``decoder_step.onnx`` and the tokenizer's sentencepiece models.
 
-    Raises: ConversionError if a graph cannot express the model, or if it is too large; CheckpointError if the directory
-    cannot be written.
+    Raises: ConversionError if a graph cannot express the model, or if its weights are too large for a file;
+    CheckpointError if the directory cannot be written.
     """
     expressed("ONNX", parts.config, CHOICES)
     graphs = {ENCODER_FILE: encoder_graph(parts), DECODER_FILE: decoder_graph(parts)}
@@ -280,8 +280,8 @@ def write_onnx(parts: Parts, directory: Path) -> None:
 def encoder_graph(parts: Parts) -> ModelProto:
     """Return the encoder as a graph: from source ids to the keys and values of each layer of the decoder.
 
-    Inputs: ``source_ids`` (batch, source), int64, sentences with end symbols (if ``source_end``) and padding;
-    ``source_lengths`` (batch,), int64, end symbols included.
+    Inputs: ``source_ids`` (batch, source), int64, padded sentences, with end symbols if ``source_end`` is true;
+    ``source_lengths`` (batch,), int64, including end symbols.
     Outputs: ``cross_keys.0`` (batch, H, source, K), ``cross_values.0`` (batch, H, source, V), and so on for each layer.
     """
     config, g = parts.config, GraphBuilder(parts.weights)
@@ -298,7 +298,7 @@ def encoder_graph(parts: Parts) -> ModelProto:
     x = last_norm(g, config, "encoder", x)
     for i in range(config.decoder_depth):
         keys_values = keys_and_values(g, config, f"decoder.layers.{i}.source_attention", x)
-        for value, (name, shape) in zip(keys_values, _cached(config, i, "cross_", "source"), strict=True):
+        for value, (name, shape) in zip(keys_values, _cache_values(config, i, "cross_", "source"), strict=True):
             g.add_output(name, value, shape)
     return g.model("encoder", _metadata(config))
 
@@ -306,12 +306,14 @@ def encoder_graph(parts: Parts) -> ModelProto:
 def decoder_graph(parts: Parts) -> ModelProto:
     """Return the decoder as a graph: from the newest target ids to the log-probabilities of the next ones.
 
-    In a search the newest ids are one column.  If there are several columns, each also sees the columns before it.
+    In a search, ``ids`` has one column.  If it has several, a column also sees the columns before it.
 
-    Inputs: ``ids`` (batch, target), int64; ``source_lengths`` and the encoder's outputs; ``past_keys.0``
-    (batch, H, past, K), ``past_values.0`` (batch, H, past, V) and so on: of all earlier ids, at first empty.
-    Outputs: ``log_probabilities`` (batch, target, vocabulary) in nats; ``keys.0`` (batch, H, past + target, K),
-    ``values.0`` and so on: of all ids so far; they are the past of the next call.
+    Inputs: ``ids`` (batch, target), int64; ``source_lengths`` and the encoder's outputs; for each layer
+    ``past_keys.0`` (batch, H, past, K) and ``past_values.0`` (batch, H, past, V), the keys and values of earlier ids.
+    In the first call, past is 0.
+    Outputs: ``log_probabilities`` (batch, target, vocabulary) in nats; for each layer ``keys.0``
+    (batch, H, past + target, K) and ``values.0``, the keys and values of all ids so far.  The next call receives them
+    as ``past_keys.0`` and ``past_values.0``.
     """
     config, g = parts.config, GraphBuilder(parts.weights)
     ids = g.add_input("ids", ("batch", "target"), integers=True)
@@ -328,7 +330,7 @@ def decoder_graph(parts: Parts) -> ModelProto:
     x = embedded(g, config, "target", _target_table(config), ids, queries)
     for i in layers:
         x = _decoder_layer(g, config, i, x, (past[i], self_mask), (cross[i], source_mask))
-    logits = _projected(g, config, last_norm(g, config, "decoder", x))
+    logits = _logits(g, config, last_norm(g, config, "decoder", x))
     shape = ("batch", "target", config.vocabulary_size)
     g.add_output("log_probabilities", g.node("LogSoftmax", logits, axis=-1), shape)
     return g.model("decoder_step", _metadata(config))
@@ -354,8 +356,8 @@ def _decoder_layer(
     """Apply a layer of the decoder, and output its keys and values.
 
     Args:
-        past: keys and values of earlier ids, and the mask of self-attention.
-        cross: keys and values of the source, and their mask.
+        past: the keys and values of earlier ids, and the mask of self-attention.
+        cross: the keys and values of the source, and the mask of source attention.
     """
     name = f"decoder.layers.{i}"
     (past_keys, past_values), self_mask = past
@@ -364,7 +366,7 @@ def _decoder_layer(
         keys, values = keys_and_values(g, config, f"{name}.self_attention", y)
         keys = g.node("Concat", past_keys, keys, axis=2)
         values = g.node("Concat", past_values, values, axis=2)
-        for value, (output, shape) in zip((keys, values), _cached(config, i, "", "past + target"), strict=True):
+        for value, (output, shape) in zip((keys, values), _cache_values(config, i, "", "past + target"), strict=True):
             g.add_output(output, value, shape)
         return attention(g, config, f"{name}.self_attention", y, (keys, values), self_mask)
 
@@ -379,8 +381,8 @@ def _feed_forward_with_residual(g: GraphBuilder, config: ModelConfig, layer: str
     return residual(g, config, name, x, lambda y: feed_forward(g, config, name, y))
 
 
-def _cached(config: ModelConfig, i: int, prefix: str, length: str) -> list[tuple[str, Shape]]:
-    """Return the names and shapes of a layer's keys and values."""
+def _cache_values(config: ModelConfig, i: int, prefix: str, length: str) -> list[tuple[str, Shape]]:
+    """Return the name and the shape of the keys of layer i, and of its values."""
     return [
         (f"{prefix}keys.{i}", ("batch", config.n_heads, length, config.d_k)),
         (f"{prefix}values.{i}", ("batch", config.n_heads, length, config.d_v)),
@@ -388,12 +390,12 @@ def _cached(config: ModelConfig, i: int, prefix: str, length: str) -> list[tuple
 
 
 def _cache_inputs(g: GraphBuilder, config: ModelConfig, i: int, prefix: str, length: str) -> tuple[Value, Value]:
-    keys, values = (g.add_input(name, shape) for name, shape in _cached(config, i, prefix, length))
+    keys, values = (g.add_input(name, shape) for name, shape in _cache_values(config, i, prefix, length))
     return keys, values
 
 
 def _causal_mask(g: GraphBuilder, config: ModelConfig, queries: Value, n_keys: Value) -> Value:
-    """Return which keys each query may see.  Shapes: queries (T,) → (T, past + T)."""
+    """Return the mask of self-attention: True where a query may see a key.  Shapes: queries (T,) → (T, past + T)."""
     before = distances(g, queries, integer_range(g, g.integers(0), n_keys))
     mask = g.node("GreaterOrEqual", before, g.integers(0))
     if config.neighbourhood is not None:
@@ -405,7 +407,7 @@ def _target_table(config: ModelConfig) -> str:
     return "source_embedding.weight" if config.tied == "all" else "target_embedding.weight"
 
 
-def _projected(g: GraphBuilder, config: ModelConfig, x: Value) -> Value:
+def _logits(g: GraphBuilder, config: ModelConfig, x: Value) -> Value:
     table = "projection.weight" if config.tied == "none" else _target_table(config)
     logits = g.node("MatMul", x, g.node("Transpose", g.weight(table), perm=[1, 0]))
     return g.node("Add", logits, g.weight("softmax_bias")) if config.softmax_bias else logits

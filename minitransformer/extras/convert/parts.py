@@ -1,6 +1,6 @@
-"""A model of ours in memory: the type that every reader returns and every writer receives.
+"""A model in memory, ``Parts``: the readers of all formats return it, and the writers of all formats receive it.
 
-A bundle is a directory with all that translation needs, its provenance, and the SHA-256 of every file.
+A bundle is a directory with a model, its tokenizer, its provenance, and the SHA-256 of every file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IMPOSSIBLE = -1e4  # logit of a word that the foreign model lacks: its probabili
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
-_MOST_INFLATED, _SMALL = 20, 64 << 20  # times the file's size, plus bytes; even weights that are mostly 0 need less
+_MOST_INFLATED, _SMALL = 20, 64 << 20  # most bytes of arrays: 20 × the file's size + 64 MiB, enough for sparse weights
 
 
 class ConversionError(UserError):
@@ -42,11 +42,11 @@ class ConversionError(UserError):
 
 
 class ContentError(ConversionError):
-    """An error of a file's content, whose message does not name the file: ``foreign_content`` does."""
+    """An error in a file's content; ``foreign_content`` adds the file's name, which the message lacks."""
 
 
-_TRAINING_ONLY = ("label_smoothing_over",)  # choices that change no output of a trained model
-OUR_CHOICES = {  # model.json has the word of each choice
+_TRAINING_ONLY = ("label_smoothing_over",)  # settings that change no output of a trained model
+OUR_CHOICES = {  # setting → the values that model.json can have
     "positions": ("interleaved", "halves", "learned"),
     "norm": ("post", "pre"),
     "tied": ("all", "target", "none"),
@@ -56,13 +56,14 @@ OUR_CHOICES = {  # model.json has the word of each choice
 }
 SEARCH_ONLY: dict[str, Mapping[Any, Any]] = {
     "normalisation": dict.fromkeys(OUR_CHOICES["normalisation"])
-}  # a format needs no word for these choices
+}  # settings that a format need not express, because only the search reads them
 
 
 def looked_up(place: str, setting: str, value: Any, table: Mapping[Any, T]) -> T:
     """Return the entry of a table for the value of a setting.
 
-    Raises: ConversionError if it has none; the message names ``place``, a file or a format.
+    Raises: ConversionError if the table lacks the value; the message begins with ``place``, the name of a file or
+    format.
     """
     if value not in table:
         raise ConversionError(f"{place}: {setting} = {value!r} is not supported; only {', '.join(map(repr, table))}")
@@ -70,9 +71,10 @@ def looked_up(place: str, setting: str, value: Any, table: Mapping[Any, T]) -> T
 
 
 def expressed(place: str, config: ModelConfig, tables: Mapping[str, Mapping[Any, Any]]) -> dict[str, Any]:
-    """Return a format's word for each choice of a configuration, from one table for each setting.
+    """Return how a format expresses each choice of a configuration: setting → entry of the setting's table.
 
-    Raises: ConversionError if a setting has no table, or if its table lacks the value.
+    Raises: ConversionError if a setting has no table, if the table lacks the value, or if the model is a class of the
+    user (``implementation``).
     """
     looked_up(place, "model.implementation", config.implementation, {None: None})
     settings = [name for name in CHOICES if name not in _TRAINING_ONLY]
@@ -80,7 +82,7 @@ def expressed(place: str, config: ModelConfig, tables: Mapping[str, Mapping[Any,
 
 
 def warning_of_penalty(config: ModelConfig, exponent: float, reason: str) -> str | None:
-    """Return a warning if a model's length penalty is not length^exponent, which another program takes; else None."""
+    """Return a warning if the model's length penalty is not length^``exponent``, the other program's; else None."""
     alpha = config.own_alpha
     if alpha == exponent and (config.normalisation == "length" or not alpha):
         return None
@@ -92,7 +94,7 @@ def warning_of_penalty(config: ModelConfig, exponent: float, reason: str) -> str
 
 
 def require_empty(directory: Path) -> None:
-    """Raise ConversionError unless a directory is absent, or is empty and can be replaced."""
+    """Raise ConversionError unless a path is absent, or is an empty directory that can be replaced."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConversionError(f"{directory}: exists and is not an empty directory; choose another, or remove it")
     if directory.exists() and (directory.samefile(Path.cwd()) or directory.is_mount()):
@@ -102,7 +104,7 @@ def require_empty(directory: Path) -> None:
 
 
 def require_finite(path: Path, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return an array of weights.  Raises: ConversionError naming file and array if a number is infinite or NaN."""
+    """Return ``array``.  Raises: ConversionError, naming file and array, if a number is infinite or NaN."""
     if n_bad := array.size - np.count_nonzero(np.isfinite(array)):
         raise ConversionError(
             f"{path}: {name} has values that are not finite (NaN or infinite: {n_bad:,} of {array.size:,}); the model"
@@ -112,7 +114,7 @@ def require_finite(path: Path, name: str, array: np.ndarray[Any, Any]) -> np.nda
 
 
 def require_inflatable(path: Path, n_bytes: int) -> None:
-    """Raise ConversionError if a file's arrays need much more memory than the file has bytes, or more than is free."""
+    """Raise ConversionError if arrays of ``n_bytes`` are too large for the file ``path`` or for the free memory."""
     size = path.stat().st_size
     most = min(free_memory(1), _MOST_INFLATED * size + _SMALL)
     if n_bytes > most:
@@ -126,8 +128,8 @@ def require_inflatable(path: Path, n_bytes: int) -> None:
 class Vocabulary:
     """A vocabulary in our order: unknown word, start, end, then all other words in the foreign order.
 
-    ``rows`` has the foreign id of each word, or None if the foreign model lacks the word.  Such a word gets the row of
-    the unknown word, because the foreign model would read it as unknown.
+    ``rows`` has the foreign id of each word, or None if the foreign model lacks the word.  A word that the foreign
+    model lacks gets the embedding of the unknown word, as if the foreign model read it.
     """
 
     words: tuple[str, ...]
@@ -135,7 +137,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, ids: Mapping[str, int], *, unknown: str, start: str, end: str) -> Vocabulary:
-        """Return a vocabulary from the foreign id of each word; the start symbol may be missing.
+        """Return a vocabulary from the foreign id of each word; ``ids`` may lack the start symbol.
 
         Raises: ContentError if the ids are not 0, 1, 2 …, or if the unknown word or the end is missing.
         """
@@ -151,23 +153,23 @@ class Vocabulary:
 
     @classmethod
     def in_our_order(cls, ids: Mapping[str, int], symbols: tuple[str, str, str]) -> Vocabulary:
-        """Return a vocabulary from the foreign id of each word; the symbols come first, and may be missing."""
+        """Return a vocabulary from the foreign id of each word; ``symbols`` come first, even if ``ids`` lacks them."""
         words = (*symbols, *(word for word in sorted(ids, key=ids.__getitem__) if word not in symbols))
         return cls(words, tuple(map(ids.get, words)))
 
     @cached_property
     def foreign_ids(self) -> list[int]:
-        """The foreign id of each of our ids; the unknown word's, if the foreign model lacks the word."""
+        """The foreign id of each of our ids; the id of the unknown word for words that the foreign model lacks."""
         return [int(self.rows[UNKNOWN] or 0) if row is None else row for row in self.rows]
 
     @cached_property
     def foreign_words(self) -> list[str]:
-        """The foreign word of each of our ids; the unknown word, if the foreign model lacks the word."""
+        """The foreign word of each of our ids; the unknown word for words that the foreign model lacks."""
         return [self.words[UNKNOWN if row is None else i] for i, row in enumerate(self.rows)]
 
     @cached_property
     def ids_of_foreign(self) -> dict[int, int]:
-        """Our id of each foreign id."""
+        """A map of each foreign id to our id."""
         return {row: i for i, row in enumerate(self.rows) if row is not None}
 
     @property
@@ -183,7 +185,7 @@ class Vocabulary:
     def matrix(self, foreign: Array) -> Array:
         """Return the rows of an embedding in our order.  Shapes: (foreign words, D) → (words, D).
 
-        Raises: ContentError if it has another number of rows than the vocabulary has words.
+        Raises: ContentError if the embedding has another number of rows than the foreign model has words.
         """
         if foreign.shape[:1] != (self.n_foreign,):
             n_rows = len(foreign) if foreign.ndim else "no"
@@ -192,7 +194,11 @@ class Vocabulary:
         return rows
 
     def bias(self, foreign: Array | None) -> Array | None:
-        """Return the bias of each word's logit, or None if it is 0 for all.  Shapes: (foreign words,) → (words,)."""
+        """Return the bias of each word's logit, or None if all are 0.  Shapes: (foreign words,) → (words,).
+
+        Words that the foreign model lacks get the bias ``IMPOSSIBLE``.
+        Raises: ContentError if ``foreign`` has another length than the foreign model has words.
+        """
         values = np.zeros(len(self.rows), np.float32) if foreign is None else self.matrix(foreign)
         values[[row is None for row in self.rows]] = IMPOSSIBLE
         return values if values.any() else None
@@ -200,12 +206,13 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Parts:
-    """A model of ours: all that a directory from which ``Translator.load`` reads contains.
+    """A model in memory: the content of a directory that ``Translator.load`` reads.
 
-    Shapes: weights, float32, under the names of ``Transformer.named_parameters``.
-    ``vocabularies`` map our ids of source and target words to those of the model that was read; None if it was ours.
-    ``run`` is the directory from which a model of ours was read, and ``licence`` the licence of the model, if stated; a
-    bundle records both.
+    ``weights`` are float32 arrays under the names of ``Transformer.named_parameters``.  ``vocabularies`` map our ids of
+    source and target words to the ids of another program's model from which the parts were read; None if there is no
+    such model.
+    ``run`` is the directory from which a model in our own format was read; a bundle copies its provenance.  ``licence``
+    is the model's licence, or None.
     """
 
     config: ModelConfig
@@ -223,7 +230,12 @@ class Parts:
         return cls(config, weights, Tokenizer.load(directory), run=directory, licence=licence)
 
     def save(self, directory: Path) -> None:
-        """Write a directory that ``Translator.load`` reads.  Raises: CheckpointError, ConversionError."""
+        """Write a directory that ``Translator.load`` reads.
+
+        Raises: ConversionError if our format lacks a choice of the configuration; CheckpointError if the directory
+        cannot
+        be written.
+        """
         self.require_known_choices()
         save_model_files(directory, self.config, self.weights)
         self.tokenizer.save(directory)
@@ -233,21 +245,21 @@ class Parts:
         expressed("our format", self.config, {name: dict.fromkeys(words) for name, words in OUR_CHOICES.items()})
 
     def require_fitting(self) -> Parts:
-        """Return these parts.  Raises: WeightsError if names or shapes of the weights do not fit the configuration."""
+        """Return self.  Raises: WeightsError if names or shapes of the weights do not fit the configuration."""
         Transformer(self.config, seed=None).set_weights(self.weights)
         return self
 
 
 NOT_STATED = "not stated"
-_PROVENANCE = (RUN_FILE, RESULTS_FILE)  # copied as they are, where the run has them
-_OF_DATA = ("train_pairs", "validation_pairs", "config", "files", CHECKSUMS)  # fields of the prepared data's manifest
+_PROVENANCE = (RUN_FILE, RESULTS_FILE)  # copied unchanged if the run has them
+_DATA_FIELDS = ("train_pairs", "validation_pairs", "config", "files", CHECKSUMS)  # in the data's manifest
 
 
 def write_bundle(parts: Parts, directory: Path, *, storage: Storage = "float32") -> None:
-    """Write a bundle, from which ``Translator.load`` and all commands read as from a run.
+    """Write a bundle, which ``Translator.load`` and all commands can read like a run.
 
-    The directory must be empty or absent.  ``bundle.json``, written last, has the licence, the storage of the weights,
-    the version of the code, the fingerprints of the training data, and size and SHA-256 of all other files.
+    The directory must be empty or absent.  ``bundle.json`` is written last.  It has the licence, the storage of the
+    weights, the version of the code, the fingerprints of the training data, and size and SHA-256 of all other files.
     Raises: ConversionError if the directory is not empty, or if a choice of the configuration is unknown; StorageError
     if a weight does not fit the storage; CheckpointError if the directory cannot be written.
     """
@@ -264,19 +276,19 @@ def write_bundle(parts: Parts, directory: Path, *, storage: Storage = "float32")
         "licence": parts.licence or NOT_STATED,
         "storage": storage,
         "code": code_version(),
-        "data": _data_of(parts.run),
+        "data": _data_fingerprints(parts.run),
     }
     names = [path.name for path in directory.iterdir()]
     write_list(directory / BUNDLE_FILE, checksums_of(directory, names), about)
 
 
-def _data_of(run: Path | None) -> dict[str, Any] | None:
-    """Return the fingerprints of the data with which a model was trained; None if its directory does not have them.
+def _data_fingerprints(run: Path | None) -> dict[str, Any] | None:
+    """Return the fingerprints of the training data; None if the directory ``run`` does not have them.
 
-    They are in the manifest of the run's prepared data, or in the bundle from which the model was read.
+    A run has the fingerprints in the manifest of its prepared data, a bundle in ``bundle.json``.
     """
     if run is None:
         return None
     if manifest := read_object(run / "data" / MANIFEST):
-        return {name: manifest[name] for name in _OF_DATA if name in manifest}
+        return {name: manifest[name] for name in _DATA_FIELDS if name in manifest}
     return as_object(read_object(run / BUNDLE_FILE).get("data")) or None

@@ -1,7 +1,7 @@
-"""Files of ``torch.save`` (.bin, .pt, .ckpt), read without PyTorch and without running code.
+"""A reader of files of ``torch.save`` (.bin, .pt, .ckpt), which needs no PyTorch and runs no code of the file.
 
-Such a file has a pickle: a program for a machine with a stack, which can call any function of Python.  The interpreter
-here executes few opcodes, knows only the names in ``_NAMES``, and imports nothing.  ``pickletools`` decodes opcodes.
+Such a file has a pickle: a program for a stack machine, which can call any function of Python.  The interpreter in this
+module executes few opcodes, knows only the names in ``_NAMES``, and imports nothing.  ``pickletools`` decodes opcodes.
 
 Two formats are read.  Since PyTorch 1.6 a file is a .zip archive with ``data.pkl``, ``byteorder`` and a member
 ``data/KEY`` for the numbers of each storage.  The older format is five pickles (magic number, version, system, content,
@@ -27,8 +27,8 @@ from autograd.packed_weight import bfloat16_values
 from minitransformer.extras.convert.parts import Array, ConversionError, require_inflatable
 from minitransformer.system.files import require_regular
 
-_LONGEST_PICKLE = 4 << 20  # bytes; an array takes about 300
-_MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # of the older format
+_LONGEST_PICKLE = 4 << 20  # bytes; the pickle has about 300 bytes for each array
+_MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # the first two pickles of the older format
 _BFLOAT16 = "torch.BFloat16Storage"
 _STORAGES = {
     "torch.DoubleStorage": "f8", "torch.FloatStorage": "f4", "torch.HalfStorage": "f2", _BFLOAT16: "u2",
@@ -42,12 +42,12 @@ _NAMES = {
 
 
 class ForbiddenError(Exception):
-    """An error: a pickle has something else than arrays and plain data."""
+    """An error: a pickle has content other than arrays and plain data."""
 
 
 @dataclass(frozen=True)
 class _Name:
-    """A name of Python to which a pickle refers."""
+    """The name of a class or function of Python to which a pickle refers."""
 
     name: str
 
@@ -73,7 +73,7 @@ class _Storage:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """A part of a storage; offset and strides are numbers of values."""
+    """An array within a storage; ``offset`` and ``strides`` count values, not bytes."""
 
     storage: _Storage
     offset: int
@@ -82,26 +82,26 @@ class _Tensor:
 
     @property
     def n_bytes(self) -> int:
-        return math.prod(self.shape) * max(self.storage.dtype.itemsize, 4)  # of float32 at least
+        return math.prod(self.shape) * max(self.storage.dtype.itemsize, 4)  # at least float32's
 
     def array(self, values: Array) -> Array:
-        """Return the array in a storage's values.  Raises: ValueError, TypeError if it is not within them."""
+        """Return the array, given all values of its storage.  Raises: ValueError, TypeError if they are too few."""
         strides = [values.itemsize * stride for stride in self.strides]
         array: Array = np.ndarray(self.shape, values.dtype, values, values.itemsize * self.offset, strides)
         return np.asarray(bfloat16_values(array)) if self.storage.kind == _BFLOAT16 else array
 
 
 class _Interpreter:
-    """The machine that executes a pickle; ``storages`` are those to which the pickle refers."""
+    """A stack machine that executes a pickle; ``storages`` are the storages to which the pickle refers, by key."""
 
     def __init__(self) -> None:
         self.storages = dict[str, _Storage]()
         self._stack, self._marks, self._memo = list[Any](), list[int](), dict[int, Any]()
 
     def run(self, stream: BinaryIO) -> Any:
-        """Return the content of a pickle.
+        """Execute a pickle, and return the object that it describes.
 
-        Raises: ForbiddenError if it has anything but arrays and plain data; any other error for corrupt content.
+        Raises: ForbiddenError if it has content other than arrays and plain data; any other error if it is corrupt.
         """
         self._stack, self._marks, self._memo = [], [], {}
         for opcode, argument, _ in pickletools.genops(stream):
@@ -149,14 +149,17 @@ class _Interpreter:
         self._update(self._since_mark())
 
     def _update(self, items: list[Any]) -> None:
-        """Add keys and values to a dictionary; refuse nested keys, whose hash could exhaust the process's stack."""
+        """Add alternate keys and values to a dictionary.
+
+        Raises: ForbiddenError for nested keys: computing their hash could overflow the process's stack.
+        """
         target, keys = self._stack[-1], items[::2]
         if not isinstance(target, dict) or not all(isinstance(key, str | int | float | None) for key in keys):
             raise ForbiddenError("keys that are no strings or numbers")
         target.update(zip(keys, items[1::2], strict=True))
 
     def refer(self, name: str) -> None:
-        """Push a name, given as module, blank, name.  Raises: ForbiddenError if it is not one of those known."""
+        """Push a name, given as "module name".  Raises: ForbiddenError if it is not in ``_NAMES``."""
         dotted = name.replace(" ", ".", 1)
         if dotted not in _NAMES:
             raise ForbiddenError(f"{dotted!r:.100}")
@@ -168,10 +171,13 @@ class _Interpreter:
 
     def call(self, _: None) -> None:
         arguments, name = self._stack.pop(), self._stack.pop()
-        self._stack.append(self._made(name, arguments))
+        self._stack.append(self._make(name, arguments))
 
-    def _made(self, name: Any, arguments: Any) -> Any:
-        """Return our object for the one that PyTorch makes with a function and its arguments."""
+    def _make(self, name: Any, arguments: Any) -> Any:
+        """Return our object for the object that a function, named ``name``, makes of its arguments in PyTorch.
+
+        Raises: ForbiddenError for another function or other arguments; ValueError for impossible sizes.
+        """
         if not isinstance(name, _Name):
             raise ForbiddenError("a call of no function")
         match name.name, arguments:
@@ -188,7 +194,7 @@ class _Interpreter:
         raise ForbiddenError(f"a call of {name.name} with unknown arguments")
 
     def build(self, _: None) -> None:
-        """Set an object's attributes: keep those of an ``argparse.Namespace``, ignore those of a dictionary."""
+        """Set the attributes of an ``argparse.Namespace``; ignore attributes of a dictionary."""
         state, target = self._stack.pop(), self._stack[-1]
         if not isinstance(target, dict) or not isinstance(state, dict):
             raise ForbiddenError(f"the state of an object of type {type(target).__name__}")
@@ -196,7 +202,7 @@ class _Interpreter:
             target.update(state)
 
     def refer_to_storage(self, _: None) -> None:
-        """Push the storage that a persistent id names."""
+        """Replace a persistent id on the stack by the storage that it names."""
         match self._stack.pop():
             case ("storage", _Name(name=kind), str(key), str(), int(n), *view) if kind in _STORAGES and n >= 0:
                 storage = _Storage(key, kind, n)
@@ -237,14 +243,14 @@ _ACTIONS: dict[str, Callable[[_Interpreter, Any], None]] = {
 
 
 def read_pytorch(path: Path, state: str | None = None) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the content of a file, and the arrays of its state dict; no other arrays are read.
+    """Return the content of a file, and the arrays of its state dict; other arrays are not read.
 
     Args:
-        state: the key of the state dict in the content; None if it is the content itself.
+        state: the key of the state dict in the content; None if the content is the state dict.
 
     bfloat16, which NumPy lacks, becomes float32 with the same values.
-    Raises: ConversionError if there is anything but arrays and plain data, no such state dict, or too little memory for
-    the arrays; any error for corrupt content: see ``foreign_content``.
+    Raises: ConversionError if the file has content other than arrays and plain data, if it has no such state dict, or
+    if the arrays need too much memory; any error for corrupt content, so call this function in ``foreign_content``.
     """
     require_regular(path)
     try:
@@ -312,7 +318,10 @@ def _read_older(path: Path, file: BinaryIO, state: str | None) -> tuple[dict[str
 
 
 def _arrays(path: Path, content: Any, state: str | None, read: Callable[[_Storage], Array]) -> dict[str, Array]:
-    """Return the arrays of a state dict; each storage is read once, also if several arrays share it."""
+    """Return the arrays of a state dict; read each storage once, even if several arrays share it.
+
+    Raises: ConversionError if there is no state dict, or if the arrays need too much memory.
+    """
     found = content.get(state) if isinstance(content, dict) and state is not None else content
     if not isinstance(found, dict) or not all(isinstance(tensor, _Tensor) for tensor in found.values()):
         where = "it" if state is None else f"{state} in it"

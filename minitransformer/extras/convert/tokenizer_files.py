@@ -1,6 +1,6 @@
-"""Tokenizers of other programs for new trainings: models of sentencepiece, and Hugging Face's tokenizer.json.
+"""Readers of other programs' tokenizers for new trainings: sentencepiece models, and Hugging Face's tokenizer.json.
 
-The first three ids become our symbols; control symbols of other programs, such as <pad>, are left out.
+Ids 0 to 2 become our symbols for unknown words, start and end.  Other control symbols, such as <pad>, are left out.
 
 Source: sentencepiece_model.proto of sentencepiece; the documentation of Hugging Face's tokenizers 0.23.
 """
@@ -19,12 +19,15 @@ from minitransformer.extras.convert.parts import ConversionError
 from minitransformer.extras.convert.vocabulary import model_format, parsed, with_ids_of
 from minitransformer.model.symbols import BLANK
 
-_CODES = b"#version:"  # the first line of a file of subword-nmt
+_CODES = b"#version:"  # beginning of a file of subword-nmt
 _ALTERNATIVE = "train a tokenizer on your text, or give a model of sentencepiece"
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """Return the tokenizer in a file, for both languages.  Raises: ConversionError if it cannot be expressed."""
+    """Return the tokenizer in a file, for both languages.
+
+    Raises: ConversionError if the file cannot be read, or if our tokenizer cannot split text as the other program does.
+    """
     content = read_bytes(path)
     if content.startswith(_CODES):
         _refuse(path, "are codes of subword-nmt, which mark the ends of words; our pieces mark their beginnings")
@@ -45,7 +48,10 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 
 
 def _from_json(path: Path, fields: Mapping[str, Any]) -> Any:
-    """Return the model of sentencepiece that splits text as a tokenizer.json does."""
+    """Return a sentencepiece model, as a message of protobuf, that splits text as a tokenizer.json does.
+
+    Raises: ConversionError if there is no such model; any error for corrupt fields.
+    """
     model, message = fields["model"], model_format().ModelProto()
     kinds = message.SentencePiece
     if model.get("type") not in ("Unigram", "BPE"):
@@ -72,11 +78,12 @@ def _from_json(path: Path, fields: Mapping[str, Any]) -> Any:
 
 
 def _scores_of_merges(path: Path, vocabulary: Mapping[str, int], merges: list[Any]) -> dict[str, float]:
-    """Return the scores by which sentencepiece merges the same pieces in the same order.
+    """Return scores of the pieces, with which sentencepiece merges the same pairs of pieces in the same order.
 
-    sentencepiece merges any two pieces whose concatenation is a piece.  So all pairs with the same result must be
-    adjacent in ``merges``, as in a tokenizer.json that was made from a model of sentencepiece.
-    Raises: ConversionError if they are not.
+    sentencepiece merges any two pieces whose concatenation is a piece.  So ``merges`` must have all such pairs, and
+    pairs with the same concatenation must be adjacent.  Both are true for a tokenizer.json that was made from a
+    sentencepiece model.
+    Raises: ConversionError if one is not true.
     """
     ranks: dict[str, int] = {}
     pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in merges]
@@ -93,7 +100,7 @@ def _scores_of_merges(path: Path, vocabulary: Mapping[str, int], merges: list[An
 
 
 def _set_normaliser(path: Path, fields: Mapping[str, Any], spec: Any) -> None:
-    """Set how characters and blanks are normalised before text is split."""
+    """Set how sentencepiece normalises characters and blanks.  Raises: ConversionError for an unknown step."""
     spec.name, spec.add_dummy_prefix = "identity", False
     for step in (*_steps(fields, "normalizer", "normalizers"), *_steps(fields, "pre_tokenizer", "pretokenizers")):
         match step:
@@ -112,7 +119,7 @@ def _set_normaliser(path: Path, fields: Mapping[str, Any], spec: Any) -> None:
 
 
 def _steps(fields: Mapping[str, Any], name: str, inner: str) -> list[Mapping[str, Any]]:
-    """Return the steps of the normalizer or the pre_tokenizer, which is one step, a sequence, or None."""
+    """Return the steps of the field ``name``, which may be null, one step, or a sequence of steps under ``inner``."""
     step = fields.get(name)
     steps: list[Mapping[str, Any]] = [] if step is None else step[inner] if step["type"] == "Sequence" else [step]
     return steps

@@ -1,4 +1,4 @@
-"""The words of a foreign model: their tokenizer, and the embeddings under our ids.
+"""The tokenizer and the embeddings of a foreign model under our ids.
 
 Sentencepiece models are rewritten so that the ids of their pieces are the ids of a model's vocabulary.
 Source: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto, the format and the meaning
@@ -22,12 +22,18 @@ from minitransformer.model.symbols import BLANK, END, LANGUAGE_CODE, START, UNKN
 
 
 def model_format() -> Any:
-    """Return the module of sentencepiece that reads and writes models as messages of protobuf."""
+    """Return the module of sentencepiece that reads and writes models as messages of protobuf.
+
+    Raises: MissingExtraError if a package of the extra "convert" is missing.
+    """
     return import_extra("convert", "sentencepiece.sentencepiece_model_pb2")
 
 
 def parsed(model: bytes) -> Any:
-    """Return a sentencepiece model as a message of protobuf.  Raises: ContentError if it is none."""
+    """Return a sentencepiece model as a message of protobuf.
+
+    Raises: ContentError if the bytes are no sentencepiece model; MissingExtraError.
+    """
     message = model_format().ModelProto()
     try:
         message.ParseFromString(model)
@@ -42,22 +48,22 @@ def parsed(model: bytes) -> Any:
 
 
 def words_of(model: bytes) -> list[str]:
-    """Return the word of each id: its piece, but a language code without the blank before it."""
+    """Return the word of each id: the piece of the model, or a language code without its leading blank."""
     words = [piece.piece for piece in parsed(model).pieces]
     return [word[1:] if LANGUAGE_CODE.fullmatch(word[1:]) else word for word in words]
 
 
 def tokens_of(model: bytes) -> list[str]:
-    """Return the token of each id, as a program without a tokenizer receives it.
+    """Return the token of each id, as users give it to a program without a tokenizer.
 
-    A token is a piece of the model, or a word if lines are split at blanks.
+    A token is a piece of the model, or a word without its leading blank if the model splits lines at blanks.
     """
     pieces = [piece.piece for piece in parsed(model).pieces]
     return [piece.removeprefix(BLANK) for piece in pieces] if splits_at_blanks(model) else pieces
 
 
 def warning_of_words(models: Sequence[bytes]) -> str | None:
-    """Return a warning if sentencepiece splits lines otherwise than we do with these models; else None."""
+    """Return a warning if a model splits lines at blanks, which sentencepiece does differently from us; else None."""
     if not any(map(splits_at_blanks, models)):
         return None
     return (
@@ -67,22 +73,22 @@ def warning_of_words(models: Sequence[bytes]) -> str | None:
 
 
 def words_beyond(model: bytes, words: Sequence[str]) -> list[str]:
-    """Return the model's pieces, symbols left out, that are not among the words."""
+    """Return the model's pieces, except symbols, that are not in ``words``."""
     kinds, known = model_format().ModelProto.SentencePiece, set(words)
     symbols = (kinds.UNKNOWN, kinds.CONTROL)
     return [each.piece for each in parsed(model).pieces if each.type not in symbols and each.piece not in known]
 
 
 def with_ids_of(model: bytes, words: Sequence[str]) -> bytes:
-    """Return the sentencepiece model with other ids: that of each piece is its index in ``words``.
+    """Return the sentencepiece model with new ids: the id of each piece is its index in ``words``.
 
-    It splits text into the same pieces as before.  The first three words are the symbols for unknown words, start and
-    end.  Words that are no pieces of the model keep an id, but no text is split into them.  In a unigram model such
-    words are unused pieces, which can be decoded.  BPE would merge characters to unused pieces, so there such words are
-    control symbols, which decode to nothing.
+    The new model splits text into the same pieces.  The first three words are the symbols for unknown words, start and
+    end.  Words that are no pieces of the old model get an id, but no text is split into them.  In a unigram model,
+    these words are unused pieces, which can be decoded.  A BPE model would merge characters to unused pieces; there,
+    these words are control symbols, which decode to nothing.
 
-    A word that is a language code, as >>fra<<, is split from the beginning of a line, with the blank before it.
-    Raises: ContentError if a piece is no word (see ``words_beyond``), or if two words are the same.
+    A word that is a language code, such as >>fra<<, becomes a piece for the beginning of a line.
+    Raises: ContentError if a piece is not in ``words`` (see ``words_beyond``), or if ``words`` has a word twice.
     """
     old, message = parsed(model), model_format().ModelProto()
     if beyond := words_beyond(model, words):
@@ -107,9 +113,9 @@ def with_ids_of(model: bytes, words: Sequence[str]) -> bytes:
 
 
 def without_other_words(model: bytes) -> bytes:
-    """Return the sentencepiece model with its own pieces alone: undo what ``with_ids_of`` adds.
+    """Return the sentencepiece model without the words that ``with_ids_of`` has added.
 
-    The first three pieces stay the symbols; the ids of other pieces change.
+    The first three pieces are still the symbols; the ids of other pieces change.
     """
     message, kinds = parsed(model), model_format().ModelProto.SentencePiece
     kept = [
@@ -125,10 +131,11 @@ def without_other_words(model: bytes) -> bytes:
 
 
 def word_model(words: Sequence[str]) -> bytes:
-    """Return a sentencepiece model that splits lines at blanks, for a vocabulary that has no model of its own.
+    """Return a sentencepiece model that splits lines at blanks, for a vocabulary without a sentencepiece model.
 
     The first three words are the symbols for unknown words, start and end.
-    Raises: ContentError if the words are pieces of sentencepiece: only its model can split lines into them.
+    Raises: ContentError if a word is empty or a piece with ``BLANK``: only the model that made such pieces can split
+    lines into them.
     """
     message = model_format().ModelProto()
     marked = [word for word in words[END + 1 :] if BLANK in word or not word]
@@ -138,7 +145,7 @@ def word_model(words: Sequence[str]) -> bytes:
             " text into them are needed, too; put them beside the vocabulary as source.spm and target.spm"
         )
     message.trainer_spec.model_type = message.trainer_spec.WORD
-    message.trainer_spec.model_prefix = SPLIT_AT_BLANKS.decode()  # a mark: sentencepiece would join unknown neighbours
+    message.trainer_spec.model_prefix = SPLIT_AT_BLANKS.decode()  # our mark of such models
     message.normalizer_spec.name = "identity"
     for word in words:
         message.pieces.add(piece=BLANK + word, score=0.0)
@@ -147,7 +154,7 @@ def word_model(words: Sequence[str]) -> bytes:
 
 
 def _set_symbols(message: Any) -> None:
-    """Give ids 0, 1 and 2 their meaning: unknown words, start and end."""
+    """Make ids 0, 1 and 2 the symbols for unknown words, start and end."""
     kinds = message.SentencePiece
     for number, kind in ((UNKNOWN, kinds.UNKNOWN), (START, kinds.CONTROL), (END, kinds.CONTROL)):
         message.pieces[number].type = kind
@@ -157,16 +164,17 @@ def _set_symbols(message: Any) -> None:
     spec.unk_piece, spec.bos_piece, spec.eos_piece = (message.pieces[i].piece for i in (UNKNOWN, START, END))
 
 
-SubwordModels = tuple[bytes | None, bytes | None]  # sentencepiece's, of source and target, if there are any
+SubwordModels = tuple[bytes | None, bytes | None]  # the sentencepiece models of source and target, or None
 
 
 def with_tokenizer(
     source: Vocabulary, target: Vocabulary, models: SubwordModels
 ) -> tuple[Vocabulary, Vocabulary, Tokenizer]:
-    """Return the tokenizer of two vocabularies and two sentencepiece models, and the vocabularies with all its pieces.
+    """Return the vocabularies with all pieces of their sentencepiece models, and a tokenizer with their ids.
 
-    Without a sentencepiece model, words are separated by blanks.  Two equal vocabularies stay equal, because their
-    model may have one embedding.
+    Without a sentencepiece model, words are separated by blanks.  Two equal vocabularies stay equal, because source and
+    target may share one embedding.
+    Raises: ContentError if no tokenizer can have the words of a vocabulary.
     """
     sides = zip(models, (source, target), strict=True)
     beyond = [[] if model is None else words_beyond(model, side.words) for model, side in sides]
@@ -187,13 +195,13 @@ def embeddings(
 ) -> dict[str, Array]:
     """Return the embeddings, the matrix of the softmax and its bias under our names.
 
-    Matrices with the same numbers are stored once, if our model can have them as one (``tied``).
+    Equal matrices are stored once if our model can tie them (setting ``tied``).
 
     Args:
         tables: embeddings of source and target, and the matrix of the softmax, in the foreign order.
-        bias: the bias of the softmax, if there is one; axes of length 1 are left out.
+        bias: the bias of the softmax, of any shape with one number for each word, or None.
 
-    Raises: ContentError if a table has another number of rows than its vocabulary has words.
+    Raises: ContentError if a table or the bias has another number of rows than the foreign vocabulary has words.
     """
     source_table, target_table, output = (
         side.matrix(table) for side, table in zip((source, target, target), tables, strict=True)
@@ -209,7 +217,7 @@ def embeddings(
 
 
 def vocabulary_settings(source: Vocabulary, target: Vocabulary, weights: Mapping[str, Array]) -> dict[str, Any]:
-    """Return the settings of ``ModelConfig`` that follow from the vocabularies and from ``embeddings``."""
+    """Return the settings of ``ModelConfig`` that follow from the vocabularies and from their embeddings."""
     tied = "target" if "target_embedding.weight" in weights else "all"
     return {
         "vocabulary_size": len(target.words),
