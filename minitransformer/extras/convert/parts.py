@@ -129,7 +129,7 @@ class Vocabulary:
     """A vocabulary in our order: unknown word, start, end, then all other words in the foreign order.
 
     ``rows`` has the foreign id of each word, or None if the foreign model lacks the word.  A word that the foreign
-    model lacks gets the embedding of the unknown word, as if the foreign model read it.
+    model lacks gets the embedding of the unknown word, as which the foreign model would read it.
     """
 
     words: tuple[str, ...]

@@ -1,1 +1,1 @@
-"""Text in files: download it, translate it by lines, paragraphs or memories, and go on after an interruption."""
+"""Text in files: download, translation of text files, documents and translation memories, resumption."""

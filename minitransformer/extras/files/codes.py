@@ -1,9 +1,9 @@
-"""Codes and placeholders within segments: taken out before translation, put back where the word alignment says.
+"""Codes and placeholders within segments: removed before translation, and inserted again by the word alignment.
 
-Codes of formatting (<b>, XML elements) are always taken out.  Placeholders ({0}, %s, &amp;, addresses) stay in the text
-at first, because they stand for words.  If the translation does not have the same ones, they are taken out, too.
-Every code of a source is then in its translation, as often, and pairs are nested.  A segment without letters besides
-its codes stays as it is.
+Codes of formatting (<b>, XML elements) are always removed.  Placeholders ({0}, %s, &amp;, addresses) stay in the text
+at first, because they stand for words.  If a translation has other placeholders than its source, the source is
+translated again without placeholders.  So a translation has every code of its source, as often, and pairs are nested.
+A segment whose text has no letters is copied.
 
 Source: ISO C, "fprintf" and "strftime"; the manuals of gettext ("Format Flags"), Python ("Format String Syntax"), Qt
 ("QString::arg") and ICU ("MessageFormat").
@@ -39,7 +39,7 @@ _PLACEHOLDER = re.compile(
 )
 _ENDS_WORD = re.compile(r"[\w.,;:!?)\]»”’]\Z")
 _LINE_END, _NOWHERE = re.compile(r"(?<!\s)\s*\n\s*"), re.compile("(?!)")  # XML may break lines anywhere
-_CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # of a word: without punctuation around it
+_CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # a word without the punctuation around it
 
 Kind: TypeAlias = Literal["begin", "end", "alone"]
 
@@ -48,8 +48,9 @@ Kind: TypeAlias = Literal["begin", "end", "alone"]
 class Code:
     """A code of a segment.
 
-    ``content`` is what is written for it: text, an XML element, or the parts of a mark (see ``_with_marks``).  The
-    begin and the end of a pair have the same ``name``.  ``is_break`` is true if it stands for a blank, such as <br/>.
+    ``content`` is written to the translation: a text, an XML element, or the parts of a mark (see ``_with_marks``).
+    The begin and the end of a pair have the same ``name``.  ``is_break`` is true for a code that stands for a blank,
+    such as <br/>.
     """
 
     content: Any
@@ -62,12 +63,12 @@ class Code:
 Part: TypeAlias = str | Code
 Parts: TypeAlias = list[Part]
 Translate: TypeAlias = Callable[[Sequence[str]], Sequence[Translation]]
-"""Translates texts, each with its alignment; the translation of an empty text is empty."""
+"""A function that translates texts and aligns their words; the translation of an empty text is empty."""
 
 
 @dataclass(frozen=True)
 class TranslatedSegment:
-    """The parts of a translation, and whether a code was placed without a word to which it belongs."""
+    """The parts of a translation; ``is_uncertain`` if a code was placed without a word to which the code belongs."""
 
     parts: Parts
     is_uncertain: bool
@@ -75,7 +76,7 @@ class TranslatedSegment:
 
 
 def joined(found: Sequence[TranslatedSegment]) -> TranslatedSegment:
-    """Return the translation of a segment from those of its pieces."""
+    """Join the translations of the pieces of a segment; return the translation of the segment."""
     if len(found) == 1:
         return found[0]
     parts, translations = [part for one in found for part in one.parts], [one.translation for one in found]
@@ -88,7 +89,7 @@ def joined(found: Sequence[TranslatedSegment]) -> TranslatedSegment:
 
 
 def with_textual_codes(parts: Sequence[Part]) -> Parts:
-    """Return parts in which codes that are written as text, such as <b> and {0}, are codes, too."""
+    """Return parts, with a Code for each tag, placeholder, tab and line end within their texts."""
     found: Parts = []
     for part in parts:
         found.extend([part] if isinstance(part, Code) else _textual_codes(part))
@@ -114,7 +115,7 @@ def _textual_codes(text: str) -> Iterator[Part]:
 
 
 def text_of(part: Part) -> str:
-    """Return what a part is in the text of its segment: a text, a placeholder, tabs or line ends; "" for a tag."""
+    """Return the text of a part: of a text, a placeholder, or a code of tabs and line ends; "" for another code."""
     if isinstance(part, str):
         return part
     is_text = part.is_placeholder or (isinstance(part.content, str) and part.content.isspace())
@@ -122,7 +123,11 @@ def text_of(part: Part) -> str:
 
 
 def cut_parts(parts: Sequence[Part], pieces: Sequence[str]) -> list[Parts]:
-    """Cut parts where the pieces begin into which their text is cut, but not within a pair or a code."""
+    """Cut the parts of a segment at the beginnings of ``pieces``, but not within a pair or a code.
+
+    Args:
+        pieces: texts that, joined, are the text of the parts.
+    """
     starts = deque(itertools.accumulate(map(len, pieces[:-1])))
     found, position, n_open = list[Parts]([[]]), 0, 0
     for part in parts:
@@ -146,7 +151,7 @@ def cut_parts(parts: Sequence[Part], pieces: Sequence[str]) -> list[Parts]:
 
 
 def translate_segments(segments: Sequence[Parts], translate: Translate) -> list[TranslatedSegment]:
-    """Translate segments that have codes or none; blanks at both ends stay."""
+    """Translate segments with their codes; keep blanks at both ends of a segment."""
     steps = translation_steps(segments)
     texts, done = next_texts(steps)
     while done is None:
@@ -155,13 +160,16 @@ def translate_segments(segments: Sequence[Parts], translate: Translate) -> list[
 
 
 TranslationSteps: TypeAlias = Generator[list[str], Sequence[Translation], list[TranslatedSegment]]
-"""Yields texts, expects their translations as ``Translate`` returns them, and returns the translated segments."""
+"""A generator that yields texts, receives their translations (as of ``Translate``), and returns translated segments."""
 
 
 def next_texts(
     steps: TranslationSteps, found: Sequence[Translation] | None = None
 ) -> tuple[list[str], list[TranslatedSegment] | None]:
-    """Pass on the last texts' translations; return the next texts, or at the end the translated segments."""
+    """Send ``found``, the translations of the last texts, to ``steps``; in the first call, ``found`` is None.
+
+    Returns: the next texts, and None; at the end an empty list, and the translated segments.
+    """
     try:
         return (next(steps) if found is None else steps.send(found)), None
     except StopIteration as end:
@@ -169,7 +177,10 @@ def next_texts(
 
 
 def translation_steps(segments: Sequence[Parts]) -> TranslationSteps:
-    """Yield the texts of segments; then, without their placeholders, those whose translations have not the same."""
+    """Yield the texts of segments with their placeholders, and then some texts again, without placeholders.
+
+    The second time, a text is empty if its first translation has the placeholders of the source.
+    """
     worded = [_with_marks(parts) if _has_letters(parts) else [] for parts in segments]
     flat = [_without_codes(parts, keep_placeholders=True) for parts in worded]
     found = yield [one.text.strip() for one in flat]
@@ -184,7 +195,7 @@ def translation_steps(segments: Sequence[Parts]) -> TranslationSteps:
 
 
 def _has_letters(parts: Parts) -> bool:
-    """Return whether there is something to translate: digits, signs and placeholders stay as they are."""
+    """Return whether the texts have a letter; digits, signs and codes alone are copied, not translated."""
     return any(map(str.isalpha, "".join(part for part in parts if isinstance(part, str))))
 
 
@@ -196,7 +207,7 @@ def _unchanged(parts: Parts) -> TranslatedSegment:
 def _with_marks(parts: Parts) -> Parts:
     """Return parts in which a pair around a mark at the end of a word, such as <sup>1</sup>, is a single code.
 
-    A mark has neither letters nor placeholders.  Written without blank after its word, it would change the word.
+    A mark has neither letters nor placeholders.  As text, the mark would become a part of the word before it.
     """
     found, i, before = Parts(), 0, ""
     while i < len(parts):
@@ -216,7 +227,7 @@ def _with_marks(parts: Parts) -> Parts:
 
 
 def _end_of_pair(parts: Parts, first: int) -> int:
-    """Return the index of the end of the pair that begins at an index; the same one if no pair begins there."""
+    """Return the index of the end of the pair that begins at ``first``; ``first`` if no pair begins there."""
     begin, depth = parts[first], 0
     if isinstance(begin, Code) and begin.kind == "begin":
         for i, part in enumerate(parts[first:], first):
@@ -228,7 +239,7 @@ def _end_of_pair(parts: Parts, first: int) -> int:
 
 
 def _has_placeholders(parts: Parts, translation: Translation) -> bool:
-    """Return whether a translation has the placeholders of its source, each as often."""
+    """Return whether a translation has each placeholder of its source as often as the source, and no others."""
     wanted = Counter(part.content for part in parts if isinstance(part, Code) and part.is_placeholder)
     found = Counter(
         part.content for part in _textual_codes(translation.text) if isinstance(part, Code) and part.is_placeholder
@@ -238,13 +249,13 @@ def _has_placeholders(parts: Parts, translation: Translation) -> bool:
 
 @dataclass(frozen=True)
 class _Flat:
-    """A text without codes, and each code with its offset in it."""
+    """A text without codes, and each code with its offset in this text."""
 
     text: str
     codes: list[tuple[Code, int]]
 
     def around(self, translation: str) -> str:
-        """Return a translation with the blanks that the text has at its ends."""
+        """Return ``translation`` with the blanks at both ends of the text; the text itself if it has only blanks."""
         n_leading, core = len(self.text) - len(self.text.lstrip()), self.text.strip()
         return self.text[:n_leading] + translation + self.text[n_leading + len(core) :] if core else self.text
 
@@ -277,7 +288,7 @@ def _with_codes(source: _Flat, translation: Translation) -> TranslatedSegment:
         before, after = placement.blanks(node, offset) if node.end is None else ("", "")
         parts += [before, code, after]
         if code.is_break and not source.text[: node.start][-1:].isspace() and text[end : end + 1].isspace():
-            end += 1  # the blank stands for the break
+            end += 1  # the code replaces the blank
     parts.append(text[end:])
     written: Parts = []
     for part in parts:
@@ -287,7 +298,7 @@ def _with_codes(source: _Flat, translation: Translation) -> TranslatedSegment:
 
 @dataclass(frozen=True, eq=False)
 class _Node:
-    """A code, or a pair with the codes within it, and offsets in the source."""
+    """A single code (``end`` is None), or a pair with the codes within it; ``start``, ``stop`` are source offsets."""
 
     begin: Code
     start: int
@@ -307,7 +318,7 @@ def _tree(source: _Flat) -> list[_Node]:
             same = [j for j in open_codes if source.codes[j][0].name == code.name]
             if same:
                 partner[same[-1]] = i
-                del open_codes[open_codes.index(same[-1]) :]  # those within it have no end
+                del open_codes[open_codes.index(same[-1]) :]  # later begins have no end
 
     def nodes(first: int, last: int) -> list[_Node]:
         found, i = list[_Node](), first
@@ -326,7 +337,7 @@ def _tree(source: _Flat) -> list[_Node]:
 
 
 class _Placement:
-    """The places of a source's codes in its translation."""
+    """The computation of the offsets of a source's codes in the target, its translation."""
 
     def __init__(self, source: str, target: str, links: Links) -> None:
         self.source, self.target = source, target
@@ -337,7 +348,10 @@ class _Placement:
         self.is_uncertain = False
 
     def place(self, nodes: Sequence[_Node], first: int, last: int, placed: list[tuple[int, _Node, bool]]) -> None:
-        """Add the codes to ``placed``, with their offsets in the target, which are within [first, last]."""
+        """Add the codes of ``nodes`` to ``placed``: (offset in the target, node, whether the code is the pair's end).
+
+        All offsets are within [first, last].
+        """
         spans = sorted(((*self._span(node), i) for i, node in enumerate(nodes)), key=lambda span: (span[0], span[2]))
         self.is_uncertain |= any(a[1] > b[0] for a, b in itertools.pairwise(spans)) or any(
             span[0] < first or span[1] > last for span in spans
@@ -352,13 +366,13 @@ class _Placement:
             first = stop
 
     def blanks(self, node: _Node, offset: int) -> tuple[str, str]:
-        """Return the blanks that a single code needs before and after it, as in the source."""
+        """Return the blanks that must be added before and after a single code, because the source has blanks there."""
         before = self.source[node.start - 1 : node.start].isspace() and not self.target[:offset][-1:].isspace()
         after = self.source[node.start : node.start + 1].isspace() and self.target[offset : offset + 1].isalnum()
         return " " * (before and offset > 0), " " * after
 
     def _span(self, node: _Node) -> tuple[int, int]:
-        """Return the offsets in the target between which a pair belongs, or twice that of a single code."""
+        """Return the offsets of a pair's begin and end in the target; for a single code, both are the code's offset."""
         words = [i for i, word in enumerate(self.source_words) if word.last > node.start and word.first < node.stop]
         if node.end is None or not words:
             return self._offset(node.start), self._offset(node.stop)
@@ -380,7 +394,7 @@ class _Placement:
         )
 
     def _within(self, i: int, offset: int) -> int | None:
-        """Return the place in the target of an offset in source word ``i``; None if no linked word is the same."""
+        """Return the target offset for an offset within source word ``i``; None if no linked target word is equal."""
         word = self.source_words[i]
         for linked in (self.target_words[j] for j in self.linked.get(i, ())):
             if self.target[linked.first : linked.last] == self.source[word.first : word.last]:
@@ -388,7 +402,7 @@ class _Placement:
         return None
 
     def _offset(self, offset: int) -> int:
-        """Return the offset in the target of a code at ``offset`` of the source."""
+        """Return the offset in the target of a code that has the offset ``offset`` in the source."""
         left = [i for i, word in enumerate(self.source_words) if word.first < offset]
         right = [i for i, word in enumerate(self.source_words) if word.first >= offset]
         if not left and (not right or offset <= self.source_words[right[0]].start):
@@ -418,7 +432,7 @@ class _Placement:
 
 @dataclass(frozen=True)
 class _Word:
-    """The offsets of a word in a text, with and without the punctuation around it."""
+    """The offsets of a word in a text, with punctuation (``start``, ``stop``) and without (``first``, ``last``)."""
 
     start: int
     stop: int
@@ -441,13 +455,13 @@ def _words(text: str) -> list[_Word]:
 
 _PAIR_ELEMENTS = {"hi", "g", "mrk", "pc"}  # elements of TMX and XLIFF with text between their tags
 _BEGIN_ELEMENTS, _END_ELEMENTS = {"bpt", "bx", "sc", "sm"}, {"ept", "ex", "ec", "em"}
-_PARTNER_ATTRIBUTES = ("i", "rid", "startRef", "id")  # each names the pair of an element
+_PARTNER_ATTRIBUTES = ("i", "rid", "startRef", "id")  # attributes with the name of an element's pair
 
 
 def parts_of(element: Any, *, keeps_lines: bool = False) -> Parts:
     """Return the parts of a segment in TMX or XLIFF: its text, and its elements as codes.
 
-    An element whose text is not to be translated is one code.  Line ends become blanks, unless they are kept.
+    An element whose text must not be translated is one code.  With ``keeps_lines`` false, line ends become blanks.
     """
     line_end = _NOWHERE if keeps_lines else _LINE_END
     parts: Parts = [line_end.sub(" ", element.text or "")]
@@ -466,12 +480,12 @@ def parts_of(element: Any, *, keeps_lines: bool = False) -> Parts:
 
 
 def _is_untranslated(element: Any) -> bool:
-    """Return whether the text in an element is marked as not to be translated, as XLIFF 2 and XLIFF 1 do it."""
+    """Return whether an element is marked as not to be translated: translate="no", or mtype="protected" in XLIFF 1."""
     return bool(element.get("translate") == "no" or element.get("mtype") == "protected")
 
 
 def write_parts(parts: Sequence[Part], element: Any) -> None:
-    """Replace the content of a segment's element by parts; elements are copied."""
+    """Replace the content of a segment's XML element by parts; XML elements in codes are copied."""
     for child in list(element):
         element.remove(child)
     element.text, within = None, [element]

@@ -1,7 +1,7 @@
-"""Documents of translators, XLIFF and gettext: the units without a translation get one; all else stays as it was.
+"""Translation of XLIFF and gettext documents: units without a translation get one; all other units stay unchanged.
 
-A document is read as a whole and written as a whole.  Translations are marked as those of a machine: "fuzzy" in
-gettext, with the state "needs-review-translation" in XLIFF 1 and "translated" in XLIFF 2.
+A document is read and written in one piece.  Translations are marked for review: "fuzzy" in gettext, with the state
+"needs-review-translation" in XLIFF 1 and "translated" in XLIFF 2.
 
 Source: XLIFF 1.2, OASIS 2008, and 2.1, OASIS 2018; GNU gettext's manual, "The Format of PO Files".
 """
@@ -40,7 +40,7 @@ from minitransformer.system.files import atomic_write
 _XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 XLIFF, GETTEXT = frozenset({".xlf", ".xliff"}), frozenset({".po", ".pot"})
-_UNTRANSLATED = ("new", "needs-translation")  # states of targets in XLIFF 1 that are no translations yet
+_UNTRANSLATED = ("new", "needs-translation")  # states of XLIFF 1 targets without a translation
 _log = logging.getLogger(__name__)
 _PLURALS = re.compile(r"\s*nplurals\s*=\s*([1-9])\s*;\s*plural\s*=\s*([^;]+)")
 
@@ -56,17 +56,18 @@ class Document(Protocol):
     segments: list[Parts]
 
     def fill(self, found: Sequence[TranslatedSegment]) -> None:
-        """Add the translation of each segment."""
+        """Write the translation of each segment, in the order of ``segments``, into the document."""
 
     def content(self) -> bytes:
-        """Return the file's content."""
+        """Return the content of the document's file."""
 
 
 def read_document(path: Path, languages: Languages | None = None, content: bytes | None = None) -> Document:
-    """Read a document, from ``content`` if it is given; else from the file.
+    """Read a document from ``content``, or from the file ``path`` if ``content`` is None.
 
-    ``languages`` are written into a document that does not name its target language.
-    Raises: CorpusError if it cannot be read; ConfigError if languages are needed; MissingExtraError.
+    If the document names no target language, the one of ``languages`` is written into it.
+    Raises: CorpusError if the document cannot be read, or has other languages; ConfigError if ``languages`` is None and
+    an XLIFF 2 document names no target language; MissingExtraError if a package of the extra "files" is missing.
     """
     try:
         content = path.read_bytes() if content is None else content
@@ -78,7 +79,7 @@ def read_document(path: Path, languages: Languages | None = None, content: bytes
 def translate_document(
     translate: LineTranslator, document: Document, output: Path, advance: LinesDone = lambda n: None
 ) -> None:
-    """Translate the segments of a document, and write it atomically."""
+    """Translate the segments of a document, and write the document atomically to ``output``."""
     found = list[TranslatedSegment]()
     for start in range(0, len(document.segments), LINES_AT_ONCE):
         found += translate.segments(document.segments[start : start + LINES_AT_ONCE], start, advance)
@@ -90,14 +91,17 @@ def translate_document(
 
 
 class _Gettext:
-    """A PO file.  Each line of a message is a segment; a plural form has the text of the plural."""
+    """A PO file.  Each line of a message is a segment.
+
+    The form for the number 1 is translated from the singular, all other forms from the plural.
+    """
 
     def __init__(self, path: Path, content: bytes, languages: Languages | None) -> None:
         polib = import_extra("files", "polib")
         try:
             encoding = polib.detect_encoding(content.decode("latin-1") + "\n")
-            self.file = polib.pofile(content.decode(encoding) + "\n")  # without \n it may be taken for a file's name
-        except (OSError, ValueError, LookupError) as error:  # OSError: a line that is none of a PO file
+            self.file = polib.pofile(content.decode(encoding) + "\n")  # polib reads a text without \n as a file's name
+        except (OSError, ValueError, LookupError) as error:  # OSError: a line that no PO file has
             raise CorpusError(f"{path}: cannot be read as a PO file: {error}") from error
         self._line_end = "\r\n" if b"\r\n" in content else "\n"
         metadata = self.file.metadata
@@ -157,7 +161,7 @@ class _Gettext:
 
 
 def _plural_forms(language: str) -> str:
-    """Return the rule of a language's plural forms, for a PO file's header; that of English if it is not known."""
+    """Return the rule of a language's plural forms, for a PO file's header; English's rule if it is not known."""
     rules = import_extra("files", "babel.messages.plurals").PLURALS
     code, english = language.replace("-", "_"), (2, "(n != 1)")
     n_forms, rule = rules.get(code) or rules.get(without_region(language), english)
@@ -165,7 +169,7 @@ def _plural_forms(language: str) -> str:
 
 
 def _index_of_one(rule: str, n_forms: int) -> int:
-    """Return the plural form for the number 1 by a rule in C; 0 for a wrong rule."""
+    """Return the index of the plural form for the number 1; 0 if ``rule``, an expression in C, is wrong."""
     try:
         index = int(gettext.c2py(rule)(1))
     except (ValueError, ArithmeticError):
@@ -178,7 +182,7 @@ def _text(parts: Parts) -> str:
 
 
 class _Xliff:
-    """An XLIFF file of version 1 or 2.  Segments that the file says not to translate, or has translated, stay."""
+    """An XLIFF file of version 1 or 2.  Only units without a translation are translated (see ``_is_open``)."""
 
     def __init__(self, path: Path, content: bytes, languages: Languages | None) -> None:
         self.etree = import_extra("files", "lxml.etree")
@@ -203,9 +207,10 @@ class _Xliff:
         self.segments = list(itertools.chain.from_iterable(self.lines))
 
     def _parts_between(self, path: Path, root: Any, languages: Languages | None) -> list[Any]:
-        """Return the parts of the file that are for these languages; name the target where none is named.
+        """Return the parts of the file in these languages; name the target language of parts that name none.
 
-        Version 2 has one part, the root, and requires a target language.
+        A part is a <file> of version 1, or the root of version 2.
+        Raises: CorpusError if all parts are in other languages; ConfigError if version 2 has no target language.
         """
         source, target = ("srcLang", "trgLang") if self.is_second else ("source-language", "target-language")
         found, others = list[Any](), list[str]()
@@ -228,7 +233,7 @@ class _Xliff:
         return found
 
     def _sources(self, unit: Any) -> list[Any]:
-        """Return the elements with the source text of a unit; a tool may have divided it into marked segments."""
+        """Return the elements with the source text of a unit: the segments that a tool has marked, or the <source>."""
         marked: list[Any] = unit.findall("{*}seg-source//{*}mrk[@mtype='seg']")
         return marked or list(unit.findall("{*}source"))
 
@@ -248,8 +253,8 @@ class _Xliff:
             self._add(unit, container, target, is_uncertain=any(each.is_uncertain for each in translated))
 
     def _add(self, unit: Any, source: Any, target: Any, *, is_uncertain: bool) -> None:
-        """Put a target behind its source, in place of an empty one, with its state."""
-        target.attrib.pop(_XML_LANGUAGE, None)  # the source's
+        """Insert ``target`` after its source, replacing the old target; set its state, and add a note if uncertain."""
+        target.attrib.pop(_XML_LANGUAGE, None)  # the copy has the language of the source
         for old in unit.findall("{*}target"):
             target.tail = old.tail
             target.attrib.update(old.attrib)
@@ -281,13 +286,17 @@ class _Xliff:
 
 
 def _keeps_lines(element: Any) -> bool:
-    """Return whether the line ends in an element are text, and not of the file's layout."""
+    """Return whether line ends in an element belong to the text, not to the layout: xml:space is "preserve"."""
     marks = filter(None, (each.get(_XML_SPACE) for each in (element, *element.iterancestors())))
     return next(marks, "default") == "preserve"
 
 
 def _is_open(unit: Any) -> bool:
-    """Return whether a unit is to be translated and has no translation; the nearest ``translate`` decides."""
+    """Return whether a unit must be translated.
+
+    It must not if it is approved, if it has a translation, or if ``translate`` is "no" in the unit or in the nearest
+    element around it with this attribute.
+    """
     marks = filter(None, (each.get("translate") for each in (unit, *unit.iterancestors())))
     if unit.get("approved") == "yes" or next(marks, "yes") == "no":
         return False

@@ -1,4 +1,4 @@
-"""Download of public text, with checksums."""
+"""Download of training text; checksums are compared."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ class DownloadError(UserError, RuntimeError):
 def download(config: DataConfig) -> list[Path]:
     """Download the files that have a checksum in ``config.sha256`` to ``config.raw``; existing files are only checked.
 
-    An archive is downloaded only if a text file of the configuration is still missing; the missing files are then
-    extracted from it.
-    Raises: DownloadError if there is no URL, a file cannot be fetched or unpacked, or its checksum is wrong.
+    An archive is downloaded only if a text file of the configuration is still missing.  Then the missing files are
+    extracted from the archive.
+    Returns: the paths of the files and archives that were downloaded or checked.
+    Raises: DownloadError if there is no checksum or no URL, if a checksum is wrong, or if a file cannot be fetched or
+    unpacked.
     """
     sums = _checksums(config)
     if not sums or not (config.download_from or all("://" in name for name in sums)):
@@ -52,7 +54,7 @@ def _fetch(config: DataConfig, name: str, digest: str) -> Path:
         raise DownloadError(f"{path}: is there, but its sha256 is not {digest}; remove it to fetch it again")
     _log.info(f"checking {path}" if path.exists() else f"{path} from {address}")
     try:
-        with _quiet(pooch.get_logger()):  # it would repeat the line above
+        with _quiet(pooch.get_logger()):  # pooch would log the same again
             fetched = pooch.retrieve(address, f"sha256:{digest}", fname=path.name, path=config.raw, progressbar=False)
         return Path(fetched)
     except OSError as error:  # requests' errors are OSErrors
@@ -85,7 +87,10 @@ def _sha256(path: Path) -> str:
 
 
 def _unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
-    """Extract only the wanted files of an archive, each to its given path; member names never choose a path."""
+    """Extract files from an archive; ``wanted`` has the path for each member's name.  Other members are skipped.
+
+    Raises: DownloadError if the archive cannot be unpacked.
+    """
     try:
         with tarfile.open(archive, "r|*") as members:
             for member in members:
@@ -105,7 +110,7 @@ def _unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
 def _checksums(config: DataConfig) -> dict[str, str]:
     """Return the checksum of each file name or URL.
 
-    Raises: DownloadError if two of them would be saved as the same file.
+    Raises: DownloadError if an entry has a wrong form, or if two files would be saved under one name.
     """
     sums: dict[str, str] = {}
     files: dict[str, str] = {}

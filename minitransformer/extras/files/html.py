@@ -1,6 +1,6 @@
-"""HTML: the text between elements such as <p> is translated; elements within a sentence, such as <b>, are its codes.
+"""HTML: the text between elements such as <p> is a segment; elements within a sentence, such as <b>, are codes.
 
-Markup stays as it is written.  Blanks and line ends within a sentence become one blank.
+Markup is copied unchanged.  Several blanks and line ends within a sentence become one blank.
 
 Source: HTML Living Standard, WHATWG, "4.5 Text-level semantics" and "13.1.2 Elements".
 """
@@ -33,14 +33,14 @@ _EventKind: TypeAlias = Literal["begin", "end", "alone", "text", "other"]
 
 
 class _Markup(str):
-    """Text that is written as it is."""
+    """Markup: text that is written without escapes."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class _Event:
-    """The begin of a tag, a text or another part of a page; ``name`` is that of the element."""
+    """A tag, a text or another part of a page, which begins at ``offset``; ``name`` is the name of a tag's element."""
 
     offset: int
     kind: _EventKind
@@ -50,7 +50,7 @@ class _Event:
 
 
 class _EventReader(HTMLParser):
-    """A parser that lists the events of a text."""
+    """A parser that collects the events of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -90,7 +90,10 @@ class _EventReader(HTMLParser):
 
 
 class HtmlText:
-    """A text in HTML, and its segments.  Scripts, program code and elements with translate="no" are not translated."""
+    """A text in HTML, and its segments.
+
+    Scripts, program code, and elements with translate="no" or the class "notranslate" are copied, not translated.
+    """
 
     def __init__(self, text: str) -> None:
         self.segments: list[Parts] = []
@@ -98,8 +101,8 @@ class HtmlText:
         self._parts: Parts = []  # of the current segment
         self._source = ""  # of the current segment
         events = [_Event(0, "other"), *_EventReader(text).events, _Event(len(text), "other")]
-        untranslated: _Event | None = None  # the element that stays as it is
-        depth = 0  # of elements of its name within it
+        untranslated: _Event | None = None  # the begin of the element that is copied
+        depth = 0  # number of open elements with the name of the copied element
         for event, after in pairwise(events):
             source = text[(untranslated or event).offset : after.offset]
             if untranslated:
@@ -113,10 +116,9 @@ class HtmlText:
         self._end_segment()
 
     def _add(self, event: _Event, source: str, *, is_whole: bool) -> None:
-        """Add a text or a tag to the current segment, or end it at markup that is not within a sentence."""
-        is_before = (
-            event.name == "!--" and not self._parts
-        )  # a comment within a sentence, as React writes it, is a code
+        """Add a text or a tag to the current segment; end the segment at markup that cannot be within a sentence."""
+        # A comment before a segment is no code of it; a comment within a sentence, as React writes it, is a code.
+        is_before = event.name == "!--" and not self._parts
         if is_before or (event.kind != "text" and event.name not in _WITHIN_SENTENCES):
             self._end_segment()
             self._pieces.append(source)
@@ -137,11 +139,11 @@ class HtmlText:
         self._parts, self._source = [], ""
 
     def filled(self, found: Sequence[TranslatedSegment]) -> str:
-        """Return the text with the translation of each segment in its place."""
-        texts = ["".join(map(_written, segment.parts)) for segment in found]
+        """Return the text with each segment replaced by its translation."""
+        texts = ["".join(map(_to_html, segment.parts)) for segment in found]
         return "".join(texts[piece] if isinstance(piece, int) else piece for piece in self._pieces)
 
 
-def _written(part: Part) -> str:
+def _to_html(part: Part) -> str:
     content = part.content if isinstance(part, Code) else part
     return content if isinstance(content, _Markup) else html.escape(content, quote=False)

@@ -1,4 +1,4 @@
-"""Translation memories as input and output of a translation."""
+"""Translation memories (TMX files) as the input or the output of a translation."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ from minitransformer.system.provenance import code_version
 CLOSING = b"</body>\n</tmx>\n"
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 excludes
 _REPLACEMENT = "\ufffd"
-_MARK = "x-minitransformer"  # the type of the property of an uncertain translation
+_MARK = "x-minitransformer"  # the type of the <prop> that marks an uncertain translation
 Languages = tuple[str, str]
 _log = logging.getLogger(__name__)
 
 
 def languages_between(source: Path, output: Path | None, named: Languages | None) -> Languages | None:
-    """Return the languages of a translation from or into a translation memory: as named, or as in ``source``.
+    """Return the languages of a translation: ``named``, or else the languages of ``source`` if it has two languages.
 
-    The result is None if neither file is a translation memory.
-    Raises: ConfigError if only the output is one, and no languages are named; CorpusError as ``languages_of`` does.
+    The result is None if ``named`` is None, and neither file has two languages.
+    Raises: ConfigError if ``output`` is a translation memory, but no languages are found; CorpusError as
+    ``languages_of`` does.
     """
     found = languages_of(source) if named is None and has_both_sides(source) else named
     if output is None or not is_memory(output):
@@ -57,11 +58,11 @@ def languages_between(source: Path, output: Path | None, named: Languages | None
 def groups_of_input(
     path: Path, size: int, languages: Languages | None, *, whole_units: bool = False
 ) -> AbstractContextManager[Iterator[list[bytes]]]:
-    """Open a text file, or the source texts of a translation memory or a table, as groups of ``size`` lines.
+    """Open a file as groups of ``size`` lines: lines of a text file, or source texts of a file of two languages.
 
-    A line of a table without source is an empty line; a unit of a memory without source is left out.  With
-    ``whole_units``, a line of a memory is a unit as XML.
-    Raises: CorpusError if it cannot be read.
+    A unit without source text is left out of a translation memory; for other files, it is an empty line.  With
+    ``whole_units``, a line is a unit of a translation memory as XML, not only its source text.
+    Raises: CorpusError if the file cannot be read.
     """
     if languages is None or not has_both_sides(path):
         return groups_of_file(path, size)
@@ -78,11 +79,13 @@ def units_with_text(
     with_elements: bool = False,
     every: bool = False,
 ) -> Iterator[tuple[Unit, str]]:
-    """Yield the units that have text in the source language, each with this text; the log counts the others.
+    """Yield the units that have text in the source language, each with this text; the log counts other units.
 
-    With elements, the units may be read from ``content`` instead of the file ``path``.  With ``every``, the others are
-    yielded, too, with an empty text.
-    Raises: CorpusError as ``read_units`` does, and if no unit has any.
+    With ``every``, units without text in the source language are yielded, too, with an empty text.  Units with illegal
+    characters are left out.
+    With ``with_elements``, the file is a translation memory; its units have their XML elements, and are read from
+    ``content`` if it is given.
+    Raises: CorpusError as ``read_units`` does, and if no unit has text in the source language.
     """
     n_found, n_without, codes, illegal, chosen = 0, 0, dict[str, None](), Found(), Counter[str]()
     language = languages[0]
@@ -114,7 +117,7 @@ def units_with_text(
 
 @contextmanager
 def _groups_of(lines: Iterator[bytes], size: int) -> Iterator[Iterator[list[bytes]]]:
-    first = list(itertools.islice(lines, size))  # errors come before an output is opened
+    first = list(itertools.islice(lines, size))  # errors of the input occur before an output is opened
 
     def groups() -> Iterator[list[bytes]]:
         group = first
@@ -127,11 +130,12 @@ def _groups_of(lines: Iterator[bytes], size: int) -> Iterator[Iterator[list[byte
 
 @dataclass(frozen=True)
 class MemoryTranslator:
-    """A translation of groups of lines into units of a translation memory, each a line with its translation.
+    """A translation of groups of lines into units of a translation memory; a unit has a line and its translation.
 
-    With ``whole_units``, lines are units of a memory as XML: a unit stays as it was, with its codes, notes and
-    properties, and its translation in the target language is added, or replaces the one that it has.  Codes of the
-    source are carried over (see ``codes``).  The output begins with ``opening`` and ends with ``closing``.
+    With ``whole_units``, lines are units of a memory as XML.  The translation in the target language is added to the
+    unit, or replaces its old translation.  All else in the unit stays: codes, notes and properties.  Codes of the
+    source are copied into the translation (see ``codes``).
+    The output begins with ``opening`` and ends with ``closing``.
     """
 
     translate: LineTranslator
@@ -146,24 +150,24 @@ class MemoryTranslator:
 
     @property
     def alignments(self) -> Path | None:
-        """The file for word alignments, if there is one."""
+        """The path of the file for word alignments, or None."""
         return self.translate.alignments
 
     @property
     def prefixes(self) -> Prefixes | None:
-        """The given beginnings of translations, if there are any."""
+        """The given beginnings of translations, or None."""
         return self.translate.prefixes
 
     def __call__(self, lines: Sequence[bytes], n_before: int, advance: LinesDone = lambda n: None) -> list[bytes]:
         """Translate a group of lines; ``n_before`` lines of the input come before it.  Empty lines give no unit.
 
-        Returns the units and, if there is a file for them, the alignments of all lines.
+        Returns: a list with the bytes of the units and, if there is a file for alignments, the alignments of all lines.
         """
         if self.whole_units:
             return self._units(lines, n_before, advance)
         texts = self.translate.texts_of(lines, n_before)
         translated, *alignments = self.translate.outputs_of(texts, n_before, advance)
-        pairs = zip(texts, translated.decode().split("\n"), strict=False)  # the last one ends with a line feed, too
+        pairs = zip(texts, translated.decode().split("\n"), strict=False)  # after the last line feed comes ""
         return [b"".join(unit_of(self.languages, pair) for pair in pairs if pair[0]), *alignments]
 
     def _units(self, lines: Sequence[bytes], n_before: int, advance: LinesDone) -> list[bytes]:
@@ -178,7 +182,7 @@ class MemoryTranslator:
         return outputs
 
     def facts(self) -> dict[str, Any]:
-        """Return all settings, and the model's checksum, on which the output depends."""
+        """Return the settings on which the output depends, and the checksum of the model."""
         return {**self.translate.facts(), "languages": list(self.languages)}
 
 
@@ -192,22 +196,25 @@ class MemoryDocument:
 
     @classmethod
     def read(cls, path: Path, content: bytes, languages: Languages) -> MemoryDocument:
-        """Return the units of a memory with text in the source language.  Raises: CorpusError."""
+        """Return the units of a memory that have text in the source language.
+
+        Raises: CorpusError if the memory cannot be read, or has no such unit.
+        """
         found = units_with_text(path, languages, io.BytesIO(content), with_elements=True)
         return cls([unit.element for unit, _ in found if unit.element is not None], languages)
 
     def fill(self, found: Sequence[TranslatedSegment]) -> None:
-        """Add the translation of each unit, or replace the one that it has."""
+        """Add the translation of each unit, or replace the translation that the unit has."""
         for unit, segment in zip(self.units, found, strict=True):
             if segment.translation.text:
                 _add_target(unit, self.languages, segment)
 
     def units_as_xml(self) -> bytes:
-        """Return the units, each on a line."""
+        """Return the units as XML, one a line."""
         return b"".join(map(_xml, self.units))
 
     def content(self) -> bytes:
-        """Return a file with these units."""
+        """Return the content of a TMX file with these units."""
         return opening(self.languages[0]) + self.units_as_xml() + CLOSING
 
 
@@ -227,11 +234,11 @@ def unit_of(languages: tuple[str, str], texts: tuple[str, str]) -> bytes:
         f"<tuv xml:lang={quoteattr(language)}><seg>{escape(_ILLEGAL.sub(_REPLACEMENT, text))}</seg></tuv>"
         for language, text in zip(languages, texts, strict=True)
     )
-    return _encoded(f"<tu>{''.join(variants)}</tu>\n")
+    return _encode(f"<tu>{''.join(variants)}</tu>\n")
 
 
 def _variants(unit: ElementTree.Element, languages: Languages) -> list[ElementTree.Element | None]:
-    """Return the variants of a unit in the source and the target language, None for one that it lacks."""
+    """Return the variants of a unit in the source and the target language; None for a missing variant."""
     variants = dict[str, ElementTree.Element]()
     for each in unit.findall("tuv"):
         variants.setdefault(language_of_variant(each.attrib) or "", each)
@@ -259,9 +266,9 @@ def _add_target(unit: ElementTree.Element, languages: Languages, segment: Transl
 
 def _xml(unit: ElementTree.Element) -> bytes:
     unit.tail = None
-    return _encoded(ElementTree.tostring(unit, encoding="unicode") + "\n")
+    return _encode(ElementTree.tostring(unit, encoding="unicode") + "\n")
 
 
-def _encoded(xml: str) -> bytes:
-    """Return XML as bytes, with escaped carriage returns: a parser reads others as line feeds."""
+def _encode(xml: str) -> bytes:
+    """Return XML as bytes; escape carriage returns, which a parser would otherwise read as line feeds."""
     return xml.replace("\r", "&#13;").encode()

@@ -1,4 +1,4 @@
-"""A file to which a resumable translation is appended, with the number and the checksum of its complete bytes."""
+"""The output file of a resumable translation, with the number and the checksum of its complete bytes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def _refusals_of(output: Path) -> Iterator[None]:
 
 @contextmanager
 def open_output(output: Path) -> Iterator[BinaryIO]:
-    """Open an output with a lock, so that no other process writes it.
+    """Open an output with a lock, so that no other process writes to it.
 
-    Raises: ResumeError if it cannot be opened, or another process is writing it.
+    Raises: ResumeError if the output cannot be opened, or if another process is writing to it.
     """
     with _refusals_of(output):
         target = output.open("a+b")  # reads anywhere, writes at the end
@@ -44,16 +44,16 @@ def open_output(output: Path) -> Iterator[BinaryIO]:
             raise ResumeError(f"{output}: another process is writing it; wait for it, or choose another output")
         yield target
     finally:
-        with _refusals_of(output):  # after a failed write, closing the file tries it again
+        with _refusals_of(output):  # closing the file repeats a write that has failed
             target.close()
 
 
 class OutputFile:
-    """A file that is written, with the number and the checksum of its complete bytes."""
+    """An output file, with the number and the checksum of its complete bytes."""
 
     def __init__(self, target: BinaryIO, path: Path) -> None:
         self.target, self.path = target, path
-        self.opening = self.closing = b""  # of the whole file
+        self.opening = self.closing = b""  # bytes at the beginning and the end of the file
         self.n_bytes, self._checksum = 0, hashlib.blake2b(digest_size=16)
 
     @property
@@ -63,32 +63,32 @@ class OutputFile:
 
     @property
     def size(self) -> int:
-        """The size of the file, with bytes that were incomplete when the process ended."""
+        """The size of the file, including bytes that an interrupted process wrote incompletely."""
         return os.fstat(self.target.fileno()).st_size
 
     def append(self, data: bytes) -> None:
-        """Append bytes after those that are complete; when this returns, they are on disk."""
+        """Append ``data`` to the complete bytes, and wait until it is on disk; write ``opening`` before the first."""
         if not self.n_bytes:
             data = self.opening + data
         self._write(data)
         self._count(data)
 
     def finish(self) -> None:
-        """Write what ends the file; it does not count, because further lines would replace it."""
+        """Write the end of the file.  It does not belong to the complete bytes: more lines would replace it."""
         if self._ending:
             self._write(self._ending)
 
     def read_as_far_as(self, n_bytes: int, checksum: str) -> None:
-        """Read the recorded bytes.  Raises: ResumeError if they have changed."""
+        """Read the first ``n_bytes`` bytes, which are then complete.  Raises: ResumeError if ``checksum`` differs."""
         while (left := n_bytes - self.n_bytes) > 0 and (data := self._read(min(_BYTES_AT_ONCE, left))):
             self._count(data)
         if (self.n_bytes, self.checksum) != (n_bytes, checksum):
             raise self.refusal(f"its first {n_bytes:,} bytes have changed since they were written")
 
     def remove_incomplete(self, done: bool) -> None:
-        """Remove what follows the complete bytes.
+        """Remove bytes after the complete bytes; if the file is complete (``done``), only check its end.
 
-        Raises: ResumeError if the file was complete (``done``) and has another end now.
+        Raises: ResumeError if a complete file has another end than the one that was written.
         """
         if done:
             if self._read(len(self._ending) + 1) != self._ending:
@@ -97,12 +97,12 @@ class OutputFile:
             self.truncate()
 
     def truncate(self) -> None:
-        """Remove what follows the complete bytes, such as the end of a complete file."""
+        """Remove all bytes after the complete bytes, such as the end of a complete file."""
         with _refusals_of(self.path):
             self.target.truncate(self.n_bytes)
 
     def refusal(self, reason: str) -> ResumeError:
-        """Return the error that this file cannot be continued."""
+        """Return the error for a file that cannot be continued for ``reason``."""
         return ResumeError(f"{self.path}: {reason}; choose another output, or remove this one to start anew")
 
     @property

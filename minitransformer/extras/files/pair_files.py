@@ -1,6 +1,6 @@
-"""Files with both sides of a text: translation memories, tables, JSON lines, and the archives of Moses.
+"""Files with both sides of a text: translation memories, tables, JSON lines, and archives in the format of Moses.
 
-Each is read as units: texts with the codes of their languages.
+Each file is read as units.  A unit has texts of the same meaning, and the codes of their languages.
 
 Source: the archives that OPUS (https://opus.nlpl.eu) offers in the format of Moses; the JSON lines of Hugging Face's
 datasets for translation.
@@ -26,12 +26,15 @@ from minitransformer.extras.files.units import Unit, normalised, without_region
 
 INCOMPLETE = "unit without text in both languages (left out)"
 ILLEGAL = "unit with control characters, which XML does not allow (left out; remove them)"
-COLUMNS = ("source", "target")  # in place of languages, which a table does not name
+COLUMNS = ("source", "target")  # codes for the languages of a table, which names none
 _log = logging.getLogger(__name__)
 
 
 def read_units(path: Path, languages: Sequence[str] = ()) -> Iterator[tuple[str | None, Unit]]:
-    """Yield the units of a file, each with the file's source language, if it names one.
+    """Yield the units of a file, each with the file's source language, or None if a translation memory names none.
+
+    Args:
+        languages: the languages of a table's two columns; without languages, they are ``COLUMNS``.
 
     Raises: CorpusError naming file and line.
     """
@@ -47,14 +50,14 @@ def read_units(path: Path, languages: Sequence[str] = ()) -> Iterator[tuple[str 
 
 
 def _units_of_table(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, Unit]]:
-    """Yield the first two columns of a table; a line with one column has one text."""
+    """Yield a unit for each line of a table, from its first two columns; an empty or missing column gives no text."""
     for number, line in enumerate(read_lines(path, open_bytes), 1):
         columns = (column.strip() for column in line.split("\t"))
         yield languages[0], Unit(number, {code: text for code, text in zip(languages, columns, strict=False) if text})
 
 
 def _units_of_json(path: Path) -> Iterator[tuple[str, Unit]]:
-    """Yield the texts of lines such as {"translation": {"en": "a house", "de": "ein Haus"}}."""
+    """Yield a unit for each line of the form {"translation": {"en": "a house", "de": "ein Haus"}}."""
     for number, line in enumerate(read_lines(path, open_bytes), 1):
         try:
             texts = json.loads(line)["translation"]
@@ -67,7 +70,7 @@ def _units_of_json(path: Path) -> Iterator[tuple[str, Unit]]:
 
 
 def _units_of_archive(path: Path) -> Iterator[tuple[str, Unit]]:
-    """Yield the pairs of two files in an archive, such as Tatoeba.de-en.de and Tatoeba.de-en.en."""
+    """Yield a unit for each pair of lines of two files in an archive, such as Tatoeba.de-en.de and Tatoeba.de-en.en."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = _aligned_members(path, archive.namelist())
@@ -77,7 +80,7 @@ def _units_of_archive(path: Path) -> Iterator[tuple[str, Unit]]:
                     raise CorpusError(f"{path}: {' and '.join(members.values())} differ in their numbers of lines")
                 stripped = zip(members, map(str.strip, texts), strict=True)
                 yield next(iter(members)), Unit(number, {code: text for code, text in stripped if text})
-    except (zipfile.BadZipFile, RuntimeError, *READ_ERRORS) as error:  # RuntimeError: encrypted, or packed otherwise
+    except (zipfile.BadZipFile, RuntimeError, *READ_ERRORS) as error:  # RuntimeError: encrypted, or unknown
         raise CorpusError(f"{path}: cannot be read as an archive: {error}") from error
 
 
@@ -86,7 +89,10 @@ def _opener(archive: zipfile.ZipFile, member: str) -> Callable[[Path], io.Buffer
 
 
 def _aligned_members(path: Path, names: Sequence[str]) -> dict[str, str]:
-    """Return the pair of files of an archive, by language; the first language in their common name is the source's."""
+    """Return the name of each language's file in an archive; the first language in the files' names is the source's.
+
+    Raises: CorpusError if the archive has no pair of such files, or several.
+    """
     pairs = list[dict[str, str]]()
     for stem in dict.fromkeys(name.rpartition(".")[0] for name in names):
         codes = stem.rpartition(".")[2].split("-")
@@ -102,7 +108,7 @@ def _aligned_members(path: Path, names: Sequence[str]) -> dict[str, str]:
 def languages_of(path: Path) -> tuple[str, str]:
     """Return the source language of a file, and the only other language of its first complete unit.
 
-    Raises: CorpusError if the file does not determine them; as ``read_units`` does.
+    Raises: CorpusError if the file does not determine both languages, and as ``read_units`` does.
     """
     remedy = "set languages, for example en de (in training: set data.languages)"
     for source, unit in read_units(path):
@@ -122,13 +128,13 @@ def languages_of(path: Path) -> tuple[str, str]:
 
 
 def listing(codes: Iterable[str]) -> str:
-    """Return the first codes as text for messages."""
+    """Return the first N_NAMED codes as text for a message, with " …" if there are more."""
     first = list(itertools.islice(codes, N_NAMED + 1))
     return ", ".join(first[:N_NAMED]) + (" …" if len(first) > N_NAMED else "")
 
 
 def read_pair_file(path: Path, languages: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of a file in two languages, those of the file if none are given.
+    """Yield the pairs of a file in the source and target of ``languages``, or of ``languages_of`` if it is empty.
 
     Raises: CorpusError as ``languages_of`` and ``read_units`` do.
     """
@@ -140,7 +146,7 @@ def read_pair_file(path: Path, languages: Sequence[str] = ()) -> Iterator[tuple[
 
 
 def log_other_regions(path: Path, language: str, chosen: Mapping[str, int]) -> None:
-    """Log the codes of other regions whose text is read as that of a language."""
+    """Log the codes of other regions, such as "en-US", whose text is read as text in ``language``, such as "en-GB"."""
     others = {code: n for code, n in chosen.items() if not normalised(code).startswith(normalised(language))}
     if others:
         listed = listing(f"{code} ({n:,} units)" for code, n in others.items())
@@ -148,7 +154,7 @@ def log_other_regions(path: Path, language: str, chosen: Mapping[str, int]) -> N
 
 
 def survey_pair_file(path: Path, languages: Sequence[str] = ()) -> Survey:
-    """Read a file to its end; count its pairs, and the units that are left out, named by their lines.
+    """Read a file to its end; return the number of its pairs, and the lines of units that are left out.
 
     The log names the languages.
 
@@ -181,9 +187,11 @@ def survey_pair_file(path: Path, languages: Sequence[str] = ()) -> Survey:
 
 
 def require_one_direction(languages: Mapping[Path, Sequence[str]]) -> None:
-    """Raise CorpusError if two files differ in source or target; regions may differ, if the languages do.
+    """Raise CorpusError if two files have different source languages, or different target languages.
 
-    ``languages`` are the source and the target of each file.
+    ``languages`` are the source and the target of each file.  Regions do not matter, except if the source and the
+    target
+    of a file are regions of one language.
     """
     first, ours = next(iter(languages.items()))
     for path, theirs in languages.items():
@@ -195,6 +203,6 @@ def require_one_direction(languages: Mapping[Path, Sequence[str]]) -> None:
 
 
 def _direction(languages: Sequence[str]) -> list[str]:
-    """Return two languages without their regions; with them, if these alone differ."""
+    """Return two languages without their regions; keep the regions if the languages differ only in them."""
     without = list(map(without_region, languages))
     return without if len(set(without)) == len(without) else list(map(normalised, languages))

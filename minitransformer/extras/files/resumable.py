@@ -1,10 +1,10 @@
-"""Resumable translation of a large file: after an interruption at any moment, nothing is lost or repeated.
+"""Resumable translation of a large file: after an interruption at any moment, no complete group of lines is lost.
 
-A group of lines is translated, appended to the output and synced.  Only then the progress file, a small file beside the
-output, is replaced atomically; it holds the number of lines and bytes that are complete.  Output after these bytes was
-incomplete when the process ended; resuming removes it.  The progress file remains when the translation is complete: it
-alone records the input, the model and the search from which the output was made.  A file of word alignments is written
-in the same way.
+A group of lines is translated, appended to the output and synced.  Then the progress file, a small file beside the
+output, is replaced atomically; it has the number of complete lines and bytes.  Bytes after these are from an
+interrupted group; resumption removes them.  The progress file remains when the translation is complete, because only
+this file records the input, the model and the search from which the output was made.  A file of word alignments is
+written in the same way.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _log = logging.getLogger(__name__)
 class Progress:
     """The content of a progress file.
 
-    It has the numbers of complete lines and bytes, their checksums, the settings, and whether the translation is
-    complete.  ``alignments`` has the bytes and the checksum of the file of alignments, if there is one.
+    It has the numbers of complete lines and bytes, and whether the translation is complete (``done``).  ``input`` and
+    ``output`` are checksums; ``made_with`` has the settings.  ``alignments`` has the number of bytes and the checksum
+    of the file of alignments, or is empty.
     """
 
     n_lines: int
@@ -63,11 +64,12 @@ def translate_file(
 ) -> None:
     """Translate a file; with ``resume``, continue where an earlier call was interrupted.
 
-    ``languages`` are needed if the source is a translation memory.  ``advance`` is first called with the number of
-    lines that were translated earlier.  The bytes of the output do not depend on the number of interruptions.
-    Raises: ResumeError if an interrupted output exists and ``resume`` is not set; ResumeError if the output was made
-        from another input, model or search, was changed, or is being written; CorpusError if the input cannot be read;
-        PrefixError if there is not one beginning for each line.
+    ``languages`` must be given for a source that is a file of two languages.  ``advance`` is first called with the
+    number of lines that were translated earlier.  The bytes of the output do not depend on the number of interruptions.
+    Raises: ResumeError if two of the files are the same, if an interrupted output exists and ``resume`` is false, or if
+    the output was made from another input, model or search, was changed, cannot be written, or is being written by
+    another process; CorpusError if the input cannot be read; PrefixError if the number of given beginnings is not the
+    number of lines.
     """
     paths = [output] if translate.alignments is None else [output, translate.alignments]
     for i, path in enumerate(paths):
@@ -105,7 +107,7 @@ def translate_file(
 
 
 class _Run:
-    """The files that are written (translations, then alignments), with counts and checksums of what was read."""
+    """The output files of a translation (translations, then alignments), and the number and checksum of lines read."""
 
     def __init__(self, facts: dict[str, Any], prefixes: Prefixes | None, files: Sequence[OutputFile]) -> None:
         self.facts, self.prefixes, self.files = facts, prefixes, files
@@ -114,7 +116,7 @@ class _Run:
         self.read = hashlib.blake2b(digest_size=16)
 
     def begin_again(self) -> None:
-        """Start an empty output; overwrite a complete one.  Raises: ResumeError if there is an interrupted output."""
+        """Start an empty output; overwrite a complete one.  Raises: ResumeError if the output is interrupted."""
         note = progress_file(self.path)
         if note.exists() and not read_record(note, Progress).done:
             raise ResumeError(
@@ -128,7 +130,7 @@ class _Run:
         self._note()
 
     def append(self, lines: list[bytes], texts: Sequence[bytes]) -> None:
-        """Append the texts for a group of lines, one to each file; when this returns, they are on disk."""
+        """Append the texts for a group of lines, one to each file, and wait until they are on disk."""
         if self.done:  # lines were appended to the input: record that the output is incomplete again
             self.done = False
             self._note()
@@ -140,7 +142,10 @@ class _Run:
         self._note()
 
     def finish(self) -> None:
-        """Write the end, remove temporary progress files of processes that died, and record that all is complete."""
+        """Write the ends of the files, and record that the translation is complete.
+
+        Remove temporary progress files that killed processes left.
+        """
         for file in self.files:
             file.finish()
         for path in self.path.parent.glob(f".{glob.escape(progress_file(self.path).name)}.*.tmp"):
@@ -149,7 +154,7 @@ class _Run:
         self._note()
 
     def take_up(self, lines: Iterator[bytes], source: Path) -> None:
-        """Restore the state at which an earlier call ended; if there is no output yet, start an empty one.
+        """Restore the state at which an earlier call ended; if the output is empty, start from the beginning.
 
         Raises: ResumeError if the output cannot be continued with this input, model and search.
         """
@@ -173,8 +178,8 @@ class _Run:
         self.done = progress.done
 
     def _read_as_far_as(self, progress: Progress, lines: Iterator[bytes], source: Path) -> None:
-        """Read the recorded part of input and outputs.  Raises: ResumeError if one has changed."""
-        for _, line in zip(range(progress.n_lines), lines, strict=False):  # range first: zip takes no line too many
+        """Read the recorded lines and bytes again.  Raises: ResumeError if the input or an output has changed."""
+        for _, line in zip(range(progress.n_lines), lines, strict=False):  # range first: zip reads no line too many
             self._count([line])
         if (self.n_lines, self.read.hexdigest()) != (progress.n_lines, progress.input):
             raise self.output.refusal(f"{source} has changed since {progress.n_lines:,} of its lines were translated")
@@ -189,7 +194,7 @@ class _Run:
             self.read.update(line + b"\n")
 
     def _made_with(self, n_lines: int) -> dict[str, Any]:
-        """Return all on which the output of the first ``n_lines`` lines depends, besides these lines."""
+        """Return the settings and checksums on which the output for the first ``n_lines`` lines depends."""
         return {**self.facts, "prefix": self.prefixes and self.prefixes.checksum(n_lines)}
 
     def _note(self) -> None:

@@ -1,4 +1,4 @@
-"""Texts of several sentences: cut into sentences, translated one by one, and put together again."""
+"""Translation of texts of several sentences: cut a text into sentences, translate each, and join the translations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minitransformer.model.symbols import LANGUAGE_CODE
 from minitransformer.system.errors import require_lists
 
 Split: TypeAlias = Callable[[str], Sequence[str]]
-# Source: ISO 639-1.  For any other code sentencex uses English rules, so a wrong one would not be noticed.
+# Source: ISO 639-1.  For any other code sentencex uses English rules, so nobody would notice a wrong code.
 LANGUAGES = {
     "aa", "ab", "ae", "af", "ak", "am", "an", "ar", "as", "av", "ay", "az", "ba", "be", "bg", "bi", "bm", "bn",
     "bo", "br", "bs", "ca", "ce", "ch", "co", "cr", "cs", "cu", "cv", "cy", "da", "de", "dv", "dz", "ee", "el",
@@ -32,11 +32,11 @@ LANGUAGES = {
 
 
 class SentenceSplitter:
-    """The rules and abbreviations of a language by which sentencex cuts a text; it needs the extra "sentences".
+    """A function that cuts a text into sentences by the rules and abbreviations of a language in sentencex.
 
-    The pieces of a text, joined, are the text.  A region or script after the language ("de-AT") changes nothing.  For a
-    language without rules of its own, sentencex uses another's.
-    Raises: ConfigError if ``language`` is no code of ISO 639-1; MissingExtraError.
+    The sentences of a text, joined, are the text.  A region or script after the language ("de-AT") changes nothing.
+    For a language without rules of its own, sentencex uses the rules of another language.
+    Raises: ConfigError if ``language`` is no code of ISO 639-1; MissingExtraError if the extra "sentences" is missing.
     """
 
     def __init__(self, language: str) -> None:
@@ -55,20 +55,20 @@ class SentenceSplitter:
 
 @dataclass
 class SplitTexts:
-    """The sentences of some texts, without surrounding whitespace, and what is needed to join their translations.
+    """The sentences of several texts, without surrounding whitespace, and the whitespace between them.
 
-    ``text_of`` has the index of the text of each sentence.
+    ``text_of`` has for each sentence the index of its text.
     """
 
     sentences: list[str] = field(default_factory=list)
     text_of: list[int] = field(default_factory=list)
-    _blanks: list[list[str]] = field(default_factory=list)  # of each text: before its first sentence, after each
+    _blanks: list[list[str]] = field(default_factory=list)  # for each text: before its first sentence, after each
 
     @classmethod
     def of(cls, texts: Iterable[str], split: Split) -> SplitTexts:
-        """Cut texts; the pieces that ``split`` returns for a text, joined, must be the text.
+        """Cut texts into sentences; the pieces that ``split`` returns for a text, joined, must be the text.
 
-        A language code, such as >>fra<<, is put before the further sentences of its text, too.
+        If a sentence begins with a language code, such as >>fra<<, the code is put before later sentences of its text.
         """
         parts = cls()
         for i, text in enumerate(texts):
@@ -89,9 +89,10 @@ class SplitTexts:
         return parts
 
     def joined(self, translations: Sequence[str]) -> list[str]:
-        """Return the translation of each text: the translations of its sentences, with the text's own whitespace.
+        """Return the translation of each text: the translations of its sentences, with the whitespace of the text.
 
-        Chinese and Japanese have no blank between sentences.  If such text becomes another script, a blank is added.
+        Chinese and Japanese have no blank between sentences.  If their translation is in another script, a blank is
+        added.
         """
         pairs, texts = iter(zip(self.sentences, translations, strict=True)), list[str]()
         for first, *others in self._blanks:
@@ -105,7 +106,7 @@ class SplitTexts:
 
 
 def sentences_of(text: str, split: Split) -> list[str]:
-    """Return the sentences of a text, each with the whitespace after it; joined, they are the text."""
+    """Return the sentences of a text, each with the whitespace after it; the sentences, joined, are the text."""
     found = list[str]()
     for piece in split(text):
         if found and not (piece.strip() and found[-1].strip()):
@@ -116,12 +117,12 @@ def sentences_of(text: str, split: Split) -> list[str]:
 
 
 def needs_blank(sentence: str, translation: str) -> bool:
-    """Return whether a blank must follow a translation, though none follows its sentence."""
+    """Return whether a blank must follow ``translation``, although no blank follows ``sentence``."""
     return _is_wide(sentence) and translation != "" and not _is_wide(translation)
 
 
 def _is_wide(text: str) -> bool:
-    """Return whether the last letter or digit of a text has full width, as those of Chinese and Japanese have."""
+    """Return whether the last letter or digit of a text has full width, as in Chinese and Japanese."""
     last = next(filter(str.isalnum, reversed(text)), text[-1:])
     return last != "" and unicodedata.east_asian_width(last) in ("W", "F")
 
@@ -135,9 +136,10 @@ def translate_texts(
     alpha: float | None = SearchConfig.alpha,
     n_threads: int | None = None,
 ) -> list[str]:
-    """Return the translation of each text, such as a paragraph, translated sentence by sentence.
+    """Translate texts, such as paragraphs, sentence by sentence; return the translation of each text.
 
-    ``split`` cuts a text: ``SentenceSplitter("en")``, or your own.  Whitespace around sentences is kept.
+    ``split`` cuts a text into sentences: ``SentenceSplitter("en")``, or a function of your own.  Whitespace around
+    sentences is kept.
     """
     require_lists("translate_texts", texts)
     parts = SplitTexts.of(texts, split)

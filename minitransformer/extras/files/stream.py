@@ -36,7 +36,7 @@ from minitransformer.inference.translator import CUT, Links, Translation, Transl
 from minitransformer.model.symbols import LANGUAGE_CODE
 from minitransformer.system.errors import UserError
 
-LINES_AT_ONCE = 2_048  # batched together by length; their translations are written together
+LINES_AT_ONCE = 2_048  # lines of a group, which are batched by length; their translations are written together
 LINES_NAMED = 20  # in a warning about many lines
 PAUSE = 0.1  # seconds without input, after which the lines read so far are translated
 _BYTES_AT_ONCE = 1 << 16
@@ -45,7 +45,7 @@ _LINE_BREAK = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # whitespace th
 _CUT_CHARACTER = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")  # a last UTF-8 character that may be incomplete
 
 
-LinesDone: TypeAlias = Callable[[float], None]  # called on any thread with the lines, or parts of one, just finished
+LinesDone: TypeAlias = Callable[[float], None]  # called on any thread with the number, or fraction, of lines finished
 
 
 class Source(Protocol):
@@ -64,9 +64,9 @@ class Source(Protocol):
 def groups_of_lines(source: Source, size: int) -> Iterator[list[bytes]]:
     """Yield groups of ``size`` lines without line feeds; a group is smaller at the end and when the source pauses.
 
-    So a program that writes one line into a pipe and waits gets its translation.  A file never pauses: its groups, and
-    so every bit of the results, depend on its content alone.  A line over LONGEST_LINE bytes is cut to LONGEST_LINE + 1
-    bytes, so that the reader can detect it.
+    So a program that writes one line into a pipe and waits gets the line's translation.  A file never pauses: the
+    groups, and every bit of the results, depend on the file's content alone.  A line over LONGEST_LINE bytes is cut to
+    LONGEST_LINE + 1 bytes, so that the caller can detect the cut.
     """
     lines: list[bytes] = []
     line = bytearray()  # incomplete: no line feed read yet
@@ -89,7 +89,7 @@ def groups_of_lines(source: Source, size: int) -> Iterator[list[bytes]]:
 
 
 def groups_of_standard_input(source: Source, size: int) -> Iterator[list[bytes]]:
-    """Yield the groups of ``groups_of_lines``.  Raises: CorpusError if the first bytes are those of no text."""
+    """Yield the groups of ``groups_of_lines``.  Raises: CorpusError if the input does not begin like a text."""
     first = b""
     for lines in groups_of_lines(source, size):
         if len(first) < N_FIRST_BYTES:
@@ -102,7 +102,7 @@ def groups_of_standard_input(source: Source, size: int) -> Iterator[list[bytes]]
 def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
     """Open a text file, plain, gzip or xz, for ``groups_of_lines``.
 
-    Raises: CorpusError if it cannot be read, or is of another kind.
+    Raises: CorpusError if the file cannot be read, or is of another kind.
     """
     hint = "the input must be a UTF-8 text file, plain, .gz or .xz"
 
@@ -128,21 +128,24 @@ class PrefixError(UserError, ValueError):
 class Prefixes:
     """The beginnings of the translations of an input: one for each line, or one for all lines.
 
-    ``path`` is the file with one for each line; None if there is one for all.
+    ``path`` is the file that has a beginning for each line; None if one beginning is for all lines.
     """
 
     texts: Sequence[str]
     path: Path | None = None
 
     def of_lines(self, n_before: int, n_lines: int) -> list[str]:
-        """Return the beginnings for ``n_lines`` lines after ``n_before``.  Raises: PrefixError if there are fewer."""
+        """Return the beginnings for the ``n_lines`` lines that follow the first ``n_before`` lines.
+
+        Raises: PrefixError if there are too few beginnings.
+        """
         if self.path is None:
             return list(self.texts) * n_lines
         self.require_lines(max(n_before + n_lines, len(self.texts)))
         return list(self.texts[n_before : n_before + n_lines])
 
     def require_lines(self, n_lines: int) -> None:
-        """Raise PrefixError if there is one beginning for each line, but the input has another number of lines."""
+        """Raise PrefixError if ``path`` has another number of lines than ``n_lines``, the number in the input."""
         if self.path is not None and len(self.texts) != n_lines:
             more_or_fewer = "more" if len(self.texts) > n_lines else "fewer"
             raise PrefixError(
@@ -157,9 +160,9 @@ class Prefixes:
 
 
 def read_prefixes(path: Path) -> Prefixes:
-    """Read a file of beginnings of translations; a blank at the end of a line is kept.
+    """Read a file of beginnings of translations; keep a blank at the end of a line.
 
-    Raises: CorpusError if it cannot be read.
+    Raises: CorpusError if the file cannot be read.
     """
     texts = list[str]()
     with groups_of_file(path, LINES_AT_ONCE) as groups:
@@ -173,8 +176,8 @@ def read_prefixes(path: Path) -> Prefixes:
 def decoded(line: bytes, number: int, of: str = "line") -> str:
     """Decode line ``number`` (from 1) of an input, without surrounding blanks and byte order mark.
 
-    Bytes that are not UTF-8 are replaced; a line over LONGEST_LINE bytes is cut.  The log names the line.  A line of
-    spaces, such as U+3000, is empty.
+    Bytes that are not UTF-8 are replaced, and a line over LONGEST_LINE bytes is cut; the log names such a line, after
+    ``of``.  A line of whitespace alone, such as U+3000, becomes "".
     """
     line = content(line, number)
     if len(line) > LONGEST_LINE:
@@ -189,12 +192,12 @@ def decoded(line: bytes, number: int, of: str = "line") -> str:
 
 
 def warn_of_cut(name: str, translator: Translator) -> None:
-    """Log that a line or a tree is cut because it is too long for the model."""
+    """Log that the line or tree ``name`` is cut, because it is too long for the model."""
     _log.warning(f"{name} has over {translator.longest_source:,} tokens; the rest is cut off")
 
 
 def _warn_of_limit(lines: Sequence[int]) -> None:
-    """Log the numbers of lines with a translation that ends at the greatest length."""
+    """Log the numbers of lines whose translation was cut at the greatest length."""
     if lines:
         more = f" and {len(lines) - LINES_NAMED:,} more" if len(lines) > LINES_NAMED else ""
         numbers = ", ".join(f"{number:,}" for number in lines[:LINES_NAMED])
@@ -215,12 +218,14 @@ class LineTranslator:
     """A translation of groups of lines into output bytes.
 
     With ``n_best``, each line gives up to ``n_best`` output lines: number, score, log-probability and translation,
-    tab-separated.  ``alignments`` is the file for word alignments, one line for each output line; the caller writes it.
-    With ``splitter``, lines are translated sentence by sentence, without ``n_best``, prefixes, samples and alignments.
+    tab-separated.  ``alignments`` is the path of the file for word alignments, one line for each output line; the
+    caller writes the file.
+    With ``splitter``, lines are translated sentence by sentence, and ``n_best``, ``prefixes``, ``sampling`` and
+    ``alignments`` are ignored.
     ``unknown`` counts lines with characters that the tokenizer does not know.
     """
 
-    opening: ClassVar[bytes] = b""  # of a whole output
+    opening: ClassVar[bytes] = b""  # an output of lines has no bytes before its first line, or after its last line
     closing: ClassVar[bytes] = b""
     whole_units: ClassVar[bool] = False  # lines are text, not units of a memory
     translator: Translator
@@ -236,16 +241,16 @@ class LineTranslator:
     def __call__(self, lines: Sequence[bytes], n_before: int, advance: LinesDone = lambda n: None) -> list[bytes]:
         """Translate a group of lines; ``n_before`` lines of the input come before it.
 
-        Returns the translations and, if there is a file for them, the alignments.
+        Returns: a list with the bytes of the translations and, if there is a file for alignments, of the alignments.
         """
         return self.outputs_of(self.texts_of(lines, n_before), n_before, advance)
 
     def texts_of(self, lines: Sequence[bytes], n_before: int) -> list[str]:
-        """Decode a group of lines as they are translated; see ``decoded``."""
+        """Decode a group of lines; see ``decoded``."""
         return [decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
 
     def outputs_of(self, texts: Sequence[str], n_before: int, advance: LinesDone) -> list[bytes]:
-        """Translate decoded lines; returns the same as a call with the lines themselves."""
+        """Translate decoded lines; the result is as of ``__call__``."""
         if self.splitter is None:
             outputs = self._by_lines(texts, n_before, advance)
         else:
@@ -264,7 +269,11 @@ class LineTranslator:
         aligned: bool,
         numbers: Sequence[int] | None = None,
     ) -> list[list[Translation]]:
-        """Translate decoded lines; the log names those that are cut by ``numbers``, or as they follow ``n_before``."""
+        """Return the translations of each decoded line, best first.
+
+        The log names lines that are cut.  ``numbers`` are the numbers of the lines; without them, the first line has
+        the number ``n_before`` + 1.
+        """
         numbers = numbers or range(n_before + 1, n_before + 1 + len(texts))
         for i in self.translator.cut(texts):
             warn_of_cut(f"line {numbers[i]}", self.translator)
@@ -294,9 +303,9 @@ class LineTranslator:
         return outputs
 
     def segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[TranslatedSegment]:
-        """Translate segments that may have codes, and carry these over; with ``splitter``, sentence by sentence.
+        """Translate segments, and copy their codes into the translations; with ``splitter``, sentence by sentence.
 
-        A pair of codes around several sentences keeps these together.
+        Sentences within a pair of codes are translated as one.
         """
         found = self._segments(segments, n_before, advance)
         texts = ["".join(part for part in parts if isinstance(part, str)) for parts in segments]
@@ -312,7 +321,7 @@ class LineTranslator:
                     each.insert(0, f"{code[0]} ")
         numbers = [n_before + 1 + i for i, each in enumerate(pieces) for _ in each]
         share = len(segments) / max(1, len(numbers))
-        remaining = iter((lambda n: advance(n * share),))  # then some once more, without their placeholders
+        remaining = iter((lambda n: advance(n * share),))  # the second pass, over some texts, does not count
         aligned = self.alignments is not None or any(isinstance(part, Code) for parts in segments for part in parts)
 
         def translate(texts: Sequence[str]) -> list[Translation]:
@@ -333,7 +342,7 @@ class LineTranslator:
         return "".join(_LINE_BREAK.sub(" ", text) + "\n" for text in texts)
 
     def facts(self) -> dict[str, Any]:
-        """Return all settings but the prefixes, and the model's checksum, on which the output depends."""
+        """Return the settings on which the output depends, except the prefixes, and the checksum of the model."""
         return {
             **dataclasses.asdict(self.search),
             "n_best": self.n_best,
@@ -350,7 +359,7 @@ class LineTranslator:
 
 
 def _with_blanks(found: Sequence[TranslatedSegment], pieces: Sequence[Parts]) -> Sequence[TranslatedSegment]:
-    """Add the blanks that translations of Chinese or Japanese sentences need between them; see ``needs_blank``."""
+    """Add blanks between the translations of Chinese or Japanese sentences where ``needs_blank`` is true."""
     for one, piece in zip(found[:-1], pieces, strict=False):
         text = "".join(map(text_of, piece))
         if not text[-1:].isspace() and needs_blank(text, one.translation.text):
@@ -359,5 +368,5 @@ def _with_blanks(found: Sequence[TranslatedSegment], pieces: Sequence[Parts]) ->
 
 
 def pharaoh(links: Links) -> str:
-    """Return links in the format of Pharaoh and Moses: "0-0 2-1", source before target."""
+    """Return word links in the format of Pharaoh and Moses: "0-0 2-1", the source word's index first."""
     return " ".join(f"{source}-{target}" for source, target in links)

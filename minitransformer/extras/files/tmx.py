@@ -1,8 +1,7 @@
-"""Translation memories: TMX files, read as a stream.
+"""A reader of translation memories, TMX files, as a stream.
 
-Expat reads the XML.  It never opens another file: the DTD that a document type names is not read.  Declarations of
-entities are refused, so that no text can expand.  Depth, units and codes of languages are bounded, and so is the memory
-that they take.
+Expat parses the XML.  It opens no other file, not even a DTD that the file names.  Declarations of entities are
+refused, so that no text can expand.  The memory is bounded, because depth, units and codes of languages have limits.
 
 Source: TMX 1.4b Specification, Localisation Industry Standards Association, 2005.
 """
@@ -25,20 +24,20 @@ _log = logging.getLogger(__name__)
 _BYTES_AT_ONCE = 1 << 20  # large: expat before 2.6 reads an incomplete token again with every piece
 _LONGEST_TOKEN = 16 << 20  # bytes of a tag or a comment: no real file has such a long one
 _DEEPEST = 100  # elements within each other; text is at depth 6, in codes within codes a little deeper
-_MOST_LANGUAGES, _LARGEST_UNIT = 1_000, 10 * LONGEST_LINE  # of a unit: languages, and characters in all of them
+_MOST_LANGUAGES, _LARGEST_UNIT = 1_000, 10 * LONGEST_LINE  # most languages, and most characters in total, of a unit
 _LONGEST_CODE = 100  # characters of a language's code
-# Expat ends at the first character that XML excludes; so each is replaced by this one, which Unicode reserves.
+# Expat stops with an error at a character that XML excludes; so these characters are replaced by this noncharacter.
 _MARK = "\ufdd0"
 _ILLEGAL_BYTES = re.compile(
     rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|&#(?:0*(?:[0-8]|1[124-9]|2\d|3[01])|x0*(?:[0-8bcef]|1[\da-f]|d[89a-f]..|fff[ef]));",
     re.IGNORECASE,
 )
 _LONGEST_REFERENCE = 16  # bytes of a reference to a character, &#x1F;
-_BREAK_TYPES = {"lb", "pb", "cb", "tab", "br"}  # types of codes: breaks of lines, pages and columns, and tabs
+_BREAK_TYPES = {"lb", "pb", "cb", "tab", "br"}  # types of codes for breaks of lines, pages and columns, and for tabs
 _BREAK_CODE = re.compile(
     r"\s*(?:<\s*(?:br|tab|/?(?:p|div|li|t[dhr]|h\d)|w:(?:br|cr|tab|p))\b|\\(?:line|par|tab|[nrt])\b|[\n\r\t])",
     re.IGNORECASE,
-)  # the same, in HTML, office documents, RTF and programs
+)  # codes for such breaks and tabs in HTML, office documents, RTF and programs
 _REMEDY = "the file may be cut off, or not be in the encoding that its first line names (UTF-8 if it names none)"
 
 
@@ -60,21 +59,21 @@ class _Collector:
         self._code, self._is_break = "", False  # the beginning of the current code, and whether its type is a break
         self._is_illegal = False  # the current unit
         self.parser.buffer_text = True
-        self.parser.specified_attributes = True  # none that a DTD declares: their defaults could be of any size
+        self.parser.specified_attributes = True  # ignore defaults in a DTD, which may be of any size
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._characters
-        self.parser.EntityDeclHandler = self._declared
-        self.parser.SkippedEntityHandler = self._undeclared
+        self.parser.EntityDeclHandler = self._refuse_declaration
+        self.parser.SkippedEntityHandler = self._refuse_undeclared
 
     def refuse(self, problem: str) -> NoReturn:
-        """Raise CorpusError with the file and the current line."""
+        """Raise CorpusError; the message begins with the file and the current line."""
         raise CorpusError(f"{self.path}, line {self.parser.CurrentLineNumber}: {problem}")
 
-    def _declared(self, name: str, *_: object) -> None:
+    def _refuse_declaration(self, name: str, *_: object) -> None:
         self.refuse(f"declares the entity {name!r}; entities are not read: write the text itself, and no declaration")
 
-    def _undeclared(self, name: str, *_: object) -> None:
+    def _refuse_undeclared(self, name: str, *_: object) -> None:
         self.refuse(f"the entity &{name}; is not declared; write the character itself")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
@@ -108,7 +107,7 @@ class _Collector:
         self._namespaces = {key: value for key, value in attributes.items() if key.startswith("xmlns:")}
 
     def _count(self, n_characters: int) -> None:
-        """Add to the size of the current unit; refuse one that is too large."""
+        """Add to the size of the current unit.  Raises: CorpusError if the unit is too large."""
         self._unit_size += n_characters
         if self._unit_size > _LARGEST_UNIT:
             self.refuse(f"a unit has more than {_LARGEST_UNIT:,} characters; expected a sentence in each language")
@@ -119,7 +118,7 @@ class _Collector:
         self._code_depth += name in CODES or self._code_depth > 0
 
     def _language_code(self, code: str | None) -> str | None:
-        """Return the code of a language; refuse one that is too long."""
+        """Return ``code``.  Raises: CorpusError if it is too long for the code of a language."""
         if code is not None and len(code) > _LONGEST_CODE:
             self.refuse(f"the code of a language has {len(code):,} characters; expected one such as en or de-AT")
         return code
@@ -164,7 +163,7 @@ class _Collector:
 
 
 def is_break(code: str, kind: str | None = None) -> bool:
-    """Return whether a code of this content and type stands for a break of a line, or for a tab."""
+    """Return whether an inline code with the content ``code`` and the type ``kind`` stands for a break or a tab."""
     return (kind or "").removeprefix("x-") in _BREAK_TYPES or _BREAK_CODE.match(code) is not None
 
 
@@ -172,10 +171,10 @@ def _one_line(text: str) -> str:
     return " ".join(filter(None, map(str.strip, text.splitlines())))
 
 
-def _marked(stream: BinaryIO) -> Iterator[bytes]:
+def _replace_illegal(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the bytes of an XML file with ``_MARK`` in place of each character that XML excludes.
 
-    UTF-16 is left as it is: there, such bytes are parts of characters.
+    UTF-16 does not change: there, bytes such as 0 are parts of legal characters.
     """
     rest = stream.read(4)
     pattern = None if b"\0" in rest or rest[:2] in (b"\xff\xfe", b"\xfe\xff") else _ILLEGAL_BYTES
@@ -192,15 +191,17 @@ def _marked(stream: BinaryIO) -> Iterator[bytes]:
 def read_tmx(
     path: Path, content: BinaryIO | None = None, *, with_elements: bool = False
 ) -> Iterator[tuple[str | None, Unit]]:
-    """Yield the header's source language with each unit of a TMX file (plain, .gz, .xz) or ``content``, whole if asked.
+    """Yield the units of a TMX file (plain, .gz, .xz), each with the source language that the header names, or None.
 
-    Inline codes are left out, or become a blank if they break a line; highlighted text stays; a segment is one line.
-    Raises: CorpusError naming file and line, if it is not XML, not TMX, incomplete, or declares entities.
+    Read ``content`` instead of the file if it is given.  With ``with_elements``, units have their XML elements.
+    In the texts of a unit, inline codes are left out, or become a blank if they break a line; highlighted text stays.
+    Each text is one line.
+    Raises: CorpusError naming file and line, if the file is not XML, not TMX, incomplete, or declares entities.
     """
     collector, n_bytes = _Collector(path, with_elements=with_elements), 0
     try:
         with content or open_bytes(path) as stream:
-            for data in _marked(stream):
+            for data in _replace_illegal(stream):
                 n_bytes += len(data)
                 collector.parser.Parse(data, False)
                 if n_bytes - collector.parser.CurrentByteIndex > _LONGEST_TOKEN:
@@ -221,5 +222,5 @@ def read_tmx(
 
 
 def language_of_variant(attributes: Mapping[str, str]) -> str | None:
-    """Return the code of a variant's language, None if it has none; "lang" is that of versions before TMX 1.4."""
+    """Return the language's code in the attributes of a <tuv>, or None; versions before TMX 1.4 have "lang"."""
     return attributes.get("xml:lang") or attributes.get("lang")

@@ -18,25 +18,27 @@ class Unit:
     is_illegal: bool = False
     """True if it has characters that XML excludes; then ``texts`` is empty."""
     element: ElementTree.Element | None = None
-    """The whole unit, if it was asked for."""
+    """The XML element of the unit, if the reader was asked for elements."""
 
     def code(self, language: str) -> str | None:
-        """Return the unit's code for a language, None if it has no text in it."""
+        """Return the code of the unit's text in a language; None if the unit has no such text."""
         return next(iter(self._matching(language)), None)
 
     def codes(self, source: str, target: str) -> tuple[str | None, str | None]:
-        """Return the unit's codes for a source and a target language, which are never the same code.
+        """Return the codes of the unit's texts in a source and a target language; None for a missing text.
 
-        The source takes no code that is exactly the target's, such as "en-GB" from "en" into "en-GB".
+        The two codes are always different.  A code that is equal to ``target`` is never the source's: from "en" into
+        "en-GB", the source is not "en-GB".
         """
         others = (code for code in self._matching(source) if normalised(code) != normalised(target))
         source_code = next(others, None)
         return source_code, next((code for code in self._matching(target) if code != source_code), None)
 
     def _matching(self, language: str) -> list[str]:
-        """Return the unit's codes for a language: first the same one, then its regions, then other regions.
+        """Return the unit's codes for a language: first the same code, then codes of its regions, then other regions.
 
-        So "en" also finds "en-US", and "de-AT" also "de" and "de-DE".  Scripts stay apart: "zh-TW" never finds "zh-CN".
+        So "en" also finds "en-US", and "de-AT" finds "de" and "de-DE".  A code of another script is no match: "zh-TW"
+        never finds "zh-CN".
         """
         wanted = normalised(language)
         parts, script = wanted.split("-"), _script(wanted)
@@ -48,7 +50,7 @@ class Unit:
 
 
 def fits(code: str, language: str) -> bool:
-    """Return whether a code is one for a language, as a unit's codes are."""
+    """Return whether a text with the code ``code`` is a text in ``language``; see ``Unit.code``."""
     return Unit(0, {code: ""}).code(language) is not None
 
 
@@ -58,7 +60,7 @@ def normalised(language: str) -> str:
 
 
 def _script(code: str) -> str | None:
-    """Return the script that a code of a language names, or that Chinese has in its region; None for the usual one."""
+    """Return the script that a language's code names, or that Chinese has in a region; None for the usual script."""
     language, *parts = code.split("-")
     if language == "zh" and (_TRADITIONAL & set(parts)):
         return "hant"

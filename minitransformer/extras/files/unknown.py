@@ -1,4 +1,4 @@
-"""Characters of a source that the tokenizer does not know: counted, and named in one warning."""
+"""A warning about characters of a source that the tokenizer does not know."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class UnknownCharacters:
-    """The number of lines with characters that are no piece of the tokenizer, and the first such characters."""
+    """The number of lines with characters that the tokenizer does not know, and the first such characters."""
 
     def __init__(self) -> None:
         self.n_lines = 0
@@ -27,7 +27,7 @@ class UnknownCharacters:
             self.n_lines += 1
             pieces = (piece for id, piece in zip(ids, tokenizer.source_pieces(line), strict=True) if id == UNKNOWN)
             for character in "".join(pieces).replace(BLANK, ""):
-                if len(self.first) <= N_NAMED:  # one more than is named, to know whether there are others
+                if len(self.first) <= N_NAMED:  # one more than the warning names: it ends with "…"
                     self.first[character] = None
 
     def log(self) -> None:
