@@ -1,1 +1,1 @@
-"""Programs around the core: each depends on it, and the core knows none of them."""
+"""Programs around the core: they import the core, and the core imports none of them."""

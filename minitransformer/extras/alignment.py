@@ -1,12 +1,12 @@
 """Word alignments of translations, from the attention of the decoder to the source.
 
-Words are what blanks separate.  In scripts without blanks between words, each character is a word.  Each target word is
-linked to the source word to which it attends most: the weights of its pieces are added over the pieces of each source
-word.
+Words are separated by blanks.  In scripts without blanks between words, each character is a word.  Each target word is
+linked to the source word to which it attends most.  The attention of two words is the sum of the weights of their
+pieces.
 
 Source: Garg et al. 2019, "Jointly learning to align and translate with Transformer models": the weights of one layer,
-averaged over its heads, at the step that generates the token; of six layers the fifth is the best one.
-Differs: in decoders of up to three layers the last one is taken, which was the best one of our models.
+averaged over its heads, at the step that generates the token; the fifth of six layers is the best.
+Differs: in decoders of up to three layers, we use the last layer, which was the best in our models.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from minitransformer.inference.translator import Links, Translator
 from minitransformer.model.batch import Ids
 from minitransformer.model.transformer import Transformer
 
-_LAST_IS_BEST = 3  # decoders of so many layers, or fewer, are aligned by their last layer
+_LAST_IS_BEST = 3  # in decoders of at most 3 layers, use the last layer, in deeper ones the last but one
 
 
 def align_words(
     translator: Translator, line: str, source: Sequence[int], prefix: Prefix, hypotheses: Sequence[Hypothesis]
 ) -> list[Links]:
-    """Link the words of a line and of each of its translations; see ``align`` of ``Translator.n_best``."""
+    """Return the links between the words of a line and of each translation; see ``align`` of ``Translator.n_best``."""
     tokenizer, prefixer, links = translator.tokenizer, translator.prefixer, list[Links]()
     numbers = words_of_source(tokenizer, line)[: len(source)]
     source_words = words_of_pieces(numbers, tokenizer.source_pieces(line), words_of_line(line))
@@ -46,11 +46,17 @@ def align_words(
 
 
 def words_of_pieces(numbers: IntArray, pieces: Sequence[str], texts: Sequence[str]) -> IntArray:
-    """Return the words of each piece, given the index of its text; blanks separate the texts.
+    """Return the words to which each piece belongs.
 
-    A piece belongs to all words of its characters.  Its place in the text is taken from the lengths of the pieces,
-    because normalisation may have changed the characters.
-    Shapes: numbers (T,); returns (2, n): the index of a piece, and of a word to which it belongs.
+    A text without blanks may have several words, and a piece belongs to all words whose characters it has.  The
+    position of a piece in the text is computed from the lengths of pieces, because normalisation may have changed the
+    characters.
+
+    Args:
+        numbers: for each piece, the index of its text (T,).
+        texts: the parts of a line between blanks.
+
+    Shapes: returns (2, n): the index of a piece, and the index of a word to which the piece belongs.
     """
     found, n_before, pieces_of = list[tuple[int, int]](), 0, defaultdict[int, list[int]](list)
     for i, number in enumerate(numbers):
@@ -72,7 +78,7 @@ def words_of_pieces(numbers: IntArray, pieces: Sequence[str], texts: Sequence[st
 
 
 def _length(piece: str) -> float:
-    """Return the number of characters of a piece; of a byte, the share of one that it has in most such scripts."""
+    """Return the number of characters of a piece; 1/3 for a byte: most scripts without blanks need 3."""
     return 1 / 3 if re.fullmatch("<0x..>", piece) else len(piece.replace("▁", ""))
 
 
@@ -82,9 +88,9 @@ def word_links(
     """Link each target word to one source word.
 
     Args:
-        models: the weights of several models are averaged.
+        models: models of an ensemble, whose attention weights are added.
         source, target: ids without start and end symbols.
-        source_words, target_words: the indices of ids, and those of words to which they belong (2, n).
+        source_words, target_words: index of an id, and index of its word (2, n); see ``words_of_pieces``.
     """
     if not (len(source) and len(target)):
         return ()
@@ -94,14 +100,14 @@ def word_links(
 
 
 def links_of(weights: FloatArray, source_words: IntArray, target_words: IntArray) -> Links:
-    """Link each target word to the source word of the greatest weight, given weights (T, S) between pieces."""
+    """Link each target word to the source word with the greatest weight; ``weights`` (T, S) are between pieces."""
     word_weights: FloatArray = np.zeros((target_words.max() + 1, source_words.max() + 1))
     np.add.at(word_weights, (target_words[:, None], source_words[None, :]), weights)
     return tuple((int(word_weights[word].argmax()), int(word)) for word in np.unique(target_words))
 
 
 def _weights(model: Transformer, source: Ids, target: Ids) -> FloatArray:
-    """Return the weights (T, S) of the words, without start and end symbols, averaged over heads.
+    """Return the attention weights (T, S) between ids, without start and end symbols, averaged over heads.
 
     Row i is the step that generates target id i.
     """
@@ -113,7 +119,7 @@ def _weights(model: Transformer, source: Ids, target: Ids) -> FloatArray:
 
 
 def words_of_source(tokenizer: Tokenizer, line: str) -> IntArray:
-    """Return the index of the word of each source id of a line."""
+    """Return for each source id of a line the index of its word; blanks separate words."""
     words = words_of_line(line)
     numbers = _words_of_ids(tokenizer.encode_source(words), tokenizer.encode_source([line])[0])
     if numbers is not None:
@@ -124,7 +130,7 @@ def words_of_source(tokenizer: Tokenizer, line: str) -> IntArray:
 
 
 def words_of_target(prefixer: Prefixer, ids: Sequence[int], prefix: Prefix) -> IntArray:
-    """Return the index of the word of each id of a translation that begins with a prefix."""
+    """Return for each id of a translation, which begins with a prefix, the index of its word; blanks separate words."""
     begun = _words_of_ids([prefixer.ids_of(word) for word in words_of_line(prefix.text)], prefixer.ids_of(prefix.text))
     n_given = len(prefix.ids)
     decoded = prefixer.tokenizer.decode_target([ids[: i + 1] for i in range(len(ids))])
@@ -136,9 +142,9 @@ def words_of_target(prefixer: Prefixer, ids: Sequence[int], prefix: Prefix) -> I
 
 
 def _words_of_ids(word_ids: Sequence[Sequence[int]], ids: Sequence[int]) -> IntArray | None:
-    """Return the index of the word of each id, given the ids of each word; None if the words' ids are not ``ids``.
+    """Return for each id the index of its word, given the ids of each word; None if these, joined, are not ``ids``.
 
-    (Pieces almost never cross blanks, so a word alone has the same pieces as in its line.)
+    (Pieces almost never cross blanks, so a word alone almost always has the same pieces as in its line.)
     """
     if [i for word in word_ids for i in word] != list(ids):
         return None

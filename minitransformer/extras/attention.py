@@ -1,7 +1,7 @@
 """The attention weights of a model for one pair of sentences.
 
-Attention kernels need not keep the weights, and the fastest kernel never computes them as one array.  So they are
-computed by the same operation from the same queries and keys, with the identity matrix as values:
+Attention kernels do not return the weights, and the fastest kernel never has them in one array.  So this module calls
+the attention operation with the same queries and keys, and with the identity matrix as values:
 Attention(Q, K, I) = softmax(Q Kᵀ / √d_k).
 """
 
@@ -36,15 +36,16 @@ _WITHOUT_BLANKS = (
 )
 _MARKS = "".join(mark for mark in map(chr, range(0xE01, 0x17FF)) if unicodedata.category(mark) in ("Mn", "Mc"))
 WORD = re.compile(f"[{_WITHOUT_BLANKS}][{_MARKS}]*[^\\w{BLANKS}]*|[^{BLANKS}{_WITHOUT_BLANKS}]+")
-"""A word, or a character of a script without blanks between words, with the punctuation behind it."""
+"""A word, or a character of a script without blanks between words, with the punctuation after it."""
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionWeights:
     """Attention weights as arrays [layer, head, query, key]; each row sums to 1.
 
-    Shapes: encoder (N, H, S, S), decoder (M, H, T, T), encoder_decoder (M, H, T, S), for N layers of the encoder and M
-    of the decoder, S source tokens, the end symbol included, and T decoder inputs, the start symbol included.
+    Shapes: encoder (N, H, S, S), decoder (M, H, T, T), encoder_decoder (M, H, T, S).  The encoder has N layers, the
+    decoder M.  S is the number of source tokens with the end symbol, T the number of decoder inputs with the start
+    symbol.
     """
 
     encoder: FloatArray
@@ -53,7 +54,7 @@ class AttentionWeights:
 
 
 def attention_weights(model: Transformer, source: Ids, target: Ids) -> AttentionWeights:
-    """Compute the weights of every head and layer for ``source``, with ``target`` as the decoder's input.
+    """Compute the attention weights of every head and layer for a source and a target.
 
     Args:
         source, target: ids without start and end symbols.
@@ -64,9 +65,9 @@ def attention_weights(model: Transformer, source: Ids, target: Ids) -> Attention
         recording.decoded(Batch.from_token_ids([source], [target], source_end=model.config.source_end))
     encoder, decoder = recording.encoder.layers, recording.decoder.layers
     return AttentionWeights(
-        encoder=_stacked([layer.self_attention for layer in encoder]),
-        decoder=_stacked([layer.self_attention for layer in decoder]),
-        encoder_decoder=_stacked([layer.source_attention for layer in decoder]),
+        encoder=_stack_weights([layer.self_attention for layer in encoder]),
+        decoder=_stack_weights([layer.self_attention for layer in decoder]),
+        encoder_decoder=_stack_weights([layer.source_attention for layer in decoder]),
     )
 
 
@@ -76,14 +77,14 @@ def source_attention_weights(model: Transformer, source: Ids, target: Ids, layer
     recording.decoder = _recording_stack(model.decoder, [layer])
     with no_tape():
         recording.decoded(Batch.from_token_ids([source], [target], source_end=model.config.source_end))
-    weights: FloatArray = _stacked([recording.decoder.layers[layer].source_attention])[0]
+    weights: FloatArray = _stack_weights([recording.decoder.layers[layer].source_attention])[0]
     return weights
 
 
 def word_starts(pieces: Sequence[str]) -> list[int]:
     """Return the index of each word's first piece; a piece "▁" belongs to the word after it.
 
-    In scripts without blanks between words, each piece is a word, with the punctuation behind it.
+    In scripts without blanks between words, a word is a piece with the punctuation after it.
     """
     text, blanks = "".join(pieces).replace(BLANK, " "), set(starts_at_blanks(pieces))
     characters = {word.start() for word in WORD.finditer(text)}
@@ -92,13 +93,13 @@ def word_starts(pieces: Sequence[str]) -> list[int]:
 
 
 def starts_at_blanks(pieces: Sequence[str]) -> list[int]:
-    """Return the indices of the first piece, and of those after blanks; a piece "▁" belongs to those behind it."""
+    """Return the indices of the first piece and of pieces that begin with "▁", but not of a piece after "▁" alone."""
     marked = [piece.startswith(BLANK) and (i == 0 or pieces[i - 1] != BLANK) for i, piece in enumerate(pieces)]
     return [i for i, begins in enumerate(marked) if begins or i == 0]
 
 
 class _RecordingAttention(MultiHeadAttention):
-    """An attention layer that shares another's parameters and keeps the weights (T, H, S) of its last call."""
+    """An attention layer that shares the parameters of ``layer``, and keeps the weights (T, H, S) of its last call."""
 
     def __init__(self, layer: MultiHeadAttention) -> None:
         vars(self).update(vars(layer))
@@ -120,7 +121,7 @@ def _identity(keys: Tensor) -> Tensor:
 
 
 def _recording_stack(stack: Stack, numbers: Sequence[int] | None = None) -> Stack:
-    """Return a copy of the stack in which all layers, or those with these numbers, record their attention weights."""
+    """Return a copy of a stack whose layers record their attention weights: all layers, or the layers ``numbers``."""
     recording = copy.copy(stack)
     recording.layers = [
         _recording_layer(layer) if numbers is None or i in numbers else layer for i, layer in enumerate(stack.layers)
@@ -129,7 +130,7 @@ def _recording_stack(stack: Stack, numbers: Sequence[int] | None = None) -> Stac
 
 
 def _recording_layer(layer: StackLayer) -> StackLayer:
-    """Return a copy of the layer whose attention sublayers record their weights; everything else is shared."""
+    """Return a copy of a layer whose attention sublayers record their weights; parameters are shared."""
     recording = copy.copy(layer)
     for name, sublayer in vars(layer).items():
         if isinstance(sublayer, MultiHeadAttention):
@@ -137,6 +138,6 @@ def _recording_layer(layer: StackLayer) -> StackLayer:
     return recording
 
 
-def _stacked(layers: Sequence[MultiHeadAttention]) -> FloatArray:
+def _stack_weights(layers: Sequence[MultiHeadAttention]) -> FloatArray:
     """Stack the weights (T, H, S) of N layers into (N, H, T, S)."""
     return np.stack([layer.weights.transpose(1, 0, 2) for layer in layers if isinstance(layer, _RecordingAttention)])

@@ -1,7 +1,7 @@
 """The demonstration's translator, which also translates lines in capitals, and masks vulgar words.
 
-The demonstration's training text has neither.  But the model copies unknown words piece by piece, so a translation may
-have any word.
+The training text of the demonstration has no lines in capitals and no vulgar words.  But the model copies unknown words
+piece by piece, so that a translation may have any word.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _VULGAR = re.compile(
 class DemonstrationTranslator(Translator):
     """A translator that writes a vulgar word as its first letter and asterisks.
 
-    A line in capitals is translated in lower case, and its translation is put into capitals.
+    A line in capitals is translated in lower case, and its translation is converted to capitals.
     """
 
     def model_text(self, text: str, line: str) -> str:
@@ -52,9 +52,9 @@ class DemonstrationTranslator(Translator):
 
 @dataclass(frozen=True)
 class _ShownPrefix(Prefix):
-    """A prefix, shown as the user has ``written`` it, and the rest in capitals if ``in_capitals``.
+    """A prefix that masks vulgar words in the translation.
 
-    Vulgar words are masked.
+    With ``in_capitals``, the translation is the prefix as the user has ``written`` it, and the rest in capitals.
     """
 
     written: str = ""
@@ -69,24 +69,24 @@ class _ShownPrefix(Prefix):
 
 
 def is_in_capitals(line: str) -> bool:
-    """Return whether a line is in capitals and has a word of two letters: "I" and "A" alone are no such lines."""
+    """Return whether a line is in capitals, and has two letters in a row; "I" and "A" alone do not count."""
     return line.isupper() and re.search(r"[^\W\d_]{2}", line) is not None
 
 
 def without_vulgar_words(text: str) -> str:
-    """Replace all letters of a vulgar word but its first by three asterisks."""
+    """Replace each vulgar word by its first letter and three asterisks."""
     return _VULGAR.sub(lambda match: f"{match[0][0]}***", text)
 
 
 def load_translator(
     directory: Path, *others: Path, device: Device = "cpu", weights: PackedDtype = "float32"
 ) -> Translator:
-    """Load the translator of a run, as ``Translator.load`` does; the demonstration's writes no vulgar word."""
+    """Load the translator of a run, as ``Translator.load`` does; for the demonstration, a DemonstrationTranslator."""
     data = as_object(read_object(directory / RUN_FILE).get("data"))  # empty for a model without a run
     kind = DemonstrationTranslator if is_demonstration(data) else Translator
     return kind.load(directory, *others, device=device, weights=weights)
 
 
 def is_demonstration(data: Mapping[str, Any]) -> bool:
-    """Return whether the settings of data in a run's file are the demonstration's: no text and no trees."""
+    """Return whether ``data``, the settings of data in run.json, are the demonstration's: no text and no trees."""
     return data.get("train_source") == [] and not data.get("train_trees")

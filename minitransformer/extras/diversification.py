@@ -1,4 +1,4 @@
-"""Data diversification: models of both directions translate the training text, which gives further training text.
+"""Data diversification: models of both directions translate the training text; the translations are more training text.
 
 Source: Nguyen, Joty, Wu & Aw 2020, "Data Diversification: A Simple Strategy For Neural Machine Translation", with one
     model for each direction.
@@ -31,9 +31,9 @@ Train = Callable[[RunConfig], bool]
 
 SIDES = ("source", "target")
 BACKWARD_UPDATES = 0.4
-"""The updates of the training from target to source, divided by those from source to target."""
+"""Number of updates of the training from target to source / number of updates of the first training."""
 LAST_RATE = 0.2
-"""The highest learning rate of the last training, divided by that of the first."""
+"""Highest learning rate of the last training / highest learning rate of the first training."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,13 +41,15 @@ _log = logging.getLogger(__name__)
 def train_diversified(config: RunConfig, n_updates: int, train: Train, world: Communicator) -> bool:
     """Train a model, then train it further with translations of its own training text in both directions.
 
-    The first training has the settings of ``config``.  The second one, from target to source, makes BACKWARD_UPDATES
-    times as many updates.  Each of the two chooses its own length penalty, because α depends on the direction.  Both
-    models translate the training text.  The last training goes on from the first model and makes ``n_updates``, on the
-    given pairs and those with translations of either side.  Its learning rate falls linearly to 0.
+    The first training has the settings of ``config``.  The second training, from target to source, makes
+    BACKWARD_UPDATES times as many updates.  Both trainings choose their own length penalties, because α depends on the
+    direction.  Both models translate the training text.  The last training begins with the first model.  It makes
+    ``n_updates`` updates on the given pairs, on the sources with their translations, and on the targets with their
+    translations.  Its learning rate falls linearly to 0.
 
-    The first two runs, and the text, are folders of the run's directory.  An interrupted call, made again, goes on
-    where it stopped.  Return whether all is complete; all ranks must call this.
+    The first two runs, and the text, are folders in the run's directory.  To continue after an interruption, call this
+    function again.  All ranks must call it.
+    Returns: whether all trainings are complete.
     Raises: ConfigError at once for settings that a later training would refuse; the exceptions of ``train``.
     """
     text = config.run / "text"
@@ -76,7 +78,7 @@ def train_diversified(config: RunConfig, n_updates: int, train: Train, world: Co
 
 
 def _check(config: RunConfig, n_updates: int, text: Path) -> None:
-    """Raise ConfigError if one of the three trainings, which may take days, would be refused or in vain."""
+    """Raise ConfigError if one of the three trainings would be refused, or would not use the diversified text."""
     require(n_updates > 0, "diversify", "a number of updates", n_updates)
     if config.data.task != "translation":
         raise ConfigError("diversify is set, but only a translation of text has another direction: leave it out")
@@ -102,7 +104,7 @@ def _check(config: RunConfig, n_updates: int, text: Path) -> None:
 
 
 def _on_text(config: RunConfig, forward: RunConfig, text: Path, part: str, sides: Sequence[str]) -> RunConfig:
-    """Return the run on a part of the text, from the first of these sides to the second."""
+    """Return the settings of a run on the files ``part`` of the text, from ``sides[0]`` to ``sides[1]``."""
     source, target = sides
     run = read_object(forward.run / RUN_FILE)
     codes = [code for side in sides if (code := language_of_run(run, side)) is not None]
@@ -122,7 +124,7 @@ def _on_text(config: RunConfig, forward: RunConfig, text: Path, part: str, sides
 
 
 def _write_given_text(forward: RunConfig, text: Path) -> None:
-    """Write the training text and the held-out text of the first run, one pair a line."""
+    """Write the training text and the held-out text of the first run, one line for each pair, if they do not exist."""
     if not _exists(text / "given"):
         text.mkdir(exist_ok=True)
         corpus = task_of(forward.data).corpus(forward.data)
@@ -131,7 +133,7 @@ def _write_given_text(forward: RunConfig, text: Path) -> None:
 
 
 def _write_all_text(forward: RunConfig, backward: RunConfig, text: Path) -> None:
-    """Write the given pairs, then sources with their translations, then translations of targets with these targets."""
+    """Write the text "all": the given pairs, sources with their translations, and targets with their translations."""
     if not _exists(text / "all"):
         given = list(read_pairs(*_files(text / "given")))
         sources, targets = map(list, zip(*given, strict=True))
@@ -152,7 +154,7 @@ def _files(path: Path) -> tuple[Path, Path]:
 
 
 def _exists(path: Path) -> bool:
-    """Return whether both files of pairs are complete; the second one is written last."""
+    """Return whether both files of pairs are complete: the target file, written last, exists."""
     return _files(path)[1].exists()
 
 

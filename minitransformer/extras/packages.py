@@ -1,4 +1,4 @@
-"""Packages that one of this project's extras installs, and the command that installs them here."""
+"""Import of packages that this project's extras install; an error names the command that installs a missing package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MissingExtraError(UserError):
 
 
 def import_extra(extra: str, module: str) -> Any:
-    """Return a module of a package that one of this project's extras installs.  Raises: MissingExtraError."""
+    """Import a module of a package in this project's extra ``extra``.  Raises: MissingExtraError if it fails."""
     try:
         return import_module(module)
     except Exception as error:  # a package that is too old may raise any error
@@ -29,7 +29,7 @@ def import_extra(extra: str, module: str) -> Any:
 
 
 def _command(extra: str) -> str:
-    """Return the command that installs an extra into this environment: from the clone, else its packages by name."""
+    """Return the command that installs an extra into this environment: from the clone, or its packages by name."""
     if (CLONE / "pyproject.toml").exists():
         return f'pip install -e "{CLONE}[{extra}]"'
     split = (line.partition(";") for line in requires("minitransformer") or ())

@@ -1,4 +1,4 @@
-"""The model from which a run begins: its settings, its tokenizer, its weights, and on request its moments of Adam."""
+"""The pretrained model from which a run begins: settings, tokenizer, weights, and optionally Adam's moments."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from minitransformer.training.open_run import pretrained_of
 MAY_CHANGE = (
     "p_drop", "p_drop_attention", "p_drop_relu", "label_smoothing", "label_smoothing_over", "normalisation", "alpha",
 )  # fmt: skip
-_LEAVES = "leaf_symbols"  # a setting of data that follows from a parser's vocabulary
-_OF_TOKENIZER = ("vocabulary_size", "source_vocabulary_size")  # fields of a model's configuration
+_LEAVES = "leaf_symbols"  # a setting of data that a parser's vocabulary determines
+_TOKENIZER_FIELDS = ("vocabulary_size", "source_vocabulary_size")  # fields of ModelConfig that a tokenizer determines
 
 _log = logging.getLogger(__name__)
 
@@ -39,9 +39,11 @@ _log = logging.getLogger(__name__)
 def fine_tuning(config: RunConfig) -> RunConfig:
     """Return the settings of a run that begins from the model in ``config.init_from``.
 
-    The settings of the model, and those settings of data that determine the tokenizer, are replaced by the model's.  If
-    the model is gone, they are copied from the run in ``config.run``, which began from it.
-    Raises: CheckpointError if there is no model; ConfigError if it cannot be trained, or none is named.
+    Replace the settings of the model, and the settings of data that determine the tokenizer, by the pretrained model's.
+    If the pretrained model no longer exists, but the run in ``config.run`` began from it, copy these settings from the
+    run.
+    Raises: CheckpointError if there is no model; ConfigError if the model cannot be trained, or if ``init_from`` is
+    None.
     """
     directory = config.init_from
     if directory is None:
@@ -65,7 +67,7 @@ def fine_tuning(config: RunConfig) -> RunConfig:
 def _model_and_tokenizer(directory: Path) -> tuple[ModelConfig, Tokenizer]:
     """Read a model's configuration and its tokenizer.
 
-    Raises: CheckpointError; ConfigError if the model cannot be trained.
+    Raises: CheckpointError if there is no model, or if it is corrupt; ConfigError if the model cannot be trained.
     """
     if not directory.is_dir():
         raise CheckpointError(
@@ -89,13 +91,13 @@ def _model_and_tokenizer(directory: Path) -> tuple[ModelConfig, Tokenizer]:
 def pretrained_tokenizer(directory: Path, config: RunConfig) -> GivenTokenizer:
     """Return the tokenizer of the model from which a run begins.
 
-    Raises: CheckpointError if there is no model; ConfigError if settings contradict it: expected, got, remedy.
+    Raises: CheckpointError if there is no model; ConfigError if settings contradict the model or its tokenizer.
     """
     there, tokenizer = _model_and_tokenizer(directory)
     different = [
         f"model.{field.name}: expected {expected!r}, got {got!r}"
         for field in dataclasses.fields(there)
-        if field.name not in (*MAY_CHANGE, *_OF_TOKENIZER)
+        if field.name not in (*MAY_CHANGE, *_TOKENIZER_FIELDS)
         and (expected := getattr(there, field.name)) != (got := getattr(config.model, field.name))
     ]
     if different:
@@ -114,11 +116,13 @@ def pretrained_tokenizer(directory: Path, config: RunConfig) -> GivenTokenizer:
 
 
 def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) -> dict[str, Any]:
-    """Set the model to the pretrained weights, and Adam to its moments if the run keeps them; all ranks must call this.
+    """Give the trainer the pretrained weights, and with ``init_optimizer`` also Adam's moments of the pretrained run.
 
-    Return the facts for ``run.json`` and ``results.json``: the file of the weights, its SHA-256, and the updates of the
-    moments.
-    Raises: CheckpointError if there is no model, it is corrupt, or it is not the one with which the run began.
+    All ranks must call this.
+    Returns: the fields for ``run.json`` and ``results.json``: the file of the weights, its SHA-256, and the number of
+    updates after which the moments were saved.
+    Raises: CheckpointError if there is no model, if it is corrupt, if it does not fit the configuration, or if its
+    weights have changed since the run began.
     """
     path, found = _newest_checkpoint(directory) if config.init_optimizer else (directory, None)
     weights = load_model_files(path)[1] if found is None else found.weights
@@ -141,7 +145,10 @@ def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) 
 
 
 def _newest_checkpoint(directory: Path) -> tuple[Path, Snapshot]:
-    """Return the newest complete checkpoint of a run and its content; warn of newer, corrupt ones."""
+    """Return the newest complete checkpoint of a run, and its content; warn of newer checkpoints that are corrupt.
+
+    Raises: CheckpointError if there is none.
+    """
     for path in reversed(checkpoints(directory)):
         try:
             return path, read_checkpoint(path)
@@ -156,19 +163,19 @@ def _newest_checkpoint(directory: Path) -> tuple[Path, Snapshot]:
 def _with_new_rows(arrays: Mapping[str, Array], trainer: Trainer, *, mean: bool) -> dict[str, Array]:
     """Append rows for the new tokens of an extended vocabulary: the mean of the old rows, or zeros.
 
-    With the mean, a new token has at most 1/W of the probability of all W old tokens, so that few new tokens change
-    the distribution over old ones little.  (Random rows may have most of the probability.)
+    With the mean, a new token has at most 1/W of the probability of all W old tokens.  So a few new tokens hardly
+    change the distribution over the old tokens.  (Tokens with random rows may get most of the probability.)
     Source: Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language Models",
     https://nlp.stanford.edu/~johnhew/vocab-expansion.html.
     """
     shapes = {name: parameter.shape for name, parameter in trainer.model.named_parameters()}
     return {
-        name: _extended(array, shapes.get(name.removeprefix("m.").removeprefix("v."), array.shape), mean=mean)
+        name: _extend(array, shapes.get(name.removeprefix("m.").removeprefix("v."), array.shape), mean=mean)
         for name, array in arrays.items()
     }
 
 
-def _extended(array: Array, shape: tuple[int, ...], *, mean: bool) -> Array:
+def _extend(array: Array, shape: tuple[int, ...], *, mean: bool) -> Array:
     n_new = shape[0] - len(array)
     if n_new <= 0 or shape[1:] != array.shape[1:]:
         return array

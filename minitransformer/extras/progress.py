@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, elsewhere a log line now and then."""
+"""Progress of long work: a bar on a terminal, and the interval of log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-LOG_INTERVAL = 30.0  # seconds, at least, between lines off a terminal
+LOG_INTERVAL = 30.0  # least number of seconds between two log lines without a terminal
 
 
 class WorkBar(Progress):
-    """A bar of at most 80 columns: how much is done, a description, the time taken and the time left."""
+    """A progress bar: the amount of finished work, a description, the time taken and the time left."""
 
     def __init__(self, console: Console) -> None:
         columns = (_Count(), BarColumn(None), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -32,7 +32,7 @@ class _Count(ProgressColumn):
 
 
 def in_words(seconds: float) -> str:
-    """Return a duration for people: "40 s", "12 min" or "3 h 05 min"."""
+    """Return a duration as text: "40 s", "12 min" or "3 h 05 min"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)

@@ -62,16 +62,16 @@ class Sampling:
         n_given: Sequence[int] | None = None,
         wanted: Wanted | None = None,
     ) -> list[list[Hypothesis]]:
-        """Draw ``config.n_best`` translations of each source, in the order of the draws; the same one may occur twice.
+        """Draw ``config.n_best`` translations of each source; return them in the order of the draws.
 
-        Their log p is the model's, whatever the temperature.  START and UNKNOWN are never drawn, and at the greatest
-        length only the end symbol is.
+        A translation may occur twice.  The log p of a translation is the model's, without temperature and top_p.  START
+        and UNKNOWN are never drawn.  At the greatest length, only END is drawn.
 
         Args:
             models, sources, advance, constraint, n_given, wanted: see ``beam_search``.
-            numbers: the number of each source's line, which chooses its random numbers.
+            numbers: the line number of each source, which determines the random numbers of the source.
 
-        Raises: SearchError if the models' outputs are not finite, or the constraint allows no translation.
+        Raises: SearchError if the models' outputs are not finite, or if the constraint allows no translation.
         """
         config = config.for_model(models[0].config)
         with no_tape():
@@ -80,13 +80,14 @@ class Sampling:
 
 
 def draw(log_p: FloatArray, number: float, sampling: Sampling) -> int:
-    """Return the index of the token that a random number in [0, 1) chooses.
+    """Return the index of the token that ``number``, a random number in [0, 1), chooses.
 
-    The tokens share the interval in the order of their indices, each a part as long as its probability.  (In the order
-    of probabilities, rounding could exchange two tokens that are nearly equally likely.)
+    The interval is divided into parts, one for each token, in the order of the tokens' indices.  The length of a part
+    is the token's probability.  (In the order of probabilities, rounding could exchange two tokens that are nearly
+    equally likely.)
     Source: Holtzman et al. 2020, "The curious case of neural text degeneration", section 3.1 (top-p, nucleus sampling)
     and equation 4 (temperature).
-    Shapes: log_p (n,), −∞ for tokens that are not allowed; they need not be normalised.
+    Shapes: log_p (n,), −∞ for tokens that are not allowed.  The probabilities need not add up to 1.
     """
     p = np.exp((log_p - log_p.max()) / sampling.temperature)
     p /= p.sum()
@@ -97,9 +98,10 @@ def draw(log_p: FloatArray, number: float, sampling: Sampling) -> int:
 
 
 def _nucleus(p: FloatArray, top_p: float) -> IntArray:
-    """Return the smallest set of most likely tokens whose probabilities add up to at least ``top_p``, in their order.
+    """Return the smallest set of most likely tokens whose probabilities add up to at least ``top_p``, in index order.
 
-    Few tokens need sorting: all tokens below (1 − top_p) / n have together at most 1 − top_p, so the others are enough.
+    Only tokens with probabilities above (1 − top_p) / n are sorted.  The other tokens have together at most 1 − top_p,
+    so that the sorted tokens are enough.
     """
     some: IntArray = np.flatnonzero(p > (1 - top_p) / len(p))
     if top_p == 1:
@@ -130,7 +132,7 @@ class _SamplingSearch(Search):
             constraint.select(np.repeat(np.arange(shape[0]), shape[1]))
 
     def run(self) -> list[list[Hypothesis]]:
-        """Draw a token of every sample, until all samples of every sentence have ended."""
+        """Draw the next token of every sample until all samples have ended; return the samples of each source."""
         length = 0
         while len(self.sentences):
             require_wanted()
@@ -141,7 +143,7 @@ class _SamplingSearch(Search):
         return self.results(self.finished)
 
     def _log_probabilities(self, length: int) -> FloatArray:
-        """Compute log p (S·n, W) of the next token of every sample."""
+        """Compute log p (S·n, W) of all tokens as the next token of every sample."""
         n_sentences, n, _ = self.ids.shape
         slots = np.broadcast_to(np.arange(n)[:, None], (n_sentences, n, length))  # a sample keeps its own keys
         self.predictor.reserve(length)
@@ -167,7 +169,7 @@ class _SamplingSearch(Search):
             self.constraint.follow(np.arange(len(last)), tokens.ravel())
 
     def _remove_finished(self) -> None:
-        """Remove unwanted sentences, and those whose samples have all ended."""
+        """Remove sentences that are no longer wanted, and sentences whose samples have all ended."""
         done = self.ended.all(axis=1) | ~self.is_wanted[self.sentences]
         for row in np.flatnonzero(done):
             sentence = int(self.sentences[row])
@@ -188,7 +190,7 @@ class _SamplingSearch(Search):
             self.constraint.select((kept[:, None] * n + np.arange(n)).ravel())
 
     def _hypothesis(self, sentence: int, ids: IntArray, log_p: float) -> Hypothesis:
-        """Return the sample of a source with these ids (START first, END after the last token)."""
+        """Return a sample of a source as a hypothesis; ``ids`` begin with START, and have END after the last token."""
         words = ids[1 : 1 + int(np.argmax(ids[1:] == END))]
         penalty = self.config.length_penalty(len(words) + 1)
         return self.hypothesis(sentence, log_p / penalty, log_p, words.tolist())

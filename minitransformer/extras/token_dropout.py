@@ -1,4 +1,4 @@
-"""Training pairs whose tokens are drawn anew in every epoch: BPE-dropout, and word dropout."""
+"""Training pairs with other tokens in every epoch, drawn at random: BPE-dropout, and word dropout."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from minitransformer.data.store import SIDES, Pairs, TokenStore
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import BLANK
 
-DRAWS = 32  # segmentations that are drawn of each word at most; an epoch chooses among them for each occurrence
+DRAWS = 32  # most segmentations that are drawn of a word; each occurrence of the word in an epoch gets one of these
 _LONGEST_WORD = 100  # characters: segmentation takes time with the square of the length
 _STREAMS = (0x6270652D736F, 0x6270652D7461)  # random stream ids of the choices in source and target; no model uses them
 
 
 class _TokenDropout:
-    """Training pairs with other tokens in every epoch: a pure function of seed, epoch and pair.
+    """Training pairs whose tokens are a pure function of seed, epoch and pair.
 
     The tokens of all shards are in memory, as one shard.
     """
@@ -40,8 +40,8 @@ class _TokenDropout:
 def segment(word: str, ranks: Mapping[str, float], rate: float, random: Random) -> list[str]:
     """Merge the characters of a word into pieces.
 
-    In each step every possible merge is left out with probability ``rate``.  Of the merges that remain, the one of the
-    lowest rank is done, the leftmost if there are several.  If none remains, the word is finished.
+    In each step, leave out every possible merge with probability ``rate``.  Of the remaining merges, do the merge with
+    the lowest rank; if several have this rank, do the leftmost.  If no merge remains, return the pieces.
     """
     pieces = list(word)
     while True:
@@ -57,13 +57,13 @@ def segment(word: str, ranks: Mapping[str, float], rate: float, random: Random) 
 
 
 class BpeDropout(_TokenDropout):
-    """The pairs of a token store, segmented anew in every epoch, with some merges of byte pairs left out.
+    """The pairs of a token store, segmented anew in every epoch; some merges of byte pairs are left out.
 
     Source: Provilkov, Emelianenko & Voita 2020, "BPE-Dropout: Simple and Effective Subword Regularization", algorithm
-    1.  sentencepiece can do it, too, but seeds its random numbers anew in every process.
+    1.  sentencepiece has BPE-dropout, too, but seeds its random numbers anew in every process.
 
-    A sentence keeps its segmentation if the new one would be longer than the longest sentence of the store.  So memory
-    and learned positions that suffice for the store suffice for every epoch.
+    A sentence keeps its segmentation in the store if the new segmentation would be longer than the longest sentence of
+    the store.  So memory and learned positions that are enough for the store are enough for every epoch.
 
     Args:
         rate: probability that a merge is left out in a step.
@@ -78,16 +78,16 @@ class BpeDropout(_TokenDropout):
         ]
 
     def read(self, shards: Sequence[int], epoch: int) -> Pairs:
-        """Return the epoch's pairs of all shards."""
+        """Return the pairs of all shards in an epoch."""
         (source, source_lengths), (target, target_lengths) = (side.segmented(epoch) for side in self._text)
         return Pairs([(np.stack([source_lengths, target_lengths], axis=1), source, target)])
 
 
 class _WordsOfSide:
-    """One side of a token store as words, and the segmentations of each word that were needed so far.
+    """One side of a token store as words, and the segmentations of each word that were drawn so far.
 
-    A word is a run of pieces of which only the first begins with sentencepiece's mark "▁".  Segmentation 0 of a word is
-    the one in the store.  Segmentation n is drawn from a random stream of (seed, word, n).
+    A word begins at a piece with sentencepiece's mark "▁", or at the beginning of a sentence.  Segmentation 0 of a word
+    is the segmentation in the store.  Segmentation n is drawn from a random stream of (seed, word, n).
     """
 
     def __init__(
@@ -110,14 +110,14 @@ class _WordsOfSide:
         starts = np.flatnonzero(begins)
         self._sentence_of_word = np.searchsorted(np.cumsum(lengths), starts, side="right")
         self._n_sentences = len(lengths)
-        self._words, self._word_of_occurrence = _numbered(tokens, starts)
+        self._words, self._word_of_occurrence = _number_words(tokens, starts)
         self._starts, self._lengths, self._tokens = array("q"), array("q"), array("i")
-        self._place = np.full((len(self._words), 1 + DRAWS), -1)  # of each segmentation in these arrays, or -1
+        self._place = np.full((len(self._words), 1 + DRAWS), -1)  # index in _starts of a word's segmentation
         for number, ids in enumerate(self._words):
             self._append(number, 0, ids)
 
     def segmented(self, epoch: int) -> tuple[np.ndarray, IntArray]:
-        """Return the tokens of all sentences, and the length of each sentence."""
+        """Return the tokens of all sentences in an epoch, and the length of each sentence."""
         id_, words = self._id, self._word_of_occurrence
         chosen = random_words(np.empty(0), stream_id=StreamId(id_.seed, id_.stream, epoch), count=len(words))
         draws = 1 + (chosen % np.uint64(DRAWS)).astype(np.int64)
@@ -136,7 +136,10 @@ class _WordsOfSide:
         return sums.astype(np.int64)
 
     def _draw(self, words: IntArray, draws: IntArray) -> None:
-        """Draw the segmentations ``draws`` of ``words``, unless they have been drawn before."""
+        """Draw segmentation ``draws[i]`` of each word ``words[i]``, unless it has been drawn before.
+
+        A word that is too long, or has a character that is no piece, keeps the segmentation in the store.
+        """
         is_new = self._place[words, draws] < 0
         for word, draw in np.unique(np.stack([words, draws], axis=1)[is_new], axis=0).tolist():
             ids = self._words[word]
@@ -155,8 +158,8 @@ class _WordsOfSide:
         self._tokens.extend(ids)
 
 
-def _numbered(tokens: IntArray, starts: IntArray) -> tuple[list[tuple[int, ...]], IntArray]:
-    """Return the different words, in the order in which they occur, and the number of each occurrence's word."""
+def _number_words(tokens: IntArray, starts: IntArray) -> tuple[list[tuple[int, ...]], IntArray]:
+    """Return the different words in the order of their first occurrences, and for each occurrence its word's index."""
     numbers: dict[tuple[int, ...], int] = {}
     flat = tokens.tolist()
     bounds = pairwise([*starts.tolist(), len(flat)])
@@ -165,10 +168,10 @@ def _numbered(tokens: IntArray, starts: IntArray) -> tuple[list[tuple[int, ...]]
 
 
 class WordDropout(_TokenDropout):
-    """The pairs of a token store, with classes in place of some source words, which are drawn anew in every epoch.
+    """The pairs of a token store; in every epoch, other source words are replaced by their classes, at random.
 
-    An occurrence of a word becomes its class with probability α / (α + n), where the word occurs n times in the
-    sources.  So the model learns the use of a class from words that it also knows.
+    Each occurrence of a word that occurs n times in the sources is replaced with probability α / (α + n).  So the model
+    learns the use of a class from words in its vocabulary.
 
     Source: Kiperwasser & Goldberg 2016, "Simple and Accurate Dependency Parsing Using Bidirectional LSTM Feature
     Representations", section 5, after Iyyer et al. 2015.  **Differs**: a word becomes its class, not one unknown word.
@@ -185,7 +188,7 @@ class WordDropout(_TokenDropout):
         self._probability = strength / (strength + counts)
 
     def read(self, shards: Sequence[int], epoch: int) -> Pairs:
-        """Return the epoch's pairs of all shards."""
+        """Return the pairs of all shards in an epoch."""
         words = self._sources
         stream = named_stream_id(self._seed, "word dropout").stream
         drawn = uniform(StreamId(self._seed, stream, epoch), (len(words),))

@@ -191,7 +191,7 @@ def translation_steps(segments: Sequence[Parts]) -> TranslationSteps:
         found = yield ["" if keeps else one.text.strip() for keeps, one in zip(kept, again, strict=True)]
         for i in (i for i, keeps in enumerate(kept) if not keeps):
             translated[i] = _with_codes(again[i], found[i])
-    return [one if words else _unchanged(parts) for one, words, parts in zip(translated, worded, segments, strict=True)]
+    return [one if words else _copy(parts) for one, words, parts in zip(translated, worded, segments, strict=True)]
 
 
 def _has_letters(parts: Parts) -> bool:
@@ -199,7 +199,7 @@ def _has_letters(parts: Parts) -> bool:
     return any(map(str.isalpha, "".join(part for part in parts if isinstance(part, str))))
 
 
-def _unchanged(parts: Parts) -> TranslatedSegment:
+def _copy(parts: Parts) -> TranslatedSegment:
     text = _without_codes(parts, keep_placeholders=True).text.strip()
     return TranslatedSegment(list(parts), False, Translation(text, 0.0, 0.0))
 

@@ -220,8 +220,8 @@ class LineTranslator:
     With ``n_best``, each line gives up to ``n_best`` output lines: number, score, log-probability and translation,
     tab-separated.  ``alignments`` is the path of the file for word alignments, one line for each output line; the
     caller writes the file.
-    With ``splitter``, lines are translated sentence by sentence, and ``n_best``, ``prefixes``, ``sampling`` and
-    ``alignments`` are ignored.
+    With ``splitter``, lines are translated sentence by sentence; ``n_best``, ``prefixes``, ``sampling`` and
+    ``alignments`` must then be None.
     ``unknown`` counts lines with characters that the tokenizer does not know.
     """
 

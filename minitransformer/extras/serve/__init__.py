@@ -1,1 +1,1 @@
-"""A translation server: a page, a JSON API with LibreTranslate's words, and metrics; needs the extra "serve"."""
+"""A translation server: a page, a JSON API that is LibreTranslate's, and metrics; needs the extra "serve"."""

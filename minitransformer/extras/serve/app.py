@@ -1,4 +1,4 @@
-"""The application: a page, and a JSON API with LibreTranslate's words."""
+"""The application of the server: a page, and a JSON API that is LibreTranslate's."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ from minitransformer.extras.serve.translation_request import (
 from minitransformer.extras.serve.word_attention import TooLongError, attention_cost, word_attention
 from minitransformer.inference.translator import Translation
 
-MOST_PARTS = 1_000  # of a segment: the work of placing its codes grows with the square of their number
-CLOSING_SECONDS = 5.0  # for the batch that is being translated when the server stops
+MOST_PARTS = 1_000  # most parts of a segment: the work of placing codes grows with the square of their number
+CLOSING_SECONDS = 5.0  # time for the batch that is being translated when the server stops
 Result = TypeVar("Result")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -67,9 +67,9 @@ def create_app(
     """Return the application, which closes the queue when it ends.
 
     Args:
-        tokens_per_minute: the greatest cost of a client's requests in a minute.
-        allowed_origins: origins of other pages that may use the API, such as "https://example.org"; "*" is all.
-        local_only: refuse pages that came from another host than this machine, for a server on a loopback address.
+        tokens_per_minute: the budget of a client, which its requests spend (see ``RateLimit``).
+        allowed_origins: origins of other pages that may use the API, such as "https://example.org"; "*" allows all.
+        local_only: refuse requests from pages of other hosts than this machine; for a server on a loopback address.
     """
     endpoints = _Endpoints(queue, languages, limits, metrics, RateLimit(tokens_per_minute))
     metrics.watch_queue(queue.__len__)
@@ -108,7 +108,7 @@ def create_app(
 
 @dataclass(frozen=True, eq=False)
 class _Endpoints:
-    """The functions behind the paths."""
+    """The endpoints of the server: ``routes`` has a method for each path."""
 
     queue: TranslationQueue
     languages: Languages
@@ -151,7 +151,7 @@ class _Endpoints:
         return JSONResponse(answer_of(wanted, [[next(results) for _ in text] for text in texts]))
 
     async def _translate_html(self, request: Request, texts: Sequence[str]) -> list[list[list[Translation]]]:
-        """Return the translation of each text as if it were one line; there are no alternatives."""
+        """Translate HTML texts; return for each text one line, which has one translation."""
         pages = await asyncio.to_thread(lambda: list(map(HtmlText, texts)))
         remaining = iter(await self._translate_segments(request, [each for page in pages for each in page.segments]))
         found = [[next(remaining) for _ in page.segments] for page in pages]
@@ -161,9 +161,9 @@ class _Endpoints:
         ]
 
     async def translate_file(self, request: Request) -> Response:
-        """Translate a file; the answer has the address from which to fetch it."""
+        """Translate a file; the answer has the URL of the translated file."""
         async with request.form(max_files=1, max_fields=20) as form:
-            fields = _listed(form)
+            fields = _collect_fields(form)
             require_fields(fields, "file", "source", "target")
             if not isinstance(upload := form["file"], UploadFile) or not upload.filename:
                 raise RequestError(400, "Invalid request: empty file")
@@ -190,7 +190,10 @@ class _Endpoints:
         return Response(content, media_type="application/octet-stream", headers=headers)
 
     async def _translate_segments(self, request: Request, segments: Sequence[Parts]) -> list[TranslatedSegment]:
-        """Translate segments; copy their inline codes into the translations."""
+        """Translate segments; copy their inline codes into the translations.
+
+        Raises: RequestError if a segment has more than MOST_PARTS parts, and as ``_translations`` does.
+        """
         if max(map(len, segments), default=0) > MOST_PARTS:
             raise RequestError(
                 413, f"Invalid request: a sentence has more than {MOST_PARTS} tags, placeholders and texts"
@@ -206,7 +209,10 @@ class _Endpoints:
     async def _translations(
         self, request: Request, lines: Sequence[str], n_best: int, *, aligned: bool = False
     ) -> list[list[Translation]]:
-        """Return the best translations of each line; a line without letters is its own."""
+        """Return up to ``n_best`` translations of each line; a line without letters is its own translation.
+
+        Raises: RequestError if a line is too long, and as ``_charge`` does; OverloadedError; ClientDisconnect.
+        """
         worded = list(filter(_has_letters, lines))
         lengths = await asyncio.to_thread(self.queue.translator.count_tokens, worded)  # long texts take time
         longest = self.queue.translator.longest_source
@@ -216,7 +222,7 @@ class _Endpoints:
         with self._charge(request, costs):
             futures = self.queue.translate(worded, costs, n_best, aligned=aligned)
         results = iter(await _results(futures, request))
-        return [next(results) if _has_letters(line) else [_unchanged(line)] for line in lines]
+        return [next(results) if _has_letters(line) else [_copy(line)] for line in lines]
 
     async def attention(self, request: Request) -> Response:
         """Return how much each word of a translation attends to each word of its source."""
@@ -238,7 +244,7 @@ class _Endpoints:
         return JSONResponse([detection(self.languages.source)])
 
     async def known_languages(self, request: Request) -> Response:
-        """Return both languages, and what each is translated into."""
+        """Return both languages, and for each the languages into which the server translates it."""
         source, target = self.languages.source, self.languages.target
         return JSONResponse(
             [
@@ -248,7 +254,7 @@ class _Endpoints:
         )
 
     async def settings(self, request: Request) -> Response:
-        """Return what clients of LibreTranslate ask for before they show themselves."""
+        """Return the settings that clients of LibreTranslate read when they start."""
         language = {
             side: {"code": one.code, "name": one.name}
             for side, one in (("source", self.languages.source), ("target", self.languages.target))
@@ -277,20 +283,20 @@ class _Endpoints:
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Return "ok" while a short sentence would be translated soon."""
+        """Return "ok" if a short sentence would be translated soon."""
         if not self.queue.is_ready():
             raise OverloadedError(STOPPING if self.queue.is_closed else "short sentences are refused or wait too long")
         return JSONResponse({"status": "ok"})
 
     async def exposition(self, request: Request) -> Response:
-        """Return the metrics."""
+        """Return the metrics in Prometheus' text format."""
         return Response(self.metrics.exposition(), media_type=MEDIA_TYPE)
 
     @contextmanager
     def _charge(self, request: Request, costs: Sequence[int]) -> Iterator[None]:
-        """Take the cost of work from the client's budget, if the work can be added to the queue.
+        """Check that the client can pay for work; take the cost from its budget when the context has ended.
 
-        Raises: RequestError if no client may ask for so much; HTTPException if this client must wait.
+        Raises: RequestError if the cost is too high for any client; HTTPException if this client must wait.
         """
         tokens, client = sum(costs), request.client.host if request.client else ""
         if tokens > self.rate.per_minute or not self.queue.can_wait(costs):
@@ -314,7 +320,7 @@ class _Endpoints:
 
 
 def _part(name: str, media_type: str, values: Mapping[str, str] | None = None) -> Endpoint:
-    """Return the endpoint of a file of the page, with ``values`` filled in; the file is read only once."""
+    """Return an endpoint that answers with a file of the page, read only once; ``values`` replace its placeholders."""
     text = (package_files("minitransformer.extras.serve") / "page" / name).read_text(encoding="utf-8")
     text = text if values is None else Template(text).substitute(values)
 
@@ -324,29 +330,29 @@ def _part(name: str, media_type: str, values: Mapping[str, str] | None = None) -
     return answer
 
 
-def _unchanged(line: str) -> Translation:
+def _copy(line: str) -> Translation:
     return Translation(line, 0.0, 0.0, alignment=tuple((i, i) for i in range(len(WORD.findall(line)))))
 
 
 def _has_letters(line: str) -> bool:
-    """Return whether there is something to translate: digits, signs and emojis stay as they are."""
+    """Return whether a line has a letter; digits, signs and emojis alone are copied, not translated."""
     return any(map(str.isalpha, line))
 
 
 async def _fields(request: Request) -> Mapping[str, Any]:
-    """Return the fields of a JSON object, or of a form and the address; a field that comes several times is a list.
+    """Return the fields of a JSON object, or of a form and the URL; a field that occurs several times becomes a list.
 
-    Some clients of LibreTranslate send all fields in the address (``/translate?q=...``), with an empty body.
-    Raises: RequestError.
+    Some clients of LibreTranslate send all fields in the URL (``/translate?q=...``), with an empty body.
+    Raises: RequestError if the body is of another type, or cannot be read.
     """
-    in_address = _listed(request.query_params)
+    in_address = _collect_fields(request.query_params)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         async with request.form(max_files=0) as form:
-            return in_address | _listed(form)
+            return in_address | _collect_fields(form)
     if kind == "application/x-www-form-urlencoded":
         try:
-            return in_address | _listed(QueryParams((await request.body()).decode()))
+            return in_address | _collect_fields(QueryParams((await request.body()).decode()))
         except UnicodeDecodeError as error:
             raise RequestError(400, "Invalid request: the form is not UTF-8 text") from error
     if kind != "application/json":
@@ -362,7 +368,7 @@ async def _fields(request: Request) -> Mapping[str, Any]:
     return fields
 
 
-def _listed(values: ImmutableMultiDict[str, Any]) -> dict[str, Any]:
+def _collect_fields(values: ImmutableMultiDict[str, Any]) -> dict[str, Any]:
     found: dict[str, list[Any]] = {}
     for name, value in values.multi_items():
         found.setdefault(name, []).append(value)
@@ -370,8 +376,11 @@ def _listed(values: ImmutableMultiDict[str, Any]) -> dict[str, Any]:
 
 
 async def _results(work: Sequence[Future[Result]], request: Request) -> list[Result]:
-    """Wait for results; cancel the work if the client has gone."""
-    results, gone = asyncio.create_task(_all(work)), asyncio.create_task(_gone(request))
+    """Wait for the results of work.
+
+    Raises: ClientDisconnect if the client disconnects; the work is then cancelled.
+    """
+    results, gone = asyncio.create_task(_wait_for_all(work)), asyncio.create_task(_wait_for_disconnect(request))
     either: list[asyncio.Task[Any]] = [results, gone]
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -385,22 +394,22 @@ async def _results(work: Sequence[Future[Result]], request: Request) -> list[Res
             future.cancel()
 
 
-async def _all(work: Sequence[Future[Result]]) -> list[Result]:
+async def _wait_for_all(work: Sequence[Future[Result]]) -> list[Result]:
     return [await asyncio.wrap_future(future) for future in work]
 
 
-async def _gone(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def _as_json(request: Request, error: Exception) -> Response:
-    """Return an error as LibreTranslate does: a JSON object with a message."""
+    """Return an error as LibreTranslate returns errors: a JSON object with a message."""
     match error:
         case RequestError():
             return JSONResponse({"error": error.message}, error.status)
         case ClientDisconnect():
-            return JSONResponse({}, 499)  # nobody reads it; the metrics count it
+            return JSONResponse({}, 499)  # no client reads this; the metrics count it
         case HTTPException():
             return JSONResponse({"error": error.detail}, error.status_code, error.headers)
         case OverloadedError():

@@ -1,4 +1,4 @@
-"""The limits around the application: origin, framing, size and time of a request; headers; counts."""
+"""A wrapper of the application: it limits requests, adds headers to answers, and counts both."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from minitransformer.extras.serve.metrics import Metrics
 
-BODY_SECONDS = 10.0  # for the whole body of a request to arrive
-REQUEST_SECONDS = 60.0  # from a request's head to the end of its answer
+BODY_SECONDS = 10.0  # time in which the whole body of a request must arrive
+REQUEST_SECONDS = 60.0  # time from a request's head to the end of its answer
 HEADERS = [
     (
         b"content-security-policy",
@@ -34,15 +34,15 @@ _log = logging.getLogger(__name__)
 
 
 class RateLimit:
-    """A budget of tokens for each client; an empty one is full again after a minute."""
+    """A budget of ``per_minute`` tokens for each client; an empty budget is full again after a minute."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_minute, self._clock = per_minute, clock
-        self._full_at: dict[str, float] = {}  # of clients whose budget is not full
+        self._full_at: dict[str, float] = {}  # network of a client → time at which the budget is full again
         self._next_sweep = 0.0
 
     def seconds_until(self, client: str, tokens: int) -> int:
-        """Return 0 if a client can spend so many tokens, or the seconds after which it can."""
+        """Return the number of seconds after which a client can spend ``tokens``; 0 if it can spend them now."""
         missing = self._seconds_to_full(client) + 60 * tokens / self.per_minute - 60
         return max(0, math.ceil(missing))
 
@@ -59,7 +59,11 @@ class RateLimit:
 
 
 class Guard:
-    """An application around another one: it refuses excessive requests, and answers when the other one fails."""
+    """An ASGI application that wraps another one.
+
+    It refuses wrong and excessive requests, answers if the wrapped application takes too long, logs errors, adds
+    headers to answers, and counts requests.
+    """
 
     def __init__(
         self,
@@ -101,13 +105,13 @@ class Guard:
             self._metrics.count_request(self._path(scope), status, time.monotonic() - start)
 
     def _path(self, scope: Scope) -> str:
-        """Return the path for the metrics; that of a file without its name."""
+        """Return the path under which metrics count a request: "{name}" for the name of a file, or "other"."""
         path: str = scope["path"]
         candidates = (path, path.rpartition("/")[0] + "/{name}")
         return next((each for each in candidates if each in self._paths), "other")
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
-        """Return the refusal of a request with an ambiguous body, or of a POST request from another origin."""
+        """Return the answer to a request with an ambiguous body, or a POST from a forbidden origin; otherwise None."""
         headers = Headers(scope=scope)
         is_old = scope.get("http_version") == "1.0"
         if "transfer-encoding" in headers and ("content-length" in headers or is_old):  # a proxy may read another body
@@ -125,10 +129,10 @@ class Guard:
         return None
 
     def _is_allowed(self, origin: str | None, host: str) -> bool:
-        """Return whether a page of this origin may ask; programs that are no browsers send none.
+        """Return whether a page of ``origin`` may send requests to ``host``; ``origin`` is None for other programs.
 
-        A name that somebody else owns may lead to a loopback address, too ("DNS rebinding").  So it is not enough for a
-        server of this machine alone that the page has come from the address that it asks.
+        The server's own page has the origin ``host``.  With ``local_only``, the origin must also be a loopback host: a
+        host name of an attacker may lead to a loopback address ("DNS rebinding").
         """
         if origin is None or "*" in self._allowed_origins or origin in self._allowed_origins:
             return True
@@ -137,7 +141,7 @@ class Guard:
 
 
 class _LimitedBody:
-    """A receiver of a request's body, bounded in size and time."""
+    """A receiver of a request's body.  Raises: HTTPException if the body is too long, or does not arrive in time."""
 
     def __init__(self, receive: Receive, headers: Headers, most_bytes: int) -> None:
         self._receive, self._left = receive, most_bytes
@@ -147,7 +151,7 @@ class _LimitedBody:
         self._is_complete = False
 
     async def __call__(self) -> Message:
-        if self._is_complete:  # what comes now is the end of the connection
+        if self._is_complete:  # the next message is the end of the connection
             return await self._receive()
         if self._is_too_long:
             raise HTTPException(413, "Invalid request: the body is too long")
@@ -181,10 +185,10 @@ def _is_url(origin: str) -> bool:
 
 
 def _network(client: str) -> str:
-    """Return the network of an address: a customer has one IPv4 address, or 64 bits of IPv6 addresses."""
+    """Return the network of one client: its IPv4 address, or the first 64 bits of its IPv6 address."""
     try:
         address = ipaddress.ip_address(client)
-    except ValueError:  # of a test, or of a Unix socket
+    except ValueError:  # the client is a test, or uses a Unix socket
         return client
     if isinstance(address, ipaddress.IPv4Address):
         return client
@@ -192,6 +196,6 @@ def _network(client: str) -> str:
 
 
 def _location(error: Exception) -> str:
-    """Return where an error occurred, without its message, which may contain what a user has typed."""
+    """Return the code line of an error, without the error's message, which may contain what a user has typed."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{frame.name}, {frame.filename}:{frame.lineno}"

@@ -1,4 +1,4 @@
-"""The two languages of a server: their codes, as options or file names of the training text give them."""
+"""The two languages of a server: their codes are options, or come from ``run.json`` of the training."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DEMONSTRATION = {"source": "en", "target": "de"}
 
 @dataclass(frozen=True)
 class Language:
-    """A language by its code, such as "en"; the name of an unknown code is the code."""
+    """A language: its code, such as "en", and its English name; for an unknown code, the name is the code."""
 
     code: str
 
@@ -48,16 +48,16 @@ class Language:
 
 @dataclass(frozen=True)
 class Languages:
-    """The language that a model reads and the one that it writes."""
+    """The languages that a model reads (``source``) and writes (``target``)."""
 
     source: Language
     target: Language
 
 
 def languages_of(run: Path, source: str | None, target: str | None) -> Languages:
-    """Return the given languages; if one is not given, take the one that the run's training knew.
+    """Return the languages ``source`` and ``target``; if one is None, use the language in the run's ``run.json``.
 
-    Raises: ConfigError if it knew none.
+    Raises: ConfigError if ``run.json`` names no language (see ``language_of_run``), or if a code has a wrong form.
     """
     content = read_object(run / RUN_FILE)  # empty for a model without a run
     codes = {
@@ -74,10 +74,10 @@ def languages_of(run: Path, source: str | None, target: str | None) -> Languages
 
 
 def language_of_run(run: Mapping[str, Any], side: str) -> str | None:
-    """Return the language of a side, "source" or "target", given the content of run.json.
+    """Return the language of a side, "source" or "target", given the content of ``run.json``; None if it names none.
 
-    It is the one that ``data.languages`` or a translation memory names, or in which all training files end.  The
-    demonstration has no files.
+    The language is named by ``data.languages``, by a translation memory, or by the common ending of all training files,
+    if this is a code in ``NAMES``.  The demonstration, which has no files, translates from English to German.
     """
     data = as_object(run.get("data"))
     if is_demonstration(data):

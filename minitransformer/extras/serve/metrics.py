@@ -11,7 +11,7 @@ MEDIA_TYPE = CONTENT_TYPE_LATEST
 
 
 class Metrics:
-    """Counts of requests and batches; no text and no address is kept."""
+    """Counts of requests and batches, without texts and addresses."""
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
@@ -44,9 +44,9 @@ class Metrics:
         self._cut.inc(n_sentences)
 
     def watch_queue(self, length: Callable[[], int]) -> None:
-        """Read the number of waiting sentences from ``length`` at every exposition."""
+        """Call ``length`` for the number of waiting sentences at every exposition."""
         self._waiting.set_function(length)
 
     def exposition(self) -> bytes:
-        """Return all numbers in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""The application as a process: a listening socket, uvicorn, and limits on idle connections."""
+"""The process of the server: a listening socket, uvicorn, and limits on idle connections."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from minitransformer.config import ConfigError
 
 resource: Any = import_module("resource") if find_spec("resource") else None  # None on Windows
-HEAD_SECONDS = 10.0  # for the head of a request to arrive
-STOP_SECONDS = 20  # for the requests that are being answered when the server stops
-SILENT_SECONDS = 60  # between two messages that connections cannot be accepted
+HEAD_SECONDS = 10.0  # time in which the head of a request must arrive
+STOP_SECONDS = 20  # time for the requests that are being answered when the server stops
+SILENT_SECONDS = 60  # least time between two log messages that connections cannot be accepted
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _log = logging.getLogger(__name__)
 
 
 class _ImpatientProtocol(H11Protocol):
-    """uvicorn's HTTP protocol; it closes a connection on which no complete head arrives in time.
+    """uvicorn's HTTP protocol, which also closes a connection on which no complete head arrives in time.
 
-    uvicorn itself closes a connection only if it stays silent after an answer.
+    uvicorn itself closes only connections that stay silent after an answer.
     """
 
     _seen: object = None
@@ -52,7 +52,7 @@ class _ImpatientProtocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which logs once in SILENT_SECONDS that connections cannot be accepted.
+    """uvicorn's server, which logs at most once in SILENT_SECONDS that connections cannot be accepted.
 
     asyncio reports this up to 2,048 times in a second while connections wait and no file can be opened.
     """
@@ -76,7 +76,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; with port 0 the system chooses one.  Raises: ConfigError if the system refuses."""
+    """Return a listening socket; for port 0 the system chooses a port.  Raises: ConfigError if it cannot listen."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.create_server(address[:2], family=family, backlog=2_048)
@@ -85,24 +85,24 @@ def listen(host: str, port: int) -> socket.socket:
             f"host {host}, port {port}: cannot listen there ({error}); choose another port, or an address of this"
             " machine"
         ) from error
-    # Connections inherit it.  Without it, the body of an answer waits 40 ms for the client's receipt of the head.
+    # Connections inherit this option, without which an answer's body waits 40 ms for the client's receipt of the head.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 def address_of(listening: socket.socket) -> str:
-    """Return the address of a listening socket as browsers write it."""
+    """Return the URL of a listening socket."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def run_server(app: ASGIApp, listening: socket.socket, *, proxy: str | None = None) -> None:
-    """Serve until SIGTERM or Ctrl-C, which is raised again at the end.
+    """Serve until SIGTERM or Ctrl-C; raise the signal again at the end.
 
-    At a signal, no new connection is accepted; requests that have begun are answered, for up to STOP_SECONDS.
+    After a signal, no new connection is accepted; requests that have begun are answered, for up to STOP_SECONDS.
 
     Args:
-        proxy: the address of a reverse proxy, whose X-Forwarded-For names the clients.
+        proxy: the address of a reverse proxy whose header X-Forwarded-For names the clients, or None.
     """
     if resource:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

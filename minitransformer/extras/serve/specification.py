@@ -1,4 +1,4 @@
-"""The description of the API for programs, as Swagger 2.0, which LibreTranslate answers at /spec."""
+"""The description of the API in Swagger 2.0, as LibreTranslate returns it at /spec."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REQUIRED = ("q", "source", "target", "translation", "file")
 
 
 def specification() -> dict[str, Any]:
-    """Return the description."""
+    """Return the description of the API in Swagger 2.0."""
     translated: dict[str, Any] = {"translatedText": _TEXT, "alternatives": _TEXTS, "detectedLanguage": _DETECTION}
     language: dict[str, Any] = {"code": _TEXT, "name": _TEXT, "targets": _TEXTS}
     words: dict[str, Any] = {"source": _TEXTS, "translation": _TEXTS, "weights": {"type": "array"}}

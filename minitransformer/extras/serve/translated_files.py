@@ -1,4 +1,4 @@
-"""Files to translate: their formats, and the translated files until they are fetched."""
+"""Translation of files: readers of their formats, and a store of translated files until clients fetch them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from minitransformer.extras.files.codes import Parts, TranslatedSegment
 from minitransformer.extras.files.documents import GETTEXT, XLIFF, Document, read_document
 from minitransformer.extras.files.memories import MemoryDocument
 
-KEPT_SECONDS = 600.0  # for a translated file to be fetched
-MOST_BYTES = 64 << 20  # of all translated files: the oldest make room for a new one
+KEPT_SECONDS = 600.0  # time in which a client can fetch a translated file
+MOST_BYTES = 64 << 20  # most bytes of all translated files; the oldest files are removed before a new one is added
 _NO_NAME = re.compile(r"[^\w.-]+", re.ASCII)
 
 
 def formats() -> list[str]:
-    """Return the endings of the files that are translated; some need the extra "files"."""
+    """Return the endings of files that can be translated here; some endings need the extra "files"."""
     found = {".txt", ".tmx"}
     found |= XLIFF if importlib.util.find_spec("lxml") else set()
     found |= GETTEXT if importlib.util.find_spec("polib") else set()
@@ -28,7 +28,10 @@ def formats() -> list[str]:
 
 
 def read_file(name: str, content: bytes, languages: tuple[str, str]) -> Document:
-    """Return a file of one of the formats as a document.  Raises: CorpusError, without the name, which is private."""
+    """Read an uploaded file as a document.
+
+    Raises: CorpusError if the file cannot be read; the message does not have its name, which is private.
+    """
     path = Path("file" + PurePath(name).suffix.lower())
     match path.suffix:
         case ".txt":
@@ -40,7 +43,7 @@ def read_file(name: str, content: bytes, languages: tuple[str, str]) -> Document
 
 
 class _PlainText:
-    """A text file, whose lines are translated."""
+    """A text file as a document; each line is a segment."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         try:
@@ -58,13 +61,13 @@ class _PlainText:
 
 
 class TranslatedFiles:
-    """Translated files, in memory only, for KEPT_SECONDS."""
+    """A store of translated files, in memory only; it removes a file after KEPT_SECONDS."""
 
     def __init__(self) -> None:
         self._contents: dict[str, bytes] = {}
 
     def add(self, name: str, target: str, content: bytes) -> str:
-        """Keep a translation into ``target`` of the file ``name``; return its new name, which cannot be guessed."""
+        """Store the translation of the file ``name`` into ``target``; return a key that nobody can guess."""
         path = PurePath(name)
         stem = _NO_NAME.sub("_", path.stem)[:100]
         key = f"{secrets.token_urlsafe(16)}.{stem}_{target}{path.suffix.lower()}"
@@ -75,6 +78,6 @@ class TranslatedFiles:
         return key
 
     def get(self, key: str) -> tuple[str, bytes] | None:
-        """Return the name and the content of a file, None if there is none."""
+        """Return the name and the content of the file with a key, or None if there is no such file."""
         content = self._contents.get(key)
         return None if content is None else (key.partition(".")[2], content)

@@ -1,7 +1,7 @@
-"""Sentences of several requests, translated together on one thread; the work is measured in tokens.
+"""A queue of the sentences of all requests, which one thread translates in batches; costs are measured in tokens.
 
 The cost of a sentence is the number of tokens of its source, plus the greatest number of tokens of its translation.
-Long sentences are translated apart from short ones.  A search for long sentences pauses for short ones that arrive.
+Long and short sentences are in different batches.  A search for long sentences pauses if short sentences arrive.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translation, Translator
 from minitransformer.system.threads import start_thread
 
-COLLECT_SECONDS = 0.005  # a sentence waits so long for others to share its batch
+COLLECT_SECONDS = 0.005  # time in which a sentence waits for other sentences of its batch
 HYPOTHESES_IN_BATCH = 256
-SCORES_IN_BATCH = 256 * 256**2  # of queries and keys: the work of a search grows with the square of the length
-SHORT_TOKENS = 512  # a short sentence costs no more
-LONG_SHARE = 0.25  # of the time is for long sentences, while short ones wait, too
-SPARE = 8  # times the cost of a new sentence must be free, so that long sentences never fill the queue
+SCORES_IN_BATCH = 256 * 256**2  # scores between queries and keys: the work grows with the square of the length
+SHORT_TOKENS = 512  # greatest cost of a short sentence
+LONG_SHARE = 0.25  # share of the time for long sentences while short sentences wait
+SPARE = 8  # a new sentence needs 8 × its cost free in the queue, so that long sentences never fill the queue
 LATE_SECONDS = 5.0  # the queue is not ready if a short sentence has waited longer
 STOPPING = "the server is stopping"
 Result = TypeVar("Result")
@@ -42,7 +42,7 @@ class OverloadedError(Exception):
 
 @dataclass(eq=False)
 class _Sentence:
-    """A sentence, its cost in tokens, and what is asked for: the number of translations, and whether aligned."""
+    """A sentence, its cost in tokens, the number of translations, and whether their words are aligned."""
 
     line: str
     cost: int
@@ -71,13 +71,13 @@ _Work: TypeAlias = _Sentence | _Call
 
 
 class TranslationQueue:
-    """A queue of sentences, and the one thread that uses the model.
+    """A queue of sentences, and the only thread that uses the model.
 
-    A ``Translator`` computes on all cores, so two threads that use one at once only slow each other down.
+    A ``Translator`` computes on all cores, so a second thread would only slow down the first.
 
     Args:
-        search: the settings of the search; ``n_best`` is that of each request.
-        max_tokens: the greatest cost of all waiting work; further work is refused.
+        search: the settings of the search; its ``n_best`` is replaced by the value of each request.
+        max_tokens: the greatest cost of all waiting work; more work is refused.
         on_batch: called with the number of sentences of each batch.
         on_cut: called with the number of translations of each batch that end at the greatest length.
     """
@@ -110,7 +110,7 @@ class TranslationQueue:
         return n_tokens + int(self.search.greatest_lengths(np.array(n_tokens)))
 
     def can_wait(self, costs: Sequence[int], waiting: int = 0) -> bool:
-        """Return whether sentences of these costs can wait, if work of the cost ``waiting`` waits already."""
+        """Return whether sentences of these costs can be added to waiting work of the cost ``waiting``."""
         for cost in costs:
             if waiting + SPARE * cost > self.max_tokens:
                 return False
@@ -118,7 +118,7 @@ class TranslationQueue:
         return True
 
     def is_ready(self) -> bool:
-        """Return whether a short sentence can be added, and none has waited for more than LATE_SECONDS."""
+        """Return whether a short sentence can be added, and no short sentence has waited for over LATE_SECONDS."""
         with self._changed:
             waiting = self._drop_cancelled()
             short = [work for work in (*waiting, *self._short_batch) if work.is_short and not work.future.done()]
@@ -129,17 +129,20 @@ class TranslationQueue:
     def translate(
         self, lines: Sequence[str], costs: Sequence[int], n_best: int, *, aligned: bool = False
     ) -> list[Future[list[Translation]]]:
-        """Return the future translations of each line, up to ``n_best``, best first; with word alignments if asked.
+        """Add lines to the queue; return for each line the future of its translations: up to ``n_best``, best first.
 
-        If a future is cancelled, the search for its line ends.
-        Raises: OverloadedError if not all of them can wait.
+        With ``aligned``, translations have word alignments.  If a future is cancelled, the search for its line ends.
+        Raises: OverloadedError if the queue is closed, or has too little space for all lines.
         """
         sentences = [_Sentence(line, cost, n_best, aligned) for line, cost in zip(lines, costs, strict=True)]
         self._add(sentences)
         return [sentence.future for sentence in sentences]
 
     def call(self, function: Callable[[], Result], cost: int) -> Future[Result]:
-        """Return the future result of a function that uses the model.  Raises: OverloadedError."""
+        """Add a function that uses the model to the queue; return the future of its result.
+
+        Raises: OverloadedError if the queue is closed, or has too little space for the cost.
+        """
         call = _Call(function, cost)
         self._add([call])
         return call.future
@@ -175,7 +178,10 @@ class TranslationQueue:
                 self._run(self._next_batch(is_short))
 
     def _wait_for_work(self) -> bool:
-        """Wait for work, then for more until the oldest has waited COLLECT_SECONDS; return False at the end."""
+        """Wait for work, and then until the oldest work has waited COLLECT_SECONDS, or a batch is full.
+
+        Returns: False if the queue is closed, else True.
+        """
         with self._changed:
             while not (self._drop_cancelled() or self.is_closed):
                 self._changed.wait()
@@ -187,7 +193,10 @@ class TranslationQueue:
             return not self.is_closed
 
     def _next_batch(self, is_short: bool) -> list[_Work]:
-        """Take the oldest of the short or of the long work, and the cheapest of the same kind to share its batch."""
+        """Remove a batch of short, or of long, work from the waiting work, and return the batch.
+
+        It has the oldest work of this kind, and the cheapest other work of this kind that fits.
+        """
         with self._changed:
             some = [work for work in self._drop_cancelled() if work.is_short == is_short]
             batch = some[:1]
@@ -202,7 +211,7 @@ class TranslationQueue:
             return batch
 
     def _most_in_batch(self, greatest_cost: int) -> int:
-        """Return the greatest number of sentences of a batch whose longest sentence has this cost."""
+        """Return the greatest number of sentences in a batch, given the cost of its longest sentence."""
         n_hypotheses = min(HYPOTHESES_IN_BATCH, SCORES_IN_BATCH // greatest_cost**2)
         return max(1, n_hypotheses // self.search.beam)
 
@@ -220,9 +229,9 @@ class TranslationQueue:
         self._short_batch = []
 
     def _translate(self, sentences: Sequence[_Sentence]) -> None:
-        """Translate in one batch; if that fails, each alone, so that nobody fails because of another's sentence."""
+        """Translate in one batch; if it fails, translate each sentence alone, so that only a wrong sentence fails."""
         search = dataclasses.replace(self.search, n_best=max(sentence.n_best for sentence in sentences))
-        lines, wanted = [sentence.line for sentence in sentences], partial(self._wanted, sentences)
+        lines, wanted = [sentence.line for sentence in sentences], partial(self._are_wanted, sentences)
         align = align_words if any(sentence.is_aligned for sentence in sentences) else None
         try:
             found = self.translator.n_best(lines, search, n_threads=self._n_threads, wanted=wanted, align=align)
@@ -238,11 +247,12 @@ class TranslationQueue:
             for sentence, translations in zip(sentences, found, strict=True):
                 _finish(sentence, translations[: sentence.n_best])
 
-    def _wanted(self, sentences: Sequence[_Sentence]) -> list[bool]:
-        """Return for each sentence of a search whether somebody waits for it; first pause a search for long ones.
+    def _are_wanted(self, sentences: Sequence[_Sentence]) -> list[bool]:
+        """Return for each sentence of a search whether its future is not cancelled.
 
-        In the pause, one batch of short sentences is translated.  The next pause begins after the long sentences have
-        had their share of the time.
+        In a search for long sentences, first translate one batch of waiting short sentences.  Do this again only after
+        the
+        long sentences have had their share of the time.
         """
         if not sentences[0].is_short:
             with self._pause:
@@ -265,6 +275,6 @@ def _finish(work: _Work, result: Any = None, error: Exception | None = None) -> 
 
 
 def _fail(work: _Work, error: Exception) -> None:
-    """Log the kind of error only: its message may contain what a user has typed."""
+    """Set the error of work; log only its class, because its message may contain what a user has typed."""
     _log.error(f"a request failed: {type(error).__name__}")
     _finish(work, error=error)

@@ -1,6 +1,6 @@
-"""Requests in LibreTranslate's words, checked, and their answers.
+"""Checked requests of LibreTranslate's API, and their answers.
 
-Programs compare its error messages, so those are LibreTranslate's to the letter.
+Error messages are exactly LibreTranslate's, because programs compare them.
 
 Source: the API of LibreTranslate 1.6, https://docs.libretranslate.com/guides/api_usage
 """
@@ -17,7 +17,7 @@ from minitransformer.inference.translator import Translation
 
 
 class RequestError(Exception):
-    """An error in a request: the HTTP status, and a message for whoever sent it."""
+    """An error in a request: the HTTP status, and a message for the client."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -29,26 +29,26 @@ class Limits:
     """The limits of one request."""
 
     characters: int
-    """Characters of all texts together."""
+    """Greatest number of characters in all texts together."""
     alternatives: int
-    """Alternatives to the best translation."""
+    """Greatest number of alternatives to the best translation."""
 
     @property
     def body_bytes(self) -> int:
-        """The greatest size of a body: JSON and forms write a character in up to 12 bytes."""
+        """Greatest number of bytes of a body: JSON and forms write a character in up to 12 bytes."""
         return 12 * self.characters + 16_384
 
 
 @dataclass(frozen=True)
 class TranslationRequest:
-    """Texts to translate."""
+    """A request to translate texts."""
 
     texts: tuple[str, ...]
     is_list: bool
-    """True if the texts came as a list; then the answer is a list, too."""
+    """True if the request has a list of texts; then the answer has lists, too."""
     alternatives: int = 0
     detected: Language | None = None
-    """The source language, if the request leaves it to the server."""
+    """The source language if the request asks the server to detect it, else None."""
     is_html: bool = False
 
     @property
@@ -58,15 +58,15 @@ class TranslationRequest:
 
     @property
     def lines(self) -> list[list[str]]:
-        """The lines of each text, between line feeds; each is translated as a sentence of its own.
+        """The lines of each text, which are translated as separate sentences.
 
-        The translation has as many: clients that join segments by line feeds count on it.
+        The translation has as many lines as the text: clients that join segments by line feeds need this.
         """
         return [[line.strip(BLANKS) for line in text.split("\n")] for text in self.texts]
 
 
 def request_of(fields: Mapping[str, Any], languages: Languages, limits: Limits) -> TranslationRequest:
-    """Return what the fields of a JSON object or a form ask for.  Raises: RequestError."""
+    """Return the request in the fields of a JSON object or a form.  Raises: RequestError if a field is wrong."""
     require_fields(fields, "q", "source", "target")
     alternatives = _alternatives(fields.get("alternatives"), limits)
     texts = texts_of(fields, "q", limits)
@@ -84,7 +84,10 @@ def require_fields(fields: Mapping[str, Any], *names: str) -> None:
 
 
 def texts_of(fields: Mapping[str, Any], name: str, limits: Limits) -> Sequence[str]:
-    """Return the texts of a field, which holds a string or a list of strings.  Raises: RequestError."""
+    """Return the texts of a field, which has a string or a list of strings.
+
+    Raises: RequestError if the field is missing or of another type, or if the texts are too long or not valid Unicode.
+    """
     require_fields(fields, name)
     given = fields[name]
     texts: list[Any] = given if isinstance(given, list) else [given]
@@ -100,14 +103,14 @@ def texts_of(fields: Mapping[str, Any], name: str, limits: Limits) -> Sequence[s
 
 
 def answer_of(wanted: TranslationRequest, found: Sequence[Sequence[Sequence[Translation]]]) -> dict[str, Any]:
-    """Return the answer, with the alternatives if any were asked for.
+    """Return the fields of the answer, with alternatives and scores if the request asks for alternatives.
 
-    Scores are log-probabilities divided by the length penalty, and are added over lines.
+    A score is the sum over all lines of log-probability / length penalty.
 
     Args:
         found: for each text, for each line, its translations, best first.
     """
-    ranked = [_ranked(lines, wanted.alternatives) for lines in found]
+    ranked = [_rank(lines, wanted.alternatives) for lines in found]
     answer: dict[str, Any] = {"translatedText": [texts[0][0] for texts in ranked]}
     if wanted.alternatives:
         answer["alternatives"] = [[text for text, _ in texts[1:]] for texts in ranked]
@@ -117,8 +120,8 @@ def answer_of(wanted: TranslationRequest, found: Sequence[Sequence[Sequence[Tran
     return answer if wanted.is_list else {name: values[0] for name, values in answer.items()}
 
 
-def _ranked(lines: Sequence[Sequence[Translation]], alternatives: int) -> list[tuple[str, float]]:
-    """Return text and score: first of the best translations of all lines, then of the second best, and so on."""
+def _rank(lines: Sequence[Sequence[Translation]], alternatives: int) -> list[tuple[str, float]]:
+    """Return (translation, score) of a text, best first; the k-th translation joins the k-th best of all lines."""
     n = min(1 + alternatives, max(map(len, lines)))
     chosen = [[line[min(k, len(line) - 1)] for line in lines] for k in range(n)]
     return [
@@ -128,12 +131,15 @@ def _ranked(lines: Sequence[Sequence[Translation]], alternatives: int) -> list[t
 
 
 def detection(language: Language) -> dict[str, Any]:
-    """Return the only source language as the result of a detection."""
+    """Return ``language``, the server's only source language, as the result of a detection."""
     return {"confidence": 100.0, "language": language.code}
 
 
 def check_languages(fields: Mapping[str, Any], languages: Languages) -> Language | None:
-    """Return the source language if it is to be detected.  Raises: RequestError for languages not translated."""
+    """Check the languages of a request; return the source language if the request has "auto" for it, else None.
+
+    Raises: RequestError if the server does not translate between these languages.
+    """
     known: dict[str, Language] = {}
     for side, own, other in (
         ("source", languages.source, languages.target),
@@ -158,7 +164,7 @@ def check_languages(fields: Mapping[str, Any], languages: Languages) -> Language
 
 
 def _is_same(code: str, other: str) -> bool:
-    """Return whether two codes name the same language, one of them perhaps without the region: en-us and en."""
+    """Return whether two codes name the same language: they are equal, or one has no region, as en-us and en."""
     return code == other or code.startswith(f"{other}-") or other.startswith(f"{code}-")
 
 

@@ -1,4 +1,4 @@
-"""The source words to which each word of a translation attends."""
+"""Attention weights between the words of a translation and the words of its source."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from minitransformer.extras.report.merging import weights_of_words, without_key
 from minitransformer.inference.translator import Translator
 from minitransformer.model.symbols import BLANK
 
-MOST_TOKENS = 256  # of a side: the work grows with the product of both, and more cannot be read
+MOST_TOKENS = 256  # of a side: the work grows with the product of both sides, and a larger table is not readable
 
 
 @dataclass(frozen=True, eq=False)
 class WordAttention:
-    """The words of both sides, and the weights (target words, source words); each row sums to 1."""
+    """The words of both sides, and the attention weights (target words, source words); each row sums to 1."""
 
     source: list[str]
     target: list[str]
@@ -26,11 +26,11 @@ class WordAttention:
 
 
 class TooLongError(ValueError):
-    """An error: a side has more tokens than MOST_TOKENS, or than the model's positions."""
+    """An error: a side has more than MOST_TOKENS tokens, or more tokens than the model can read."""
 
 
 def attention_cost(translator: Translator, source: str, target: str) -> int:
-    """Return the number of tokens of both sides.  Raises: TooLongError."""
+    """Return the number of tokens of both sides together.  Raises: TooLongError."""
     sides = _encode(translator, source, target)
     longest = min(MOST_TOKENS, translator.longest_source)
     if max(map(len, sides)) > longest:
@@ -39,10 +39,7 @@ def attention_cost(translator: Translator, source: str, target: str) -> int:
 
 
 def word_attention(translator: Translator, source: str, target: str) -> WordAttention:
-    """Compute encoder-decoder attention between words: the mean over all layers and heads.
-
-    The end symbol is left out.
-    """
+    """Compute encoder-decoder attention between words: the mean over all layers and heads, without end symbols."""
     tokenizer = translator.tokenizer
     source_ids, target_ids = _encode(translator, source, target)
     read = _model_texts(translator, source, target)
