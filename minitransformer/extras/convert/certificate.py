@@ -205,7 +205,7 @@ def _share_of_equal(ours: Sequence[Sentence], theirs: Sequence[Sentence]) -> flo
 class OtherModel:
     """A model of another program: its directory, its ``Parts``, and the paths of its sentencepiece models, if given.
 
-    ``parts`` was read from the directory.  An ONNX model cannot be read; ``parts`` is then what was written to it.
+    ``parts`` was read from the directory.  An ONNX model cannot be read: ``parts`` is the model that was written.
     """
 
     directory: Path

@@ -1,9 +1,9 @@
 """A reader of CTranslate2 models.
 
 A directory has ``model.bin``, the vocabularies and, since version 6 of the binary format, ``config.json``.  It has no
-tokenizer.  The reader makes one of sentencepiece models, or of the words in the vocabularies.  Matrices are stored as
-(out, in).  One matrix has the queries, keys and values of self-attention, another one the keys and values of
-encoder-decoder attention.
+tokenizer, so that the reader must make one from sentencepiece models, or from the words in the vocabularies.  Matrices
+are stored as (out, in).  One matrix has the queries, keys and values of self-attention, another matrix the keys and
+values of encoder-decoder attention.
 
 ``model.bin`` is read in versions 2 to 6, and written in version 6.
 All numbers are little-endian.  A string is its length in 2 bytes, the final NUL counted, and its bytes.
@@ -241,8 +241,8 @@ def read_settings(directory: Path, variables: Variables) -> Settings:
     """Read the settings in ``config.json``, or in the variables of older models.
 
     A model whose decoder starts from a zero vector comes from Marian, and was trained with an end symbol after every
-    source.  ``source_end`` is then True, even if ``add_source_eos`` is false in the file.  It is false if the tokenizer
-    of Hugging Face's transformers appended the symbol.
+    source.  ``source_end`` is then True, even if ``add_source_eos`` is false in the file.  The file has false if the
+    tokenizer of Hugging Face's transformers appended the symbol.
     Raises: ConversionError if a setting is of another type, or needs a feature that our Transformer lacks;
     CorruptFileError if ``config.json`` is corrupt.
     """

@@ -263,8 +263,7 @@ def stored_as(variables: Mapping[str, Array], storage: Storage) -> dict[str, Arr
     """Return variables in the types in which they are stored.
 
     ``storage`` float16 converts float32 variables with at least one axis.  int8 converts the variables NAME/weight:
-    each
-    row is multiplied by its scale, 127 / (largest absolute value), and rounded.  NAME/weight_scale has the scales.
+    each row is multiplied by its scale, 127 / (largest absolute value), and rounded.  NAME/weight_scale has the scales.
     Raises: ConversionError if a value is not finite, or too large for float16.
     """
     found = {}

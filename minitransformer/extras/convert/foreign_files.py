@@ -252,8 +252,8 @@ class WeightsFile:
 def weights_file(directory: Path, *others: str) -> Path:
     """Return the path of the weights in a directory.
 
-    This is the first name in ``WEIGHTS`` that exists, otherwise the file that matches the first possible pattern of
-    ``others``.  If no file exists, return the path of ``WEIGHTS[0]``, which does not exist.
+    Take the first name in ``WEIGHTS`` that exists, or else the file that matches the first pattern in ``others`` with a
+    match.  If no file exists, return the path of ``WEIGHTS[0]``, which does not exist.
     Raises: ConversionError if several files match this pattern.
     """
     for pattern in (*WEIGHTS, *others):

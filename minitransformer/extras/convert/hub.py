@@ -43,7 +43,7 @@ class HubModel:
 
 
 def is_hub_name(source: Path) -> bool:
-    """Return whether ``source`` is no existing path, and has the form of a name as Helsinki-NLP/opus-mt-en-de."""
+    """Return whether ``source`` is no existing path, but has the form of a name such as Helsinki-NLP/opus-mt-en-de."""
     return not source.exists() and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(source)) is not None
 
 
@@ -105,8 +105,8 @@ def _download_weights(hub: Any, name: str, commit: str) -> None:
 def _download_if_there(hub: Any, name: str, file: str, commit: str) -> Path | None:
     """Download a file, and return its path; None if the commit has no such file.
 
-    The cache also records missing files.  So without the network, the result is None if the cache records that the file
-    is missing.
+    The cache also records which files are missing.  If the Hub cannot be reached, and the cache does not know whether
+    the file exists, the error of ``huggingface_hub`` is raised again.
     """
     try:
         return Path(hub.hf_hub_download(name, file, revision=commit))

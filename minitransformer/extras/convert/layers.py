@@ -21,7 +21,7 @@ from minitransformer.extras.convert.foreign_files import WeightsFile
 from minitransformer.extras.convert.parts import Array, ConversionError
 from minitransformer.model.positions import sinusoids
 
-# Names of parameters whose last axis, and whose first axis, has the features of the residual stream.
+# Names of parameters whose last axis has the features of the residual stream, and of parameters whose first axis does.
 _LAST_AXIS = re.compile(
     r"(source_embedding|target_embedding|projection|source_positions|target_positions)\.weight"
     r"|.*norm\.(gain|bias)|.*\.output\.(weight|bias)"

@@ -171,8 +171,8 @@ def _ids(path: Path) -> dict[str, int]:
 def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, Array]:
     """Return the embeddings of source and target, and the matrix of the softmax.
 
-    Our model multiplies embeddings by √D.  transformers does not if ``scale_embedding`` is false.  Then divide the
-    embeddings by √D, so that they differ from the matrix of the softmax.
+    Our model multiplies embeddings by √D, transformers only if ``scale_embedding`` is true.  If it is false, divide the
+    embeddings by √D; they then differ from the matrix of the softmax.
     Raises: ConversionError if a table is missing, or if tied tables differ: transformers 5 would use both tables,
     versions before 5 only one.
     """
@@ -278,9 +278,9 @@ _CHOICES: Mapping[str, Mapping[Any, Any]] = {
 def write_marian(parts: Parts, directory: Path, storage: str = "float32") -> None:
     """Write a directory that MarianMTModel and MarianTokenizer of transformers load.
 
-    As in Marian, the end symbol has the id 0, the unknown word 1.  transformers starts the decoder with the padding
-    symbol.  This is our start symbol, or a separate word (see ``_arrays``).  It has the last id, or the id 2 if source
-    and target have different vocabularies.
+    As in Marian, the end symbol has the id 0, and the unknown word the id 1.  transformers starts the decoder with the
+    padding symbol.  The padding symbol is our start symbol, or a separate word (see ``_arrays``).  Its id is the last
+    one, or 2 if source and target have different vocabularies.
     Raises: ConversionError if MarianMT cannot express the model, or if a weight is not finite or too large for
     ``storage``; CheckpointError if a file cannot be written.
     """
@@ -303,7 +303,7 @@ def write_marian(parts: Parts, directory: Path, storage: str = "float32") -> Non
 
 
 def require_expressible(parts: Parts) -> None:
-    """Raise ConversionError if MarianMT cannot express the model; ``_CHOICES`` is checked elsewhere."""
+    """Raise ConversionError if MarianMT cannot express the model; the settings in ``_CHOICES`` are not checked here."""
     config = parts.config
     expected = {
         "source_end": (config.source_end, True),
@@ -327,7 +327,7 @@ def require_expressible(parts: Parts) -> None:
 
 
 def _warnings(parts: Parts, storage: str) -> list[str]:
-    """Return a warning for each difference between our model and the written model, or its use in CTranslate2."""
+    """Return warnings: how MarianMT's results may differ from our model's, and what CTranslate2 cannot read."""
     config, warnings = parts.config, list[str]()
     if config.layer_norm_eps != EPSILON:
         warnings.append(

@@ -1,7 +1,7 @@
 """A writer of a model as two ONNX graphs: the encoder, and the decoder with a key/value cache.
 
-Nodes compute the equations of ``minitransformer.model.layers``.  Unlike there, the sentences of a batch are padded to
-equal lengths.  Axes are B, L (or S, T), D, H, K and V.
+Nodes compute the equations of ``minitransformer.model.layers``.  In the graphs, the sentences of a batch are
+padded to equal lengths.  Axes are B, L (or S, T), D, H, K and V.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class Vocabulary:
     """A vocabulary in our order: unknown word, start, end, then all other words in the foreign order.
 
     ``rows`` has the foreign id of each word, or None if the foreign model lacks the word.  A word that the foreign
-    model lacks gets the embedding of the unknown word, as which the foreign model would read it.
+    model lacks gets the embedding of the unknown word: the foreign model would read this word as unknown.
     """
 
     words: tuple[str, ...]
@@ -233,8 +233,7 @@ class Parts:
         """Write a directory that ``Translator.load`` reads.
 
         Raises: ConversionError if our format lacks a choice of the configuration; CheckpointError if the directory
-        cannot
-        be written.
+        cannot be written.
         """
         self.require_known_choices()
         save_model_files(directory, self.config, self.weights)

@@ -149,7 +149,7 @@ class _Interpreter:
         self._update(self._since_mark())
 
     def _update(self, items: list[Any]) -> None:
-        """Add alternate keys and values to a dictionary.
+        """Add ``items``, which are alternately keys and values, to a dictionary.
 
         Raises: ForbiddenError for nested keys: computing their hash could overflow the process's stack.
         """

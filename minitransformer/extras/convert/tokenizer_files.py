@@ -83,7 +83,7 @@ def _scores_of_merges(path: Path, vocabulary: Mapping[str, int], merges: list[An
     sentencepiece merges any two pieces whose concatenation is a piece.  So ``merges`` must have all such pairs, and
     pairs with the same concatenation must be adjacent.  Both are true for a tokenizer.json that was made from a
     sentencepiece model.
-    Raises: ConversionError if one is not true.
+    Raises: ConversionError if ``merges`` lacks such a pair, or if pairs are not adjacent.
     """
     ranks: dict[str, int] = {}
     pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in merges]

@@ -190,8 +190,7 @@ def require_one_direction(languages: Mapping[Path, Sequence[str]]) -> None:
     """Raise CorpusError if two files have different source languages, or different target languages.
 
     ``languages`` are the source and the target of each file.  Regions do not matter, except if the source and the
-    target
-    of a file are regions of one language.
+    target of a file are regions of one language.
     """
     first, ours = next(iter(languages.items()))
     for path, theirs in languages.items():

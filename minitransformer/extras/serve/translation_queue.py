@@ -251,8 +251,7 @@ class TranslationQueue:
         """Return for each sentence of a search whether its future is not cancelled.
 
         In a search for long sentences, first translate one batch of waiting short sentences.  Do this again only after
-        the
-        long sentences have had their share of the time.
+        the long sentences have had their share of the time.
         """
         if not sentences[0].is_short:
             with self._pause:
