@@ -2,7 +2,8 @@
 
 Codes of formatting (<b>, XML elements) are always removed.  Placeholders ({0}, %s, &amp;, addresses) stay in the text
 at first, because they stand for words.  If a translation has other placeholders than its source, the source is
-translated again without placeholders.  So a translation has every code of its source, as often, and pairs are nested.
+translated again without placeholders.  So every code of a source is in the translation as often as in the source, and
+pairs are nested.
 A segment whose text has no letters is copied.
 
 Source: ISO C, "fprintf" and "strftime"; the manuals of gettext ("Format Flags"), Python ("Format String Syntax"), Qt
@@ -115,7 +116,7 @@ def _textual_codes(text: str) -> Iterator[Part]:
 
 
 def text_of(part: Part) -> str:
-    """Return the text of a part: of a text, a placeholder, or a code of tabs and line ends; "" for another code."""
+    """Return the text of a part; the text of a code is "", except for placeholders, tabs and line ends."""
     if isinstance(part, str):
         return part
     is_text = part.is_placeholder or (isinstance(part.content, str) and part.content.isspace())
@@ -160,7 +161,7 @@ def translate_segments(segments: Sequence[Parts], translate: Translate) -> list[
 
 
 TranslationSteps: TypeAlias = Generator[list[str], Sequence[Translation], list[TranslatedSegment]]
-"""A generator that yields texts, receives their translations (as of ``Translate``), and returns translated segments."""
+"""A generator that yields texts, receives the texts' translations by ``send``, and returns the translated segments."""
 
 
 def next_texts(

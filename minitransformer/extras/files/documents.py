@@ -65,7 +65,7 @@ class Document(Protocol):
 def read_document(path: Path, languages: Languages | None = None, content: bytes | None = None) -> Document:
     """Read a document from ``content``, or from the file ``path`` if ``content`` is None.
 
-    If the document names no target language, the one of ``languages`` is written into it.
+    If the document names no target language, the target of ``languages`` is written into the document.
     Raises: CorpusError if the document cannot be read, or has other languages; ConfigError if ``languages`` is None and
     an XLIFF 2 document names no target language; MissingExtraError if a package of the extra "files" is missing.
     """
@@ -294,8 +294,8 @@ def _keeps_lines(element: Any) -> bool:
 def _is_open(unit: Any) -> bool:
     """Return whether a unit must be translated.
 
-    It must not if it is approved, if it has a translation, or if ``translate`` is "no" in the unit or in the nearest
-    element around it with this attribute.
+    A unit stays if it is approved, if it has a translation, or if the attribute ``translate`` is "no".  The attribute
+    is that of the unit, or of the nearest element around the unit that has it.
     """
     marks = filter(None, (each.get("translate") for each in (unit, *unit.iterancestors())))
     if unit.get("approved") == "yes" or next(marks, "yes") == "no":

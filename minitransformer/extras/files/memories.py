@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 def languages_between(source: Path, output: Path | None, named: Languages | None) -> Languages | None:
     """Return the languages of a translation: ``named``, or else the languages of ``source`` if it has two languages.
 
-    The result is None if ``named`` is None, and neither file has two languages.
+    The result is None if ``named`` is None, and ``source`` is a text file.
     Raises: ConfigError if ``output`` is a translation memory, but no languages are found; CorpusError as
     ``languages_of`` does.
     """

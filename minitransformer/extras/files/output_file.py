@@ -74,7 +74,7 @@ class OutputFile:
         self._count(data)
 
     def finish(self) -> None:
-        """Write the end of the file.  It does not belong to the complete bytes: more lines would replace it."""
+        """Write the end of the file.  The end is not counted as complete bytes, because more lines would replace it."""
         if self._ending:
             self._write(self._ending)
 

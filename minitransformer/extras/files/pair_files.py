@@ -80,7 +80,7 @@ def _units_of_archive(path: Path) -> Iterator[tuple[str, Unit]]:
                     raise CorpusError(f"{path}: {' and '.join(members.values())} differ in their numbers of lines")
                 stripped = zip(members, map(str.strip, texts), strict=True)
                 yield next(iter(members)), Unit(number, {code: text for code, text in stripped if text})
-    except (zipfile.BadZipFile, RuntimeError, *READ_ERRORS) as error:  # RuntimeError: encrypted, or unknown
+    except (zipfile.BadZipFile, RuntimeError, *READ_ERRORS) as error:  # RuntimeError: encryption, unknown compression
         raise CorpusError(f"{path}: cannot be read as an archive: {error}") from error
 
 

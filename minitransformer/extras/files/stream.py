@@ -250,7 +250,7 @@ class LineTranslator:
         return [decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
 
     def outputs_of(self, texts: Sequence[str], n_before: int, advance: LinesDone) -> list[bytes]:
-        """Translate decoded lines; the result is as of ``__call__``."""
+        """Translate decoded lines; return the same as ``__call__``."""
         if self.splitter is None:
             outputs = self._by_lines(texts, n_before, advance)
         else:

@@ -27,7 +27,7 @@ class UnknownCharacters:
             self.n_lines += 1
             pieces = (piece for id, piece in zip(ids, tokenizer.source_pieces(line), strict=True) if id == UNKNOWN)
             for character in "".join(pieces).replace(BLANK, ""):
-                if len(self.first) <= N_NAMED:  # one more than the warning names: it ends with "…"
+                if len(self.first) <= N_NAMED:  # one more than the warning names, so that it can end with "…"
                     self.first[character] = None
 
     def log(self) -> None:
