@@ -1,4 +1,4 @@
-"""Data diversification: models of both directions translate the training text; the translations are more training text.
+"""Data diversification: models of both directions translate the training text; training continues on all these texts.
 
 Source: Nguyen, Joty, Wu & Aw 2020, "Data Diversification: A Simple Strategy For Neural Machine Translation", with one
     model for each direction.

@@ -161,10 +161,7 @@ def _depth(path: Path, variables: Variables, stack: str) -> int:
 
 
 def _head_size(path: Path, variables: Variables, d_model: int, n_heads: int) -> int:
-    """Return the size of a head's queries, keys and values; CTranslate2 stores the size only if it is not D / h.
-
-    Raises: ConversionError if heads differ in size, or if the size does not fit the matrix of queries, keys and values.
-    """
+    """Return the size of a head's queries, keys and values; CTranslate2 stores the size only if it is not D / h."""
     n_outputs, _ = variables.shape("encoder/layer_0/self_attention/linear_0/weight")
     size = d_model // max(1, n_heads)
     sizes = {variables.integer(size, name) for name in variables.ending_with("attention/head_dim")} or {size}
@@ -199,11 +196,7 @@ def _embedding(variables: Variables, stack: str, name: str, shape: tuple[int, in
 def _read_positions(
     file: ModelFile, variables: Variables, config: ModelConfig, weights: Weights
 ) -> tuple[ModelConfig, Weights]:
-    """Return configuration and weights with positions.
-
-    If both stacks have the same sinusoids, our model computes them.  Otherwise the weights get both tables, as learned
-    positions.
-    """
+    """Return configuration and weights with positions: sinusoids if both stacks have the same, else learned tables."""
     tables = [variables.table(POSITIONS[stack], config.d_model) for stack in STACKS]
     kinds = [
         COMPUTED if table is None else recognise_sinusoids(table, file.variables[POSITIONS[stack]].dtype.name)
@@ -226,10 +219,7 @@ _EPSILON = 1e-5  # of layer norms, if config.json has none
 
 @dataclass(frozen=True)
 class Settings:
-    """A model's symbols, and three settings.
-
-    ``starts_from_zero``: the decoder's first input is a zero vector.  ``source_end``: sources end with the end symbol.
-    """
+    """A model's symbols and settings; ``starts_from_zero``: the decoder's first input is a zero vector."""
 
     symbols: Symbols
     starts_from_zero: bool
@@ -330,10 +320,7 @@ def _vocabulary_path(directory: Path, name: str) -> Path | None:
 
 
 def _read_words(path: Path, symbols: Symbols) -> list[str]:
-    """Return the words of a vocabulary file; append the unknown word if the file lacks it, as CTranslate2 does.
-
-    Raises: ConversionError if the file has no list of different words; CorruptFileError if it is not JSON.
-    """
+    """Return the words of a vocabulary file; append the unknown word if the file lacks it, as CTranslate2 does."""
     words = read_json(path) if path.suffix == ".json" else read_lines(path)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ConversionError(f"{path}: expected a list of words; the file is corrupt, or of another kind")
@@ -416,10 +403,7 @@ class Variables(WeightsFile):
         return self.take_if_there(name)
 
     def table(self, name: str, n_columns: int) -> Array | None:
-        """Remove and return a matrix with ``n_columns`` columns; None if it is missing.
-
-        Raises: ConversionError if the variable is no such matrix.
-        """
+        """Remove and return a matrix; None if missing.  Raises: ConversionError if it has not ``n_columns`` columns."""
         return self.array(name, (self.shape(name)[0], n_columns)) if name in self._arrays else None
 
     def scalar(self, *names: str) -> Array | None:
@@ -433,10 +417,7 @@ class Variables(WeightsFile):
         return found[0].reshape(()) if found else None
 
     def integer(self, default: int, *names: str) -> int:
-        """Return the first of these numbers that exists, as an int; ``default`` if none exists.
-
-        Raises: ConversionError if it is no integer.
-        """
+        """Return the first of these numbers, or ``default``, as an int.  Raises: ConversionError if it is not whole."""
         found = self.scalar(*names)
         if found is not None and not (found.dtype.kind == "i" or float(found).is_integer()):
             raise ConversionError(f"{self.path}: {names[0]}: expected a whole number, got {found}")
@@ -455,10 +436,7 @@ class Variables(WeightsFile):
                 )
 
     def left(self) -> list[str]:
-        """Return the names of the variables that have not been removed and change the model's results.
-
-        Single numbers that are 0 do not change results, and variables in ``_IGNORED`` do not either.
-        """
+        """Return the names of the remaining variables, without flags that are 0, and without ``_IGNORED``."""
         return sorted(
             name
             for name, array in self._arrays.items()

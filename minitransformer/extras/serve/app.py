@@ -277,13 +277,13 @@ class _Endpoints:
         return JSONResponse(specification())
 
     async def health(self, request: Request) -> Response:
-        """Return "ok" until the server stops."""
+        """Return "ok".  Raises: OverloadedError when the server stops."""
         if self.queue.is_closed:
             raise OverloadedError(STOPPING)
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Return "ok" if a short sentence would be translated soon."""
+        """Return "ok" if a short sentence would be translated soon.  Raises: OverloadedError otherwise."""
         if not self.queue.is_ready():
             raise OverloadedError(STOPPING if self.queue.is_closed else "short sentences are refused or wait too long")
         return JSONResponse({"status": "ok"})

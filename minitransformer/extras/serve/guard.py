@@ -1,4 +1,4 @@
-"""A wrapper of the application: it limits requests, adds headers to answers, and counts both."""
+"""A wrapper of the application: it limits and counts requests, and adds headers to answers."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class TranslationQueue:
         self._short_batch = []
 
     def _translate(self, sentences: Sequence[_Sentence]) -> None:
-        """Translate in one batch; if it fails, translate each sentence alone, so that only a wrong sentence fails."""
+        """Translate the sentences in one batch; if it fails, translate each alone: one may have caused the error."""
         search = dataclasses.replace(self.search, n_best=max(sentence.n_best for sentence in sentences))
         lines, wanted = [sentence.line for sentence in sentences], partial(self._are_wanted, sentences)
         align = align_words if any(sentence.is_aligned for sentence in sentences) else None
@@ -274,6 +274,6 @@ def _finish(work: _Work, result: Any = None, error: Exception | None = None) -> 
 
 
 def _fail(work: _Work, error: Exception) -> None:
-    """Set the error of work; log only its class, because its message may contain what a user has typed."""
+    """Set the error of work; log only the error's class, because its message may contain what a user has typed."""
     _log.error(f"a request failed: {type(error).__name__}")
     _finish(work, error=error)

@@ -164,7 +164,7 @@ def check_languages(fields: Mapping[str, Any], languages: Languages) -> Language
 
 
 def _is_same(code: str, other: str) -> bool:
-    """Return whether two codes name the same language: they are equal, or one has no region, as en-us and en."""
+    """Return whether two codes name the same language: they are equal, or one has no region, like en-us and en."""
     return code == other or code.startswith(f"{other}-") or other.startswith(f"{code}-")
 
 
