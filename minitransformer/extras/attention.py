@@ -93,7 +93,10 @@ def word_starts(pieces: Sequence[str]) -> list[int]:
 
 
 def starts_at_blanks(pieces: Sequence[str]) -> list[int]:
-    """Return the indices of the first piece and of pieces that begin with "▁", but not of a piece after "▁" alone."""
+    """Return the indices of the first piece and of each piece that begins with "▁".
+
+    A piece after the piece "▁" belongs to the same word, even if it begins with "▁".
+    """
     marked = [piece.startswith(BLANK) and (i == 0 or pieces[i - 1] != BLANK) for i, piece in enumerate(pieces)]
     return [i for i, begins in enumerate(marked) if begins or i == 0]
 

@@ -110,9 +110,9 @@ def _use_newest_names(arrays: WeightsFile) -> None:
 def _dictionaries(directory: Path, settings: SettingsFile) -> tuple[Vocabulary, Vocabulary]:
     """Return the vocabularies of source and target.
 
-    Both are in ``dict.txt`` if this file exists, or if no setting names the languages; otherwise each vocabulary is in
-    ``dict.LANGUAGE.txt``.
-    Raises: ConversionError if a file is missing or no dictionary, or if a setting is no language.
+    Both are in ``dict.txt`` if this file exists, or if the setting ``source_lang`` or ``target_lang`` is missing;
+    otherwise each vocabulary is in ``dict.LANGUAGE.txt``.
+    Raises: ConversionError if a file is missing or no dictionary, or if a setting is no name of a language.
     """
     languages = [settings.of(f"{side}_lang", str, "") for side in ("source", "target")]
     if wrong := [language for language in languages if not re.fullmatch(r"[\w-]*", language)]:

@@ -213,9 +213,9 @@ def require_writable(directory: Path, name: str, storage: Storage) -> Callable[[
 
 
 def recognise(source: Path) -> str:
-    """Return the name of the format whose files exist in ``source``, or which the file ``source`` has.
+    """Return the name of the format of a model, given its directory or file.
 
-    Raises: ConversionError if there is none, or if a directory has several checkpoints; CorruptFileError if
+    Raises: ConversionError if no format is recognised, or if a directory has several checkpoints; CorruptFileError if
     ``config.json`` is not JSON.
     """
     for name, each in FORMATS.items():

@@ -237,7 +237,7 @@ def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, 
 
 
 def _configuration(settings: SettingsFile, decoder: SettingsFile, depths: tuple[int, int]) -> dict[str, Any]:
-    """Return the settings of the layers, and the length penalty in decoder.yml; without decoder.yml, there is none."""
+    """Return the settings of the layers, and the length penalty in decoder.yml (α = 0 if it has none)."""
     for name, possible in _REQUIRED.items():
         value = settings.of(name, object, possible[0])
         if value not in possible:

@@ -395,7 +395,7 @@ class _Placement:
         )
 
     def _within(self, i: int, offset: int) -> int | None:
-        """Return the target offset for an offset within source word ``i``; None if no linked target word is equal."""
+        """Return the target offset for an offset within source word ``i``, or None if no linked word is the same."""
         word = self.source_words[i]
         for linked in (self.target_words[j] for j in self.linked.get(i, ())):
             if self.target[linked.first : linked.last] == self.source[word.first : word.last]:

@@ -105,7 +105,7 @@ class Guard:
             self._metrics.count_request(self._path(scope), status, time.monotonic() - start)
 
     def _path(self, scope: Scope) -> str:
-        """Return the path under which metrics count a request: "{name}" for the name of a file, or "other"."""
+        """Return the path for the metrics: with "{name}" in place of a file's name, or "other" for an unknown path."""
         path: str = scope["path"]
         candidates = (path, path.rpartition("/")[0] + "/{name}")
         return next((each for each in candidates if each in self._paths), "other")
