@@ -41,8 +41,8 @@ def clause(
 ) -> Clause:
     """Draw a clause with one of the verbs.
 
-    ``subjects`` and ``objects`` name the uses of the subject's and the object's phrases; ``others`` are further fields
-    of the clause.
+    ``subjects`` and ``objects`` are the uses of the subject's and the object's phrases (see `words.toml`); ``others``
+    sets further fields of the clause.
     """
     verb = random.choice(verbs)
     drawn = clause_of(random, participant(random, verb.subjects, subjects), verb, objects, place_rate)
@@ -50,7 +50,7 @@ def clause(
 
 
 def clause_of(random: Random, doer: Subject, verb: Verb, objects: str = "object", place_rate: float = 0.25) -> Clause:
-    """Draw a clause with this subject and verb: draw its objects and its place."""
+    """Return a clause with this subject and verb; draw its objects and its place."""
     if verb.gifts:
         recipient = participant(random, "person", "known", [doer])
         return Clause(doer, verb, recipient, noun_phrase(random, verb.gifts, "known" if objects == "known" else "gift"))
@@ -61,10 +61,10 @@ def clause_of(random: Random, doer: Subject, verb: Verb, objects: str = "object"
 
 
 def description(random: Random, subjects: str = "subject", negated: bool = False) -> Clause:
-    """Draw a description of somebody or something: a colour, a quality, or a living being's trait and mood."""
+    """Draw a clause that describes somebody or something by a colour, a quality, or a trait and a mood."""
     kind, draw = random.choice(_DESCRIBED), random.random()
     colours, qualities = suiting(kind, words.COLOURS), suiting(kind)
-    predicate = _graded(random, random.choice(qualities))
+    predicate = _with_degree(random, random.choice(qualities))
     if draw < 0.3 and colours:
         predicate = _text(random.choice(colours))
     if draw > 0.8 and kind in words.classes("living"):  # a trait and a mood never contradict each other
@@ -74,9 +74,9 @@ def description(random: Random, subjects: str = "subject", negated: bool = False
 
 
 def mood(random: Random) -> Clause:
-    """Draw a clause that says how somebody feels; unlike other descriptions it may have a time or a reason."""
+    """Draw a clause that says how somebody feels; unlike a ``description``, it may be given a time or a reason."""
     being = bare(participant(random, "living", "subject"))
-    return Clause(being, BE, complement=_graded(random, random.choice(MOODS)))
+    return Clause(being, BE, complement=_with_degree(random, random.choice(MOODS)))
 
 
 def comparison(random: Random) -> Clause:
@@ -88,7 +88,7 @@ def comparison(random: Random) -> Clause:
 
 
 def than(adjective: Adjective, standard: Subject) -> Governed:
-    """Return the phrase "bigger than" something, with this adjective."""
+    """Return a comparative with its standard, such as "bigger than the dog"."""
     text = Text(f"{adjective.english_comparative} than", f"{adjective.german_comparative} als")
     return Governed(text, "nominative", standard)
 
@@ -111,7 +111,10 @@ def location(random: Random) -> Clause:
 
 
 def altered(random: Random, clause: Clause, *ways: Way) -> Clause:
-    """Put a clause into a tense, or add a modal verb; never form "must not", which is not "muss nicht" in German."""
+    """Draw one of ``ways``: put the clause into a tense, or add a modal verb.
+
+    Never add "must" to a negated clause, because "must not" does not mean "muss nicht".
+    """
     way = random.choice(ways)
     if way != "modal":
         return replace(clause, tense=way)
@@ -123,6 +126,6 @@ def _text(adjective: Adjective) -> Text:
     return Text(adjective.english, adjective.german)
 
 
-def _graded(random: Random, adjective: Adjective) -> Text:
+def _with_degree(random: Random, adjective: Adjective) -> Text:
     degree = weighted(random, {("{}", "{}"): 6, ("very {}", "sehr {}"): 3, ("too {}", "zu {}"): 1})
     return fill(*degree, _text(adjective))

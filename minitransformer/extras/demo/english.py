@@ -37,7 +37,7 @@ def english_sentence(sentence: Sentence) -> str:
 
 
 def english_phrase(phrase: Phrase | None, is_subject: bool = False) -> str:
-    """Return a phrase in English; only pronouns distinguish the subject from other roles."""
+    """Return a phrase in English; only pronouns depend on ``is_subject`` (I, me)."""
     match phrase:
         case None:
             return ""
@@ -80,7 +80,10 @@ def _clause(clause: Clause) -> str:
 
 
 def _verbs(clause: Clause, needs_auxiliary: bool) -> tuple[str, str]:
-    """Return the auxiliary, if any, and the main verb; add "do" if the sentence needs an auxiliary and has none."""
+    """Return the auxiliary and the main verb, which may each be ""; "is" and "was" count as auxiliaries.
+
+    If the clause needs an auxiliary and has none, add "do".
+    """
     person, past = clause.subject.person, clause.tense == "past"
     base, third, past_form, participle = clause.verb.en.split(", ")
     if clause.modal is not None:

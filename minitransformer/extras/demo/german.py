@@ -1,9 +1,9 @@
 """German wording: the finite verb is in second, first or last position, the rest of the verb at the end.
 
 The German present translates the English present.  The Perfekt translates both English past tenses, except that "was"
-becomes "war".  Prepositions are contracted with the article (im, zur).  A pronoun has the gender of its person (er,
-sie).  A subject precedes pronouns, so that these are not read as the subject (weil die Frau sie sieht).  Coordinated
-clauses have no comma before "und".
+becomes "war".  Prepositions are contracted with the article (im, zur).  "He" is always "er" and "she" always "sie",
+because they stand for people.  The subject precedes object pronouns, so that a pronoun is not read as the subject (weil
+die Frau sie sieht).  Coordinated clauses have no comma before "und".
 """
 
 from dataclasses import replace
@@ -63,7 +63,7 @@ def german_sentence(sentence: Sentence) -> str:
 
 
 def german_phrase(phrase: Phrase | None, case: str = "nominative") -> str:
-    """Return a phrase in German; one with a relative clause ends in the comma that closes it."""
+    """Return a phrase in German; a phrase with a relative clause ends in a comma."""
     match phrase:
         case None:
             return ""
@@ -150,7 +150,7 @@ def _present(verb: Verb, person: int) -> str:
 
 
 def _middle(clause: Clause) -> list[str]:
-    """Order the constituents that are not in front; adverb and "nicht" follow known objects and precede new ones."""
+    """Return the constituents except ``clause.front``, and the adverb with "nicht", in the order of ``_rank``."""
     adverbs = join(german_phrase(clause.frequency), "nicht" if clause.negated else "")
     roles = [role for role in ROLES if role != clause.front]
     ranked = [(_rank(role, clause.phrase(role)), _phrase(clause, role)) for role in roles]
@@ -158,10 +158,10 @@ def _middle(clause: Clause) -> list[str]:
 
 
 def _rank(role: Role, phrase: Phrase | None) -> int:
-    """Return the position of a constituent in the order of a clause; adverb and "nicht" have position 4.
+    """Return the rank of a constituent in the order of a clause; the adverb and "nicht" have rank 4.
 
-    The order is: subject, objects that are pronouns, time (kauft heute das Auto), other known objects, adverb, new
-    objects, all other constituents.
+    The order is: subject, pronouns as objects, time (kauft heute das Auto), other known objects (das Auto), adverb and
+    "nicht", new objects (ein Auto), all other constituents.
     """
     match role, phrase:
         case "subject", _:

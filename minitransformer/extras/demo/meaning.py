@@ -1,4 +1,4 @@
-"""The meaning of a sentence: words and their roles, without order and inflection, which `english` and `german` add."""
+"""The meaning of a sentence: words and their roles.  `english` and `german` add order and inflection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NounPhrase:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two phrases joined by "and" or "&", a plural subject."""
+    """Two phrases joined by "and" or "&"; as a subject, the pair is plural."""
 
     first: Phrase
     second: Phrase
@@ -40,7 +40,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Governed:
-    """A preposition, or "bigger than", and the phrase whose case it governs."""
+    """A preposition or a comparative ("bigger than"), and the phrase after it; ``case`` is the phrase's German case."""
 
     preposition: Text
     case: str
@@ -53,10 +53,10 @@ Phrase = Subject | Governed
 
 @dataclass(frozen=True)
 class Clause:
-    """A verb with its constituents.  One of them comes before the verb, except in a yes-or-no question.
+    """A verb with its constituents.
 
-    The complement is a predicate, a place, a measure or a companion ("with Anna").  The tense "past" requires a past
-    time.
+    ``front`` is the role of the constituent before the verb; None in a yes-or-no question.  The complement is a
+    predicate, a place, a measure or a companion ("with Anna").  A statement in the tense "past" has a past time.
     """
 
     subject: Subject
@@ -73,14 +73,14 @@ class Clause:
     question: bool = False
 
     def phrase(self, role: Role) -> Phrase | None:
-        """Return the phrase that plays a role."""
+        """Return the phrase in a role, or None."""
         phrase: Phrase | None = getattr(self, role)
         return phrase
 
 
 @dataclass(frozen=True)
 class Compound:
-    """Two clauses joined by a conjunction; a subordinate clause, the second, may come first."""
+    """Two clauses joined by a conjunction; if ``second_first``, the conjunction and the second clause come first."""
 
     main: Clause
     conjunction: Text
@@ -90,9 +90,9 @@ class Compound:
 
 @dataclass(frozen=True)
 class Speech:
-    """Direct speech: a statement or a question in quotation marks, after the act of speaking or before it.
+    """Direct speech: a statement or a question in quotation marks, and a clause of speaking (``act``): Anna says.
 
-    If the speech comes first, English may invert the act: "says Anna".
+    If the speech comes first, the English act may be inverted: "says Anna".
     """
 
     act: Clause

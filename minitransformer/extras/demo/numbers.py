@@ -1,7 +1,7 @@
 """Numbers, dates and times in words and in digits.
 
-English has "and" only after hundreds, or before a last group below one hundred: "one thousand and five".  German joins
-the words: einhundertfünf, eintausendeins. "At half past seven" is "um halb acht", "on May 3, 1987" is "am 3. Mai 1987".
+English has "and" before tens and ones that follow hundreds or thousands: "one thousand and five".  German joins the
+words: einhundertfünf, eintausendeins.  "At half past seven" is "um halb acht", "on May 3, 1987" is "am 3. Mai 1987".
 """
 
 from datetime import date
@@ -14,7 +14,7 @@ _SMALL, _TENS, _ORDINALS = texts("numbers"), texts("tens"), DATA["ordinals"]
 
 
 def fill(english: str, german: str, *parts: Text, **named: Text) -> Text:
-    """Replace the braces in the texts of both languages by other texts."""
+    """Fill the braces of a template in each language with ``parts`` and ``named``."""
     return Text(
         english.format(*(part.english for part in parts), **{name: part.english for name, part in named.items()}),
         german.format(*(part.german for part in parts), **{name: part.german for name, part in named.items()}),
@@ -22,7 +22,10 @@ def fill(english: str, german: str, *parts: Text, **named: Text) -> Text:
 
 
 def in_words(number: int) -> Text:
-    """Write a number from zero to one million in words; in German a final 1 is "eins", as in counting, not "ein"."""
+    """Write a number from zero to one million in words; in German a final 1 is "eins", as in counting, not "ein".
+
+    Raises: ValueError for other numbers.
+    """
     if not 0 <= number <= MILLION:
         raise ValueError(f"number words reach from 0 to {MILLION}, not to {number}")
     if number < 20:
@@ -45,7 +48,7 @@ def in_digits(number: float, decimals: int = 0) -> Text:
 
 
 def spoken_time(hour: int, minute: int) -> Text:
-    """Write a time in words, with an hour from 1 to 12 and a multiple of five minutes."""
+    """Write a time in words; ``hour`` is from 1 to 12, ``minute`` a multiple of five."""
     this, following = in_words(hour), in_words(hour % 12 + 1)
     if minute == 0:
         return fill("{} o'clock", "{} Uhr", _before_noun(this))

@@ -25,9 +25,9 @@ def weighted(random: Random, options: Mapping[Option, int]) -> Option:
 
 
 def cardinal(number: int, text: Text | None = None) -> Determiner:
-    """Return a number as a determiner.
+    """Return a number as a determiner, written as ``text`` or, by default, in words.
 
-    Raises: ValueError if the number ends in 01, because German would inflect its "ein".
+    Raises: ValueError if the number is 1 or ends in 01, because German would inflect its "ein".
     """
     if number % 100 == 1:
         raise ValueError(f"{number} would need an inflected form of ein")
@@ -36,13 +36,16 @@ def cardinal(number: int, text: Text | None = None) -> Determiner:
 
 
 def noun_phrase(random: Random, classes: str, use: str, others: Sequence[Phrase | None] = ()) -> NounPhrase:
-    """Draw a phrase about a noun of some classes; if possible, not a noun that heads one of the other phrases."""
+    """Draw a phrase about a noun of ``classes``, with a determiner that is usual in this ``use`` (see `words.toml`).
+
+    If possible, draw a noun that differs from the nouns of the phrases ``others``.
+    """
     noun = any_noun(random, classes, others)
     return phrase_about(random, noun, use, use == "how many" or random.random() < 0.3)
 
 
 def fresh_noun(random: Random, classes: str, others: Sequence[Phrase | None]) -> Noun:
-    """Draw a noun of some classes; if possible, not one that heads one of the other phrases."""
+    """Draw a known noun of ``classes``; if possible, a noun that differs from the nouns of the phrases ``others``."""
     parts = [part for other in others for part in ((other.first, other.second) if isinstance(other, Pair) else [other])]
     taken = [part.noun for part in parts if isinstance(part, NounPhrase)]
     nouns = words.nouns_of(classes)
@@ -50,7 +53,7 @@ def fresh_noun(random: Random, classes: str, others: Sequence[Phrase | None]) ->
 
 
 def any_noun(random: Random, classes: str, others: Sequence[Phrase | None]) -> Noun:
-    """Draw a noun of some classes, sometimes an invented one."""
+    """Draw a noun of ``classes``: sometimes an invented noun, else a ``fresh_noun``."""
     kinds = [kind for kind in words.classes(classes) if kind not in invented.UNINVENTED]
     share = invented.CITY_SHARE if kinds == ["city"] else invented.NOUN_SHARE
     if kinds and random.random() < share:
@@ -86,7 +89,7 @@ def _determiner(random: Random, noun: Noun, use: str, plural: bool) -> Determine
 
 
 def adjectives(random: Random, noun: Noun) -> tuple[Adjective, ...]:
-    """Draw none, one or two adjectives; of two, the second is a colour, so that no comma separates them."""
+    """Draw zero to two adjectives that suit a noun; the second is always a colour, so that no comma separates them."""
     count, colours = weighted(random, {0: 9, 1: 8, 2: 3}), suiting(noun.kind, words.COLOURS)
     if not suiting(noun.kind):
         return ()
@@ -102,7 +105,7 @@ def suiting(kind: str, adjectives: tuple[Adjective, ...] = words.MOODS + words.Q
 
 @cache
 def qualities_for(noun: Noun) -> tuple[Adjective, ...]:
-    """Return the qualities that suit a noun, without cognates: no "junge Jungen" (young boys)."""
+    """Return the moods and qualities that suit a noun, without its cognates: no "junge Jungen" (young boys)."""
     word = noun.german.lower()
     return tuple(q for q in suiting(noun.kind) if not (word.startswith(q.german) or q.german.startswith(word)))
 
@@ -121,7 +124,7 @@ def bare(phrase: Subject) -> Subject:
 
 
 def participant(random: Random, classes: str, use: str, others: Sequence[Phrase] = ()) -> Subject:
-    """Draw a participant of a clause; people may also be pronouns, names or two people."""
+    """Draw a phrase for a participant of a clause; for people, it may also be a pronoun, a name or a pair of people."""
     if use in ("who", "what"):
         return PRONOUNS[use]
     may_be_people = "person" in words.classes(classes) and use not in _NOUNS_ONLY
@@ -142,7 +145,7 @@ def participant(random: Random, classes: str, use: str, others: Sequence[Phrase]
 
 
 def name(random: Random, names: Sequence[str] = NAMES) -> Text:
-    """Draw a first name, or an invented one."""
+    """Draw one of ``names``, or an invented name."""
     if random.random() < invented.NAME_SHARE:
         return invented.name(random)
     chosen = random.choice(names)
@@ -150,7 +153,7 @@ def name(random: Random, names: Sequence[str] = NAMES) -> Text:
 
 
 def place(random: Random, name: str, others: Sequence[Phrase]) -> Governed:
-    """Draw a phrase with a preposition: a place, a direction, a companion or a beneficiary."""
+    """Draw a phrase with a preposition from an entry of "places": a place, a direction, a companion, a beneficiary."""
     preposition, case, classes = random.choice(words.places(name))
     if classes == "person":
         return Governed(preposition, case, participant(random, classes, "known", others))

@@ -11,7 +11,7 @@ from minitransformer.extras.demo.words import BE, NOUNS, Text, texts, verb
 
 
 def time(random: Random, table: str) -> Text:
-    """Draw a time, or a reason, from this table of ``words.toml``."""
+    """Draw a time or a reason; ``table`` is an entry of "times" in `words.toml`."""
     day = _date(random, 2031, 2079) if table == "future" else _date(random, 1950, 2019)
     parts = {
         "weekday": random.choice(texts("weekdays")),
@@ -37,7 +37,7 @@ def time_of_day(random: Random) -> Text:
 
 
 def day(random: Random) -> Clause:
-    """Draw a clause that says which day it is, was or will be."""
+    """Draw a clause that says the weekday or the date of today, tomorrow or yesterday."""
     kind, drawn = random.random(), _date(random, 1980, 2049)
     in_month = numbers.calendar_date(drawn) if kind < 0.6 else numbers.day_of_month(drawn, "e")
     answer = random.choice(texts("weekdays")) if kind < 0.3 else fill("{}", "der {}", in_month)
@@ -83,7 +83,7 @@ def arithmetic(random: Random) -> Clause:
 
 
 def price(random: Random) -> Clause:
-    """Draw a clause that says what something costs: euros in words, or euros or dollars in digits."""
+    """Draw a clause that says what something costs, in euros in words, or in euros or dollars in digits."""
     prices = (("food drink reading", 20), ("clothing object", 300), ("device furniture", 900), ("vehicle", 20_000))
     kinds, highest = random.choice(prices)
     kind, symbol, whole = random.random(), random.choice("$€"), _countable(random, max(2, highest // 20), highest)
@@ -124,7 +124,7 @@ def _date(random: Random, first_year: int, last_year: int) -> date:
 
 
 def _number(random: Random, smallest: int, largest: int) -> int:
-    """Draw a number, often a round one; each number of digits is about equally frequent."""
+    """Draw a number, often a round one; numbers of one digit, two digits and so on are about equally frequent."""
     digits = random.randint(len(str(smallest)), len(str(largest)))
     number = random.randint(max(smallest, 10 ** (digits - 1)), min(largest, 10**digits - 1))
     if random.random() < 0.3:
@@ -133,7 +133,7 @@ def _number(random: Random, smallest: int, largest: int) -> int:
 
 
 def _countable(random: Random, smallest: int, largest: int) -> int:
-    """Draw a number that does not end in 01, because German would inflect its "ein" before a noun."""
+    """Draw a number other than 1 that does not end in 01, because German would inflect its "ein" before a noun."""
     number = _number(random, smallest, largest)
     return number + (number % 100 == 1)
 

@@ -59,7 +59,7 @@ def frequent(random: Random) -> Clause:
 
 
 def adverbial(random: Random) -> Compound:
-    """Draw a clause with a second one after "because", "when", "if", "although" or "while"."""
+    """Draw two clauses joined by a conjunction, such as "because", "if" or "although"."""
     conjunction, kind = random.choice(texts("conjunctions")), random.random()
     main = clause(random, place_rate=0.1)
     if conjunction.german == "wenn":
@@ -72,14 +72,14 @@ def adverbial(random: Random) -> Compound:
 
 
 def reported(random: Random, act: Verb, conjunction: Text, negated: bool = False) -> Compound:
-    """Draw a clause about a thing that somebody knows, says, hopes or asks."""
+    """Draw a sentence about a fact that somebody knows, says, hopes or asks: "Anna hopes that the dog sleeps"."""
     happening = altered(random, clause(random, place_rate=0.1), "present", "perfect", "modal")
     said = random.choice((description(random), clause(random, STATES), happening, happening))
     return Compound(Clause(participant(random, "person", "known"), act, negated=negated), conjunction, said)
 
 
 def speech(random: Random) -> Speech:
-    """Draw what somebody says or asks, in quotation marks."""
+    """Draw a sentence with direct speech: somebody says or asks something."""
     act = Clause(participant(random, "person", "known"), verb(random.choice(("sagen", "fragen"))))
     if act.verb is verb("fragen"):
         return Speech(act, asked(random, clause(random, place_rate=0.1), None))
@@ -113,9 +113,9 @@ def relative(random: Random, role: Role) -> Clause:
 
 
 def with_relative(random: Random, antecedent: Any, main: Verb) -> NounPhrase:
-    """Add a relative clause in which the noun is the subject or the object.
+    """Replace a phrase's possessor by a relative clause, in which the phrase's noun is the subject or the object.
 
-    The verb of the relative clause differs from that of the main clause.
+    The relative clause never has the main clause's verb ``main``.
     """
     doing, done = _verbs_about(antecedent.noun.kind, main.en)
     if doing and random.random() < 0.5:
@@ -144,7 +144,8 @@ def _verbs_about(kind: str, unlike: str) -> tuple[list[Verb], list[Verb]]:
 def asked(random: Random, question: Clause, front: Role | None = "subject") -> Clause:
     """Turn a clause into a question, sometimes in another tense or with a modal verb.
 
-    Use the past only where English marks it by "did", as in "when did Anna sleep", not in "who slept".
+    ``front`` is the role of the question word; None makes a yes-or-no question.  Use the past only where English marks
+    it by "did", as in "when did Anna sleep", not in "who slept".
     """
     ways: dict[Role | None, tuple[clauses.Way, ...]] = {
         "subject": ("perfect", "modal"),
@@ -161,7 +162,7 @@ def to_you(random: Random) -> Clause:
 
 
 def place_question(random: Random) -> Clause:
-    """Draw a question about the place of somebody or something."""
+    """Draw a question that asks where somebody or something is."""
     sought = participant(random, "living reading clothing object device", "known")
     return asked(random, Clause(sought, BE, complement=WHERE), "complement")
 
@@ -233,7 +234,7 @@ PATTERNS: list[tuple[int, Callable[[Random], Sentence]]] = [
     (2, quantities.day),
     (1, lambda r: Clause(PRONOUNS["it"], BE, complement=quantities.time_of_day(r))),
 ]
-"""The kinds of sentences: the relative frequency of each, and the function that draws its meaning."""
+"""The kinds of sentences: (relative frequency, function that draws a sentence's meaning)."""
 
 
 def sentence_pair(random: Random) -> tuple[str, str]:
@@ -247,7 +248,7 @@ def sentence_pair(random: Random) -> tuple[str, str]:
 
 
 def _is_natural(english: str) -> bool:
-    """Return whether a sentence is short enough, quotes once, and does not have both a name and its genitive.
+    """Return whether a sentence is short enough, has at most one quotation, and no name together with its genitive.
 
     (People say "Anna sees her dog", not "Anna sees Anna's dog".)
     """

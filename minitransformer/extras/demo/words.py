@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 THIRD, PLURAL, YOU = 1, 2, 3
-"""Persons of a verb: 0 is "I"; "you" is always one friend ("du"), so all plurals are alike."""
+"""Persons of a verb, as indices of its forms; 0 is "I".  "You" is always one friend ("du"), never a plural."""
 
 DATA: dict[str, Any] = tomllib.loads((files(__package__) / "words.toml").read_text(encoding="utf-8"))
 """The tables of `words.toml`."""
@@ -15,7 +15,7 @@ DATA: dict[str, Any] = tomllib.loads((files(__package__) / "words.toml").read_te
 
 @dataclass(frozen=True)
 class Text:
-    """A fixed expression, the same in every context of a language: a name, an adverb, a number, a date."""
+    """A fixed expression in both languages, never inflected: a name, an adverb, a number, a date."""
 
     english: str
     german: str
@@ -24,7 +24,10 @@ class Text:
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun; its class says which verbs and adjectives suit it."""
+    """A noun; its class ``kind`` decides which verbs and adjectives suit it.
+
+    ``most_owned`` limits possessives: 0 for none, 1 for the singular ("my mother"), 2 for any number ("my cars").
+    """
 
     english: str
     english_plural: str
@@ -50,7 +53,10 @@ class Adjective:
 
 @dataclass(frozen=True)
 class Determiner:
-    """A determiner: endings are added to its German stem."""
+    """A determiner; ``endings`` names the endings that are added to its German stem.
+
+    ``known`` is True if a German object with this determiner precedes "nicht".
+    """
 
     english: str
     english_plural: str
@@ -73,7 +79,7 @@ class Pronoun:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb; its classes of nouns and its places are named as in `words.toml`."""
+    """A verb: its forms in both languages, and the classes of nouns and the places that suit it (see `words.toml`)."""
 
     en: str
     de: str
@@ -111,7 +117,7 @@ def texts(table: str) -> tuple[Text, ...]:
 
 
 def verb(german: str) -> Verb:
-    """Return the verb with a German infinitive, its separable prefix included."""
+    """Return the verb with a German infinitive, which includes a separable prefix: "abfahren"."""
     return next(v for table in VERBS.values() for v in table if v.prefix + v.de.split(", ")[0] == german)
 
 
@@ -125,20 +131,23 @@ def join(*words: str) -> str:
 
 @cache
 def classes(names: str) -> tuple[str, ...]:
-    """Return the classes of nouns for names of classes or of groups of classes."""
+    """Return the classes of nouns that ``names`` lists, separated by blanks; replace a group by its classes."""
     groups: dict[str, str] = DATA["classes"]
     return tuple(each for name in names.split() for each in (classes(groups[name]) if name in groups else [name]))
 
 
 @cache
 def nouns_of(names: str) -> tuple[Noun, ...]:
-    """Return the nouns of some classes."""
+    """Return the nouns of these classes (see ``classes``)."""
     return tuple(noun for noun in NOUNS.values() if noun.kind in classes(names))
 
 
 @cache
 def places(name: str) -> tuple[tuple[Text, str, str], ...]:
-    """Return prepositions, their cases and the classes of their nouns."""
+    """Return (preposition, German case, classes of nouns) for each place of an entry of "places" in `words.toml`.
+
+    ``name`` may also be a single place, such as "in: city".
+    """
     preposition, _, names = name.partition(": ")
     if not names:
         return tuple(place for each in DATA["places"][name] for place in places(each))

@@ -1,4 +1,4 @@
-"""Written forms of the grammar's sentences: capitals, final marks, quotation marks, short forms, two on a line."""
+"""Written forms of the grammar's sentences: capitals, final marks, quotation marks, short forms, two-sentence lines."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class Form:
 
     capital: bool
     mark: str
-    """The mark at the end of a statement; a question has a question mark unless this is empty."""
+    """The mark at the end of a statement.  A question ends in a question mark; if ``mark`` is "", it has no mark."""
     quoted: bool = False
     """True if the line is in quotation marks."""
 
@@ -29,9 +29,9 @@ FORMS = {
     Form(capital=False, mark=""): 10,
     Form(capital=True, mark=".", quoted=True): 1,
 }
-"""The forms and how often they are drawn."""
+"""The forms, each with its relative frequency."""
 LENGTHS = {1: 9, 2: 1}
-"""The numbers of sentences on a line and how often they are drawn."""
+"""The numbers of sentences on a line, each with its relative frequency."""
 
 _SHORT = (
     (r"\b(do|does|did|is|are|was|were|has|have|should) not\b", r"\1n't"),
@@ -45,7 +45,10 @@ _SHORT = (
 
 
 def line(random: Random, pairs: Sequence[SentencePair]) -> SentencePair:
-    """Write sentences on one line, in a form that is drawn, the same in both languages."""
+    """Write sentences on one line in each language; draw one form for both lines.
+
+    Also draw whether English has short forms, a comma before direct speech, and typographic quotation marks.
+    """
     form = weighted(random, FORMS)
     english = [shortened(pair[0]) if random.random() < 0.5 else pair[0] for pair in pairs]
     written = write_sentences(english, form), write_sentences([german for _, german in pairs], form)
@@ -55,28 +58,32 @@ def line(random: Random, pairs: Sequence[SentencePair]) -> SentencePair:
 
 
 def write_sentences(sentences: Sequence[str], form: Form) -> str:
-    """Write sentences of a language, which the grammar leaves without capitals and full stops, in a form.
+    """Join sentences of one language into a line, with the capitals and the final marks of ``form``.
 
-    A mark separates two sentences in any form.
+    The grammar's sentences have neither capitals nor full stops.  If the form has no mark, a full stop separates two
+    sentences.
     """
-    *first, last = [_capitalised(sentence) if form.capital else sentence for sentence in sentences]
-    return " ".join([*(_ended(sentence, form.mark or ".") for sentence in first), _ended(last, form.mark)])
+    *first, last = [_capitalise(sentence) if form.capital else sentence for sentence in sentences]
+    return " ".join([*(_add_mark(sentence, form.mark or ".") for sentence in first), _add_mark(last, form.mark)])
 
 
 def shortened(english: str) -> str:
-    """Write "do not" as "don't", and "I am" at the beginning of a sentence as "I'm"."""
+    """Return a sentence with short forms, such as "don't" for "do not", or "I'm" for "I am" at its beginning."""
     for long, short in _SHORT:
         english = re.sub(long, short, english)
     return english
 
 
-def _capitalised(sentence: str) -> str:
-    """Begin a sentence, and one that is quoted after a colon, with a capital."""
+def _capitalise(sentence: str) -> str:
+    """Capitalise the first letter of a sentence, and the first letter of direct speech after a colon."""
     return re.sub(r'(?:^|: )["„]?\w', lambda start: start[0].upper(), sentence)
 
 
-def _ended(sentence: str, mark: str) -> str:
-    """Add the final mark, inside of quotation marks if a whole sentence is quoted at the end."""
+def _add_mark(sentence: str, mark: str) -> str:
+    """Add the final mark to a statement; if ``mark`` is "", remove the question mark of a question.
+
+    If the sentence ends in direct speech, the mark is inside the quotation marks.
+    """
     text = sentence.rstrip('"“') if ': "' in sentence or ": „" in sentence else sentence
     closing = sentence[len(text) :]
     if not mark:
@@ -85,7 +92,7 @@ def _ended(sentence: str, mark: str) -> str:
 
 
 def _quotation(random: Random, english: str) -> str:
-    """Write a comma before direct speech, or typographic quotation marks, or both, or neither."""
+    """Draw whether a comma replaces the colon before direct speech, and whether quotation marks are typographic."""
     if random.random() < 0.5:
         english = english.replace(': "', ', "')
     return re.sub(r'"([^"]*)"', r"“\1”", english) if random.random() < 0.3 else english
