@@ -4,8 +4,8 @@ The paper's 27.3 and 28.4 are BLEU of tokenised text, with hyphenated words spli
 made straight.  SacreBLEU gives the same translations up to 1.5 points less.
 
 Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores"; tensor2tensor's ``get_ende_bleu.sh``, which scored
-the paper's translations.  Martin Popel found that the references used with it differ: "all unicode quotes including „"
-are straight there.
+the paper's translations.  Martin Popel found that the references used with this script differ from WMT's: "all unicode
+quotes including „" are straight.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _HYPHEN = re.compile(rb"(\S)-(\S)")
 class AuditedScore:
     """A score under one convention, and the published figures that were computed in the same way.
 
-    ``comparable_with`` describes these figures.  This module does not know the test set, so the description names the
-    test set on which they were computed.
+    ``comparable_with`` describes the published figures.  This module does not know the test set, so the description
+    names the test set of the published figures.
     """
 
     convention: str
@@ -110,9 +110,10 @@ def _sacrebleu_metrics(tokenizer: str) -> Iterator[tuple[str, Metric, str]]:
 
 
 def _tokenised(language: str) -> Iterator[tuple[str, tuple[str, Preprocess, Preprocess], str]]:
-    """Yield the conventions that tokenise before scoring: name, (steps, functions), description of comparable figures.
+    """Yield the conventions that tokenise text before scoring.
 
-    The functions tokenise a line of translations, and a line of references.
+    Each is a name, (steps for the signature, function for a translation, function for a reference), and a description
+    of comparable figures.  The functions tokenise one line.
     """
     moses, punctuation = MosesTokenizer(language), MosesPunctNormalizer(language)
 
@@ -146,5 +147,5 @@ def _tokenised(language: str) -> Iterator[tuple[str, tuple[str, Preprocess, Prep
 
 
 def split_hyphens(tokenised: str) -> str:
-    """Split a hyphenated word into three, as ``get_ende_bleu.sh`` does: "a-b" becomes "a ##AT##-##AT## b"."""
+    """Split hyphenated words into three tokens, as ``get_ende_bleu.sh`` does: "a-b" becomes "a ##AT##-##AT## b"."""
     return _HYPHEN.sub(rb"\1 ##AT##-##AT## \2", tokenised.encode()).decode()

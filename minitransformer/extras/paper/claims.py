@@ -12,16 +12,16 @@ from minitransformer.extras.paper.table3 import PRINTED, Result, short
 
 Results = Mapping[str, Mapping[int, Result]]  # by row and seed; the base model is one of the rows
 
-LEAST_LOSS = "table3-B-dk32"  # like h = 32, it has the least differences that section 6.2 calls worse: 0.09 and 0.4
-ROUNDING = {"perplexity": 0.01, "bleu": 0.1}  # rounding error of a difference of two printed numbers
+LEAST_LOSS = "table3-B-dk32"  # the row with the least differences that section 6.2 calls worse: PPL 0.09, BLEU 0.4
+ROUNDING = {"perplexity": 0.01, "bleu": 0.1}  # rounding error of the difference of two printed numbers
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference between a row and the base model in one measure: the paper's, and ours, paired by seed.
+    """The difference between a row and the base model in one measure, as printed in the paper and as measured here.
 
-    ``scale`` is our base model's perplexity divided by the paper's, because differences of perplexity are compared as
-    ratios.  It is 1 for BLEU.
+    Our difference is paired by seed.  ``scale`` converts a printed difference to our scale: for perplexity, it is our
+    base model's perplexity divided by the paper's; for BLEU, it is 1.
     """
 
     row: str
@@ -32,20 +32,24 @@ class Comparison:
 
     @property
     def is_equality(self) -> bool:
-        """True if the paper calls row and base model nearly identical, or if its numbers differ only by rounding."""
+        """True if the paper calls row and base model nearly identical, or prints numbers equal up to rounding."""
         return self.row == "table3-E" or abs(self.printed) <= ROUNDING[self.measure]
 
     @property
     def outcome(self) -> str:
         """The result of comparing our difference with the paper's difference.
 
-        The paper's difference is a sign (better or worse) or an equality.  A sign "holds" if our difference has the
-        same sign; an equality holds if our difference is nearly zero.  "Nearly zero" means less than the least
-        difference that the paper calls worse.  With several seeds, the result follows from the confidence interval of
-        our difference.  A sign is "undecided" if the interval contains zero; an equality is "undecided" if the interval
-        contains both differences that are nearly zero and larger differences.
+        The paper's difference is a sign (better or worse) or an equality.  A sign holds if our difference has the same
+        sign; an equality holds if our difference is nearly zero.  "Nearly zero" means less than the least difference
+        that the paper calls worse.
 
-        A single seed has no interval; a sign is then "no difference" if our difference rounds to 0.00.
+        With several seeds, the confidence interval of our difference decides: "holds", "does not hold", or "undecided".
+        A sign is undecided if the interval contains zero; an equality is undecided if the interval contains both
+        differences that are nearly zero and larger differences.
+
+        A single seed has no interval.  A sign is then "same sign", "other sign", or "no difference" if our difference
+        rounds to 0.00; an equality is "nearly identical" or "further apart".  If our difference is no finite number,
+        the result is "not finite".
         """
         half_width = self.measured.half_width
         if not math.isfinite(self.measured.mean):
@@ -81,14 +85,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Claim:
-    """A conclusion of the paper, and the rows that support it by perplexity and by BLEU."""
+    """A conclusion of the paper, and the rows that support the conclusion by perplexity and by BLEU."""
 
     text: str
     perplexity: Sequence[str]
     bleu: Sequence[str]
 
     def among(self, compared: Sequence[Comparison], measure: str) -> list[Comparison]:
-        """Return the comparisons that support the claim, in one measure."""
+        """Return the comparisons, in one measure, of the rows that support the claim."""
         rows = getattr(self, measure)
         return [one for one in compared if one.measure == measure and short(one.row) in rows]
 
@@ -98,8 +102,8 @@ def _claim(text: str, *rows: str) -> Claim:
 
 
 # From sections 5.4 (label smoothing) and 6.2.  "Bigger models are better" is tested by perplexity only, because in the
-# paper 8 layers have 0.3 BLEU less than 6.  About heads the paper claims only that a single one and too many are worse;
-# it does not claim that 4 or 16 are worse than 8, nor that a dropout of 0.2 is worse than 0.1.
+# paper 8 layers have 0.3 BLEU less than 6.  The paper claims that one head and too many heads are worse than 8; it does
+# not claim that 4 or 16 heads are worse than 8, nor that a dropout of 0.2 is worse than 0.1.
 CLAIMS = (
     _claim("(A) with 1 or 32 heads models are worse than with 8", "A-h1", "A-h32"),
     _claim("(B) smaller d_k is worse", "B-dk16", "B-dk32"),
@@ -116,7 +120,10 @@ def printed_difference(row: str, measure: str) -> float:
 
 
 def comparisons(results: Results) -> Iterator[Comparison]:
-    """Yield the comparisons of every row with the base model, by perplexity and by BLEU, over their common seeds."""
+    """Yield the comparisons of rows with the base model, by perplexity and by BLEU, over the seeds of both.
+
+    A row without a seed of the base model is left out.
+    """
     base = results["base"]
     for row, by_seed in results.items():
         seeds = sorted(by_seed.keys() & base.keys())

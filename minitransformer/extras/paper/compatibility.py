@@ -2,7 +2,7 @@
 
 The effect of each difference on a model can be measured (``effects``).
 
-Sources, from their code: tensor2tensor bafdc1b6 (``transformer_base_v1``, by which the paper's models were made),
+Sources, from their code: tensor2tensor bafdc1b6 (``transformer_base_v1``, the settings of the paper's models),
     fairseq 3d262bb2 (``transformer_wmt_en_de``), marian-dev 0888d122 (``--task transformer-base``).
 """
 
@@ -25,15 +25,15 @@ from minitransformer.model.transformer import Transformer
 
 @dataclass(frozen=True)
 class Conventions:
-    """The settings in which a system may differ from the others: fields of ``ModelConfig`` and the length penalty.
+    """The settings of a system: the fields of ``ModelConfig`` that differ from the paper's, and the length penalty.
 
-    Two differences of initial values are left out, because they vanish with the first updates.  Marian's embeddings
-    begin uniform; ours begin normal, with the same variance.  fairseq's feed-forward matrices and biases, and its
-    biases of queries, keys and values, begin uniform in ±1/√inputs (PyTorch's Linear); ours begin with Glorot's
-    matrices and biases of 0.
+    Two differences of initial values are left out, because they vanish with the first updates.  Marian draws initial
+    embeddings from a uniform distribution; ours are normal, with the same variance.  fairseq draws feed-forward
+    matrices and biases, and the biases of queries, keys and values, uniformly from ±1/√inputs (PyTorch's Linear); our
+    matrices are initialised by Glorot's rule, and our biases are 0.
 
     One trained parameter is left out: the vector that tensor2tensor adds to every source embedding for the kind of
-    target (``use_target_space_embedding``).  With a single kind it is the same vector for all sentences.
+    target (``use_target_space_embedding``).  If there is only one kind, the vector is the same for all sentences.
     """
 
     model: dict[str, Any]
@@ -75,7 +75,7 @@ def conventions_of(system: str) -> Conventions:
 
 
 def compatible(config: ModelConfig, system: str) -> ModelConfig:
-    """Return a model with a system's conventions, its length penalty included.
+    """Return ``config`` with a system's conventions, including its length penalty.
 
     Raises: ConfigError for an unknown system.
     """
@@ -85,10 +85,10 @@ def compatible(config: ModelConfig, system: str) -> ModelConfig:
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of one switch on a batch: the mean loss before and after, in nats per target token.
+    """The effect of one switch on a batch; a switch is a setting of the model in which a system differs from the paper.
 
-    ``largest_change`` is the greatest |Δ log p| over all positions of the batch and all tokens of the vocabulary, in
-    nats.
+    ``loss_before`` and ``loss_after`` are mean losses in nats per target token.  ``largest_change`` is the greatest
+    |Δ log p| over all positions of the batch and all tokens of the vocabulary, in nats.
     """
 
     switch: str
@@ -108,11 +108,11 @@ def effects(
     seed: int = 1,
     dtype: str = "float32",
 ) -> Iterator[Effect]:
-    """Yield the effect of each of a system's switches, changed alone.
+    """Yield the effect of each switch of a system, changed alone; skip switches that ``config`` already has.
 
-    Without ``weights`` the model is untrained, and a switch may change its initial values.  With ``weights`` the model
-    keeps them; parameters that a switch adds are 0, and parameters that it makes useless (a learned table of positions)
-    are removed.
+    Without ``weights`` the model is untrained, and a switch may change the initial values.  With ``weights`` the model
+    has these weights; parameters that a switch adds are 0, and parameters that a switch makes useless (a learned table
+    of positions) are removed.
     Raises: ConfigError for an unknown system; WeightsError if the weights belong to another model.
     """
 
@@ -126,20 +126,20 @@ def effects(
         return model
 
     untrained = Transformer(config, seed=None, dtype=dtype)
-    loss, log_p = _measured(model_of(config), batch)
+    loss, log_p = _measure(model_of(config), batch)
     for name, value in conventions_of(system).model.items():
         old = getattr(config, name)
         if old != value:
-            changed_loss, changed_log_p = _measured(model_of(dataclasses.replace(config, **{name: value})), batch)
+            changed_loss, changed_log_p = _measure(model_of(dataclasses.replace(config, **{name: value})), batch)
             yield Effect(name, old, value, loss, changed_loss, float(np.abs(changed_log_p - log_p).max()))
 
 
-def _measured(model: Transformer, batch: Batch) -> tuple[float, Array]:
+def _measure(model: Transformer, batch: Batch) -> tuple[float, Array]:
     """Return the mean loss in nats per target token, and all log-probabilities (T, W)."""
     return float(model.loss(batch)) / batch.n_target_tokens, model.log_probabilities(batch)
 
 
 def penalties(system: str, lengths: Sequence[int], *, alpha: float = ALPHA) -> list[float]:
-    """Return a system's length penalties, which divide log-probabilities of translations of these lengths in tokens."""
+    """Return a system's length penalty, which divides the log-probability, for translations of ``lengths`` tokens."""
     config = SearchConfig(alpha=alpha, normalisation=conventions_of(system).normalisation)
     return [float(config.length_penalty(length)) for length in lengths]

@@ -35,7 +35,7 @@ class Subject:
 
     @classmethod
     def of(cls, config: RunConfig) -> Subject:
-        """Return the run's model and the first pairs of its validation data, or ``untrained`` if either is missing.
+        """Return the run's model and the first validation pairs, or an ``untrained`` model if either is missing.
 
         Raises: CheckpointError for a corrupt model or corrupt data.
         """
@@ -53,7 +53,7 @@ class Subject:
 
     @classmethod
     def untrained(cls, why: str) -> Subject:
-        """Return an untrained model of the demonstration's sizes, and pairs of random words from a fixed seed."""
+        """Return an untrained tiny model, and pairs of random words from a fixed seed; ``why`` is put in ``what``."""
         draw = np.random.default_rng(_SEED)
         lengths = draw.integers(1, _LONGEST, (N_PAIRS, 2), endpoint=True)
         pairs = [tuple(draw.integers(END + 1, _N_WORDS, n) for n in pair) for pair in lengths]
@@ -75,7 +75,7 @@ class Switch:
 
 
 def switches(subject: Subject, system: str) -> Iterator[Switch]:
-    """Yield every switch of a system with its effect on the loss of ``subject``, in float64; change one at a time.
+    """Yield every switch of a system with its effect on ``subject``, in float64; each switch is changed alone.
 
     Raises: ConfigError for an unknown system.
     """

@@ -1,7 +1,7 @@
 """Table 3 of the paper at a smaller scale: variations of the Transformer are trained and compared.
 
-Every row is trained once for each seed, on the same data and for the same number of updates; only the big model is
-trained for three times as many.  Every model is evaluated by perplexity and BLEU on held-out text.
+A cell of the table is one row trained with one seed.  All cells have the same data and number of updates; only the big
+model has three times as many updates.  Every model is evaluated by perplexity and BLEU on held-out text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from parallel.communicator import Communicator
 
 RESULT_FILE = "cell.json"
 AVERAGED = 5  # number of last checkpoints that are averaged; they are a twentieth of the budget apart
-BIG_UPDATES = 3  # the big model's updates relative to the others': 300,000 / 100,000 in the paper
+BIG_UPDATES = 3  # the big model's updates relative to other models' updates: 300,000 / 100,000 in the paper
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def rows_named(words: Sequence[str]) -> list[str]:
     """Return the rows that ``words`` name, in the order of the table.
 
     A word is a letter "A" … "E" for several rows, or a row's name such as A-h1; without words, all rows are returned.
-    The base model is always included, because the others are compared with it.
+    The base model is always included, because the other rows are compared with it.
     Raises: ConfigError for any other word.
     """
     if not words:
@@ -114,9 +114,9 @@ class Scale:
 class Result:
     """The result of a trained cell: held-out perplexity per token and BLEU (beam 4), cost, and provenance.
 
-    ``flops`` are counted.  ``weights`` names the checkpoints of the final model, such as "average".  ``configuration``
-    and ``signature`` (of sacreBLEU) are copied from the cell's ``results.json``.  ``text`` is a hash of the files from
-    which its data was prepared.
+    ``flops`` are counted, not estimated from time.  ``weights`` names the checkpoints of the final model, such as
+    "average".  ``configuration`` and ``signature`` (of sacreBLEU) are copied from the cell's ``results.json``.
+    ``text`` is a hash of the files from which the data was prepared.
     """
 
     perplexity: float
@@ -163,7 +163,7 @@ class Experiment:
             raise ConfigError(f"table3: expected one seed or more, all different; got {list(self.seeds)}")
 
     def cells(self) -> Iterator[tuple[str, int]]:
-        """Return all rows for the first seed, then for the next, so that finished seeds have complete tables."""
+        """Return (row, seed) for all rows of the first seed, then of the next: a finished seed has a complete table."""
         return ((row, seed) for seed in self.seeds for row in self.rows)
 
     def cell(self, row: str, seed: int) -> RunConfig:
@@ -192,8 +192,8 @@ class Experiment:
     def result(self, row: str, seed: int) -> Result | None:
         """Return the result of a cell whose training is finished; None for other cells.
 
-        Raises: ConfigError if a finished or unfinished cell has other settings than this table; CheckpointError if its
-        file is corrupt.
+        Raises: ConfigError if a finished or unfinished cell has other settings than this table; CheckpointError if a
+        file of the cell is corrupt, or if a finished cell has no ``run.json``.
         """
         config = self.cell(row, seed)
         config = with_values(config, initial_settings(config.run))

@@ -19,7 +19,8 @@ _COLUMNS = {
 def as_markdown(results: Results, scale: Scale) -> str:
     """Return the table.
 
-    Each row has its changes, held-out perplexity and BLEU (ours and the paper's), parameters and FLOPs.
+    A row shows its differences from the base model, updates, held-out perplexity and BLEU (ours and the paper's),
+    parameters and FLOPs.
     """
     lines = [
         f"| | {' | '.join(_COLUMNS.values())} | updates | PPL | paper | BLEU | paper | params ×10⁶ | FLOPs |",
@@ -93,9 +94,9 @@ def _count(compared: Sequence[Comparison]) -> str:
 
 
 def provenance_as_markdown(results: Results, corpus: str) -> str:
-    """Return the provenance of the numbers: text, seeds, updates, code, weights.
+    """Return the provenance of the numbers: text, seeds, updates, configuration, code, weights, BLEU's signature.
 
-    Name the cells in which a value differs from the most frequent one.
+    If cells differ in a value, give the most frequent value, and name the cells that have another value.
     """
     cells = {f"{row}-seed-{seed}": cell for row, by_seed in results.items() for seed, cell in by_seed.items()}
     seeds = sorted({seed for by_seed in results.values() for seed in by_seed})

@@ -1,6 +1,7 @@
 """The layer types that Table 1 compares, each built from the operations of ``autograd``.
 
-Inputs are sentences of n positions and d features, packed: (B·n, d).  Every layer's outputs have the same shape.
+Inputs are B sentences of n positions and d features: (B, n, d).  Outputs are packed, (B·n, d); the recurrent layer
+returns only its last state, (B, d).
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class SelfAttention(Layer):
 class RestrictedSelfAttention(SelfAttention):
     """Self-attention of each position over the r positions on either side of it: section 4.
 
-    Queries are grouped into blocks of r; their keys are in the block and its two neighbours.  So 3 r scores are
-    computed for each query, of which 2 r + 1 count.
+    Queries are grouped into blocks of r; the keys of a block are in the block and in its two neighbours.  So 3 r scores
+    are computed for each query, and 2 r + 1 of them count.
     """
 
     def __init__(self, r: int) -> None:
@@ -63,7 +64,7 @@ class RestrictedSelfAttention(SelfAttention):
 
 
 def windows(sentences: Segments, r: int) -> tuple[IntArray, KeyRanges]:
-    """Return the keys of blocks of r queries, as positions, and the attention mask over these keys.
+    """Return the positions of the keys of each block of r queries, and the attention mask over these keys.
 
     Positions are concatenated block by block; a position that several blocks need is repeated.
     """
@@ -130,12 +131,12 @@ def _logistic(x: Tensor) -> Tensor:
 
 
 class Convolutional(Layer):
-    """y_t = Σ_j x_{t − j·dilation} W_j over k positions: t and k − 1 before it (0 before the sentence's start).
+    """A convolution over k positions, y_t = Σ_j x_{t − j·dilation} W_j for j < k; x is 0 before the sentence's start.
 
     In a stack, layer l has the dilation ``growth``^l.  ``growth`` 1 gives contiguous kernels; ``growth`` k gives
     dilated kernels whose receptive fields cover every position once.
-    Source: van den Oord et al. 2016 (WaveNet), section 2.1; Kalchbrenner et al. 2017, whose dilated kernels are the
-    log_k(n) of Table 1.
+    Source: van den Oord et al. 2016 (WaveNet), section 2.1; Kalchbrenner et al. 2017, whose dilated kernels have the
+    path length log_k(n) of Table 1.
     Shapes: W (k·d, d).
     """
 

@@ -15,7 +15,7 @@ HEADINGS = (
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """Return the cells of a row, in the order of HEADINGS: claims and measurements alternate."""
+    """Return the cells of a row in the order of HEADINGS; our measurements follow each claim of the paper."""
     claims = row.type
     return (
         claims.name,
@@ -40,7 +40,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def as_json(rows: Sequence[Row], **about: str) -> dict[str, Any]:
-    """Return all sizes, times (CPU seconds), counts and exponents."""
+    """Return ``about`` and, for each row, all claims, sizes, times (CPU seconds), counts and exponents."""
     return {**about, "rows": [_row_as_json(row) for row in rows]}
 
 
@@ -62,7 +62,7 @@ def _row_as_json(row: Row) -> dict[str, Any]:
 
 
 def _powers(order: Mapping[str, int], growths: Sequence[Growth], name: str) -> str:
-    """Format fitted powers such as "n^2.00 · d^0.99", in the paper's order."""
+    """Format fitted powers such as "n^2.00 · d^0.99"; ``name`` is the property of ``Growth`` with the exponent."""
     fitted = {growth.variable: getattr(growth, name) for growth in growths}
     return " · ".join(f"{variable}^{fitted[variable]:.2f}" for variable in order if variable in fitted)
 

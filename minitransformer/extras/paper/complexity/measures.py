@@ -22,25 +22,25 @@ def seconds(layer: SequenceLayer, x: Array, repeats: int) -> float:
     """
     with no_tape(), product_threads(1):
         layer.forward(x)
-        return min(_timed(lambda: layer.forward(x)) for _ in range(repeats))
+        return min(_cpu_seconds(lambda: layer.forward(x)) for _ in range(repeats))
 
 
-def _timed(run: Callable[[], object]) -> float:
+def _cpu_seconds(run: Callable[[], object]) -> float:
     start = time.thread_time()
     run()
     return time.thread_time() - start
 
 
 def multiply_adds(layer: SequenceLayer, x: Array) -> int:
-    """Count the multiply-adds of all matrix products while a forward pass runs."""
-    counted: _Counted = x.view(_Counted)
+    """Run a forward pass and count the multiply-adds of all its matrix products."""
+    counted: _CountingArray = x.view(_CountingArray)
     counted.tally = [0]
     with no_tape():
         layer.forward(counted)
     return counted.tally[0]
 
 
-class _Counted(np.ndarray[Any, Any]):
+class _CountingArray(np.ndarray[Any, Any]):
     """An array that counts its matrix products in ``tally``; arrays computed from it share the tally."""
 
     tally: list[int]
@@ -49,18 +49,18 @@ class _Counted(np.ndarray[Any, Any]):
         self.tally = getattr(origin, "tally", [0])
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
-        plain = [x.view(np.ndarray) if isinstance(x, _Counted) else x for x in inputs]
+        plain = [x.view(np.ndarray) if isinstance(x, _CountingArray) else x for x in inputs]
         outputs = {"out": tuple(x.view(np.ndarray) for x in out)} if out else {}
         result = getattr(ufunc, method)(*plain, **outputs, **more)
         if ufunc is np.matmul:
             self.tally[0] += int(np.size(result)) * plain[0].shape[-1]
-        counted: _Counted = np.asarray(result).view(_Counted)
+        counted: _CountingArray = np.asarray(result).view(_CountingArray)
         counted.tally = self.tally
         return counted
 
 
 def longest_chain(result: Tensor) -> int:
-    """Return the number of sequential operations: the longest path through the tape that leads to ``result``."""
+    """Return the number of sequential operations: the length of the longest path through the tape to ``result``."""
     lengths: dict[Node, int] = {}
     waiting = [result.node] if result.node else []
     while waiting:
@@ -75,10 +75,10 @@ def longest_chain(result: Tensor) -> int:
 
 
 def path_length(layer: SequenceLayer, n: int, d: int) -> int:
-    """Return the fewest steps after which the gradient of the last of n positions reaches the first.
+    """Return the least number of steps after which the last of n positions depends on the first.
 
-    The search doubles the steps until they suffice, then bisects; n layers or n recurrent steps always suffice.
-    Inputs are random and in float64, so that the gradient is not 0 where a path exists.
+    The search doubles the number until it suffices, then bisects; n layers or n recurrent steps always suffice.  Inputs
+    are random and in float64, so that the gradient is not 0 where a path exists.
     """
     too_few, enough = 0, 1
     while not reaches(layer, enough, n, d):
@@ -100,5 +100,5 @@ def reaches(layer: SequenceLayer, steps: int, n: int, d: int) -> bool:
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
-    """Return p of cost ≈ c · size^p: the least-squares slope through the logarithms."""
+    """Return p of cost ≈ c · size^p: the slope of a least-squares line through the logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])

@@ -14,7 +14,10 @@ MARKERS = "osD^v"
 
 
 def complexity_picture(rows: Sequence[Row]) -> Figure:
-    """Draw four panels with logarithmic axes; a dashed line through the last point has the paper's slope."""
+    """Draw four panels with logarithmic axes.
+
+    In the panels of time, a dashed line through the last point of each layer type has the paper's slope.
+    """
     figure = Figure(figsize=(9, 7.6), layout="constrained")
     axes = figure.subplots(2, 2)
     for row, colour, marker in zip(rows, head_colours(len(rows)), MARKERS, strict=False):

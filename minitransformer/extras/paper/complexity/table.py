@@ -1,4 +1,4 @@
-"""The rows of Table 1: their claims, and their measurement."""
+"""The rows of Table 1: the paper's claims, and our measurements."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The sizes of one variable, in geometric order, at which cost is measured; ``fixed`` holds the other sizes."""
+    """A variable and its sizes, a geometric sequence, at which cost is measured; ``fixed`` holds all other sizes."""
 
     variable: Variable
     sizes: tuple[int, ...]
@@ -67,7 +67,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class LayerType:
-    """A row of Table 1: its claims, and how to build the layer from d and r or k."""
+    """A row of Table 1: the paper's claims, and a function that builds the layer from d and r or k."""
 
     name: str
     powers: Mapping[str, int]
@@ -80,7 +80,7 @@ class LayerType:
     sweeps: tuple[Sweep, ...]
     quick_sweeps: tuple[Sweep, ...]
     path_width: int = 0
-    """The value of r or k for which path lengths are measured."""
+    """The value of r or k for which path lengths are measured; 0 if the layer has neither."""
 
     @property
     def complexity(self) -> str:
@@ -116,7 +116,10 @@ class Growth:
 
 @dataclass(frozen=True)
 class Row:
-    """The measurements of a layer type; ``chains`` and ``paths`` map n to a length."""
+    """The measurements of a layer type.
+
+    ``chains`` maps n to the number of sequential operations, ``paths`` maps n to the maximum path length.
+    """
 
     type: LayerType
     growths: tuple[Growth, ...]
@@ -127,16 +130,16 @@ class Row:
 def measure_table(*, quick: bool = False, repeats: int = 5) -> list[Row]:
     """Measure every row; return the rows in the paper's order.
 
-    With ``quick``, the sizes take a few seconds in all, and are too small for meaningful exponents of time.
+    With ``quick``, all measurements take a few seconds, and sizes are too small for meaningful exponents of time.
     """
-    return [_measured(layer_type, quick, repeats) for layer_type in LAYER_TYPES]
+    return [_measure_row(layer_type, quick, repeats) for layer_type in LAYER_TYPES]
 
 
-def _measured(layer_type: LayerType, quick: bool, repeats: int) -> Row:
+def _measure_row(layer_type: LayerType, quick: bool, repeats: int) -> Row:
     growths = []
     for sweep in layer_type.quick_sweeps if quick else layer_type.sweeps:
         _log.info(f"{layer_type.name}: {sweep.variable} {', '.join(map(str, sweep.sizes))} at {sweep.fixed}")
-        growths.append(_grown(layer_type, sweep, repeats))
+        growths.append(_measure_growth(layer_type, sweep, repeats))
     lengths = (16, 64) if quick else (16, 64, 256)
     _log.info(f"{layer_type.name}: paths and chains at n {', '.join(map(str, lengths))}")
     width = layer_type.path_width
@@ -145,7 +148,7 @@ def _measured(layer_type: LayerType, quick: bool, repeats: int) -> Row:
     return Row(layer_type, tuple(growths), chains, {n: path_length(narrow, n, WIDTH_OF_PATHS) for n in lengths})
 
 
-def _grown(layer_type: LayerType, sweep: Sweep, repeats: int) -> Growth:
+def _measure_growth(layer_type: LayerType, sweep: Sweep, repeats: int) -> Growth:
     times, counts = [], []
     for size in sweep.sizes:
         sizes = sweep.fixed.at(sweep.variable, size)
