@@ -1,1 +1,1 @@
-"""Constituency parsing: trees, treebanks, search for brackets, scores."""
+"""Constituency parsing: trees, treebanks, a parser that writes brackets, and scores."""

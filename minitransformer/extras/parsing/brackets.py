@@ -12,21 +12,21 @@ from minitransformer.extras.parsing.linear import PUNCTUATION, WORD, looks
 from minitransformer.model.symbols import END, UNKNOWN
 
 DEEPEST = 100  # open brackets; CRAFT, GUM and the sample of the Penn Treebank have up to 30
-MOST_AT_ONCE = 12  # opened in a row: up to 8 in these treebanks; an untrained model would never stop opening
+MOST_AT_ONCE = 12  # opening brackets in a row; these treebanks have up to 8, an untrained model would never stop
 _LOOKS = [WORD, *sorted(PUNCTUATION)]
 _ANY = len(_LOOKS)  # row of ``unlike`` for a word that may have any leaf; the lexicon's rows follow
-_UNSURE = {":", "''", "#"}  # signs that treebanks also tag as SYM, HYPH, POS or NN: "–", "'", "#"
+_UNSURE = {":", "''", "#"}  # looks of signs that treebanks also tag as SYM, HYPH, POS or NN: "–", "'", "#"
 _NO_LABEL = -1
 
 
 class BracketVocabulary:
     """The kinds of a target vocabulary's tokens: opening bracket, closing bracket, or leaf (one word).
 
-    A word's look is its punctuation tag, or WORD.
+    A word's look is its punctuation tag, or WORD.  ``label`` is the same number for "(NP" and ")NP", and −1 for leaves.
+    ``unlike`` marks forbidden leaves.  It has a row for each look, then a row that forbids no leaf, then a row for each
+    word of the lexicon.  A word's row forbids the leaves that the word never had in training.
 
-    Shapes: ``opens``, ``closes``, ``is_leaf`` (W,); ``label`` (W,) the same number for "(NP" and ")NP", −1 for leaves;
-        ``unlike`` (number of looks + 1 + words of the lexicon, W) the forbidden leaves: a row for each look, a row
-        that forbids none, and a row for each word of the lexicon, which forbids leaves that it never had in training.
+    Shapes: ``opens``, ``closes``, ``is_leaf``, ``label`` (W,); ``unlike`` (looks + 1 + words of the lexicon, W).
     """
 
     def __init__(self, symbols: Sequence[str], lexicon: Mapping[int, Sequence[int]] = MappingProxyType({})) -> None:
@@ -46,7 +46,7 @@ class BracketVocabulary:
         self.unlike = np.concatenate([self.unlike, never_had])
 
     def row_of(self, word: str, word_id: int) -> int:
-        """Return the row of ``unlike`` for a word: that of its id in the lexicon, else that of its look."""
+        """Return the row of ``unlike`` for a word: the row of its id, or the row of its look if no row has the id."""
         return self._row_in_lexicon.get(word_id, _row_of_look(word))
 
     @staticmethod
@@ -60,18 +60,18 @@ class BracketVocabulary:
 class BracketConstraint:
     """The open brackets and the remaining words of each hypothesis, and the tokens that they allow.
 
-    - An opening bracket or a leaf needs a remaining word.
-    - A word of the lexicon needs a leaf that it had in training.  For other words their look decides.
+    - An opening bracket or a leaf needs a remaining word.  DEEPEST and MOST_AT_ONCE limit opening brackets.
+    - A word of the lexicon needs a leaf that it had in training.  For other words, the word's look decides.
     - A word with letters or digits cannot have a punctuation mark as its leaf.  A comma, a full stop or a bracket needs
       a leaf of its kind.  Treebanks give some signs different tags, so any leaf is allowed for these signs.  Any leaf
-      is allowed for a word such as "US$", too, which the Penn Treebank tags "$".
-    - A closing bracket must match the innermost open one, which must contain a leaf.
+      is also allowed for a word that ends in "$", because the Penn Treebank tags "US$" as "$".
+    - A closing bracket must match the innermost open bracket, which must contain a leaf.
     - The end symbol needs all words used and all brackets closed.
 
     The search may continue hypotheses of probability 0 with forbidden tokens; their state then has no meaning.
 
     Args:
-        ids: the ids of the words of each sentence, or of their subwords; a lexicon has no subwords.
+        ids: the token ids of each sentence.  The lexicon is used only if each word of a sentence has one id.
 
     Shapes: each row is a hypothesis: ``stack`` (rows, DEEPEST), ``looks`` (rows, length of the longest sentence), the
         other arrays (rows,).
@@ -92,7 +92,7 @@ class BracketConstraint:
         self.n_empty: IntArray = np.zeros(rows, np.int64)  # innermost open brackets without a leaf
 
     def forbidden(self) -> BoolArray:
-        """Return the tokens that may not come next, as booleans (rows, W)."""
+        """Return a mask (rows, W) of the tokens that may not come next."""
         v, rows = self.vocabulary, np.arange(len(self.depth))
         is_over = self.n_leaves >= self.n_words
         is_full = (self.depth == DEEPEST) | (self.n_empty == MOST_AT_ONCE)

@@ -23,20 +23,20 @@ QUOTES = frozenset({"'", '"', "/"})  # words that EVALB treats as quotes
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of EVALB; the defaults are those of COLLINS.prm."""
+    """The parameters of EVALB; the defaults are the values in COLLINS.prm."""
 
     deleted: frozenset[str] = frozenset({"TOP", TRACE, ",", ":", "``", "''", "."})
     """DELETE_LABEL: labels of brackets, and tags of words, that do not count."""
     deleted_for_length: frozenset[str] = frozenset({TRACE})
     """DELETE_LABEL_FOR_LENGTH: tags of words that do not count in a sentence's length."""
     equal_labels: Mapping[str, str] = field(default_factory=lambda: {"PRT": "ADVP"})
-    """EQ_LABEL: labels and tags, each with the one that replaces it in comparisons."""
+    """EQ_LABEL: a map from labels and tags to the label or tag that replaces each of them in comparisons."""
     equal_words: Mapping[str, str] = field(default_factory=dict)
-    """EQ_WORD: words, each with the one that replaces it in comparisons."""
+    """EQ_WORD: a map from words to the word that replaces each of them in comparisons."""
     cutoff_length: int = 40
     """CUTOFF_LEN: the greatest length of sentences in the second summary."""
     quote_labels: frozenset[str] = frozenset()
-    """QUOTE_LABEL: tags that parsers confuse for quotes; COLLINS.prm has none, new.prm has some."""
+    """QUOTE_LABEL: tags of quotes, among which parsers may choose wrongly; COLLINS.prm has none, new.prm has some."""
 
     def label(self, name: str) -> str:
         """Return the label or tag used in comparisons: without functional tags, then mapped by ``equal_labels``."""
@@ -77,16 +77,16 @@ class SentenceCounts:
 
 
 def compare(gold: Tree, candidate: Tree | None, parameters: Parameters = COLLINS) -> SentenceCounts:
-    """Count the brackets of ``candidate`` that match one of ``gold``, and those that cross one of ``gold``.
+    """Count the brackets of ``candidate`` that match a bracket of ``gold``, brackets that cross one, and correct tags.
 
-    Punctuation and traces, as each tree's own tags mark them, are removed before words and spans are compared.  Trees
-    whose remaining words differ have the status ERROR, unless they differ only in quotes (``quote_labels``).  None
-    stands for a candidate that is no tree, and has that status, too.
+    Punctuation and traces are removed before words and spans are compared; each tree's own tags mark them.  If the
+    remaining words differ, the status is ERROR, unless only quotes differ (``quote_labels``).  A candidate that is no
+    tree is given as None, and has the status ERROR, too.
     """
     length = sum(category(leaf.tag) not in parameters.deleted_for_length for leaf in gold.leaves)
     if candidate is None:
         return SentenceCounts(length, Status.ERROR)
-    kept = _counting(gold, parameters), _counting(candidate, parameters)
+    kept = _kept_leaves(gold, parameters), _kept_leaves(candidate, parameters)
     if not any(kept[1]):
         return SentenceCounts(length, Status.SKIPPED)
     if sum(kept[0]) != sum(kept[1]):
@@ -110,9 +110,10 @@ def compare(gold: Tree, candidate: Tree | None, parameters: Parameters = COLLINS
 
 
 def with_tags_of(gold: Tree, candidate: Tree) -> Tree:
-    """Return the candidate with the gold tree's tags; unchanged if the numbers of words differ.
+    """Return the candidate with the gold tree's tags, or the unchanged candidate if the numbers of words differ.
 
-    Tags decide which words are punctuation and do not count; a parser without tags needs the gold ones.
+    Traces of the gold tree are not words here.  Tags decide which words are punctuation and do not count; the trees of
+    a parser without tags need the gold tags.
     """
     leaves = [leaf for leaf in gold.leaves if category(leaf.tag) != TRACE]
     words = candidate.words
@@ -124,7 +125,7 @@ def with_tags_of(gold: Tree, candidate: Tree) -> Tree:
 Kept: TypeAlias = list[bool]  # for every leaf, whether it counts
 
 
-def _counting(tree: Tree, parameters: Parameters) -> Kept:
+def _kept_leaves(tree: Tree, parameters: Parameters) -> Kept:
     return [not parameters.is_deleted(leaf) for leaf in tree.leaves]
 
 
@@ -133,9 +134,9 @@ def _words(tree: Tree, kept: Kept, parameters: Parameters) -> list[str]:
 
 
 def _count_quotes_of_either(gold: Tree, candidate: Tree, kept: tuple[Kept, Kept], parameters: Parameters) -> None:
-    """Mark both quotes of a pair as counting, in place, if only one of them counts so far.
+    """Mark both quotes of a pair as counting in ``kept``, if only one of them counts so far.
 
-    A pair is one quote from each tree, with equally many words that count before it.
+    A pair is a quote from each tree, with equally many counting words before each quote.
     """
     quotes = [[i for i, leaf in enumerate(t.leaves) if parameters.is_quote(leaf)] for t in (gold, candidate)]
     for j in quotes[1]:
@@ -146,7 +147,7 @@ def _count_quotes_of_either(gold: Tree, candidate: Tree, kept: tuple[Kept, Kept]
 
 
 def _brackets(tree: Tree, kept: Kept, parameters: Parameters) -> Counter[Constituent]:
-    """Return the brackets that count: those with a label that is not deleted, around at least one word that counts.
+    """Return the brackets that count: their label is not deleted, and they contain at least one word that counts.
 
     Positions are numbered over the words that count.  EQ_LABEL applies before deletion: a label that is equal to a
     deleted label is deleted, too.  A word is deleted only if its own tag is listed (``is_deleted``).
@@ -173,7 +174,7 @@ def _n_crossing(gold: Counter[Constituent], candidate: Counter[Constituent]) -> 
 
 @dataclass(frozen=True)
 class Summary:
-    """EVALB's summary of a set of sentences; figures are in percent, except counts and ``average_crossing``."""
+    """EVALB's summary of a set of sentences; counts and ``average_crossing`` are numbers, other figures percentages."""
 
     sentences: Sequence[SentenceCounts]
     valid: Sequence[SentenceCounts]

@@ -63,10 +63,9 @@ def _summary_of(summary: Summary, name: str) -> Iterator[str]:
 def read_parameters(path: Path) -> Parameters:
     """Read a parameter file in EVALB's format, such as COLLINS.prm.
 
-    DEBUG and MAX_ERROR are ignored: there is no debug output, and errors do not end the evaluation, however many there
-    are.
+    DEBUG and MAX_ERROR are ignored: there is no debug output, and no number of errors ends the evaluation.
 
-    Raises: CorpusError with file and line for any other parameter that is unknown, or LABELED other than 1.
+    Raises: CorpusError with file and line for an unknown parameter, or for LABELED other than 1.
     """
     deleted, for_length, quotes = set[str](), set[str](), set[str]()
     labels, words, cutoff = dict[str, str](), dict[str, str](), 40
@@ -95,7 +94,7 @@ def read_parameters(path: Path) -> Parameters:
 
 
 def _make_equal(compared_as: dict[str, str], names: Sequence[str]) -> None:
-    """Make ``names``, and all names that equal one of them so far, equal: ``compared_as`` maps them to one of them."""
+    """Make ``names`` equal, with all names that equal one of them so far; ``compared_as`` maps all to one of them."""
     classes = [compared_as.get(name, name) for name in names]
     members = [name for name, other in compared_as.items() if other in classes]
     compared_as |= dict.fromkeys((*members, *classes), classes[0])

@@ -1,4 +1,4 @@
-"""Conversion of trees to sequences of symbols, and of any such sequence from a model back to a tree.
+"""Conversion of trees to sequences of symbols, and of a model's sequences, valid or not, to trees.
 
 Source: Vinyals et al. 2015, "Grammar as a Foreign Language", section 2.2 and figure 1: brackets in depth-first order,
 closing brackets with their label, and XX for words of any tag: (S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S.
@@ -14,7 +14,7 @@ from minitransformer.data.lexicon import is_bracket
 from minitransformer.extras.parsing.tree import Closing, Leaf, Opening, Step, Tree, without_empty
 
 WORD = "XX"  # the symbol of a word of any tag
-MOST_MISSING = 500  # missing leaves that alignment allows for; a line of a million words must not need gigabytes
+MOST_MISSING = 500  # a sequence may lack this many leaves in an alignment; it limits the memory for a very long line
 
 PUNCTUATION = {"-LRB-", "-RRB-", "$", "#", ",", ".", ":", "``", "''"}  # tags of punctuation
 _LOOKS = (
@@ -32,7 +32,7 @@ def linearised(tree: Tree, leaves: LeafSymbols = "normalised") -> list[str]:
     """Return the symbols of a tree: "(NP" opens a constituent, ")NP" closes it, and every leaf is one symbol.
 
     Args:
-        leaves: "normalised" keeps the tags of punctuation and replaces all others with XX, as in the source; "tags"
+        leaves: "normalised" keeps the tags of punctuation and replaces all other tags with XX, as in the source; "tags"
             keeps all tags, as tensor2tensor does.
     """
     symbols = []
@@ -48,7 +48,7 @@ def linearised(tree: Tree, leaves: LeafSymbols = "normalised") -> list[str]:
 
 
 def leaves_of(symbols: Sequence[str]) -> LeafSymbols:
-    """Return the kind of the leaves among the symbols of a vocabulary, without reserved ones."""
+    """Return the kind of a vocabulary's leaves; ``symbols`` has no reserved symbols."""
     leaves = {symbol for symbol in symbols if not is_bracket(symbol)}
     return "normalised" if leaves <= {WORD, *PUNCTUATION} else "tags"
 
@@ -56,11 +56,11 @@ def leaves_of(symbols: Sequence[str]) -> LeafSymbols:
 def tree_of(symbols: Sequence[str], words: Sequence[str]) -> Tree:
     """Return the tree of these symbols over exactly these words; repair symbols that are not a valid tree.
 
-    It is the inverse of ``linearised``, except for normalised tags.  Invalid brackets are repaired: a closing bracket
-    also closes the constituents still open inside its own.  It is dropped if no constituent with its label is open.  At
-    the end all open constituents are closed.  If the numbers of leaves and words differ, they are aligned, punctuation
-    with punctuation.  Surplus leaves are dropped, a word without a leaf is put after the word to its left, and empty
-    brackets are dropped.
+    This function is the inverse of ``linearised``, except that normalised tags are lost.  A closing bracket closes the
+    innermost open constituent with the same label, and all constituents inside it; if there is none, the bracket is
+    dropped.  At the end all open constituents are closed.  If the numbers of leaves and words differ, leaves are
+    aligned with words, punctuation with punctuation.  Surplus leaves are dropped, a word without a leaf is put after
+    the word to its left, and empty brackets are dropped.
     """
     rows = iter(_rows_of_leaves([symbol for symbol in symbols if not is_bracket(symbol)], words))
     walk: list[Step] = []
@@ -91,13 +91,13 @@ def _closings(open_labels: list[str], label: str) -> Iterable[Closing]:
 
 
 def _rows_of_leaves(symbols: Sequence[str], words: Sequence[str]) -> list[list[Leaf]]:
-    """Return the leaves for each symbol: the word aligned with it, and the unaligned words after that word.
+    """Return a list of leaves for each symbol: the aligned word, and the unaligned words after the aligned word.
 
-    Unaligned words before the first aligned word go to the first symbol.
+    Unaligned words before the first aligned word belong to the first symbol.
     """
     rows: list[list[Leaf]] = [[] for _ in symbols] or [[]]
     index = 0
-    for word, own in zip(words, _matched(symbols, words), strict=True):
+    for word, own in zip(words, _align(symbols, words), strict=True):
         index = index if own is None else own
         rows[index].append(Leaf(looks(word) if own is None else symbols[own], word))
     return rows
@@ -108,12 +108,12 @@ def looks(word: str) -> str:
     return next((tag or word for pattern, tag in _LOOKS if pattern.fullmatch(word)), WORD)
 
 
-def _matched(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
+def _align(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
     """Align symbols with words at the least cost; return the index of each word's symbol, None for an unaligned word.
 
-    The indices ascend.  If several alignments have the least cost, prefer the one that aligns the first words: models
-    most often output too few or too many symbols near the end.  To bound memory, words after the first len(symbols) +
-    MOST_MISSING are not aligned.
+    The indices ascend.  If several alignments have the least cost, prefer to align the first words: models most often
+    output too few or too many symbols near the end.  To bound memory, only the first len(symbols) + MOST_MISSING words
+    are aligned.
 
     Source: Needleman and Wunsch 1970.
     """
@@ -133,7 +133,7 @@ def _matched(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
     return matched
 
 
-_ALONE, _UNLIKE = 3, 4  # costs of leaving a word or symbol unaligned, and of aligning a word with an unlike symbol
+_ALONE, _UNLIKE = 3, 4  # cost of an unaligned word or symbol; cost of aligning a word and a symbol of unequal looks
 
 
 def _costs(symbols: Sequence[str], words: Sequence[str]) -> list[list[int]]:

@@ -49,11 +49,13 @@ class Parser:
         n_threads: int | None = None,
         advance: Advance = lambda n: None,
     ) -> list[Tree]:
-        """Return for each sentence a tree over exactly its words; an empty sentence has an empty tree.
+        """Return a tree over the words of each sentence; an empty sentence has an empty tree.
 
         Differs: the search considers only sequences that are trees over the words of the sentence, with leaves that
         these words had in training (``BracketConstraint``).  A sequence that is cut off at the greatest length is
         completed to a tree (``tree_of``).  ``advance``: see ``Translator.n_best``.
+
+        Raises: TypeError if a sentence is a str instead of a list of words.
         """
 
         def constraint_of(numbers: IntArray) -> BracketConstraint:
@@ -66,12 +68,12 @@ class Parser:
         return [tree_of(words_of(best[0].text), words) for best, words in zip(found, sentences, strict=True)]
 
     def cut(self, sentences: Sequence[Sequence[str]]) -> list[int]:
-        """Return the indices of the sentences of which the model gets only the beginning, because they are too long."""
+        """Return the indices of sentences that are too long; the model gets only the beginning of such a sentence."""
         return self.translator.cut(_lines(sentences))
 
 
 def require_translator(directory: Path, tokenizer: Tokenizer) -> None:
-    """Raise ConfigError if the model of a directory is a parser, whose symbols are no translation."""
+    """Raise ConfigError if the model of a directory is a parser, which writes trees instead of translations."""
     if BracketVocabulary.makes_trees(tokenizer.target_symbols):
         raise ConfigError(f"{directory}: is a parser, which writes trees: use minitransformer-parse")
 

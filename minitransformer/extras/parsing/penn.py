@@ -55,10 +55,10 @@ def _over_lines(path: Path, lines_of_file: Iterable[str]) -> Iterator[Tree]:
 
 
 def read_candidates(path: Path) -> Iterator[Tree | CorpusError]:
-    """Yield one tree for every line of a parser's output; a line may hold several trees.
+    """Yield one tree for every line of a parser's output; several trees in a line are yielded as one ``Tree``.
 
-    An empty line, or one of brackets without any word, such as the (()) of a parser that found no tree, is an empty
-    tree.  A line that is no tree gives its error, which names file and line: the other lines still count.
+    An empty line is an empty tree.  So is a line of brackets without words: some parsers write (()) if they find no
+    tree.  For an invalid line, yield a CorpusError that names file and line, and go on with the next line.
     """
     for number, line in enumerate(read_lines(path), 1):
         try:
@@ -84,12 +84,12 @@ def _in_lines(path: Path, lines: Iterable[str]) -> Iterator[Tree]:
 
 
 def read_gold_trees(path: Path) -> Iterator[Tree]:
-    """Return the gold trees of a file, to compare with the lines of a file of candidates.
+    """Return the gold trees of a file, one for each line of the file of candidates.
 
-    If every line holds complete trees, each line is one tree, and an empty line is an empty tree.  Otherwise, trees
-    extend over several lines as in the Penn Treebank's own files, and empty lines are ignored.  The file is read once,
-    so it may be a pipe.
-    Raises: CorpusError naming file and line.
+    If every line has equally many opening and closing brackets, each line is one tree, and an empty line is an empty
+    tree.  Otherwise, trees extend over several lines as in the Penn Treebank's own files, and empty lines are ignored.
+    The file is read once, so it may be a pipe.
+    Raises: CorpusError naming file and line for an invalid tree.
     """
     lines = list(read_lines(path))
     whole_in_lines = all(line.count("(") == line.count(")") for line in lines)
@@ -97,7 +97,7 @@ def read_gold_trees(path: Path) -> Iterator[Tree]:
 
 
 def read_tree(text: str) -> Tree:
-    """Return the tree, or the sequence of trees, in a text.  Raises: ValueError."""
+    """Return the tree, or the sequence of trees, in a text.  Raises: ValueError if the text is invalid."""
     return Tree(tuple(itertools.chain.from_iterable(tree.walk for tree in _trees(text))))
 
 
@@ -118,7 +118,10 @@ def write_tree(tree: Tree) -> str:
 
 
 def _trees(text: str) -> Iterator[Tree]:
-    """Yield the trees in a text.  Raises: ValueError."""
+    """Yield the trees in a text.
+
+    Raises: ValueError for brackets that do not match, brackets without a word, and words outside of brackets.
+    """
     walk: list[Step] = []
     open_labels: list[str] = []
     for token in _TOKEN.finditer(text):

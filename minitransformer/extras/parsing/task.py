@@ -21,7 +21,7 @@ from minitransformer.model.symbols import END
 
 
 class ParsingTask:
-    """The task of parsing: a search with the brackets of a tree; ``PARSING`` limits and penalises its length."""
+    """The parsing task: each sentence is searched for a tree, with the length limit and penalty of ``PARSING``."""
 
     takes_alpha = False
 

@@ -1,6 +1,6 @@
 """Trees as depth-first walks: sequences of openings, leaves and closings.
 
-So every operation on a tree is one pass over a sequence, with its own stack, and trees may be of any depth.
+An operation on a tree is one pass over the sequence, without recursion, so trees may have any depth.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Tree:
 
 
 def without_empty(walk: Iterable[Step]) -> list[Step]:
-    """Remove constituents without a leaf, and then constituents that have become empty."""
+    """Remove constituents without a leaf, and then constituents that have become empty by removals."""
     kept: list[Step] = []
     for step in walk:
         if isinstance(step, Closing) and kept and isinstance(kept[-1], Opening):

@@ -19,7 +19,7 @@ from minitransformer.extras.parsing.plain import plain
 class TreebankCorpus:
     """A corpus of trees in Penn bracket format, without traces and functional tags; trees without words are left out.
 
-    ``surveys`` and ``n_trees`` hold the survey of each file and its number of trees with words, from the first reading.
+    ``surveys`` holds the survey of each file, ``n_trees`` the number of trees with words; ``of`` fills both.
     """
 
     train_files: Sequence[Path]
@@ -31,7 +31,7 @@ class TreebankCorpus:
 
     @classmethod
     def of(cls, config: DataConfig) -> TreebankCorpus:
-        """Open the treebank of a configuration; every file is read once here, so that an invalid one is reported early.
+        """Open the treebank of a configuration; read every file once, so that an invalid file is reported early.
 
         Raises: CorpusError for files that are missing, without trees, or not in Penn bracket format.
         """
@@ -60,7 +60,10 @@ class TreebankCorpus:
         """Return None, because held-out trees have their own files."""
 
     def location(self, i: int) -> str:
-        """Return the file of the i-th training tree (from 0), and its number among the file's trees with words."""
+        """Return the file of the i-th training tree (from 0), and the tree's number among the file's trees with words.
+
+        Raises: IndexError if there are fewer training trees.
+        """
         for path in self.train_files:
             if i < self.n_trees[path]:
                 return f"{path.name}, tree {i + 1:,}"

@@ -1,4 +1,4 @@
-"""Splitting of raw sentences into words as in treebanks."""
+"""Splitting of raw sentences into words, by the rules of treebanks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def split_words(sentence: str, splitting: Splitting = "penn") -> list[str]:
     Args:
         splitting: "penn" separates punctuation, quotes, possessives, contractions and the last point of the line.
             "ontonotes" also separates hyphens and slashes within words, as in OntoNotes, CRAFT and GUM.  "blanks"
-            splits at blanks, tabs and line ends only; other spaces, as in "10\u00a0mg", are part of a treebank's word.
+            splits at blanks, tabs and line ends only; other spaces, as in "10\u00a0mg", stay inside a word.
 
     Source: the Penn Treebank's rules (MacIntyre 1995); "ontonotes": Warner et al. 2004.
 
