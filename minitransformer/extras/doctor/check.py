@@ -42,7 +42,7 @@ from parallel.communicator import Communicator
 IdPairs: TypeAlias = Sequence[tuple[IntArray, IntArray]]  # without start and end symbols
 _log = logging.getLogger(__name__)
 
-_OF_THE_PROCESS = (
+_KEYS_OF_PROCESS = (
     "time", "peak_memory", "seconds", "unlogged_seconds", "device_seconds", "target_tokens_per_second",
 )  # fmt: skip
 
@@ -58,10 +58,10 @@ class _DeathError(BaseException):
 def verify_resume(config: RunConfig, world: Communicator, n_updates: int) -> None:
     """Check that a run that is killed and resumed ends with the same bits as an uninterrupted one.
 
-    Train ``n_updates`` without an interruption.  Then train half of them, end in the middle of the next update, and
-    resume.  Both runs are in a temporary directory beside ``config.run``, on its file system.  They have the model,
-    data, device and processes of the configuration.  The run's own directory does not change.
-    Raises: ResumeCheckError that names the differences.
+    Train ``n_updates`` without an interruption.  Then train half of the updates, end in the middle of the next update,
+    and resume.  Both runs are in a temporary directory beside ``config.run``, on the same file system.  They have the
+    model, data, device and processes of the configuration.  The run's own directory does not change.
+    Raises: ResumeCheckError that names the differences; ConfigError if ``n_updates`` is less than 2.
     """
     if n_updates < 2:
         raise ConfigError(f"a resume check needs at least 2 updates; got {n_updates}")
@@ -104,7 +104,10 @@ def _shared_folder(run: Path, world: Communicator) -> Iterator[Path]:
 
 
 def _short_run(config: RunConfig, run: Path, n_updates: int, half: int) -> RunConfig:
-    """Return the run with few updates.  One interval of the log contains updates before and after the checkpoint."""
+    """Return a configuration with ``n_updates`` updates and a checkpoint after ``half`` of them.
+
+    One interval of the log contains updates before and after the checkpoint.
+    """
     prepared = PreparedData.is_in(config.data_directory)
     directory = config.data_directory if prepared else run.parent / "data"
     training = dataclasses.replace(
@@ -134,7 +137,7 @@ def _train(config: RunConfig, world: Communicator, dies_in: int | None = None) -
 
 
 class _Death(Callback):
-    """A callback that ends the training in an update."""
+    """A callback that simulates a kill of the run in update ``dies_in``; None for no kill."""
 
     def __init__(self, dies_in: int | None) -> None:
         self._dies_in = dies_in
@@ -185,7 +188,7 @@ def _metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def _comparable(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in _OF_THE_PROCESS}
+    return {name: value for name, value in record.items() if name not in _KEYS_OF_PROCESS}
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,7 @@ class Replay:
     gradient_norm: float
     found: NotFinite | None
     parameter: str | None
-    """Names of the parameters among the arguments of the operation that was found."""
+    """Names of the parameters among the arguments of the operation in ``found``; None if there are none."""
 
     def __str__(self) -> str:
         if self.found is None:
@@ -260,7 +263,7 @@ def _micro_batches_of(pairs: IdPairs, facts: UpdateFacts) -> Iterator[tuple[Batc
 
 
 def _parameter_in(found: NotFinite, model: Transformer) -> str | None:
-    """Return the names of the parameters among the operation's arguments."""
+    """Return the names of the parameters among the operation's arguments; None if there are none."""
     names = [
         name
         for name, parameter in model.named_parameters()
@@ -290,7 +293,7 @@ def _read_pairs(directory: Path) -> IdPairs:
 
 
 def diagnosis(directory: Path) -> Iterator[str]:
-    """Yield a line for each precision, and the conclusion.  Raises: CheckpointError if there is no repro bundle."""
+    """Yield a line for each precision, and the conclusion.  Raises: CheckpointError as ``replay_repro_bundle``."""
     single = replay_repro_bundle(directory, "float32")
     yield str(single)
     double = replay_repro_bundle(directory, "float64")

@@ -25,11 +25,11 @@ class Finding:
 
 
 def merged(rank_findings: Sequence[Sequence[Finding]]) -> list[Finding]:
-    """Merge the ranks' findings into one finding for each check; if ranks differ, it lists the result of each rank."""
-    return [_merged_one(findings) for findings in zip(*rank_findings, strict=True)]
+    """Merge the findings of all ranks; if ranks differ in a check, the merged finding lists the result of each rank."""
+    return [_merge_findings(findings) for findings in zip(*rank_findings, strict=True)]
 
 
-def _merged_one(findings: Sequence[Finding]) -> Finding:
+def _merge_findings(findings: Sequence[Finding]) -> Finding:
     ranks = ranks_by_value([finding.found for finding in findings])
     first, remedies = findings[0], [finding.remedy for finding in findings if finding.remedy]
     remedy = remedies[0] if remedies else None

@@ -31,11 +31,11 @@ FILES_OF_MPICH = "mpich_shm_*"
 SAME_PROCESSOR = (
     "for other processors, set the environment variable OPENBLAS_CORETYPE, such as Haswell, on all machines"
 )
-BYTES_OF_RANK = 8_000_000  # of shared memory, per process of an MPI library, measured; docs/lab/parallel.md
+BYTES_OF_RANK = 8_000_000  # shared memory that MPI libraries take per process, as measured in docs/lab/parallel.md
 
 
 def machine(device: Device, choice: KernelChoice, world: Communicator, placements: list[Placement]) -> list[Finding]:
-    """Return all findings of this rank; every rank makes the same checks.
+    """Check this process and its machine; return findings on the same checks, in the same order, on every rank.
 
     ``device`` and ``choice`` are the run's settings.
     """
@@ -52,7 +52,7 @@ def machine(device: Device, choice: KernelChoice, world: Communicator, placement
 
 
 def versions() -> list[Finding]:
-    """Return the versions of the code, and of Python and NumPy, which affect the bits of its results."""
+    """Return the versions of this code, Python and NumPy; all three affect the bits of results."""
     return [
         Finding("minitransformer", code_version(), if_ranks_differ=SAME_EVERYWHERE),
         Finding("Python", platform.python_version(), if_ranks_differ=SAME_EVERYWHERE),
@@ -61,7 +61,7 @@ def versions() -> list[Finding]:
 
 
 def blas() -> list[Finding]:
-    """Return the library that multiplies matrices."""
+    """Return the BLAS library, which multiplies matrices."""
     found = blas_libraries()
     if found is None:
         return [
@@ -71,7 +71,7 @@ def blas() -> list[Finding]:
 
 
 def kernels(device: Device, choice: KernelChoice) -> Finding:
-    """Return how the kernels for the CPU were compiled, or why they were not."""
+    """Return how the kernels for the CPU were compiled, or why they were not compiled."""
     if choice == "reference":
         return Finding("kernels", 'not used (kernels is "reference")')
     found = library()
@@ -86,7 +86,7 @@ def kernels(device: Device, choice: KernelChoice) -> Finding:
 
 
 def products(choice: KernelChoice) -> Finding:
-    """Return the instruction sets that products in C use; BLAS computes the products of float32 in training."""
+    """Return the instruction sets of matrix products in C; in training, BLAS computes the float32 products."""
     sets = library().instruction_sets if choice != "reference" else {}
     found = ", ".join(f"{type_} {name or 'none'}" for type_, name in sets.items())
     return Finding("products", found or "of NumPy")
@@ -139,7 +139,7 @@ def gpus(device: Device, placement: Placement) -> Finding:
 
 
 def cuda_kernels(choice: KernelChoice, placement: Placement) -> Finding:
-    """Return which CUDA kernels passed their check on this rank's GPU, and what is wrong with the others."""
+    """Return which CUDA kernels passed their check on this rank's GPU, and the faults of the other kernels."""
     if choice == "reference":
         return Finding("CUDA kernels", 'not used (kernels is "reference")')
     if placement.gpu is None:
@@ -155,9 +155,9 @@ def cuda_kernels(choice: KernelChoice, placement: Placement) -> Finding:
 
 
 def shared_memory(n_ranks: int) -> Finding:
-    """Return whether shared memory is large enough for ``n_ranks`` processes; otherwise the MPI library crashes.
+    """Return whether shared memory is large enough for ``n_ranks`` processes; if not, the MPI library would crash.
 
-    Files that killed processes of MPICH left there are named, with the command that removes them.
+    If killed processes of MPICH left files in shared memory, also return the command that removes the files.
     """
     if not SHARED_MEMORY.exists():
         return Finding("shared memory", f"this system has no {SHARED_MEMORY}")
@@ -176,7 +176,7 @@ def shared_memory(n_ranks: int) -> Finding:
 
 
 def _removal(left: list[Path]) -> str:
-    """Return the ``rm`` command for these files; for more than three, with MPICH's file pattern."""
+    """Return the ``rm`` command for these files; name at most three files, and more files by MPICH's file pattern."""
     if len(left) <= 3:
         return f"rm {shlex.join(map(str, left))}"
     return f"rm {SHARED_MEMORY}/{FILES_OF_MPICH} when no MPI program runs"
@@ -185,7 +185,7 @@ def _removal(left: list[Path]) -> str:
 def left_by_mpich() -> list[Path]:
     """Return the files in shared memory that killed processes of MPICH left.
 
-    These files belong to this user, and none of the processes that this user may inspect maps or opens them.
+    The files belong to this user, and no process that this user may inspect maps or opens them.
     """
     left = {path for path in SHARED_MEMORY.glob(FILES_OF_MPICH) if _is_mine(path)}
     for process in PROCESSES.glob("[0-9]*") if left else ():
@@ -194,7 +194,7 @@ def left_by_mpich() -> list[Path]:
 
 
 def _files_in_use(process: Path) -> Iterator[Path]:
-    """Yield the files that a process has open, then those that it maps: MPICH maps a file before it closes it.
+    """Yield the files that a process has open, then the files that it maps; MPICH maps a file before closing it.
 
     Yield nothing if the process belongs to another user, or has ended.
     """

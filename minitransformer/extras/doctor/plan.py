@@ -81,7 +81,7 @@ def data(config: RunConfig) -> Finding:
 
 
 def _remedy_of_prepared(config: RunConfig) -> str | None:
-    """Return the message with which training would refuse prepared data; None if it would use it."""
+    """Return the message of the error with which training would refuse the prepared data; None if it is usable."""
     try:
         prepared = PreparedData.open(config.data_directory)
         check_prepared(config, prepared, given_tokenizer(config))
@@ -92,7 +92,7 @@ def _remedy_of_prepared(config: RunConfig) -> str | None:
 
 
 def parameters(config: RunConfig) -> Finding:
-    """Return the number of the model's parameters; its arrays are never written, so they use no memory."""
+    """Return the number of the model's parameters; the model's arrays are never written, so they use no memory."""
     try:
         model_config, known = expected_model(config)
         n_parameters = class_of(model_config)(model_config, seed=None).n_parameters
@@ -105,7 +105,7 @@ def parameters(config: RunConfig) -> Finding:
 def expected_model(config: RunConfig) -> tuple[ModelConfig, bool]:
     """Return the model's configuration with the vocabulary size, and whether that size is known.
 
-    Before the data is prepared, the size is the requested one.
+    Before the data is prepared, the size is the one that ``config`` requests.
     """
     if PreparedData.is_in(config.data_directory):
         return sized(config.model, PreparedData.open(config.data_directory)), True
@@ -115,7 +115,7 @@ def expected_model(config: RunConfig) -> tuple[ModelConfig, bool]:
 
 
 def precision(config: RunConfig, why_no_bfloat16: str | None) -> Finding:
-    """Return the type of numbers in products, and why bfloat16 is not available or slow."""
+    """Return the precision of matrix products, and why bfloat16 is slow or not available, if it is."""
     missing = "not bfloat16: " if config.training.precision == "float32" else ""
     reason = f"; {missing}{why_no_bfloat16}" if why_no_bfloat16 else ""
     return Finding("precision", f"{config.training.precision}{reason}")
@@ -147,7 +147,10 @@ def memory(world: Communicator) -> Finding:
 
 
 def largest_batch(config: RunConfig, world: Communicator, placements: list[Placement]) -> Finding:
-    """Compute the gradients of the largest batch once, as training does at its start; all ranks must call this."""
+    """Compute the gradients of the largest batch once, as training does at its start, to see whether memory suffices.
+
+    All ranks must call this.
+    """
     if world.any(not PreparedData.is_in(config.data_directory)):
         return Finding(TRIAL, "not known: it needs prepared data", "prepare the data first, with the same settings")
     n_threads = 1 if config.device == "cuda" else cores_of(world.rank, placements)

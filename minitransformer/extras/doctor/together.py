@@ -22,7 +22,7 @@ ROUNDS = 5
 def together(
     world: Communicator, placements: list[Placement], device: Device, n_micro_batches: int, order: SumOrder
 ) -> list[Finding]:
-    """Return the same findings on every rank; all ranks must call this."""
+    """Check all ranks together; return the same findings on every rank.  All ranks must call this."""
     if world.size == 1:
         return [Finding("processes", f"1, on {placements[0].host}")]
     reducer = choose_reducer(world, gpu_module(device), n_micro_batches, order)
@@ -35,9 +35,9 @@ def together(
 
 
 def sum_over_ranks(world: Communicator, reducer: GradientReducer, n_working: int) -> Finding:
-    """Sum arrays over ranks several times; measure the speed and check the bits.
+    """Sum arrays over ranks several times; measure the speed and check the bits of the sum.
 
-    The numbers are chosen so that their sum is exact in any order.
+    The arrays hold small integers, so that the sum is exact in any order.
     """
     values, gradients = (array[:N_ELEMENTS] for array in reducer.allocate(N_ELEMENTS, np.float32))
     numbers = namespace(gradients).arange(N_ELEMENTS, dtype=np.float32) % 1_021
