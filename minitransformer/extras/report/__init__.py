@@ -1,1 +1,1 @@
-"""Pages and pictures of a model's attention."""
+"""Pages and pictures of a model's attention, of one sentence's numbers, and of training runs."""

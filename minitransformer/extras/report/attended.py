@@ -25,7 +25,7 @@ Kind = Literal["encoder", "decoder", "encoder-decoder"]
 PictureKind = Literal["encoder", "decoder", "encoder-decoder", "alignment"]
 
 START_MARK, END_MARK = "<BOS>", "<EOS>"
-MOST_TOKENS = 256  # with more, nothing can be read, and a page takes tens of megabytes
+MOST_TOKENS = 256  # with more tokens, words are too small to read, and a page takes tens of megabytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class AttendedPair:
     source_starts: list[int]
     """The index in ``source`` of every word's first token; END_MARK is a word."""
     target_starts: list[int]
-    """The same for the target's tokens, without marks."""
+    """The index of every word's first token among the target's tokens, without marks."""
     weights: AttentionWeights
     sentence: str
     translation: str
@@ -63,7 +63,7 @@ class AttendedPair:
         }[kind]
 
     def depth(self, kinds: Sequence[PictureKind]) -> int:
-        """Return the largest number of layers of these kinds: encoder and decoder may have different numbers."""
+        """Return the largest number of layers of these kinds; encoder and decoder may have different depths."""
         return max(len(self.weights.encoder if kind == "encoder" else self.weights.decoder) for kind in kinds)
 
 
@@ -84,11 +84,11 @@ def token_pair(
 ) -> TokenPair:
     """Return the tokens of ``sentence`` and ``target``.
 
-    Without a target, the model's own translation is used; if the model is a parser, its tree over the words separated
-    by blanks.
+    Without a target, search for the model's own translation.  A parser's translation is a tree over the words of
+    ``sentence``, which blanks separate.
 
-    Raises: ReportError if a side is empty or too long, or if the model appends no end symbol to sources: pages and
-    pictures need one.
+    Raises: ReportError if a side is empty or too long, or if the model appends no end symbol to sources, which pages
+        and pictures need.
     """
     if not translator.model.config.source_end:
         raise ReportError("report: the model appends no end symbol to sources (source_end), which the display needs")
@@ -97,7 +97,7 @@ def token_pair(
     source_ids = tokenizer.encode_source([source])[0]
     _check_length("sentence", source_ids, longest)
     if target is None:
-        target_ids = _found(translator, source_ids, sentence, search or SearchConfig())
+        target_ids = _best_ids(translator, source_ids, sentence, search or SearchConfig())
         target = translator.shown_text(tokenizer.decode_target([target_ids])[0], sentence)
         pieces = [tokenizer.target.id_to_piece(i) for i in target_ids]
     else:
@@ -112,7 +112,7 @@ def attended_pair(
 ) -> AttendedPair:
     """Compute the attention between the tokens of a ``token_pair``.
 
-    Raises: ReportError as ``token_pair``, and if weights are not finite.
+    Raises: ReportError for the reasons of ``token_pair``, and if weights are not finite.
     """
     tokens = token_pair(translator, sentence, target, search)
     weights = attention_weights(translator.model, tokens.source_ids, tokens.target_ids)
@@ -132,8 +132,8 @@ def attended_pair(
     )
 
 
-def _found(translator: Translator, source_ids: list[int], sentence: str, search: SearchConfig) -> list[int]:
-    """Return the ids of the model's best translation; if the model is a parser, those of its tree."""
+def _best_ids(translator: Translator, source_ids: list[int], sentence: str, search: SearchConfig) -> list[int]:
+    """Return the ids of the model's best translation; if the model is a parser, return the ids of its tree."""
     symbols, constraint = translator.tokenizer.target_symbols, None
     if BracketVocabulary.makes_trees(symbols):
         search = dataclasses.replace(search, max_extra_tokens=PARSING.max_extra_tokens, max_length_factor=None)

@@ -28,9 +28,10 @@ _TESTS = {"bootstrap": "bs", "randomisation": "ar"}  # sacrebleu's names; 1,000 
 
 @dataclass(frozen=True)
 class ComparedScore:
-    """A system's score in percent, its p-value against the first system, and half of its 95 % interval, if computed.
+    """A system's score in percent, its p-value against the first system, and half of its 95 % interval.
 
-    An equal score has no p-value: sacrebleu's would be the smallest possible one.
+    ``p_value`` is None for the first system, and for a score equal to the first system's: for equal scores, sacrebleu
+    returns the smallest possible p-value.  ``interval`` is None if the test computes no interval (randomisation).
     """
 
     value: float
@@ -63,9 +64,9 @@ def compare_systems(
 ) -> list[ComparedMetric]:
     """Compute the metrics of every system, and p-values of the differences from the first system.
 
-    A p-value is the probability of so large a difference between two equally good systems, for these sentences.  BLEU
-    has the tokenizer of the references' language; TER counts words, so it is computed only if blanks separate them.
-    Raises: ValueError for fewer than two systems, no lines, or systems of unequal lengths.
+    A p-value is the probability that two equally good systems differ at least as much on these sentences.  BLEU has the
+    tokenizer of the references' language.  TER counts words, so it is computed only if blanks separate the words.
+    Raises: ValueError for fewer than two systems, no references, or unequal numbers of translations and references.
     """
     if len(systems) < 2:
         raise ValueError(f"compare_systems: expected two systems or more; got {len(systems)}")
@@ -86,7 +87,7 @@ def compare_systems(
 
 
 def _scores(column: Sequence[str | Result]) -> tuple[ComparedScore, ...]:
-    """Convert a column of sacrebleu's table; the type of its columns allows names, too."""
+    """Convert a metric's column of sacrebleu's table; skip strings, which sacrebleu's type of a column allows."""
     results = [result for result in column if isinstance(result, Result)]
     return tuple(
         ComparedScore(result.score, None if result.score == results[0].score else result.p_value, result.ci)
@@ -95,7 +96,7 @@ def _scores(column: Sequence[str | Result]) -> tuple[ComparedScore, ...]:
 
 
 def comparison_table(names: Sequence[str], compared: Sequence[ComparedMetric]) -> Iterator[str]:
-    """Yield the lines of a table with a row for each system, then the metrics' signatures."""
+    """Yield the lines of a table with a row for each system, then a legend and the metrics' signatures."""
     rows = [["", *(f"{metric.name} {'↓' if metric.name == 'TER' else '↑'}" for metric in compared)]]
     rows += [[name, *(str(metric.scores[i]) for metric in compared)] for i, name in enumerate(names)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

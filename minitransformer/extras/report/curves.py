@@ -1,4 +1,4 @@
-"""The curves of training runs: what each panel shows, for the page and for the picture."""
+"""The curves of training runs, panel by panel, for the page and for the picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from minitransformer.extras.report.run_record import Line, RunRecord, number
 
-MOST_POINTS = 2_000  # of a curve; more cannot be told apart, and a page of a long run would take megabytes
+MOST_POINTS = 2_000  # points of a curve; more points look the same, and a page of a long run would take megabytes
 
 Kind = Literal["training", "validation"]
 Scale = Literal["linear", "log"]
@@ -26,7 +26,7 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class Panel:
-    """A plot of one or two figures; ``from_zero``: on a linear scale, the axis begins at 0."""
+    """A plot of one or two figures; if ``from_zero``, a linear axis begins at 0."""
 
     title: str
     unit: str
@@ -70,17 +70,20 @@ class Curve(NamedTuple):
 
 
 def curve(run: RunRecord, series: Series) -> Curve:
-    """Return the points at which a figure is a finite number; of a long run, evenly spaced points and the last one."""
+    """Return the curve of the finite values of a figure; for a long run, take evenly spaced points and the last one."""
     lines = run.training if series.kind == "training" else run.validation
     points = [(line["step"], value) for line in lines if (value := number(line, series.key)) is not None]
     every = -(-len(points) // MOST_POINTS)
     points = [*points[: -1 : every or 1], *points[-1:]]
     steps = [step for step, _ in points]
-    return Curve(steps, _seconds(run, steps), [_rounded(value * series.factor) for _, value in points])
+    return Curve(steps, _seconds(run, steps), [_round(value * series.factor) for _, value in points])
 
 
 def shown_panels(runs: Sequence[RunRecord]) -> Iterator[tuple[Panel, list[list[Curve]]]]:
-    """Yield the panels for which a run has points, each with the curves of each run: one for each series."""
+    """Yield each panel for which a run has points, and curves[run][series].
+
+    Panels for figures that callbacks have measured follow PANELS.
+    """
     names = dict.fromkeys(name for run in runs for name in run.measures)
     measured = [Panel(name, "validation", "linear", (Series("validation", name),), from_zero=False) for name in names]
     for panel in (*PANELS, *measured):
@@ -90,15 +93,15 @@ def shown_panels(runs: Sequence[RunRecord]) -> Iterator[tuple[Panel, list[list[C
 
 
 def _seconds(run: RunRecord, steps: Sequence[int]) -> list[float] | None:
-    """Return the training time at these updates, interpolated between the lines of training."""
+    """Return the training time at these updates, interpolated between lines of training; None if no line has a time."""
     known = [(line["step"], seconds) for line in run.training if (seconds := number(line, "seconds")) is not None]
     if not known:
         return None
     at, times = zip((0, 0.0), *known, strict=True)
-    return [_rounded(float(value)) for value in np.interp(steps, at, times)]
+    return [_round(float(value)) for value in np.interp(steps, at, times)]
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     """Round to six digits, so that pages are smaller."""
     return float(f"{value:.6g}")
 

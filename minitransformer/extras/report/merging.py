@@ -20,9 +20,9 @@ def merge_words(pair: AttendedPair) -> AttendedPair:
     weights = pair.weights
     return dataclasses.replace(
         pair,
-        source=_joined(pair.source, source),
-        inputs=_joined(pair.inputs, inputs),
-        outputs=_joined(pair.outputs, outputs),
+        source=_join_words(pair.source, source),
+        inputs=_join_words(pair.inputs, inputs),
+        outputs=_join_words(pair.outputs, outputs),
         source_starts=list(range(len(source))),
         target_starts=list(range(len(target))),
         weights=AttentionWeights(
@@ -33,8 +33,8 @@ def merge_words(pair: AttendedPair) -> AttendedPair:
     )
 
 
-def _joined(tokens: Sequence[str], starts: Sequence[int]) -> list[str]:
-    """Join displayed tokens (see ``shown_pieces``) to words; a mark "▁" of its own is dropped before other pieces."""
+def _join_words(tokens: Sequence[str], starts: Sequence[int]) -> list[str]:
+    """Join displayed tokens (see ``shown_pieces``) into words; drop a token "▁" before other tokens of its word."""
     words = []
     for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
         first, others = tokens[start], [token.removeprefix("·") for token in tokens[start + 1 : end]]

@@ -18,7 +18,7 @@ WEIGHT_STEPS = 65_535  # weights are stored in 16 bits: 0 … 1 in steps of 1.5e
 
 
 def attention_page(pair: AttendedPair) -> str:
-    """Return the page."""
+    """Return the HTML page of a sentence's attention."""
     title = f"Attention: {pair.sentence}"
     return self_contained_page("attention_page", SCRIPTS, title, page_data(pair))
 

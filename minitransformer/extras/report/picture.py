@@ -22,12 +22,12 @@ from minitransformer.extras.report.colours import FAINT, head_colours
 from minitransformer.extras.report.merging import without_key
 from minitransformer.extras.report.saving import boxes_for_missing_letters
 
-ROW, MARGIN, GAP, TITLE = 0.21, 0.35, 0.35, 0.45  # inches: a word's height, and space
-HEADS, HEAD = 0.45, 0.25  # inches: before the heads' numbers, and for each number
+ROW, MARGIN, GAP, TITLE = 0.21, 0.35, 0.35, 0.45  # inches: height of a word, margins, gaps, height of a title
+HEADS, HEAD = 0.45, 0.25  # inches: width before the heads' numbers, width of each number
 WORD_SIZE, HEADING_SIZE = 9, 11  # points
 # Replacements of characters that XML forbids: "␁" … for controls, "\ufffd" for the two noncharacters.
 CONTROLS = {number: 0x2400 + number for number in range(32)} | dict.fromkeys((0xFFFE, 0xFFFF), 0xFFFD)
-INVISIBLE = 0.002
+INVISIBLE = 0.002  # lines of smaller weights cannot be seen
 
 
 def attention_picture(
@@ -44,7 +44,7 @@ def attention_picture(
     Leave out panels of layers that a kind's stack lacks, and rows without panels.
 
     Args:
-        end: whether to show the source's end symbol; without it, the other weights are divided by their sum.
+        end: whether to show the source's end symbol; if not, each row of the other weights is divided by its sum.
         least_weight: smaller weights have no line.
     """
     panels = [_Panel(pair, kind, end=end, least_weight=least_weight) for kind in kinds]
@@ -92,7 +92,7 @@ class _Panel:
         return ROW * max(len(self.queries), len(self.keys))
 
     def draw(self, figure: Figure, left: float, top: float, layer: int, heads: Sequence[int]) -> None:
-        """Draw into ``figure``.
+        """Draw the panel for one layer into ``figure``.
 
         ``left`` and ``top`` locate the panel's upper left corner, measured from the figure's lower left corner.
         """
@@ -110,7 +110,7 @@ class _Panel:
             self._draw_lines(axes, weights, [head_colours(self.weights.shape[1])[head] for head in heads])
 
     def _draw_lines(self, axes: Axes, weights: FloatArray, colours: Sequence[str]) -> None:
-        """Draw a line for each weight from ``least_weight``; lines of other heads are offset, so none hides another."""
+        """Draw a line for each weight of at least ``least_weight``; offset the heads, so that no line hides another."""
         axes.set_xlim(0, 1)
         axes.set_ylim(max(len(self.queries), len(self.keys)) - 0.5, -0.5)
         for words, x, side in ((self.queries, -0.03, "right"), (self.keys, 1.03, "left")):
@@ -144,7 +144,7 @@ def _widest(texts: Iterable[str], size: float) -> float:
 
 
 def _write_heading(figure: Figure, lines: Sequence[str], heads: Sequence[int]) -> None:
-    """Write the two sentences, and the heads' numbers in their colours."""
+    """Write ``lines``, and the numbers of the heads in their colours."""
     width, height = figure.get_size_inches()
     for number, line in enumerate(lines):
         y = 1 - (MARGIN + ROW * number) / height

@@ -15,7 +15,7 @@ from minitransformer.training.callbacks import Callback, TrainingReport, Validat
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 
-SPEED_SECONDS = 60  # the mean speed of the last ones gives the time left
+SPEED_SECONDS = 60  # the mean speed of the last 60 seconds gives the time left
 
 
 class ProgressBar(Callback):
@@ -27,11 +27,11 @@ class ProgressBar(Callback):
         self._task = self._progress.add_task("starting", total=None)
         self._figures = ""
         self._max_updates = 0
-        self._places = deque[tuple[float, int]]()  # seconds, updates of the last minute's reports and one before
-        self._logged = time.monotonic()  # when the last line was printed
+        self._reports = deque[tuple[float, int]]()  # (seconds, updates) of the last minute's reports and of one before
+        self._logged = time.monotonic()  # time of the last line
 
     def begin(self, state: TrainingState, max_updates: int) -> None:
-        self._max_updates, self._places = max_updates, deque([(state.seconds, state.step)])
+        self._max_updates, self._reports = max_updates, deque([(state.seconds, state.step)])
         self._progress.reset(self._task, total=max_updates, completed=state.step)
         self._progress.start()
 
@@ -42,18 +42,18 @@ class ProgressBar(Callback):
         self._progress.update(self._task, completed=state.step)
 
     def go_back(self, state: TrainingState) -> None:
-        self._places = deque([(state.seconds, state.step)])
+        self._reports = deque([(state.seconds, state.step)])
         self._progress.update(self._task, completed=state.step)
 
     def validating(self, n_done: int, n_sentences: int) -> None:
-        """Show how many sentences are translated: in the place of the figures, or as a line every 30 seconds."""
+        """Show how many sentences are translated: in the bar, instead of the figures, or in a line every 30 seconds."""
         is_done, text = n_done == n_sentences, f"validating {n_done:,}/{n_sentences:,}"
         self._describe(self._figures if is_done else text)
         if not (self.console.is_terminal or is_done or time.monotonic() < self._logged + LOG_INTERVAL):
             self._log(text)
 
     def report(self, report: TrainingReport | ValidationReport) -> None:
-        """Show the figures in the bar, or as a line of their own."""
+        """Show figures of training in the bar, or in a line if there is no terminal; show a validation in a line."""
         if isinstance(report, ValidationReport):
             greedy = f"greedy {report.score.name} {report.score.value:.2f} [{report.score.signature}]"
             measures = "".join(f", {name} {value:.4g}" for name, value in report.measures.items())
@@ -80,14 +80,14 @@ class ProgressBar(Callback):
         self._progress.update(self._task, description=text)
 
     def _log(self, line: str) -> None:
-        """Print a line; off a terminal, with the clock before it."""
+        """Print a line; if the output is no terminal, print the time before the line."""
         clock = "" if self.console.is_terminal else f"{datetime.now():%H:%M:%S} "
         self.print(clock + line)
 
     def _seconds_left(self, report: TrainingReport) -> float:
-        """Estimate the training time that is left from the speed of the last minute."""
-        self._places.append((report.seconds, report.step))
-        while report.seconds - self._places[1][0] >= SPEED_SECONDS:
-            self._places.popleft()
-        seconds, step = self._places[0]
+        """Return the training time that is left, estimated from the speed of the last minute."""
+        self._reports.append((report.seconds, report.step))
+        while report.seconds - self._reports[1][0] >= SPEED_SECONDS:
+            self._reports.popleft()
+        seconds, step = self._reports[0]
         return (report.seconds - seconds) / max(1, report.step - step) * (self._max_updates - report.step)

@@ -1,4 +1,4 @@
-"""The figures of training runs in words: results, training, cost, data, settings."""
+"""The figures of training runs as texts for tables: results, cost, data, settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minitransformer.training.callbacks import SCORES
 
 
 class Fact(NamedTuple):
-    """A row of a table: its name, and the value of each run; "" where it is not known."""
+    """A row of a table: its name, and the value for each run, or "" if the value is not known."""
 
     name: str
     values: list[str]
@@ -27,7 +27,7 @@ class Fact(NamedTuple):
 
 
 def facts(runs: Sequence[RunRecord]) -> dict[str, list[Fact]]:
-    """Return the tables of a report by their titles; rows that no run has are left out."""
+    """Return the tables of a report by their titles; leave out rows without a value of any run."""
     return {
         title: [row for name, value in rows.items() if any((row := Fact(name, [value(run) for run in runs])).values)]
         for title, rows in _TABLES.items()
@@ -35,7 +35,7 @@ def facts(runs: Sequence[RunRecord]) -> dict[str, list[Fact]]:
 
 
 def settings(runs: Sequence[RunRecord]) -> list[Fact]:
-    """Return all settings, by names such as "training.seed"; those of the model to begin from are first."""
+    """Return all settings, by names such as "training.seed"; settings of the initial model are first."""
     names = dict.fromkeys((part, name) for part in PARTS for run in runs for name in as_object(run.settings.get(part)))
     begun = [name for name in BEGINNING if any(name in run.settings for run in runs)]
     return [Fact(name, [_setting(run.settings, name) for run in runs]) for name in begun] + [
@@ -51,7 +51,7 @@ def _setting(fields: Any, name: str) -> str:
 
 
 def state(run: RunRecord) -> str:
-    """Say whether a run is finished, with its final score, and how far it is."""
+    """Return a text: a finished run's final score, or the last logged update of a run that is not finished."""
     if run.is_finished:
         scores = (_final(split)(run).partition("\n")[0] for split in ("test", "validation"))
         score = next(filter(None, scores), "")
@@ -61,12 +61,12 @@ def state(run: RunRecord) -> str:
     return f"update {run.step:,}{of}: still training, or interrupted"
 
 
-def _written(run: RunRecord) -> str:
+def _time_of_last_line(run: RunRecord) -> str:
     moment = max((number(line, "time") or 0.0 for line in (*run.training[-1:], *run.validation[-1:])), default=0.0)
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC" if 0 < moment < 2**33 else ""
 
 
-def _begun_from(run: RunRecord) -> str:
+def _initial_weights(run: RunRecord) -> str:
     """Return the weights from which a run began, with the first digits of their SHA-256; "" for random weights."""
     model = as_object(run.results.get("pretrained", run.settings.get("pretrained")))  # unfinished runs have no results
     if "weights" not in model:
@@ -101,22 +101,22 @@ def _best_loss(run: RunRecord) -> str:
 
 def _last(key: str, form: str, factor: float = 1.0) -> Callable[[RunRecord], str]:
     """Return a function that formats a figure of the last line of training."""
-    return lambda run: _shown(run.training[-1] if run.training else {}, key, form, factor)
+    return lambda run: _format(run.training[-1] if run.training else {}, key, form, factor)
 
 
 def _result(key: str, form: str = "{:,.0f}") -> Callable[[RunRecord], str]:
-    return lambda run: _shown(run.results, key, form)
+    return lambda run: _format(run.results, key, form)
 
 
 def _count(key: str) -> Callable[[RunRecord], str]:
-    return lambda run: _shown(run.data, key, "{:,.0f}")
+    return lambda run: _format(run.data, key, "{:,.0f}")
 
 
 def _text(key: str) -> Callable[[RunRecord], str]:
     return lambda run: str(run.results.get(key, ""))
 
 
-def _shown(record: Line, key: str, form: str, factor: float = 1.0) -> str:
+def _format(record: Line, key: str, form: str, factor: float = 1.0) -> str:
     value = number(record, key)
     return "" if value is None else form.format(value * factor)
 
@@ -134,7 +134,7 @@ def _duration(run: RunRecord) -> str:
     return f"{hours} h {rest // 60:02d} min" if hours else f"{rest // 60} min {rest % 60:02d} s"
 
 
-def _dropped(run: RunRecord) -> str:
+def _dropped_pairs(run: RunRecord) -> str:
     dropped = run.data.get("dropped")
     if not isinstance(dropped, dict):
         return ""
@@ -143,8 +143,8 @@ def _dropped(run: RunRecord) -> str:
 
 _TABLES: dict[str, dict[str, Callable[[RunRecord], str]]] = {
     "Result": {
-        "last line": _written,
-        "begun from": _begun_from,
+        "last line": _time_of_last_line,
+        "begun from": _initial_weights,
         "final score, validation": _final("validation"),
         "final score, test": _final("test"),
         "final weights": _text("weights"),
@@ -164,7 +164,7 @@ _TABLES: dict[str, dict[str, Callable[[RunRecord], str]]] = {
     "Data": {
         "training pairs": _count("train_pairs"),
         "validation pairs": _count("validation_pairs"),
-        "dropped pairs": _dropped,
+        "dropped pairs": _dropped_pairs,
         "source vocabulary": _count("source_words"),
         "target vocabulary": _count("target_words"),
         "code": _text("code"),

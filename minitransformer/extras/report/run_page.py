@@ -29,7 +29,10 @@ MOST_SAMPLES = 20  # sentences whose translations a page shows
 
 
 def run_page(runs: Sequence[RunRecord], *, is_training: bool = False) -> str:
-    """Return the page.  During training it reloads every minute, unless the reader has opened a section."""
+    """Return the HTML page of runs.
+
+    If ``is_training``, the page reloads every minute, unless the reader has opened a section.
+    """
     title = f"Training: {', '.join(run.name for run in runs)}"
     data = {**run_page_data(runs), "isTraining": is_training}
     return self_contained_page("training_page", ("plot.js", "page.js"), title, data)
@@ -65,16 +68,16 @@ def run_page_data(runs: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def languages(run: RunRecord) -> list[str]:
-    """Return the codes of source and target; "" for one that is not known, as HTML has it."""
+    """Return the language codes of source and target; "" is an unknown language, as in HTML's attribute ``lang``."""
     data = as_object(run.settings.get("data"))
     found = data.get("languages") or [common_ending(data.get("train_source") or ()), target_language(data)]
     return [str(code or "") for code in found]
 
 
 def paired_tests(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    """Compare BLEU of the final translations with that of the first run that has any, on the same validation set.
+    """Compare the BLEU of each run's final translations with the BLEU of the first run that has translations.
 
-    Runs without translations, of another set, and of parsers are left out.
+    Leave out parsers, runs without translations, and runs with another validation set than the first run's.
     """
     scored = [run for run in runs if run.translations and run.score_key == "bleu"]
     found = []
@@ -102,9 +105,10 @@ def paired_tests(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
 
 
 def samples(runs: Sequence[RunRecord]) -> Iterator[dict[str, Any]]:
-    """Yield sentences of the validation set with the translations of each run: its final one, and those of validations.
+    """Yield validation sentences, each with the final translation and the earlier translations of each run.
 
-    Sentences that validations show are first, because their translations can be seen to change.
+    Earlier translations are samples that a run logs at its validations.  Sentences with samples are first, because they
+    show how translations change.
     """
     validated = [[_by_pair(line.get("samples")) for line in run.validation] for run in runs]
     final = [_by_pair(run.translations) for run in runs]
@@ -126,15 +130,16 @@ def samples(runs: Sequence[RunRecord]) -> Iterator[dict[str, Any]]:
 
 
 def _by_pair(lines: Any) -> dict[tuple[str, str], str]:
-    """Return translations by source and reference; none if ``lines`` are no samples, as in logs of earlier versions."""
+    """Return translations by (source, reference); skip lines that are no samples, as in logs of earlier versions."""
     found = filter(is_sample, lines) if isinstance(lines, list) else ()
     return {(line["source"], line["reference"]): line["translation"] for line in found}
 
 
 class ReportPage(Callback):
-    """The file ``report.html``: a page of what the run has logged, written after each validation and at the end.
+    """A callback that writes ``report.html``, a page of the run's logs, after each validation and at the end.
 
-    It must come after ``MetricsFile``, whose lines it reads.  If it cannot be written, training goes on.
+    It must follow the callback ``MetricsFile``, because it reads the lines of that callback's file.  If the page cannot
+    be written, training goes on.
     """
 
     def __init__(self, run: Path) -> None:

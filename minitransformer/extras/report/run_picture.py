@@ -17,9 +17,9 @@ STYLES = {"training": "-", "validation": "--"}
 
 
 def run_picture(runs: Sequence[RunRecord]) -> Figure:
-    """Draw a panel for every figure that the runs have logged, over updates; a colour for every run.
+    """Draw a panel for every logged figure, plotted against updates; each run has its own colour.
 
-    Raises: ReportError if they have logged none.
+    Raises: ReportError if no run has logged a figure.
     """
     panels = list(shown_panels(runs))
     if not panels:

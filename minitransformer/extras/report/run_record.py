@@ -23,9 +23,10 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The files of a run as they are; a file that is not there yet is empty.
+    """The contents of a run's files; the fields of a file that does not exist yet are empty.
 
-    Runs of earlier versions lack some keys, and a file may have been edited: read single figures with ``number``.
+    Values are not checked: runs of earlier versions lack some keys, and a file may have been edited.  Read single
+    figures with ``number``.
     """
 
     name: str
@@ -40,7 +41,7 @@ class RunRecord:
 
     @property
     def step(self) -> int:
-        """The update of the last line."""
+        """The update of the last line of training or validation."""
         return max(int(line["step"]) for line in (*self.training[-1:], *self.validation[-1:]))
 
     @property
@@ -50,25 +51,25 @@ class RunRecord:
 
     @property
     def score_key(self) -> str:
-        """The key of the score in validations: "bleu", or "f1" of a parser."""
+        """The key of the score in lines of validation: "bleu", or "f1" if the model is a parser."""
         return next((key for key in SCORES if any(key in line for line in self.validation)), SCORES[0])
 
     @property
     def measures(self) -> list[str]:
-        """The names of the figures of validations that callbacks have measured."""
+        """The names of figures that callbacks have added to lines of validation."""
         return [*dict.fromkeys(name for line in self.validation for name in line if name not in KEYS)]
 
     def setting(self, part: str, name: str) -> Any:
-        """Return a setting; None if it is not known."""
+        """Return the setting ``name`` of a part, such as "training"; None if it is not known."""
         return as_object(self.settings.get(part)).get(name)
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return sources and references of the translations."""
+        """Return the (source, reference) pairs of ``translations``."""
         return [(line["source"], line["reference"]) for line in self.translations]
 
 
 def number(record: Line, key: str) -> float | None:
-    """Return a finite number of a record; None if there is none."""
+    """Return the number under ``key``; None if it is missing, not a number, or not finite."""
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
         return None
@@ -79,7 +80,7 @@ def read_runs(directories: Sequence[Path]) -> list[RunRecord]:
     """Read runs.  A run's name is the end of its directory's path, as short as possible but unique.
 
     Raises: ReportError if a directory has no run, is given twice, or has logged nothing; CorruptFileError for a file
-        that is not JSON.
+        that cannot be read, or whose single JSON object is corrupt (corrupt lines of a log are left out).
     """
     resolved = [directory.resolve() for directory in directories]
     if twice := [str(path) for i, path in enumerate(resolved) if path in resolved[:i]]:
@@ -95,7 +96,7 @@ def read_runs(directories: Sequence[Path]) -> list[RunRecord]:
 def read_run(directory: Path, name: str = "") -> RunRecord:
     """Read the record of a run, finished or not.
 
-    Raises: ReportError if there is no run, or if it has logged nothing; CorruptFileError for a file that is not JSON.
+    Raises: ReportError if there is no run, or if it has logged nothing; CorruptFileError as ``read_runs``.
     """
     if not (directory / METRICS_FILE).exists() and not (directory / RUN_FILE).exists():
         raise ReportError(
@@ -135,9 +136,10 @@ def is_sample(line: Any) -> bool:
 
 
 def _lines(path: Path) -> Iterator[Line]:
-    """Yield the JSON objects in the lines of a file, if it exists; leave out what cannot be read, with a warning.
+    """Yield the JSON objects in the lines of a file, if it exists; leave out corrupt lines, with a warning.
 
-    The last line may be incomplete, because training may be writing it.
+    Text after the last line end is ignored, because training may be writing the line.
+    Raises: CorruptFileError if the file cannot be read.
     """
     try:
         content = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

@@ -17,7 +17,7 @@ from minitransformer.extras.report.errors import ReportError
 from minitransformer.system.files import atomic_write
 
 _log = logging.getLogger(__name__)
-MOST_NAMED = 10  # letters without a font that a message lists
+MOST_NAMED = 10  # a message lists at most so many letters without a font
 DOTS_PER_INCH = 150  # of PNG
 MOST_PIXELS = 250_000_000  # drawing them takes a gigabyte of memory
 
@@ -45,7 +45,7 @@ def save_picture(figure: Figure, path: Path) -> None:
 
 
 def _choose_fonts(figure: Figure, path: Path) -> None:
-    """Give each text of a figure the fonts that have its letters."""
+    """Give all texts of a figure the fonts that together have its letters; warn of letters that no font has."""
     texts = figure.findobj(Text)
     missing = {ord(letter) for text in texts for letter in text.get_text() if letter.isprintable()}
     families = list[str]()

@@ -13,10 +13,10 @@ from typing import Any
 
 
 def self_contained_page(folder: str, scripts: Sequence[str], title: str, data: Any) -> str:
-    """Return the page whose body, style and scripts are in ``folder``, with its data.
+    """Return a page with ``data``; its body, style and scripts are files in ``folder``.
 
-    A policy allows only this style and this script.  Words of the data are data only: scripts insert them as text, and
-    in the file they are escaped so that no word can end its HTML element.
+    A Content-Security-Policy allows only this style and these scripts.  Text in ``data`` is never read as HTML: the
+    scripts insert it as text, and ``embedded_json`` escapes it.
     """
     style = _part("shared", "base.css") + _part(folder, "page.css")
     script = _part("shared", "base.js") + "".join(_part(folder, name) for name in scripts)

@@ -1,7 +1,7 @@
-"""All numbers of a model for one sentence and its translation: what each step of the forward pass computes.
+"""All numbers of a model for one sentence and its translation: the result of each step of the forward pass.
 
-The model's own operations run; an observer keeps their results.  A result is named by the parameter that its operation
-multiplies, such as "encoder.layers.0.self_attention.query.weight".
+The model's own operations run; an observer stores their results.  A result has the name of a parameter, an argument of
+the operation, such as "encoder.layers.0.self_attention.query.weight".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUERY = ".query.weight"
 
 @dataclass
 class HeadNumbers:
-    """What one attention sublayer computes.
+    """The numbers that one attention sublayer computes.
 
     Shapes: queries (T, H, K), keys (S, H, K), values (S, H, V), scores and weights (H, T, S), mixed (T, H, V).
     """
@@ -43,10 +43,11 @@ class HeadNumbers:
 
 @dataclass
 class SentenceNumbers:
-    """The results of a forward pass by name, in its order.
+    """The numbers of a forward pass, in the order of computation.
 
-    ``results`` has, for each operation with a parameter, its last result under the parameter's name; so a feed-forward
-    network's activation replaces what it is applied to.  ``inputs`` has the first argument of that operation.
+    ``results`` maps a parameter's name to the last result of an operation with this parameter; if an activation (swish
+    or GELU) is applied to the result, the activation's result replaces it.  ``inputs`` maps the name to the first
+    argument of the operation with the parameter.  ``attention`` has names of sublayers.
     """
 
     results: dict[str, FloatArray] = field(default_factory=dict)
@@ -59,7 +60,7 @@ class SentenceNumbers:
 
 
 def sentence_numbers(model: Transformer, source: Ids, target: Ids) -> SentenceNumbers:
-    """Compute the numbers of a sentence, with ``target`` as the decoder's input; ids have no start and end symbols."""
+    """Compute the numbers of a sentence, with ``target`` as the decoder's input; both lack start and end symbols."""
     plain = type(model)(model.config, seed=None, device=model.device)  # a model for search has packed weights
     plain.parameters.values[...] = model.parameters.values
     recorder = _Recorder(plain)
@@ -76,7 +77,7 @@ def sentence_numbers(model: Transformer, source: Ids, target: Ids) -> SentenceNu
 
 
 class _Recorder:
-    """An observer of operations; see ``SentenceNumbers``."""
+    """An observer of operations that stores their results in ``numbers``."""
 
     def __init__(self, model: Transformer) -> None:
         self.numbers = SentenceNumbers()

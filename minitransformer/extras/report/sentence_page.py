@@ -20,9 +20,9 @@ from minitransformer.inference.translator import Translator
 from minitransformer.model.symbols import END
 
 SCRIPTS = ("state.js", "figures.js", "steps.js")
-STEPS = 32_767  # a number is stored in 16 bits, in steps of this part of its array's greatest magnitude
-MOST_NUMBERS = 8_000_000  # of a page: 21 MB
-N_BEST = 10  # next words that are shown
+STEPS = 32_767  # a number is stored in 16 bits, as a multiple of its array's greatest magnitude / STEPS
+MOST_NUMBERS = 8_000_000  # numbers of a page; they take 21 MB
+N_BEST = 10  # number of next words that are shown
 
 
 def sentence_page(
@@ -30,7 +30,8 @@ def sentence_page(
 ) -> tuple[str, str]:
     """Return the page and the translation that it shows.
 
-    Raises: ReportError as ``token_pair``, if numbers are not finite, or if they are too many for a page.
+    Raises: ReportError for the reasons of ``token_pair``, if logits are not finite, or if a page would have more than
+        MOST_NUMBERS numbers.
     """
     tokens = token_pair(translator, sentence, target, search)
     numbers = sentence_numbers(translator.model, tokens.source_ids, tokens.target_ids)
@@ -84,7 +85,7 @@ class _Page:
         return {"name": f"{side} words", "steps": steps}
 
     def _layer(self, stack: str, index: int) -> dict[str, Any]:
-        """Return the block of one layer: its sublayers, each with its norm."""
+        """Return the block of one layer: the steps of each sublayer and of its norm."""
         name, labels = f"{stack}.layers.{index}", self.source if stack == "encoder" else self.inputs
         sublayers = ["self_attention", *(["source_attention"] if stack == "decoder" else []), "feed_forward"]
         steps = list[dict[str, Any]]()
@@ -136,7 +137,7 @@ class _Page:
         return {"kind": kind, "figures": [self._heat("normalised", labels, self.numbers.results[name])]}
 
     def _prediction(self) -> dict[str, Any]:
-        """Return the most probable next words after each input, and the word that was written."""
+        """Return a step with N_BEST next words after each input: the most probable ones and the translation's word."""
         probabilities = softmax_values(self.numbers.logits.astype(np.float64))
         written, piece_of = [*self.tokens.target_ids, END], self.translator.tokenizer.target.id_to_piece
         places = []
@@ -153,15 +154,18 @@ class _Page:
         return {"kind": "prediction", "inputs": self.inputs, "places": places, "figures": []}
 
     def _heat(self, title: str, rows: Sequence[str], array: FloatArray) -> dict[str, Any]:
-        """Return a figure of numbers by row: (T, D), or (H, T, D) for each head."""
+        """Return a figure of an array (T, D), or (H, T, D) with one picture for each head; ``rows`` labels T."""
         return {"title": title, "rows": list(rows), "matrix": self._matrix(array)}
 
     def _table(self, title: str, rows: Sequence[str], columns: Sequence[str], array: FloatArray) -> dict[str, Any]:
-        """Return a figure of numbers between two sequences of tokens, (H, T, S)."""
+        """Return a figure of an array (H, T, S) between two sequences of tokens; ``rows`` labels T, ``columns`` S."""
         return {**self._heat(title, rows, array), "columns": list(columns)}
 
     def _matrix(self, array: FloatArray) -> int:
-        """Store an array and return its number; numbers that are not finite, which masks make, are marked."""
+        """Store an array in ``matrices`` and return its index; the scores −∞ of forbidden keys become −STEPS − 1.
+
+        Raises: ReportError if the page would have more than MOST_NUMBERS numbers.
+        """
         self.n_numbers += array.size
         if self.n_numbers > MOST_NUMBERS:
             raise ReportError(

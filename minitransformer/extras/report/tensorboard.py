@@ -16,11 +16,11 @@ _log = logging.getLogger(__name__)
 
 
 class TensorBoard(Callback):
-    """Events in the folder ``tensorboard`` of the run's directory, in a new file for each start of the run.
+    """A callback that writes events to the folder ``tensorboard`` of the run, in a new file for each start of the run.
 
-    Events are written in the calling thread, because tensorboardX's own thread ends, and its queue then blocks, when
-    the disk is full.  A full disk does not end the training.
-    Raises: MissingExtraError.
+    Events are written in the calling thread: if the disk is full, tensorboardX's own thread ends, and its queue then
+    blocks.  A full disk does not end the training.
+    Raises: MissingExtraError if tensorboardX is not installed.
     """
 
     def __init__(self, run: Path) -> None:
@@ -31,11 +31,11 @@ class TensorBoard(Callback):
         self._writer: Any = None
 
     def begin(self, state: TrainingState, max_updates: int) -> None:
-        """Begin a file of events; the display forgets events of updates after ``state``."""
+        """Begin a file of events; make TensorBoard discard earlier events of updates after ``state``."""
         self.go_back(state)
 
     def go_back(self, state: TrainingState) -> None:
-        """Let the display forget events of updates after ``state``."""
+        """Make TensorBoard discard the events of updates after ``state``."""
         start = self._events.SessionLog(status=self._events.SessionLog.START)
         self._write(step=state.step + 1, session_log=start)
 
@@ -47,7 +47,7 @@ class TensorBoard(Callback):
 
     def end(self) -> None:
         if self._writer is not None:
-            with suppress(OSError):  # of a full disk, which the last event has reported
+            with suppress(OSError):  # the disk is full: ``_write`` has logged it
                 self._writer.close()
 
     def _write(self, **event: Any) -> None:
