@@ -3,7 +3,7 @@
 const isSwitch = (value) => ["on", "off"].includes(value);
 const isUpTo = (n) => (value) => /^\d+$/.test(value) && value >= 1 && value <= n;
 
-/** Read the view from the address: its fragment, else its query. Say what is wrong there; defaults replace it. */
+/** Read the view from the address's fragment, else from its query; report invalid values and use defaults instead. */
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1) || location.search), known = [], problems = [];
   const read = (name, isValid, expected) => {

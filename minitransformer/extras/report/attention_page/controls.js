@@ -31,7 +31,7 @@ function buildControls() {
   byId("controls").addEventListener("submit", (event) => event.preventDefault());
 }
 
-/** Show in the controls what is chosen, and only those that change what is shown. */
+/** Set the controls to the view; hide controls that would not change the view. */
 function drawControls() {
   for (const input of byId("controls").querySelectorAll("input")) {
     if (input.name === "kind") input.checked = input.value === state.kind;

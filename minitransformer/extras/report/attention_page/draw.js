@@ -25,7 +25,7 @@ function draw() {
   else { drawWords(); drawFocus(); }
 }
 
-/** Say what is shown, and what was done to the model's weights. */
+/** Return a note on the view, and on changes of the model's weights. */
 function notes(isTable) {
   const said = [NOTES[state.kind]], least = leastShown(shown());
   if (state.merge && data.words) {
@@ -40,7 +40,7 @@ function notes(isTable) {
 
 let overviewShows = "";
 
-/** Redraw thumbnails only if other weights are shown; update every time which of them are chosen. */
+/** Redraw thumbnails only if other weights are shown; always update the marks of chosen thumbnails. */
 function drawOverview() {
   const overview = byId("overview"), wanted = `${state.kind} ${state.end} ${state.merge}`;
   if (wanted !== overviewShows) {
@@ -59,7 +59,7 @@ function drawOverview() {
   });
 }
 
-/** Make a button with a pixel for each weight of a head; darkness is the square root, to show small weights. */
+/** Make a button with a pixel for each weight of a head; opacity is the weight's square root, to show small weights. */
 function thumbnail(layer, head) {
   const view = shown(layer), width = view.keys.length, height = view.queries.length;
   const canvas = element("canvas", {width, height, className: width > 40 ? "fine" : ""});
@@ -146,7 +146,7 @@ function headNames() {
   return heads.length === 1 ? `head ${heads[0]}` : `mean of heads ${heads.join(", ")}`;
 }
 
-/** Draw lines in their heads' colours, with the weight as opacity, and boxes beside a chosen word's partners. */
+/** Draw lines in the heads' colours, with weights as opacity, and boxes beside the partners of a chosen word. */
 function drawLines(view, word) {
   const canvas = byId("canvas"), row = byId("queries").firstChild.offsetHeight, scale = devicePixelRatio;
   const width = canvas.clientWidth, height = row * Math.max(view.queries.length, view.keys.length);

@@ -1,8 +1,8 @@
 const KIND_NAMES = {
   "encoder": "Encoder", "decoder": "Decoder", "encoder-decoder": "Encoder–decoder", "alignment": "Alignment",
 };
-const LEAST = [0, 5, 10, 20, 50]; // percent: weights below one of these can be hidden
-const MANY = 24; // with more words, the table has no numbers, and small weights have no lines unless asked for
+const LEAST = [0, 5, 10, 20, 50]; // percent: the reader may hide weights below one of these numbers
+const MANY = 24; // with more words, the table has no numbers, and small weights have no lines by default
 const LEAST_OF_MANY = 20;
 
 const nHeads = data.colours.length;
@@ -29,7 +29,7 @@ for (const kinds of [data.pieces, data.words || {}]) {
 
 // ---- the view
 
-/** What is shown: kind, layer, heads, the selected word, and switches; readAddress fills it. */
+/** The view: kind, layer, heads, selected word, and options; readAddress sets it. */
 const state = {};
 let hovered = null;
 
@@ -63,7 +63,7 @@ function meanWeight(view, q, k) {
   return heads.length ? heads.reduce((sum, head) => sum + view.weight(head, q, k), 0) / heads.length : 0;
 }
 
-/** Return the least weight, in percent, that has a line: the chosen one, else 0 for few words. */
+/** Return the least weight, in percent, that has a line: the chosen one, or a default for the number of words. */
 function leastShown({queries, keys}) {
   return state.least ?? (Math.max(queries.length, keys.length) > MANY ? LEAST_OF_MANY : 0);
 }

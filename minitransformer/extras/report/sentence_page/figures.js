@@ -5,7 +5,7 @@ function colour(name) {
   return [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16));
 }
 
-/** The shown strength of a number beside the greatest: weak ones are raised, so that they can be seen. */
+/** Return a number's strength of colour, from 0 to 1; weak colours are strengthened, so that they can be seen. */
 const strength = (x, greatest) => Math.min(1, Math.abs(x) / greatest) ** 0.7;
 
 function rowLabels(figure) {
@@ -22,7 +22,7 @@ function readingOf(figure, row, column, x) {
   byId("reading").textContent = `${figure.title}, ${place}: ${shownNumber(x)}`;
 }
 
-/** A canvas with one pixel for each number, stretched. */
+/** Draw a matrix on a stretched canvas, with one pixel for each number. */
 function heat(figure) {
   const {rows, columns, greatest, values} = sheet(figure);
   const canvas = element("canvas", {width: columns, height: rows});
@@ -47,7 +47,7 @@ function heat(figure) {
   return element("div", {className: "heat"}, rowLabels(figure), element("div", {className: "scroll", tabIndex: 0}, canvas));
 }
 
-/** Numbers between two sequences of words, written in their cells. */
+/** Make a table of the numbers between two sequences of words. */
 function table(figure) {
   const {rows, columns, greatest, values} = sheet(figure);
   const head = element("tr", {}, element("td"), ...figure.columns.map((text) => {

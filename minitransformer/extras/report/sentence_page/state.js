@@ -1,4 +1,4 @@
-// ---- what is shown: the number of a step, a head, and a row; the address keeps them
+// ---- the state of the page: the indices of a step, a head and a row; the address stores them
 
 const steps = data.blocks.flatMap((block, b) => block.steps.map((step) => ({...step, block: b})));
 const state = {step: 0, head: 0, row: 0};
@@ -25,7 +25,7 @@ function change(changes) {
 
 const decoded = new Map();
 
-/** The numbers of a matrix, as {shape, values}; −∞ where a mask forbids. */
+/** Return a matrix as {shape, values, greatest}; the values of forbidden keys are −∞. */
 function matrix(number) {
   if (!decoded.has(number)) {
     const {shape, greatest, steps} = data.matrices[number];
@@ -40,7 +40,7 @@ function matrix(number) {
   return decoded.get(number);
 }
 
-/** One head's rows and columns, or those of all if there are no heads. */
+/** Return the matrix of the chosen head; if a figure has no heads, return its only matrix. */
 function sheet(figure) {
   const {shape, values, greatest} = matrix(figure.matrix);
   const [rows, columns] = shape.slice(-2);

@@ -1,4 +1,4 @@
-// ---- the way through the model
+// ---- the steps of the model
 
 const template = (name, value) => document.querySelector(`template[data-${name}="${value}"]`);
 

@@ -42,13 +42,13 @@ function showPairedTests() {
 
 const WITHOUT_BLANKS = /\p{sc=Han}|\p{sc=Hiragana}|\p{sc=Katakana}|\p{sc=Thai}|\p{sc=Lao}|\p{sc=Khmer}|\p{sc=Myanmar}/u;
 
-/** Return the parts of a text: words and what is between them; also in scripts that write no blanks between words. */
+/** Split a text into words and the text between words, also in scripts that write no blanks between words. */
 function partsOf(text) {
   if (!WITHOUT_BLANKS.test(text)) return text.split(/(\s+)/);
   return Array.from(new Intl.Segmenter(undefined, {granularity: "word"}).segment(text), ({segment}) => segment);
 }
 
-/** Return a translation as text, with words underlined that the reference does not have. */
+/** Return a translation, with an underline for words that the reference does not have. */
 function marked(translation, reference) {
   if (!translation.trim()) return element("span", {className: "note", textContent: "(no word)"});
   const known = new Set(partsOf(reference));

@@ -1,6 +1,6 @@
 // ---- numbers and ticks
 
-/** Write a number with up to four digits; very large and very small ones with an exponent. */
+/** Format a number with four significant digits, six from 1,000; very large and very small numbers have an exponent. */
 function shown(value) {
   const size = Math.abs(value);
   if (size && (size < 1e-3 || size >= 1e6)) return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
@@ -15,7 +15,7 @@ function linearTicks(low, high, n) {
   return range(Math.floor(high / step + 1e-9) - first + 1).map((i) => Number(((first + i) * step).toPrecision(12)));
 }
 
-/** Return powers of ten between low and high; if there are few, also their multiples by 2 and 5. */
+/** Return powers of ten between low and high, and multiples by 2 and 5 if the powers are few; the ends if at most one fits. */
 function logTicks(low, high) {
   const powers = range(Math.ceil(Math.log10(high)) - Math.floor(Math.log10(low)) + 1).map((i) => i + Math.floor(Math.log10(low)));
   const every = Math.ceil(powers.length / 8), factors = powers.length > 4 ? [1] : [1, 2, 5];
@@ -24,7 +24,7 @@ function logTicks(low, high) {
   return within.length > 1 ? within : [low, high];
 }
 
-/** Return a scale: from values to the interval [begin, end], with its ticks. */
+/** Return a scale with ticks; the scale maps values to the interval [begin, end]. */
 function scaleOf(low, high, begin, end, isLog, nTicks) {
   const to = isLog ? Math.log10 : (value) => value;
   if (high <= low) [low, high] = isLog ? [low / 2, low * 2] : [low - (Math.abs(low) || 1) / 2, low + (Math.abs(low) || 1) / 2];
@@ -32,7 +32,7 @@ function scaleOf(low, high, begin, end, isLog, nTicks) {
   return {place, ticks: isLog ? logTicks(low, high) : linearTicks(low, high, nTicks)};
 }
 
-/** Return the unit in which training times are shown, and its seconds. */
+/** Return the unit of shown training times, and the unit's length in seconds. */
 function timeUnit(seconds) {
   return seconds < 180 ? ["seconds", 1] : seconds < 10800 ? ["minutes", 60] : ["hours", 3600];
 }
@@ -49,7 +49,7 @@ function drawing(name, attributes, parent, colour) {
   return made;
 }
 
-/** Return the curves of a panel as lists of points, without those that the scale cannot show. */
+/** Return the curves of a panel as lists of points, without points that the scale cannot show. */
 function curvesOf(panel, xName, isLog) {
   return panel.curves.flatMap((ofRun, run) => ofRun.map((curve, series) => ({
     run: data.runs[run], kind: panel.names[series],
@@ -57,7 +57,7 @@ function curvesOf(panel, xName, isLog) {
   }))).filter((curve) => curve.points.length);
 }
 
-/** Make a panel; it draws itself again when its width, its scale or the horizontal axis changes. */
+/** Make a panel; it is drawn again when its width, its scale or the horizontal axis changes. */
 function panelFigure(panel) {
   const svg = drawing("svg", {tabindex: 0, role: "img"}, document.createDocumentFragment());
   const reading = element("div", {className: "reading", hidden: true, role: "status"});
@@ -124,7 +124,7 @@ function summary(panel, curves) {
   return `${panel.title} ${panel.unit}. ${parts.join("; ")}. Arrow keys read the values.`;
 }
 
-// ---- values under the pointer, or at the place that the arrow keys reach
+// ---- values at the position of the pointer, or at the position chosen by arrow keys
 
 function nearest(points, left) {
   let [first, last] = [0, points.length - 1];
