@@ -14,7 +14,7 @@ NAME_SHARE = 0.7
 CITY_SHARE = 0.4
 """Share of invented cities among cities."""
 NOUN_SHARE = 0.06
-"""Share of invented nouns among other nouns, except nouns of the classes UNINVENTED."""
+"""Share of invented nouns among common nouns, except the classes UNINVENTED."""
 UNINVENTED = ("person", "inhabitant")
 """Classes without invented nouns: a word for a person is rarely neuter."""
 

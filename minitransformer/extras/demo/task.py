@@ -34,7 +34,7 @@ class GeneratedCorpus:
         """Return None, because held-out pairs are not in the training text."""
 
     def location(self, i: int) -> str:
-        """Return the number of a training pair, "pair 1" for ``i`` = 0, because generated pairs are in no file."""
+        """Return "pair 1" for ``i`` = 0, "pair 2" for ``i`` = 1 and so on; generated pairs are in no file."""
         return f"pair {i + 1:,}"
 
 

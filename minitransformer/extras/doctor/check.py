@@ -293,7 +293,7 @@ def _read_pairs(directory: Path) -> IdPairs:
 
 
 def diagnosis(directory: Path) -> Iterator[str]:
-    """Yield a line for each precision, and the conclusion.  Raises: CheckpointError as ``replay_repro_bundle``."""
+    """Yield a line for each precision, and the conclusion.  Raises: CheckpointError, see ``replay_repro_bundle``."""
     single = replay_repro_bundle(directory, "float32")
     yield str(single)
     double = replay_repro_bundle(directory, "float64")

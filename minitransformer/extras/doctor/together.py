@@ -51,7 +51,7 @@ def sum_over_ranks(world: Communicator, reducer: GradientReducer, n_working: int
         for piece in reducer.pieces:
             values[piece] = gradients[piece]
         reducer.all_gather()
-        to_host(values[:1])  # a GPU may still be at work
+        to_host(values[:1])  # wait for the GPU
         seconds.append(time.perf_counter() - start)
     sums = world.allgather(checksum(to_host(values)))
     slowest = max(world.allgather(statistics.median(seconds)))

@@ -67,7 +67,7 @@ def audit(
         )
     if language not in TOKENISED:
         return
-    for convention, (steps, preprocess_hypothesis, preprocess_reference), comparable_with in _tokenised(language):
+    for convention, (steps, preprocess_hypothesis, preprocess_reference), comparable_with in _tokenisations(language):
         score = score_corpus(
             # multi-bleu.perl does not smooth; force: the text is tokenised on purpose
             BLEU(tokenize="none", smooth_method="none", force=True),
@@ -109,7 +109,7 @@ def _sacrebleu_metrics(tokenizer: str) -> Iterator[tuple[str, Metric, str]]:
     yield "chrF2", CHRF(), "chrF2 figures on the same test set, whatever their tokenisation"
 
 
-def _tokenised(language: str) -> Iterator[tuple[str, tuple[str, Preprocess, Preprocess], str]]:
+def _tokenisations(language: str) -> Iterator[tuple[str, tuple[str, Preprocess, Preprocess], str]]:
     """Yield the conventions that tokenise text before scoring.
 
     Each is a name, (steps for the signature, function for a translation, function for a reference), and a description
@@ -117,31 +117,31 @@ def _tokenised(language: str) -> Iterator[tuple[str, tuple[str, Preprocess, Prep
     """
     moses, punctuation = MosesTokenizer(language), MosesPunctNormalizer(language)
 
-    def tokenised(line: str) -> str:
+    def tokenise(line: str) -> str:
         return str(moses.tokenize(line, return_str=True))
 
-    def by_the_script(line: str) -> str:
-        return split_hyphens(tokenised(punctuation.replace_unicode_punct(line)))
+    def split_compounds(line: str) -> str:
+        return split_hyphens(tokenise(punctuation.replace_unicode_punct(line)))
 
-    def straightened(line: str) -> str:  # references only: the script handles “ and ”, but not „
-        return by_the_script(line.replace("„", '"'))
+    def straighten_quotes(line: str) -> str:  # references only: the script handles “ and ”, but not „
+        return split_compounds(line.replace("„", '"'))
 
     french = "; no source says how Vaswani et al. 2017 tokenised for their French 38.1 and 41.0 (later 41.8)"
     yield (
         "tokenised",
-        ("", tokenised, tokenised),
+        ("", tokenise, tokenise),
         f"multi-bleu.perl on the same test set, tokenised by Moses{french if language == 'fr' else ''}",
     )
     if language == "de":
         yield (
             "tokenised, compounds split",
-            ("sys:ascii-punct|ref:straight-quotes|hyphens:split|", by_the_script, straightened),
+            ("sys:ascii-punct|ref:straight-quotes|hyphens:split|", split_compounds, straighten_quotes),
             "on newstest2014, with English as the source: Vaswani et al. 2017, Table 2 (27.3 and 28.4), Ott et al. 2018"
             " (29.3); on another test set, neither",
         )
         yield (
             "the same, references' quotation marks kept",
-            ("sys:ascii-punct|ref:as-is|hyphens:split|", by_the_script, lambda line: split_hyphens(tokenised(line))),
+            ("sys:ascii-punct|ref:as-is|hyphens:split|", split_compounds, lambda line: split_hyphens(tokenise(line))),
             "get_ende_bleu.sh on the same test set, with WMT's unchanged references, whose “ then never matches",
         )
 

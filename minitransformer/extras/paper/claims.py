@@ -79,7 +79,7 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        """True if our result agrees with the paper's."""
+        """True if our result agrees with the paper."""
         return self.outcome in ("holds", "same sign", "nearly identical")
 
 

@@ -73,8 +73,8 @@ class BracketConstraint:
     Args:
         ids: the token ids of each sentence.  The lexicon is used only if each word of a sentence has one id.
 
-    Shapes: each row is a hypothesis: ``stack`` (rows, DEEPEST), ``looks`` (rows, length of the longest sentence), the
-        other arrays (rows,).
+    Shapes: each row is a hypothesis: ``stack`` (rows, DEEPEST), ``looks`` (rows, 1 + length of the longest sentence),
+        all other arrays (rows,).
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class BracketConstraint:
         self.n_leaves: IntArray = np.zeros(rows, np.int64)
         self.depth: IntArray = np.zeros(rows, np.int64)
         self.stack: IntArray = np.full((rows, DEEPEST), _NO_LABEL)
-        self.n_empty: IntArray = np.zeros(rows, np.int64)  # innermost open brackets without a leaf
+        self.n_empty: IntArray = np.zeros(rows, np.int64)  # number of innermost open brackets without a leaf
 
     def forbidden(self) -> BoolArray:
         """Return a mask (rows, W) of the tokens that may not come next."""

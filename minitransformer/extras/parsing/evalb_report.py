@@ -94,8 +94,11 @@ def read_parameters(path: Path) -> Parameters:
 
 
 def _make_equal(compared_as: dict[str, str], names: Sequence[str]) -> None:
-    """Make ``names`` equal, with all names that equal one of them so far; ``compared_as`` maps all to one of them."""
+    """Make ``names`` equal, and also all names that equal one of them so far.
+
+    ``compared_as`` maps equal names to one of them, the representative, which has no entry.
+    """
     classes = [compared_as.get(name, name) for name in names]
     members = [name for name, other in compared_as.items() if other in classes]
     compared_as |= dict.fromkeys((*members, *classes), classes[0])
-    del compared_as[classes[0]]  # the representative needs no entry
+    del compared_as[classes[0]]

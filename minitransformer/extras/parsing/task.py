@@ -21,7 +21,7 @@ from minitransformer.model.symbols import END
 
 
 class ParsingTask:
-    """The parsing task: each sentence is searched for a tree, with the length limit and penalty of ``PARSING``."""
+    """The parsing task: a beam search for the tree of each sentence, with the length limit and penalty of PARSING."""
 
     takes_alpha = False
 

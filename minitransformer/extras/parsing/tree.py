@@ -97,7 +97,7 @@ class Tree:
 
 
 def without_empty(walk: Iterable[Step]) -> list[Step]:
-    """Remove constituents without a leaf, and then constituents that have become empty by removals."""
+    """Remove all constituents that contain no leaf."""
     kept: list[Step] = []
     for step in walk:
         if isinstance(step, Closing) and kept and isinstance(kept[-1], Opening):

@@ -19,7 +19,7 @@ SPEED_SECONDS = 60  # the mean speed of the last 60 seconds gives the time left
 
 
 class ProgressBar(Callback):
-    """A progress bar of at most 80 columns if the output is a terminal, else log lines with clock and time left."""
+    """A progress bar of at most 80 columns on a terminal, else log lines with the time of day and the time left."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(file=sys.stderr, highlight=False)

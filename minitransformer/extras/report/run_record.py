@@ -80,7 +80,7 @@ def read_runs(directories: Sequence[Path]) -> list[RunRecord]:
     """Read runs.  A run's name is the end of its directory's path, as short as possible but unique.
 
     Raises: ReportError if a directory has no run, is given twice, or has logged nothing; CorruptFileError for a file
-        that cannot be read, or whose single JSON object is corrupt (corrupt lines of a log are left out).
+        that cannot be read or is not JSON.  Corrupt lines of a log are left out.
     """
     resolved = [directory.resolve() for directory in directories]
     if twice := [str(path) for i, path in enumerate(resolved) if path in resolved[:i]]:
@@ -96,7 +96,7 @@ def read_runs(directories: Sequence[Path]) -> list[RunRecord]:
 def read_run(directory: Path, name: str = "") -> RunRecord:
     """Read the record of a run, finished or not.
 
-    Raises: ReportError if there is no run, or if it has logged nothing; CorruptFileError as ``read_runs``.
+    Raises: ReportError if there is no run, or if it has logged nothing; CorruptFileError, see ``read_runs``.
     """
     if not (directory / METRICS_FILE).exists() and not (directory / RUN_FILE).exists():
         raise ReportError(
