@@ -25,7 +25,7 @@ from minitransformer.training.run import RunResult, train
 from parallel.communicator import Communicator
 
 RESULT_FILE = "cell.json"
-AVERAGED = 5  # number of last checkpoints that are averaged; they are a twentieth of the budget apart
+AVERAGED = 5  # number of last checkpoints that are averaged; a cell saves one every twentieth of its updates
 BIG_UPDATES = 3  # the big model's updates relative to other models' updates: 300,000 / 100,000 in the paper
 
 

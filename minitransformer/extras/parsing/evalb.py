@@ -122,7 +122,7 @@ def with_tags_of(gold: Tree, candidate: Tree) -> Tree:
     return candidate.with_leaves(Leaf(leaf.tag, word) for leaf, word in zip(leaves, words, strict=True))
 
 
-Kept: TypeAlias = list[bool]  # for every leaf, whether it counts
+Kept: TypeAlias = list[bool]  # for every leaf, True if it counts
 
 
 def _kept_leaves(tree: Tree, parameters: Parameters) -> Kept:

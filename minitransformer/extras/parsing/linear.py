@@ -14,7 +14,7 @@ from minitransformer.data.lexicon import is_bracket
 from minitransformer.extras.parsing.tree import Closing, Leaf, Opening, Step, Tree, without_empty
 
 WORD = "XX"  # the symbol of a word of any tag
-MOST_MISSING = 500  # a sequence may lack this many leaves in an alignment; it limits the memory for a very long line
+MOST_MISSING = 500  # greatest number of missing leaves in an alignment; bounds the memory for a very long line
 
 PUNCTUATION = {"-LRB-", "-RRB-", "$", "#", ",", ".", ":", "``", "''"}  # tags of punctuation
 _LOOKS = (

@@ -17,9 +17,9 @@ from minitransformer.extras.report.errors import ReportError
 from minitransformer.system.files import atomic_write
 
 _log = logging.getLogger(__name__)
-MOST_NAMED = 10  # a message lists at most so many letters without a font
-DOTS_PER_INCH = 150  # of PNG
-MOST_PIXELS = 250_000_000  # drawing them takes a gigabyte of memory
+MOST_NAMED = 10  # greatest number of letters without a font that a message lists
+DOTS_PER_INCH = 150  # resolution of PNG
+MOST_PIXELS = 250_000_000  # drawing 250 million pixels takes a gigabyte of memory
 
 
 def save_picture(figure: Figure, path: Path) -> None:
