@@ -55,6 +55,7 @@ def test_the_librarys_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert "encoder.layers.0.self_attention.query.weight (128, 128)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_example_of_training_trains_and_translates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

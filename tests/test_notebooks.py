@@ -43,6 +43,7 @@ def test_a_notebook_prints_what_it_shows(path: Path) -> None:
         assert numbers == pytest.approx(expected_numbers, rel=0.2, abs=0.05), text
 
 
+@pytest.mark.slow
 def test_the_notebook_on_heads_reads_a_trained_run(tmp_path: Path) -> None:
     write_parallel_text(tmp_path, "train", 60, seed=1)
     data = DataConfig(raw=tmp_path, train_source=("train.en",), train_target=("train.de",), vocabulary_size=40)

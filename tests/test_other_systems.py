@@ -63,6 +63,7 @@ SYSTEMS: dict[str, tuple[tuple[str, ...], tuple[dict[str, list[str]], ...], dict
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_it_trains_examines_and_translates(system: str, tmp_path: Path) -> None:
     modules, names, variables = SYSTEMS[system]

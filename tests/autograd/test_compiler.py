@@ -77,6 +77,7 @@ def test_without_a_directory_code_is_kept_in_a_temporary_one(
     assert reason in caplog.text
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_the_kernels_are_compiled_once_in_all_processes_and_again_with_other_options(
     cache: Path, monkeypatch: pytest.MonkeyPatch
@@ -101,6 +102,7 @@ needs_x86 = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_compiler
 @needs_x86
 @pytest.mark.parametrize("options", ["-O0", "-O0 -march=x86-64-v4"])

@@ -179,6 +179,7 @@ def train(model: Transformer, run: Path, data: Path, n_updates: int) -> None:
     assert trainer.train(Callback())
 
 
+@pytest.mark.slow
 def test_a_training_run_stopped_and_resumed_on_the_device_is_that_of_the_cpu(cupy: Any, tmp_path: Path) -> None:
     random = np.random.default_rng(2)
     sentences = [random.integers(3, VOCABULARY, random.integers(0, 9)).tolist() for _ in range(40)]

@@ -94,6 +94,7 @@ def differing(one: Path, other: Path) -> list[str]:
     return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 
+@pytest.mark.slow
 def test_all_files_and_translations_are_the_same_to_the_bit(first: Path, text: Path, tmp_path: Path) -> None:
     """With three threads, also of BLAS, and any order of sets."""
     three = {"PYTHONHASHSEED": "random", "OPENBLAS_NUM_THREADS": "3", "OMP_NUM_THREADS": "3"}
@@ -168,6 +169,7 @@ def check(lives: list[Life], undisturbed: Undisturbed) -> list[str]:
 LIVES = st.lists(st.tuples(st.sampled_from(["call", "file", "file"]), st.floats(0, 1, exclude_max=True)), max_size=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lives", "n_killed"),
     [

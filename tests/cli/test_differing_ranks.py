@@ -67,6 +67,7 @@ def test_a_rank_that_ends_before_it_starts_mpi_ends_the_other_after_a_set_time()
     assert "parallel/launch.py" in done.stderr
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_rank_without_a_compiler_is_refused_unless_all_use_no_kernels(options: list[str], tmp_path: Path) -> None:
     done = run_two([*TRAIN, *options], [*NO_COMPILER, *TRAIN, *options])
@@ -145,6 +146,7 @@ MODEL = f"""--data.train-source train.en --data.train-target train.de --data.hel
     {SMALLEST} --training.max-updates 3 --training.validate-every 3 --training.checkpoint-every 3"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_ranks", "batches"),
     [

@@ -130,6 +130,7 @@ def test_the_resume_check_begins_from_the_model_both_times(trained: Trained, opt
     assert "the same, bit for bit: 22,272 parameters" in output
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_two_ranks_begin_and_one_goes_on_to_the_bits_of_one_alone(options: list[str], tmp_path: Path) -> None:
     """With moments, of which each rank takes its shard, and with an extended vocabulary."""

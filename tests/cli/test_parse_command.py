@@ -48,6 +48,7 @@ def summary_of(command: Command, *words: str) -> dict[str, float]:
     return {name.strip(): float(value) for name, _, value in (line.partition("=") for line in lines)}
 
 
+@pytest.mark.slow
 def test_training_validates_by_f1(trained_parser: Trained) -> None:
     training, validations = (log_of(trained_parser.run, kind) for kind in ("training", "validation"))
     assert training[-1]["loss"] < training[0]["loss"] / 2

@@ -25,6 +25,7 @@ GREEDY = ["--beam", "1"]
 SPLIT = ["--split-sentences", "en"]
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(lines=st.lists(st.binary(max_size=12) | st.text(max_size=12).map(lambda s: s.encode("utf-8", "surrogatepass"))))
 @example([b"one \x0b two\x0cthree\x1cfour", b"\x85", b""])

@@ -97,6 +97,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
             subprocess.run(["ip", *words], check=False, capture_output=True)
 
 
+@pytest.mark.slow
 @needs_mpi
 @pytest.mark.parametrize("n_on_each", [1, 2])
 def test_two_hosts_end_with_the_bits_of_one_process(n_on_each: int, hosts: Hosts, tmp_path: Path) -> None:
@@ -111,6 +112,7 @@ def test_two_hosts_end_with_the_bits_of_one_process(n_on_each: int, hosts: Hosts
         assert np.array_equal(parameters_of(together, rank), parameters_of(alone)), f"rank {rank}"
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_the_ranks_of_a_host_that_is_cut_off_end_after_a_set_time(hosts: Hosts, tmp_path: Path) -> None:
     """Those on the other side, too.  mpirun itself may wait for the lost host: it has a connection of its own to it."""

@@ -431,6 +431,7 @@ def test_a_rank_that_is_killed_ends_all(tmp_path: Path) -> None:
     assert start_ranks(2, "die_on_one_rank", tmp_path).returncode != 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("when", "what"),
     [("start", "MPI_Comm_dup"), ("work", "MPI_Ibarrier, for what rank 0 does alone"), ("barrier", "MPI_Barrier"),

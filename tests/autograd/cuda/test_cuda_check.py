@@ -78,12 +78,14 @@ def registered_by(parent: subprocess.Popen[str]) -> tuple[list[str], str]:
     return json.loads(out.splitlines()[-1]), log
 
 
+@pytest.mark.slow
 def test_every_kernel_passes_its_check_and_is_registered() -> None:
     names, log = registered_by(start_parent({}))
     assert set(names) == cuda_kernels.KERNELS.keys()
     assert log == f"INFO {len(names)} of {len(names)} CUDA kernels passed their check\n"
 
 
+@pytest.mark.slow
 def test_a_fault_is_that_of_its_kernel_and_the_others_are_checked() -> None:
     planted_and_found = {
         "attention": ("writes before", "WrongResultError: it writes before an array of "),
@@ -105,6 +107,7 @@ def test_a_fault_is_that_of_its_kernel_and_the_others_are_checked() -> None:
     assert check_results(NO_CHILD) == results  # results are kept, also those of kernels with a fault
 
 
+@pytest.mark.slow
 def test_a_kernel_that_hangs_or_has_no_memory_is_checked_again_at_the_next_start() -> None:
     results = check_results(child(dropout="hangs", embedding="has no memory", layer_norm=""))
     assert results.right() == ["layer_norm"]
@@ -113,6 +116,7 @@ def test_a_kernel_that_hangs_or_has_no_memory_is_checked_again_at_the_next_start
     assert results.path is None
 
 
+@pytest.mark.slow
 def test_an_old_gpu_has_float32_kernels_and_a_line_names_the_others(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     names, log = registered_by(start_parent({"GPU": "75", "add": "", "dropout": ""}))
     assert names == ["dropout"]
@@ -200,6 +204,7 @@ def test_results_are_those_of_one_gpu_driver_and_library(of: str, monkeypatch: p
         check_results(NO_CHILD)
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_checks_and_the_other_waits_for_its_results() -> None:
     """A kernel with a fault is not registered, and named in a warning."""
     faults = {"dropout": "is slow", "embedding": "is wrong"}

@@ -92,6 +92,7 @@ def test_graphs_equal_launches(changes: dict[str, Any], launched: list[str], mon
     assert [len(streams) for streams in graphs._idle.values()] == [1]  # of both searches
 
 
+@pytest.mark.slow
 def test_a_graph_of_one_sentence_is_launched_for_the_next(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """No step of it is computed in Python; a longer cache, another model or references alone need new steps."""
     monkeypatch.setitem(predictor.FIRST_CAPACITY, "cuda", 6)

@@ -47,6 +47,7 @@ def trainings(config: RunConfig) -> list[RunConfig]:
     return made
 
 
+@pytest.mark.slow
 def test_an_interrupted_call_goes_on_with_the_training_that_it_had_begun(trainings: list[RunConfig]) -> None:
     runs = ["forward", "backward", "forward", "backward", "run", "forward", "backward", "run"]
     assert [one.run.name for one in trainings] == runs

@@ -200,6 +200,7 @@ def limited_to_300_mb(options: str) -> tuple[int, str]:
     return run.returncode, run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read from Linux")
 def test_a_process_that_may_not_take_more_memory_says_what_to_do_before_its_first_update(tmp_path: Path) -> None:
     for name in ("en", "de"):

@@ -274,6 +274,7 @@ def check_with_syncs(is_kept: Callable[[tuple[str, bool]], bool], scenes: Iterab
         return [n_states_of(scene, folder / scene) for scene in scenes]
 
 
+@pytest.mark.slow
 def test_whenever_the_power_is_cut_the_old_or_the_new_checkpoint_and_its_log_lines_are_complete(tmp_path: Path) -> None:
     """There are no other syncs than those of SYNCS."""
     seen = set()
@@ -281,6 +282,7 @@ def test_whenever_the_power_is_cut_the_old_or_the_new_checkpoint_and_its_log_lin
     assert seen == SYNCS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_out", SYNCS)
 def test_without_any_one_sync_a_cut_is_found_to_lose_something(left_out: tuple[str, bool], tmp_path: Path) -> None:
     with pytest.raises((AssertionError, CheckpointError)):

@@ -102,6 +102,7 @@ def test_what_would_take_gigabytes_as_png_or_cannot_be_written_is_refused(tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "huge.svg"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.svg", "a.png", "a.pdf"])
 def test_the_same_picture_is_the_same_bytes_also_when_a_log_scale_is_impossible(name: str, tmp_path: Path) -> None:
     log = [training_line(10, gradient_norm=0.0), *LOG]
