@@ -68,7 +68,7 @@ class Adam:
         return np.array([1 / n_tokens, learning_rate / (1 - self.beta1**t), 1 - self.beta2**t])
 
     def step(self, learning_rate: float, step: int, n_tokens: int = 1, *, max_norm: float = math.inf) -> float:
-        """Make update number ``step`` (from 1) with the mean gradients: the buffer's divided by ``n_tokens``.
+        """Make update number ``step`` (from 1) with the mean gradients: the buffer's gradients / ``n_tokens``.
 
         Return the norm of the mean gradients.  If it exceeds ``max_norm``, they are scaled down to this norm.  If it is
         not finite, nothing changes.

@@ -118,7 +118,7 @@ class _Slope:
     step: float
 
     def along(self, direction: Array) -> _Probe:
-        """Return both slopes along ``direction``.
+        """Return the slopes along ``direction``: by the backward pass, and by a central difference.
 
         If the function is curved (h and h/2 disagree), halve h and extrapolate.
         """
@@ -183,7 +183,7 @@ def _bisect(slope: _Slope, direction: Array) -> int:
 
 
 def _only(direction: Array, coordinates: Any) -> Array:
-    """Return ``direction`` with all coordinates except these set to 0; coordinates are counted row by row."""
+    """Return ``direction`` with 0 everywhere but at ``coordinates``, which are counted row by row."""
     return np.where(np.isin(np.arange(direction.size).reshape(direction.shape), coordinates), direction, 0)
 
 

@@ -119,7 +119,7 @@ def _short_blocks(queries: Segments, keys: Segments, segments: IntArray) -> IntA
 
 
 def _slots(first: int, end: int) -> list[int]:
-    """Return the first rows, then the ends, of four slots from ``first`` on; slots behind ``end`` are 0."""
+    """Return the first rows of four slots, then ``end`` for each slot; both are 0 for slots behind ``end``."""
     rows = range(first, first + BLOCK_ROWS, ROWS)
     return [row if row < end else 0 for row in rows] + [end if row < end else 0 for row in rows]
 

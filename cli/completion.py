@@ -33,7 +33,7 @@ autoload -U +X bashcompinit && bashcompinit
 
 
 def main() -> int:
-    """Print the script for the shell that the argument names."""
+    """Print the completion script of the shell that the command line names."""
     return run_command(print_completion)
 
 

@@ -1,4 +1,4 @@
-"""The processor's name that OpenBLAS must be given to use AVX-512 on Zen 5: OpenBLAS does not recognise Zen 5.
+"""The core type that makes OpenBLAS use AVX-512 on Zen 5, which OpenBLAS does not recognise.
 
 This module must not import NumPy: OpenBLAS chooses its kernels when NumPy is loaded.
 """

@@ -167,7 +167,7 @@ def check_page_options(options: AttentionOptions) -> None:
 
 
 def check_picture_options(options: AttentionOptions) -> None:
-    """Raise ReportError for options that are invalid for every model, or if matplotlib is missing."""
+    """Raise ReportError for options that are invalid for every model; MissingExtraError without matplotlib."""
     import_extra("report", "matplotlib")
     if not options.kinds:
         raise ReportError("--kinds: name at least one kind of attention")

@@ -208,7 +208,7 @@ class ExactSum:
             add_along_tree(tree_of(self._all, sums, self._rank), self._array[mine], self._xp)
 
     def _sums_of_node(self, shard: slice, buffer: FlatArray) -> FlatArray:
-        """Return the sums of another rank's shard over this node's subtrees, one row for each subtree."""
+        """Add this node's values of another rank's shard along its subtrees; return one row for each subtree."""
         trees = [slice_tree(tree, shard) for tree in self._trees_of_node]
         if len(trees) == 1 and not isinstance(trees[0], tuple):
             return trees[0]

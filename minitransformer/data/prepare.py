@@ -303,7 +303,7 @@ def _remove_manifest(directory: Path) -> None:
 
 
 def _hold_out(corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, world: Communicator) -> _PairSelection:
-    """Return the held-out pairs, and the indices of the training pairs to drop because they are copies of them."""
+    """Return the held-out pairs, and the indices of the training pairs to drop because they are copies of these."""
     dropped, in_training = dict[str, Found](), Found()
     encoded = _encode(corpus.validation(), tokenizer)
     held_out = list(worth_holding_out(corpus.validation(), encoded, config, dropped, corpus.held_out_location))

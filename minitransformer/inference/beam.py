@@ -166,7 +166,7 @@ class _Search(Search):
         return state, to_device(penalties, self.device)
 
     def may_restart(self) -> bool:
-        """Return whether ``restart`` can follow; if it can, capture the encoder, and drop the caller's functions."""
+        """Return whether ``restart`` may be called; if so, capture the encoder as a graph and release the callbacks."""
         if not self.predictor.is_padded or self._shapes not in self._graphs or self._stream is None:
             return False
         if self._encoding is None:

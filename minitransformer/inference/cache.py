@@ -83,7 +83,7 @@ class Memory:
         self._masks: dict[int, AttentionMask] = {}
 
     def overwrite(self, keys_values: list[KeysValues]) -> None:
-        """Overwrite the keys and values in place with new ones, in which every source has ``longest`` positions."""
+        """Overwrite the keys and values in place with new ones, padded to the same length."""
         for arrays, layer in zip(self._arrays, keys_values, strict=True):
             for array, new in zip(arrays, layer, strict=True):
                 array[...] = new.value.reshape(array.shape)

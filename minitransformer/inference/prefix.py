@@ -111,7 +111,7 @@ class Prefixer:
 
 
 class PrefixConstraint:
-    """A constraint on the beginning of each hypothesis: first given tokens, then tokens that spell the rest.
+    """A constraint on the beginning of each hypothesis: the ids ``given``, then tokens that spell ``rest``.
 
     The log p of a translation includes the given tokens.
 

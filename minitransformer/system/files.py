@@ -75,7 +75,7 @@ def remove_unfinished(directory: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the list of names in a directory, is on the disk.  Windows cannot open a directory."""
+    """Wait until a file, or the list of names in a directory, is on the disk; on Windows, no directory is synced."""
     if os.name == "nt" and path.is_dir():
         return
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)

@@ -273,7 +273,7 @@ def check_prepared(config: RunConfig, data: PreparedData, given: GivenTokenizer 
 
 
 def require_unfinished(run: Path) -> None:
-    """Raise CheckpointError if a finished run has no checkpoints: its model must not be overwritten."""
+    """Raise CheckpointError if a run is finished without checkpoints: a new training would overwrite its model."""
     if (run / RESULTS_FILE).exists() and not checkpoints(run):
         raise CheckpointError(
             f"{run}: has been trained to its end ({RESULTS_FILE} is there), and has no checkpoints to go on from;"

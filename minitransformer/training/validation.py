@@ -154,7 +154,7 @@ def _divergence_error(what: str) -> TrainingDivergedError:
 
 
 def figure(report: ValidationReport, setting: str, config: TrainingConfig) -> Figure:
-    """Return the figure that a setting of training names.  Raises: ConfigError if the validation has no such figure."""
+    """Return the name and value of the figure that ``training.<setting>`` names.  Raises: ConfigError without it."""
     name, figures = getattr(config, setting), report.figures
     require(name.removeprefix("-") in figures, f"training.{setting}", f"one of {', '.join(figures)}", name)
     return name, figures[name.removeprefix("-")]

@@ -71,7 +71,7 @@ def _empty_panels(n_terms: int, n_columns: int) -> Array:
 
 
 def packed(weight: Array, transposed: bool, n_threads: int) -> Array:
-    """Return the panels of a contiguous weight W, or of Wᵀ."""
+    """Return a contiguous weight W, or Wᵀ, in the layout of ``bfloat16.c``: panels of columns."""
     n_terms, n_columns = weight.shape[::-1] if transposed else weight.shape
     panels = _empty_panels(n_terms, n_columns)
     _pack(weight, panels, n_terms, n_columns, transposed, n_threads)

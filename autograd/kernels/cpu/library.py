@@ -171,7 +171,7 @@ def _load(command: list[str]) -> tuple[ctypes.CDLL, str]:
 
 
 def _unreported_extensions(shared: ctypes.CDLL) -> list[str]:
-    """Return the extensions of the processor that the library may use, but this CPU does not report.
+    """Return the extensions of the instruction set that the library may use, but this CPU does not report.
 
     The list is empty on a system without /proc/cpuinfo, such as macOS.
     """

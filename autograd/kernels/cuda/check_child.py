@@ -171,7 +171,7 @@ class GuardedMemory:
         return memory + GUARD
 
     def check(self) -> None:
-        """Compare the guards of all allocated memory.  Raises: WrongResultError if one has changed."""
+        """Check that the guard bytes around every allocated array are unchanged.  Raises: WrongResultError if not."""
         guard = np.empty(GUARD, np.uint8)
         for memory, size in self.allocated:
             for start, where in ((0, "before"), (GUARD + size, "behind")):

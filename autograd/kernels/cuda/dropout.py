@@ -1,4 +1,4 @@
-"""Random words, and dropout in one pass over memory."""
+"""Random integers of 64 bits, and dropout in one pass over memory."""
 
 from __future__ import annotations
 

@@ -101,8 +101,8 @@ def rows_to_add(
 ) -> PendingGradient:
     """Return the float32 gradient of a table: for each t, scale · kept[t] · rows[t] is added to row ids[t].
 
-    The rows (float32 or bfloat16) are added in the order of the ids.  ``kept`` has a bit for every element of ``rows``,
-    or is None to keep all elements.  Without an order the ids are sorted on the device, and the host waits.
+    ``rows`` are float32 or bfloat16.  ``order`` sorts the ids; rows are added in this order.  If it is None, the device
+    sorts the ids, and the host waits.  ``kept`` has a bit for every element of ``rows``, or is None: all are kept.
     """
     xp = namespace(table)
     ids, rows = (

@@ -169,9 +169,9 @@ def _compute(tasks: Sequence[_Task]) -> None:
 
 
 def _sum_over_tokens(left: Array, right: Array, out: Array, add: bool) -> None:
-    """Compute a product; the tokens after the last multiple of ``SPLIT_TERMS`` form a second product.
+    """Compute a product in two: up to the last multiple of ``SPLIT_TERMS`` tokens, then the remaining tokens.
 
-    Sums over many tokens are fast only if the library may split them.
+    The library can split a long sum, which is faster, only if its length is such a multiple.
     """
     n_tokens = left.shape[1]
     n_split = n_tokens - n_tokens % SPLIT_TERMS

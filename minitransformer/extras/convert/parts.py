@@ -209,8 +209,7 @@ class Parts:
     """A model in memory: the content of a directory that ``Translator.load`` reads.
 
     ``weights`` are float32 arrays under the names of ``Transformer.named_parameters``.  ``vocabularies`` map our ids of
-    source and target words to the ids of another program's model from which the parts were read; None if there is no
-    such model.
+    source and target words to ids of the other program's model; None if the parts were read from no such model.
     ``run`` is the directory from which a model in our own format was read; a bundle copies its provenance.  ``licence``
     is the model's licence, or None.
     """

@@ -338,7 +338,7 @@ def _tree(source: _Flat) -> list[_Node]:
 
 
 class _Placement:
-    """The computation of the offsets of a source's codes in the target, its translation."""
+    """The placement of a source's inline codes at offsets in its translation, the target."""
 
     def __init__(self, source: str, target: str, links: Links) -> None:
         self.source, self.target = source, target

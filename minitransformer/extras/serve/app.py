@@ -151,7 +151,7 @@ class _Endpoints:
         return JSONResponse(answer_of(wanted, [[next(results) for _ in text] for text in texts]))
 
     async def _translate_html(self, request: Request, texts: Sequence[str]) -> list[list[list[Translation]]]:
-        """Translate HTML texts; return for each text one line, which has one translation."""
+        """Translate HTML texts; return [text][line][translation], with one line and one translation for each text."""
         pages = await asyncio.to_thread(lambda: list(map(HtmlText, texts)))
         remaining = iter(await self._translate_segments(request, [each for page in pages for each in page.segments]))
         found = [[next(remaining) for _ in page.segments] for page in pages]
