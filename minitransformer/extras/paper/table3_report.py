@@ -67,7 +67,7 @@ def outcomes_as_markdown(compared: Sequence[Comparison]) -> str:
 
 def claims_as_markdown(compared: Sequence[Comparison]) -> str:
     """Return a list of the paper's conclusions, each with the number of its comparisons that hold here, and totals."""
-    lines = ["What the paper concludes, and in how many of its comparisons that holds here:", ""]
+    lines = ["The paper's conclusions, and in how many comparisons each holds here:", ""]
     for claim in CLAIMS:
         counts = [
             f"{name} {_count(claim_comparisons)}"
