@@ -184,7 +184,7 @@ def test_a_run_killed_often_ends_as_if_undisturbed(lives: list[Life], n_killed: 
 
 @pytest.mark.slow
 def test_a_run_killed_at_every_operation_of_a_save_ends_as_if_it_had_not_been(undisturbed: Undisturbed) -> None:
-    """Of the first of four, one operation later in each life; what only the last does, removing, is killed above."""
+    """Each life is killed one operation later in the first of four saves; only the last one removes files (above)."""
     n = undisturbed.counts["save"]
     ends = check([("save", (i + 0.5) / n) for i in range(n // 4)], undisturbed)
     assert ends.index("status 0") > n // 5

@@ -117,7 +117,7 @@ def test_an_output_that_takes_no_more_is_an_error_also_without_buffer(trained: T
 def test_results_that_cannot_be_written_at_the_end_are_one_line_or_for_a_reader_that_left_none(
     unwritable: TextIO, command: Command, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What there is to say fits into the buffer, and stays there to the end."""
+    """The output fits into the buffer, and is written when the command ends."""
     written(here / "text", "eins zwei drei vier\n")
     monkeypatch.setattr(sys, "stdout", unwritable)
     ended = command("score", "bleu", "text", "text")

@@ -1,4 +1,4 @@
-"""What the commands refuse: in one line that says why, before anything is computed, printed or written."""
+"""The commands refuse wrong options and files in one line, before they compute, print or write anything."""
 
 import io
 import re

@@ -110,7 +110,7 @@ def test_translations_begin_as_the_file_says(trained: Trained, tmp_path: Path) -
 
 
 def test_a_blank_at_the_end_of_a_line_says_that_the_word_is_complete(trained: Trained, tmp_path: Path) -> None:
-    """Of files with line ends of any kind; "s" would be continued."""
+    """Without the blank, "s" is continued; the file may have line ends of Windows."""
     for blank, is_complete in ((" ", True), (" \r", True), ("", False), ("\r", False)):
         prefixes = written(tmp_path / "pre", f"s{blank}\n" * 4)
         first = translated(trained, SOURCE, "--prefix", prefixes).decode().split()[0]
@@ -119,7 +119,7 @@ def test_a_blank_at_the_end_of_a_line_says_that_the_word_is_complete(trained: Tr
 
 @pytest.mark.parametrize(("n_given", "message"), [(3, "has 3 lines, fewer than the input"), (5, "has 5 .* more than")])
 def test_beginnings_of_other_length_are_refused(trained: Trained, tmp_path: Path, n_given: int, message: str) -> None:
-    """Of a file before anything is written; of a pipe as soon as it is known."""
+    """A file is refused before anything is written, a pipe as soon as the numbers of lines differ."""
     prefixes, source = written(tmp_path / "pre", "x\n" * n_given), tmp_path / "in"
     source.write_bytes(SOURCE)
     files = ["--input", str(source), "--output", str(tmp_path / "out")]

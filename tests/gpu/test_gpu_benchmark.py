@@ -58,7 +58,7 @@ def benchmark(
 
 
 def items_of(results: Path) -> list[tuple[str, ...]]:
-    """What has a result, in order."""
+    """Return the names of the rows with a result, in order."""
     return [
         (row["stage"], row["what"], str(row.get("batch tokens")), str(row.get("peer")))
         for row in json.loads(results.read_text(encoding="utf-8"))["rows"]
@@ -216,7 +216,7 @@ MACHINE = {"device": "cuda", "card": "NVIDIA H200", "driver": "1", "commit": "a"
 
 @pytest.fixture(autouse=True)
 def works(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is a card, and it goes on after an error."""
+    """Let the card work again after an error."""
     monkeypatch.setattr(gpu_card, "synchronize", lambda: None)
 
 
@@ -333,7 +333,7 @@ def test_milliseconds_are_judged_on_an_h200_only(card: str, ms: float, reached: 
 
 
 def test_words_are_as_frequent_as_one_divided_by_their_rank() -> None:
-    """Of 1/1, 1/2 … 1/1,000, whose sum is 7.4855, the first word has 13.36 % and the second half of that."""
+    """The sum of 1/1, 1/2 … 1/1,000 is 7.4855, so the first word has 13.36 % and the second word half of that."""
     pairs = Workload(ModelConfig(1_003, n_layers=1), 50_000, 1, zipf=True).pairs()
     words = [word for source, target in pairs for word in (*source, *target)]
     assert min(words) == 3

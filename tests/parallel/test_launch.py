@@ -1,4 +1,4 @@
-"""What a launcher tells a process, how one process ends all, and that nobody waits for ever: without MPI."""
+"""The variables of a launcher, the end of all processes by one, and the watchdog, without MPI."""
 
 import errno
 import itertools
@@ -41,7 +41,7 @@ class OneOfTwo(SerialCommunicator):
 def test_what_needs_no_traceback_has_none(
     error: BaseException, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a single process there is no word at all.  Ranks end even if the log cannot be written."""
+    """A single process prints nothing.  Ranks end even if the log cannot be written."""
     monkeypatch.setattr("parallel.launch.SECONDS_TO_FORWARD", 0.0)
     for world, stderr in ((SerialCommunicator(), sys.stderr), (OneOfTwo(), sys.stderr), (OneOfTwo(), UNWRITABLE)):
         monkeypatch.setattr(sys, "stderr", stderr)

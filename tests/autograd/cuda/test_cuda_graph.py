@@ -115,7 +115,7 @@ def check_against_launches(
 
 
 def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
-    """Of one micro-batch or two.  A table of positions of the second capacity outlives launches of the first graph."""
+    """A table of positions of the second capacity outlives launches of the first graph."""
     check_against_launches(MICRO_BATCHES, 2)
     graphed = check_against_launches([LARGE, SMALL[0], LARGER, SMALL[1]])
     assert [name for name, *_ in fake_cuda.CALLS].count("graph") == 2

@@ -1,4 +1,4 @@
-"""Which arguments go to a CUDA kernel, and which to the reference; and launches, on a driver that records its calls."""
+"""The choice between a CUDA kernel and the reference, and launches on a driver that records its calls."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace

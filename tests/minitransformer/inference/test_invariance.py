@@ -1,4 +1,4 @@
-"""What must not change a translation or a score: the cache, threads, and the company that a sentence is in."""
+"""Cache, threads and the other sentences of a batch change no translation and no score."""
 
 from contextlib import nullcontext
 from typing import Any

@@ -51,7 +51,7 @@ def texts(browser: Browser, selector: str) -> list[str]:
 
 
 def pixels_without(browser: Browser, selector: str, theme: str) -> Any:
-    """What is seen without an element that shows all colours, (height, width, 3) of 0 … 1."""
+    """Return the pixels of the page without an element that shows all colours, (height, width, 3) of 0 … 1."""
     browser.show(theme=theme)
     browser.evaluate(f"document.querySelector({selector!r}).remove()")
     browser.evaluate("new Promise(requestAnimationFrame)")
