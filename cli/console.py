@@ -12,7 +12,7 @@ from typing import Any, TextIO, cast
 
 from rich.console import Console
 
-from minitransformer.extras.progress import LOG_INTERVAL, WorkBar, in_words
+from minitransformer.system.progress import LOG_INTERVAL, WorkBar, in_words
 
 
 def log_console(*, quiet: bool) -> Console:

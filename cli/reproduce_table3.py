@@ -23,8 +23,8 @@ from minitransformer.extras.paper.table3_report import (
     outcomes_as_markdown,
     provenance_as_markdown,
 )
-from minitransformer.extras.report.progress_bar import ProgressBar
 from minitransformer.system.files import write_text
+from minitransformer.training.progress_bar import ProgressBar
 from parallel.communicator import Communicator
 from parallel.launch import communicator
 

@@ -16,7 +16,7 @@ from minitransformer.config import ConfigError, DataConfig, ModelConfig, RunConf
 from minitransformer.config.checks import with_changes
 from minitransformer.data.given_tokenizer import read_tokenizer, settings_of
 from minitransformer.extras.paper.compatibility import CONVENTIONS, compatible
-from minitransformer.extras.pretrained import fine_tuning
+from minitransformer.training.pretrained import fine_tuning
 from parallel.launch import rank_launched
 
 if TYPE_CHECKING:

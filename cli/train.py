@@ -15,10 +15,10 @@ from cli.validation_command import ValidationCommand
 from minitransformer.config import RunConfig
 from minitransformer.extras.diversification import train_diversified
 from minitransformer.extras.doctor.check import verify_resume
-from minitransformer.extras.report.progress_bar import ProgressBar
 from minitransformer.extras.report.run_page import ReportPage
 from minitransformer.extras.report.tensorboard import TensorBoard
 from minitransformer.training.callbacks import Callback
+from minitransformer.training.progress_bar import ProgressBar
 from minitransformer.training.run import train as train_run
 from parallel.communicator import Communicator
 from parallel.launch import communicator

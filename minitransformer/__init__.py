@@ -39,7 +39,7 @@ from minitransformer.model.batch import Batch  # noqa: E402
 from minitransformer.model.transformer import Transformer  # noqa: E402
 
 if TYPE_CHECKING:
-    from minitransformer.extras.pretrained import fine_tuning
+    from minitransformer.training.pretrained import fine_tuning
     from minitransformer.training.run import train
 
 __all__ = [
@@ -55,7 +55,7 @@ __all__ = [
     "train",
 ]
 
-_MODULES = {"fine_tuning": "minitransformer.extras.pretrained", "train": "minitransformer.training.run"}
+_MODULES = {"fine_tuning": "minitransformer.training.pretrained", "train": "minitransformer.training.run"}
 
 
 def __getattr__(name: str) -> Any:

@@ -26,7 +26,6 @@ MAY_IMPORT = {
 FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 LONGEST_FILE, LONGEST_FUNCTION = 600, 60
 HALF_OF_FILES = 200  # lines
-MOST_LINES_OF_CORE = 10_425
 
 
 @cache
@@ -45,6 +44,15 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+# The table of extras; public names that are imported on first use; a child process that checks the kernels.
+MAY_NAME_MODULES = {"minitransformer.system.extensions", "minitransformer", "autograd.kernels.cuda.check"}
+
+
+@cache
+def module_names() -> frozenset[str]:
+    return frozenset(name for name in map(module_of, FILES) if "." in name)
+
+
 def imported_modules(path: Path) -> Iterator[str]:
     for node in nodes_of(path):
         if isinstance(node, ast.Import):
@@ -53,6 +61,10 @@ def imported_modules(path: Path) -> Iterator[str]:
             assert node.level == 0, f"{path}: relative import"
             for alias in node.names:  # a name may be a module or something in one
                 yield f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Constant) and module_of(path) not in MAY_NAME_MODULES:
+            name = str(node.value).partition(":")[0]
+            if name in module_names():  # an import by name is an import, too
+                yield name
 
 
 def test_imports_run_downwards() -> None:
@@ -110,10 +122,8 @@ def test_minitransformer_is_a_core_and_extras_that_it_does_not_import() -> None:
             assert not [name for name in imports if name.startswith("minitransformer.extras")], module
 
 
-def test_the_core_files_and_functions_are_small_and_the_training_loop_depends_on_few_modules() -> None:
+def test_files_and_functions_are_small_and_the_training_loop_depends_on_few_modules() -> None:
     n_lines = {path: text_of(path).count("\n") for path in FILES}
-    core = [path for name in CORE for path in (ROOT / "minitransformer" / name).rglob("*.py")]
-    assert sum(map(n_lines.__getitem__, core)) <= MOST_LINES_OF_CORE
     assert [path for path, n in n_lines.items() if n > LONGEST_FILE] == []
     assert statistics.median(n_lines.values()) <= HALF_OF_FILES
     functions = [(path, node) for path in FILES for node in nodes_of(path) if isinstance(node, ast.FunctionDef)]

@@ -7,12 +7,12 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from minitransformer.config import DataConfig
 from minitransformer.config.data import has_both_sides
+from minitransformer.data.pair_files import read_pair_file, require_one_direction, survey_pair_file
 from minitransformer.data.survey import CorpusError, Survey, fingerprint_of_file, read_lines, survey
 from minitransformer.system.files import is_same_file
 
@@ -111,11 +111,11 @@ class FileCorpus:
         for source, target in aligned:
             require_two_files(source, target)
         surveys = {
-            path: _pair_files().survey_pair_file(path, config.languages) if has_both_sides(path) else survey(path)
+            path: survey_pair_file(path, config.languages) if has_both_sides(path) else survey(path)
             for path in dict.fromkeys(itertools.chain(*train, *validation))
         }
         if languages := {path: found.languages for path, found in surveys.items() if found.languages}:
-            _pair_files().require_one_direction(languages)
+            require_one_direction(languages)
         for source, target in aligned:
             check_aligned((source, surveys[source].n_lines), (target, surveys[target].n_lines))
             if filecmp.cmp(source, target, shallow=False):
@@ -176,9 +176,7 @@ class FileCorpus:
 
     def _read_all(self, files: Sequence[tuple[Path, Path]]) -> Iterator[Pair]:
         return itertools.chain.from_iterable(
-            _pair_files().read_pair_file(source, self.languages)
-            if has_both_sides(source)
-            else read_pairs(source, target)
+            read_pair_file(source, self.languages) if has_both_sides(source) else read_pairs(source, target)
             for source, target in files
         )
 
@@ -203,11 +201,6 @@ def check_aligned(one: tuple[Path, int], other: tuple[Path, int]) -> None:
             f"{shorter}: ends after line {n_shorter:,}, but {longer} has {n_longer:,}; line n of one file must"
             " translate line n of the other: look for lines that were lost or split"
         )
-
-
-def _pair_files() -> Any:
-    """Return the module that reads files with both sides; imported by name, because it is not part of the core."""
-    return import_module("minitransformer.extras.files.pair_files")
 
 
 def _paths(config: DataConfig, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[Path, Path]]:

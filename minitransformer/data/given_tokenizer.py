@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from minitransformer.data.protobuf import bytes_field, float_field, integer_fiel
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import BLANK, END, UNKNOWN
+from minitransformer.system.extensions import extension
 
 _log = logging.getLogger(__name__)
 TOKENIZER_SETTINGS = ("tokenizer", "vocabulary_size", "joint_vocabulary", "normalisation")  # of data
@@ -86,7 +86,7 @@ class GivenTokenizer:
 
 def read_tokenizer(path: Path) -> Tokenizer:
     """Return the tokenizer in another program's file; an extra module reads the file, and is imported by name."""
-    found: Tokenizer = import_module("minitransformer.extras.convert.tokenizer_files").read_tokenizer(path)
+    found: Tokenizer = extension("tokenizer:file")(path)
     return found
 
 

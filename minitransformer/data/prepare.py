@@ -29,7 +29,16 @@ from minitransformer.data.selection import (
     worth_scoring,
     worth_training_on,
 )
-from minitransformer.data.store import TokenStore, cut_into_shards, remove_shards, shard_files, write_shard, write_store
+from minitransformer.data.store import (
+    CHECKSUMS,
+    MANIFEST,
+    TokenStore,
+    cut_into_shards,
+    remove_shards,
+    shard_files,
+    write_shard,
+    write_store,
+)
 from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.batch import IdPair
@@ -47,9 +56,7 @@ from minitransformer.system.provenance import short_hash
 from minitransformer.system.records import convert_value, corrupt_file_error, read_object
 from parallel.communicator import Communicator, SerialCommunicator, call_on_rank_0, work_in_turn
 
-MANIFEST = "manifest.json"
 LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and its attention could exhaust the memory
-CHECKSUMS = "checksums"  # the manifest's field with the checksums of all other files
 ADDED = "added_characters"  # the manifest's field with the characters appended to a given tokenizer, or null
 LANGUAGES = "languages"  # the manifest's field with the codes that translation memories name
 _OBJECTS = ("config", "files", CHECKSUMS)  # fields of the manifest that are objects

@@ -21,6 +21,8 @@ from autograd.array import IntArray
 from minitransformer.model.batch import IdPair
 from minitransformer.system.files import CheckpointError, CorruptFileError, atomic_write
 
+MANIFEST = "manifest.json"
+CHECKSUMS = "checksums"  # the manifest's field with the checksums of all other files
 PAIRS_PER_SHARD = 500_000
 SIDES = ("source", "target")
 Text = TypeVar("Text")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from minitransformer.config import DataConfig
@@ -14,8 +13,7 @@ from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.bleu import Score, bleu
 from minitransformer.inference.search import Advance, SearchConfig
 from minitransformer.inference.translator import Translator
-
-EXTRAS = {"demonstration": "minitransformer.extras.demo.task", "parsing": "minitransformer.extras.parsing.task"}
+from minitransformer.system.extensions import EXTENSIONS, extension
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def samples(*columns: Sequence[str]) -> tuple[Sample, ...]:
 
 def task_of(config: DataConfig) -> Task:
     """Return the task of a configuration; a task of the extras is imported by its name."""
-    if config.task not in EXTRAS:
+    if f"task:{config.task}" not in EXTENSIONS:
         return TranslationTask(target_language(vars(config)))
-    task: Task = import_module(EXTRAS[config.task]).TASK
+    task: Task = extension(f"task:{config.task}")
     return task

@@ -6,7 +6,6 @@ import dataclasses
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from minitransformer.data.corpus import changed_files
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.prepare import ADDED, LANGUAGES, PreparedData, prepare
 from minitransformer.data.store import TrainingPairs
+from minitransformer.data.token_dropout import BpeDropout, WordDropout
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.task import task_of
 from minitransformer.model.files import WEIGHTS_FILE
@@ -28,10 +28,11 @@ from minitransformer.model.transformer import class_of
 from minitransformer.system.files import CheckpointError, remove_unfinished
 from minitransformer.system.provenance import code_version
 from minitransformer.system.ranks import START, choose_placements, require_same_kernels
-from minitransformer.system.records import as_object, read_object
+from minitransformer.system.records import read_object
 from minitransformer.training.checkpoint import checkpoints, require_same_parameters
 from minitransformer.training.loop import Trainer
 from minitransformer.training.memory import try_largest_batch
+from minitransformer.training.pretrained import PRETRAINED, begin_from_pretrained, pretrained_of, pretrained_tokenizer
 from minitransformer.training.update import learning_rate
 from minitransformer.training.validation import BEST, Validation
 from parallel.agreement import check_agreement
@@ -41,8 +42,6 @@ from parallel.reducer import GradientReducer, choose_reducer
 
 _log = logging.getLogger(__name__)
 
-FINE_TUNING = "minitransformer.extras.pretrained"  # an extra, imported by its name
-PRETRAINED = "pretrained"  # field of run.json and results.json: the model from which the run began
 SAME_START = "Start all ranks with the same code, options and data"
 
 
@@ -170,15 +169,10 @@ def _resume_or_begin(trainer: Trainer, config: RunConfig) -> dict[str, Any]:
         if not trainer.is_complete:
             _log.info(f"going on from update {trainer.state.step:,} of {trainer.config.max_updates:,}")
     elif config.init_from is not None:
-        pretrained = import_module(FINE_TUNING).begin_from_pretrained(config.init_from, config, trainer)
+        pretrained = begin_from_pretrained(config.init_from, config, trainer)
     step = str(trainer.state.step)
     require_same_parameters(trainer.world, trainer.model, "at the start", SAME_START, update=step)
     return pretrained
-
-
-def pretrained_of(run: Path) -> dict[str, Any]:
-    """Return the facts about the model from which a run began; {} if the run began from random weights."""
-    return as_object(read_object(run / RUN_FILE).get(PRETRAINED))
 
 
 DIGEST = "data_digest"  # the field of run.json with ``PreparedData.digest`` of the data with which the run began
@@ -227,8 +221,7 @@ def given_tokenizer(config: RunConfig) -> GivenTokenizer | None:
         return None
     if has_begun(config.run):
         return GivenTokenizer(Tokenizer.load(config.run))
-    given: GivenTokenizer = import_module(FINE_TUNING).pretrained_tokenizer(config.init_from, config)
-    return given
+    return pretrained_tokenizer(config.init_from, config)
 
 
 def open_or_prepare(config: RunConfig) -> PreparedData:
@@ -288,10 +281,9 @@ def training_pairs(config: TrainingConfig, data: PreparedData) -> TrainingPairs:
         return store
     if config.bpe_dropout and data.tokenizer.kind != "bpe":
         raise ConfigError(f"training.bpe_dropout needs byte pairs; the tokenizer is {data.tokenizer.kind}: set it to 0")
-    extra = import_module("minitransformer.extras.token_dropout")
-    kind, rate = ("BpeDropout", config.bpe_dropout) if config.bpe_dropout else ("WordDropout", config.word_dropout)
-    pairs: TrainingPairs = getattr(extra, kind)(store, data.tokenizer, rate, config.seed)
-    return pairs
+    if config.bpe_dropout:
+        return BpeDropout(store, data.tokenizer, config.bpe_dropout, config.seed)
+    return WordDropout(store, data.tokenizer, config.word_dropout, config.seed)
 
 
 def check_lengths(config: ModelConfig, data: PreparedData) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,13 @@ from minitransformer.training.checkpoint import (
 )
 from minitransformer.training.flops import Cost, sustained_flops_per_second
 from minitransformer.training.memory import memory_advice
-from minitransformer.training.open_run import PRETRAINED, OpenRun, open_run, pretrained_of
+from minitransformer.training.open_run import OpenRun, open_run
+from minitransformer.training.pretrained import PRETRAINED, pretrained_of
+from minitransformer.training.progress_bar import ProgressBar
 from minitransformer.training.validation import BEST, Validation, exceeds, figure
 from parallel.communicator import Communicator, SerialCommunicator, call_on_rank_0
 from parallel.rank_log import collected_warnings
 
-PROGRESS_BAR = "minitransformer.extras.report.progress_bar"  # imported by name, only if no callbacks are given
 COUNTS = ("train_pairs", "validation_pairs", "dropped", "source_words", "target_words")  # of the prepared data
 
 _log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def train(
         config = dataclasses.replace(config, model=named)
     world = world or SerialCommunicator()
     if callbacks is None:
-        callbacks = [import_module(PROGRESS_BAR).ProgressBar()] if world.rank == 0 else []
+        callbacks = [ProgressBar()] if world.rank == 0 else []
     files = [MetricsFile(config.run)] if world.rank == 0 else []
     callback = Callbacks([*files, *callbacks])
     with references_only(when=config.kernels == "reference"), run_lock(config.run, world), collected_warnings(world):

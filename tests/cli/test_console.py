@@ -23,10 +23,10 @@ from cli.console import Counter, log_console
 from cli.counting import counting
 from cli.translate import translate
 from minitransformer.config import ModelConfig
-from minitransformer.extras.report.progress_bar import ProgressBar
 from minitransformer.inference.bleu import Score
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.callbacks import Callbacks, MetricsFile, TrainingReport, ValidationReport
+from minitransformer.training.progress_bar import ProgressBar
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 

@@ -16,11 +16,11 @@ import pytest
 from number_words import NUMBERS
 from small_run import Trained, contents, translated, written
 
+from minitransformer.data.pair_files import read_pair_file
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.extras.files import resumable
 from minitransformer.extras.files.memories import CLOSING, MemoryTranslator, opening, unit_of
 from minitransformer.extras.files.output_file import ResumeError, open_output
-from minitransformer.extras.files.pair_files import read_pair_file
 from minitransformer.extras.files.resumable import progress_file, translate_file
 from minitransformer.extras.files.stream import LinesDone, LineTranslator
 from minitransformer.system.files import CorruptFileError

@@ -17,7 +17,7 @@ import numpy as np
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import CHOICES
 from minitransformer.config.run import RESULTS_FILE, RUN_FILE
-from minitransformer.data.prepare import CHECKSUMS, MANIFEST
+from minitransformer.data.store import CHECKSUMS, MANIFEST
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import BUNDLE_FILE, load_model_files, save_model_files, write_model_files
 from minitransformer.model.storage import Storage, stored

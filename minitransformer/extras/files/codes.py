@@ -20,8 +20,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from minitransformer.data.tmx import is_break
 from minitransformer.extras.attention import WORD
-from minitransformer.extras.files.tmx import is_break
 from minitransformer.inference.translator import Links, Translation
 
 UNCERTAIN = "codes were placed without a word to which they belong: check them"

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import READ_ERRORS, CorpusError
+from minitransformer.data.units import fits, without_region
 from minitransformer.extras.files.codes import (
     UNCERTAIN,
     Parts,
@@ -33,7 +34,6 @@ from minitransformer.extras.files.codes import (
 )
 from minitransformer.extras.files.memories import Languages
 from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTranslator
-from minitransformer.extras.files.units import fits, without_region
 from minitransformer.extras.packages import import_extra
 from minitransformer.system.files import atomic_write
 

@@ -17,19 +17,12 @@ from xml.sax.saxutils import escape, quoteattr
 
 from minitransformer.config import ConfigError
 from minitransformer.config.data import has_both_sides, is_memory
+from minitransformer.data.pair_files import COLUMNS, ILLEGAL, languages_of, listing, log_other_regions, read_units
 from minitransformer.data.survey import N_NAMED, CorpusError, Found
+from minitransformer.data.tmx import language_of_variant, read_tmx
+from minitransformer.data.units import Unit
 from minitransformer.extras.files.codes import UNCERTAIN, TranslatedSegment, parts_of, write_parts
-from minitransformer.extras.files.pair_files import (
-    COLUMNS,
-    ILLEGAL,
-    languages_of,
-    listing,
-    log_other_regions,
-    read_units,
-)
 from minitransformer.extras.files.stream import LinesDone, LineTranslator, Prefixes, groups_of_file, pharaoh
-from minitransformer.extras.files.tmx import language_of_variant, read_tmx
-from minitransformer.extras.files.units import Unit
 from minitransformer.system.provenance import code_version
 
 CLOSING = b"</body>\n</tmx>\n"

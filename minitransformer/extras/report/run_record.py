@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.config.run import METRICS_FILE, RESULTS_FILE, RUN_FILE, TRANSLATIONS_FILE
-from minitransformer.data.prepare import MANIFEST
+from minitransformer.data.store import MANIFEST
 from minitransformer.extras.report.errors import ReportError
 from minitransformer.system.files import CorruptFileError
 from minitransformer.system.records import as_object, read_object

@@ -8,8 +8,8 @@ import pytest
 from small_sentences import sentencepiece_model
 
 from minitransformer.data.store import Pairs, TokenStore, write_store
+from minitransformer.data.token_dropout import BpeDropout, WordDropout, segment
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.extras.token_dropout import BpeDropout, WordDropout, segment
 from minitransformer.model.symbols import UNKNOWN
 
 WORDS = ["lower", "lowest", "newer", "newest", "wider", "widest", "slower", "slowest", "the", "a", "of", "1984"]

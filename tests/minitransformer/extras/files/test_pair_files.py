@@ -17,11 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError, DataConfig
+from minitransformer.data import tmx
 from minitransformer.data.corpus import FileCorpus
-from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.extras.files import tmx
-from minitransformer.extras.files.memories import CLOSING, opening, unit_of, units_with_text
-from minitransformer.extras.files.pair_files import (
+from minitransformer.data.pair_files import (
     ILLEGAL,
     INCOMPLETE,
     languages_of,
@@ -29,7 +27,9 @@ from minitransformer.extras.files.pair_files import (
     require_one_direction,
     survey_pair_file,
 )
-from minitransformer.extras.files.units import Unit
+from minitransformer.data.survey import LONGEST_LINE, CorpusError
+from minitransformer.data.units import Unit
+from minitransformer.extras.files.memories import CLOSING, opening, unit_of, units_with_text
 from minitransformer.system.records import read_object
 from tests.support.training import job_of, run_of
 

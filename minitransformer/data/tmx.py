@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, open_bytes
-from minitransformer.extras.files.units import Unit
+from minitransformer.data.units import Unit
 
 CODES = ("bpt", "ept", "it", "ph", "ut")  # inline elements that hold codes of another format, not text
 _log = logging.getLogger(__name__)

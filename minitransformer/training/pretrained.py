@@ -22,11 +22,11 @@ from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE, load_model_co
 from minitransformer.model.transformer import WeightsError
 from minitransformer.system.checksums import checksums_of
 from minitransformer.system.files import CheckpointError, CorruptFileError, UnfitError
-from minitransformer.system.records import read_object
+from minitransformer.system.records import as_object, read_object
 from minitransformer.training.checkpoint import Snapshot, checkpoints, read_checkpoint
 from minitransformer.training.loop import Trainer
-from minitransformer.training.open_run import pretrained_of
 
+PRETRAINED = "pretrained"  # field of run.json and results.json: the model from which the run began
 MAY_CHANGE = (
     "p_drop", "p_drop_attention", "p_drop_relu", "label_smoothing", "label_smoothing_over", "normalisation", "alpha",
 )  # fmt: skip
@@ -181,3 +181,8 @@ def _extend(array: Array, shape: tuple[int, ...], *, mean: bool) -> Array:
         return array
     row = array.mean(axis=0, dtype=np.float64) if mean else np.zeros(shape[1:])
     return np.concatenate([array, np.broadcast_to(row, (n_new, *shape[1:])).astype(array.dtype)])
+
+
+def pretrained_of(run: Path) -> dict[str, Any]:
+    """Return the facts about the model from which a run began; {} if the run began from random weights."""
+    return as_object(read_object(run / RUN_FILE).get(PRETRAINED))

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from rich.console import Console
 
-from minitransformer.extras.progress import LOG_INTERVAL, WorkBar, in_words
 from minitransformer.model.transformer import Transformer
+from minitransformer.system.progress import LOG_INTERVAL, WorkBar, in_words
 from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
