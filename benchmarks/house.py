@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 PACKAGES = ("autograd", "parallel", "minitransformer", "cli")
-CORE = ("config", "data", "inference", "model", "system", "training")
+CORE = ("config", "data", "inference", "model", "system", "text", "training")
 SOURCES = (".py", ".c", ".h", ".cu", ".cuh", ".html", ".css", ".js", ".toml")
 
 

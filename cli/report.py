@@ -10,7 +10,6 @@ from pathlib import Path
 from cli.command import run_command, say
 from cli.options import Positional, as_text, parse_kind
 from minitransformer.config import RunConfig
-from minitransformer.extras.demo_translator import load_translator
 from minitransformer.extras.packages import import_extra
 from minitransformer.extras.report.attended import AttendedPair, PictureKind, attended_pair
 from minitransformer.extras.report.errors import PICTURES, ReportError, check_suffix
@@ -46,7 +45,7 @@ class TranslationOptions:
         """Load the model; return the translator, the sentence, the given translation or None, and search settings."""
         sentence = as_text("sentence", self.sentence)
         target = None if self.target is None else as_text("target", self.target)
-        return load_translator(self.run), sentence, target, SearchConfig(beam=self.beam, alpha=self.alpha)
+        return Translator.load(self.run), sentence, target, SearchConfig(beam=self.beam, alpha=self.alpha)
 
 
 @dataclass(frozen=True)

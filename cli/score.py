@@ -15,12 +15,10 @@ from minitransformer.config.data import common_ending, require_language, target_
 from minitransformer.config.run import TRANSLATIONS_FILE
 from minitransformer.data.corpus import Pair, check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
-from minitransformer.extras.demo_translator import load_translator
 from minitransformer.extras.paper.audit import TOKENISED, audit
 from minitransformer.extras.parsing.evalb import COLLINS, Status, compare, with_tags_of
 from minitransformer.extras.parsing.evalb_report import read_parameters, report
 from minitransformer.extras.parsing.linear import WORD
-from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.extras.parsing.penn import read_candidates, read_gold_trees
 from minitransformer.extras.parsing.tree import Tree
 from minitransformer.extras.report.comparison import PairedTestName, compare_systems, comparison_table
@@ -29,7 +27,7 @@ from minitransformer.inference.bleu import bleu, chrf
 from minitransformer.inference.length_penalty import ALPHAS, Tried, choose_alpha
 from minitransformer.inference.scoring import TargetScore, score_pairs
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.task import TranslationTask
+from minitransformer.inference.task import TranslationTask, load_translator
 from minitransformer.inference.translator import load_with_tokenizer
 from minitransformer.model.files import load_model_files, require_no_bundle, save_model_files
 from minitransformer.system.provenance import code_version
@@ -233,7 +231,6 @@ def tune_length(options: TuneLengthOptions) -> int:
     if not options.alphas:
         raise ConfigError("score: name at least one exponent to try")
     translator = load_translator(options.run)
-    require_translator(options.run, translator.tokenizer)
     pairs, ending = _held_out_pairs(options)
     require_no_bundle(options.run)
     config, task, tried = translator.model.config, TranslationTask(options.language or ending), list[Tried]()

@@ -17,13 +17,13 @@ from cli.command import run_command, say
 from cli.options import parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.extras.demo_translator import load_translator
 from minitransformer.extras.packages import import_extra
-from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.extras.serve.languages import languages_of
 from minitransformer.extras.serve.translation_queue import TranslationQueue
 from minitransformer.extras.serve.translation_request import Limits
 from minitransformer.inference.search import SearchConfig
+from minitransformer.inference.task import require_no_trees, task_of_run
+from minitransformer.inference.translator import Translator
 from minitransformer.model.files import require_weights
 
 DESCRIPTION = """Serve translations: a page for people, and a JSON API that programs for LibreTranslate can use.
@@ -136,10 +136,10 @@ def _serve(options: ServeOptions) -> None:
 
     is_local = is_loopback(options.host)
     require_weights(options.run)
-    require_translator(options.run, Tokenizer.load(options.run))
+    require_no_trees(options.run, Tokenizer.load(options.run))
     languages = languages_of(options.run, options.source, options.target)
     with listen(options.host, options.port) as listening:
-        translator, metrics = load_translator(options.run, device=options.device, weights=options.weights), Metrics()
+        translator, metrics = Translator.load(options.run, device=options.device, weights=options.weights), Metrics()
         queue = TranslationQueue(
             translator,
             search,
@@ -156,6 +156,7 @@ def _serve(options: ServeOptions) -> None:
             tokens_per_minute=options.tokens_per_minute,
             allowed_origins=options.allow_origin,
             local_only=is_local and options.proxy is None,
+            known_words=task_of_run(options.run).known_words,
         )
         say(f"{address_of(listening)} translates {languages.source.name} to {languages.target.name}; Ctrl-C ends it")
         if not is_local:

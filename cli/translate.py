@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,11 +20,12 @@ from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import has_both_sides, is_memory, require_language
 from minitransformer.data.file_kinds import is_compressed
-from minitransformer.extras.demo_translator import load_translator
+from minitransformer.data.pair_files import read_pair_file
+from minitransformer.data.sentences import SentenceSplitter
 from minitransformer.extras.files.documents import is_document, read_document, translate_document
 from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input, languages_between
+from minitransformer.extras.files.notes import NoteLog
 from minitransformer.extras.files.resumable import translate_file
-from minitransformer.extras.files.sentences import SentenceSplitter
 from minitransformer.extras.files.stream import (
     LINES_AT_ONCE,
     LinesDone,
@@ -34,11 +36,13 @@ from minitransformer.extras.files.stream import (
     groups_of_standard_input,
     read_prefixes,
 )
-from minitransformer.extras.files.unknown import UnknownCharacters
-from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
+from minitransformer.inference.task import load_translator
+from minitransformer.inference.translator import Translator
 from minitransformer.system.files import is_same_file
+from minitransformer.text.road import STEPS, Road, Step
+from minitransformer.text.terms import Terms
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
 With --n-best N: up to N lines for each, as "line number <TAB> score <TAB> log-probability <TAB> translation".
@@ -76,9 +80,23 @@ class TranslateOptions:
     weights: PackedDtype = "float32"
     """bfloat16 rounds the weights and their inputs: faster on a CPU that has instructions for it. int8 rounds them
     to 255 levels: faster still, slightly worse translations."""
+    no_repeat: int = SearchConfig.no_repeat
+    """No translation has the same sequence of this many tokens twice; 0 allows it, except for translations that would
+    repeat themselves."""
     split_sentences: str | None = None
-    """Language code of the source, such as en or de: split lines into sentences, by the rules of this language, and
-    translate these one by one."""
+    """Language code of the source, such as en or de, by whose rules every line is split into sentences; if not given,
+    the run's, for lines with more sentences than those of its training text."""
+    skip: tuple[Step, ...] = ()
+    """Steps to leave out: "sentences" splits lines; "codes" keeps tags, placeholders and addresses; "unknown" copies
+    characters that the vocabulary lacks; "capitals" reads lines in capitals as sentences; "loops" searches again if a
+    translation repeats itself."""
+    as_is: bool = False
+    """Leave out all steps: each line is translated by the model alone, as it is."""
+    terms: Path | None = None
+    """File with translations of terms, one a line: source term, tab, target term. They are put in without
+    inflection."""
+    verbose: bool = False
+    """Say for each line what was done with it."""
     input: Path | None = None
     """File to translate: text, a translation memory (.tmx) or another file with both sides (.tsv, .jsonl, .zip),
     plain, .gz or .xz; or a document (.xlf, .po). Standard input if not given."""
@@ -132,15 +150,24 @@ class TranslateOptions:
         if self.languages and not any(has_both_sides(path) or is_document(path) for path in files):
             raise ConfigError("--languages: are those of a .tmx, .xlf or .po file; name one with --input or --output")
         given = self.line_options
-        if self.split_sentences is not None and given:
-            raise ConfigError(f"{given[0]}: does not go with --split-sentences; it is for lines that are one sentence")
+        self.check_steps()
         if self.output and is_memory(self.output) and "--n-best" in given:
             raise ConfigError(f"--n-best: is for text, not for {self.output}, a translation memory; leave it out")
         self.check_search()
 
+    def check_steps(self) -> None:
+        """Raise ConfigError for options of steps with given beginnings or alignments, which the model alone writes."""
+        alone = {"--prefix": self.prefix, "--prefix-text": self.prefix_text, "--alignments": self.alignments}
+        steps = {"--split-sentences": self.split_sentences, "--terms": self.terms, "--skip": self.skip or None}
+        for name in (name for name, value in alone.items() if value is not None):
+            for step in (step for step, value in steps.items() if value is not None):
+                raise ConfigError(f"{name}: does not go with {step}; lines are then translated as they are")
+        if self.as_is and (self.skip or self.split_sentences is not None):
+            raise ConfigError("--as-is: leaves out all steps; leave --skip and --split-sentences out")
+
     @property
     def line_options(self) -> list[str]:
-        """The names of the given options that need lines of one sentence."""
+        """The names of the given options for lines of text."""
         values = {
             "--n-best": self.n_best,
             "--prefix": self.prefix,
@@ -202,7 +229,20 @@ class TranslateOptions:
             normalisation=self.normalisation,
             max_length_factor=self.max_length_factor,
             max_extra_tokens=self.max_extra_tokens,
+            no_repeat=self.no_repeat,
         )
+
+    def road(self, translator: Translator) -> Road:
+        """Return the road of texts.  Raises: ConfigError for a wrong language or term; CorpusError."""
+        profile = translator.profile
+        if self.split_sentences is not None:
+            language = SentenceSplitter(self.split_sentences).language
+            profile = dataclasses.replace(profile, source=language, sentences=1)
+        elif self.languages and profile.source is None:
+            profile = dataclasses.replace(profile, source=self.languages[0], target=self.languages[1])
+        terms = None if self.terms is None else Terms(dict(read_pair_file(self.terms)))
+        is_alone = self.as_is or self.prefix or self.prefix_text is not None or self.alignments
+        return Road(translator.tokenizer, profile, STEPS if is_alone else self.skip, terms)
 
 
 def main() -> int:
@@ -222,14 +262,20 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
 
 def _translate(options: TranslateOptions, source: Source, target: BinaryIO) -> None:
     search, sampling = options.search, options.sampling
-    splitter = SentenceSplitter(options.split_sentences) if options.split_sentences is not None else None
     languages = languages_between(options.input, options.output, options.languages) if options.input else None
     prefixes = prefixes_of(options)
     runs = options.run or (RunConfig.run,)
     translator = load_translator(*runs, device=options.device, weights=options.weights)
-    require_translator(runs[0], translator.tokenizer)
     translation = LineTranslator(
-        translator, search, options.n_best, options.threads, prefixes, sampling, options.alignments, splitter
+        translator,
+        search,
+        options.road(translator),
+        options.n_best,
+        options.threads,
+        prefixes,
+        sampling,
+        options.alignments,
+        NoteLog(verbose=options.verbose),
     )
     try:
         if options.input:
@@ -238,18 +284,18 @@ def _translate(options: TranslateOptions, source: Source, target: BinaryIO) -> N
             groups = groups_of_standard_input(source, LINES_AT_ONCE)
             if source.isatty():
                 say("type a sentence and press Enter; Ctrl-D ends")
-                groups = warned_of_each(groups, translation.unknown)
+                groups = warned_of_each(groups, translation.notes)
             with counting("lines", None, shown=not (source.isatty() or target.isatty())) as advance:
                 translate_groups(translation, groups, target, advance)
     finally:
-        translation.unknown.log()
+        translation.notes.log()
 
 
-def warned_of_each(groups: Iterator[list[bytes]], unknown: UnknownCharacters) -> Iterator[list[bytes]]:
-    """Yield groups of lines; warn of unknown characters as soon as a group is translated, not only at the end."""
+def warned_of_each(groups: Iterator[list[bytes]], notes: NoteLog) -> Iterator[list[bytes]]:
+    """Yield groups of lines; log uncertain notes as soon as a group is translated, not only at the end."""
     for lines in groups:
         yield lines
-        unknown.log()
+        notes.log()
 
 
 def translate_input(

@@ -108,7 +108,7 @@ def test_no_sub_package_imports_itself_through_another() -> None:
     TopologicalSorter({package: packages - {package} for package, packages in edges.items()}).prepare()
 
 
-CORE = {"config", "data", "inference", "model", "system", "training"}
+CORE = {"config", "data", "inference", "model", "system", "text", "training"}
 EXTRAS = {"convert", "demo", "doctor", "files", "paper", "parsing", "report", "serve"}
 
 

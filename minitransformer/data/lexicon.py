@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import TypeAlias
 
 from minitransformer.data.protobuf import bytes_field, fields
@@ -21,6 +21,12 @@ _FIELD = 200  # of ModelProto: the first one that sentencepiece leaves to other 
 def is_bracket(symbol: str) -> bool:
     """Return whether a symbol of a tree opens or closes a constituent; all other symbols are leaves, one per word."""
     return symbol.startswith(("(", ")"))
+
+
+def makes_trees(symbols: Sequence[str]) -> bool:
+    """Return whether a vocabulary has labelled brackets, which a vocabulary of ordinary subwords never has."""
+    known = frozenset(symbols)
+    return any(symbol.startswith("(") and symbol[1:2].isalpha() and f"){symbol[1:]}" in known for symbol in symbols)
 
 
 def lexicon_of(pairs: Iterable[IdPair], leaf_ids: Container[int]) -> Lexicon:

@@ -9,7 +9,7 @@ import logging
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -19,8 +19,10 @@ from minitransformer.config.data import is_language
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair, changed_files, text_files
 from minitransformer.data.given_tokenizer import GivenTokenizer, read_tokenizer
+from minitransformer.data.languages import NAMED_LANGUAGES, language_of_run
 from minitransformer.data.normalisation import LostCharacters
 from minitransformer.data.pair_check import log_pairs
+from minitransformer.data.profile import USUAL_LINES, LineCounts
 from minitransformer.data.selection import (
     HeldOut,
     find_copies,
@@ -58,7 +60,6 @@ from parallel.communicator import Communicator, SerialCommunicator, call_on_rank
 
 LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and its attention could exhaust the memory
 ADDED = "added_characters"  # the manifest's field with the characters appended to a given tokenizer, or null
-LANGUAGES = "languages"  # the manifest's field with the codes that translation memories name
 _OBJECTS = ("config", "files", CHECKSUMS)  # fields of the manifest that are objects
 _SPLITS, _TEXTS = ("train", "validation"), ("validation", "test")  # splits with token ids; splits with raw lines
 _LINES_AT_ONCE = 10_000
@@ -199,6 +200,7 @@ class _PairSelection:
     dropped: dict[str, Found]
     in_training: Found
     lost: LostCharacters
+    lines: LineCounts
     n_pairs: int = 0
 
 
@@ -208,16 +210,18 @@ def _write_training(
     """Select the held-out pairs, and write the shards of the training text; all ranks must call this."""
     selection = _hold_out(corpus, tokenizer, config, world)
 
-    def write(shard: tuple[int, Iterator[Pair]]) -> tuple[int, dict[str, Found], LostCharacters]:
+    def write(shard: tuple[int, Iterator[Pair]]) -> tuple[int, dict[str, Found], LostCharacters, LineCounts]:
         (first, pairs), dropped, lost = shard, dict[str, Found](), LostCharacters()
-        compared = None if corpus.targets_are_symbols else lost
-        encoded = _encode(pairs, tokenizer, compared, lambda i: corpus.location(first + i))
+        lines, compared = LineCounts(selection.lines.language), None if corpus.targets_are_symbols else lost
+        encoded = _encode(lines.count_sentences(pairs), tokenizer, compared, lambda i: corpus.location(first + i))
         kept = worth_training_on(encoded, config, dropped, corpus.location, selection.copies, first)
-        return write_shard(directory, "train", first, kept, _n_words(tokenizer)), dropped, lost
+        n_pairs = write_shard(directory, "train", first, lines.count_tokens(kept), _n_words(tokenizer))
+        return n_pairs, dropped, lost, lines
 
-    for n_pairs, dropped, lost in work_in_turn(cut_into_shards(corpus.train()), write, world):
+    for n_pairs, dropped, lost, lines in work_in_turn(cut_into_shards(corpus.train()), write, world):
         selection.n_pairs += n_pairs
         selection.lost.extend(lost)
+        selection.lines.add(lines)
         for reason, found in dropped.items():
             selection.dropped.setdefault(reason, Found()).extend(found)
     return selection
@@ -254,7 +258,8 @@ def _write_rest(
         "target_words": tokenizer.n_target_words,
         ADDED: added,
         "files": files,
-        LANGUAGES: _languages_of(corpus),
+        NAMED_LANGUAGES: _languages_of(corpus),
+        USUAL_LINES: selection.lines.usual(),
         "odd_lines": {name: odd[path] for name, path in text_files(config).items() if odd.get(path)},
         "config": config.fingerprint(),
         CHECKSUMS: checksums_of(directory, _files_of(directory, tokenizer)),
@@ -322,7 +327,9 @@ def _hold_out(corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, world: C
 
     found = work_in_turn(cut_into_shards(corpus.train()), find, world)
     copies = [list(itertools.chain(*(shard[i] for shard in found))) for i in range(len(held_out))]
-    return _PairSelection(*separate(held_out, copies, dropped, in_training), dropped, in_training, LostCharacters())
+    language = language_of_run({"data": asdict(config), NAMED_LANGUAGES: _languages_of(corpus)}, "source")
+    apart = separate(held_out, copies, dropped, in_training)
+    return _PairSelection(*apart, dropped, in_training, LostCharacters(), LineCounts(language))
 
 
 def _write_held_out(

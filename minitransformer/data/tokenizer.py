@@ -129,6 +129,11 @@ class Tokenizer:
         return "unigram"
 
     @property
+    def spells_no_words(self) -> bool:
+        """True if a source word that is not in the vocabulary is one unknown id, whatever its characters."""
+        return self._source_words is not None
+
+    @property
     def normalisation(self) -> TextNormalisation:
         """The rule for characters that the source model applies; the most similar rule if the model has another."""
         if "Ａ" not in self.source.normalize("Ａ"):

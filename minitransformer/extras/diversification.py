@@ -18,7 +18,7 @@ from minitransformer.config import ConfigError, RunConfig
 from minitransformer.config.checks import require, with_changes
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Pair, read_pairs
-from minitransformer.extras.serve.languages import language_of_run
+from minitransformer.data.languages import language_of_run
 from minitransformer.inference.task import task_of
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import write_text

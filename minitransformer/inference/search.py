@@ -22,6 +22,7 @@ from minitransformer.system.errors import UserError
 NEVER_GENERATED = [UNKNOWN, START]
 MAX_BEAM = 1_000
 MAX_LENGTH_FACTOR = 1_000
+MAX_NO_REPEAT = 100
 FREE_TOKENS = 20  # of a translation beyond ``max_length_factor`` times the tokens of its source
 Advance: TypeAlias = Callable[[int], None]  # called on any thread with the number of sentences just finished
 Wanted: TypeAlias = Callable[[], Sequence[bool]]  # called after each step: which sentences are still wanted
@@ -51,6 +52,8 @@ class SearchConfig:
     max_length_factor: float | None = 6.0
     """A translation has at most this many tokens for each token of its source, plus FREE_TOKENS; None: no such limit.
     With both defaults, every target that data.max_length and data.max_ratio accept is short enough."""
+    no_repeat: int = 0
+    """If not 0, no translation has the same sequence of this many tokens twice."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.beam <= MAX_BEAM:
@@ -62,6 +65,8 @@ class SearchConfig:
                 f"search: expected 0 ≤ alpha ≤ {MAX_ALPHA} and max_extra_tokens ≥ 1;"
                 f" got alpha {self.alpha}, max_extra_tokens {self.max_extra_tokens}"
             )
+        if not 0 <= self.no_repeat <= MAX_NO_REPEAT:
+            raise ConfigError(f"search: expected 0 ≤ no_repeat ≤ {MAX_NO_REPEAT}; got {self.no_repeat}")
         if self.max_length_factor is not None and not 1 <= self.max_length_factor <= MAX_LENGTH_FACTOR:
             raise ConfigError(
                 f"search: expected {MAX_LENGTH_FACTOR:,} ≥ max_length_factor ≥ 1; got {self.max_length_factor}"

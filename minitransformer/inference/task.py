@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from minitransformer.config import DataConfig
+from autograd.array import Device
+from autograd.packed_weight import PackedDtype
+from minitransformer.config import ConfigError, DataConfig
 from minitransformer.config.data import target_language
+from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair
+from minitransformer.data.languages import is_demonstration
+from minitransformer.data.lexicon import makes_trees
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.bleu import Score, bleu
 from minitransformer.inference.search import Advance, SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.extensions import EXTENSIONS, extension
+from minitransformer.system.records import as_object, read_object
 
 
 @dataclass(frozen=True)
@@ -35,10 +42,15 @@ class Evaluation(NamedTuple):
 class Task(Protocol):
     """A task, such as translation or parsing.
 
-    ``takes_alpha`` is true if searches use the model's length penalty.
+    ``takes_alpha`` is true if searches use the model's length penalty.  ``known_words`` lists the words of a model with
+    few words for its users, or is "".
     """
 
     takes_alpha: bool
+
+    @property
+    def known_words(self) -> str:
+        """The words that a model knows, a line for each kind; "" if they are too many to list."""
 
     def corpus(self, config: DataConfig) -> Corpus:
         """Open the text or the trees of a configuration.  Raises: CorpusError."""
@@ -59,7 +71,7 @@ class TranslationTask:
         language: the code of the target language, if it is known.
     """
 
-    takes_alpha = True
+    takes_alpha, known_words = True, ""
 
     def __init__(self, language: str | None) -> None:
         self.language = language
@@ -92,3 +104,30 @@ def task_of(config: DataConfig) -> Task:
         return TranslationTask(target_language(vars(config)))
     task: Task = extension(f"task:{config.task}")
     return task
+
+
+def task_of_run(run: Path) -> Task:
+    """Return the task of a run or a model; a model without a run translates."""
+    data = as_object(read_object(run / RUN_FILE).get("data"))
+    if is_demonstration(data):
+        task: Task = extension("task:demonstration")
+        return task
+    return TranslationTask(target_language(data))
+
+
+def load_translator(
+    directory: Path, *others: Path, device: Device = "cpu", weights: PackedDtype = "float32"
+) -> Translator:
+    """Load the translator of a run, or an ensemble, as ``Translator.load`` does.
+
+    Raises: ConfigError if the model writes trees; CheckpointError.
+    """
+    translator = Translator.load(directory, *others, device=device, weights=weights)
+    require_no_trees(directory, translator.tokenizer)
+    return translator
+
+
+def require_no_trees(directory: Path, tokenizer: Tokenizer) -> None:
+    """Raise ConfigError if the model of a directory is a parser, which writes trees instead of translations."""
+    if makes_trees(tokenizer.target_symbols):
+        raise ConfigError(f"{directory}: is a parser, which writes trees: use minitransformer-parse")

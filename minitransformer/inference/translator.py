@@ -1,60 +1,35 @@
-"""Translation of raw text."""
+"""A trained model with its tokenizer, which translates texts, and lines by the model alone."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias, get_args
-
-import numpy as np
+from typing import get_args
 
 from autograd import to_host
 from autograd.array import Device, IntArray
 from autograd.packed_weight import PackedDtype
 from minitransformer.config import ConfigError, ModelConfig
-from minitransformer.data.normalisation import BETWEEN_WORDS
+from minitransformer.data.profile import TextProfile
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.inference.beam import beam_search
-from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint, Prefixer
+from minitransformer.inference.alignment import align_words
+from minitransformer.inference.line_search import LineSearch, decoded_texts
+from minitransformer.inference.prefix import NO_PREFIX, Prefix, Prefixer
 from minitransformer.inference.search import Advance, Constraint, Hypothesis, Sampler, SearchConfig, Wanted
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import require_lists
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import available_cores, map_in_threads, require_wanted
+from minitransformer.text.codes import Parts
+from minitransformer.text.road import STEPS, Road, Sentences, Step, translated
+from minitransformer.text.terms import Terms
+from minitransformer.text.translation import Note, Translation
 
-BATCHES_AT_ONCE = {"cpu": 2, "cuda": 1}  # a step on a GPU takes the same time for few and for many sentences
-HYPOTHESES_AT_ONCE = {"cpu": 512, "cuda": 1_024}  # live hypotheses of one batch: enough for fast matrix products
-SCORES_AT_ONCE = 512 * 128**2  # of queries and keys in a batch, for each head: bounds the memory for very long lines
-MOST_FINISHED = 16  # times n_best: the most finished hypotheses that are searched for different texts
-FIRST_EXTRA_TOKENS = 50  # in the first search, which ends earlier; lines that reach this limit are searched again
-FEW = 8  # sentences: fewer are faster in one batch, with BLAS on all cores
 MAX_SOURCE_TOKENS = 1_024  # the rest of a longer line is cut off, so that memory stays bounded
-CUT = "cut off at the greatest length, which max_length_factor and max_extra_tokens set"
-
-Links: TypeAlias = tuple[tuple[int, int], ...]
-"""Pairs of a source word and a target word, counted from 0, in the order of target words."""
-Align: TypeAlias = Callable[["Translator", str, Sequence[int], Prefix, Sequence[Hypothesis]], list[Links]]
-"""A function that links the words of a line, given its source ids, with those of its translations."""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One translation of one line: its text, log p in nats, and its score, log p divided by the length penalty.
-
-    ``alignment`` links words of the line with words of the text, if alignments were requested.  ``is_cut`` is true if
-    the translation has the greatest length, so that it may be incomplete.
-    """
-
-    text: str
-    log_probability: float
-    score: float
-    alignment: Links = ()
-    is_cut: bool = False
+LOOP_TOKENS = 4  # a search that must not repeat itself never generates the same four tokens in a row twice
 
 
 class Translator:
@@ -66,16 +41,23 @@ class Translator:
         weights: "bfloat16" rounds both factors of products with weights; it is faster on CPUs with instructions for
             bfloat16.  "int8" rounds both to 255 levels; it is faster still, needs a quarter of the memory, and gives
             slightly worse translations.
+        profile: the languages, and the usual lines of the training text, by which texts are cut into sentences.
     """
 
     def __init__(
-        self, model: Transformer | Sequence[Transformer], tokenizer: Tokenizer, *, weights: PackedDtype = "float32"
+        self,
+        model: Transformer | Sequence[Transformer],
+        tokenizer: Tokenizer,
+        *,
+        weights: PackedDtype = "float32",
+        profile: TextProfile | None = None,
     ) -> None:
         if weights not in get_args(PackedDtype):
             raise ConfigError(f"weights: expected one of {get_args(PackedDtype)}; got {weights!r}")
         models = [model] if isinstance(model, Transformer) else model
         self.models = [each.for_search(dtype=weights) for each in models]
         self.model, self.tokenizer, self.weights = self.models[0], tokenizer, weights
+        self.profile = profile or TextProfile()
 
     @classmethod
     def load(
@@ -95,7 +77,7 @@ class Translator:
                     " the models on the same text with the same data settings, and with different seeds"
                 )
             models.append(model)
-        return cls(models, tokenizer, weights=weights)
+        return cls(models, tokenizer, weights=weights, profile=TextProfile.load(Path(directory)))
 
     @cached_property
     def prefixer(self) -> Prefixer:
@@ -113,36 +95,81 @@ class Translator:
             checksum.update(pieces)
         return checksum.hexdigest()
 
-    def model_text(self, text: str, line: str) -> str:
-        """Return ``text`` in the form that the model reads; ``text`` is ``line``, or a translation of it."""
-        return text
-
-    def shown_text(self, text: str, line: str) -> str:
-        """Return ``text``, the model's translation of ``line``, in the form that users see."""
-        return text
-
-    def prefix_of(self, text: str, line: str) -> Prefix:
-        """Return the prefix for ``text``, the given beginning of the translation of ``line``."""
-        return self.prefixer(text) if text else NO_PREFIX
-
     def translate(
         self,
-        lines: Sequence[str],
+        texts: Sequence[str],
         *,
         beam: int = SearchConfig.beam,
         alpha: float | None = SearchConfig.alpha,
         n_threads: int | None = None,
         prefixes: Sequence[str] | None = None,
         sampling: Sampler | None = None,
+        skip: Collection[Step] = (),
+        terms: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Return the best translation of each line; the translation of an empty line is empty.
+        """Return the best translation of each text; the translation of an empty text is empty.
 
-        ``alpha`` is the exponent of the length penalty; None takes the model's.  ``prefixes`` and ``sampling``: see
-        ``n_best``.
+        A text is cut into sentences, and its codes, unknown characters and capitals are taken care of (see ``Road``).
+
+        Args:
+            alpha: the exponent of the length penalty; None takes the model's.
+            prefixes: a given beginning of each translation, "" for none; then all steps are left out.
+            sampling: see ``n_best``.
+            skip: steps of the road to leave out; ``STEPS`` leaves out all.
+            terms: translations of terms, such as {"dog": "Hund"}.
         """
-        config = SearchConfig(beam=beam, alpha=alpha)
-        found = self.n_best(lines, config, n_threads=n_threads, prefixes=prefixes, sampling=sampling)
+        road, config = self.road(STEPS if prefixes else skip, terms), SearchConfig(beam=beam, alpha=alpha)
+        found = self.translate_texts(texts, config, road, n_threads=n_threads, prefixes=prefixes, sampling=sampling)
         return [best[0].text for best in found]
+
+    def road(self, skip: Collection[Step] = (), terms: Mapping[str, str] | None = None) -> Road:
+        """Return the road of texts through this model, without the steps in ``skip``."""
+        return Road(self.tokenizer, self.profile, skip, Terms(terms) if terms else None)
+
+    def translate_texts(
+        self,
+        texts: Sequence[str | Parts],
+        config: SearchConfig,
+        road: Road | None = None,
+        *,
+        n_threads: int | None = None,
+        advance: Callable[[float], None] = lambda n: None,
+        prefixes: Sequence[str] | None = None,
+        sampling: Sampler | None = None,
+        n_before: int = 0,
+        aligned: bool = False,
+    ) -> list[list[Translation]]:
+        """Return ``config.n_best`` translations of each text, best first, with notes on what was done.
+
+        Args:
+            texts: texts, or the parts of texts with inline codes.
+            road: the road of the texts; None for ``road()``.
+            advance: is called, on any thread, with the share of a text that was translated since the last call.
+            prefixes: a given beginning of the translation of each text's first sentence, "" for none.
+            n_before: the number of texts that come before these, so that each has its own random numbers.
+            aligned: align the words of texts of one sentence with those of their translations.
+        """
+        require_lists("translate", texts, prefixes)
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise ValueError(f"prefixes: expected one for each of {len(texts)} lines; got {len(prefixes)}")
+        counted = _Counted(len(texts), advance)
+
+        def translate(sentences: Sentences) -> list[list[Translation]]:
+            places = sentences.places
+            return self.n_best(
+                sentences.lines,
+                dataclasses.replace(config, no_repeat=config.no_repeat or LOOP_TOKENS * sentences.no_repeat),
+                n_threads=n_threads,
+                advance=counted.share_of(len(places)),
+                prefixes=prefixes and ["" if sentence else prefixes[text] for text, sentence in places],
+                sampling=sampling,
+                numbers=[n_before + text + (sentence << 40) for text, sentence in places],
+                aligned=[aligned or each for each in sentences.aligned],
+            )
+
+        found = translated((road or self.road()).steps(texts), translate)
+        counted.finish()
+        return found
 
     def n_best(
         self,
@@ -154,11 +181,11 @@ class Translator:
         advance: Advance = lambda n: None,
         prefixes: Sequence[str] | None = None,
         sampling: Sampler | None = None,
-        n_before: int = 0,
-        align: Align | None = None,
+        numbers: Sequence[int] | None = None,
+        aligned: Sequence[bool] | None = None,
         wanted: Wanted | None = None,
     ) -> list[list[Translation]]:
-        """Return ``config.n_best`` translations of each line with different texts, best first.
+        """Return ``config.n_best`` translations of each line with different texts, best first, by the model alone.
 
         A line has fewer translations, but at least one, if a longer search finds no more; an unwanted line has none.
         Lines are translated in batches of similar length, on ``n_threads`` threads (None: all cores; 1 on a GPU).
@@ -170,40 +197,29 @@ class Translator:
                 continue the last word of a prefix, unless a blank follows the word.
             sampling: a sampler that draws ``config.n_best`` translations at random, without a beam.  They are in the
                 order of the draws, and may be equal.
-            n_before: the number of lines that come before these, so that each line has its own random numbers.
-            align: a function that computes the word alignments of each line's translations.
+            numbers: the number of each line, which chooses its random numbers; None for 0, 1, 2, ….
+            aligned: says for each line whether its words are linked with those of its translations.
             wanted: is called, on any thread, after each step of a search.  It returns for each line whether its
                 translation is still wanted.  The search of an unwanted line ends, and the line has no translations.
         """
         require_lists("translate", lines, prefixes)
-        read = [self.model_text(line, line) for line in lines]
-        sources = [ids[: self.longest_source] for ids in self.tokenizer.encode_source(read)]
+        encoded = self.tokenizer.encode_source(lines)
+        sources = [ids[: self.longest_source] for ids in encoded]
         prefixes = [""] * len(lines) if prefixes is None else prefixes
         if len(prefixes) != len(lines):
             raise ValueError(f"prefixes: expected one for each of {len(lines)} lines; got {len(prefixes)}")
-        given = zip(prefixes, lines, sources, strict=True)
-        beginnings = [self.prefix_of(text, line) if ids else NO_PREFIX for text, line, ids in given]
-        if sampling:
-            config = dataclasses.replace(config, beam=config.n_best)
-
-        def search(batch: IntArray, config: SearchConfig, n_finished: int, advance: Advance) -> list[list[Hypothesis]]:
-            some, n_given = [sources[i] for i in batch], [beginnings[i].n_tokens for i in batch]
-            some_wanted = None if wanted is None else (lambda: list(np.array(wanted())[batch]))
-            constraint: Constraint | None = constraint_of(batch)
-            if any(n_given):
-                constraint = PrefixConstraint([beginnings[i] for i in batch], self.prefixer.pieces)
-            if sampling:
-                numbers = [n_before + int(i) for i in batch]
-                return sampling.sample(self.models, some, config, numbers, advance, constraint, n_given, some_wanted)
-            return beam_search(self.models, some, config, constraint, advance, n_given, some_wanted, n_finished)
-
+        given = zip(prefixes, sources, strict=True)
+        beginnings = [self.prefixer(text) if text and ids else NO_PREFIX for text, ids in given]
         n_threads = n_threads or (1 if self.model.device == "cuda" else available_cores())
-        found = self._find(search, sources, beginnings, config, advance, n_threads, distinct=sampling is None)
+        search = LineSearch(self.models, self.prefixer, sources, beginnings, constraint_of, sampling, numbers, wanted)
+        found = search.run(config, n_threads, advance)
         translations = [self._decode(best, prefix) for best, prefix in zip(found, beginnings, strict=True)]
-        if align is None:
+        for i in self._cut(map(len, encoded)):
+            translations[i] = [dataclasses.replace(each, notes=(self._cut_note,)) for each in translations[i]]
+        if aligned is None or not any(aligned):
             return translations
-        work = list(zip(read, sources, beginnings, found, translations, strict=True))
-        return list(map_in_threads(lambda line_work: self._align(align, *line_work), work, n_threads))
+        work = list(zip(lines, sources, beginnings, found, translations, aligned, strict=True))
+        return list(map_in_threads(lambda line_work: self._align(*line_work), work, n_threads))
 
     @property
     def longest_source(self) -> int:
@@ -213,58 +229,24 @@ class Translator:
 
     def cut(self, lines: Sequence[str]) -> list[int]:
         """Return the indices of the lines whose ends are cut off because the lines are too long."""
-        return [i for i, n_tokens in enumerate(self.count_tokens(lines)) if n_tokens > self.longest_source]
+        return self._cut(self.count_tokens(lines))
+
+    def _cut(self, lengths: Iterable[int]) -> list[int]:
+        return [i for i, n_tokens in enumerate(lengths) if n_tokens > self.longest_source]
+
+    @property
+    def _cut_note(self) -> Note:
+        return Note(
+            "cut", f"over {self.longest_source:,} tokens in a sentence; the rest was cut off", is_uncertain=True
+        )
 
     def count_tokens(self, lines: Sequence[str]) -> list[int]:
         """Return the number of subword tokens of each line."""
         require_lists("count_tokens", lines)
-        return [len(ids) for ids in self.tokenizer.encode_source([self.model_text(line, line) for line in lines])]
-
-    def _find(
-        self,
-        search: Callable[..., list[list[Hypothesis]]],
-        sources: Sequence[Sequence[int]],
-        beginnings: Sequence[Prefix],
-        config: SearchConfig,
-        advance: Advance,
-        n_threads: int,
-        *,
-        distinct: bool,
-    ) -> list[list[Hypothesis]]:
-        """Search all lines; then search lines again that have too few different texts or a translation that was cut.
-
-        The first search allows only FIRST_EXTRA_TOKENS.  Longer translations are found only in the second search.
-        A search for more finished hypotheses first finds the hypotheses of the search before it, in the same order.
-        Without ``max_length_factor``, as for trees, translations are long, so the first search has the final limit.
-        """
-        found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in sources]
-        left, n_finished, settings = [i for i, source in enumerate(sources) if source], config.n_best, config
-        if config.max_length_factor is not None:
-            extra = min(config.max_extra_tokens, FIRST_EXTRA_TOKENS)
-            settings = dataclasses.replace(config, max_extra_tokens=extra)
-        advance(len(sources) - len(left))  # empty lines, which are not searched
-        while left and n_finished <= MOST_FINISHED * config.n_best:
-            batches, again = _batches_by_length(sources, left, config.beam, self.model.device), list[int]()
-            search_batch = partial(search, config=settings, n_finished=n_finished, advance=advance)
-            searches = map_in_threads(search_batch, batches, n_threads)
-            for i, hypotheses in zip(itertools.chain(*batches), itertools.chain.from_iterable(searches), strict=True):
-                found[i] = self._best_per_text(hypotheses, beginnings[i])[: config.n_best] if distinct else hypotheses
-                is_cut = settings.max_extra_tokens < config.max_extra_tokens and any(each.is_cut for each in found[i])
-                if is_cut or (len(found[i]) < config.n_best and len(hypotheses) == n_finished):
-                    again.append(int(i))
-            left, n_finished, settings, advance = again, n_finished * min(2, config.n_best), config, lambda n: None
-        return found
-
-    def _best_per_text(self, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[Hypothesis]:
-        """Return the best hypothesis of each text: several sequences of pieces may spell the same text."""
-        if len(hypotheses) == 1:
-            return list(hypotheses)
-        texts = [translation.text for translation in self._decode(hypotheses, prefix)]
-        return [hypothesis for i, hypothesis in enumerate(hypotheses) if texts[i] not in texts[:i]]
+        return [len(ids) for ids in self.tokenizer.encode_source(lines)]
 
     def _decode(self, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[Translation]:
-        decoded = self.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
-        texts = [BETWEEN_WORDS.sub(" ", prefix.completed(text)).strip(" ") for text in decoded]  # one line each
+        texts = decoded_texts(self.tokenizer, hypotheses, prefix)
         return [
             Translation(text, each.log_probability, each.score, is_cut=each.is_cut)
             for text, each in zip(texts, hypotheses, strict=True)
@@ -272,19 +254,38 @@ class Translator:
 
     def _align(
         self,
-        align: Align,
         line: str,
         source: list[int],
         prefix: Prefix,
         hypotheses: Sequence[Hypothesis],
-        translations: Sequence[Translation],
+        translations: list[Translation],
+        is_aligned: bool,
     ) -> list[Translation]:
-        """Return the translations of a line with their word alignments."""
+        """Return the translations of a line, with their word alignments if it ``is_aligned``."""
         require_wanted()
-        if not source:
-            return list(translations)
-        links = align(self, line, source, prefix, hypotheses)
+        if not (source and is_aligned):
+            return translations
+        links = align_words(self.models, self.prefixer, line, source, prefix, hypotheses)
         return [dataclasses.replace(each, alignment=its) for each, its in zip(translations, links, strict=True)]
+
+
+class _Counted:
+    """The count of translated texts, in shares of a text; sentences that are translated again do not count."""
+
+    def __init__(self, n_texts: int, advance: Callable[[float], None]) -> None:
+        self.n_texts, self.advance, self.has_begun = n_texts, advance, False
+
+    def share_of(self, n_sentences: int) -> Advance:
+        """Return a function that counts sentences, of which all texts together have ``n_sentences``."""
+        if self.has_begun:
+            return lambda n: None
+        self.has_begun = True
+        return lambda n: self.advance(n * self.n_texts / n_sentences)
+
+    def finish(self) -> None:
+        """Count all texts if none had a sentence to translate."""
+        if not self.has_begun:
+            self.advance(self.n_texts)
 
 
 def load_with_tokenizer(directory: Path, *, device: Device = "cpu") -> tuple[Transformer, Tokenizer]:
@@ -306,20 +307,3 @@ def require_same_words(directory: Path, config: ModelConfig, tokenizer: Tokenize
             f"{directory}: the model has {expected[0]:,} source and {expected[1]:,} target words, but its tokenizer"
             f" {found[0]:,} and {found[1]:,}: it belongs to another model; restore the tokenizer of this model"
         )
-
-
-def _batches_by_length(sources: Sequence[Sequence[int]], rows: list[int], beam: int, device: Device) -> list[IntArray]:
-    """Return batches of rows of ``sources``, longest first; a batch has a bounded number of hypotheses.
-
-    Batches of very long sources are smaller, because attention scores grow with the square of the length.  Batches that
-    are formed at once take sources in turns.  Batches, and so the bits of results, do not depend on the threads.
-    """
-    by_length = np.array(sorted(rows, key=lambda i: -len(sources[i])), np.int64)
-    n, batches, start = BATCHES_AT_ONCE[device], list[IntArray](), 0
-    while start < len(by_length):
-        longest = len(sources[by_length[start]]) + 1  # and the end symbol
-        at_once = n * max(1, min(HYPOTHESES_AT_ONCE[device] // beam, SCORES_AT_ONCE // longest**2))
-        dealt = by_length[start : start + at_once]
-        batches += [dealt] if len(dealt) < FEW else [dealt[i::n] for i in range(n)]
-        start += at_once
-    return batches

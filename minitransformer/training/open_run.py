@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from minitransformer.config import ConfigError, ModelConfig, RunConfig, Training
 from minitransformer.config.run import RESULTS_FILE, RUN_FILE, initial_settings, resolved, with_values
 from minitransformer.data.corpus import changed_files
 from minitransformer.data.given_tokenizer import GivenTokenizer
-from minitransformer.data.prepare import ADDED, LANGUAGES, PreparedData, prepare
+from minitransformer.data.languages import NAMED_LANGUAGES
+from minitransformer.data.prepare import ADDED, PreparedData, prepare
+from minitransformer.data.profile import profile_of
 from minitransformer.data.store import TrainingPairs
 from minitransformer.data.token_dropout import BpeDropout, WordDropout
 from minitransformer.data.tokenizer import Tokenizer
@@ -78,8 +81,10 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     if not trainer.is_complete:
         try_largest_batch(trainer)
     if world.rank == 0:
-        facts = {DIGEST: data.digest, LANGUAGES: data.manifest.get(LANGUAGES, [])}
+        facts = {DIGEST: data.digest, NAMED_LANGUAGES: data.manifest.get(NAMED_LANGUAGES, [])}
         config.claim_directory(facts | ({PRETRAINED: pretrained} if pretrained else {}))
+        if config.data.task != "parsing":
+            profile_of(data.manifest, json.loads(config.to_json()) | facts).save(config.run)
     return OpenRun(config, world, data, trainer)
 
 

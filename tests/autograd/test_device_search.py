@@ -14,9 +14,9 @@ from searching import SOURCES as DRAWN_SOURCES
 from autograd import to_host
 from autograd.array import ReadLater
 from minitransformer import ModelConfig, Transformer
-from minitransformer.extras.attention import source_attention_weights
 from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.extras.sampling import Sampling
+from minitransformer.inference.attention import source_attention_weights
 from minitransformer.inference.beam import REMOVED_AT_ONCE, STEPS_BEHIND, _Search, beam_search
 from minitransformer.inference.prefix import Prefix, PrefixConstraint
 from minitransformer.inference.search import Hypothesis, SearchConfig, SearchError, Wanted

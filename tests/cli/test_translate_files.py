@@ -371,7 +371,8 @@ def test_codes_of_a_memory_carry_over(trained: Trained, tmp_path: Path, logged: 
     assert [code.tag for code in target if code.tag != "ph"] == ["bpt", "ept"]
     assert [code.text for code in target.iter("ph")] == ["br"]
     assert "".join(target.itertext()).count("{0}") == 1
-    assert any("characters that the tokenizer does not know: '☃'" in line for line in logged)
+    assert source.text is not None
+    assert "".join(target.itertext()).count("☃") == 1
 
 
 def test_the_sources_of_a_memory_and_the_first_column_of_a_table_are_lines(
@@ -415,12 +416,12 @@ def test_files_are_taken_up_with_all_options_and_no_others(trained: Trained, tmp
 
 
 def test_files_are_taken_up_with_the_same_search_and_splitting_only(trained: Trained, tmp_path: Path) -> None:
-    split = ["--split-sentences", "en"]
+    split = ["--split-sentences", "de"]
     (tmp_path / "in").write_bytes(b"one two. six!\n" * 3)
     files = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--resume"]
     translated(trained, b"", *files, *split)
-    german, wider = ["--split-sentences", "de"], [*split, "--beam", "3"]
-    for other, name in (([], "split_sentences"), (german, "split_sentences"), (wider, "beam")):
+    polish, wider = ["--split-sentences", "pl"], [*split, "--beam", "3"]
+    for other, name in (([], "split_sentences"), (polish, "split_sentences"), (wider, "beam")):
         with pytest.raises(ResumeError, match=f"out: was begun with another {name};"):
             translated(trained, b"", *files, *other)
     with (tmp_path / "in").open("ab") as source:

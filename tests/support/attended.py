@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from minitransformer.extras.attention import AttentionWeights
 from minitransformer.extras.report.attended import END_MARK, START_MARK, AttendedPair
+from minitransformer.inference.attention import AttentionWeights
 
 ODD_WORDS = [
     "<script>alert(1)</script>", "</script>", "<!--", "]]>", "\"'&amp;", "\u2028\u2029", "שלום", "عربي", "\u202eabc",

@@ -21,6 +21,7 @@ from starlette.testclient import TestClient
 from waiting import TIME_LIMIT
 
 from minitransformer import ModelConfig, Transformer
+from minitransformer.data.profile import TextProfile
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.serve.app import create_app
 from minitransformer.extras.serve.languages import Language, Languages
@@ -28,46 +29,56 @@ from minitransformer.extras.serve.metrics import Metrics
 from minitransformer.extras.serve.translation_queue import TranslationQueue
 from minitransformer.extras.serve.translation_request import Limits
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import Translation, Translator
+from minitransformer.inference.translator import Translator
+from minitransformer.text.translation import Translation
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = Languages(Language("en"), Language("de"))
 
 
 @functools.cache
-def small_translator(kind: type[Translator] = Translator) -> Translator:
+def small_translator() -> Translator:
     """A random model over the pieces of number words; its distributions are far from uniform."""
     pairs = [(line, translation(line)) for line in sentences(200, seed=1)]
     tokenizer = Tokenizer.train(pairs, vocabulary_size=40)
     sizes = ModelConfig(tokenizer.n_target_words, n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
     model = Transformer(sizes, seed=3)
     model.parameters.values *= 2
-    return kind(model, tokenizer)
+    return Translator(model, tokenizer)
+
+
+class WordTokenizer:
+    """A tokenizer that knows all characters; a word is a token."""
+
+    spells_no_words = True
+
+    def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
+        return [[3] * len(line.split()) for line in lines]
 
 
 class ScriptedTranslator:
     """A translator that writes words in capitals, fails at "fail", and reaches the greatest length at "endless"."""
 
-    longest_source = 20
+    longest_source, tokenizer, profile = 20, WordTokenizer(), TextProfile()
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
 
     def n_best(
-        self, lines: Sequence[str], config: SearchConfig, align: Any = None, **_: Any
+        self, lines: Sequence[str], config: SearchConfig, aligned: Any = None, **_: Any
     ) -> list[list[Translation]]:
         self.batches.append(list(lines))
         if any("fail" in line for line in lines):
             raise FloatingPointError(f"cannot translate {lines}")
 
         def shouted(line: str, k: int) -> Translation:
-            links = tuple((i, i) for i in range(len(line.split()))) if align else ()
+            links = tuple((i, i) for i in range(len(line.split()))) if aligned else ()
             return Translation(line.upper() + "!" * k, -k - 1.0, -k - 0.5, links, is_cut="endless" in line)
 
         return [[shouted(line, k) for k in range(config.n_best)] for line in lines]
 
     def count_tokens(self, lines: Sequence[str]) -> list[int]:
-        return [len(line.split()) for line in lines]
+        return list(map(len, self.tokenizer.encode_source(lines)))
 
 
 def queue_of(translator: Any, beam: int = 4, max_tokens: int = 10_000, **options: Any) -> TranslationQueue:

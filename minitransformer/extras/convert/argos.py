@@ -71,4 +71,5 @@ def _read_directory(directory: Path) -> Parts:
     if not (directory / TOKENIZER).exists():
         raise ConversionError(f"{directory / TOKENIZER}: not found; packages with another tokenizer are not read")
     parts = read_ctranslate2(directory / MODEL, directory / TOKENIZER)
-    return replace(parts, config=replace(parts.config, alpha=ALPHA))
+    profile = settings.languages("from_code", "to_code")
+    return replace(parts, config=replace(parts.config, alpha=ALPHA), profile=profile)

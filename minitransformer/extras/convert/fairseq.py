@@ -84,7 +84,8 @@ def read_fairseq(directory: Path, source_spm: Path | None = None, target_spm: Pa
     config |= _read_positions(arrays, weights)
     arrays.require_none_left(_IGNORED)
     model_config = ModelConfig(**config, **vocabulary_settings(source, target, weights))
-    return Parts(model_config, weights, tokenizer, (source, target))
+    profile = settings.languages("source_lang", "target_lang")
+    return Parts(model_config, weights, tokenizer, (source, target), profile=profile)
 
 
 def _settings_and_weights(directory: Path) -> tuple[SettingsFile, WeightsFile]:

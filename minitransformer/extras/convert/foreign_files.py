@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from minitransformer.config.data import is_language
+from minitransformer.data.profile import TextProfile
 from minitransformer.data.tokenizer import JOINT_FILE
 from minitransformer.extras.convert.parts import (
     Array,
@@ -86,6 +88,12 @@ class SettingsFile:
         Raises: CorruptFileError if the file is not JSON; ConversionError if it has no object.
         """
         return cls.load(path) if path.exists() else cls(path, {})
+
+    def languages(self, source: str, target: str) -> TextProfile:
+        """Return the languages that two settings name; None for a setting that is missing or names no language."""
+        named = (self._fields.get(name) for name in (source, target))
+        codes = [code if isinstance(code, str) and is_language(code) else None for code in named]
+        return TextProfile(codes[0], codes[1])
 
     def of(self, name: str, kind: type, default: Any = None) -> Any:
         """Return a setting of type ``kind``, or ``default`` if the setting is missing or null.

@@ -128,7 +128,8 @@ def read_marian(path: Path) -> Parts:
         positions=layout,
         start="symbol" if starts_from.any() else "zero",
     )
-    parts = Parts(config, weights, tokenizer, (source, target)).require_fitting()
+    profile = SettingsFile.load_if_there(path / TOKENIZER_CONFIG).languages("source_lang", "target_lang")
+    parts = Parts(config, weights, tokenizer, (source, target), profile=profile).require_fitting()
     return dataclasses.replace(parts, weights=with_features(weights, np.argsort(order)))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ import numpy as np
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import CHOICES
 from minitransformer.config.run import RESULTS_FILE, RUN_FILE
+from minitransformer.data.profile import PROFILE_FILE, TextProfile
 from minitransformer.data.store import CHECKSUMS, MANIFEST
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import BUNDLE_FILE, load_model_files, save_model_files, write_model_files
@@ -211,7 +212,7 @@ class Parts:
     ``weights`` are float32 arrays under the names of ``Transformer.named_parameters``.  ``vocabularies`` map our ids of
     source and target words to ids of the other program's model; None if the parts were read from no such model.
     ``run`` is the directory from which a model in our own format was read; a bundle copies its provenance.  ``licence``
-    is the model's licence, or None.
+    is the model's licence, or None.  ``profile`` has the languages, if the other program names them.
     """
 
     config: ModelConfig
@@ -220,13 +221,15 @@ class Parts:
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None
     run: Path | None = None
     licence: str | None = None
+    profile: TextProfile = field(default_factory=TextProfile)
 
     @classmethod
     def load(cls, directory: Path) -> Parts:
         """Read a run, a bundle, or any other directory of a trained model.  Raises: CheckpointError."""
         config, weights = load_model_files(directory)
         licence = read_object(directory / BUNDLE_FILE).get("licence")
-        return cls(config, weights, Tokenizer.load(directory), run=directory, licence=licence)
+        tokenizer, profile = Tokenizer.load(directory), TextProfile.load(directory)
+        return cls(config, weights, tokenizer, run=directory, licence=licence, profile=profile)
 
     def save(self, directory: Path) -> None:
         """Write a directory that ``Translator.load`` reads.
@@ -237,6 +240,8 @@ class Parts:
         self.require_known_choices()
         save_model_files(directory, self.config, self.weights)
         self.tokenizer.save(directory)
+        if self.profile != TextProfile():
+            self.profile.save(directory)
 
     def require_known_choices(self) -> None:
         """Raise ConversionError if our format lacks a choice of the configuration."""
@@ -249,7 +254,7 @@ class Parts:
 
 
 NOT_STATED = "not stated"
-_PROVENANCE = (RUN_FILE, RESULTS_FILE)  # copied unchanged if the run has them
+_PROVENANCE = (RUN_FILE, RESULTS_FILE, PROFILE_FILE)  # copied unchanged if the run has them
 _DATA_FIELDS = ("train_pairs", "validation_pairs", "config", "files", CHECKSUMS)  # in the data's manifest
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Corpus, Pair
 from minitransformer.data.survey import Survey
-from minitransformer.extras.demo import demo_corpus
+from minitransformer.extras.demo import demo_corpus, words
 from minitransformer.inference.task import Task, TranslationTask
 
 
@@ -40,6 +40,8 @@ class GeneratedCorpus:
 
 class DemonstrationTask(TranslationTask):
     """A translation task with the generated corpus."""
+
+    known_words = words.known_words()
 
     def corpus(self, config: DataConfig) -> Corpus:
         return GeneratedCorpus()

@@ -21,21 +21,14 @@ from typing import Any, Protocol
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import READ_ERRORS, CorpusError
 from minitransformer.data.units import fits, without_region
-from minitransformer.extras.files.codes import (
-    UNCERTAIN,
-    Parts,
-    TranslatedSegment,
-    cut_parts,
-    joined,
-    parts_of,
-    text_of,
-    with_textual_codes,
-    write_parts,
-)
+from minitransformer.extras.files.inline import parts_of, write_parts
 from minitransformer.extras.files.memories import Languages
 from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTranslator
 from minitransformer.extras.packages import import_extra
 from minitransformer.system.files import atomic_write
+from minitransformer.text.codes import Parts
+from minitransformer.text.sentence import UNCERTAIN
+from minitransformer.text.translation import Translation
 
 _XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -55,7 +48,7 @@ class Document(Protocol):
 
     segments: list[Parts]
 
-    def fill(self, found: Sequence[TranslatedSegment]) -> None:
+    def fill(self, found: Sequence[Translation]) -> None:
         """Write the translation of each segment, in the order of ``segments``, into the document."""
 
     def content(self) -> bytes:
@@ -80,7 +73,7 @@ def translate_document(
     translate: LineTranslator, document: Document, output: Path, advance: LinesDone = lambda n: None
 ) -> None:
     """Translate the segments of a document, and write the document atomically to ``output``."""
-    found = list[TranslatedSegment]()
+    found = list[Translation]()
     for start in range(0, len(document.segments), LINES_AT_ONCE):
         found += translate.segments(document.segments[start : start + LINES_AT_ONCE], start, advance)
     document.fill(found)
@@ -91,7 +84,7 @@ def translate_document(
 
 
 class _Gettext:
-    """A PO file.  Each line of a message is a segment.
+    """A PO file.
 
     The form for the number 1 is translated from the singular, all other forms from the plural.
     """
@@ -122,12 +115,7 @@ class _Gettext:
             (int(plurals[1]), _index_of_one(plurals[2], int(plurals[1]))) if plurals else (2, 0)
         )
         self.entries = [each for each in self.file if not each.obsolete and not self._is_translated(each)]
-        self.segments = [
-            with_textual_codes([line])
-            for entry in self.entries
-            for text in self._texts(entry)
-            for line in text.split("\n")
-        ]
+        self.segments: list[Parts] = [[text] if text else [] for entry in self.entries for text in self._texts(entry)]
 
     def _is_translated(self, entry: Any) -> bool:
         return bool(entry.msgstr or any(entry.msgstr_plural.values()))
@@ -140,12 +128,12 @@ class _Gettext:
             texts[self.singular] = entry.msgid
         return texts
 
-    def fill(self, found: Sequence[TranslatedSegment]) -> None:
+    def fill(self, found: Sequence[Translation]) -> None:
         remaining = iter(found)
         for entry in self.entries:
-            lines = [[next(remaining) for _ in text.split("\n")] for text in self._texts(entry)]
-            texts = ["\n".join(_text(line.parts) for line in form) for form in lines]
-            if not any(texts):
+            forms = [next(remaining) for _ in self._texts(entry)]
+            texts = [form.text for form in forms]
+            if not any(map(str.strip, texts)):
                 continue
             if entry.msgid_plural:
                 entry.msgstr_plural = dict(enumerate(texts))
@@ -153,7 +141,7 @@ class _Gettext:
                 entry.msgstr = texts[0]
             if "fuzzy" not in entry.flags:
                 entry.flags.append("fuzzy")
-            if UNCERTAIN not in entry.tcomment and any(line.is_uncertain for form in lines for line in form):
+            if UNCERTAIN not in entry.tcomment and any(form.is_uncertain for form in forms):
                 entry.tcomment = "\n".join(filter(None, (entry.tcomment, UNCERTAIN)))
 
     def content(self) -> bytes:
@@ -177,10 +165,6 @@ def _index_of_one(rule: str, n_forms: int) -> int:
     return index if index < n_forms else 0
 
 
-def _text(parts: Parts) -> str:
-    return "".join(part if isinstance(part, str) else part.content for part in parts)
-
-
 class _Xliff:
     """An XLIFF file of version 1 or 2.  Only units without a translation are translated (see ``_is_open``)."""
 
@@ -202,9 +186,8 @@ class _Xliff:
         kind = "{*}segment" if self.is_second else "{*}trans-unit"
         self.units = [unit for part in parts for unit in part.iter(kind) if _is_open(unit)]
         self.sources = [self._sources(unit) for unit in self.units]
-        texts = (parts_of(each, keeps_lines=_keeps_lines(each)) for sources in self.sources for each in sources)
-        self.lines = [cut_parts(each, "".join(map(text_of, each)).splitlines(keepends=True)) for each in texts]
-        self.segments = list(itertools.chain.from_iterable(self.lines))
+        texts = itertools.chain.from_iterable(self.sources)
+        self.segments = [parts_of(each, keeps_lines=_keeps_lines(each)) for each in texts]
 
     def _parts_between(self, path: Path, root: Any, languages: Languages | None) -> list[Any]:
         """Return the parts of the file in these languages; name the target language of parts that name none.
@@ -237,12 +220,11 @@ class _Xliff:
         marked: list[Any] = unit.findall("{*}seg-source//{*}mrk[@mtype='seg']")
         return marked or list(unit.findall("{*}source"))
 
-    def fill(self, found: Sequence[TranslatedSegment]) -> None:
-        lines = iter(found)
-        remaining = (joined([next(lines) for _ in each]) for each in self.lines)
+    def fill(self, found: Sequence[Translation]) -> None:
+        remaining = iter(found)
         for unit, sources in zip(self.units, self.sources, strict=True):
             translated = [next(remaining) for _ in sources]
-            if not any(each.translation.text for each in translated):
+            if not any(each.text.strip() for each in translated):
                 continue
             container = unit.find("{*}seg-source") if sources[0].get("mtype") == "seg" else sources[0]
             target = copy.deepcopy(container)

@@ -15,7 +15,8 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from minitransformer.extras.files.codes import Code, Part, Parts, TranslatedSegment, with_textual_codes
+from minitransformer.text.codes import Code, Part, Parts
+from minitransformer.text.translation import Translation
 
 _WITHIN_SENTENCES = {
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",
@@ -133,12 +134,17 @@ class HtmlText:
     def _end_segment(self) -> None:
         if any(isinstance(part, str) and any(map(str.isalpha, part)) for part in self._parts):
             self._pieces.append(len(self.segments))
-            self.segments.append(with_textual_codes(self._parts))
+            self.segments.append(self._parts)
         else:
             self._pieces.append(self._source)
         self._parts, self._source = [], ""
 
-    def filled(self, found: Sequence[TranslatedSegment]) -> str:
+    def translation(self, found: Sequence[Translation]) -> Translation:
+        """Return the translation of the text, given that of each segment."""
+        text, notes = self.filled(found), dict.fromkeys(note for each in found for note in each.notes)
+        return Translation(text, 0.0, sum(each.score for each in found), notes=tuple(notes))
+
+    def filled(self, found: Sequence[Translation]) -> str:
         """Return the text with each segment replaced by its translation."""
         texts = ["".join(map(_to_html, segment.parts)) for segment in found]
         return "".join(texts[piece] if isinstance(piece, int) else piece for piece in self._pieces)

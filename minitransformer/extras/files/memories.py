@@ -21,9 +21,11 @@ from minitransformer.data.pair_files import COLUMNS, ILLEGAL, languages_of, list
 from minitransformer.data.survey import N_NAMED, CorpusError, Found
 from minitransformer.data.tmx import language_of_variant, read_tmx
 from minitransformer.data.units import Unit
-from minitransformer.extras.files.codes import UNCERTAIN, TranslatedSegment, parts_of, write_parts
+from minitransformer.extras.files.inline import parts_of, write_parts
 from minitransformer.extras.files.stream import LinesDone, LineTranslator, Prefixes, groups_of_file, pharaoh
 from minitransformer.system.provenance import code_version
+from minitransformer.text.sentence import UNCERTAIN
+from minitransformer.text.translation import Translation
 
 CLOSING = b"</body>\n</tmx>\n"
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 excludes
@@ -171,7 +173,7 @@ class MemoryTranslator:
         memory.fill(found)
         outputs = [memory.units_as_xml()]
         if self.alignments is not None:
-            outputs.append("".join(f"{pharaoh(each.translation.alignment)}\n" for each in found).encode())
+            outputs.append("".join(f"{pharaoh(each.alignment)}\n" for each in found).encode())
         return outputs
 
     def facts(self) -> dict[str, Any]:
@@ -196,10 +198,10 @@ class MemoryDocument:
         found = units_with_text(path, languages, io.BytesIO(content), with_elements=True)
         return cls([unit.element for unit, _ in found if unit.element is not None], languages)
 
-    def fill(self, found: Sequence[TranslatedSegment]) -> None:
+    def fill(self, found: Sequence[Translation]) -> None:
         """Add the translation of each unit, or replace the translation that the unit has."""
         for unit, segment in zip(self.units, found, strict=True):
-            if segment.translation.text:
+            if segment.text.strip():
                 _add_target(unit, self.languages, segment)
 
     def units_as_xml(self) -> bytes:
@@ -244,7 +246,7 @@ def _segment(variant: ElementTree.Element) -> ElementTree.Element:
     return ElementTree.SubElement(variant, "seg") if segment is None else segment
 
 
-def _add_target(unit: ElementTree.Element, languages: Languages, segment: TranslatedSegment) -> None:
+def _add_target(unit: ElementTree.Element, languages: Languages, segment: Translation) -> None:
     _, variant = _variants(unit, languages)
     if variant is None:
         variant = ElementTree.SubElement(unit, "tuv", {"xml:lang": languages[1]})

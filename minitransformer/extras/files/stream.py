@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import itertools
 import logging
 import re
 import select
@@ -18,26 +17,16 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from minitransformer.data.file_kinds import N_FIRST_BYTES, refusal_by_first_bytes
 from minitransformer.data.normalisation import BLANKS
 from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_text, require_text
-from minitransformer.extras.alignment import align_words
-from minitransformer.extras.files.codes import (
-    Code,
-    Parts,
-    TranslatedSegment,
-    cut_parts,
-    joined,
-    text_of,
-    translate_segments,
-)
-from minitransformer.extras.files.sentences import SentenceSplitter, SplitTexts, needs_blank, sentences_of
-from minitransformer.extras.files.unknown import UnknownCharacters
+from minitransformer.extras.files.notes import NoteLog
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import CUT, Links, Translation, Translator
-from minitransformer.model.symbols import LANGUAGE_CODE
+from minitransformer.inference.translator import Translator
 from minitransformer.system.errors import UserError
+from minitransformer.text.codes import Parts
+from minitransformer.text.road import Road
+from minitransformer.text.translation import Links, Translation
 
 LINES_AT_ONCE = 2_048  # lines of a group, which are batched by length; their translations are written together
-LINES_NAMED = 20  # in a warning about many lines
 PAUSE = 0.1  # seconds without input, after which the lines read so far are translated
 _BYTES_AT_ONCE = 1 << 16
 _log = logging.getLogger(__name__)
@@ -196,15 +185,6 @@ def warn_of_cut(name: str, translator: Translator) -> None:
     _log.warning(f"{name} has over {translator.longest_source:,} tokens; the rest is cut off")
 
 
-def _warn_of_limit(lines: Sequence[int]) -> None:
-    """Log the numbers of lines whose translation was cut at the greatest length."""
-    if lines:
-        more = f" and {len(lines) - LINES_NAMED:,} more" if len(lines) > LINES_NAMED else ""
-        numbers = ", ".join(f"{number:,}" for number in lines[:LINES_NAMED])
-        name = "line" if len(lines) == 1 else "lines"
-        _log.warning(f"{name} {numbers}{more}: the translation was {CUT}")
-
-
 def _pauses(source: Source) -> bool:
     try:
         descriptor = source.fileno()
@@ -219,10 +199,7 @@ class LineTranslator:
 
     With ``n_best``, each line gives up to ``n_best`` output lines: number, score, log-probability and translation,
     tab-separated.  ``alignments`` is the path of the file for word alignments, one line for each output line; the
-    caller writes the file.
-    With ``splitter``, lines are translated sentence by sentence; ``n_best``, ``prefixes``, ``sampling`` and
-    ``alignments`` must then be None.
-    ``unknown`` counts lines with characters that the tokenizer does not know.
+    caller writes the file.  ``notes`` collects the notes on all lines.
     """
 
     opening: ClassVar[bytes] = b""  # an output of lines has no bytes before its first line, or after its last line
@@ -230,13 +207,13 @@ class LineTranslator:
     whole_units: ClassVar[bool] = False  # lines are text, not units of a memory
     translator: Translator
     search: SearchConfig
+    road: Road
     n_best: int | None = None
     n_threads: int | None = None
     prefixes: Prefixes | None = None
     sampling: Sampling | None = None
     alignments: Path | None = None
-    splitter: SentenceSplitter | None = None
-    unknown: UnknownCharacters = field(default_factory=UnknownCharacters, compare=False)
+    notes: NoteLog = field(default_factory=NoteLog, compare=False)
 
     def __call__(self, lines: Sequence[bytes], n_before: int, advance: LinesDone = lambda n: None) -> list[bytes]:
         """Translate a group of lines; ``n_before`` lines of the input come before it.
@@ -251,95 +228,35 @@ class LineTranslator:
 
     def outputs_of(self, texts: Sequence[str], n_before: int, advance: LinesDone) -> list[bytes]:
         """Translate decoded lines; return the same as ``__call__``."""
-        if self.splitter is None:
-            outputs = self._by_lines(texts, n_before, advance)
-        else:
-            parts = SplitTexts.of(texts, self.splitter)
-            lines_each = len(texts) / max(1, len(parts.sentences))
-            outputs = [self._by_sentences(parts, n_before, lambda n: advance(n * lines_each))]
-        self.unknown.add(self.translator.tokenizer, texts)  # last: an interrupted group is translated again
+        found = self._translate(texts, n_before, advance)
+        outputs = ["".join(self._formatted(translations, n) for n, translations in enumerate(found, n_before + 1))]
+        if self.alignments is not None:
+            shown = [translations if self.n_best else translations[:1] for translations in found]
+            outputs.append("".join(f"{pharaoh(each.alignment)}\n" for translations in shown for each in translations))
         return [output.encode() for output in outputs]
 
-    def n_best_of(
-        self,
-        texts: Sequence[str],
-        n_before: int,
-        advance: LinesDone,
-        *,
-        aligned: bool,
-        numbers: Sequence[int] | None = None,
-    ) -> list[list[Translation]]:
-        """Return the translations of each decoded line, best first.
+    def segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[Translation]:
+        """Translate segments, and copy their codes into the translations."""
+        return [best[0] for best in self._translate(segments, n_before, advance)]
 
-        The log names lines that are cut.  ``numbers`` are the numbers of the lines; without them, the first line has
-        the number ``n_before`` + 1.
-        """
-        numbers = numbers or range(n_before + 1, n_before + 1 + len(texts))
-        for i in self.translator.cut(texts):
-            warn_of_cut(f"line {numbers[i]}", self.translator)
+    def _translate(self, texts: Sequence[str | Parts], n_before: int, advance: LinesDone) -> list[list[Translation]]:
         prefixes = None if self.prefixes is None else self.prefixes.of_lines(n_before, len(texts))
-        for i, prefix in enumerate(prefixes or ()):
+        for number, prefix in enumerate(prefixes or (), n_before + 1):
             if self.translator.prefixer.is_cut(prefix):
-                warn_of_cut(f"the beginning of the translation of line {numbers[i]}", self.translator)
-        found = self.translator.n_best(
+                warn_of_cut(f"the beginning of the translation of line {number}", self.translator)
+        found = self.translator.translate_texts(
             texts,
             self.search,
+            self.road,
             n_threads=self.n_threads,
             advance=advance,
             prefixes=prefixes,
             sampling=self.sampling,
             n_before=n_before,
-            align=align_words if aligned else None,
+            aligned=self.alignments is not None,
         )
-        _warn_of_limit([number for number, (best, *_) in zip(numbers, found, strict=True) if best.is_cut])
+        self.notes.add(found, n_before)  # last: an interrupted group is translated again
         return found
-
-    def _by_lines(self, texts: Sequence[str], n_before: int, advance: LinesDone) -> list[str]:
-        found = self.n_best_of(texts, n_before, advance, aligned=self.alignments is not None)
-        outputs = ["".join(self._formatted(translations, n) for n, translations in enumerate(found, n_before + 1))]
-        if self.alignments is not None:
-            shown = [translations if self.n_best else translations[:1] for translations in found]
-            outputs.append("".join(f"{pharaoh(each.alignment)}\n" for translations in shown for each in translations))
-        return outputs
-
-    def segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[TranslatedSegment]:
-        """Translate segments, and copy their codes into the translations; with ``splitter``, sentence by sentence.
-
-        Sentences within a pair of codes are translated as one.
-        """
-        found = self._segments(segments, n_before, advance)
-        texts = ["".join(part for part in parts if isinstance(part, str)) for parts in segments]
-        self.unknown.add(self.translator.tokenizer, texts)  # last: an interrupted group is translated again
-        return found
-
-    def _segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[TranslatedSegment]:
-        split = self.splitter or (lambda text: [text])
-        pieces = [cut_parts(parts, sentences_of("".join(map(text_of, parts)), split)) or [[]] for parts in segments]
-        for first, *others in pieces:
-            if code := LANGUAGE_CODE.match("".join(map(text_of, first))):  # as ``SplitTexts`` does
-                for each in others:
-                    each.insert(0, f"{code[0]} ")
-        numbers = [n_before + 1 + i for i, each in enumerate(pieces) for _ in each]
-        share = len(segments) / max(1, len(numbers))
-        remaining = iter((lambda n: advance(n * share),))  # the second pass, over some texts, does not count
-        aligned = self.alignments is not None or any(isinstance(part, Code) for parts in segments for part in parts)
-
-        def translate(texts: Sequence[str]) -> list[Translation]:
-            once = next(remaining, lambda n: None)
-            found = self.n_best_of(texts, n_before, once, aligned=aligned, numbers=numbers)
-            return [best[0] for best in found]
-
-        found = iter(translate_segments(list(itertools.chain.from_iterable(pieces)), translate))
-        return [joined(_with_blanks([next(found) for _ in each], each)) for each in pieces]
-
-    def _by_sentences(self, parts: SplitTexts, n_before: int, advance: LinesDone) -> str:
-        for i in self.translator.cut(parts.sentences):
-            warn_of_cut(f"a sentence of line {n_before + 1 + parts.text_of[i]}", self.translator)
-        found = self.translator.n_best(parts.sentences, self.search, n_threads=self.n_threads, advance=advance)
-        cut = (n_before + 1 + parts.text_of[i] for i, translations in enumerate(found) if translations[0].is_cut)
-        _warn_of_limit(list(dict.fromkeys(cut)))
-        texts = parts.joined([translations[0].text for translations in found])
-        return "".join(_LINE_BREAK.sub(" ", text) + "\n" for text in texts)
 
     def facts(self) -> dict[str, Any]:
         """Return the settings on which the output depends, except the prefixes, and the checksum of the model."""
@@ -349,22 +266,15 @@ class LineTranslator:
             "model": self.translator.fingerprint(),
             "sampling": self.sampling and dataclasses.asdict(self.sampling),
             "alignments": self.alignments and str(self.alignments),
-            "split_sentences": self.splitter and self.splitter.language,
+            **self.road.facts(),
         }
 
     def _formatted(self, translations: Sequence[Translation], number: int) -> str:
+        texts = [_LINE_BREAK.sub(" ", each.text) for each in translations]
         if self.n_best is None:
-            return translations[0].text + "\n"
-        return "".join(f"{number}\t{t.score:.4f}\t{t.log_probability:.4f}\t{t.text}\n" for t in translations)
-
-
-def _with_blanks(found: Sequence[TranslatedSegment], pieces: Sequence[Parts]) -> Sequence[TranslatedSegment]:
-    """Add blanks between the translations of Chinese or Japanese sentences where ``needs_blank`` is true."""
-    for one, piece in zip(found[:-1], pieces, strict=False):
-        text = "".join(map(text_of, piece))
-        if not text[-1:].isspace() and needs_blank(text, one.translation.text):
-            one.parts.append(" ")
-    return found
+            return texts[0] + "\n"
+        rows = zip(translations, texts, strict=True)
+        return "".join(f"{number}\t{t.score:.4f}\t{t.log_probability:.4f}\t{text}\n" for t, text in rows)
 
 
 def pharaoh(links: Links) -> str:

@@ -49,13 +49,6 @@ class BracketVocabulary:
         """Return the row of ``unlike`` for a word: the row of its id, or the row of its look if no row has the id."""
         return self._row_in_lexicon.get(word_id, _row_of_look(word))
 
-    @staticmethod
-    def makes_trees(symbols: Sequence[str]) -> bool:
-        """Return whether the vocabulary has labelled brackets, which a vocabulary of ordinary subwords never has."""
-        return any(
-            symbol.startswith("(") and symbol[1:2].isalpha() and f"){symbol[1:]}" in symbols for symbol in symbols
-        )
-
 
 class BracketConstraint:
     """The open brackets and the remaining words of each hypothesis, and the tokens that they allow.

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autograd.array import Device, IntArray
-from minitransformer.config import ConfigError
+from minitransformer.data.lexicon import makes_trees
 from minitransformer.data.rare_words import words_of
-from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.extras.parsing.linear import tree_of
 from minitransformer.extras.parsing.tree import Tree
@@ -37,7 +36,7 @@ class Parser:
         Raises: CheckpointError if there is no model, or if it is not a parser.
         """
         parser = cls(Translator.load(directory, device=device))
-        if not BracketVocabulary.makes_trees(parser.translator.tokenizer.target_symbols):
+        if not makes_trees(parser.translator.tokenizer.target_symbols):
             raise CheckpointError(f"{directory}: the model makes no trees; name a run that was trained on a treebank")
         return parser
 
@@ -70,12 +69,6 @@ class Parser:
     def cut(self, sentences: Sequence[Sequence[str]]) -> list[int]:
         """Return the indices of sentences that are too long; the model gets only the beginning of such a sentence."""
         return self.translator.cut(_lines(sentences))
-
-
-def require_translator(directory: Path, tokenizer: Tokenizer) -> None:
-    """Raise ConfigError if the model of a directory is a parser, which writes trees instead of translations."""
-    if BracketVocabulary.makes_trees(tokenizer.target_symbols):
-        raise ConfigError(f"{directory}: is a parser, which writes trees: use minitransformer-parse")
 
 
 def _lines(sentences: Sequence[Sequence[str]]) -> list[str]:

@@ -23,7 +23,7 @@ from minitransformer.model.symbols import END
 class ParsingTask:
     """The parsing task: a beam search for the tree of each sentence, with the length limit and penalty of PARSING."""
 
-    takes_alpha = False
+    takes_alpha, known_words = False, ""
 
     def corpus(self, config: DataConfig) -> Corpus:
         return TreebankCorpus.of(config)

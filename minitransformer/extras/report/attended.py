@@ -10,11 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from autograd.array import FloatArray
+from minitransformer.data.lexicon import makes_trees
 from minitransformer.data.rare_words import words_of
-from minitransformer.extras.attention import AttentionWeights, attention_weights, word_starts
 from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.extras.parsing.parser import PARSING
 from minitransformer.extras.report.errors import ReportError
+from minitransformer.inference.attention import AttentionWeights, attention_weights, word_starts
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
@@ -93,18 +94,16 @@ def token_pair(
     if not translator.model.config.source_end:
         raise ReportError("report: the model appends no end symbol to sources (source_end), which the display needs")
     tokenizer, longest = translator.tokenizer, translator.longest_source
-    source = translator.model_text(sentence, sentence)
-    source_ids = tokenizer.encode_source([source])[0]
+    source_ids = tokenizer.encode_source([sentence])[0]
     _check_length("sentence", source_ids, longest)
     if target is None:
         target_ids = _best_ids(translator, source_ids, sentence, search or SearchConfig())
-        target = translator.shown_text(tokenizer.decode_target([target_ids])[0], sentence)
+        target = tokenizer.decode_target([target_ids])[0]
         pieces = [tokenizer.target.id_to_piece(i) for i in target_ids]
     else:
-        read = translator.model_text(target, sentence)
-        target_ids, pieces = tokenizer.encode_target([read])[0], tokenizer.target_pieces(read)
+        target_ids, pieces = tokenizer.encode_target([target])[0], tokenizer.target_pieces(target)
     _check_length("target", target_ids, longest)
-    return TokenPair(source_ids, target_ids, tokenizer.source_pieces(source), pieces, sentence, target)
+    return TokenPair(source_ids, target_ids, tokenizer.source_pieces(sentence), pieces, sentence, target)
 
 
 def attended_pair(
@@ -135,7 +134,7 @@ def attended_pair(
 def _best_ids(translator: Translator, source_ids: list[int], sentence: str, search: SearchConfig) -> list[int]:
     """Return the ids of the model's best translation; if the model is a parser, return the ids of its tree."""
     symbols, constraint = translator.tokenizer.target_symbols, None
-    if BracketVocabulary.makes_trees(symbols):
+    if makes_trees(symbols):
         search = dataclasses.replace(search, max_extra_tokens=PARSING.max_extra_tokens, max_length_factor=None)
         vocabulary = BracketVocabulary(symbols, translator.tokenizer.lexicon)
         constraint = BracketConstraint(vocabulary, [words_of(sentence)], [source_ids])

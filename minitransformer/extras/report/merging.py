@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from autograd.array import FloatArray
-from minitransformer.extras.attention import AttentionWeights
 from minitransformer.extras.report.attended import AttendedPair
+from minitransformer.inference.attention import AttentionWeights
 from minitransformer.model.symbols import BLANK
 
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files as package_files
 from pathlib import PurePath
 from string import Template
@@ -24,10 +24,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from minitransformer.data.survey import CorpusError
-from minitransformer.extras.attention import WORD
-from minitransformer.extras.demo.words import known_words
-from minitransformer.extras.demo_translator import DemonstrationTranslator
-from minitransformer.extras.files.codes import Code, Parts, TranslatedSegment, next_texts, translation_steps
 from minitransformer.extras.files.html import HtmlText
 from minitransformer.extras.serve.guard import Guard, RateLimit
 from minitransformer.extras.serve.languages import Languages
@@ -38,15 +34,20 @@ from minitransformer.extras.serve.translation_queue import STOPPING, OverloadedE
 from minitransformer.extras.serve.translation_request import (
     Limits,
     RequestError,
+    RoadSettings,
+    TranslationRequest,
     answer_of,
     check_languages,
     detection,
     request_of,
     require_fields,
+    road_settings,
     texts_of,
 )
 from minitransformer.extras.serve.word_attention import TooLongError, attention_cost, word_attention
-from minitransformer.inference.translator import Translation
+from minitransformer.text.codes import Parts, with_textual_codes
+from minitransformer.text.road import Road, RoadSteps, Sentences
+from minitransformer.text.translation import Translation
 
 MOST_PARTS = 1_000  # most parts of a segment: the work of placing codes grows with the square of their number
 CLOSING_SECONDS = 5.0  # time for the batch that is being translated when the server stops
@@ -63,15 +64,17 @@ def create_app(
     tokens_per_minute: int,
     allowed_origins: Collection[str] = (),
     local_only: bool = False,
+    known_words: str = "",
 ) -> ASGIApp:
     """Return the application, which closes the queue when it ends.
 
     Args:
         tokens_per_minute: the budget of a client, which its requests spend (see ``RateLimit``).
         allowed_origins: origins of other pages that may use the API, such as "https://example.org"; "*" allows all.
+        known_words: words to list on the page for a model that knows few words.
         local_only: refuse requests from pages of other hosts than this machine; for a server on a loopback address.
     """
-    endpoints = _Endpoints(queue, languages, limits, metrics, RateLimit(tokens_per_minute))
+    endpoints = _Endpoints(queue, languages, limits, metrics, RateLimit(tokens_per_minute), known_words)
     metrics.watch_queue(queue.__len__)
 
     @asynccontextmanager
@@ -115,6 +118,7 @@ class _Endpoints:
     limits: Limits
     metrics: Metrics
     rate: RateLimit
+    known_words: str = ""
     files: TranslatedFiles = field(default_factory=TranslatedFiles)
 
     def routes(self) -> list[Route]:
@@ -145,20 +149,16 @@ class _Endpoints:
         """Translate a text, or a list of texts."""
         wanted = request_of(await _fields(request), self.languages, self.limits)
         if wanted.is_html:
-            return JSONResponse(answer_of(wanted, await self._translate_html(request, wanted.texts)))
-        texts = wanted.lines
-        results = iter(await self._translations(request, [line for text in texts for line in text], wanted.n_best))
-        return JSONResponse(answer_of(wanted, [[next(results) for _ in text] for text in texts]))
+            return JSONResponse(answer_of(wanted, await self._translate_html(request, wanted)))
+        return JSONResponse(answer_of(wanted, await self._translate(request, wanted.texts, wanted.road, wanted.n_best)))
 
-    async def _translate_html(self, request: Request, texts: Sequence[str]) -> list[list[list[Translation]]]:
-        """Translate HTML texts; return [text][line][translation], with one line and one translation for each text."""
-        pages = await asyncio.to_thread(lambda: list(map(HtmlText, texts)))
-        remaining = iter(await self._translate_segments(request, [each for page in pages for each in page.segments]))
-        found = [[next(remaining) for _ in page.segments] for page in pages]
-        return [
-            [[Translation(page.filled(segments), 0.0, sum(each.translation.score for each in segments))]]
-            for page, segments in zip(pages, found, strict=True)
-        ]
+    async def _translate_html(self, request: Request, wanted: TranslationRequest) -> list[list[Translation]]:
+        """Translate HTML texts; each has one translation."""
+        pages = await asyncio.to_thread(lambda: list(map(HtmlText, wanted.texts)))
+        segments = [segment for page in pages for segment in page.segments]
+        remaining = iter(await self._translate(request, segments, wanted.road, 1))
+        found = [[next(remaining)[0] for _ in page.segments] for page in pages]
+        return [[page.translation(segments)] for page, segments in zip(pages, found, strict=True)]
 
     async def translate_file(self, request: Request) -> Response:
         """Translate a file; the answer has the URL of the translated file."""
@@ -176,7 +176,8 @@ class _Endpoints:
             document = await asyncio.to_thread(read_file, name, content, codes)
         except CorpusError as error:
             raise RequestError(400, f"Invalid request: {error}") from error
-        await asyncio.to_thread(document.fill, await self._translate_segments(request, document.segments))
+        found = await self._translate(request, document.segments, road_settings(fields, self.limits), 1)
+        await asyncio.to_thread(document.fill, [best[0] for best in found])
         key = self.files.add(name, codes[1], await asyncio.to_thread(document.content))
         return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", name=key))})
 
@@ -189,40 +190,44 @@ class _Endpoints:
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(content, media_type="application/octet-stream", headers=headers)
 
-    async def _translate_segments(self, request: Request, segments: Sequence[Parts]) -> list[TranslatedSegment]:
-        """Translate segments; copy their inline codes into the translations.
+    async def _translate(
+        self, request: Request, texts: Sequence[str | Parts], settings: RoadSettings, n_best: int
+    ) -> list[list[Translation]]:
+        """Return up to ``n_best`` translations of each text, best first.
 
-        Raises: RequestError if a segment has more than MOST_PARTS parts, and as ``_translations`` does.
+        Raises: RequestError if a text has more than MOST_PARTS parts, and as ``_translations`` does.
         """
-        if max(map(len, segments), default=0) > MOST_PARTS:
+        codes = self.languages.source.code, self.languages.target.code
+        translator = self.queue.translator
+        profile = replace(translator.profile, source=codes[0], target=codes[1])
+        steps = Road(translator.tokenizer, profile, settings.skip, settings.terms).steps(texts)
+        if await asyncio.to_thread(_most_parts, texts) > MOST_PARTS:
             raise RequestError(
-                413, f"Invalid request: a sentence has more than {MOST_PARTS} tags, placeholders and texts"
+                413, f"Invalid request: a text has more than {MOST_PARTS} tags, placeholders and texts between them"
             )
-        aligned = any(isinstance(part, Code) for parts in segments for part in parts)
-        steps = translation_steps(segments)
-        texts, translated = await asyncio.to_thread(next_texts, steps)
-        while translated is None:
-            found = await self._translations(request, texts, 1, aligned=aligned)
-            texts, translated = await asyncio.to_thread(next_texts, steps, [best[0] for best in found])
-        return translated
+        wish, done = await asyncio.to_thread(_next_sentences, steps, None)
+        is_first = True
+        while wish is not None:
+            found = await self._translations(request, wish, n_best, is_first=is_first)
+            wish, done = await asyncio.to_thread(_next_sentences, steps, found)
+            is_first = False  # the same text again: it is counted, but not refused
+        return done
 
     async def _translations(
-        self, request: Request, lines: Sequence[str], n_best: int, *, aligned: bool = False
+        self, request: Request, wish: Sentences, n_best: int, *, is_first: bool
     ) -> list[list[Translation]]:
-        """Return up to ``n_best`` translations of each line; a line without letters is its own translation.
+        """Return up to ``n_best`` translations of each sentence.
 
-        Raises: RequestError if a line is too long, and as ``_charge`` does; OverloadedError; ClientDisconnect.
+        Raises: RequestError if a sentence is too long, and as ``_charge`` does; OverloadedError; ClientDisconnect.
         """
-        worded = list(filter(_has_letters, lines))
-        lengths = await asyncio.to_thread(self.queue.translator.count_tokens, worded)  # long texts take time
+        lengths = await asyncio.to_thread(self.queue.translator.count_tokens, wish.lines)  # long texts take time
         longest = self.queue.translator.longest_source
         if max(lengths, default=0) > longest:
-            raise RequestError(413, f"Invalid request: a line has more than {longest} tokens; split it")
+            raise RequestError(413, f"Invalid request: a sentence has more than {longest} tokens; split it")
         costs = [self.queue.cost(n_tokens) for n_tokens in lengths]
-        with self._charge(request, costs):
-            futures = self.queue.translate(worded, costs, n_best, aligned=aligned)
-        results = iter(await _results(futures, request))
-        return [next(results) if _has_letters(line) else [_copy(line)] for line in lines]
+        with self._charge(request, costs, may_refuse=is_first):
+            futures = self.queue.translate(wish.lines, costs, n_best, aligned=wish.aligned, no_repeat=wish.no_repeat)
+        return await _results(futures, request)
 
     async def attention(self, request: Request) -> Response:
         """Return how much each word of a translation attends to each word of its source."""
@@ -293,15 +298,15 @@ class _Endpoints:
         return Response(self.metrics.exposition(), media_type=MEDIA_TYPE)
 
     @contextmanager
-    def _charge(self, request: Request, costs: Sequence[int]) -> Iterator[None]:
+    def _charge(self, request: Request, costs: Sequence[int], *, may_refuse: bool = True) -> Iterator[None]:
         """Check that the client can pay for work; take the cost from its budget when the context has ended.
 
         Raises: RequestError if the cost is too high for any client; HTTPException if this client must wait.
         """
         tokens, client = sum(costs), request.client.host if request.client else ""
-        if tokens > self.rate.per_minute or not self.queue.can_wait(costs):
+        if may_refuse and (tokens > self.rate.per_minute or not self.queue.can_wait(costs)):
             raise RequestError(413, f"Invalid request: it may cost {tokens:,} tokens; send less text at once")
-        if seconds := self.rate.seconds_until(client, tokens):
+        if may_refuse and (seconds := self.rate.seconds_until(client, tokens)):
             detail = f"Slowdown: {self.rate.per_minute} tokens per 1 minute"
             raise HTTPException(429, detail, {"Retry-After": str(seconds)})
         yield
@@ -309,12 +314,11 @@ class _Endpoints:
 
     def _page_values(self) -> dict[str, str]:
         source, target = self.languages.source, self.languages.target
-        is_demonstration = isinstance(self.queue.translator, DemonstrationTranslator)
         values = {
             "source_code": source.code, "source_name": source.name, "target_code": target.code,
             "target_name": target.name, "characters": self.limits.characters,
             "alternatives": min(3, self.limits.alternatives),
-            "hidden": "" if is_demonstration else "hidden", "words": known_words() if is_demonstration else "",
+            "hidden": "" if self.known_words else "hidden", "words": self.known_words,
         }  # fmt: skip
         return {name: html.escape(str(value)) for name, value in values.items()}
 
@@ -330,13 +334,23 @@ def _part(name: str, media_type: str, values: Mapping[str, str] | None = None) -
     return answer
 
 
-def _copy(line: str) -> Translation:
-    return Translation(line, 0.0, 0.0, alignment=tuple((i, i) for i in range(len(WORD.findall(line)))))
+def _most_parts(texts: Sequence[str | Parts]) -> int:
+    """Return the greatest number of parts that a text has."""
+    wholes = ([text] if isinstance(text, str) else text for text in texts)
+    return max((len(with_textual_codes(parts)) for parts in wholes), default=0)
 
 
-def _has_letters(line: str) -> bool:
-    """Return whether a line has a letter; digits, signs and emojis alone are copied, not translated."""
-    return any(map(str.isalpha, line))
+def _next_sentences(
+    steps: RoadSteps, found: Sequence[Sequence[Translation]] | None
+) -> tuple[Sentences | None, list[list[Translation]]]:
+    """Send ``found``, the translations of the last sentences, to ``steps``; in the first call, ``found`` is None.
+
+    Returns: the next sentences, and []; at the end None, and the translations of the texts.
+    """
+    try:
+        return (next(steps) if found is None else steps.send(found)), []
+    except StopIteration as end:
+        return None, end.value
 
 
 async def _fields(request: Request) -> Mapping[str, Any]:

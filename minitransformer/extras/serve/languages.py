@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from minitransformer.config import ConfigError
-from minitransformer.config.data import common_ending, has_both_sides, require_language
-from minitransformer.config.run import RUN_FILE
-from minitransformer.data.prepare import LANGUAGES
-from minitransformer.extras.demo_translator import is_demonstration
-from minitransformer.system.records import as_object, read_object
+from minitransformer.config.data import require_language
+from minitransformer.data.profile import TextProfile
 
 # Source: ISO 639-1.  The language of a file is recognised by these codes only: "txt" is no language.
 NAMES = {
@@ -29,7 +24,7 @@ NAMES = {
     "ta": "Tamil", "te": "Telugu", "th": "Thai", "tl": "Tagalog", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu",
     "uz": "Uzbek", "vi": "Vietnamese", "xh": "Xhosa", "yo": "Yoruba", "zh": "Chinese", "zu": "Zulu",
 }  # fmt: skip
-_DEMONSTRATION = {"source": "en", "target": "de"}
+_EXAMPLES = {"source": "en", "target": "de"}
 
 
 @dataclass(frozen=True)
@@ -59,33 +54,12 @@ def languages_of(run: Path, source: str | None, target: str | None) -> Languages
 
     Raises: ConfigError if ``run.json`` names no language (see ``language_of_run``), or if a code has a wrong form.
     """
-    content = read_object(run / RUN_FILE)  # empty for a model without a run
-    codes = {
-        "source": source or language_of_run(content, "source"),
-        "target": target or language_of_run(content, "target"),
-    }
+    profile = TextProfile.load(run)
+    codes = {"source": source or profile.source, "target": target or profile.target}
     missing = [side for side, code in codes.items() if code is None]
     if missing:
-        remedies = [f"set {side} (a code, such as {_DEMONSTRATION[side]})" for side in missing]
+        remedies = [f"set {side} (a code, such as {_EXAMPLES[side]})" for side in missing]
         raise ConfigError(
             f"{run}: no names of training text say its {' and '.join(missing)} language; {' and '.join(remedies)}"
         )
     return Languages(*(Language(str(code).lower().replace("_", "-")) for code in codes.values()))
-
-
-def language_of_run(run: Mapping[str, Any], side: str) -> str | None:
-    """Return the language of a side, "source" or "target", given the content of ``run.json``; None if it names none.
-
-    The language is named by ``data.languages``, by a translation memory, or by the common ending of all training files,
-    if this is a code in ``NAMES``.  The demonstration, which has no files, translates from English to German.
-    """
-    data = as_object(run.get("data"))
-    if is_demonstration(data):
-        return _DEMONSTRATION[side]
-    for languages in (data.get("languages"), run.get(LANGUAGES)):
-        if isinstance(languages, list) and len(languages) == 2:
-            return str(languages[side == "target"])
-    files = data.get(f"train_{side}")
-    names = [str(name) for name in files if not has_both_sides(str(name))] if isinstance(files, list) else []
-    code = common_ending(names)
-    return code if code in NAMES else None

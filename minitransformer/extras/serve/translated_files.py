@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from minitransformer.data.survey import CorpusError
-from minitransformer.extras.files.codes import Parts, TranslatedSegment
 from minitransformer.extras.files.documents import GETTEXT, XLIFF, Document, read_document
 from minitransformer.extras.files.memories import MemoryDocument
+from minitransformer.text.codes import Parts
+from minitransformer.text.translation import Translation
 
 KEPT_SECONDS = 600.0  # time in which a client can fetch a translated file
 MOST_BYTES = 64 << 20  # most bytes of all translated files; the oldest files are removed before a new one is added
@@ -53,8 +54,8 @@ class _PlainText:
         self.segments: list[Parts] = [[line] if line else [] for line in lines]
         self._lines = lines
 
-    def fill(self, found: Sequence[TranslatedSegment]) -> None:
-        self._lines = ["".join(map(str, segment.parts)) for segment in found]
+    def fill(self, found: Sequence[Translation]) -> None:
+        self._lines = [segment.text for segment in found]
 
     def content(self) -> bytes:
         return "\n".join(self._lines).encode()

@@ -19,10 +19,10 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from minitransformer.extras.alignment import align_words
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import Translation, Translator
+from minitransformer.inference.translator import LOOP_TOKENS, Translator
 from minitransformer.system.threads import start_thread
+from minitransformer.text.translation import Translation
 
 COLLECT_SECONDS = 0.005  # time in which a sentence waits for other sentences of its batch
 HYPOTHESES_IN_BATCH = 256
@@ -42,12 +42,16 @@ class OverloadedError(Exception):
 
 @dataclass(eq=False)
 class _Sentence:
-    """A sentence, its cost in tokens, the number of translations, and whether their words are aligned."""
+    """A sentence, its cost in tokens, the number of its translations, and how they are found.
+
+    ``is_aligned`` asks for the alignment of words; with ``no_repeat``, translations do not repeat themselves.
+    """
 
     line: str
     cost: int
     n_best: int
     is_aligned: bool
+    no_repeat: bool
     future: Future[list[Translation]] = field(default_factory=Future)
     since: float = field(default_factory=time.monotonic)
 
@@ -127,14 +131,22 @@ class TranslationQueue:
             return can_wait and not is_late and not self.is_closed
 
     def translate(
-        self, lines: Sequence[str], costs: Sequence[int], n_best: int, *, aligned: bool = False
+        self,
+        lines: Sequence[str],
+        costs: Sequence[int],
+        n_best: int,
+        *,
+        aligned: Sequence[bool] | None = None,
+        no_repeat: bool = False,
     ) -> list[Future[list[Translation]]]:
         """Add lines to the queue; return for each line the future of its translations: up to ``n_best``, best first.
 
-        With ``aligned``, translations have word alignments.  If a future is cancelled, the search for its line ends.
+        ``aligned`` says for each line whether its translations have word alignments.  With ``no_repeat``, translations
+        do not repeat themselves.  If a future is cancelled, the search for its line ends.
         Raises: OverloadedError if the queue is closed, or has too little space for all lines.
         """
-        sentences = [_Sentence(line, cost, n_best, aligned) for line, cost in zip(lines, costs, strict=True)]
+        rows = zip(lines, costs, aligned or [False] * len(lines), strict=True)
+        sentences = [_Sentence(line, cost, n_best, is_aligned, no_repeat) for line, cost, is_aligned in rows]
         self._add(sentences)
         return [sentence.future for sentence in sentences]
 
@@ -219,7 +231,8 @@ class TranslationQueue:
         sentences = [work for work in batch if isinstance(work, _Sentence)]
         if sentences:
             self._on_batch(len(sentences))
-            self._translate(sentences)
+            for no_repeat in (False, True):
+                self._translate([sentence for sentence in sentences if sentence.no_repeat == no_repeat])
         for work in batch:
             if isinstance(work, _Call) and not work.future.cancelled():
                 try:
@@ -230,11 +243,14 @@ class TranslationQueue:
 
     def _translate(self, sentences: Sequence[_Sentence]) -> None:
         """Translate the sentences in one batch; if it fails, translate each alone: one may have caused the error."""
-        search = dataclasses.replace(self.search, n_best=max(sentence.n_best for sentence in sentences))
+        if not sentences:
+            return
+        n_best, no_repeat = max(sentence.n_best for sentence in sentences), LOOP_TOKENS * sentences[0].no_repeat
+        search = dataclasses.replace(self.search, n_best=n_best, no_repeat=self.search.no_repeat or no_repeat)
         lines, wanted = [sentence.line for sentence in sentences], partial(self._are_wanted, sentences)
-        align = align_words if any(sentence.is_aligned for sentence in sentences) else None
+        aligned = [sentence.is_aligned for sentence in sentences]
         try:
-            found = self.translator.n_best(lines, search, n_threads=self._n_threads, wanted=wanted, align=align)
+            found = self.translator.n_best(lines, search, n_threads=self._n_threads, wanted=wanted, aligned=aligned)
         except Exception as error:
             if len(sentences) == 1:
                 _fail(sentences[0], error)

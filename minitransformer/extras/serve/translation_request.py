@@ -7,13 +7,17 @@ Source: the API of LibreTranslate 1.6, https://docs.libretranslate.com/guides/ap
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from minitransformer.data.normalisation import BLANKS
+from minitransformer.config import ConfigError
 from minitransformer.extras.serve.languages import Language, Languages
-from minitransformer.inference.translator import Translation
+from minitransformer.text.road import STEPS, Step
+from minitransformer.text.terms import Terms
+from minitransformer.text.translation import Note, Translation
 
 
 class RequestError(Exception):
@@ -40,6 +44,14 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class RoadSettings:
+    """The steps that a request leaves out, and its terms with their translations."""
+
+    skip: tuple[Step, ...] = ()
+    terms: Terms | None = None
+
+
+@dataclass(frozen=True)
 class TranslationRequest:
     """A request to translate texts."""
 
@@ -50,19 +62,12 @@ class TranslationRequest:
     detected: Language | None = None
     """The source language if the request asks the server to detect it, else None."""
     is_html: bool = False
+    road: RoadSettings = field(default_factory=RoadSettings)
 
     @property
     def n_best(self) -> int:
         """The number of translations of each line."""
         return 1 + self.alternatives
-
-    @property
-    def lines(self) -> list[list[str]]:
-        """The lines of each text, which are translated as separate sentences.
-
-        The translation has as many lines as the text: clients that join segments by line feeds need this.
-        """
-        return [[line.strip(BLANKS) for line in text.split("\n")] for text in self.texts]
 
 
 def request_of(fields: Mapping[str, Any], languages: Languages, limits: Limits) -> TranslationRequest:
@@ -73,7 +78,39 @@ def request_of(fields: Mapping[str, Any], languages: Languages, limits: Limits) 
     detected = check_languages(fields, languages)
     if (form := fields.get("format") or "text") not in ("text", "html"):
         raise RequestError(400, f"{_short(form)} format is not supported")
-    return TranslationRequest(tuple(texts), isinstance(fields["q"], list), alternatives, detected, form == "html")
+    is_list, road = isinstance(fields["q"], list), road_settings(fields, limits)
+    return TranslationRequest(tuple(texts), is_list, alternatives, detected, form == "html", road)
+
+
+def road_settings(fields: Mapping[str, Any], limits: Limits) -> RoadSettings:
+    """Return the steps of a request: ``skip`` names steps to leave out, ``as_is`` all, ``glossary`` maps terms.
+
+    A form writes the glossary as JSON.  Raises: RequestError if a field is wrong.
+    """
+    if str(fields.get("as_is", "")).lower() in ("true", "1"):
+        return RoadSettings(STEPS)
+    given = fields.get("skip") or []
+    skip = [each for each in STEPS if each in (given if isinstance(given, list) else str(given).split(","))]
+    if len(skip) != len(given if isinstance(given, list) else str(given).split(",")):
+        raise RequestError(400, f"Invalid request: skip parameter must name steps among {', '.join(STEPS)}")
+    return RoadSettings(tuple(skip), _terms(fields.get("glossary"), limits))
+
+
+def _terms(given: Any, limits: Limits) -> Terms | None:
+    if not given:
+        return None
+    try:
+        targets = json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, "Invalid request: glossary parameter is not JSON") from error
+    if not isinstance(targets, dict) or not all(isinstance(target, str) for target in targets.values()):
+        raise RequestError(400, "Invalid request: glossary parameter must map terms to their translations")
+    if (size := sum(map(len, itertools.chain(*targets.items())))) > limits.characters:
+        raise RequestError(400, f"Invalid request: glossary ({size}) exceeds text limit ({limits.characters})")
+    try:
+        return Terms(targets)
+    except ConfigError as error:
+        raise RequestError(400, f"Invalid request: {error}") from error
 
 
 def require_fields(fields: Mapping[str, Any], *names: str) -> None:
@@ -102,32 +139,41 @@ def texts_of(fields: Mapping[str, Any], name: str, limits: Limits) -> Sequence[s
     return texts
 
 
-def answer_of(wanted: TranslationRequest, found: Sequence[Sequence[Sequence[Translation]]]) -> dict[str, Any]:
-    """Return the fields of the answer, with alternatives and scores if the request asks for alternatives.
+def answer_of(wanted: TranslationRequest, found: Sequence[Sequence[Translation]]) -> dict[str, Any]:
+    """Return the fields of the answer: also notes, and alternatives and scores if the request asks for alternatives.
 
-    A score is the sum over all lines of log-probability / length penalty.
+    A score is the sum over all sentences of log-probability / length penalty.
 
     Args:
-        found: for each text, for each line, its translations, best first.
+        found: for each text its translations, best first.
     """
-    ranked = [_rank(lines, wanted.alternatives) for lines in found]
-    answer: dict[str, Any] = {"translatedText": [texts[0][0] for texts in ranked]}
+    best = [texts[0] for texts in found]
+    answer: dict[str, Any] = {"translatedText": [each.text for each in best]}
     if wanted.alternatives:
-        answer["alternatives"] = [[text for text, _ in texts[1:]] for texts in ranked]
-        answer["scores"] = [[score for _, score in texts] for texts in ranked]
+        answer["alternatives"] = [[each.text for each in texts[1:]] for texts in found]
+        answer["scores"] = [[round(each.score, 4) for each in texts] for texts in found]
     if wanted.detected:
-        answer["detectedLanguage"] = [detection(wanted.detected) for _ in ranked]
+        answer["detectedLanguage"] = [detection(wanted.detected) for _ in found]
+    if any(each.notes for each in best):
+        answer["notes"] = [[_note(note) for note in each.notes] for each in best]
+    if any(copied := [_copied(each) for each in best]):
+        answer["copied"] = copied
     return answer if wanted.is_list else {name: values[0] for name, values in answer.items()}
 
 
-def _rank(lines: Sequence[Sequence[Translation]], alternatives: int) -> list[tuple[str, float]]:
-    """Return (translation, score) of a text, best first; the k-th translation joins the k-th best of all lines."""
-    n = min(1 + alternatives, max(map(len, lines)))
-    chosen = [[line[min(k, len(line) - 1)] for line in lines] for k in range(n)]
-    return [
-        ("\n".join(translation.text for translation in translations), round(sum(t.score for t in translations), 4))
-        for translations in chosen
-    ]
+def _note(note: Note) -> dict[str, Any]:
+    return {"kind": note.kind, "message": str(note), "uncertain": note.is_uncertain}
+
+
+def _copied(translation: Translation) -> list[list[int]]:
+    """Return the first character, and the one behind the last, of each code in a translation."""
+    found, end = list[list[int]](), 0
+    for part in translation.parts:
+        content = part if isinstance(part, str) else part.content
+        start, end = end, end + len(content)
+        if not isinstance(part, str) and content.strip():
+            found.append([start, end])
+    return found
 
 
 def detection(language: Language) -> dict[str, Any]:

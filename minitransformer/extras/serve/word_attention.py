@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from autograd.array import FloatArray
-from minitransformer.extras.attention import attention_weights, word_starts
 from minitransformer.extras.report.merging import weights_of_words, without_key
+from minitransformer.inference.attention import attention_weights, word_starts
 from minitransformer.inference.translator import Translator
 from minitransformer.model.symbols import BLANK
+from minitransformer.text.casing import form_of, in_form, in_sentence_case
 
 MOST_TOKENS = 256  # of a side: the work grows with the product of both sides, and a larger table is not readable
 
@@ -42,7 +43,7 @@ def word_attention(translator: Translator, source: str, target: str) -> WordAtte
     """Compute encoder-decoder attention between words: the mean over all layers and heads, without end symbols."""
     tokenizer = translator.tokenizer
     source_ids, target_ids = _encode(translator, source, target)
-    read = _model_texts(translator, source, target)
+    read = _read_texts(translator, source, target)
     sides = tokenizer.source_pieces(read[0]), tokenizer.target_pieces(read[1])
     keys, queries = (word_starts(pieces) for pieces in sides)
     if not keys or not queries:
@@ -51,18 +52,25 @@ def word_attention(translator: Translator, source: str, target: str) -> WordAtte
     if translator.model.config.source_end:
         weights = without_key(weights, -1)
     source_words, target_words = (
-        [translator.shown_text(word, source) for word in _words(pieces, starts)]
-        for pieces, starts in zip(sides, (keys, queries), strict=True)
+        [in_form(word, form_of(text), language) for word in _words(pieces, starts)]
+        for text, language, pieces, starts in zip(
+            (source, target), translator.profile.languages, sides, (keys, queries), strict=True
+        )
     )
     return WordAttention(source_words, target_words, weights_of_words(weights, queries, keys))
 
 
-def _model_texts(translator: Translator, source: str, target: str) -> tuple[str, str]:
-    return translator.model_text(source, source), translator.model_text(target, source)
+def _read_texts(translator: Translator, *texts: str) -> tuple[str, ...]:
+    """Return texts as the model reads them: in sentence case."""
+    forms = zip(texts, translator.profile.languages, strict=True)
+    return tuple(
+        text if form_of(text) == "sentence" else in_sentence_case([text], language, translator.tokenizer)[0]
+        for text, language in forms
+    )
 
 
 def _encode(translator: Translator, source: str, target: str) -> tuple[list[int], list[int]]:
-    source, target = _model_texts(translator, source, target)
+    source, target = _read_texts(translator, source, target)
     return translator.tokenizer.encode_source([source])[0], translator.tokenizer.encode_target([target])[0]
 
 

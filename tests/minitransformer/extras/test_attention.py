@@ -8,10 +8,15 @@ from small_sentences import small_tokenizer
 
 from autograd import KeyRanges, ops
 from minitransformer import Batch, ModelConfig, Transformer, Translator
-from minitransformer.extras.alignment import align_words, word_links, words_of_pieces, words_of_source, words_of_target
-from minitransformer.extras.attention import AttentionWeights, attention_weights, source_attention_weights, word_starts
 from minitransformer.extras.files.stream import pharaoh
 from minitransformer.extras.report.merging import without_key
+from minitransformer.inference.alignment import word_links, words_of_pieces, words_of_source, words_of_target
+from minitransformer.inference.attention import (
+    AttentionWeights,
+    attention_weights,
+    source_attention_weights,
+    word_starts,
+)
 from minitransformer.inference.search import SearchConfig
 from minitransformer.model.layers import MultiHeadAttention
 
@@ -191,7 +196,7 @@ def test_in_scripts_without_blanks_characters_are_words() -> None:
 
 def test_alignments_come_with_translations_if_they_are_asked_for(translator: Translator) -> None:
     lines, search = ["a dog sees 3 red houses", "", "dog"], SearchConfig(beam=3, n_best=2)
-    plain, aligned = translator.n_best(lines, search), translator.n_best(lines, search, align=align_words)
+    plain, aligned = translator.n_best(lines, search), translator.n_best(lines, search, aligned=[True] * 3)
     assert [[t.text for t in best] for best in aligned] == [[t.text for t in best] for best in plain]
     assert {t.alignment for best in plain for t in best} == {()}
     assert aligned[1][0].alignment == ()

@@ -153,9 +153,9 @@ def test_settings_that_make_no_sense_are_refused(fields: Any, message: str) -> N
 def test_threads_and_groups_of_lines_change_no_sample(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     lines, search = LINES[:12], SearchConfig(beam=1, n_best=1, max_extra_tokens=5)
     whole = translator.n_best(lines, search, sampling=Sampling(3), n_threads=1)
-    monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", {"cpu": 3})
+    monkeypatch.setattr("minitransformer.inference.line_search.HYPOTHESES_AT_ONCE", {"cpu": 3})
     again = translator.n_best(lines, search, sampling=Sampling(3), n_threads=3)
-    later = translator.n_best(lines[5:], search, sampling=Sampling(3), n_before=5)
+    later = translator.n_best(lines[5:], search, sampling=Sampling(3), numbers=range(5, 12))
     texts = [line_samples[0].text for line_samples in whole]
     assert [line_samples[0].text for line_samples in again] == texts
     assert [line_samples[0].text for line_samples in later] == texts[5:]

@@ -15,19 +15,20 @@ from minitransformer import Transformer, Translator, presets
 from minitransformer.config import ConfigError
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.beam import beam_search
+from minitransformer.inference.line_search import batches_by_length
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import _batches_by_length
 from minitransformer.model.symbols import END
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import map_in_threads
+from minitransformer.text.road import STEPS
 
 
 def test_one_line_for_each_in_order_on_any_threads(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = LINES[:7]
     together = translator.translate(lines, beam=2, n_threads=1)
     assert together == [translator.translate([line], beam=2)[0] for line in lines]
-    assert translator.translate(["", "a dog", "   "], beam=1)[0::2] == ["", ""]
-    monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", {"cpu": 4, "cuda": 4})
+    assert translator.translate(["", "a dog", "   "], beam=1)[0::2] == ["", "   "]
+    monkeypatch.setattr("minitransformer.inference.line_search.HYPOTHESES_AT_ONCE", {"cpu": 4, "cuda": 4})
     assert translator.translate(lines, beam=2, n_threads=3) == together
 
 
@@ -54,16 +55,16 @@ def test_sentences_are_dealt_out_by_length_and_none_is_lost() -> None:
         ("cuda", 256, [0, *range(2, 10)], [[3, 7, 4, 9], [0, 8, 6, 2], [5]]),
     ]
     for device, beam, indices, expected in cases:
-        assert [batch.tolist() for batch in _batches_by_length(sources, indices, beam, device)] == expected
+        assert [batch.tolist() for batch in batches_by_length(sources, indices, beam, device)] == expected
 
 
 @pytest.mark.parametrize("beam", [1, 4, 512])
 def test_of_very_long_sentences_there_are_fewer_together_and_none_is_lost(beam: int) -> None:
     sources = [[3] * (1_024 - i) for i in range(100)]
-    batches = _batches_by_length(sources, list(range(100)), beam, "cpu")
+    batches = batches_by_length(sources, list(range(100)), beam, "cpu")
     assert sorted(np.concatenate(batches).tolist()) == list(range(100))
     assert max(len(batch) * max(len(sources[i]) for i in batch) ** 2 for batch in batches) <= 512 * 128**2
-    batches = _batches_by_length([[3] * 127] * 2_048, list(range(2_048)), beam, "cpu")
+    batches = batches_by_length([[3] * 127] * 2_048, list(range(2_048)), beam, "cpu")
     assert {len(batch) for batch in batches} == {512 // beam if beam < 512 else 2}
 
 
@@ -105,7 +106,7 @@ def test_a_line_that_reaches_the_limit_of_the_first_search_is_searched_again(
     done = list[int]()
     config = SearchConfig(beam=3, n_best=n_best, max_extra_tokens=9)
     whole = translator.n_best(LINES[:3], config, sampling=sampling)
-    monkeypatch.setattr("minitransformer.inference.translator.FIRST_EXTRA_TOKENS", 1)
+    monkeypatch.setattr("minitransformer.inference.line_search.FIRST_EXTRA_TOKENS", 1)
     again = translator.n_best(LINES[:3], config, sampling=sampling, advance=done.append)
     assert [[each.text for each in found] for found in again] == [[each.text for each in found] for found in whole]
     assert sum(done) == 3
@@ -128,7 +129,9 @@ def test_very_long_lines_are_cut(translator: Translator, monkeypatch: pytest.Mon
     monkeypatch.setattr("minitransformer.inference.translator.MAX_SOURCE_TOKENS", 8)
     long = "a dog sees " * 50
     cut = translator.tokenizer.source.decode(translator.tokenizer.encode_source([long])[0][:8])
-    assert translator.translate([long], beam=1) == translator.translate([cut], beam=1)
+    ((whole,),) = translator.translate_texts([long], SearchConfig(beam=1), translator.road(STEPS))
+    assert whole.text.strip() == translator.translate([cut], beam=1, skip=STEPS)[0]
+    assert [str(note) for note in whole.notes if "over 8 tokens" in note.message]
 
 
 def test_a_line_that_is_cut_although_it_has_fewer_characters_than_may_have_tokens_is_known() -> None:
@@ -150,11 +153,11 @@ def test_a_line_is_cut_to_the_room_of_learned_positions(translator: Translator, 
 
 
 def test_only_wanted_lines_of_a_batch_are_translated(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", {"cpu": 4, "cuda": 4})
+    monkeypatch.setattr("minitransformer.inference.line_search.HYPOTHESES_AT_ONCE", {"cpu": 4, "cuda": 4})
     lines = ["a dog", "", "sees red houses", "a", "red dog sees", "houses"]
     wanted = [True, True, False, True, False, True]
     found = translator.n_best(lines, SearchConfig(), n_threads=2, wanted=lambda: wanted)
-    expected = translator.translate(lines)
+    expected = translator.translate(lines, skip=STEPS)
     assert [[best.text for best in line] for line in found] == [
         [text] if is_wanted else [] for text, is_wanted in zip(expected, wanted, strict=True)
     ]

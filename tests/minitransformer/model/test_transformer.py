@@ -14,7 +14,7 @@ from autograd.ops.linear import pack_weight
 from autograd.parameters import zeros
 from minitransformer import Batch, ModelConfig, Transformer, presets
 from minitransformer.config import ConfigError, RunConfig
-from minitransformer.extras.attention import attention_weights
+from minitransformer.inference.attention import attention_weights
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.scoring import score_pairs
 from minitransformer.inference.search import SearchConfig

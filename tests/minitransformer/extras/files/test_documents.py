@@ -6,14 +6,16 @@ from pathlib import Path
 import polib
 import pytest
 from lxml import etree
+from roads import translate_segments
 
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
-from minitransformer.extras.files.codes import UNCERTAIN, Parts, TranslatedSegment, translate_segments
 from minitransformer.extras.files.documents import read_document, translate_document
 from minitransformer.extras.files.memories import MemoryDocument, MemoryTranslator, groups_of_input
 from minitransformer.extras.files.stream import LinesDone
-from minitransformer.inference.translator import Translation
+from minitransformer.text.codes import Parts
+from minitransformer.text.sentence import UNCERTAIN
+from minitransformer.text.translation import Translation
 
 XLIFF_1 = """<?xml version="1.0" encoding="utf-8"?>
 <xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" xmlns:t="urn:tool" version="1.2">
@@ -64,7 +66,7 @@ class Shouting:
 
     alignments: Path | None = None
 
-    def segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[TranslatedSegment]:
+    def segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[Translation]:
         def translate(texts: Sequence[str]) -> list[Translation]:
             words = [text.upper().replace("%S", "%s").replace("%D", "%d").split() for text in texts]
             return [Translation(" ".join(some), 0, 0, tuple((i, i) for i in range(len(some)))) for some in words]

@@ -1,11 +1,9 @@
-"""Lines out of a stream: grouped as they come, none lost; characters that the tokenizer does not know are named."""
+"""Lines out of a stream: grouped as they come, none lost; what is uncertain is named."""
 
-import dataclasses
 import gzip
 import io
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,14 +11,11 @@ from hypothesis import strategies as st
 from serving import small_translator
 
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.extras.files import stream, unknown
-from minitransformer.extras.files.codes import with_textual_codes
-from minitransformer.extras.files.sentences import SentenceSplitter
+from minitransformer.extras.files import stream
+from minitransformer.extras.files.notes import NoteLog
 from minitransformer.extras.files.stream import LineTranslator, decoded, groups_of_file, groups_of_lines
-from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import Translation
+from minitransformer.text.translation import Note, Translation
 
 
 class Dripping(io.BytesIO):
@@ -74,29 +69,24 @@ def test_of_a_line_that_is_too_long_the_rest_is_cut_off_with_a_warning(end: str,
     assert logged == ["warning: line 7 has over 1,000,000 bytes; the rest is cut off"]
 
 
-def test_translations_that_are_cut_are_named_by_their_lines(logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "LINES_NAMED", 2)
+def test_uncertain_notes_are_named_by_their_lines(logged: list[str]) -> None:
+    """Of many lines and many words only the first; with verbose, each note has a line of its own."""
     cut = "the translation was cut off at the greatest length, which max_length_factor and max_extra_tokens set"
-    whole = LineTranslator(small_translator(), SearchConfig(beam=1, max_extra_tokens=1))
-    whole([b"one", b"", b"two", b"three"], 9)
-    dataclasses.replace(whole, splitter=lambda text: text.split("."))([b"one.two"], 0)
-    assert logged == [f"warning: lines 10, 12 and 1 more: {cut}", f"warning: line 1: {cut}"]
-
-
-def test_sentences_of_segments_with_codes_are_translated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def n_best(self: LineTranslator, texts: list[str], *_: Any, numbers: list[int], **__: Any) -> list[Any]:
-        seen.extend(zip(numbers, texts, strict=True))
-        links = [tuple((i, i) for i in range(len(text.split()))) for text in texts]
-        return [[Translation(text.upper(), 0, 0, its)] for text, its in zip(texts, links, strict=True)]
-
-    seen = list[tuple[int, str]]()
-    monkeypatch.setattr(LineTranslator, "n_best_of", n_best)
-    split = LineTranslator(small_translator(), SearchConfig(beam=1), splitter=SentenceSplitter("en"))
-    segments = ["plain. Two.", "<b>One.</b> It is {0}. 3 <i>four</i>.", "", "犬。", ">>de<< One. Two."]
-    found = split.segments([with_textual_codes([text]) for text in segments], 4, lambda n: None)
-    texts = ["".join(part if isinstance(part, str) else part.content for part in one.parts) for one in found]
-    assert texts == ["PLAIN. TWO.", "<b>ONE.</b> IT IS {0}. 3 <i>FOUR</i>.", "", "犬。", ">>DE<< ONE. >>DE<< TWO."]
-    assert [number for number, text in seen if text] == [5, 5, 6, 6, 6, 8, 9, 9]
+    translator, notes = small_translator(), NoteLog()
+    search = SearchConfig(beam=1, max_extra_tokens=1)
+    LineTranslator(translator, search, translator.road(["loops"]), notes=notes)([b"one", b"", b"two", b"three"], 9)
+    notes.add([[Translation("", 0, 0, notes=(Note("numbers", "lost", f"{i}, {i + 1}", True),))] for i in range(12)], 0)
+    notes.add([[Translation("", 0, 0, notes=(Note("unknown", "copied", "☃"),))], []], 0)
+    notes.log()
+    assert logged == [
+        f"warning: 3 lines: 10, 12, 13: {cut}",
+        "warning: 12 lines: 1, 2, 3, 4, 5 …: lost (0, 1, 2, 3, 4, 5, 6, 7, 8, 9 …)",
+    ]
+    verbose = NoteLog(verbose=True)
+    verbose.add([[Translation("", 0, 0, notes=(Note("unknown", "copied", "☃"),))]], 7)
+    for each in (notes, verbose):
+        each.log()
+    assert logged[2:] == ["line 8: copied: ☃"]
 
 
 def test_files_and_full_pipes_never_pause_cut_ones_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,23 +103,3 @@ def test_files_and_full_pipes_never_pause_cut_ones_are_named(tmp_path: Path, mon
     (tmp_path / "text.gz").write_bytes(gzip.compress(os.urandom(3_000).hex().encode())[:2_000])
     with groups_of_file(tmp_path / "text.gz", 2) as groups, pytest.raises(CorpusError, match="text.gz: cannot be read"):
         list(groups)
-
-
-LETTERS = [("abc abd", "abe dea"), ("bad cab", "dab")]
-
-
-def test_only_the_first_characters_are_named_and_known_text_gives_no_warning(
-    logged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokenizer, seen = Tokenizer.train(LETTERS, vocabulary_size=20), UnknownCharacters()
-    most = "".join(chr(0x4E00 + i) for i in range(unknown.N_NAMED))
-    for lines in ([f"ab {most}a{most[0]}", "abc"], [most, "\ue000x"], ["\ue000", "dea", " ", ""], ["abc dea"]):
-        seen.add(tokenizer, lines)
-        seen.log()
-    monkeypatch.setattr("minitransformer.data.tokenizer.LARGE_VOCABULARY", 270)
-    seen.add(Tokenizer.train(LETTERS, vocabulary_size=270), ["ж漢"])  # as bytes
-    seen.log()
-    assert [line.partition(": ")[2].count("'") for line in logged] == [2 * unknown.N_NAMED, 2 * unknown.N_NAMED, 2]
-    numbers = [line.partition(" characters")[0] for line in logged]
-    assert numbers == [f"warning: {text}" for text in ("1 line has", "2 lines have", "1 line has")]
-    assert ["…" in line for line in logged] == [False, True, False]

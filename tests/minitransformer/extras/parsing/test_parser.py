@@ -13,6 +13,7 @@ from shared_data import treebank
 from tree_draws import trees
 
 from minitransformer import ModelConfig, Transformer, Translator, presets
+from minitransformer.data.lexicon import makes_trees
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.parsing.brackets import DEEPEST, MOST_AT_ONCE, BracketConstraint, BracketVocabulary
 from minitransformer.extras.parsing.linear import linearised, looks, tree_of
@@ -123,9 +124,9 @@ def test_the_trees_of_treebanks_are_within_reach(name: str) -> None:
 
 def test_a_vocabulary_tree_ids_has_labelled_brackets_that_close() -> None:
     """A translation's may have brackets, too, but sentencepiece joins none of them with letters."""
-    assert BracketVocabulary.makes_trees([*SYMBOLS[:3], "(S", ")S", "XX"])
+    assert makes_trees([*SYMBOLS[:3], "(S", ")S", "XX"])
     for symbols in (["(", ")", "dog"], ["(S", ")NP"], ['("', ')"'], ["dog"]):
-        assert not BracketVocabulary.makes_trees([*SYMBOLS[:3], *symbols]), symbols
+        assert not makes_trees([*SYMBOLS[:3], *symbols]), symbols
 
 
 def test_brackets_do_not_open_for_ever() -> None:

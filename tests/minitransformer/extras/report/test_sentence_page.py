@@ -12,11 +12,11 @@ import pytest
 
 from minitransformer import Batch, ModelConfig, Transformer, Translator
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.extras.attention import attention_weights
 from minitransformer.extras.report import sentence_page as page_module
 from minitransformer.extras.report.errors import ReportError
 from minitransformer.extras.report.sentence import SentenceNumbers, sentence_numbers
 from minitransformer.extras.report.sentence_page import sentence_page
+from minitransformer.inference.attention import attention_weights
 from tests.minitransformer.extras.report.test_page import Structure
 
 CONFIG = ModelConfig(n_layers=2, n_decoder_layers=1, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=3)

@@ -28,11 +28,6 @@ def test_a_text_and_a_list_of_texts() -> None:
     assert request_of({"q": "one", "source": "en", "target": "en"}, regional, LIMITS).texts == ("one",)
 
 
-def test_only_line_feeds_end_lines() -> None:
-    lines = TranslationRequest((" one\r\n\r\ntwo\u2028three\n", ""), True).lines
-    assert lines == [["one", "", "two\u2028three", ""], [""]]
-
-
 MISSING = "Invalid request: missing {} parameter"
 NO_TEXT = "Invalid request: q must be a string or a list of strings"
 

@@ -20,28 +20,34 @@ import numpy as np
 from autograd.array import FloatArray, IntArray
 from minitransformer.data.normalisation import words_of_line
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.extras.attention import WORD, source_attention_weights, starts_at_blanks
+from minitransformer.inference.attention import source_attention_weights, starts_at_blanks
 from minitransformer.inference.prefix import Prefix, Prefixer
 from minitransformer.inference.search import Hypothesis
-from minitransformer.inference.translator import Links, Translator
 from minitransformer.model.batch import Ids
 from minitransformer.model.transformer import Transformer
+from minitransformer.text.translation import Links
+from minitransformer.text.words import WORD
 
 _LAST_IS_BEST = 3  # in decoders of at most 3 layers, use the last layer, in deeper ones the last but one
 
 
 def align_words(
-    translator: Translator, line: str, source: Sequence[int], prefix: Prefix, hypotheses: Sequence[Hypothesis]
+    models: Sequence[Transformer],
+    prefixer: Prefixer,
+    line: str,
+    source: Sequence[int],
+    prefix: Prefix,
+    hypotheses: Sequence[Hypothesis],
 ) -> list[Links]:
-    """Return the links between the words of a line and of each translation; see ``align`` of ``Translator.n_best``."""
-    tokenizer, prefixer, links = translator.tokenizer, translator.prefixer, list[Links]()
+    """Return the links between the words of a line, whose ids are ``source``, and of each of its translations."""
+    tokenizer, links = prefixer.tokenizer, list[Links]()
     numbers = words_of_source(tokenizer, line)[: len(source)]
     source_words = words_of_pieces(numbers, tokenizer.source_pieces(line), words_of_line(line))
     for hypothesis in hypotheses:
         text = prefix.completed(tokenizer.decode_target([hypothesis.ids])[0])
         numbers = words_of_target(prefixer, hypothesis.ids, prefix)
         target_words = words_of_pieces(numbers, [prefixer.pieces[i] for i in hypothesis.ids], words_of_line(text))
-        links.append(word_links(translator.models, source, hypothesis.ids, source_words, target_words))
+        links.append(word_links(models, source, hypothesis.ids, source_words, target_words))
     return links
 
 

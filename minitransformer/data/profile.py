@@ -1,0 +1,117 @@
+"""The profile of a model's training text: languages, and the sentences and tokens of its lines.
+
+A file beside the model has it, so that texts are cut into pieces like those lines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from minitransformer.config.run import RUN_FILE
+from minitransformer.data.corpus import Pair
+from minitransformer.data.languages import LANGUAGES, language_of_run, without_region
+from minitransformer.data.sentences import SentenceSplitter
+from minitransformer.model.batch import IdPair
+from minitransformer.system.files import write_text
+from minitransformer.system.records import read_object, read_record
+
+PROFILE_FILE = "text.json"
+USUAL_LINES = "usual_lines"  # the manifest's field with ``sentences`` and ``tokens``
+
+
+@dataclass(frozen=True)
+class TextProfile:
+    """The languages of a model, and the usual lines of its training text.
+
+    ``sentences`` is the number of sentences that at least half of the lines have.  ``tokens`` is the number of source
+    tokens that 99 % of the lines do not exceed; None if it is not known.
+    """
+
+    source: str | None = None
+    target: str | None = None
+    sentences: int = 1
+    tokens: int | None = None
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """The codes of source and target."""
+        return self.source, self.target
+
+    @classmethod
+    def load(cls, directory: Path) -> TextProfile:
+        """Read the profile beside a model; without one, the languages of its run, and lines of one sentence."""
+        if (directory / PROFILE_FILE).exists():
+            return read_record(directory / PROFILE_FILE, cls, defaults=dataclasses.asdict(cls()), ignore_unknown=True)
+        run = read_object(directory / RUN_FILE)  # empty for a model without a run
+        return cls(language_of_run(run, "source"), language_of_run(run, "target"))
+
+    def save(self, directory: Path) -> None:
+        """Write the profile beside a model."""
+        write_text(directory / PROFILE_FILE, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+
+
+def splitter_for(language: str | None) -> SentenceSplitter:
+    """Return the splitter of a language; that of English if the language is not known, or has no code of ISO 639-1."""
+    code = without_region(language or "")
+    return SentenceSplitter(code if code in LANGUAGES else "en")
+
+
+@dataclass(frozen=True)
+class LineCounts:
+    """The number of training lines with each number of sentences, and with each number of source tokens."""
+
+    language: str | None
+    sentences: Counter[int] = field(default_factory=Counter)
+    tokens: Counter[int] = field(default_factory=Counter)
+
+    def count_sentences(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Yield the pairs, and count the sentences of their sources."""
+        split = splitter_for(self.language)
+        for pair in pairs:
+            self.sentences[len(split(pair[0]))] += 1
+            yield pair
+
+    def count_tokens(self, pairs: Iterable[IdPair]) -> Iterator[IdPair]:
+        """Yield the pairs of ids, and count the tokens of their sources."""
+        for pair in pairs:
+            self.tokens[len(pair[0])] += 1
+            yield pair
+
+    def add(self, other: LineCounts) -> None:
+        """Add the counts of other lines."""
+        self.sentences.update(other.sentences)
+        self.tokens.update(other.tokens)
+
+    def usual(self) -> dict[str, int]:
+        """Return the fields ``sentences`` and ``tokens`` of a profile."""
+        return {"sentences": max(1, _least(self.sentences, 0.5)), "tokens": _greatest(self.tokens, 0.99)}
+
+
+def _least(counts: Counter[int], share: float) -> int:
+    """Return the greatest number that at least this share of the lines reach."""
+    n_more = 0
+    for number in sorted(counts, reverse=True):
+        n_more += counts[number]
+        if n_more >= share * counts.total():
+            return number
+    return 0
+
+
+def _greatest(counts: Counter[int], share: float) -> int:
+    """Return the least number that at least this share of the lines do not exceed."""
+    return -_least(Counter({-number: count for number, count in counts.items()}), share)
+
+
+def profile_of(manifest: Mapping[str, Any], run: Mapping[str, Any]) -> TextProfile:
+    """Return the profile of prepared data, and of the languages in ``run``, the content of ``run.json``.
+
+    Data that an earlier version has prepared has lines of one sentence.
+    """
+    source, target = (language_of_run(run, side) for side in ("source", "target"))
+    return TextProfile(source, target, **manifest.get(USUAL_LINES, {}))

@@ -1,0 +1,137 @@
+"""The search of many lines: in batches of similar length, on threads, and again for lines that need a longer search."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from autograd.array import Device, IntArray
+from minitransformer.data.normalisation import BETWEEN_WORDS
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.no_repeat import NoRepeat
+from minitransformer.inference.prefix import Prefix, PrefixConstraint, Prefixer
+from minitransformer.inference.search import Advance, Constraint, Hypothesis, Sampler, SearchConfig, Wanted
+from minitransformer.model.transformer import Transformer
+from minitransformer.system.threads import map_in_threads
+
+BATCHES_AT_ONCE = {"cpu": 2, "cuda": 1}  # a step on a GPU takes the same time for few and for many sentences
+HYPOTHESES_AT_ONCE = {"cpu": 512, "cuda": 1_024}  # live hypotheses of one batch: enough for fast matrix products
+SCORES_AT_ONCE = 512 * 128**2  # of queries and keys in a batch, for each head: bounds the memory for very long lines
+MOST_FINISHED = 16  # times n_best: the most finished hypotheses that are searched for different texts
+FIRST_EXTRA_TOKENS = 50  # in the first search, which ends earlier; lines that reach this limit are searched again
+FEW = 8  # sentences: fewer are faster in one batch, with BLAS on all cores
+
+
+@dataclass(frozen=True, eq=False)
+class LineSearch:
+    """A search of the translations of lines.
+
+    ``sources`` are the ids of lines, and ``beginnings`` the given beginnings of their translations.  For the other
+    attributes see ``Translator.n_best``.
+    """
+
+    models: Sequence[Transformer]
+    prefixer: Prefixer
+    sources: Sequence[Sequence[int]]
+    beginnings: Sequence[Prefix]
+    constraint_of: Callable[[IntArray], Constraint | None]
+    sampling: Sampler | None
+    numbers: Sequence[int] | None
+    wanted: Wanted | None
+
+    def run(self, config: SearchConfig, n_threads: int, advance: Advance) -> list[list[Hypothesis]]:
+        """Search all lines; then search lines again that have too few different texts or a translation that was cut."""
+        if self.sampling:
+            config = dataclasses.replace(config, beam=config.n_best)
+        found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in self.sources]
+        left = [i for i, source in enumerate(self.sources) if source]
+        advance(len(found) - len(left))  # empty lines, which are not searched
+        for settings, n_finished in _attempts(config):
+            batches = batches_by_length(self.sources, left, config.beam, self.models[0].device)
+            search = partial(self._search, config=settings, n_finished=n_finished, advance=advance)
+            searches = map_in_threads(search, batches, n_threads)
+            left, may_be_cut = [], settings.max_extra_tokens < config.max_extra_tokens
+            for i, hypotheses in zip(itertools.chain(*batches), itertools.chain.from_iterable(searches), strict=True):
+                found[i] = self._distinct(hypotheses, int(i))[: config.n_best]
+                is_cut = may_be_cut and any(each.is_cut for each in found[i])
+                if is_cut or (len(found[i]) < config.n_best and len(hypotheses) == n_finished):
+                    left.append(int(i))
+            advance = _ignore  # these lines were counted
+            if not left:
+                break
+        return found
+
+    def _search(
+        self, batch: IntArray, config: SearchConfig, n_finished: int, advance: Advance
+    ) -> list[list[Hypothesis]]:
+        """Search the lines with the indices ``batch``."""
+        some, n_given = [self.sources[i] for i in batch], [self.beginnings[i].n_tokens for i in batch]
+        wanted, constraint = self.wanted, self._constraint(batch, config)
+        some_wanted = None if wanted is None else (lambda: list(np.array(wanted())[batch]))
+        if self.sampling:
+            numbers = [int(i) if self.numbers is None else self.numbers[i] for i in batch]
+            return self.sampling.sample(self.models, some, config, numbers, advance, constraint, n_given, some_wanted)
+        return beam_search(self.models, some, config, constraint, advance, n_given, some_wanted, n_finished)
+
+    def _constraint(self, batch: IntArray, config: SearchConfig) -> Constraint | None:
+        constraint = self.constraint_of(batch)
+        if any(self.beginnings[i].n_tokens for i in batch):
+            constraint = PrefixConstraint([self.beginnings[i] for i in batch], self.prefixer.pieces)
+        if not config.no_repeat:
+            return constraint
+        return NoRepeat(config.no_repeat, len(batch), self.models[0].config.vocabulary_size, constraint)
+
+    def _distinct(self, hypotheses: list[Hypothesis], i: int) -> list[Hypothesis]:
+        """Return the best hypothesis of each text: several sequences of pieces may spell the same text."""
+        if self.sampling or len(hypotheses) == 1:
+            return hypotheses
+        texts = decoded_texts(self.prefixer.tokenizer, hypotheses, self.beginnings[i])
+        return [hypothesis for k, hypothesis in enumerate(hypotheses) if texts[k] not in texts[:k]]
+
+
+def _ignore(n: int) -> None:
+    """Do nothing with the number of lines finished."""
+
+
+def _attempts(config: SearchConfig) -> Iterator[tuple[SearchConfig, int]]:
+    """Yield the settings, and the number of finished hypotheses, of the first search of a line and of later ones.
+
+    The first search allows only FIRST_EXTRA_TOKENS, so longer translations are found only in the second search.
+    Without ``max_length_factor``, as for trees, translations are long, so the first search has the final limit.
+    A search for more finished hypotheses first finds the hypotheses of the search before it, in the same order.
+    """
+    extra, n_finished = config.max_extra_tokens, config.n_best
+    if config.max_length_factor is not None:
+        extra = min(extra, FIRST_EXTRA_TOKENS)
+    yield dataclasses.replace(config, max_extra_tokens=extra), n_finished
+    while (n_finished := n_finished * min(2, config.n_best)) <= MOST_FINISHED * config.n_best:
+        yield config, n_finished
+
+
+def decoded_texts(tokenizer: Tokenizer, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[str]:
+    """Return the text of each hypothesis, one line each; all begin with ``prefix``."""
+    decoded = tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
+    return [BETWEEN_WORDS.sub(" ", prefix.completed(text)).strip(" ") for text in decoded]
+
+
+def batches_by_length(sources: Sequence[Sequence[int]], rows: list[int], beam: int, device: Device) -> list[IntArray]:
+    """Return batches of rows of ``sources``, longest first; a batch has a bounded number of hypotheses.
+
+    Batches of very long sources are smaller, because attention scores grow with the square of the length.  Batches that
+    are formed at once take sources in turns.  Batches, and so the bits of results, do not depend on the threads.
+    """
+    by_length = np.array(sorted(rows, key=lambda i: -len(sources[i])), np.int64)
+    n, batches, start = BATCHES_AT_ONCE[device], list[IntArray](), 0
+    while start < len(by_length):
+        longest = len(sources[by_length[start]]) + 1  # and the end symbol
+        at_once = n * max(1, min(HYPOTHESES_AT_ONCE[device] // beam, SCORES_AT_ONCE // longest**2))
+        dealt = by_length[start : start + at_once]
+        batches += [dealt] if len(dealt) < FEW else [dealt[i::n] for i in range(n)]
+        start += at_once
+    return batches

@@ -1,0 +1,117 @@
+"""A sentence of a text: what a model reads of it, and what its translation becomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from minitransformer.text.casing import Form, in_form
+from minitransformer.text.codes import Code, Parts, plain_text
+from minitransformer.text.loops import repetition
+from minitransformer.text.numbers import changed_numbers
+from minitransformer.text.placeholders import with_placeholders
+from minitransformer.text.placement import FlatText, with_codes, with_marks, without_codes
+from minitransformer.text.terms import with_targets
+from minitransformer.text.translation import CUT, Note, Translation
+
+UNCERTAIN = "codes were placed without a word to which they belong: check them"
+_STAND_INS = ("35", "48", "72", "26", "57", "64", "93", "81")  # short numbers, which models copy
+_PLAIN_NUMBER = re.compile(r"(?<![\w.,:])\d{2,}(?![\w]|[.,:]\d)")
+
+
+@dataclass(eq=False)
+class Sentence:
+    """A sentence: its parts as they are in the text, and ``read``, the parts in the form that a model reads.
+
+    ``place`` is the index of its text, and its index within the text.  ``code`` is the language code before it, such as
+    ">>fra<< ", or "".  ``form`` is how the sentence is written.
+    A translation that repeats itself is searched again with ``no_repeat``, one that loses a placeholder again without
+    the words of placeholders (``keeps_words``).
+    """
+
+    parts: Parts
+    read: Parts
+    place: tuple[int, int]
+    code: str = ""
+    form: Form = "sentence"
+    target_language: str | None = None
+    forbids_loops: bool = True
+    keeps_words: bool = True
+    no_repeat: bool = False
+    has_stand_ins: bool = False
+    notes: list[Note] = field(default_factory=list)
+    found: list[Translation] = field(default_factory=list)
+
+    @property
+    def flat(self) -> FlatText:
+        """The text that a model reads, and the codes that it does not read."""
+        return without_codes(with_marks(self.read), keep_words=self.keeps_words)
+
+    @property
+    def line(self) -> str:
+        """The line that a model translates."""
+        text = self.flat.text.strip()
+        return self.code + text if text else ""
+
+    def copy(self) -> None:
+        """Take the sentence itself as its translation."""
+        self.found = [Translation(plain_text(self.parts), 0.0, 0.0, parts=list(self.parts))]
+
+    def take(self, translations: Sequence[Translation]) -> bool:
+        """Take translations of ``line``, best first; return False if the sentence must be translated again."""
+        flat, best = self.flat, translations[0]
+        if self.forbids_loops and not self.no_repeat and (best.is_cut or repetition(best.text, flat.text)):
+            self.no_repeat = True
+            return False
+        placed = [self._placed(flat, each) for each in translations]
+        if placed[0] is None:
+            self.keeps_words = False
+            return False
+        if not self.has_stand_ins and self._takes_numbers_out(placed[0]):
+            return False
+        self.found = [each for each in placed if each is not None]
+        if self.no_repeat and not best.is_cut:
+            is_loop = repetition(best.text, flat.text) != ""
+            message = "the translation repeats itself" if is_loop else "searched again, because it repeated itself"
+            self.notes.append(Note("loop", message, is_uncertain=is_loop))
+        return True
+
+    def _placed(self, flat: FlatText, translation: Translation) -> Translation | None:
+        """Return a translation with its codes; None if it has lost or invented a placeholder."""
+        links = translation.alignment
+        if self.code:  # it is the first word of the line
+            links = tuple((i - 1, j) for i, j in links if i)
+        parts, is_uncertain = with_codes(flat, translation.text, links)
+        if self.keeps_words and (placed := with_placeholders(self.read, parts)) is not None:
+            parts = placed
+        elif self.keeps_words:
+            return None
+        parts, unplaced = with_targets(parts)
+        notes = [*translation.notes]
+        notes += [Note("codes", UNCERTAIN, is_uncertain=True)] * is_uncertain
+        notes += [Note("terms", "no word of the translation belongs to a term", term, True) for term in unplaced]
+        notes += [Note("cut", CUT, is_uncertain=True)] * translation.is_cut
+        parts = [in_form(part, self.form, self.target_language) if isinstance(part, str) else part for part in parts]
+        return replace(translation, parts=parts, notes=tuple(notes))
+
+    def _takes_numbers_out(self, translation: Translation) -> bool:
+        """Put stand-ins for the numbers that a translation has changed; return whether there are any."""
+        changed = set(changed_numbers(self.flat.text, plain_text(translation.parts)))
+        if not changed:
+            return False
+        numbers = iter(number for number in _STAND_INS if number not in self.flat.text)
+        read: Parts = []
+        for part in self.read:
+            if isinstance(part, Code):
+                read.append(part)
+                continue
+            end = 0
+            for match in _PLAIN_NUMBER.finditer(part):
+                if match[0] in changed and (stand_in := next(numbers, None)):
+                    read += [part[end : match.start()], Code(match[0], is_placeholder=True, stand_in=stand_in)]
+                    end = match.end()
+                    self.has_stand_ins = True
+            read.append(part[end:])
+        self.read = [part for part in read if part != ""]
+        return self.has_stand_ins

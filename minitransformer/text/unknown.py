@@ -1,0 +1,84 @@
+"""Characters that a tokenizer does not know: a model does not read them, and a translation has them as they are.
+
+Source: Luong et al. 2015, "Addressing the rare word problem in neural machine translation": copy an unknown word by the
+alignment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.model.symbols import UNKNOWN
+from minitransformer.text.codes import Code, Part, Parts
+
+_JOINERS = "\u200d\ufe0e\ufe0f\u20e3"  # zero width joiner, variation selectors, keycap
+_RUN = re.compile(r"\w+|[^\w\s]+|\s+")
+
+
+class KnownCharacters:
+    """The characters that a tokenizer knows."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._is_known: dict[str, bool] = {}
+
+    def lacking(self, texts: Sequence[str]) -> list[bool]:
+        """Return for each text whether the tokenizer has no subword for some of its characters."""
+        if self._tokenizer.spells_no_words:
+            return [False] * len(texts)
+        return [UNKNOWN in ids for ids in self._tokenizer.encode_source(texts)]
+
+    def unknown_in(self, text: str) -> str:
+        """Return the unknown characters of a text, each once."""
+        new = [character for character in dict.fromkeys(text) if character not in self._is_known]
+        for character, ids in zip(new, self._tokenizer.encode_source(new), strict=True):
+            self._is_known[character] = UNKNOWN not in ids
+        return "".join(character for character in dict.fromkeys(text) if not self._is_known[character])
+
+    def with_codes(self, parts: Sequence[Part]) -> Parts:
+        """Return parts in which unknown signs, and words with an unknown letter, are codes.
+
+        A placeholder with unknown characters gets a stand-in: its other characters, if they have a letter or a digit.
+        """
+        found: Parts = []
+        for part in parts:
+            if isinstance(part, str):
+                found += self._cut(part)
+            elif part.word and (unknown := self.unknown_in(part.word)):
+                rest = part.word.translate(dict.fromkeys(map(ord, unknown)))
+                found.append(replace(part, stand_in=rest if any(map(str.isalnum, rest)) else ""))
+            else:
+                found.append(part)
+        return found
+
+    def _cut(self, text: str) -> Parts:
+        found: Parts = []
+        for run in _RUN.findall(text):
+            unknown = self.unknown_in(run)
+            if not unknown:
+                found.append(run)
+            elif run[0].isalnum() or run[0] == "_":
+                found.append(Code(run, is_placeholder=True, stand_in=""))
+            else:
+                found += [Code(piece) if piece[0] in unknown else piece for piece in _pieces(run, unknown)]
+        return _joined(found)
+
+
+def _pieces(run: str, unknown: str) -> list[str]:
+    """Cut a run of signs between known and unknown ones; emoji that are joined to one sign stay together."""
+    first = f"[{re.escape(unknown)}]"
+    return re.findall(f"{first}(?:{first}|[{_JOINERS}])*|[^{re.escape(unknown)}]+", run)
+
+
+def _joined(parts: Parts) -> Parts:
+    """Join neighbouring texts."""
+    found: Parts = []
+    for part in parts:
+        if isinstance(part, str) and found and isinstance(found[-1], str):
+            found[-1] += part
+        else:
+            found.append(part)
+    return found
