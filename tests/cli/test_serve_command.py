@@ -78,7 +78,7 @@ def client_of(server: Served) -> httpx2.Client:
 
 def translations_over_one_connection(server: Served, lines: Sequence[str]) -> list[str]:
     with client_of(server) as client:
-        answers = [client.post("/translate", json=form(line)) for line in lines]
+        answers = [client.post("/translate", json=form(line, as_is=True)) for line in lines]
     assert {answer.status_code for answer in answers} == {200}
     return [answer.json()["translatedText"] for answer in answers]
 
@@ -112,7 +112,7 @@ HEAD = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r
 
 
 def request_of(text: str) -> bytes:
-    body = json.dumps(form(text)).encode()
+    body = json.dumps(form(text, as_is=True)).encode()
     return HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
@@ -202,7 +202,7 @@ def test_a_signal_ends_it_after_the_requests_that_have_begun(run: Path, number: 
     """What users typed is not said, neither that of good requests nor that of bad ones."""
     with served(run, before=SLOW) as server:
         answers: list[Any] = []
-        asking = Thread(target=lambda: answers.append(server.post("/translate", form("six"))))
+        asking = Thread(target=lambda: answers.append(server.post("/translate", form("six", as_is=True))))
         asking.start()
         with raw(server, HEAD + b'Content-Length: 9\r\n\r\n{"private') as connection:
             connection.recv(12)
@@ -225,7 +225,7 @@ def test_a_translation_without_end_does_not_keep_it_from_ending(run: Path) -> No
 
 def test_a_client_that_leaves_is_status_499_without_a_message_and_not_translated_for(run: Path) -> None:
     with served(run, before=SLOW) as server:
-        busy = Thread(target=lambda: server.post("/translate", form("six")))
+        busy = Thread(target=lambda: server.post("/translate", form("six", as_is=True)))
         busy.start()
         wait_for_metric(server, BUSY)
         with raw(server, request_of("five")):
@@ -253,7 +253,7 @@ def test_a_flood_of_long_texts_does_not_keep_a_short_sentence_waiting(run: Path)
         wait_for_metric(server, 'path="/translate",status="503"}')
         for _ in range(3):
             before = batches(server)
-            assert server.post("/translate", form("two three"))["translatedText"]
+            assert server.post("/translate", form("two three", as_is=True))["translatedText"]
             assert batches(server) <= before + 2, "it does not wait for the eight long texts before it"
         with urllib.request.urlopen(f"{server.address}/ready", timeout=TIME_LIMIT) as answer:
             assert answer.status == 200
@@ -261,7 +261,7 @@ def test_a_flood_of_long_texts_does_not_keep_a_short_sentence_waiting(run: Path)
             connection.close()
         wait_for_metric(server, "minitransformer_waiting 0.0")
         before = batches(server)
-        assert server.post("/translate", form("a " * 100))["translatedText"]
+        assert server.post("/translate", form("a " * 100, as_is=True))["translatedText"]
         assert batches(server) == before + 1
         assert server.end(signal.SIGTERM)[1] == ""
 
@@ -313,7 +313,9 @@ def test_clients_behind_a_proxy_are_told_apart_and_nobody_else_is_believed(run: 
     def statuses(server: Served, addresses: list[str]) -> list[int]:
         with client_of(server) as client:
             headers = [{"X-Forwarded-For": address} for address in addresses]
-            return [client.post("/translate", json=form("six"), headers=given).status_code for given in headers]
+            return [
+                client.post("/translate", json=form("six", as_is=True), headers=given).status_code for given in headers
+            ]
 
     values = {"$http_host": "example.org", "$remote_addr": "10.0.0.1", "$scheme": "https"}  # variables of nginx
     documented = {name: values[value] for name, value in re.findall(r"proxy_set_header (\S+) (\S+);", GUIDE)}
@@ -344,7 +346,10 @@ def shape(value: Any) -> Any:
 def test_the_commands_of_the_guide_answer_as_it_shows(server: Served, command: str, shown: str) -> None:
     words = shlex.split(command.replace("localhost:5000", f"127.0.0.1:{server.port}"))
     done = subprocess.run([*words, "--silent"], capture_output=True, text=True, check=True)
-    assert shape(json.loads(done.stdout)) == shape(json.loads(shown))
+    found = json.loads(done.stdout)
+    if isinstance(found, dict):  # this model does not know the letters of all words
+        found = {name: value for name, value in found.items() if name not in ("notes", "copied")}
+    assert shape(found) == shape(json.loads(shown))
 
 
 def test_the_guide_names_the_options_and_limits_that_there_are() -> None:
@@ -398,7 +403,7 @@ def opened(browser: Browser, server: Served) -> Iterator[Browser]:
 
 def test_what_is_typed_is_translated_line_by_line_with_alternatives(opened: Browser, server: Served) -> None:
     type_and_wait(opened, "one two\n\nsix", 2)
-    expected = server.post("/translate", form(["one two", "six"], alternatives=3))
+    expected = server.post("/translate", form(["one two", "six"], alternatives=3, as_is=True))
     assert opened.evaluate(TRANSLATIONS) == [" ".join(text.split()) for text in expected["translatedText"]]
     shown = opened.evaluate("[...document.querySelectorAll('.alternatives .score')].map((s) => Number(s.textContent))")
     assert shown == pytest.approx([score for scores in expected["scores"] for score in scores[1:]], abs=0.006)
