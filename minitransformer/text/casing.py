@@ -68,7 +68,10 @@ def _lower(text: str, language: str | None) -> str:
 
 
 def _upper(text: str, language: str | None) -> str:
-    return (text.translate(_TO_UPPER) if without_region(language or "") in _TURKISH else text).upper()
+    code = without_region(language or "")
+    if code == "de":  # GROẞ, the first spelling in the rules of 2024 (Rat für deutsche Rechtschreibung, § 25 E3)
+        text = text.replace("ß", "ẞ")
+    return (text.translate(_TO_UPPER) if code in _TURKISH else text).upper()
 
 
 def _capitalised(word: str, language: str | None) -> str:

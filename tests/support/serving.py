@@ -86,10 +86,11 @@ def queue_of(translator: Any, beam: int = 4, max_tokens: int = 10_000, **options
 
 
 @contextmanager
-def client_of(translator: Any, *, tokens_waiting: int = 10_000, **options: Any) -> Iterator[TestClient]:
+def client_of(translator: Any, *, tokens_waiting: int = 10_000, beam: int = 4, **options: Any) -> Iterator[TestClient]:
     """A client of an application; the queue is its attribute ``queue``."""
     metrics = Metrics()
-    queue = queue_of(translator, max_tokens=tokens_waiting, on_batch=metrics.count_batch, on_cut=metrics.count_cut)
+    counts = {"on_batch": metrics.count_batch, "on_cut": metrics.count_cut}
+    queue = queue_of(translator, beam, tokens_waiting, **counts)
     limits = Limits(characters=200, alternatives=3)
     app = create_app(queue, LANGUAGES, limits, metrics, **({"tokens_per_minute": 1_000_000} | options))
     with TestClient(app) as client:
