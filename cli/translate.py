@@ -22,10 +22,11 @@ from minitransformer.config.data import has_both_sides, is_memory, require_langu
 from minitransformer.data.file_kinds import is_compressed
 from minitransformer.data.pair_files import read_pair_file
 from minitransformer.data.sentences import SentenceSplitter
-from minitransformer.extras.files.documents import is_document, read_document, translate_document
+from minitransformer.extras.files.documents import is_document, read_document
 from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input, languages_between
 from minitransformer.extras.files.notes import NoteLog
 from minitransformer.extras.files.resumable import translate_file
+from minitransformer.extras.files.resumable_document import translate_document
 from minitransformer.extras.files.stream import (
     LINES_AT_ONCE,
     LinesDone,
@@ -188,8 +189,6 @@ class TranslateOptions:
         endings = {document.suffix.lower(), ".po"} if document.suffix.lower() == ".pot" else {document.suffix.lower()}
         if not self.output or self.output.suffix.lower() not in endings:
             raise ConfigError(f"{document}: give --output FILE with the same ending, for a translated copy")
-        if self.resume:
-            raise ConfigError(f"--resume: {self.output} is written as a whole; leave the option out")
         if is_same_file(self.output, document):
             raise ConfigError(f"--output {self.output}: is the input, too; choose another file")
 
@@ -305,7 +304,7 @@ def translate_input(
     if options.output and is_document(path):
         document = read_document(path, options.languages)
         with counting("segments", len(document.segments), shown=True) as advance:
-            translate_document(translation, document, options.output, advance)
+            translate_document(translation, document, options.output, advance, resume=options.resume)
         return
     shown = options.output is not None or not target.isatty()  # a terminal shows the translations themselves
     n_lines = lines_of(path) if shown else None

@@ -26,6 +26,8 @@ def form_of(text: str) -> Form:
     "capitals": all letters are capitals, and two of them stand in a row.  "title": at least four words begin with a
     capital, among them all words of four letters and more, and no word is in capitals throughout.
     """
+    if text[1:].islower():
+        return "sentence"
     if text.isupper():
         return "capitals" if _TWO_LETTERS.search(text) else "sentence"
     words = _WORD.findall(text)

@@ -32,6 +32,7 @@ PLACEHOLDER = re.compile(
     r"|\\[nrt](?![a-z])|\t+|\n+"
 )
 
+_MAY_HAVE_CODES = re.compile(r"[<&{%$@#\\\t\n]|https?://|www\.")  # for speed: the beginning of any code
 Kind: TypeAlias = Literal["begin", "end", "alone"]
 
 
@@ -74,6 +75,9 @@ def with_textual_codes(parts: Sequence[Part]) -> Parts:
 
 def textual_codes(text: str) -> Iterator[Part]:
     """Yield a text's texts, tags, placeholders, tabs and line ends in their order."""
+    if not _MAY_HAVE_CODES.search(text):
+        yield from filter(None, [text])
+        return
     end = 0
     matches = sorted((*_TAG.finditer(text), *PLACEHOLDER.finditer(text)), key=lambda match: match.start())
     for match in matches:

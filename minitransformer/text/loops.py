@@ -19,6 +19,8 @@ def repetition(translation: str, source: str) -> str:
     occur twice if the two occurrences are far apart, as in "on her lap … on her lap".
     """
     words = WORD.findall(translation)
+    if len(set(words)) == len(words):
+        return ""
     n = LOOP_WORDS if len(translation.split()) * 2 > len(words) else LOOP_CHARACTERS
     warranted = max(1, *(len(places) for places in _places(WORD.findall(source), 2).values()), 0)
     for run, places in _places(words, n).items():

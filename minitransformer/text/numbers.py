@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 _NUMBER = re.compile(r"\d(?:[\d.,:'’\u00a0\u202f]*\d)?")
+_DIGIT = re.compile(r"\d")
 _SMALL = 12  # numbers up to here may be written in words
 
 
@@ -15,6 +16,8 @@ def changed_numbers(source: str, translation: str) -> list[str]:
     Separators of thousands and of decimals may differ.  A number up to twelve may be missing, because a translation may
     write it in words, unless the translation has a number that the source lacks.
     """
+    if not _DIGIT.search(source):
+        return []
     wanted, found = (Counter(map(_digits, _NUMBER.findall(text))) for text in (source, translation))
     missing, others = wanted - found, found - wanted
     lacking = {digits for digits in missing if others or int(digits) > _SMALL}

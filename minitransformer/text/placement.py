@@ -23,6 +23,8 @@ def with_marks(parts: Parts) -> Parts:
 
     A mark has neither letters nor placeholders.  As text, the mark would become a part of the word before it.
     """
+    if len(parts) <= 1:
+        return parts
     found, i, before = Parts(), 0, ""
     while i < len(parts):
         end = _end_of_pair(parts, i)

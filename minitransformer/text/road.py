@@ -150,7 +150,13 @@ class Road:
 
     def _sentence(self, parts: Parts, place: tuple[int, int], code: str) -> Sentence:
         sentence = Sentence(
-            parts, parts, place, code, target_language=self.profile.target, forbids_loops=self._takes("loops")
+            parts,
+            parts,
+            place,
+            code,
+            target_language=self.profile.target,
+            forbids_loops=self._takes("loops"),
+            copies_numbers=self._takes("codes"),
         )
         if self._takes("codes") and not has_letters(parts):
             sentence.copy()

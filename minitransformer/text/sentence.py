@@ -37,16 +37,21 @@ class Sentence:
     form: Form = "sentence"
     target_language: str | None = None
     forbids_loops: bool = True
+    copies_numbers: bool = True
     keeps_words: bool = True
     no_repeat: bool = False
     has_stand_ins: bool = False
     notes: list[Note] = field(default_factory=list)
     found: list[Translation] = field(default_factory=list)
+    _flat: tuple[tuple[int, bool], FlatText] | None = None
 
     @property
     def flat(self) -> FlatText:
         """The text that a model reads, and the codes that it does not read."""
-        return without_codes(with_marks(self.read), keep_words=self.keeps_words)
+        state = (id(self.read), self.keeps_words)
+        if self._flat is None or self._flat[0] != state:
+            self._flat = state, without_codes(with_marks(self.read), keep_words=self.keeps_words)
+        return self._flat[1]
 
     @property
     def line(self) -> str:
@@ -68,7 +73,7 @@ class Sentence:
         if placed[0] is None:
             self.keeps_words = False
             return False
-        if not self.has_stand_ins and self._takes_numbers_out(placed[0]):
+        if self.copies_numbers and not self.has_stand_ins and self._takes_numbers_out(placed[0]):
             return False
         self.found = [each for each in placed if each is not None]
         if self.no_repeat and not best.is_cut:
@@ -92,7 +97,9 @@ class Sentence:
         notes += [Note("codes", UNCERTAIN, is_uncertain=True)] * is_uncertain
         notes += [Note("terms", "no word of the translation belongs to a term", term, True) for term in unplaced]
         notes += [Note("cut", CUT, is_uncertain=True)] * translation.is_cut
-        parts = [in_form(part, self.form, self.target_language) if isinstance(part, str) else part for part in parts]
+        if self.form != "sentence":
+            language = self.target_language
+            parts = [in_form(part, self.form, language) if isinstance(part, str) else part for part in parts]
         return replace(translation, parts=parts, notes=tuple(notes))
 
     def _takes_numbers_out(self, translation: Translation) -> bool:

@@ -23,20 +23,25 @@ class KnownCharacters:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._is_known: dict[str, bool] = {}
+        self._known, self._unknown = set[str](), set[str]()
 
     def lacking(self, texts: Sequence[str]) -> list[bool]:
         """Return for each text whether the tokenizer has no subword for some of its characters."""
         if self._tokenizer.spells_no_words:
             return [False] * len(texts)
-        return [UNKNOWN in ids for ids in self._tokenizer.encode_source(texts)]
+        self._look_up(set().union(*texts))
+        return [not self._unknown.isdisjoint(text) for text in texts]
 
     def unknown_in(self, text: str) -> str:
         """Return the unknown characters of a text, each once."""
-        new = [character for character in dict.fromkeys(text) if character not in self._is_known]
+        self._look_up(set(text))
+        return "".join(character for character in dict.fromkeys(text) if character in self._unknown)
+
+    def _look_up(self, characters: set[str]) -> None:
+        """Find out which of these characters are unknown; a character is unknown in every text, or in none."""
+        new = sorted(characters - self._known - self._unknown)
         for character, ids in zip(new, self._tokenizer.encode_source(new), strict=True):
-            self._is_known[character] = UNKNOWN not in ids
-        return "".join(character for character in dict.fromkeys(text) if not self._is_known[character])
+            (self._unknown if UNKNOWN in ids else self._known).add(character)
 
     def with_codes(self, parts: Sequence[Part]) -> Parts:
         """Return parts in which unknown signs, and words with an unknown letter, are codes.

@@ -23,9 +23,7 @@ from minitransformer.data.survey import READ_ERRORS, CorpusError
 from minitransformer.data.units import fits, without_region
 from minitransformer.extras.files.inline import parts_of, write_parts
 from minitransformer.extras.files.memories import Languages
-from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTranslator
 from minitransformer.extras.packages import import_extra
-from minitransformer.system.files import atomic_write
 from minitransformer.text.codes import Parts
 from minitransformer.text.sentence import UNCERTAIN
 from minitransformer.text.translation import Translation
@@ -67,20 +65,6 @@ def read_document(path: Path, languages: Languages | None = None, content: bytes
         return (_Gettext if path.suffix.lower() in GETTEXT else _Xliff)(path, content, languages)
     except READ_ERRORS as error:
         raise CorpusError(f"{path}: cannot be read: {error}") from error
-
-
-def translate_document(
-    translate: LineTranslator, document: Document, output: Path, advance: LinesDone = lambda n: None
-) -> None:
-    """Translate the segments of a document, and write the document atomically to ``output``."""
-    found = list[Translation]()
-    for start in range(0, len(document.segments), LINES_AT_ONCE):
-        found += translate.segments(document.segments[start : start + LINES_AT_ONCE], start, advance)
-    document.fill(found)
-    if not found:
-        _log.info(f"{output}: is a copy; each segment has a translation, or is marked as not to be translated")
-    with atomic_write(output) as temporary:
-        temporary.write_bytes(document.content())
 
 
 class _Gettext:

@@ -10,8 +10,10 @@ from roads import translate_segments
 
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
-from minitransformer.extras.files.documents import read_document, translate_document
+from minitransformer.extras.files.documents import read_document
 from minitransformer.extras.files.memories import MemoryDocument, MemoryTranslator, groups_of_input
+from minitransformer.extras.files.output_file import ResumeError
+from minitransformer.extras.files.resumable_document import segments_file, translate_document
 from minitransformer.extras.files.stream import LinesDone
 from minitransformer.text.codes import Parts
 from minitransformer.text.sentence import UNCERTAIN
@@ -66,7 +68,18 @@ class Shouting:
 
     alignments: Path | None = None
 
+    def __init__(self, fails_after: int | None = None, **facts: str) -> None:
+        self.left, self.given = fails_after, facts
+
+    def facts(self) -> dict[str, str]:
+        return self.given
+
     def segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[Translation]:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+
         def translate(texts: Sequence[str]) -> list[Translation]:
             words = [text.upper().replace("%S", "%s").replace("%D", "%d").split() for text in texts]
             return [Translation(" ".join(some), 0, 0, tuple((i, i) for i in range(len(some)))) for some in words]
@@ -244,3 +257,35 @@ def test_a_gettext_file_that_holds_the_name_of_another_is_not_that_one(tmp_path:
     (tmp_path / "other.po").write_text('msgid "one"\nmsgstr ""\n', encoding="utf-8")
     with pytest.raises(CorpusError, match="cannot be read as a PO file"):
         read_document(tmp_path / "name.po", content=str(tmp_path / "other.po").encode())
+
+
+MANY = f"""<xliff version="1.2"><file source-language="en">{
+    "".join(f'<trans-unit id="{i}"><source>no <g id="1">a {i}</g> {{{i}}}</source></trans-unit>' for i in range(7))
+}</file></xliff>"""
+
+
+def test_an_interrupted_document_goes_on_after_its_last_group(tmp_path: Path, logged: list[str]) -> None:
+    (tmp_path / "in.xlf").write_text(MANY)
+    output = tmp_path / "out.xlf"
+
+    def translate(shouting: Shouting, *, resume: bool) -> None:
+        document = read_document(tmp_path / "in.xlf", ("en", "de"))
+        translate_document(shouting, document, output, resume=resume, segments_at_once=2)
+
+    translate(Shouting(), resume=False)
+    whole = output.read_bytes()
+    output.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        translate(Shouting(2), resume=True)
+    assert logged[-1] == "interrupted after segment 4; to continue from there, set resume and start it again"
+    with segments_file(output).open("ab") as torn:
+        torn.write(b'{"parts": ["x')
+    with pytest.raises(ResumeError, match="an interrupted translation; set resume to continue it, or remove"):
+        translate(Shouting(), resume=False)
+    with pytest.raises(ResumeError, match="was begun with another beam; choose another output, or remove"):
+        translate(Shouting(beam="2"), resume=True)
+    with pytest.raises(KeyboardInterrupt):
+        translate(Shouting(1), resume=True)
+    translate(Shouting(1), resume=True)
+    assert output.read_bytes() == whole
+    assert not segments_file(output).exists()
