@@ -16,10 +16,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from minitransformer.extras.alignment import links_of, words_of_source, words_of_target
-from minitransformer.extras.attention import attention_weights
 from minitransformer.extras.demo import demo_corpus
 from minitransformer.extras.demo.words import COLOURS, MOODS, NOUNS, QUALITIES
+from minitransformer.inference.alignment import links_of, words_of_source, words_of_target
+from minitransformer.inference.attention import attention_weights
 from minitransformer.inference.bleu import bleu
 from minitransformer.inference.prefix import NO_PREFIX
 from minitransformer.inference.translator import Translator

@@ -70,13 +70,14 @@ class Road:
             raise ConfigError(f"skip: expected steps among {', '.join(STEPS)}; got {unknown[0]!r}")
 
     def facts(self) -> dict[str, Any]:
-        """Return the settings on which translations depend."""
+        """Return the settings on which translations depend; all are None if every step is left out."""
+        steps, profile, splits = list(filter(self._takes, STEPS)), self.profile, self._takes("sentences")
         return {
-            "skip": sorted(self.skip),
+            "steps": steps or None,
             "terms": self.terms and self.terms.checksum(),
-            "split_sentences": self.profile.source if self._takes("sentences") else None,
-            "target_language": self.profile.target,
-            "sentences_per_line": [self.profile.sentences, self.profile.tokens],
+            "split_sentences": profile.source if splits else None,
+            "sentences_per_line": [profile.sentences, profile.tokens] if splits else None,
+            "languages_of_capitals": profile.languages if self._takes("capitals") else None,
         }
 
     def steps(self, texts: Sequence[str | Parts]) -> RoadSteps:

@@ -12,7 +12,6 @@ from small_run import output_of
 from cli.train import train
 from minitransformer import Translator
 from minitransformer.extras.demo import SHOWCASE
-from minitransformer.extras.demo_translator import load_translator
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from copied_names import copied
@@ -30,7 +29,7 @@ WRITTEN_OTHERWISE = [
 def test_the_trained_demonstration_answers_what_readme_shows(tmp_path: Path) -> None:
     run = tmp_path / "demo"
     output_of(lambda: train(["--run", str(run)]))
-    translator = load_translator(run)
+    translator = Translator.load(run)
     # Processors round differently, so another one may train a model that fails in one of these.
     assert n_right(translator, demonstrated()) >= len(demonstrated()) - 1
     bare = [pair for pair in SHOWCASE if not pair[0].endswith("?")]

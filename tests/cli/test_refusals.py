@@ -103,15 +103,20 @@ REFUSED = {  # RUN is a trained run
     "translate --run absent --input t --output o.po": "o.po: is written only for an input of its kind",
     "translate --run absent --input a.xlf": "a.xlf: give --output FILE with the same ending",
     "translate --run absent --input a.po --output b.pot": "a.po: give --output FILE with the same ending",
-    "translate --run absent --input a.po --output b.po --resume": "b.po is written as a whole; leave the opt",
     "translate --run absent --input a.po --output a.po": "a.po: is the input, too",
     "translate --run RUN --alignments absent/al": "--alignments absent/al: cannot be written .No such file",
     "translate --run RUN --input a.po --output b.po": "^error: a.po: cannot be read: ",
     "translate --run RUN --input a.pot --output b.po": "^error: a.pot: cannot be read: ",
     **{
-        f"translate --run absent --split-sentences en {option}": f"{option.split('=')[0]}: does not go with --split-sen"
-        for option in ("--n-best=1", "--prefix=x", "--prefix-text=", "--sample", "--alignments=x")
+        f"translate --run absent {step} {option}": f"{option.split('=')[0]}: does not go with {step.split('=')[0]}; lines"
+        for option in ("--prefix=x", "--prefix-text=", "--alignments=x")
+        for step in ("--split-sentences=en", "--terms=x", "--skip=codes")
     },
+    "translate --run absent --as-is --skip codes": "--as-is: leaves out all steps; leave --skip and",
+    "translate --run absent --no-repeat -1": "expected 0 ≤ no_repeat ≤ 100; got -1",
+    "translate --run absent --skip all": "--skip",
+    "translate --run RUN --split-sentences xx": "language 'xx': expected a code such as",
+    "translate --run RUN --terms absent.tsv": "absent.tsv",
     **{
         f"translate --run absent --input a.po --output o.po {option}=1": f"{option}: is for text, not for a.po, a docu"
         for option in ("--n-best", "--prefix", "--prefix-text", "--alignments")

@@ -364,7 +364,7 @@ def test_the_guide_names_the_options_and_limits_that_there_are() -> None:
     assert f"over {LATE_SECONDS:.0f} seconds" in GUIDE
     assert f"{guard.BODY_SECONDS:.0f} seconds" in GUIDE
     assert f"over {guard.REQUEST_SECONDS:.0f} seconds" in GUIDE
-    assert f"{MAX_SOURCE_TOKENS:,} tokens in a line; `/attention`: more than {MOST_TOKENS} tokens" in GUIDE
+    assert f"{MAX_SOURCE_TOKENS:,} tokens in a sentence; `/attention`: more than {MOST_TOKENS} tokens" in GUIDE
     assert len(CURL) == 6
 
 

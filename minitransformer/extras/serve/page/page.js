@@ -53,14 +53,15 @@ function showAsCurrent() {
   byId("translate").removeAttribute("aria-disabled");
 }
 
-function show(lines, {translatedText = [], alternatives: others = [], scores = []}, text) {
+function show(lines, {translatedText = [], alternatives: others = [], scores = [], notes = [], copied = []}, text) {
   shownText = text;
   showAsCurrent();
   byId("attention").hidden = true;
   byId("said").textContent = translatedText.join("\n");
   byId("result").replaceChildren(...lines.flatMap((line, i) => {
-    const best = wordsOf(line, translatedText[i]);
+    const best = wordsOf(line, translatedText[i], copied[i]);
     best.classList.add("translation");
+    best.append(...(notes[i] || []).map(noteOf));
     const items = (others[i] || []).map((other, k) => element("li", {}, wordsOf(line, other), score(scores[i][k + 1])));
     return items.length ? [best, element("ol", {className: "alternatives", ariaLabel: "Alternatives"}, ...items)] : [best];
   }));
@@ -70,15 +71,25 @@ function score(value) {
   return element("span", {className: "score", title: "log-probability, divided by the length penalty"}, value.toFixed(2));
 }
 
+/** What was done with a line; what is uncertain asks to be checked. */
+function noteOf({message, uncertain}) {
+  return element("div", {className: uncertain ? "done uncertain" : "done", textContent: uncertain ? `Check: ${message}` : message});
+}
+
 // ---- attention
 
-/** A line of words; each shows its attention when it is pointed at or focused. */
-function wordsOf(line, translation) {
+/** A line of words; each shows its attention when it is pointed at or focused.  Words in the ranges `copied` look different. */
+function wordsOf(line, translation, copied = []) {
   const group = element("div", {className: "words", role: "group", ariaLabel: translation, dir: "auto"});
   const matches = [...translation.matchAll(WORD)], words = matches.map(([word]) => word);
   let found = null; // asked for once, when the first word is pointed at
   matches.forEach(({0: word, index}, i) => {
     const button = element("button", {type: "button", textContent: word, tabIndex: i ? -1 : 0});
+    const first = [...translation.slice(0, index)].length, last = first + [...word].length; // in characters, as the server counts
+    if (copied.some(([start, end]) => start < last && first < end)) {
+      button.classList.add("copied");
+      button.title = "copied, not translated";
+    }
     const attend = async () => {
       choose(button);
       found ??= ask("attention", {q: line, translation});
