@@ -192,7 +192,8 @@ def begin(run: Path, **training: Any) -> None:
 
 def test_a_run_keeps_the_values_it_began_with_where_they_are_automatic(tmp_path: Path) -> None:
     begin(tmp_path, n_micro_batches=8, precision="float32")
-    assert initial_settings(tmp_path) == {"n_micro_batches": 8, "precision": "float32"}
+    training = {"n_micro_batches": 8, "precision": "float32"}
+    assert initial_settings(tmp_path) == {"model": {"alpha": None}, "data": {}, "training": training}
     assert values(with_values(config_with("cuda"), initial_settings(tmp_path))) == (8, "float32")
     set_here = config_with("cuda", n_micro_batches=1, precision="bfloat16")
     assert with_values(set_here, initial_settings(tmp_path)) == set_here
