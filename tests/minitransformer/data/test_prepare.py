@@ -15,7 +15,8 @@ import pytest
 
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TextNormalisation
 from minitransformer.data import prepare as prepare_module
-from minitransformer.data.prepare import PreparedData, prepare
+from minitransformer.data.corpus import FileCorpus
+from minitransformer.data.prepare import PreparedData, prepare, selected_text
 from minitransformer.data.selection import HeldOut, separate, worth_training_on
 from minitransformer.data.survey import CorpusError, Found
 from minitransformer.system.checksums import checksums_of
@@ -127,6 +128,19 @@ def test_no_held_out_pair_of_a_text_that_repeats_itself_is_trained_on(tmp_path: 
     assert data.manifest["dropped"] == {"copies of training pairs": 9, "copies of held-out pairs": 18}
     assert data.manifest["validation_in_training"] == 0
     assert any(line.startswith("pairs dropped as copies of held-out pairs: 18 (en:") for line in logged)
+
+
+@pytest.mark.parametrize("keeps_files", [False, True], ids=["held out", "validation files"])
+@pytest.mark.parametrize("pairs", [DISTINCT * 2 + ODD, GOOD + ODD, DISTINCT[:9] + GOOD])
+def test_the_selected_text_is_the_text_of_the_training_pairs(
+    pairs: list[tuple[str, str]], keeps_files: bool, tmp_path: Path
+) -> None:
+    """In the second text no pair can be held out without copies, so these are trained on."""
+    config = config_of(tmp_path, pairs, **({} if keeps_files else HELD_OUT_OF_TEXT))
+    data = prepared(config)
+    sources, targets = map(list, zip(*selected_text(FileCorpus.of(config), data, config), strict=True))
+    ids = zip(data.tokenizer.encode_source(sources), data.tokenizer.encode_target(targets), strict=True)
+    assert [tuple(map(tuple, pair)) for pair in ids] == stored_pairs(data, "train")
 
 
 def test_copies_have_the_same_tokens_on_both_sides_and_a_frequent_sentence_stays_in_training(tmp_path: Path) -> None:
