@@ -183,9 +183,13 @@ def _not_utf8(path: Path, number: int, error: UnicodeDecodeError) -> CorpusError
 
 
 def fingerprint_of_file(path: Path) -> dict[str, Any]:
-    """Return a file's size in bytes and its checksum, to detect whether it has changed.  Raises: CorpusError."""
-    if path.is_fifo():
-        raise CorpusError(f"{path}: is a pipe, but text is read several times; write it to a file, and name the file")
+    """Return a file's size in bytes and its checksum, to detect whether it has changed.
+
+    Raises: CorpusError; a pipe cannot be read twice, and a device, such as /dev/zero, may have no end.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        kind = "pipe" if path.is_fifo() else "device or a socket"
+        raise CorpusError(f"{path}: is a {kind}, but text is read several times; write it to a file, and name the file")
     try:
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -17,6 +17,7 @@ import numpy as np
 
 from autograd.packed_weight import nearest_bfloat16
 from minitransformer.config import ModelConfig
+from minitransformer.config.checks import WIDTH
 from minitransformer.config.model import PositionLayout
 from minitransformer.extras.convert.foreign_files import WeightsFile
 from minitransformer.extras.convert.parts import Array, ConversionError
@@ -153,12 +154,13 @@ def layer_sizes(path: Path, d_model: int, d_ff: int, n_heads: int, depths: tuple
     Args:
         depths: the numbers of layers of encoder and decoder.
 
-    Raises: ConversionError if a size is not positive, or if ``d_model`` is no multiple of ``n_heads``.
+    Call this before arrays of these sizes are made: a file can name any sizes.
+    Raises: ConversionError if a size is not positive or is too large, or if ``d_model`` is no multiple of ``n_heads``.
     """
-    if min(d_model, d_ff, n_heads, *depths) < 1:
+    if min(d_model, d_ff, n_heads, *depths) < 1 or max(d_model, d_ff, n_heads) >= WIDTH[1]:
         raise ConversionError(
             f"{path}: d_model {d_model}, d_ff {d_ff}, {n_heads} heads, {depths[0]} and {depths[1]} layers: expected"
-            " positive numbers; is the model complete, and of this kind?"
+            f" positive numbers, and sizes below {WIDTH[1]:,}; is the model complete, and of this kind?"
         )
     if d_model % n_heads:
         raise ConversionError(f"{path}: {n_heads} heads do not divide {d_model} features; correct the setting")

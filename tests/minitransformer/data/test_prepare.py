@@ -98,6 +98,14 @@ def test_dropped_pairs_and_odd_lines_are_counted_and_named_the_rest_stored(tmp_p
     assert "23 training pairs (dropped: 7 empty, 1 too long, 2 too unequal), 3 validation pairs" in logged[-1]
 
 
+def test_a_link_to_a_device_without_an_end_is_refused(tmp_path: Path) -> None:
+    config = config_of(tmp_path, GOOD)
+    (tmp_path / "de").unlink()
+    (tmp_path / "de").symlink_to("/dev/zero")
+    with pytest.raises(CorpusError, match="/de: is a device or a socket, but text is read several times; write it to"):
+        prepared(config)
+
+
 def test_held_out_pairs_of_the_training_text_are_dropped_for_the_same_reasons(tmp_path: Path) -> None:
     pairs = [*GOOD, *GOOD]
     pairs[5], pairs[15], pairs[25], pairs[26] = ("", "a"), ("a " * 81, "a"), ("a " * 30, "a"), ("a", "")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,16 @@ def test_tables_that_are_missing_or_differ_although_they_are_tied_are_named(
     store_tables(directory, factors, **settings)
     with pytest.raises(ConversionError, match=message):
         read_parts(directory)
+
+
+def test_a_huge_size_in_the_configuration_is_refused_before_arrays_are_made(directory: Path) -> None:
+    change_json(directory / "config.json", d_model=10**9)
+    start = time.perf_counter()
+    with pytest.raises(
+        ConversionError, match=f"config.json: d_model {10**9}, .*: expected positive numbers, and sizes below"
+    ):
+        read_parts(directory)
+    assert time.perf_counter() - start < 3  # an array of that size takes longer
 
 
 @pytest.mark.parametrize("deviation", [0.0, 0.01])
