@@ -104,7 +104,7 @@ def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
 
     Raises: CorpusError if the file cannot be read, or is of another kind.
     """
-    hint = "the input must be a UTF-8 text file, plain, .gz or .xz"
+    hint = "the input must be a UTF-8 text file, plain, .gz, .xz or .zst"
 
     def read(stream: Source) -> Iterator[list[bytes]]:
         try:
