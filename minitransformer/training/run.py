@@ -50,7 +50,7 @@ from parallel.agreement import checksum
 from parallel.communicator import Communicator, SerialCommunicator, call_on_rank_0
 from parallel.rank_log import collected_warnings
 
-ALPHA_SENTENCES = 1_000  # held-out sentences on which the length penalty's α is chosen, at most
+ALPHA_SENTENCES = 1_000  # the first held-out sentences, on which the length penalty's α is chosen
 ROUNDS = "evaluation"  # the folder of a run with the translations that an interrupted evaluation has finished
 COUNTS = ("train_pairs", "validation_pairs", "dropped", "source_words", "target_words")  # of the prepared data
 
@@ -310,7 +310,7 @@ def _choose_alpha(run: OpenRun, evaluate: _Rounds) -> None:
     If a round takes over a second, log the time that all others will take.
     """
     model, text, tried = run.trainer.model, run.data.text("validation"), list[Tried]()
-    some = text[: min(run.config.training.validation_sentences, ALPHA_SENTENCES)]
+    some = text[:ALPHA_SENTENCES]
     _log.info(f"choosing α of the length penalty: {len(some):,} validation sentences, {len(ALPHAS)} values of α")
     for alpha in ALPHAS:
         start = time.perf_counter()

@@ -360,7 +360,8 @@ def test_the_length_penalty_is_chosen_unless_the_run_has_one(finished_run: RunCo
 def test_alpha_is_chosen_on_some_sentences_and_an_interrupted_round_alone_is_repeated(
     finished_run: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = changed(changed(finished_run, "model", alpha=None), validation_sentences=4)
+    monkeypatch.setattr("minitransformer.training.run.ALPHA_SENTENCES", 4)
+    config = changed(finished_run, "model", alpha=None)
     rounds: list[tuple[int, float]] = []
     n_all, translate = len(PreparedData.open(config.data_directory).text("validation")), TranslationTask.evaluate
 
