@@ -82,9 +82,8 @@ def print_times(translator: Translator, lines: Sequence[str], n_lines: int) -> N
 
     for name, work, rounds in (("one sentence", one_by_one, ROUNDS), (f"{n_lines:,} lines", together, 3)):
         ratios = [seconds(work(())) / seconds(work(STEPS)) for _ in range(rounds)]
-        print(
-            f"{name}: {sorted(ratios)[len(ratios) // 2]:.3f} times the model alone ({min(ratios):.3f} to {max(ratios):.3f})"
-        )
+        median = sorted(ratios)[len(ratios) // 2]
+        print(f"{name}: {median:.3f} times the model alone ({min(ratios):.3f} to {max(ratios):.3f})")
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -39,7 +39,7 @@ class ParseOptions:
     run: Path = Path("runs/parsing-craft")
     """Directory of a training run on a treebank."""
     treebank: Path | None = None
-    """Parse the words of these trees (Penn bracket format, plain, .gz or .xz) instead of standard input."""
+    """Parse the words of these trees (Penn bracket format, plain, .gz, .xz or .zst) instead of standard input."""
     words: Splitting = "penn"
     """How to split lines into words: "penn", as in the Penn Treebank; "ontonotes", which also splits at hyphens and
     slashes, nearly as in CRAFT; or "blanks"."""

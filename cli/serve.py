@@ -24,7 +24,7 @@ from minitransformer.extras.serve.translation_request import Limits
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.task import require_no_trees, task_of_run
 from minitransformer.inference.translator import Translator
-from minitransformer.model.files import require_weights
+from minitransformer.model.files import model_directory, require_weights
 
 DESCRIPTION = """Serve translations: a page for people, and a JSON API that programs for LibreTranslate can use.
 Ctrl-C or SIGTERM ends it, after the requests that have begun are answered. Nothing that users type is stored."""
@@ -135,7 +135,7 @@ def _serve(options: ServeOptions) -> None:
     from minitransformer.extras.serve.server import address_of, listen, run_server  # noqa: PLC0415
 
     is_local = is_loopback(options.host)
-    require_weights(options.run)
+    require_weights(model_directory(options.run))
     require_no_trees(options.run, Tokenizer.load(options.run))
     languages = languages_of(options.run, options.source, options.target)
     with listen(options.host, options.port) as listening:

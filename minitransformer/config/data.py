@@ -24,6 +24,7 @@ _BOUNDS = {
     "max_length": COUNT,
     "max_ratio": (1, 1e30),
 }
+_COMPRESSED = r"(\.gz|\.xz|\.zst)?$"
 _CODE = re.compile("[a-z]{2,3}([-_][a-z0-9]{2,8})*", re.IGNORECASE)  # BCP 47, also with "_" as in names of locales
 
 
@@ -38,13 +39,13 @@ def require_language(name: str, code: str | None) -> None:
 
 
 def is_memory(name: str | Path) -> bool:
-    """Return whether a file is a translation memory: TMX, plain, .gz or .xz."""
-    return re.search(r"\.tmx(\.gz|\.xz)?$", str(name), re.IGNORECASE) is not None
+    """Return whether a file is a translation memory: TMX, plain, .gz, .xz or .zst."""
+    return re.search(rf"\.tmx{_COMPRESSED}", str(name), re.IGNORECASE) is not None
 
 
 def has_both_sides(name: str | Path) -> bool:
     """Return whether a file holds source and target: a translation memory, a table, JSON lines or a zip archive."""
-    return is_memory(name) or re.search(r"\.(tsv|jsonl)(\.gz|\.xz)?$|\.zip$", str(name), re.IGNORECASE) is not None
+    return is_memory(name) or re.search(rf"\.(tsv|jsonl){_COMPRESSED}|\.zip$", str(name), re.IGNORECASE) is not None
 
 
 def target_language(data: Mapping[str, Any]) -> str | None:
@@ -60,9 +61,7 @@ def target_language(data: Mapping[str, Any]) -> str | None:
 
 def common_ending(names: Iterable[str | Path]) -> str | None:
     """Return the ending that all file names share, such as "de" for train.de.gz; None if they share none."""
-    endings = {
-        Path(re.sub(r"\.(gz|xz)$", "", str(name), flags=re.IGNORECASE)).suffix.removeprefix(".") for name in names
-    }
+    endings = {Path(re.sub(_COMPRESSED, "", str(name), flags=re.IGNORECASE)).suffix.removeprefix(".") for name in names}
     return endings.pop() or None if len(endings) == 1 else None
 
 
@@ -75,8 +74,8 @@ class DataConfig:
     raw: Path = Path()
     """Folder that contains the text files."""
     train_source: tuple[str, ...] = ()
-    """Training text, source side: UTF-8, one sentence per line, plain, .gz or .xz; several files are concatenated.  A
-    file with both sides (.tmx, .tsv, .jsonl, .zip) needs no file in train_target."""
+    """Training text, source side: UTF-8, one sentence per line, plain, .gz, .xz or .zst; several files are
+    concatenated.  A file with both sides (.tmx, .tsv, .jsonl, .zip) needs no file in train_target."""
     train_target: tuple[str, ...] = ()
     """Training text, target side: a file for each source file without target side, with the same number of lines."""
     validation_source: tuple[str, ...] = ()

@@ -31,8 +31,10 @@ FREE = (
     "max_updates", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "average_checkpoints",
     "learning_rate_factor", "clip_norm", "patience", "patience_for", "best_by", "sum", "gradients_sent_in",
 )  # fmt: skip
-# The automatic settings of training, with the value that stands for "automatic".
-AUTOMATIC = {"n_micro_batches": 0, "precision": "automatic"}
+# Settings whose default means "automatic"; a run that goes on keeps the values with which it began.
+AUTOMATIC = {"model": ("alpha",), "data": (), "training": ("n_micro_batches", "precision")}
+# Values of settings in files that were written before the settings existed, if today's default is another value.
+BEFORE = {"data": {"normalisation": "nmt_nfkc"}}
 SMALL_BATCH = 4_000  # tokens; a smaller batch has only 2 micro-batches: operations on an eighth of it are too short
 
 
@@ -166,27 +168,54 @@ class RunConfig:
 
         The ``free`` settings are not compared.  Raises: CorruptFileError if the saved file lacks the fields of a run.
         """
-        path = self.run / RUN_FILE
-        if not path.exists():
+        if not (self.run / RUN_FILE).exists():
             return []
-        mine, theirs = json.loads(self.to_json()), read_object(path)
-        if any(as_object(theirs.get(part)).keys() != mine[part].keys() for part in PARTS):
-            raise CorruptFileError(
-                f"{path}: does not hold the settings of a run; remove it if you know them, or set run to another"
-                " directory"
-            )
-        here, there = _flat(mine), _flat(theirs)
+        here, there = _flat(json.loads(self.to_json())), _flat(saved_settings(self.run))
         return [
-            f"{name} is {there.get(name)!r} there, {here.get(name)!r} here"
+            f"{name} is {_shown(name, there)} there, {_shown(name, here)} here"
             for name in here | there
             if here.get(name) != there.get(name) and name.removeprefix("training.") not in free
         ]
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run's file in one dict, with keys such as "training.seed" and "init_from"."""
+    """Return the settings of a run in one dict, with keys such as "training.seed" and "init_from"."""
     parts = {f"{part}.{name}": value for part in PARTS for name, value in settings[part].items()}
     return parts | {name: settings[name] for name in BEGINNING if name in settings}
+
+
+def _shown(name: str, settings: Mapping[str, Any]) -> str:
+    is_known = name in settings or name in BEGINNING
+    return repr(settings.get(name)) if is_known else "unknown"
+
+
+def saved_settings(run: Path) -> dict[str, Any]:
+    """Return the content of the file of a run, with the settings that it lacks (see ``completed``).
+
+    Raises: CorruptFileError if there is no file, or it lacks a table of settings.
+    """
+    path = run / RUN_FILE
+    found = read_object(path)
+    if missing := [part for part in PARTS if not isinstance(found.get(part), dict)]:
+        raise CorruptFileError(
+            f"{path}: has no table {', '.join(map(repr, missing))} of settings, so it is corrupt or of another program;"
+            " restore it from a backup, or set run to another directory"
+        )
+    beginning = {name: getattr(RunConfig, name) for name in BEGINNING if "init_from" in found}
+    return beginning | found | {part: completed(part, found[part]) for part in PARTS}
+
+
+def completed(part: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a part, such as "data", in a file that an earlier version of the program may have written.
+
+    A setting that the file lacks has the value that meant "as before": the value in ``BEFORE``, else today's default.
+    """
+    today = json.loads(RunConfig(model=ModelConfig(), training=TrainingConfig()).to_json())
+    return {**today[part], **_missing(part, settings), **settings}
+
+
+def _missing(part: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in BEFORE.get(part, {}).items() if name not in settings}
 
 
 def require_other_directory(run: Path, init_from: Path | None) -> None:
@@ -198,22 +227,36 @@ def require_other_directory(run: Path, init_from: Path | None) -> None:
         )
 
 
-def initial_settings(run: Path) -> dict[str, Any]:
-    """Return the values that the automatic settings had when the run in a directory began.
+def initial_settings(run: Path) -> dict[str, dict[str, Any]]:
+    """Return the values with which a run began, of settings that a run keeps if they are not given when it goes on.
 
-    Return {} if there is no run or its file is corrupt.  (``RunConfig.differences`` reports a corrupt file.)
+    These are the automatic settings, and the settings in ``BEFORE`` that the run's file lacks; keys are parts and
+    names.  Return {} if there is no run or its file is corrupt.  (``RunConfig.differences`` reports a corrupt file.)
     """
     try:
-        training = as_object(read_object(run / RUN_FILE).get("training"))
+        found = read_object(run / RUN_FILE)
     except CorruptFileError:
         return {}
-    return {name: training[name] for name in AUTOMATIC if name in training}
+    return {part: kept_settings(part, as_object(found.get(part))) for part in PARTS}
 
 
-def with_values(config: RunConfig, values: dict[str, Any]) -> RunConfig:
-    """Return the configuration with its automatic settings replaced by ``values``.  Raises: ConfigError."""
-    chosen = {name: x for name, x in values.items() if getattr(config.training, name) == AUTOMATIC[name]}
-    return dataclasses.replace(config, training=with_changes(config.training, chosen, "training."))
+def kept_settings(part: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a part of a file that are kept; {} if the file lacks the part."""
+    automatic = {name: settings[name] for name in AUTOMATIC[part] if name in settings}
+    return automatic | _missing(part, settings) if settings else {}
+
+
+def with_values(config: RunConfig, values: Mapping[str, Mapping[str, Any]]) -> RunConfig:
+    """Return the configuration with ``values`` for those of its settings that have their default.
+
+    Keys of ``values`` are parts and names.  Raises: ConfigError.
+    """
+    changes = {}
+    for part, found in values.items():
+        ours = getattr(config, part)
+        default = type(ours)()
+        changes[part] = {name: x for name, x in found.items() if getattr(ours, name) == getattr(default, name)}
+    return with_changes(config, changes)
 
 
 def resolved(config: RunConfig, n_ranks: int, why_no_bfloat16: str | None) -> RunConfig:
@@ -229,4 +272,4 @@ def resolved(config: RunConfig, n_ranks: int, why_no_bfloat16: str | None) -> Ru
     on_cpu = 2 if config.training.batch_tokens < SMALL_BATCH else 8
     n_micro_batches = on_cpu if config.device == "cpu" else working_ranks(n_ranks, MAX_MICRO_BATCHES)
     precision = "float32" if why_no_bfloat16 else "bfloat16"
-    return with_values(config, {"n_micro_batches": n_micro_batches, "precision": precision})
+    return with_values(config, {"training": {"n_micro_batches": n_micro_batches, "precision": precision}})

@@ -1,4 +1,4 @@
-"""Parallel text in files: UTF-8, one sentence a line, or translation memories; plain, gzip or xz."""
+"""Parallel text in files: UTF-8, one sentence a line, or translation memories; plain or compressed."""
 
 from __future__ import annotations
 

@@ -11,8 +11,11 @@ import io
 import lzma
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from minitransformer.system.errors import UserError
 
 N_FIRST_BYTES = 4_096  # of a file, to be compared with the marks below
 _NULS = rb"(?:[^\0]*\0){8}"  # 8 NUL bytes: text has fewer at its beginning, UTF-16 and most binary files have more
@@ -70,7 +73,28 @@ def _open_xz(path: Path) -> io.BufferedReader:
     return io.BufferedReader(_XzStreams(path))
 
 
-OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": _open_xz}  # of compressed text, by ending
+def _zstd() -> Any:
+    """Return Python's module for Zstandard, or, before Python 3.14, its backport; None if there is neither."""
+    for name in ("compression.zstd", "backports.zstd"):
+        try:
+            return import_module(name)
+        except ImportError:
+            continue
+    return None
+
+
+def _open_zst(path: Path) -> Any:
+    """Open a .zst file.  Raises: UserError if this Python has no Zstandard."""
+    zstd = _zstd()
+    if zstd is None:
+        raise UserError(
+            f"{path}: needs Python 3.14, or the package backports.zstd: pip install backports.zstd; or unpack the file"
+        )
+    return zstd.open(path)
+
+
+OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": _open_xz, ".zst": _open_zst}  # by ending
+ZstdError: type[Exception] = getattr(_zstd(), "ZstdError", EOFError)  # without Zstandard, an error of other openers
 
 
 class _Kind(NamedTuple):
@@ -86,10 +110,13 @@ class _Kind(NamedTuple):
 _REFUSED = (
     _Kind("UTF-32", "save it as UTF-8, or: iconv -f utf-32 -t utf-8", mark=rb"\xff\xfe\0\0|\0\0\xfe\xff"),
     _Kind("UTF-16", "save it as UTF-8, or: iconv -f utf-16 -t utf-8", mark=rb"\xff\xfe|\xfe\xff"),
-    _Kind("compressed", "unpack it, or name it .gz or .xz if it is of that kind", mark=rb"\x1f\x8b|\xfd7zXZ\0"),
     _Kind(
-        "compressed or an archive", "unpack it", ".bz2 .zst .lz4 .7z",
-        rb"BZh[1-9]1AY&SY|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07",
+        "compressed", "unpack it, or name it .gz, .xz or .zst if it is of that kind",
+        mark=rb"\x1f\x8b|\xfd7zXZ\0|\x28\xb5\x2f\xfd",
+    ),
+    _Kind(
+        "compressed or an archive", "unpack it", ".bz2 .lz4 .7z",
+        rb"BZh[1-9]1AY&SY|\x04\x22\x4d\x18|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07",
     ),
     _Kind(
         "a zip archive, as office documents are", "unpack an archive; save a document as plain text in UTF-8",
@@ -134,7 +161,7 @@ _REFUSED = (
 
 
 def is_compressed(path: Path) -> bool:
-    """Return whether a file's name ends in .gz or .xz."""
+    """Return whether a file's name ends in .gz, .xz or .zst."""
     return path.suffix.lower() in OPENERS
 
 

@@ -62,6 +62,12 @@ def _units_of_json(path: Path) -> Iterator[tuple[str, Unit]]:
         try:
             texts = json.loads(line)["translation"]
             found = {str(code): " ".join(words_of_line(text)) for code, text in texts.items()}
+            "".join((*found, *found.values())).encode()
+        except UnicodeEncodeError as error:
+            raise CorpusError(
+                f"{path}, line {number}: has half of a surrogate pair, such as \\ud83d alone, which is no character:"
+                " a text was cut there; repair the line, or remove it"
+            ) from error
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorpusError(
                 f'{path}, line {number}: expected {{"translation": {{"en": "a text", "de": "its translation"}}}}'

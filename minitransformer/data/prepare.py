@@ -26,6 +26,7 @@ from minitransformer.data.profile import USUAL_LINES, LineCounts
 from minitransformer.data.selection import (
     HeldOut,
     find_copies,
+    reason_to_drop,
     separate,
     worth_holding_out,
     worth_scoring,
@@ -60,6 +61,7 @@ from parallel.communicator import Communicator, SerialCommunicator, call_on_rank
 
 LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and its attention could exhaust the memory
 ADDED = "added_characters"  # the manifest's field with the characters appended to a given tokenizer, or null
+IN_TRAINING = "validation_in_training"  # the manifest's field with the number of held-out pairs that are trained on
 _OBJECTS = ("config", "files", CHECKSUMS)  # fields of the manifest that are objects
 _SPLITS, _TEXTS = ("train", "validation"), ("validation", "test")  # splits with token ids; splits with raw lines
 _LINES_AT_ONCE = 10_000
@@ -125,6 +127,20 @@ class PreparedData:
             "pairs", read_json(path), list[Pair], corrupt_file_error(path, "prepare the data again")
         )
         return pairs
+
+
+def selected_text(corpus: Corpus, data: PreparedData, config: DataConfig) -> Iterator[Pair]:
+    """Yield the raw pairs of lines of the training pairs in ``data``, which ``prepare`` made from the corpus.
+
+    A stage that reads the text after ``prepare`` must read it here, or it learns the copies of held-out pairs.
+    """
+    keeps_copies = corpus.held_out_location(0) is None or data.manifest.get(IN_TRAINING, 0)
+    held_out = set() if keeps_copies else set(_normalise(data.text("validation"), data.tokenizer))
+    for some in _chunks(corpus.train()):
+        encoded = _encode(some, data.tokenizer)
+        for pair, normalised, ids in zip(some, data.tokenizer.normalised(some), encoded, strict=True):
+            if normalised not in held_out and not reason_to_drop(ids, config):
+                yield pair
 
 
 def _files_of(directory: Path, tokenizer: Tokenizer) -> list[str]:
@@ -251,7 +267,7 @@ def _write_rest(
         "validation_pairs": n_validation,
         "dropped": {reason: found.count for reason, found in dropped.items()},
         "first_dropped": {reason: found.first for reason, found in dropped.items()},
-        "validation_in_training": in_training.count,
+        IN_TRAINING: in_training.count,
         "validation_too_long": unscored.count,
         "targets_with_lost_characters": selection.lost.found.count,
         "source_words": tokenizer.n_source_words,

@@ -47,7 +47,7 @@ class TextProfile:
     def load(cls, directory: Path) -> TextProfile:
         """Read the profile beside a model; without one, the languages of its run, and lines of one sentence."""
         if (directory / PROFILE_FILE).exists():
-            return read_record(directory / PROFILE_FILE, cls, defaults=dataclasses.asdict(cls()), ignore_unknown=True)
+            return read_record(directory / PROFILE_FILE, cls, ignore_unknown=True)
         run = read_object(directory / RUN_FILE)  # empty for a model without a run
         return cls(language_of_run(run, "source"), language_of_run(run, "target"))
 

@@ -36,7 +36,7 @@ def worth_training_on(
     ``copies`` are the indices of copies of held-out pairs.  ``first`` is the index of the first pair.
     """
     for i, (source, target) in enumerate(pairs, first):
-        reason = "copies of held-out pairs" if i in copies else _reason_to_drop((source, target), config)
+        reason = "copies of held-out pairs" if i in copies else reason_to_drop((source, target), config)
         if reason:
             dropped.setdefault(reason, Found()).add(location(i))
         else:
@@ -55,7 +55,7 @@ def worth_holding_out(
     ``location`` returns a pair's location in the training text; None for a pair from other text.
     """
     for i, (pair, ids) in enumerate(zip(pairs, encoded, strict=True)):
-        reason, here = _reason_to_drop(ids, config), location(i)
+        reason, here = reason_to_drop(ids, config), location(i)
         if reason and here:
             dropped.setdefault(reason, Found()).add(here)
         else:
@@ -76,7 +76,7 @@ def find_copies(
     found: dict[Pair, array[int]] = {
         pair: array("q")
         for pair, (_, ids, _) in zip(normalised, held_out, strict=True)
-        if _reason_to_drop(ids, config) is None  # else training drops its copies for the same reason
+        if reason_to_drop(ids, config) is None  # else training drops its copies for the same reason
     }
     for i, pair in training:
         if pair in found:
@@ -121,7 +121,8 @@ def worth_scoring(pairs: Iterable[IdPair], longest: int, unscored: Found) -> Ite
             yield source, target
 
 
-def _reason_to_drop(pair: IdPair, config: DataConfig) -> str | None:
+def reason_to_drop(pair: IdPair, config: DataConfig) -> str | None:
+    """Return why a pair is of no use for training; None if it is usable."""
     shorter, longer = sorted(map(len, pair))
     if shorter == 0:
         return "empty"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from minitransformer.data.file_kinds import N_FIRST_BYTES, OPENERS, refusal_by_ending, refusal_by_first_bytes
+from minitransformer.data.file_kinds import N_FIRST_BYTES, OPENERS, ZstdError, refusal_by_ending, refusal_by_first_bytes
 from minitransformer.system.errors import UserError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -23,7 +23,7 @@ _OBSTACLES: dict[type[BaseException], str] = {
     IsADirectoryError: "is a directory",
     PermissionError: "may not be read by this user",
 }
-READ_ERRORS = (EOFError, lzma.LZMAError, zlib.error, OSError)
+READ_ERRORS = (EOFError, lzma.LZMAError, zlib.error, OSError, ZstdError)
 # Other characters that editors take for the end of a line: single bytes, and U+0085, U+2028 and U+2029 in UTF-8.
 _SEPARATORS, _LONG_SEPARATORS = frozenset(b"\x0b\x0c\r\x1c\x1d\x1e"), (b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9")
 _ORDINARY = bytes([9, *range(32, 127), *range(128, 256)])
@@ -75,7 +75,10 @@ class Survey:
 
 
 def open_bytes(path: Path) -> io.BufferedReader:
-    """Open a file for reading, and decompress it if its name ends in .gz or .xz.  Raises: OSError."""
+    """Open a file for reading, and decompress it if its name ends in .gz, .xz or .zst.
+
+    Raises: OSError; UserError for .zst if this Python has no Zstandard.
+    """
     opener = OPENERS.get(path.suffix.lower())
     return cast(io.BufferedReader, path.open("rb") if opener is None else opener(path))
 
@@ -99,7 +102,7 @@ def require_text(name: Path | str, refusal: str | None) -> None:
 
 
 def byte_lines(path: Path, opened: Callable[[Path], io.BufferedReader] = open_text) -> Iterator[bytes]:
-    """Yield the lines of a text file (plain, gzip or xz) with their line ends; only a line feed ends a line.
+    """Yield the lines of a text file (plain, gzip, xz or Zstandard) with their line ends; only a line feed ends a line.
 
     Raises: CorpusError if the file is missing, is not text or cannot be read to its end, or if a line is too long.
         The message names the file, and the line that is too long.
@@ -116,7 +119,9 @@ def byte_lines(path: Path, opened: Callable[[Path], io.BufferedReader] = open_te
                     )
                 yield line
     except tuple(_OBSTACLES) as error:
-        raise CorpusError(f"{path}: {_OBSTACLES[type(error)]}; expected a text file, plain, .gz or .xz") from error
+        raise CorpusError(
+            f"{path}: {_OBSTACLES[type(error)]}; expected a text file, plain, .gz, .xz or .zst"
+        ) from error
     except READ_ERRORS as error:
         raise CorpusError(
             f"{path}: cannot be read after line {number}: {error}; the file may be incomplete, or not what it is named"
@@ -183,9 +188,13 @@ def _not_utf8(path: Path, number: int, error: UnicodeDecodeError) -> CorpusError
 
 
 def fingerprint_of_file(path: Path) -> dict[str, Any]:
-    """Return a file's size in bytes and its checksum, to detect whether it has changed.  Raises: CorpusError."""
-    if path.is_fifo():
-        raise CorpusError(f"{path}: is a pipe, but text is read several times; write it to a file, and name the file")
+    """Return a file's size in bytes and its checksum, to detect whether it has changed.
+
+    Raises: CorpusError; a pipe cannot be read twice, and a device, such as /dev/zero, may have no end.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        kind = "pipe" if path.is_fifo() else "device or a socket"
+        raise CorpusError(f"{path}: is a {kind}, but text is read several times; write it to a file, and name the file")
     try:
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -191,7 +191,7 @@ def _replace_illegal(stream: BinaryIO) -> Iterator[bytes]:
 def read_tmx(
     path: Path, content: BinaryIO | None = None, *, with_elements: bool = False
 ) -> Iterator[tuple[str | None, Unit]]:
-    """Yield the units of a TMX file (plain, .gz, .xz), each with the source language that the header names, or None.
+    """Yield the units of a TMX file, also compressed, each with the source language that the header names, or None.
 
     Read ``content`` instead of the file if it is given.  With ``with_elements``, units have their XML elements.
     In the texts of a unit, inline codes are left out, or become a blank if they break a line; highlighted text stays.

@@ -19,10 +19,13 @@ from minitransformer.config.checks import require, with_changes
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Pair, read_pairs
 from minitransformer.data.languages import language_of_run
+from minitransformer.data.prepare import PreparedData, selected_text
+from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.task import task_of
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import write_text
 from minitransformer.system.records import read_object
+from minitransformer.text.road import STEPS
 from minitransformer.training.pretrained import fine_tuning
 from parallel.communicator import Communicator, call_on_rank_0
 
@@ -127,25 +130,30 @@ def _write_given_text(forward: RunConfig, text: Path) -> None:
     """Write the training text and the held-out text of the first run, one line for each pair, if they do not exist."""
     if not _exists(text / "given"):
         text.mkdir(exist_ok=True)
-        corpus = task_of(forward.data).corpus(forward.data)
-        _write_pairs(text / "validation", corpus.validation())
-        _write_pairs(text / "given", corpus.train())
+        corpus, data = task_of(forward.data).corpus(forward.data), PreparedData.open(forward.data_directory)
+        _write_pairs(text / "validation", data.text("validation"))
+        _write_pairs(text / "given", selected_text(corpus, data, forward.data))
 
 
 def _write_all_text(forward: RunConfig, backward: RunConfig, text: Path) -> None:
-    """Write the text "all": the given pairs, sources with their translations, and targets with their translations."""
+    """Write the text "all": the given pairs, sources with their translations, and targets with their translations.
+
+    Leave out translations that are copies of held-out pairs.
+    """
     if not _exists(text / "all"):
         given = list(read_pairs(*_files(text / "given")))
         sources, targets = map(list, zip(*given, strict=True))
         to_target, to_source = _translations(sources, forward), _translations(targets, backward)
-        _write_pairs(
-            text / "all", chain(given, zip(sources, to_target, strict=True), zip(to_source, targets, strict=True))
-        )
+        made = [*zip(sources, to_target, strict=True), *zip(to_source, targets, strict=True)]
+        normalised = Tokenizer.load(forward.run).normalised
+        held_out = set(normalised(list(read_pairs(*_files(text / "validation")))))
+        new = (pair for pair, normal in zip(made, normalised(made), strict=True) if normal not in held_out)
+        _write_pairs(text / "all", chain(given, new))
 
 
 def _translations(lines: list[str], run: RunConfig) -> list[str]:
     _log.info(f"translating {len(lines):,} lines of the training text with the model in {run.run}")
-    return Translator.load(run.run, device=run.device).translate(lines)
+    return Translator.load(run.run, device=run.device).translate(lines, skip=STEPS)
 
 
 def _files(path: Path) -> tuple[Path, Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from minitransformer.inference.alignment import align_words
 from minitransformer.inference.line_search import LineSearch, decoded_texts
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, Prefixer
 from minitransformer.inference.search import Advance, Constraint, Hypothesis, Sampler, SearchConfig, Wanted
+from minitransformer.model.files import CONFIG_FILE, model_directory
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import require_lists
 from minitransformer.system.files import CheckpointError
@@ -30,6 +32,7 @@ from minitransformer.text.translation import Note, Translation
 
 MAX_SOURCE_TOKENS = 1_024  # the rest of a longer line is cut off, so that memory stays bounded
 LOOP_TOKENS = 4  # a search that must not repeat itself never generates the same four tokens in a row twice
+_log = logging.getLogger(__name__)
 
 
 class Translator:
@@ -58,6 +61,7 @@ class Translator:
         self.models = [each.for_search(dtype=weights) for each in models]
         self.model, self.tokenizer, self.weights = self.models[0], tokenizer, weights
         self.profile = profile or TextProfile()
+        self._settings = [each.config.to_json() for each in models]  # identify the models, in ``fingerprint``
 
     @classmethod
     def load(
@@ -77,7 +81,11 @@ class Translator:
                     " the models on the same text with the same data settings, and with different seeds"
                 )
             models.append(model)
-        return cls(models, tokenizer, weights=weights, profile=TextProfile.load(Path(directory)))
+        translator = cls(models, tokenizer, weights=weights, profile=TextProfile.load(Path(directory)))
+        # Files of earlier versions lack some settings; so a fingerprint from the files stays the same.
+        files = [model_directory(Path(each)) / CONFIG_FILE for each in (directory, *others)]
+        translator._settings = [file.read_text(encoding="utf-8") for file in files]
+        return translator
 
     @cached_property
     def prefixer(self) -> Prefixer:
@@ -87,8 +95,8 @@ class Translator:
     def fingerprint(self) -> str:
         """Return a checksum of configurations, weights, the weights' dtype and tokenizer, to identify a translator."""
         checksum = hashlib.blake2b(digest_size=16)
-        for model in self.models:
-            checksum.update(model.config.to_json().encode())
+        for model, settings in zip(self.models, self._settings, strict=True):
+            checksum.update(settings.encode())
             checksum.update(self.weights.encode())
             checksum.update(to_host(model.parameters.values).data)
         for pieces in self.tokenizer.models:
@@ -289,11 +297,17 @@ class _Counted:
 
 
 def load_with_tokenizer(directory: Path, *, device: Device = "cpu") -> tuple[Transformer, Tokenizer]:
-    """Load the model and the tokenizer of a training run.
+    """Load the model and the tokenizer of a training run; before its first validation, the newest checkpoint's model.
 
     Raises: CheckpointError if one is missing, or if their vocabularies differ in size, so that ids do not fit.
     """
-    model, tokenizer = Transformer.load(directory, device=device), Tokenizer.load(directory)
+    path = model_directory(directory)
+    if path != directory:
+        _log.warning(
+            f"{directory}: has had no validation yet, so this is the model of its newest checkpoint, {path.name}; if"
+            " its training was interrupted, start it again, which goes on, for a better model"
+        )
+    model, tokenizer = Transformer.load(path, device=device), Tokenizer.load(directory)
     require_same_words(directory, model.config, tokenizer)
     return model, tokenizer
 

@@ -31,6 +31,7 @@ from minitransformer.system.files import (
 CONFIG_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
 MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE)
+CHECKPOINTS = "checkpoints"  # the folder of a run that holds its checkpoints
 BUNDLE_FILE = "bundle.json"  # the list of all files of a bundle, instead of checksums.json
 
 
@@ -91,10 +92,21 @@ def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray
 def require_weights(directory: Path) -> None:
     """Raise CorruptFileError if a directory has no file of weights."""
     if not (directory / WEIGHTS_FILE).exists():
+        is_begun = (directory / CHECKPOINTS).exists()
         raise CorruptFileError(
-            f"{directory}: there is no model here (no {WEIGHTS_FILE}); train one,"
-            " or give the directory of a trained model"
+            f"{directory}: there is no model here (no {WEIGHTS_FILE}); "
+            + ("start its training again, which goes on" if is_begun else "train one")
+            + ", or give the directory of a trained model"
         )
+
+
+def model_directory(run: Path) -> Path:
+    """Return the directory of a run's model: the run's own; before the first validation, that of the newest checkpoint.
+
+    Return ``run`` if there is no model.
+    """
+    newest = max((run / CHECKPOINTS).glob(f"step-*/{WEIGHTS_FILE}"), default=None)
+    return run if newest is None or any((run / name).exists() for name in MODEL_FILES) else newest.parent
 
 
 def load_model_config(directory: Path) -> ModelConfig:

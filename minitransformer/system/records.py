@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -44,24 +45,35 @@ def read_record(
     kind: type[Record],
     *,
     bounds: Bounds = _NONE,
-    defaults: Mapping[str, Any] = _NONE,
+    needed: Collection[str] = (),
+    upgrade: Callable[[dict[str, Any]], dict[str, Any]] = dict,
     ignore_unknown: bool = False,
     remedy: str = "it is corrupt or of another kind: remove it",
 ) -> Record:
     """Read an instance of the dataclass ``kind`` from a JSON object.
 
-    The file may lack the fields in ``defaults``.  ``ignore_unknown`` allows other keys.  ``remedy`` ends each message.
+    An earlier version of the program may have written the file.  So the file may lack each field that has a default,
+    except the ``needed`` ones: the default of a field must mean "as before the field existed".  ``upgrade`` returns
+    today's fields for the fields of an earlier version.  ``ignore_unknown`` allows other keys.  ``remedy`` ends each
+    message.
     Raises: CorruptFileError if the file is missing, or a field is missing, unknown, of another type or out of bounds.
     """
     content, types, error = read_json(path), get_type_hints(kind), corrupt_file_error(path, remedy)
-    fields = {**defaults, **content} if isinstance(content, dict) else {}
+    fields = upgrade(content) if isinstance(content, dict) else {}
     if ignore_unknown:
         fields = {name: value for name, value in fields.items() if name in types}
-    if wrong := sorted(fields.keys() ^ types.keys()):
+    if wrong := sorted((fields.keys() - types.keys()) | (_required(kind, needed) - fields.keys())):
         raise error(f"expected an object with {', '.join(types)}; missing or unknown: {wrong!r:.300}")
-    record = kind(**{name: convert_value(name, fields[name], hint, error) for name, hint in types.items()})
+    record = kind(**{name: convert_value(name, value, types[name], error) for name, value in fields.items()})
     require_bounds(record, bounds, error)
     return record
+
+
+def _required(kind: Any, needed: Collection[str]) -> set[str]:
+    """Return the fields of a dataclass that a file must have."""
+    missing = dataclasses.MISSING
+    defaults = {field.name: (field.default, field.default_factory) for field in dataclasses.fields(kind)}
+    return {name for name, default in defaults.items() if default == (missing, missing) or name in needed}
 
 
 def require(condition: bool, name: str, expected: str, got: Any, error: MakeError) -> None:

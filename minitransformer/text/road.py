@@ -77,7 +77,7 @@ class Road:
             "terms": self.terms and self.terms.checksum(),
             "split_sentences": profile.source if splits else None,
             "sentences_per_line": [profile.sentences, profile.tokens] if splits else None,
-            "languages_of_capitals": profile.languages if self._takes("capitals") else None,
+            "languages_of_capitals": list(profile.languages) if self._takes("capitals") else None,
         }
 
     def steps(self, texts: Sequence[str | Parts]) -> RoadSteps:

@@ -25,7 +25,7 @@ from autograd.array import Array
 from autograd.optim import Adam
 from minitransformer.config import ModelConfig, TrainingConfig
 from minitransformer.config.run import METRICS_FILE, RUN_FILE
-from minitransformer.model.files import MODEL_FILES, load_model_files, write_model_files
+from minitransformer.model.files import CHECKPOINTS, MODEL_FILES, load_model_files, write_model_files
 from minitransformer.model.transformer import Transformer, WeightsError
 from minitransformer.system.checksums import check_files, write_checksums
 from minitransformer.system.files import (
@@ -74,7 +74,7 @@ class Snapshot:
 
 def checkpoint_path(run: Path, step: int) -> Path:
     """Return the path of the checkpoint after update ``step``."""
-    return run / "checkpoints" / f"step-{step:08d}"
+    return run / CHECKPOINTS / f"step-{step:08d}"
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -106,7 +106,7 @@ def has_complete_model(directory: Path) -> bool:
 
 
 def _numbered_checkpoints(run: Path) -> list[tuple[int, bool, Path]]:
-    names = ((path, _NAME.fullmatch(path.name)) for path in (run / "checkpoints").glob("step-*"))
+    names = ((path, _NAME.fullmatch(path.name)) for path in (run / CHECKPOINTS).glob("step-*"))
     return sorted((int(name[1]), name[2] is None, path) for path, name in names if name)
 
 
@@ -283,7 +283,7 @@ def _remove_superseded(run: Path, path: Path, keep: int) -> None:
 
 
 def _remove_remains(run: Path) -> None:
-    for remains in (run / "checkpoints").glob(".step-*"):
+    for remains in (run / CHECKPOINTS).glob(".step-*"):
         shutil.rmtree(remains, ignore_errors=True)
 
 

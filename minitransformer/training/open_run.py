@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,22 +17,30 @@ from autograd.kernels.cpu.library import bfloat16_set
 from autograd.kernels.cuda.driver import lack_of_bfloat16
 from autograd.precision import dtype_named
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
-from minitransformer.config.run import RESULTS_FILE, RUN_FILE, initial_settings, resolved, with_values
+from minitransformer.config.run import (
+    RESULTS_FILE,
+    RUN_FILE,
+    completed,
+    initial_settings,
+    kept_settings,
+    resolved,
+    with_values,
+)
 from minitransformer.data.corpus import changed_files
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.languages import NAMED_LANGUAGES
 from minitransformer.data.prepare import ADDED, PreparedData, prepare
 from minitransformer.data.profile import profile_of
-from minitransformer.data.store import TrainingPairs
+from minitransformer.data.store import MANIFEST, TrainingPairs
 from minitransformer.data.token_dropout import BpeDropout, WordDropout
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.task import task_of
 from minitransformer.model.files import WEIGHTS_FILE
 from minitransformer.model.transformer import class_of
-from minitransformer.system.files import CheckpointError, remove_unfinished
+from minitransformer.system.files import CheckpointError, CorruptFileError, remove_unfinished
 from minitransformer.system.provenance import code_version
 from minitransformer.system.ranks import START, choose_placements, require_same_kernels
-from minitransformer.system.records import read_object
+from minitransformer.system.records import as_object, read_object
 from minitransformer.training.checkpoint import checkpoints, require_same_parameters
 from minitransformer.training.loop import Trainer
 from minitransformer.training.memory import try_largest_batch
@@ -244,10 +253,11 @@ def open_or_prepare(config: RunConfig) -> PreparedData:
 
 def check_prepared(config: RunConfig, data: PreparedData, given: GivenTokenizer | None) -> None:
     """Raise CheckpointError if data was prepared with other settings or another tokenizer, or from other text."""
+    there = completed("data", data.manifest["config"])
     different = [
-        f"data.{name} is {there!r} there, {value!r} here"
+        f"data.{name} is {there[name]!r} there, {value!r} here"
         for name, value in config.data.fingerprint().items()
-        if (there := data.manifest["config"].get(name)) != value
+        if there[name] != value
     ]
     if different:
         raise CheckpointError(
@@ -319,9 +329,17 @@ def resolve(config: RunConfig, world: Communicator) -> tuple[RunConfig, str | No
     Also return the first rank's reason against bfloat16; None if there is none.
     Raises: ConfigError if the file of the run has an invalid value.
     """
-    initial = with_values(config, world.bcast(initial_settings(config.run) if world.rank == 0 else {}))
+    initial = with_values(config, world.bcast(_initial_values(config) if world.rank == 0 else {}))
     obstacle = next(filter(None, world.allgather(why_no_bfloat16(config.device, config.kernels))), None)
     return resolved(initial, world.size, obstacle), obstacle
+
+
+def _initial_values(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """Return the values with which the run began, or its data was prepared; see ``initial_settings``."""
+    values, manifest = initial_settings(config.run), dict[str, Any]()
+    with suppress(CorruptFileError):  # ``PreparedData.open`` reports a corrupt file
+        manifest = read_object(config.data_directory / MANIFEST)
+    return values | {"data": values.get("data", {}) | kept_settings("data", as_object(manifest.get("config")))}
 
 
 def why_no_bfloat16(device: Device, kernels: KernelChoice) -> str | None:

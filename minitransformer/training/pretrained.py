@@ -13,7 +13,7 @@ import numpy as np
 from autograd.array import Array
 from minitransformer.config import ConfigError, ModelConfig, RunConfig
 from minitransformer.config.checks import require, with_changes
-from minitransformer.config.run import RUN_FILE
+from minitransformer.config.run import RUN_FILE, saved_settings
 from minitransformer.data.given_tokenizer import TOKENIZER_SETTINGS, GivenTokenizer, settings_of
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.task import task_of
@@ -50,7 +50,8 @@ def fine_tuning(config: RunConfig) -> RunConfig:
         raise ConfigError("fine_tuning: no model to begin from; set init_from to the directory of one")
     begun = {} if (directory / CONFIG_FILE).exists() else read_object(config.run / RUN_FILE)
     if begun.get("init_from") == str(directory):
-        old = with_changes(config, {part: begun.get(part) for part in ("model", "data")})
+        settings = saved_settings(config.run)
+        old = with_changes(config, {part: settings[part] for part in ("model", "data")})
         model = old.model
         tokenizer_settings = {name: getattr(old.data, name) for name in (*TOKENIZER_SETTINGS, _LEAVES)}
     else:

@@ -5,25 +5,32 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
+import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from autograd import to_host
 from autograd.kernel_registry import references_only
 from minitransformer.config import RunConfig, TrainingConfig
 from minitransformer.config.checks import require
 from minitransformer.config.run import RESULTS_FILE, RUN_FILE, TRANSLATIONS_FILE
+from minitransformer.data.corpus import Pair
+from minitransformer.inference.bleu import Score
 from minitransformer.inference.length_penalty import ALPHAS, Tried, choose_alpha
-from minitransformer.inference.task import Evaluation
+from minitransformer.inference.scoring import TargetScore
+from minitransformer.inference.task import Evaluation, Sample
 from minitransformer.model.files import load_model_files
 from minitransformer.model.transformer import Transformer, implementation_of
-from minitransformer.system.files import CheckpointError, lock_directory, read_json, write_text
+from minitransformer.system.files import CheckpointError, CorruptFileError, lock_directory, read_json, write_text
+from minitransformer.system.progress import in_words
 from minitransformer.system.provenance import code_version, short_hash
-from minitransformer.system.records import read_object
+from minitransformer.system.records import read_object, read_record
 from minitransformer.training.callbacks import SCORES, Callback, Callbacks, MetricsFile
 from minitransformer.training.checkpoint import (
     LostDirectoryError,
@@ -32,15 +39,19 @@ from minitransformer.training.checkpoint import (
     has_complete_model,
     stale_checkpoints,
 )
+from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.flops import Cost, sustained_flops_per_second
 from minitransformer.training.memory import memory_advice
 from minitransformer.training.open_run import OpenRun, open_run
 from minitransformer.training.pretrained import PRETRAINED, pretrained_of
 from minitransformer.training.progress_bar import ProgressBar
 from minitransformer.training.validation import BEST, Validation, exceeds, figure
+from parallel.agreement import checksum
 from parallel.communicator import Communicator, SerialCommunicator, call_on_rank_0
 from parallel.rank_log import collected_warnings
 
+ALPHA_SENTENCES = 1_000  # the first held-out sentences, on which the length penalty's α is chosen
+ROUNDS = "evaluation"  # the folder of a run with the translations that an interrupted evaluation has finished
 COUNTS = ("train_pairs", "validation_pairs", "dropped", "source_words", "target_words")  # of the prepared data
 
 _log = logging.getLogger(__name__)
@@ -184,23 +195,25 @@ def _cost(run: OpenRun) -> Cost:
 def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Cost, always_average: bool) -> None:
     start = time.perf_counter()
     callback.validating(0, len(run.data.text("validation")))
-    weights, perplexity = _choose_weights(run, validation, callback, always_average)
+    weights, loss = _choose_weights(run, validation, callback, always_average)
+    _require_better_than_guessing(run, loss.loss)
     pretrained = pretrained_of(run.config.run)
     results = (
         _provenance(run) | ({PRETRAINED: pretrained} if pretrained else {}) | {"weights": weights} | cost.figures()
     )
     lines: list[str] = []
     _log.info(f"training cost: {cost}")
+    evaluate = _Rounds(run, validation, callback)
+    if run.config.model.alpha is None and validation.task.takes_alpha:
+        _choose_alpha(run, evaluate)
     for split in ("validation", "test"):
         text = run.data.text(split)
         if text:
-            chooses = split == "validation" and run.config.model.alpha is None and validation.task.takes_alpha
-            evaluate = partial(validation.evaluate, run.trainer.model, text, beam=4, progress=callback.validating)
-            score, samples = _evaluate_with_best_alpha(run, evaluate) if chooses else evaluate()
+            score, samples = evaluate(split, text, run.trainer.model.config.own_alpha)
             lines += (json.dumps({"split": split} | dataclasses.asdict(s), ensure_ascii=False) + "\n" for s in samples)
             results[split] = {score.name.lower(): score.value, "detail": score.detail, "signature": score.signature}
             if split == "validation":
-                results[split]["perplexity"] = perplexity
+                results[split]["perplexity"] = loss.perplexity
             _log.info(f"{split}: {score}, beam 4, {len(text):,} sentences")
     results["alpha"] = run.trainer.model.config.alpha
     _log.info(f"code {results['code']}, configuration {results['configuration']}")
@@ -208,15 +221,16 @@ def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Co
     _require_directory(run.config.run)
     write_text(run.config.run / TRANSLATIONS_FILE, "".join(lines))
     write_text(run.config.run / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
+    shutil.rmtree(run.config.run / ROUNDS, ignore_errors=True)
 
 
 def _choose_weights(
     run: OpenRun, validation: Validation, callback: Callback, always_average: bool
-) -> tuple[str, float]:
+) -> tuple[str, TargetScore]:
     """Set the model to the average of the last checkpoints, or to the best single model, and save it.
 
     The best single model is chosen if its figure ``best_by`` is better than the average's.
-    Returns: a description of the weights for ``results.json``, and their perplexity on the validation set.
+    Returns: a description of the weights for ``results.json``, and their loss on the validation set.
     """
     model, state, directory = run.trainer.model, run.trainer.state, run.config.run
     _require_directory(directory)
@@ -240,19 +254,75 @@ def _choose_weights(
         weights = f"average of the last {len(last)} checkpoints"
         _log.info(f"made the {weights}, validation {name} {average:.4f}")
     model.save(directory)
-    return weights, score.perplexity
+    return weights, score
 
 
-def _evaluate_with_best_alpha(run: OpenRun, evaluate: Callable[..., Evaluation]) -> Evaluation:
-    """Choose the exponent of the length penalty, save it in the model, and return the evaluation with this exponent."""
-    model = run.trainer.model
-    tried = [Tried(alpha, evaluate(alpha=alpha)) for alpha in ALPHAS]
+def _require_better_than_guessing(run: OpenRun, loss: float) -> None:
+    """Raise TrainingDivergedError if a loss is over twice that of guessing each token, which untrained models reach."""
+    n_words = run.data.tokenizer.n_target_words
+    if loss > 2 * math.log(n_words):
+        raise TrainingDivergedError(
+            f"validation: the loss of the final model is {loss:.4g}, but to guess each of {n_words:,} tokens has a loss"
+            f" of {math.log(n_words):.4g}: the training has diverged. Set run to another directory, and lower"
+            " training.learning_rate_factor or set training.clip_norm"
+        )
+
+
+@dataclass(frozen=True)
+class _Round:
+    """The translations of a text with one α, in a file; ``made_with`` identifies the code and the model's weights."""
+
+    made_with: str
+    name: str
+    value: float
+    signature: str
+    detail: str
+    samples: tuple[tuple[str, str, str], ...]
+
+
+class _Rounds:
+    """The final evaluation of a model, in rounds; a round that an interrupted process has finished is not repeated."""
+
+    def __init__(self, run: OpenRun, validation: Validation, callback: Callback) -> None:
+        self._folder, self._model = run.config.run / ROUNDS, run.trainer.model
+        self._evaluate = partial(validation.evaluate, self._model, beam=4, progress=callback.validating)
+        self._made_with = short_hash(f"{code_version()} {checksum(to_host(self._model.parameters.values))}")
+
+    def __call__(self, split: str, text: Sequence[Pair], alpha: float) -> Evaluation:
+        """Translate and score a text with an exponent α of the length penalty."""
+        path = self._folder / f"{split}-{len(text)}-{alpha:g}.json"
+        with suppress(CorruptFileError):  # also if there is no file
+            found = read_record(path, _Round)
+            if found.made_with == self._made_with:
+                score = Score(found.name, found.value, found.signature, found.detail)
+                return Evaluation(score, tuple(Sample(*each) for each in found.samples))
+        score, samples = self._evaluate(text, alpha=alpha)
+        lines = tuple((each.source, each.reference, each.translation) for each in samples)
+        done = _Round(self._made_with, score.name, score.value, score.signature, score.detail, lines)
+        _require_directory(self._folder.parent)
+        write_text(path, json.dumps(dataclasses.asdict(done), ensure_ascii=False))
+        return Evaluation(score, samples)
+
+
+def _choose_alpha(run: OpenRun, evaluate: _Rounds) -> None:
+    """Choose the exponent of the length penalty on the first held-out sentences, and save it in the model.
+
+    If a round takes over a second, log the time that all others will take.
+    """
+    model, text, tried = run.trainer.model, run.data.text("validation"), list[Tried]()
+    some = text[:ALPHA_SENTENCES]
+    _log.info(f"choosing α of the length penalty: {len(some):,} validation sentences, {len(ALPHAS)} values of α")
+    for alpha in ALPHAS:
+        start = time.perf_counter()
+        tried.append(Tried(alpha, evaluate("validation", some, alpha)))
+        if (seconds := time.perf_counter() - start) > 1 and alpha == ALPHAS[0]:
+            n_left = len(ALPHAS) - 1 + (len(text) / len(some) if len(text) > len(some) else 0)
+            _log.info(f"about {in_words(seconds * n_left)} left for α, and for the score of {len(text):,} sentences")
     chosen, _ = choose_alpha(tried, run.config.model.own_alpha)
     scores = ", ".join(f"{one.alpha:g}: {one.score:.2f}{one.remark}" for one in tried)
     _log.info(f"length penalty: chose α {chosen.alpha:g}; {chosen.found.score.name} of validation text by α: {scores}")
     model.config = dataclasses.replace(model.config, alpha=chosen.alpha)
     model.save(run.config.run)
-    return chosen.found
 
 
 def _require_directory(directory: Path) -> None:

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from minitransformer.data.batching import Position
 from minitransformer.system.records import read_record
@@ -95,12 +95,23 @@ _BOUNDS = {  # the FLOPs of a big model exceed 2⁶³
 }
 
 
+def _upgraded(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return today's fields of a state; an earlier version had "best_loss" and "best_score" instead of figures."""
+    if "best_loss" not in fields:
+        return fields
+    loss = fields["best_loss"]
+    best = None if loss is None else ["loss", loss]
+    kept = {name: value for name, value in fields.items() if name not in ("best_loss", "best_score")}
+    return kept | {"best": best, "best_watched": best}
+
+
 def read_state(path: Path) -> TrainingState:
-    """Read a checkpoint's state file.  Raises: CorruptFileError."""
+    """Read a checkpoint's state file, also that of an earlier version.  Raises: CorruptFileError."""
     return read_record(
         path,
         TrainingState,
         bounds=_BOUNDS,
-        defaults={"earlier_updates": 0, "group": 0},  # older checkpoints lack these fields
+        needed=("step", "epoch", "next_batch"),
+        upgrade=_upgraded,
         remedy="the checkpoint is corrupt or of another version: use another one",
     )

@@ -108,7 +108,7 @@ REFUSED = {  # RUN is a trained run
     "translate --run RUN --input a.po --output b.po": "^error: a.po: cannot be read: ",
     "translate --run RUN --input a.pot --output b.po": "^error: a.pot: cannot be read: ",
     **{
-        f"translate --run absent {step} {option}": f"{option.split('=')[0]}: does not go with {step.split('=')[0]}; lines"
+        f"translate --run absent {step} {option}": f"{option.split('=')[0]}: does not go with {step.split('=')[0]}; "
         for option in ("--prefix=x", "--prefix-text=", "--alignments=x")
         for step in ("--split-sentences=en", "--terms=x", "--skip=codes")
     },

@@ -104,11 +104,11 @@ def test_patience_may_change_within_a_run_and_more_updates_go_on_at_its_end(trai
     assert results_of(run_copy)["updates"] == 70
 
 
-def test_settings_of_which_one_is_missing_are_no_settings_of_a_run(trained: Trained, run_copy: Path) -> None:
+def test_a_table_of_settings_that_is_missing_is_named(trained: Trained, run_copy: Path) -> None:
     settings = json.loads((run_copy / "run.json").read_text())
-    del settings["model"]["normalisation"]
+    del settings["model"]
     (run_copy / "run.json").write_text(json.dumps(settings))
-    with pytest.raises(CorruptFileError, match=r"run\.json: does not hold the settings of a run; remove it"):
+    with pytest.raises(CorruptFileError, match=r"run\.json: has no table 'model' of settings, .* restore it from"):
         train([*trained.arguments, "--run", str(run_copy)])
 
 

@@ -407,7 +407,7 @@ def test_files_are_taken_up_with_all_options_and_no_others(trained: Trained, tmp
     whole = resumed(trained, tmp_path, *options)
     assert resumed(trained, tmp_path, *options) == whole
     for changed, name in ((["--seed", "4"], "sampling"), (again, "model"), (["--n-best", "1"], "n_best")):
-        with pytest.raises(ResumeError, match=f"out: was begun with another {name};"):
+        with pytest.raises(ResumeError, match=rf"out: was begun with another {name}\b"):
             resumed(trained, tmp_path, *options, *changed)
     prefixes.write_text("y\n" * 4)
     with pytest.raises(ResumeError, match="out: was begun with another prefix; choose another output, or remove this"):
@@ -422,7 +422,7 @@ def test_files_are_taken_up_with_the_same_search_and_splitting_only(trained: Tra
     translated(trained, b"", *files, *split)
     polish, wider = ["--split-sentences", "pl"], [*split, "--beam", "3"]
     for other, name in (([], "split_sentences"), (polish, "split_sentences"), (wider, "beam")):
-        with pytest.raises(ResumeError, match=f"out: was begun with another {name};"):
+        with pytest.raises(ResumeError, match=rf"out: was begun with another {name}\b"):
             translated(trained, b"", *files, *other)
     with (tmp_path / "in").open("ab") as source:
         source.write(b"two. two.\n")

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 from scripts import SCRIPTS, tokenizer_of
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
+from autograd.packed_weight import nearest_bfloat16
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import TextNormalisation
 from minitransformer.data.tokenizer import Tokenizer
@@ -171,7 +172,8 @@ def as_transformers_has_it(parts: Parts) -> Parts:
     return Parts(config, weights, parts.tokenizer)
 
 
-def test_tables_of_positions_in_the_file_are_recognised(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", [np.float16, nearest_bfloat16])
+def test_tables_of_positions_in_the_file_are_recognised(stored: Any, tmp_path: Path) -> None:
     """Older versions of transformers stored them, often in float16; those of Marian are read, too."""
     model = write_directory(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
@@ -182,7 +184,7 @@ def test_tables_of_positions_in_the_file_are_recognised(tmp_path: Path) -> None:
             for stack in (model.model.encoder, model.model.decoder):
                 stack.embed_positions.weight.data[:] = torch.from_numpy(table)
         table = model.model.encoder.embed_positions.weight.detach().numpy()
-        tables = dict.fromkeys(POSITIONS, table.astype(np.float16))
+        tables = dict.fromkeys(POSITIONS, stored(table))
         save_file(weights | tables, tmp_path / "model.safetensors", metadata={"format": "pt"})
         parts = read_parts(tmp_path)
         assert parts.config.positions == ("halves" if halves else "interleaved")

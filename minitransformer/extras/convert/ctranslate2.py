@@ -32,6 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
+from autograd.packed_weight import bfloat16_values
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation, NormPlacement, Start
 from minitransformer.extras.convert.foreign_files import (
@@ -104,7 +105,7 @@ def read_ctranslate2(directory: Path, source_spm: Path | None = None, target_spm
     config = replace(
         config, **vocabulary_settings(source, target, weights), start="zero" if settings.starts_from_zero else start
     )
-    config, weights = _read_positions(file, variables, config, weights | read_layers(variables, config))
+    config, weights = _read_positions(variables, config, weights | read_layers(variables, config))
     variables.require_none_left()
     return Parts(config, weights, tokenizer, (source, target))
 
@@ -193,15 +194,10 @@ def _embedding(variables: Variables, stack: str, name: str, shape: tuple[int, in
     return matrix if math.isclose(relative, 1, rel_tol=1e-6) else matrix * np.float32(relative)
 
 
-def _read_positions(
-    file: ModelFile, variables: Variables, config: ModelConfig, weights: Weights
-) -> tuple[ModelConfig, Weights]:
+def _read_positions(variables: Variables, config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
     """Return configuration and weights with positions: sinusoids if both stacks have the same, else learned tables."""
     tables = [variables.table(POSITIONS[stack], config.d_model) for stack in STACKS]
-    kinds = [
-        COMPUTED if table is None else recognise_sinusoids(table, file.variables[POSITIONS[stack]].dtype.name)
-        for stack, table in zip(STACKS, tables, strict=True)
-    ]
+    kinds = [COMPUTED if table is None else recognise_sinusoids(table) for table in tables]
     first = kinds[0]
     if first is not None and kinds[1] == first:
         if first.is_sorted:
@@ -448,7 +444,9 @@ OLDEST_VERSION, NEWEST_VERSION = 2, 6
 _FIRST_VERSION_WITH_ALIASES, _FIRST_VERSION_WITH_TYPES = 3, 4
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
 _TYPE_OF_SIZE = {1: "int8", 2: "int16", 4: "float32"}  # before version 4
-_NUMPY_TYPES = {"float32": "<f4", "int8": "<i1", "int16": "<i2", "int32": "<i4", "float16": "<f2"}
+_NUMPY_TYPES = {
+    "float32": "<f4", "int8": "<i1", "int16": "<i2", "int32": "<i4", "float16": "<f2", "bfloat16": "<u2",
+}  # fmt: skip
 SCALE = "_scale"
 _OLD_INT16_SCALE = 1_000.0  # scale of int16 variables if the file has none
 _MOST_AXES = 4
@@ -457,7 +455,10 @@ _ZERO_POINT = "_zero"  # only 4-bit weights (AWQ) have it
 
 @dataclass(frozen=True)
 class ModelFile:
-    """The content of a ``model.bin``: name and revision of the model, and its variables in their stored types."""
+    """The content of a ``model.bin``: name and revision of the model, and its variables in their stored types.
+
+    Variables that are stored in bfloat16 are float32 with the same values.
+    """
 
     model: str
     revision: int
@@ -468,7 +469,7 @@ def read_model_file(path: Path) -> ModelFile:
     """Read a ``model.bin``; an alias becomes a variable with the same array.
 
     Raises: ConversionError if the file cannot be read, is truncated or corrupt, is of an unknown version, has a
-    variable of bfloat16 or of an unknown type, or has two different arrays of one name.
+    variable of an unknown type, or has two different arrays of one name.
     """
     reader = _Reader(path, read_bytes(path))
     version = reader.number("I", "the version")
@@ -540,7 +541,8 @@ class _Reader:
         if math.prod(shape) * dtype.itemsize != n_bytes or not n_bytes or len(shape) > _MOST_AXES:
             raise self._corrupt(f"{name} has shape {shape} of {type_name}, but {n_bytes:,} bytes")
         begin = self._take(n_bytes, name)
-        return np.frombuffer(self._data, dtype, math.prod(shape), begin).reshape(shape)
+        stored: Array = np.frombuffer(self._data, dtype, math.prod(shape), begin).reshape(shape)
+        return np.asarray(bfloat16_values(stored)) if type_name == "bfloat16" else stored
 
     def add(self, variables: dict[str, Array], name: str, array: Array) -> None:
         """Add a variable.  Raises: ConversionError if ``variables`` has another array under this name."""

@@ -167,6 +167,6 @@ def _require_sinusoids(arrays: WeightsFile) -> None:
         table = arrays.take_if_there(name)
         if table is None:
             continue
-        found = recognise_sinusoids(table[0], "float16") if table.ndim == 3 and len(table) == 1 else None
+        found = recognise_sinusoids(table[0]) if table.ndim == 3 and len(table) == 1 else None
         if found != Sinusoids("interleaved", first_position=0):
             raise ConversionError(f"{arrays.path}: {name} is not JoeyNMT's table of sinusoids; no other is supported")

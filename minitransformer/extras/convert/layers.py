@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autograd.packed_weight import nearest_bfloat16
 from minitransformer.config import ModelConfig
+from minitransformer.config.checks import WIDTH
 from minitransformer.config.model import PositionLayout
 from minitransformer.extras.convert.foreign_files import WeightsFile
 from minitransformer.extras.convert.parts import Array, ConversionError
@@ -63,7 +65,7 @@ def with_features(
 
 
 _MOST_FIRST_POSITIONS = 4  # try the first positions 0 to 3: fairseq's is 2, OpenNMT-tf's 1, other programs' 0
-_ROUNDING = {"float16": 5e-4}  # error of stored sines and cosines; 1e-5 for other types
+BFLOAT16_ERROR = 2e-3  # greatest error of a sine that is stored in bfloat16; 5e-4 in float16
 _ROUNDING_OF_ANGLES = 2e-7  # relative error of positions × frequencies in float32
 
 
@@ -82,7 +84,14 @@ class Sinusoids:
 COMPUTED = Sinusoids("halves", 1)  # the sinusoids that CTranslate2 computes if a model has no table
 
 
-def recognise_sinusoids(table: Array, stored_type: str) -> Sinusoids | None:
+def _rounding(table: Array) -> float:
+    """Return the greatest error of sines in the smallest float type that holds all values of a table."""
+    if np.array_equal(nearest_bfloat16(table), table):
+        return BFLOAT16_ERROR
+    return 5e-4 if np.array_equal(table.astype(np.float16), table) else 1e-5
+
+
+def recognise_sinusoids(table: Array) -> Sinusoids | None:
     """Return the sinusoids that a table (N, D) contains, up to rounding errors; None if it contains anything else.
 
     Tables with sorted columns are in MarianMT models of Hugging Face's transformers.  (Marian itself uses the layout
@@ -92,6 +101,7 @@ def recognise_sinusoids(table: Array, stored_type: str) -> Sinusoids | None:
     n, d_model = table.shape
     if d_model % 2:
         return None
+    rounding = _rounding(table)
     candidates: tuple[tuple[PositionLayout, bool], ...] = (
         ("interleaved", False),
         ("halves", False),
@@ -102,7 +112,7 @@ def recognise_sinusoids(table: Array, stored_type: str) -> Sinusoids | None:
         if is_sorted:
             expected = expected[:, sines_first(d_model)]
         for first in range(_MOST_FIRST_POSITIONS):
-            tolerance = _ROUNDING.get(stored_type, 1e-5) + _ROUNDING_OF_ANGLES * np.arange(first, first + n)[:, None]
+            tolerance = rounding + _ROUNDING_OF_ANGLES * np.arange(first, first + n)[:, None]
             if (np.abs(table - expected[first : first + n]) <= tolerance).all():
                 return Sinusoids(layout, first, is_sorted)
     return None
@@ -144,12 +154,13 @@ def layer_sizes(path: Path, d_model: int, d_ff: int, n_heads: int, depths: tuple
     Args:
         depths: the numbers of layers of encoder and decoder.
 
-    Raises: ConversionError if a size is not positive, or if ``d_model`` is no multiple of ``n_heads``.
+    Call this before arrays of these sizes are made: a file can name any sizes.
+    Raises: ConversionError if a size is not positive or is too large, or if ``d_model`` is no multiple of ``n_heads``.
     """
-    if min(d_model, d_ff, n_heads, *depths) < 1:
+    if min(d_model, d_ff, n_heads, *depths) < 1 or max(d_model, d_ff, n_heads) >= WIDTH[1]:
         raise ConversionError(
             f"{path}: d_model {d_model}, d_ff {d_ff}, {n_heads} heads, {depths[0]} and {depths[1]} layers: expected"
-            " positive numbers; is the model complete, and of this kind?"
+            f" positive numbers, and sizes below {WIDTH[1]:,}; is the model complete, and of this kind?"
         )
     if d_model % n_heads:
         raise ConversionError(f"{path}: {n_heads} heads do not divide {d_model} features; correct the setting")

@@ -32,6 +32,7 @@ from minitransformer.extras.convert.foreign_files import (
     weights_file,
 )
 from minitransformer.extras.convert.layers import (
+    BFLOAT16_ERROR,
     FAIRSEQ_NAMES,
     layer_sizes,
     modules,
@@ -77,7 +78,6 @@ EMBEDDINGS = (  # tied embeddings are one matrix; older versions of transformers
     "lm_head.weight",
 )
 EPSILON = 1e-5  # of layer norm, PyTorch's default
-FLOAT16_ERROR = 1e-3  # greatest error of a sine that is stored in float16
 
 ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu", "gelu_new": "gelu_tanh",
@@ -118,8 +118,10 @@ def read_marian(path: Path) -> Parts:
         bias = None if bias is None else bias[..., :-1]
     weights = embeddings(source, target, tables, bias)
     starts_from = weights.get("target_embedding.weight", weights["source_embedding.weight"])[START]
-    if added is not None and np.abs(added - math.sqrt(len(starts_from)) * starts_from).max() > FLOAT16_ERROR:
-        raise _unknown_positions(arrays.path)
+    if added is not None:
+        expected = math.sqrt(len(starts_from)) * starts_from
+        if (np.abs(added - expected) > BFLOAT16_ERROR * (1 + 2 * np.abs(expected))).any():
+            raise _unknown_positions(arrays.path)
     weights |= read_layers(arrays, depths, FAIRSEQ_NAMES, norm="post", prefix=PREFIX)
     arrays.require_none_left()
     config = ModelConfig(
@@ -239,7 +241,7 @@ def _unknown_positions(path: Path) -> ConversionError:
 
 
 def _are_close(table: Array, expected: Array) -> bool:
-    return table.shape == expected.shape and bool(np.abs(table - expected).max() < FLOAT16_ERROR)
+    return table.shape == expected.shape and bool(np.abs(table - expected).max() < BFLOAT16_ERROR)
 
 
 def _configuration(path: Path, settings: SettingsFile, depths: tuple[int, int]) -> dict[str, Any]:

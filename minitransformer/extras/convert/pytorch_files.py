@@ -1,7 +1,8 @@
 """A reader of files of ``torch.save`` (.bin, .pt, .ckpt), which needs no PyTorch and runs no code of the file.
 
 Such a file has a pickle: a program for a stack machine, which can call any function of Python.  The interpreter in this
-module executes few opcodes, knows only the names in ``_NAMES``, and imports nothing.  ``pickletools`` decodes opcodes.
+module executes few opcodes, and imports and calls nothing.  An object of another type than arrays and plain data is
+``_Opaque``; only a state dict must not have one.  ``pickletools`` decodes opcodes.
 
 Two formats are read.  Since PyTorch 1.6 a file is a .zip archive with ``data.pkl``, ``byteorder`` and a member
 ``data/KEY`` for the numbers of each storage.  The older format is five pickles (magic number, version, system, content,
@@ -13,6 +14,7 @@ Source: PyTorch 2.13, ``torch/serialization.py`` and ``torch/_utils.py``.
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import pickletools
 import zipfile
@@ -35,14 +37,10 @@ _STORAGES = {
     "torch.LongStorage": "i8", "torch.IntStorage": "i4", "torch.ShortStorage": "i2", "torch.CharStorage": "i1",
     "torch.ByteStorage": "u1", "torch.BoolStorage": "?",
 }  # fmt: skip
-_NAMES = {
-    *_STORAGES, "collections.OrderedDict", "argparse.Namespace", "torch._utils._rebuild_tensor_v2",
-    "torch._utils._rebuild_parameter",
-}  # fmt: skip
 
 
 class ForbiddenError(Exception):
-    """An error: a pickle has content other than arrays and plain data."""
+    """An error: a pickle has an opcode that is not executed, or a state dict has other content than arrays."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,13 @@ class _Name:
     """The name of a class or function of Python to which a pickle refers."""
 
     name: str
+
+
+@dataclass(frozen=True, eq=False)
+class _Opaque:
+    """An object that is not made, because it is no array and no plain data; ``description`` is for messages."""
+
+    description: str
 
 
 class _Arguments(dict[str, Any]):
@@ -101,7 +106,7 @@ class _Interpreter:
     def run(self, stream: BinaryIO) -> Any:
         """Execute a pickle, and return the object that it describes.
 
-        Raises: ForbiddenError if it has content other than arrays and plain data; any other error if it is corrupt.
+        Raises: ForbiddenError for an opcode that is not executed; any other error if it is corrupt.
         """
         self._stack, self._marks, self._memo = [], [], {}
         for opcode, argument, _ in pickletools.genops(stream):
@@ -137,9 +142,17 @@ class _Interpreter:
 
     def _extend(self, items: list[Any]) -> None:
         target = self._stack[-1]
-        if not isinstance(target, list):
+        if not isinstance(target, list | _Opaque):
             raise ForbiddenError(f"items of an object of type {type(target).__name__}")
-        target.extend(items)
+        if isinstance(target, list):
+            target.extend(items)
+
+    def add_since_mark(self, _: None) -> None:
+        self._since_mark()  # the items of a set, which is opaque
+
+    def frozen_set(self, _: None) -> None:
+        self._since_mark()
+        self._stack.append(_Opaque("a set"))
 
     def set_item(self, _: None) -> None:
         value, key = self._stack.pop(), self._stack.pop()
@@ -151,19 +164,20 @@ class _Interpreter:
     def _update(self, items: list[Any]) -> None:
         """Add ``items``, which are alternately keys and values, to a dictionary.
 
-        Raises: ForbiddenError for nested keys: computing their hash could overflow the process's stack.
+        Other keys than strings and numbers are opaque: computing a nested key's hash could overflow the process's
+        stack.
         """
         target, keys = self._stack[-1], items[::2]
-        if not isinstance(target, dict) or not all(isinstance(key, str | int | float | None) for key in keys):
-            raise ForbiddenError("keys that are no strings or numbers")
-        target.update(zip(keys, items[1::2], strict=True))
+        if not isinstance(target, dict | _Opaque):
+            raise ForbiddenError(f"items of an object of type {type(target).__name__}")
+        other = "keys that are no strings or numbers"
+        keys = [key if isinstance(key, str | int | float | None) else _Opaque(other) for key in keys]
+        if isinstance(target, dict):
+            target.update(zip(keys, items[1::2], strict=True))
 
     def refer(self, name: str) -> None:
-        """Push a name, given as "module name".  Raises: ForbiddenError if it is not in ``_NAMES``."""
-        dotted = name.replace(" ", ".", 1)
-        if dotted not in _NAMES:
-            raise ForbiddenError(f"{dotted!r:.100}")
-        self._stack.append(_Name(dotted))
+        """Push a name, given as "module name"."""
+        self._stack.append(_Name(name.replace(" ", ".", 1)))
 
     def refer_from_stack(self, _: None) -> None:
         name, module = self._stack.pop(), self._stack.pop()
@@ -173,11 +187,18 @@ class _Interpreter:
         arguments, name = self._stack.pop(), self._stack.pop()
         self._stack.append(self._make(name, arguments))
 
+    def call_with_keywords(self, _: None) -> None:
+        self._stack.pop()
+        self.call(None)
+
     def _make(self, name: Any, arguments: Any) -> Any:
         """Return our object for the object that a function, named ``name``, makes of its arguments in PyTorch.
 
-        Raises: ForbiddenError for another function or other arguments; ValueError for impossible sizes.
+        The object is opaque for another function or other arguments.
+        Raises: ForbiddenError for what is no function; ValueError for impossible sizes.
         """
+        if isinstance(name, _Opaque):
+            return name
         if not isinstance(name, _Name):
             raise ForbiddenError("a call of no function")
         match name.name, arguments:
@@ -191,14 +212,14 @@ class _Interpreter:
                 if not all(type(n) is int and n >= 0 for n in (offset, *shape, *strides)):
                     raise ValueError("a tensor has sizes that are no whole numbers")
                 return _Tensor(storage, offset, shape, strides)
-        raise ForbiddenError(f"a call of {name.name} with unknown arguments")
+        return _Opaque(f"{name.name!r:.100}")
 
     def build(self, _: None) -> None:
-        """Set the attributes of an ``argparse.Namespace``; ignore attributes of a dictionary."""
+        """Set the attributes of an ``argparse.Namespace``; ignore attributes of a dictionary or an opaque object."""
         state, target = self._stack.pop(), self._stack[-1]
-        if not isinstance(target, dict) or not isinstance(state, dict):
+        if not isinstance(target, dict | _Opaque):
             raise ForbiddenError(f"the state of an object of type {type(target).__name__}")
-        if isinstance(target, _Arguments):
+        if isinstance(target, _Arguments) and isinstance(state, dict):
             target.update(state)
 
     def refer_to_storage(self, _: None) -> None:
@@ -226,6 +247,7 @@ _VALUES: dict[str, Callable[[Any], Any]] = {  # opcodes that push a value
     **dict.fromkeys(["BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE",
                      "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES"], lambda argument: argument),
     "NONE": lambda _: None, "NEWTRUE": lambda _: True, "NEWFALSE": lambda _: False,
+    "EMPTY_SET": lambda _: _Opaque("a set"), "BYTEARRAY8": lambda argument: argument,
     "EMPTY_LIST": lambda _: [], "EMPTY_TUPLE": lambda _: (), "EMPTY_DICT": lambda _: {},
 }  # fmt: skip
 _ACTIONS: dict[str, Callable[[_Interpreter, Any], None]] = {
@@ -233,9 +255,11 @@ _ACTIONS: dict[str, Callable[[_Interpreter, Any], None]] = {
     "TUPLE1": lambda machine, _: machine.last_as_tuple(1), "TUPLE2": lambda machine, _: machine.last_as_tuple(2),
     "TUPLE3": lambda machine, _: machine.last_as_tuple(3),
     "APPEND": _Interpreter.append, "APPENDS": _Interpreter.append_since_mark,
+    "ADDITEMS": _Interpreter.add_since_mark, "FROZENSET": _Interpreter.frozen_set,
     "SETITEM": _Interpreter.set_item, "SETITEMS": _Interpreter.set_items_since_mark,
     "GLOBAL": _Interpreter.refer, "STACK_GLOBAL": _Interpreter.refer_from_stack,
-    "REDUCE": _Interpreter.call, "NEWOBJ": _Interpreter.call, "BUILD": _Interpreter.build,
+    "REDUCE": _Interpreter.call, "NEWOBJ": _Interpreter.call, "NEWOBJ_EX": _Interpreter.call_with_keywords,
+    "BUILD": _Interpreter.build,
     "BINPERSID": _Interpreter.refer_to_storage,
     "BINPUT": _Interpreter.put, "LONG_BINPUT": _Interpreter.put, "MEMOIZE": _Interpreter.put_next,
     "BINGET": _Interpreter.get, "LONG_BINGET": _Interpreter.get,
@@ -249,8 +273,9 @@ def read_pytorch(path: Path, state: str | None = None) -> tuple[dict[str, Any], 
         state: the key of the state dict in the content; None if the content is the state dict.
 
     bfloat16, which NumPy lacks, becomes float32 with the same values.
-    Raises: ConversionError if the file has content other than arrays and plain data, if it has no such state dict, or
-    if the arrays need too much memory; any error for corrupt content, so call this function in ``foreign_content``.
+    An object beside the state dict that is no array and no plain data is opaque.
+    Raises: ConversionError if the state dict has content other than arrays, if the file has no such state dict, or if
+    the arrays need too much memory; any error for corrupt content, so call this function in ``foreign_content``.
     """
     require_regular(path)
     try:
@@ -320,9 +345,13 @@ def _read_older(path: Path, file: BinaryIO, state: str | None) -> tuple[dict[str
 def _arrays(path: Path, content: Any, state: str | None, read: Callable[[_Storage], Array]) -> dict[str, Array]:
     """Return the arrays of a state dict; read each storage once, even if several arrays share it.
 
-    Raises: ConversionError if there is no state dict, or if the arrays need too much memory.
+    Raises: ConversionError if there is no state dict, or if the arrays need too much memory; ForbiddenError if it has
+    objects that are no arrays.
     """
     found = content.get(state) if isinstance(content, dict) and state is not None else content
+    for item in [found, *itertools.chain(*found.items())] if isinstance(found, dict) else [found]:
+        if isinstance(item, _Opaque | _Name):
+            raise ForbiddenError(item.description if isinstance(item, _Opaque) else f"{item.name!r:.100}")
     if not isinstance(found, dict) or not all(isinstance(tensor, _Tensor) for tensor in found.values()):
         where = "it" if state is None else f"{state} in it"
         raise ConversionError(

@@ -56,15 +56,16 @@ def _from_json(path: Path, fields: Mapping[str, Any]) -> Any:
     kinds = message.SentencePiece
     if model.get("type") not in ("Unigram", "BPE"):
         _refuse(path, f"is of the type {model.get('type')}; only Unigram and BPE are known")
-    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
-        if model.get(name):
-            _refuse(path, f"{name} = {model[name]!r} cannot be expressed")
     is_unigram = model["type"] == "Unigram"
+    _require_expressible(path, model, "continuing_subword_prefix", "end_of_word_suffix", "dropout", "ignore_merges")
     scores = dict(model["vocab"]) if is_unigram else _scores_of_merges(path, model["vocab"], model["merges"])
     unknown = model.get("unk_token") or "<unk>"
     if is_unigram and model.get("unk_id") is not None:
         unknown = model["vocab"][model["unk_id"]][0]
     added = {each["content"]: each["special"] for each in fields.get("added_tokens") or ()}
+    for each in fields.get("added_tokens") or ():
+        if not each["special"]:
+            _require_expressible(path, each, "single_word", "lstrip", "rstrip")
     for piece in dict.fromkeys([unknown, *scores, *added]):
         is_byte = bool(model.get("byte_fallback")) and len(piece) == 6 and piece.startswith("<0x")
         special = kinds.CONTROL if added.get(piece) else kinds.USER_DEFINED
@@ -74,7 +75,21 @@ def _from_json(path: Path, fields: Mapping[str, Any]) -> Any:
     spec.model_type = spec.UNIGRAM if is_unigram else spec.BPE
     spec.byte_fallback, spec.unk_piece = bool(model.get("byte_fallback")), unknown
     _set_normaliser(path, fields, message.normalizer_spec)
+    if not (is_unigram or model.get("byte_fallback") or model.get("fuse_unk")):
+        _refuse(
+            path,
+            "fuse_unk = false cannot be expressed: unknown characters in a row are one token here; if that is good"
+            " enough, set it to true in the file",
+        )
     return message
+
+
+def _require_expressible(path: Path, fields: Mapping[str, Any], *names: str) -> None:
+    """Raise ConversionError if one of the settings is given, because it changes how text is split."""
+    for name in names:
+        if fields.get(name):
+            token = f" of {fields['content']!r:.100}" if "content" in fields else ""
+            _refuse(path, f"{name} = {fields[name]!r:.100}{token} cannot be expressed")
 
 
 def _scores_of_merges(path: Path, vocabulary: Mapping[str, int], merges: list[Any]) -> dict[str, float]:
@@ -101,7 +116,7 @@ def _scores_of_merges(path: Path, vocabulary: Mapping[str, int], merges: list[An
 
 def _set_normaliser(path: Path, fields: Mapping[str, Any], spec: Any) -> None:
     """Set how sentencepiece normalises characters and blanks.  Raises: ConversionError for an unknown step."""
-    spec.name, spec.add_dummy_prefix = "identity", False
+    spec.name, spec.add_dummy_prefix, spec.remove_extra_whitespaces = "identity", False, False
     for step in (*_steps(fields, "normalizer", "normalizers"), *_steps(fields, "pre_tokenizer", "pretokenizers")):
         match step:
             case {"type": "Precompiled", "precompiled_charsmap": charsmap}:
@@ -110,10 +125,12 @@ def _set_normaliser(path: Path, fields: Mapping[str, Any], spec: Any) -> None:
                 spec.add_dummy_prefix = step.get("prepend_scheme", "always") != "never"
             case {"type": "Prepend", "prepend": prepended} if prepended == BLANK:
                 spec.add_dummy_prefix = True
-            case {"type": "Replace", "pattern": {"Regex": " {2,}"}} | {"type": "Replace", "pattern": {"String": " "}}:
-                pass  # sentencepiece writes blanks as BLANK, and joins them
+            case {"type": "Replace", "pattern": {"String": " "}, "content": content} if content == BLANK:
+                pass  # sentencepiece writes blanks as BLANK
+            case {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": content} if content in (BLANK, " "):
+                spec.remove_extra_whitespaces = True
             case {"type": "Strip" | "WhitespaceSplit"}:
-                pass
+                spec.remove_extra_whitespaces = True
             case _:
                 _refuse(path, f"its step {step.get('type')} cannot be expressed")
 

@@ -168,8 +168,12 @@ class _Run:
             )
         progress = read_record(progress_file(self.path), Progress)
         made_with = self._made_with(progress.n_lines)
-        names = dict.fromkeys([*made_with, *progress.made_with])
-        different = [name for name in names if progress.made_with.get(name) != made_with.get(name)]
+        there = progress.made_with
+        different = [
+            name if name in ("model", "prefix") else f"{name} ({there.get(name)!r}, not {made_with.get(name)!r})"
+            for name in made_with | there
+            if there.get(name) != made_with.get(name)
+        ]
         if different:
             raise self.output.refusal(f"was begun with another {', '.join(different)}")
         self._read_as_far_as(progress, lines, source)
@@ -194,7 +198,11 @@ class _Run:
             self.read.update(line + b"\n")
 
     def _made_with(self, n_lines: int) -> dict[str, Any]:
-        """Return the settings and checksums on which the output for the first ``n_lines`` lines depends."""
+        """Return the settings and checksums on which the output for the first ``n_lines`` lines depends.
+
+        A progress file of an earlier version lacks newer settings.  The value of such a setting that means "as before"
+        must be None.
+        """
         return {**self.facts, "prefix": self.prefixes and self.prefixes.checksum(n_lines)}
 
     def _note(self) -> None:

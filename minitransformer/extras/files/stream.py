@@ -93,7 +93,7 @@ def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
 
     Raises: CorpusError if the file cannot be read, or is of another kind.
     """
-    hint = "the input must be a UTF-8 text file, plain, .gz or .xz"
+    hint = "the input must be a UTF-8 text file, plain, .gz, .xz or .zst"
 
     def read(stream: Source) -> Iterator[list[bytes]]:
         try:
@@ -262,6 +262,7 @@ class LineTranslator:
         """Return the settings on which the output depends, except the prefixes, and the checksum of the model."""
         return {
             **dataclasses.asdict(self.search),
+            "no_repeat": self.search.no_repeat or None,
             "n_best": self.n_best,
             "model": self.translator.fingerprint(),
             "sampling": self.sampling and dataclasses.asdict(self.sampling),

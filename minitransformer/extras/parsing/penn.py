@@ -23,7 +23,7 @@ EXPECTED_TREES = "expected Penn brackets: (S (NP (NN word)))"
 
 
 def read_trees(path: Path) -> Iterator[Tree]:
-    """Yield the trees of a file (plain, .gz or .xz); a tree may extend over several lines.
+    """Yield the trees of a file (plain, .gz, .xz or .zst); a tree may extend over several lines.
 
     A leaf with blanks, as in a few trees of CRAFT, is one word; its blanks become underscores.
 

@@ -134,7 +134,7 @@ class OneOfTwo(SerialCommunicator):
         return [value, "an old GPU"]
 
     def bcast(self, value: Any) -> Any:
-        return value if self.rank == 0 else {"n_micro_batches": 16}
+        return value if self.rank == 0 else {"training": {"n_micro_batches": 16}}
 
 
 def test_ranks_take_rank_0s_values_and_bfloat16_only_if_all_have_it(config: RunConfig, launched: list[str]) -> None:

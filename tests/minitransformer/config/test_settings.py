@@ -11,7 +11,7 @@ import pytest
 
 from minitransformer.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.config.checks import COUNT, with_changes
-from minitransformer.config.run import initial_settings, resolved, with_values
+from minitransformer.config.run import PARTS, initial_settings, resolved, with_values
 from minitransformer.system.records import require_bounds
 
 
@@ -192,10 +192,26 @@ def begin(run: Path, **training: Any) -> None:
 
 def test_a_run_keeps_the_values_it_began_with_where_they_are_automatic(tmp_path: Path) -> None:
     begin(tmp_path, n_micro_batches=8, precision="float32")
-    assert initial_settings(tmp_path) == {"n_micro_batches": 8, "precision": "float32"}
+    training = {"n_micro_batches": 8, "precision": "float32"}
+    assert initial_settings(tmp_path) == {"model": {"alpha": None}, "data": {}, "training": training}
     assert values(with_values(config_with("cuda"), initial_settings(tmp_path))) == (8, "float32")
     set_here = config_with("cuda", n_micro_batches=1, precision="bfloat16")
     assert with_values(set_here, initial_settings(tmp_path)) == set_here
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_setting_that_a_run_of_an_earlier_version_lacks_costs_nothing(part: str, tmp_path: Path) -> None:
+    """Each setting is taken out of the file of a run in turn, as if it were new."""
+    config = resolved(RunConfig(run=tmp_path, model=ModelConfig(), training=TrainingConfig()), 1, None)
+    settings = json.loads(config.to_json())
+    for name in settings[part]:
+        lacking = settings | {part: {key: value for key, value in settings[part].items() if key != name}}
+        (tmp_path / "run.json").write_text(json.dumps(lacking))
+        begun = with_values(
+            RunConfig(run=tmp_path, model=ModelConfig(), training=TrainingConfig()), initial_settings(tmp_path)
+        )
+        assert begun.differences(()) == []
+        assert begun.data.normalisation == ("nmt_nfkc" if name == "normalisation" and part == "data" else "keep")
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"training": 3}', '{"model": {}}'])

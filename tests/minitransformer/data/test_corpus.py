@@ -15,12 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer.config import DataConfig
+from minitransformer.config.data import common_ending, has_both_sides
+from minitransformer.data import file_kinds
 from minitransformer.data.corpus import FileCorpus, read_pairs
+from minitransformer.data.pair_files import read_pair_file
 from minitransformer.data.survey import LONGEST_LINE, CorpusError, Found, read_lines, survey
+from minitransformer.extras.files.stream import groups_of_file
 from minitransformer.inference.task import task_of
+from minitransformer.system.errors import UserError
 
 ANY_TEXT = st.text(st.characters(exclude_characters="\n\0", codec="utf-8"), max_size=30)
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".txt": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+COMPRESSED = [".gz", ".xz"]
+if (zstd := file_kinds._zstd()) is not None:
+    checked = {zstd.CompressionParameter.checksum_flag: 1}  # as the program zstd writes
+    COMPRESSORS[".zst"] = lambda content: bytes(zstd.compress(content, options=checked))
+    COMPRESSED.append(".zst")
 
 
 def written(path: Path, content: bytes) -> Path:
@@ -103,7 +113,7 @@ def test_odd_lines_are_counted_by_kind(tmp_path: Path, content: str, odd: dict[s
     assert (found.n_lines, found.odd) == (len(content.rstrip("\n").split("\n")), odd)
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+@pytest.mark.parametrize("suffix", COMPRESSED)
 def test_a_compressed_file_that_is_cut_off_damaged_or_plain_text_is_named(tmp_path: Path, suffix: str) -> None:
     whole, path = COMPRESSORS[suffix](incompressible_lines(2_000)), tmp_path / f"text{suffix}"
     middle = len(whole) // 2
@@ -117,7 +127,7 @@ def test_a_compressed_file_that_is_cut_off_damaged_or_plain_text_is_named(tmp_pa
             list(read_lines(written(path, content)))
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+@pytest.mark.parametrize("suffix", COMPRESSED)
 def test_files_that_are_joined_are_read_to_the_end_or_refused(tmp_path: Path, suffix: str) -> None:
     one, other = (COMPRESSORS[suffix](lines) for lines in (b"one\n", b"two\n"))
     path = tmp_path / f"text{suffix}"
@@ -147,7 +157,27 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, fault: str, mon
         monkeypatch.setattr("minitransformer.data.survey.open_bytes", refused)
     with pytest.raises(CorpusError) as caught:
         list(read_lines(tmp_path / name))
-    assert str(caught.value) == f"{tmp_path / name}: {fault}; expected a text file, plain, .gz or .xz"
+    assert str(caught.value) == f"{tmp_path / name}: {fault}; expected a text file, plain, .gz, .xz or .zst"
+
+
+@pytest.mark.skipif(zstd is None, reason="Zstandard is missing: Python 3.14, or the package backports.zstd")
+def test_text_in_zstandard_is_read_by_all_readers(tmp_path: Path) -> None:
+    """Several frames, and a frame that is skipped, are one text; a name in capitals is one, too."""
+    frames = zstd.compress(b"one\n") + b"\x50\x2a\x4d\x18\x02\0\0\0xx" + zstd.compress(b"two\n")
+    path = written(tmp_path / "train.en.ZST", frames)
+    assert list(read_lines(path)) == ["one", "two"]
+    with groups_of_file(path, 5) as groups:
+        assert list(groups) == [[b"one", b"two"]]
+    assert common_ending(["train.en.zst", "b.en"]) == "en"
+    table = written(tmp_path / "a.tsv.zst", zstd.compress(b"one\teins\n"))
+    assert has_both_sides(table)
+    assert list(read_pair_file(table, ("en", "de"))) == [("one", "eins")]
+
+
+def test_without_zstandard_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_kinds, "_zstd", lambda: None)
+    with pytest.raises(UserError, match=r"a\.zst: needs Python 3\.14, or the package backports\.zstd: pip install"):
+        survey(written(tmp_path / "a.zst", b"\x28\xb5\x2f\xfd"))
 
 
 @pytest.mark.parametrize(("files", "fields", "message"), [

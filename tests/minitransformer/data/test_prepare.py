@@ -15,7 +15,8 @@ import pytest
 
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TextNormalisation
 from minitransformer.data import prepare as prepare_module
-from minitransformer.data.prepare import PreparedData, prepare
+from minitransformer.data.corpus import FileCorpus
+from minitransformer.data.prepare import PreparedData, prepare, selected_text
 from minitransformer.data.selection import HeldOut, separate, worth_training_on
 from minitransformer.data.survey import CorpusError, Found
 from minitransformer.system.checksums import checksums_of
@@ -97,6 +98,14 @@ def test_dropped_pairs_and_odd_lines_are_counted_and_named_the_rest_stored(tmp_p
     assert "23 training pairs (dropped: 7 empty, 1 too long, 2 too unequal), 3 validation pairs" in logged[-1]
 
 
+def test_a_link_to_a_device_without_an_end_is_refused(tmp_path: Path) -> None:
+    config = config_of(tmp_path, GOOD)
+    (tmp_path / "de").unlink()
+    (tmp_path / "de").symlink_to("/dev/zero")
+    with pytest.raises(CorpusError, match="/de: is a device or a socket, but text is read several times; write it to"):
+        prepared(config)
+
+
 def test_held_out_pairs_of_the_training_text_are_dropped_for_the_same_reasons(tmp_path: Path) -> None:
     pairs = [*GOOD, *GOOD]
     pairs[5], pairs[15], pairs[25], pairs[26] = ("", "a"), ("a " * 81, "a"), ("a " * 30, "a"), ("a", "")
@@ -127,6 +136,19 @@ def test_no_held_out_pair_of_a_text_that_repeats_itself_is_trained_on(tmp_path: 
     assert data.manifest["dropped"] == {"copies of training pairs": 9, "copies of held-out pairs": 18}
     assert data.manifest["validation_in_training"] == 0
     assert any(line.startswith("pairs dropped as copies of held-out pairs: 18 (en:") for line in logged)
+
+
+@pytest.mark.parametrize("keeps_files", [False, True], ids=["held out", "validation files"])
+@pytest.mark.parametrize("pairs", [DISTINCT * 2 + ODD, GOOD + ODD, DISTINCT[:9] + GOOD])
+def test_the_selected_text_is_the_text_of_the_training_pairs(
+    pairs: list[tuple[str, str]], keeps_files: bool, tmp_path: Path
+) -> None:
+    """In the second text no pair can be held out without copies, so these are trained on."""
+    config = config_of(tmp_path, pairs, **({} if keeps_files else HELD_OUT_OF_TEXT))
+    data = prepared(config)
+    sources, targets = map(list, zip(*selected_text(FileCorpus.of(config), data, config), strict=True))
+    ids = zip(data.tokenizer.encode_source(sources), data.tokenizer.encode_target(targets), strict=True)
+    assert [tuple(map(tuple, pair)) for pair in ids] == stored_pairs(data, "train")
 
 
 def test_copies_have_the_same_tokens_on_both_sides_and_a_frequent_sentence_stays_in_training(tmp_path: Path) -> None:

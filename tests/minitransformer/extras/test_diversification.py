@@ -14,7 +14,7 @@ from cli.train import read_options
 from cli.train import train as train_command
 from minitransformer.config import ConfigError, DataConfig, RunConfig
 from minitransformer.data.corpus import read_pairs
-from minitransformer.extras.diversification import train_diversified
+from minitransformer.extras.diversification import _files, train_diversified
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import read_json
 from minitransformer.training.run import train
@@ -87,6 +87,27 @@ def test_the_last_training_begins_from_the_first_model(config: RunConfig, traini
     assert (forward.schedule, last.schedule) == ("paper", "linear")
     assert forward == config.training
     assert backward == dataclasses.replace(forward, max_updates=8)
+
+
+def test_no_training_learns_copies_of_held_out_pairs(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every pair occurs twice, and both models know all translations."""
+    sources, targets = ((config.data.raw / f"train.{side}").read_text().splitlines() for side in ("en", "de"))
+    known = dict(zip(sources, targets, strict=True))
+    for side, lines in (("en", sources), ("de", targets)):
+        (tmp_path / f"train.{side}").write_text("".join(f"{line}\n" for line in (*lines, *reversed(lines))))
+    data = dataclasses.replace(config.data, raw=tmp_path, validation_source=(), validation_target=(), held_out=6)
+    doubled = dataclasses.replace(config, data=data, run=tmp_path / "run")
+    both = known | {target: source for source, target in known.items()}
+    monkeypatch.setattr(Translator, "translate", lambda self, lines: [both[line] for line in lines])
+    assert train_diversified(doubled, 6, lambda one: train(one, callbacks=[]).is_complete, WORLD)
+    text = tmp_path / "run" / "text"
+    held_out, *others = (set(read_pairs(*_files(text / part))) for part in ("validation", "given", "all"))
+    assert len(held_out) == 5
+    assert others == [set(known.items()) - held_out] * 2
+    assert all(held_out.isdisjoint(pairs) for pairs in others)
+    assert "also trained on" not in caplog.text
 
 
 @pytest.mark.usefixtures("trainings")

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -17,10 +18,12 @@ from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.line_search import batches_by_length
 from minitransformer.inference.search import SearchConfig
+from minitransformer.model.files import load_model_files
 from minitransformer.model.symbols import END
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import map_in_threads
 from minitransformer.text.road import STEPS
+from minitransformer.training.checkpoint import checkpoint_path
 
 
 def test_one_line_for_each_in_order_on_any_threads(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +185,22 @@ def test_other_weights_and_a_directory_without_model_are_refused(translator: Tra
         Translator(translator.model, translator.tokenizer, weights="int4")  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match="no model here .*train one, or give the directory of a trained model"):
         Translator.load(tmp_path)
+
+
+def test_before_the_first_validation_the_newest_checkpoint_translates(
+    translator: Translator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator.tokenizer.save(tmp_path)
+    Transformer(translator.model.config, seed=9).save(checkpoint_path(tmp_path, 90))
+    with pytest.raises(CheckpointError, match="no model here .*start its training again, which goes on, or give"):
+        load_model_files(tmp_path)
+    translator.model.save(checkpoint_path(tmp_path, 100))
+    assert Translator.load(tmp_path).translate(LINES[:3]) == translator.translate(LINES[:3])
+    assert "has had no validation yet, so this is the model of its newest checkpoint, step-00000100" in caplog.text
+    caplog.clear()
+    translator.model.save(tmp_path)
+    Translator.load(tmp_path)
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("n_pieces", [60, 71])

@@ -160,11 +160,16 @@ def test_an_object_becomes_a_record_of_the_annotated_types(tmp_path: Path) -> No
     assert (record, type(record.weight)) == (BASKET, float)
 
 
-def test_fields_may_be_missing_and_keys_unknown_only_on_request(tmp_path: Path) -> None:
+def test_fields_with_a_default_may_be_missing_and_keys_are_unknown_only_on_request(tmp_path: Path) -> None:
     path = written(tmp_path, {name: value for name, value in FIELDS.items() if name != "price"})
-    assert read_record(path, Basket, defaults={"price": 1.5}).price == 1.5
+    assert read_record(path, Basket) == BASKET
     with pytest.raises(CorruptFileError, match=r"missing or unknown: \['price'\]"):
-        read_record(path, Basket)
+        read_record(path, Basket, needed=("price",))
+    without_default = written(tmp_path, {name: value for name, value in FIELDS.items() if name != "eggs"})
+    with pytest.raises(CorruptFileError, match=r"missing or unknown: \['eggs'\]"):
+        read_record(without_default, Basket)
+    old = written(tmp_path, {"title" if name == "name" else name: value for name, value in FIELDS.items()})
+    assert read_record(old, Basket, upgrade=lambda fields: {"name": fields.pop("title"), **fields}) == BASKET
     path = written(tmp_path, FIELDS | {"owner": 1})
     assert read_record(path, Basket, ignore_unknown=True) == BASKET
     with pytest.raises(CorruptFileError, match=r"name, weight, sizes, eggs, price; missing or unknown: \['owner'\]"):
@@ -192,4 +197,4 @@ def test_other_content_is_no_record_and_an_empty_object(tmp_path: Path, content:
     path = written(tmp_path, content)
     assert read_object(path) == read_object(tmp_path / "no.json") == {}
     with pytest.raises(CorruptFileError, match="expected an object with name, weight"):
-        read_record(path, Basket, defaults=FIELDS)
+        read_record(path, Basket)

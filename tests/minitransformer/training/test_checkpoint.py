@@ -146,7 +146,7 @@ def writing(content: str) -> Callable[[Path], object]:
 STATE_WITH = json.dumps(dataclasses.asdict(STATE)).replace
 NO_STATE, COUNTED = "expected an object with step, epoch, .*; missing or unknown: ", "must be at least 0 and less than"
 STATES = {
-    STATE_WITH('"flops": 0, ', ""): NO_STATE + r"\['flops'\]",
+    STATE_WITH('"next_batch": ', '"nextbatch": '): NO_STATE + r"\['next_batch', 'nextbatch'\]",
     STATE_WITH('"step": 20', '"step": -1'): f"step {COUNTED} 9,223,372,036,854,775,808; got -1",
     STATE_WITH("12.25", "NaN"): f"seconds {COUNTED} inf; got nan",
     STATE_WITH('"epoch": 3', f'"epoch": {2**70}'): f"epoch {COUNTED} .*; got {2**70}",

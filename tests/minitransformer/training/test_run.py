@@ -18,6 +18,8 @@ from minitransformer.config import ConfigError, RunConfig
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.survey import CorpusError
 from minitransformer.inference.length_penalty import ALPHAS
+from minitransformer.inference.search import SearchConfig
+from minitransformer.inference.task import TranslationTask
 from minitransformer.inference.translator import Translator
 from minitransformer.model.files import load_model_files
 from minitransformer.system.files import CheckpointError, temporary_path
@@ -27,7 +29,7 @@ from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoint_path, checkpoints
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.open_run import OpenRun, resolve
-from minitransformer.training.run import finish, is_finished
+from minitransformer.training.run import _Rounds, finish, is_finished
 from minitransformer.training.validation import BEST, exceeds
 from parallel.communicator import SerialCommunicator
 from tests.support.training import PAIRS, StoppingMonitor, changed, corrupt, finished, job_of, run_of, weights
@@ -353,6 +355,60 @@ def test_the_length_penalty_is_chosen_unless_the_run_has_one(finished_run: RunCo
             assert scores[f"{alpha:g}"] == f"{stored[0]['validation']['bleu']:.2f}"
             assert float(scores[f"{alpha:g}"]) >= float(scores["0.6"])
     assert job.trainer.model.config.alpha == stored[1]["alpha"]
+
+
+def test_alpha_is_chosen_on_some_sentences_and_an_interrupted_round_alone_is_repeated(
+    finished_run: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minitransformer.training.run.ALPHA_SENTENCES", 4)
+    config = changed(finished_run, "model", alpha=None)
+    rounds: list[tuple[int, float]] = []
+    n_all, translate = len(PreparedData.open(config.data_directory).text("validation")), TranslationTask.evaluate
+
+    def evaluate(self: Any, translator: Any, text: Any, search: SearchConfig, **others: Any) -> Any:
+        rounds.append((len(text), search.alpha))
+        if len(rounds) == 3:
+            raise KeyboardInterrupt
+        return translate(self, translator, text, search, **others)
+
+    monkeypatch.setattr(TranslationTask, "evaluate", evaluate)
+    job = dataclasses.replace(job_of(finished_run), config=config)
+    with pytest.raises(KeyboardInterrupt):
+        finish(job, Callback())
+    finish(job, Callback())
+    alpha = json.loads((config.run / "results.json").read_text())["alpha"]
+    assert n_all > 4
+    assert rounds == [(4, ALPHAS[0]), (4, ALPHAS[1]), *((4, each) for each in ALPHAS[2:3] + ALPHAS[2:]), (n_all, alpha)]
+    assert not (config.run / "evaluation").exists()
+    finish(job, Callback())  # nothing is kept of a finished evaluation
+    assert len(rounds) == 9 + len(ALPHAS) + 1
+
+
+def test_rounds_of_other_weights_or_a_corrupt_file_are_not_kept(finished_run: RunConfig) -> None:
+    job = job_of(finished_run)
+    text, model = job.data.text("validation"), job.trainer.model
+    with mock.patch.object(TranslationTask, "evaluate", autospec=True, side_effect=TranslationTask.evaluate) as made:
+        found = _Rounds(job, job.trainer.validation, Callback())("validation", text, 0.6)
+        assert _Rounds(job, job.trainer.validation, Callback())("validation", text, 0.6) == found
+        assert made.call_count == 1
+        (path,) = (finished_run.run / "evaluation").iterdir()
+        path.write_text(path.read_text()[:-3])
+        assert _Rounds(job, job.trainer.validation, Callback())("validation", text, 0.6) == found
+        model.parameters.values[0] += 1
+        _Rounds(job, job.trainer.validation, Callback())("validation", text, 0.6)
+        assert made.call_count == 3
+
+
+def test_a_training_that_diverged_is_no_success_and_chooses_no_alpha(tmp_path: Path) -> None:
+    config = changed(run_of(tmp_path, learning_rate_factor=100.0), "model", alpha=None)
+    message = (
+        r"the loss of the final model is \d+.*, but to guess each of 50 tokens has a loss of 3.912: the training has"
+    )
+    for _ in range(2):  # nor is it when it is started again
+        with pytest.raises(TrainingDivergedError, match=message):
+            train(config, callbacks=[])
+    assert not (config.run / "results.json").exists()
+    assert load_model_files(config.run)[0].alpha is None
 
 
 def test_ctrl_c_in_the_final_evaluation_leaves_it_to_the_next_start(finished_run: RunConfig, logged: list[str]) -> None:

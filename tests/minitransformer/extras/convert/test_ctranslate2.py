@@ -20,6 +20,7 @@ from ctranslate2_models import (
 )
 from sentencepiece import SentencePieceProcessor
 
+from autograd.packed_weight import nearest_bfloat16
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.ctranslate2 import ModelFile, dequantised, read_ctranslate2, read_model_file
 from minitransformer.extras.convert.ctranslate2_writer import stored_as, write_ctranslate2, write_model_file
@@ -236,15 +237,16 @@ def sinusoid_table(first: int, n: int, *, sines_first: bool, half: float) -> np.
     return halves if sines_first else halves.reshape(n, 2, 6).transpose(0, 2, 1).reshape(n, 12)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(("table", "layout", "first"), [
     (sinusoid_table(0, 3_000, sines_first=False, half=6), "interleaved", 0),  # OpenNMT-py
     (sinusoid_table(2, 1_024, sines_first=True, half=5), "halves", 2),  # fairseq
     (sinusoid_table(1, 20, sines_first=True, half=5), "halves", 1),
 ])  # fmt: skip
-def test_stored_sinusoids_are_known(table: np.ndarray, layout: str, first: int, dtype: Any, tmp_path: Path) -> None:
+def test_stored_sinusoids_are_known(table: np.ndarray, layout: str, first: int, dtype: str, tmp_path: Path) -> None:
     directory = ctranslate2_directory(tmp_path / "ct2", random_parts({"positions": "learned"}))
-    change_variables(directory, dict.fromkeys(TABLES, table.astype(dtype)))
+    stored = nearest_bfloat16(table) if dtype == "bfloat16" else table.astype(dtype)
+    change_variables(directory, dict.fromkeys(TABLES, stored))
     config = read_ctranslate2(directory).config
     assert (config.positions, config.first_position) == (layout, first)
 
@@ -386,6 +388,7 @@ def test_new_versions_know_types_and_aliases(version: int, tmp_path: Path) -> No
         variable("w", (2, 1), 1, 2, b"\x7f\x81"),
         variable("w_scale", (2,), 0, 8, struct.pack("<2f", 127.0, 254.0)),
         variable("h", (2,), 4, 4, HALF),
+        variable("b", (2,), 5, 4, b"\x80\x3f\x40\xc0"),
         variable("i", (), 3, 4, struct.pack("<i", -70_000)),
         aliases=struct.pack("<I", 1) + string("also") + string("w"),
     )
@@ -397,12 +400,14 @@ def test_new_versions_know_types_and_aliases(version: int, tmp_path: Path) -> No
         "w_scale": ("float32", [127.0, 254.0]),
         "also_scale": ("float32", [127.0, 254.0]),
         "h": ("float16", [0.5, -2.0]),
+        "b": ("float32", [1.0, -3.0]),  # bfloat16
         "i": ("int32", -70_000),
     }
     assert values(dequantised(path, file.variables)) == {
         "w": ("float32", [[1.0], [-0.5]]),
         "also": ("float32", [[1.0], [-0.5]]),
         "h": ("float32", [0.5, -2.0]),
+        "b": ("float32", [1.0, -3.0]),
         "i": ("int32", -70_000),
     }
 
@@ -459,8 +464,7 @@ def test_a_missing_or_truncated_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("content", "problem"), [
     *((model(n), f"expected version 2 to 6 of CTranslate2's format, got {n};") for n in (0, 1, 7, 2**32 - 1)),
-    (model(6, variable("w", (1,), 5, 2, bytes(2))), "w is of type bfloat16; expected one of float32, int8"),
-    (model(6, variable("w", (1,), 9, 2, bytes(2))), "w is of type number 9"),
+    (model(6, variable("w", (1,), 9, 2, bytes(2))), "w is of type number 9; expected one of float32, int8"),
     (model(2, variable("w", (1,), 3, 1, bytes(3))), "w is of type of 3 bytes"),
     (GOOD + b"\0", "at byte .*1 bytes are left over"),
     (model(6, variable("w", (2, 2), 0, 12, bytes(12))), r"at byte .*w has shape \(2, 2\) of float32, but 12 bytes"),

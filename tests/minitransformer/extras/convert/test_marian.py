@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ from marian_npz_files import SETTINGS, TARGET, vocabulary_in_yaml, write_marian,
 from safetensors.numpy import load_file, save_file
 from state_dict_files import tables
 
+from autograd.packed_weight import nearest_bfloat16
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.formats import read_parts
-from minitransformer.extras.convert.layers import sines_between
-from minitransformer.extras.convert.marian_directory import EMBEDDINGS
+from minitransformer.extras.convert.layers import sines_between, sines_first
+from minitransformer.extras.convert.marian_directory import EMBEDDINGS, POSITIONS
 from minitransformer.extras.convert.marian_npz import read_settings, read_vocabulary
 from minitransformer.extras.convert.parts import ConversionError, Parts
+from minitransformer.model.positions import sinusoids
 from minitransformer.model.transformer import WeightsError
 from minitransformer.system.files import CorruptFileError
 
@@ -113,6 +116,32 @@ def test_tables_that_are_missing_or_differ_although_they_are_tied_are_named(
     store_tables(directory, factors, **settings)
     with pytest.raises(ConversionError, match=message):
         read_parts(directory)
+
+
+def test_a_huge_size_in_the_configuration_is_refused_before_arrays_are_made(directory: Path) -> None:
+    change_json(directory / "config.json", d_model=10**9)
+    start = time.perf_counter()
+    with pytest.raises(
+        ConversionError, match=f"config.json: d_model {10**9}, .*: expected positive numbers, and sizes below"
+    ):
+        read_parts(directory)
+    assert time.perf_counter() - start < 3  # an array of that size takes longer
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.01])
+def test_stored_sinusoids_are_known_in_bfloat16(deviation: float, tmp_path: Path) -> None:
+    write_parts(parts_of(), tmp_path, "marian")
+    weights, d_model = load_file(tmp_path / "model.safetensors"), parts_of().config.d_model
+    table = sinusoids(600, d_model)[:, sines_first(d_model)] + np.float32(deviation)
+    stored = dict.fromkeys(POSITIONS, np.ascontiguousarray(nearest_bfloat16(table)))
+    save_file(
+        {name: nearest_bfloat16(array) for name, array in weights.items()} | stored, tmp_path / "model.safetensors"
+    )
+    if deviation:
+        with pytest.raises(ConversionError, match="no table of sinusoids"):
+            read_parts(tmp_path)
+    else:
+        assert read_parts(tmp_path).config.positions == "interleaved"
 
 
 def test_weights_in_sixteen_bits_are_read(tmp_path: Path) -> None:

@@ -24,6 +24,75 @@ from minitransformer.extras.convert.parts import ConversionError
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_arrays, write_arrays
 
+FLOATS = np.arange(6, dtype=np.float32)
+SYSTEM = b"cposix\nsystem\n(" + scalar("touch called") + b"tR"
+CALL = b"c__builtin__\neval\n(" + scalar("open('called', 'w')") + b"tR"
+NESTED = b"(" * 3 + b"]" + b"\x85" * 10_000
+HALVES = b"N" + b"".join(b"q%ch%c\x86" % (i, i) for i in range(60))
+STORAGE = b"ctorch\nFloatStorage\n"
+OBJECTS: dict[str, tuple[Any, str]] = {  # malicious pickles, and what their refusal names; a view is of the array "w"
+    "system": (SYSTEM, "has 'posix.system'; only arrays and plain data are read, and no code is run"),
+    "eval": (CALL, "'__builtin__.eval'"),
+    "from the stack": (scalar("os") + scalar("system") + b"\x93" + scalar("touch called") + b"\x85R", "'os.system'"),
+    "in an array": ({"w": (Raw(SYSTEM),)}, "it is no state dict"),
+    "in a nested pickle": ({"w": Raw(b"cpickle\nloads\n(" + scalar("x") + b"tR")}, "'pickle.loads'"),
+    "getattr": (b"c__builtin__\ngetattr\n(ccollections\nOrderedDict\nX\x08\0\0\0__init__tR", "'__builtin__.getattr'"),
+    "attribute of a name": (b"ccollections\nOrderedDict.__init__\n", "'collections.OrderedDict.__init__'"),
+    "module in a name": (b"ctorch._utils\n_rebuild_tensor_v3\n)R", "'torch._utils._rebuild_tensor_v3'"),
+    "dotted": (scalar("torch") + scalar("_utils._rebuild_tensor_v2.__globals__") + b"\x93", "__globals__'"),
+    "instance": (b"(iposix\nsystem\n", "the opcode INST"),
+    "object": (b"(cargparse\nNamespace\no", "the opcode OBJ"),
+    "extension": (b"\x82\x01", "the opcode EXT1"),
+    "text": (b"Pstorage\n", "the opcode PERSID"),
+    "call of a string": (scalar("posix.system") + b")R", "a call of no function"),
+    "call of a type": (STORAGE + b")R", "has 'torch.FloatStorage'; only arrays"),
+    "call of items": (b"ccollections\nOrderedDict\n(](tt" + b"R", "has 'collections.OrderedDict'; only arrays"),
+    "state of a list": (b"]}b", "the state of an object of type list"),
+    "items of a name": (b"cargparse\nNamespace\nNa", "items of an object of type _Name"),
+    "persistent id": (b"(" + scalar("module") + STORAGE + b"tQ", "a persistent id that names no storage"),
+    "nested key": (b"}" + NESTED + b"Ns", "keys that are no strings or numbers"),
+    "views of a storage": (
+        b"(" + scalar("storage") + STORAGE + scalar("0") + scalar("cpu") + b"K\x04" + scalar("0") + b"K\0K\x04\x87tQ",
+        "a storage that is a part of another one",
+    ),
+    "one storage of two types": (
+        {"a": View(np.ones(4, np.float32), 0, (4,), (1,)), "b": Raw(
+            b"(" + scalar("storage") + b"ctorch\nLongStorage\n" + scalar("0") + scalar("cpu") + b"K\x02tQ")},
+        "a storage that is a part of another one",
+    ),
+    "a huge key of the memo": (b"Nr\xff\xff\xff\x7f", "it is no state dict"),
+    "an empty memo": (b"h\x05", "KeyError: 5"),
+    "a huge string": (b"\x8d" + struct.pack("<Q", 2**62), "ValueError: expected [0-9]+ bytes in a unicodestring8"),
+    "a huge array of bytes": (b"\x96" + struct.pack("<Q", 2**40), "ValueError: expected [0-9]+ bytes in a bytearray8"),
+    "a huge frame": (b"\x95" + struct.pack("<Q", 2**62), "ValueError"),
+    "a huge number": (b"\x8b" + struct.pack("<i", 2**31 - 1), "ValueError: not enough data in stream to read long4"),
+    "no end of a stack": (b"0", "the opcode POP"),
+    "an empty stack": (b"\x85\x85a", "IndexError"),
+    "beyond its storage": (View(FLOATS, 0, (7,), (1,)), "cannot be read as a file of PyTorch"),
+    "offset beyond its storage": (View(FLOATS, 1, (6,), (1,)), "cannot be read as a file of PyTorch"),
+    "stride beyond its storage": (View(FLOATS, 0, (2, 2), (5, 1)), "cannot be read as a file of PyTorch"),
+    "negative stride": (View(FLOATS, 5, (2,), (-1,)), "a tensor has sizes that are no whole numbers"),
+    "huge": (View(FLOATS, 0, (2**62, 2**62), (0, 0)), "bytes inflate to"),
+    "repeated": (View(FLOATS, 0, (10**5, 10**5), (0, 0)), "bytes inflate to 40,000,000,000; expected at most"),
+    "repeated bfloat16": (View(np.ones(1, np.uint16), 0, (10**10,), (0,)), "bytes inflate to 40,000,000,000"),
+    "65 axes": (View(FLOATS, 0, (1,) * 65, (1,) * 65), "maximum supported dim"),
+    "fewer strides than axes": (View(FLOATS, 0, (2, 3), (1,)), "strides"),
+}  # fmt: skip
+OBJECTS_BESIDE = {  # pickles of objects that training programs write beside the weights
+    "set": b"c__builtin__\nset\n](K\x01K\x02e\x85R",
+    "set of protocol 4": b"\x8f(K\x01K\x02\x90",
+    "frozen set": b"(K\x01\x91",
+    "size": b"ctorch\nSize\n(K\x02K\x03t\x85R",
+    "type": b"ctorch\nfloat16\n",
+    "device": b"ctorch\ndevice\n" + scalar("cpu") + b"\x85R",
+    "counter": b"ccollections\nCounter\n}" + scalar("a") + b"K\x02s\x85R",
+    "tuple as a key": b"}K\x01K\x02\x86K\x03s",
+    "nested key": b"}]" + b"\x85" * 10_000 + b"Ns",
+    "bytes": b"c_codecs\nencode\n" + scalar("abc") + scalar("latin1") + b"\x86R",
+    "object with attributes": b"cpkg.module\nClass\n)\x81}" + scalar("a") + b"K\x01sb",
+    "object with keywords": b"cpkg.module\nClass\n)}\x92",
+    "list with a class": b"cpkg.module\nList\n)\x81(K\x01e",
+}
 FORMATS: dict[str, Callable[[object], bytes]] = {
     "zip": zip_file,
     "zip without an order": lambda value: zip_file(value, order=None),
@@ -101,6 +170,21 @@ def test_plain_data_is_read_and_arrays_outside_of_the_state_dict_are_not(tmp_pat
             read_state_dict(path, state)
 
 
+@pytest.mark.parametrize("write", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("name", [*OBJECTS_BESIDE, "system", "eval", "getattr", "dotted"])
+def test_an_object_beside_the_state_dict_is_neither_made_nor_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, write: Any
+) -> None:
+    for module, function in ((os, "system"), (builtins, "eval"), (subprocess, "Popen")):
+        monkeypatch.setattr(module, function, lambda *_: pytest.fail("called"))
+    other = Raw(OBJECTS_BESIDE.get(name) or OBJECTS[name][0])
+    weights = {"w": np.arange(3, dtype=np.float32)}
+    _, arrays = read_state_dict(written(tmp_path / "x.pt", write({"before": other, "model": weights})), "model")
+    assert (list(arrays), arrays["w"].tolist()) == (["w"], [0, 1, 2])
+    with pytest.raises(ConversionError, match="only arrays and plain data are read, and no code is run|no state dict"):
+        read_state_dict(written(tmp_path / "x.pt", write({"model": weights | {"v": other}})), "model")
+
+
 def test_newer_protocols_are_read(tmp_path: Path) -> None:
     """``torch.save`` has the argument ``pickle_protocol``: names come from the stack, and the memo has no keys."""
     args = b"\x8c\x04args\x94\x8c\x08argparse\x94\x8c\x09Namespace\x94\x93\x94)\x81\x94}\x8c\x01ah\x00sb"
@@ -109,62 +193,6 @@ def test_newer_protocols_are_read(tmp_path: Path) -> None:
     path = written(tmp_path / "x.pt", with_member(file, "archive/data.pkl", Pickle(pickle).content))
     found, arrays = read_state_dict(path, "model")
     assert (found["args"], arrays["w"].tolist()) == ({"a": found}, [1, 1, 1])
-
-
-FLOATS = np.arange(6, dtype=np.float32)
-SYSTEM = b"cposix\nsystem\n(" + scalar("touch called") + b"tR"
-CALL = b"c__builtin__\neval\n(" + scalar("open('called', 'w')") + b"tR"
-NESTED = b"(" * 3 + b"]" + b"\x85" * 10_000
-HALVES = b"N" + b"".join(b"q%ch%c\x86" % (i, i) for i in range(60))
-STORAGE = b"ctorch\nFloatStorage\n"
-OBJECTS: dict[str, tuple[Any, str]] = {  # malicious pickles, and what their refusal names; a view is of the array "w"
-    "system": (SYSTEM, "has 'posix.system'; only arrays and plain data are read, and no code is run"),
-    "eval": (CALL, "'__builtin__.eval'"),
-    "from the stack": (scalar("os") + scalar("system") + b"\x93" + scalar("touch called") + b"\x85R", "'os.system'"),
-    "in an array": ({"w": (Raw(SYSTEM),)}, "'posix.system'"),
-    "in a nested pickle": ({"w": Raw(b"cpickle\nloads\n(" + scalar("x") + b"tR")}, "'pickle.loads'"),
-    "getattr": (b"c__builtin__\ngetattr\n(ccollections\nOrderedDict\nX\x08\0\0\0__init__tR", "'__builtin__.getattr'"),
-    "attribute of a name": (b"ccollections\nOrderedDict.__init__\n.", "'collections.OrderedDict.__init__'"),
-    "module in a name": (b"ctorch._utils\n_rebuild_tensor_v3\n)R", "'torch._utils._rebuild_tensor_v3'"),
-    "dotted": (scalar("torch") + scalar("_utils._rebuild_tensor_v2.__globals__") + b"\x93", "__globals__'"),
-    "instance": (b"(iposix\nsystem\n", "the opcode INST"),
-    "object": (b"(cargparse\nNamespace\no", "the opcode OBJ"),
-    "extension": (b"\x82\x01", "the opcode EXT1"),
-    "text": (b"Pstorage\n", "the opcode PERSID"),
-    "call of a string": (scalar("posix.system") + b")R", "a call of no function"),
-    "call of a type": (STORAGE + b")R", "a call of torch.FloatStorage with unknown arguments"),
-    "call of items": (b"ccollections\nOrderedDict\n(](tt" + b"R", "a call of collections.OrderedDict with unknown"),
-    "state of a list": (b"]}b", "the state of an object of type list"),
-    "items of a name": (b"cargparse\nNamespace\nNa", "items of an object of type _Name"),
-    "persistent id": (b"(" + scalar("module") + STORAGE + b"tQ", "a persistent id that names no storage"),
-    "nested key": (b"}" + NESTED + b"Ns", "keys that are no strings or numbers"),
-    "views of a storage": (
-        b"(" + scalar("storage") + STORAGE + scalar("0") + scalar("cpu") + b"K\x04" + scalar("0") + b"K\0K\x04\x87tQ",
-        "a storage that is a part of another one",
-    ),
-    "one storage of two types": (
-        {"a": View(np.ones(4, np.float32), 0, (4,), (1,)), "b": Raw(
-            b"(" + scalar("storage") + b"ctorch\nLongStorage\n" + scalar("0") + scalar("cpu") + b"K\x02tQ")},
-        "a storage that is a part of another one",
-    ),
-    "a huge key of the memo": (b"Nr\xff\xff\xff\x7f", "it is no state dict"),
-    "an empty memo": (b"h\x05", "KeyError: 5"),
-    "a huge string": (b"\x8d" + struct.pack("<Q", 2**62), "ValueError: expected [0-9]+ bytes in a unicodestring8"),
-    "a huge array of bytes": (b"\x96" + struct.pack("<Q", 2**40), "ValueError: expected [0-9]+ bytes in a bytearray8"),
-    "a huge frame": (b"\x95" + struct.pack("<Q", 2**62), "ValueError"),
-    "a huge number": (b"\x8b" + struct.pack("<i", 2**31 - 1), "ValueError: not enough data in stream to read long4"),
-    "no end of a stack": (b"0", "the opcode POP"),
-    "an empty stack": (b"\x85\x85a", "IndexError"),
-    "beyond its storage": (View(FLOATS, 0, (7,), (1,)), "cannot be read as a file of PyTorch"),
-    "offset beyond its storage": (View(FLOATS, 1, (6,), (1,)), "cannot be read as a file of PyTorch"),
-    "stride beyond its storage": (View(FLOATS, 0, (2, 2), (5, 1)), "cannot be read as a file of PyTorch"),
-    "negative stride": (View(FLOATS, 5, (2,), (-1,)), "a tensor has sizes that are no whole numbers"),
-    "huge": (View(FLOATS, 0, (2**62, 2**62), (0, 0)), "bytes inflate to"),
-    "repeated": (View(FLOATS, 0, (10**5, 10**5), (0, 0)), "bytes inflate to 40,000,000,000; expected at most"),
-    "repeated bfloat16": (View(np.ones(1, np.uint16), 0, (10**10,), (0,)), "bytes inflate to 40,000,000,000"),
-    "65 axes": (View(FLOATS, 0, (1,) * 65, (1,) * 65), "maximum supported dim"),
-    "fewer strides than axes": (View(FLOATS, 0, (2, 3), (1,)), "strides"),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("write", [zip_file, older_file])

@@ -178,7 +178,7 @@ def as_json(model: bytes) -> dict[str, Any]:
         "added_tokens": added,
         "normalizer": {"type": "Sequence", "normalizers": [*steps, {"type": "Strip"}]},
         "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
-        "model": words | {"byte_fallback": spec.byte_fallback},
+        "model": words | {"byte_fallback": spec.byte_fallback, "fuse_unk": True},
     }
 
 
@@ -204,6 +204,25 @@ def test_text_is_split_as_by_the_other_program(options: dict[str, Any], form: st
 
 
 BPE = as_json(sentencepiece_model(LINES, **OPTIONS["bpe"]))
+BLANKS_AS_BLANKS = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+
+
+def test_runs_of_blanks_are_kept_as_in_llama(tmp_path: Path) -> None:
+    model = sentencepiece_model(LINES, **OPTIONS["bytes"], remove_extra_whitespaces=False)
+    steps = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, BLANKS_AS_BLANKS]}
+    ours = read_tokenizer(written(tmp_path, as_json(model) | {"normalizer": steps, "pre_tokenizer": None}))
+    other = sentencepiece.SentencePieceProcessor(model_proto=model)
+    for text in ("  a   red dog ", "a dog"):
+        assert ours.source_pieces(text) == other.encode(text, out_type=str)
+    assert "▁" in ours.source_pieces("a   red")
+
+
+def bpe_with(**settings: Any) -> dict[str, Any]:
+    return BPE | {"model": BPE["model"] | settings}
+
+
+def bpe_with_token(**flags: Any) -> dict[str, Any]:
+    return BPE | {"added_tokens": [*BPE["added_tokens"], {"id": 60, "content": "foo", "special": False, **flags}]}
 
 
 @pytest.mark.parametrize(("content", "message"), [
@@ -216,9 +235,15 @@ BPE = as_json(sentencepiece_model(LINES, **OPTIONS["bpe"]))
     ({}, "cannot be read as a tokenizer"), (BPE | {"pre_tokenizer": {"type": "ByteLevel"}}, "its step ByteLevel"),
     (BPE | {"normalizer": {"type": "NFKC"}}, "its step NFKC"),
     (BPE | {"added_tokens": []}, "the word '<s>' twice"),
-    (BPE | {"model": BPE["model"] | {"end_of_word_suffix": "</w>"}}, "end_of_word_suffix = '</w>'"),
-    (BPE | {"model": BPE["model"] | {"vocab": dict.fromkeys("ab", 0) | {"bc": 0, "abc": 0, "c": 0},
-                                     "merges": ["a b", "b c", "ab c"]}}, "'a' and 'bc' would be merged"),
+    (bpe_with(end_of_word_suffix="</w>"), "end_of_word_suffix = '</w>'"),
+    (bpe_with(fuse_unk=False), "fuse_unk = false cannot be expressed: .* set it to true in the file; train"),
+    (bpe_with(dropout=0.1), "dropout = 0.1 cannot be expressed"),
+    (bpe_with(ignore_merges=True), "ignore_merges = True cannot be expressed"),
+    (bpe_with_token(single_word=True), "single_word = True of 'foo' cannot be expressed"),
+    (bpe_with_token(lstrip=True), "lstrip = True of 'foo' cannot be expressed"),
+    (BPE | {"normalizer": BLANKS_AS_BLANKS | {"content": "_"}}, "its step Replace cannot be expressed"),
+    (bpe_with(vocab=dict.fromkeys(["a", "b", "bc", "abc", "c"], 0), merges=["a b", "b c", "ab c"]),
+        "'a' and 'bc' would be merged"),
 ])  # fmt: skip
 def test_what_cannot_be_expressed_is_refused_by_name(content: Any, message: str, tmp_path: Path) -> None:
     path = written(tmp_path, content)

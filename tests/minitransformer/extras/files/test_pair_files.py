@@ -72,6 +72,9 @@ def test_pairs_are_read_in_any_direction_and_lines_without_both_texts_are_named(
 @pytest.mark.parametrize(("name", "content", "message"), [
     ("a.jsonl", b'{"translation": {"en": "a", "de": "b"}}\n[1]\n', r'a\.jsonl, line 2: expected {"translation": {"en"'),
     ("a.jsonl", b'{"translation": {"en": 1}}\n', r"a\.jsonl, line 1: expected"),
+    ("a.jsonl", b'{"translation": {"en": "a", "de": "b"}}\n{"translation": {"en": "a \\ud83d b", "de": "b"}}\n',
+        r"a\.jsonl, line 2: has half of a surrogate pair, such as \\ud83d alone"),
+    ("a.jsonl", b'{"translation": {"e\\ude00": "a"}}\n', r"a\.jsonl, line 1: has half of a surrogate pair"),
     ("a.tsv", b"a\tb\n\xff\tb\n", r"a\.tsv, line 2: not UTF-8"),
     ("a.tsv", b"a b\n", r"a\.tsv: no unit has text in two languages"),
     ("a.zip", b"PK", r"a\.zip: cannot be read as an archive: File is not a zip file"),
