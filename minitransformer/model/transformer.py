@@ -224,6 +224,7 @@ class Transformer(Layer):
         """Compute the label-smoothed cross-entropy in nats, summed over target tokens.
 
         Dropout is applied if and only if ``random`` is given.  Divide by ``batch.n_target_tokens`` for the mean.
+        A training calls this once for each micro-batch, and adds the results.
         """
         over, decoded = self.config.label_smoothing_over, self.decoded(batch, random)
         labels = to_device(batch.labels, self.device)
@@ -233,6 +234,15 @@ class Transformer(Layer):
         if not self._projects_plainly("linear_cross_entropy"):
             return ops.cross_entropy(self.project(decoded), labels, **smoothing)
         return ops.linear_cross_entropy(decoded, self.projection.weight, self.softmax_bias, labels, **smoothing)
+
+    def penalty(self) -> Tensor | None:
+        """Compute a term of the mean loss that depends on the parameters alone; None if there is none.
+
+        A derived class may override this method.  A training calls it once for each update.  It minimises the loss of
+        the whole batch, divided by the batch's target tokens, plus this term.
+        Shapes: returns ().
+        """
+        return None
 
     def _projects_plainly(self, operation: str) -> bool:
         """Return whether ``operation`` may compute ``project``: no class of a user changes it, or its layer."""

@@ -223,7 +223,8 @@ def why_not_captured(model: Transformer) -> str | None:
 
     Each operation of an update must have a CUDA kernel, or a reference in ``_CAPTURED_BY_CUPY``.  Other references
     cannot be captured: CuPy's matrix products refuse a capture, and attention's reference needs arrays on the host.
-    To list the operations, compute the model's loss for one token on each side, and add those of ``autograd.optim``.
+    To list the operations, compute the model's loss for one token on each side, and its penalty; then add those of
+    ``autograd.optim``.
     """
     parameters = model.parameters
     if model.device != "cuda":
@@ -239,6 +240,7 @@ def why_not_captured(model: Transformer) -> str | None:
 
     with no_tape(), observed(observe):
         model.loss(Batch.from_token_ids([[]], [[]]), RandomStream(seed=0))
+        model.penalty()
     lacking += _missing_optimizer_kernels(parameters)
     names = ", ".join(dict.fromkeys(lacking))
     return f"no CUDA kernel computes {names} for this model; {_KERNELS_NEED}" if lacking else None

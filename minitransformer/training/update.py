@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
-from functools import cached_property
-from typing import SupportsFloat
+from functools import cached_property, reduce
+from operator import add
+from typing import SupportsFloat, TypeAlias
 
 import numpy as np
 
-from autograd import RandomStream, namespace, to_device, to_host
+from autograd import RandomStream, Tensor, namespace, to_device, to_host
 from autograd.array import Array, IntArray, persistent_pool, pin_to_device
 from autograd.bfloat16_products import bfloat16_products
 from autograd.blas import product_threads
@@ -51,6 +52,9 @@ def learning_rate(step: int, d_model: int, config: TrainingConfig) -> float:
     return float(scale * warmup_steps**-0.5 * share)
 
 
+Leaf: TypeAlias = tuple[ModelInput | None, RandomStream, Array | None]  # see ``GradientAccumulator.compute``
+
+
 class GradientAccumulator:
     """Sums of losses and gradients over the micro-batches of a rank.
 
@@ -68,19 +72,27 @@ class GradientAccumulator:
         self._free: list[Array] = []
 
     def compute(
-        self, micro_batches: Sequence[ModelInput | None], streams: Sequence[RandomStream], buckets: Buckets = ONE_BUCKET
+        self,
+        micro_batches: Sequence[ModelInput | None],
+        streams: Sequence[RandomStream],
+        buckets: Buckets = ONE_BUCKET,
+        per_token: Array | None = None,
     ) -> Array:
         """Write Σ dloss/dθ over this rank's micro-batches to the model's gradients; return Σ loss, in nats.
 
         A micro-batch that is None has no sentences.  Without micro-batches the gradients do not change.  The loss is a
         float64 array without axes on the model's device, so that the call need not wait for the device.  Each matrix
         product has one thread.  Final sums are reported to ``buckets``.
+        ``per_token`` is 1 / (target tokens of the whole batch) if the first micro-batch is the first of the batch.
+        Then the first micro-batch also computes the model's ``penalty``, times the number of tokens.
         """
         gradients = self.model.parameters.gradients
         loss: Array = namespace(gradients).zeros(())
         if micro_batches:
+            shares = [per_token, *[None] * (len(micro_batches) - 1)]
+            leaves = list(zip(micro_batches, streams, shares, strict=True))
             with product_threads(1), bfloat16_products(self.n_threads, when=self._rounds_factors):
-                loss += self._sum(list(zip(micro_batches, streams, strict=True)), gradients, self.n_threads, buckets)
+                loss += self._sum(leaves, gradients, self.n_threads, buckets)
         return loss
 
     def leaves_of_threads(self, n_leaves: int) -> list[range]:
@@ -95,19 +107,16 @@ class GradientAccumulator:
 
         return leaves(0, n_leaves, self.n_threads)
 
-    def _sum(
-        self, leaves: list[tuple[ModelInput | None, RandomStream]], out: Array, n_threads: int, buckets: Buckets
-    ) -> Array:
+    def _sum(self, leaves: list[Leaf], out: Array, n_threads: int, buckets: Buckets) -> Array:
         """Write the sum of the gradients of ``leaves`` to ``out``, with at most ``n_threads`` threads."""
         if len(leaves) == 1:
-            micro_batch, stream = leaves[0]
-            if micro_batch is None:
+            terms = self._terms(*leaves[0])
+            if not terms:
                 out[...] = 0
                 buckets.complete()
                 return 0.0
-            loss = self.model.loss(micro_batch, stream)
-            backward_in_buckets(loss, self.model.parameters, out, buckets)
-            return loss.value.astype("float64")
+            backward_in_buckets(reduce(add, terms), self.model.parameters, out, buckets)
+            return reduce(add, [term.value.astype("float64") for term in terms])
         left, right = leaves[: len(leaves) // 2], leaves[len(leaves) // 2 :]
         right_sum = self._borrow(out)
         if n_threads > 1:
@@ -124,6 +133,14 @@ class GradientAccumulator:
             loss += self._sum(right, right_sum, 1, buckets.adding(right_sum, out))
         self._free.append(right_sum)
         return loss
+
+    def _terms(self, micro_batch: ModelInput | None, stream: RandomStream, per_token: Array | None) -> list[Tensor]:
+        """Return the loss of a micro-batch, unless it is empty, and the penalty, if there is one to compute here."""
+        terms = [] if micro_batch is None else [self.model.loss(micro_batch, stream)]
+        if per_token is not None and (penalty := self.model.penalty()) is not None:
+            values = self.model.parameters.values
+            terms.append(penalty * namespace(values).asarray(1 / per_token, values.dtype))
+        return terms
 
     def _add(self, out: Array, other: Array, n_threads: int) -> None:
         """Add ``other`` to ``out`` in place, on the threads that have computed both arrays."""
@@ -163,7 +180,7 @@ class StepResult:
 
     @property
     def loss(self) -> float:
-        """The loss in nats, summed over the target tokens of the batch on all ranks."""
+        """The loss in nats, summed over the target tokens of the batch on all ranks, with the model's penalty."""
         return self._numbers[0]
 
     @property
@@ -247,7 +264,9 @@ class TrainingStep:
     def run(self, micro_batches: Sequence[ModelInput | None], step: int | Array, scalars: Array) -> Array:
         """Compute an update without reading from the device; return (loss, norm, scale), see ``clip``."""
         streams = [RandomStream(self.config.seed, step, index) for index in self.micro_batches]
-        loss = self.gradient.compute(micro_batches, streams, Buckets(self.reducer.buckets, self.reducer.begin_sum))
+        buckets = Buckets(self.reducer.buckets, self.reducer.begin_sum)
+        per_token = scalars[0] if 0 in self.micro_batches else None
+        loss = self.gradient.compute(micro_batches, streams, buckets, per_token)
         self.reducer.reduce_scatter()
         squares = self.reducer.map_shards(sum_squares, self.parameters.gradients)
         loss = namespace(squares).asarray(self.reducer.allreduce(loss), np.float64)
