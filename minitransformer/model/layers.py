@@ -188,9 +188,12 @@ class MultiHeadAttention(Layer):
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, KeysValues]:
         """Compute queries, keys and values of one x.  Shapes: x (T, D) → (T, H, K), (T, H, K) and (T, H, V)."""
-        if not keeps_methods(self, MultiHeadAttention, "linear_maps", "queries", "keys_values"):
+        query, key, value = self.query, self.key, self.value
+        is_fused = keeps_methods(self, MultiHeadAttention, "linear_maps", "queries", "keys_values")
+        if not (is_exactly(Linear, "linear_maps", query, key, value) and is_fused):
             return self.queries(x), self.keys_values(x)
-        queries, keys, values = map(self.heads, mapped(x, [self.query, self.key, self.value]))
+        maps = ops.linear_maps(x, query.weight, query.bias, key.weight, key.bias, value.weight, value.bias)
+        queries, keys, values = map(self.heads, maps)
         return queries, (keys, values)
 
     def __call__(
