@@ -159,6 +159,11 @@ class Optimizer:
         g = xp.where(applies, gradients * scale.astype(gradients.dtype), 0)
         state = [array[own] for array in self.state.values()]
         direction, *new_state = self.direction(g, *state)
+        if len(new_state) != len(state):
+            raise ValueError(
+                f"{type(self).__qualname__}.direction: expected a tuple of {1 + len(state)} arrays: the direction"
+                f"{''.join(f', {name}' for name in self.arrays)}; got {1 + len(new_state)}"
+            )
         for array, new in zip(state, new_state, strict=True):
             array[...] = xp.where(applies, new, array)
         return xp.where(applies, direction, 0)

@@ -254,6 +254,19 @@ def test_a_class_without_a_direction_is_named() -> None:
         Empty(ParameterBuffer(Model(), seed=1)).step(0.1, 1)
 
 
+def test_a_direction_without_its_state_is_named() -> None:
+    class Forgetful(Optimizer):
+        arrays = ("m", "v")
+
+        def direction(self, gradients: Any, *state: Any) -> Any:
+            return gradients, state[0]
+
+    with pytest.raises(
+        ValueError, match=r"Forgetful.direction: expected a tuple of 3 arrays: the direction, m, v; got"
+    ):
+        Forgetful(ParameterBuffer(Model(), seed=1)).step(0.1, 1)
+
+
 def test_the_state_of_another_optimizer_is_refused_by_its_arrays(tmp_path: Path) -> None:
     assert trainer_of(tmp_path, "adam").train(Callback())
     with pytest.raises(
