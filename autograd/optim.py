@@ -1,6 +1,6 @@
-"""The norm of the gradient, clipping, and Adam, all on the flat buffers and on the device that holds them.
+"""The norm of the gradient, clipping, and optimizers, all on the flat buffers and on the device that holds them.
 
-Only ``Adam.step`` and ``gradient_norm`` wait for the device.  Values that change with each update are arrays, not
+Only ``Optimizer.step`` and ``gradient_norm`` wait for the device.  Values that change with each update are arrays, not
 Python numbers, so a CUDA graph can be captured once and launched for every update.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,21 +18,28 @@ from autograd.blas import product
 from autograd.op import Dispatch
 from autograd.parameters import ALIGNMENT, ParameterBuffer
 
-N_SCALARS = 3  # per update: see ``Adam.scalars``
+N_SCALARS = 3  # per update: see ``Optimizer.scalars``
 
 
-class Adam:
-    """Adam (Kingma & Ba 2015, algorithm 1) over all parameters at once, with the paper's β₁ = 0.9, β₂ = 0.98, ε = 1e−9.
+class Optimizer:
+    """A rule that updates all parameters, or this rank's shard of them: θ ← θ − α (d + λ θ), where d is a direction.
 
-    m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;  θ ← θ − α · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
+    A derived class names its arrays of state in ``arrays``, and computes d from the mean gradient in ``direction``.
+    The direction of a number may depend on this number's gradients alone, so that ranks and threads can share the work.
+    A class that needs whole matrices also overrides ``transform``.
 
     Args:
-        pieces: the slices of the flat buffer to update; other ranks update the rest.  m and v hold the moments of these
-            slices, one slice after the other.
+        pieces: the slices of the flat buffer to update; other ranks update the rest.  The arrays of state have the
+            numbers of these slices, one slice after the other.
 
-    If m and v are set to the moments of another training, set ``earlier_updates`` to the number of updates of that
-    training.  t counts these updates, too, so that the bias correction fits the moments.
+    If the arrays are set to the state of another training, set ``earlier_updates`` to the number of updates of that
+    training.  ``t`` counts these updates, too, so that corrections of bias fit the state.
     """
+
+    arrays: ClassVar[tuple[str, ...]] = ()
+    """Names of the arrays of state, such as "m": attributes that begin as zeros, and that checkpoints save."""
+    weight_decay: ClassVar[float] = 0.0
+    """λ."""
 
     def __init__(
         self,
@@ -44,20 +51,153 @@ class Adam:
         pieces: Sequence[slice] = (slice(None),),
     ) -> None:
         self.buffer, self.pieces, self.beta1, self.beta2, self.eps = buffer, pieces, beta1, beta2, eps
-        size = sum(len(buffer.values[piece]) for piece in pieces)
-        self.m, self.v = (namespace(buffer.values).zeros(size, buffer.values.dtype) for _ in range(2))
-        self.earlier_updates = 0
+        self.size = sum(len(buffer.values[piece]) for piece in pieces)
+        for name in self.arrays:
+            setattr(self, name, namespace(buffer.values).zeros(self.size, buffer.values.dtype))
+        self.earlier_updates = self.t = 0
 
-    def of_all(self, m: Array, v: Array) -> Adam:
-        """Return a copy of this optimizer that updates the whole buffer, with these moments."""
+    def direction(self, gradients: Array, *state: Array) -> Sequence[Array]:
+        """Return the direction d of some numbers, and the new values of their state, in the order of ``arrays``.
+
+        Shapes: the mean gradients and all others (n,).  ``self.t`` is the number of this update, from 1.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__}: define direction(self, gradients, *state)")
+
+    def transform(self, name: str, direction: Array) -> Array:
+        """Return the direction of the parameter ``name``, given the directions of its numbers, in its shape.
+
+        If a class overrides this method, every rank collects the directions of all numbers in each update, and calls
+        it for each parameter that its shard has numbers of.
+        """
+        return direction
+
+    @property
+    def needs_whole_parameters(self) -> bool:
+        """True if the class overrides ``transform``."""
+        return type(self).transform is not Optimizer.transform
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """The arrays of state by name."""
+        return {name: getattr(self, name) for name in self.arrays}
+
+    def of_all(self, state: Mapping[str, Array]) -> Optimizer:
+        """Return a copy of this optimizer that updates the whole buffer, with these arrays of state."""
         whole = copy.copy(self)
-        whole.pieces, whole.m, whole.v = (slice(None),), m, v
+        whole.pieces, whole.size = (slice(None),), len(self.buffer.values)
+        for name, array in state.items():
+            setattr(whole, name, array)
         return whole
 
     def shard(self, flat: Array) -> Array:
         """Return the pieces of an array of the buffer's size, one after the other."""
         pieces = [flat[piece] for piece in self.pieces]
         return pieces[0] if len(pieces) == 1 else namespace(flat).concatenate(pieces)
+
+    def scalars(self, learning_rate: float, step: int, n_tokens: int = 1) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return the scalars of update number ``step`` (from 1), on the host: 1/tokens, α and t.
+
+        t is ``step`` plus ``earlier_updates``; ``direction`` reads it as ``self.t``.
+        """
+        self.t = step + self.earlier_updates
+        return np.array([1 / n_tokens, learning_rate, self.t])
+
+    def step(self, learning_rate: float, step: int, n_tokens: int = 1, *, max_norm: float = math.inf) -> float:
+        """Make update number ``step`` (from 1) with the mean gradients: the buffer's gradients / ``n_tokens``.
+
+        Return the norm of the mean gradients.  If it exceeds ``max_norm``, they are scaled down to this norm.  If it is
+        not finite, nothing changes.
+        """
+        xp = namespace(self.buffer.values)
+        scalars = xp.asarray(self.scalars(learning_rate, step, n_tokens))
+        squares = sum_squares(self.shard(self.buffer.gradients))
+        outcome = clip(squares, xp.zeros(()), scalars, max_norm=max_norm)
+        self.update(scalars, outcome[2])
+        return float(outcome[1])
+
+    def update(
+        self,
+        scalars: Array,
+        scale: Array,
+        within: slice = slice(None),
+        gather: Callable[[Array], Array] = lambda flat: flat,
+    ) -> None:
+        """Update all pieces, or the slice ``within`` of each, with ``scale`` times the buffer's gradients.
+
+        Nothing changes if ``scale`` is 0.  ``gather`` returns all numbers of a flat array of which each rank has its
+        pieces; only a class with ``transform`` calls it.
+        Shapes: scalars (N_SCALARS,), see ``scalars``; scale (), see ``clip``; float64, on the buffer's device.
+        """
+        directions = None
+        if self.needs_whole_parameters:
+            directions = namespace(self.buffer.values).zeros_like(self.buffer.values)
+        for piece, own in self._slices(within):
+            direction = self._next_direction(piece, own, scale)
+            if directions is None:
+                self._move(piece, direction, scalars, scale)
+            else:
+                directions[piece] = direction
+        if directions is not None:
+            directions = self._transformed(gather(directions))
+            for piece, _ in self._slices(within):
+                inside = slice(piece.start, min(piece.stop, len(directions)))
+                self._move(inside, directions[inside], scalars, scale)
+
+    def _slices(self, within: slice = slice(None)) -> Iterator[tuple[slice, slice]]:
+        """Yield the slice ``within`` of each piece as a slice of the buffer, and as one of the arrays of state."""
+        end = 0
+        for piece in self.pieces:
+            first, last, _ = piece.indices(len(self.buffer.values))
+            start, stop, _ = within.indices(last - first)
+            yield slice(first + start, first + stop), slice(end + start, end + stop)
+            end += last - first
+
+    def _next_direction(self, piece: slice, own: slice, scale: Array) -> Array:
+        """Update the arrays of state of a piece, unless the scale is 0; return the piece's direction, then 0."""
+        gradients = self.buffer.gradients[piece]
+        xp, applies = namespace(gradients), scale > 0
+        g = xp.where(applies, gradients * scale.astype(gradients.dtype), 0)
+        state = [array[own] for array in self.state.values()]
+        direction, *new_state = self.direction(g, *state)
+        if len(new_state) != len(state):
+            raise ValueError(
+                f"{type(self).__qualname__}.direction: expected a tuple of {1 + len(state)} arrays: the direction"
+                f"{''.join(f', {name}' for name in self.arrays)}; got {1 + len(new_state)}"
+            )
+        for array, new in zip(state, new_state, strict=True):
+            array[...] = xp.where(applies, new, array)
+        return xp.where(applies, direction, 0)
+
+    def _transformed(self, flat: Array) -> Array:
+        """Transform, in place, the directions of each parameter that this rank's pieces have numbers of."""
+        mine = [piece.indices(len(self.buffer.values))[:2] for piece in self.pieces]
+        for name, parameter in self.buffer.named.items():
+            start, stop = parameter.offset, parameter.offset + parameter.size
+            if any(first < stop and start < last for first, last in mine):
+                view = parameter.view_of(flat)
+                view[...] = self.transform(name, view)
+        return flat
+
+    def _move(self, piece: slice, direction: Array, scalars: Array, scale: Array) -> None:
+        """Move the values of a piece, and their low-precision copies, unless the scale is 0."""
+        values, low_precision = self.buffer.values[piece], self.buffer.low_precision
+        change = scalars[1].astype(values.dtype) * (direction + self.weight_decay * values)
+        values -= namespace(values).where(scale > 0, change, 0)
+        if low_precision is not None:
+            low_precision[piece] = values.astype(low_precision.dtype)
+
+
+class Adam(Optimizer):
+    """Adam (Kingma & Ba 2015, algorithm 1) over all parameters at once, with the paper's β₁ = 0.9, β₂ = 0.98, ε = 1e−9.
+
+    m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;  θ ← θ − α · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
+
+    It has kernels, which make an update in one pass over memory.
+    """
+
+    arrays = ("m", "v")
+    m: Array
+    v: Array
 
     def scalars(self, learning_rate: float, step: int, n_tokens: int = 1) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return the scalars of update number ``step`` (from 1), on the host: 1/tokens, α/(1 − β₁ᵗ) and 1 − β₂ᵗ.
@@ -67,35 +207,22 @@ class Adam:
         t = step + self.earlier_updates
         return np.array([1 / n_tokens, learning_rate / (1 - self.beta1**t), 1 - self.beta2**t])
 
-    def step(self, learning_rate: float, step: int, n_tokens: int = 1, *, max_norm: float = math.inf) -> float:
-        """Make update number ``step`` (from 1) with the mean gradients: the buffer's gradients / ``n_tokens``.
-
-        Return the norm of the mean gradients.  If it exceeds ``max_norm``, they are scaled down to this norm.  If it is
-        not finite, nothing changes.
-        """
-        xp = namespace(self.m)
-        scalars = xp.asarray(self.scalars(learning_rate, step, n_tokens))
-        squares = sum_squares(self.shard(self.buffer.gradients))
-        outcome = clip(squares, xp.zeros(()), scalars, max_norm=max_norm)
-        self.update(scalars, outcome[2])
-        return float(outcome[1])
-
-    def update(self, scalars: Array, scale: Array, within: slice = slice(None)) -> None:
-        """Update all pieces, or the slice ``within`` of each, with ``scale`` times the buffer's gradients.
-
-        Nothing changes if ``scale`` is 0.
-        Shapes: scalars (N_SCALARS,), see ``scalars``; scale (), see ``clip``; float64, on the buffer's device.
-        """
-        low_precision, end = self.buffer.low_precision, 0
-        for piece in self.pieces:
-            values = self.buffer.values[piece]
-            start, end = end, end + len(values)
+    def update(
+        self,
+        scalars: Array,
+        scale: Array,
+        within: slice = slice(None),
+        gather: Callable[[Array], Array] = lambda flat: flat,
+    ) -> None:
+        """Update all pieces, or the slice ``within`` of each; see ``Optimizer.update``."""
+        low_precision = self.buffer.low_precision
+        for piece, own in self._slices(within):
             adam_update(
-                values[within],
-                self.buffer.gradients[piece][within],
-                self.m[start:end][within],
-                self.v[start:end][within],
-                None if low_precision is None else low_precision[piece][within],
+                self.buffer.values[piece],
+                self.buffer.gradients[piece],
+                self.m[own],
+                self.v[own],
+                None if low_precision is None else low_precision[piece],
                 scalars,
                 scale,
                 beta1=self.beta1,

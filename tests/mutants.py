@@ -35,7 +35,10 @@ FASTER = (  # modules in which much decides nothing but speed: sizes of runs, wh
 
 UNIT, MODEL, SEARCH = "tests/autograd", "tests/minitransformer/model", "tests/minitransformer/inference"
 RUN, PARALLEL, CONFIG_TESTS = "tests/minitransformer/training", "tests/parallel", "tests/minitransformer/config"
-LAYERS = " ".join(f"{MODEL}/test_{name}.py" for name in ("transformer", "dropout", "masking", "packing", "gradients"))
+LAYERS = " ".join(
+    f"{MODEL}/test_{name}.py"
+    for name in ("transformer", "dropout", "masking", "packing", "gradients", "replaced_layers")
+)
 DEVICE_SEARCH = f"{UNIT}/test_device_search.py {UNIT}/cuda/test_cuda_search.py"
 KERNELS = f"{UNIT}/test_kernels.py"
 OPS = f"{UNIT}/test_ops.py {KERNELS}"
@@ -43,6 +46,7 @@ FUSED = f"{UNIT}/test_fused_ops.py"
 MPI = f"{PARALLEL}/test_mpi.py"
 TWO_RANKS, FOUR_RANKS = (f"{MPI}::test_ranks_under_one_mpirun[{n}]" for n in (2, 4))
 TRAINER, DIVERGENCE, LOOP, ACCOUNT = (f"{RUN}/test_{name}.py" for name in ("trainer", "divergence", "loop", "flops"))
+OPTIMIZERS, PENALTY = (f"{RUN}/test_{name}.py" for name in ("optimizers", "penalty"))
 TESTS = {  # the nearest first: it kills most
     "autograd/ops/__init__.py": f"{UNIT}/test_arithmetic.py",
     "autograd/ops/add_norm.py": f"{FUSED} {OPS} -k add_norm",
@@ -68,7 +72,7 @@ TESTS = {  # the nearest first: it kills most
     "autograd/random.py": f"{UNIT}/test_random.py {UNIT}/test_dropout.py",
     "autograd/precision.py": f"{UNIT}/test_precision.py",
     "autograd/packed_weight.py": f"{UNIT}/test_packed_weight.py",
-    "autograd/optim.py": f"{UNIT}/test_adam.py {UNIT}/test_clip.py {TRAINER}",
+    "autograd/optim.py": f"{UNIT}/test_adam.py {UNIT}/test_clip.py {TRAINER} {OPTIMIZERS}",
     "autograd/kernels/cpu/adam.py": f"{UNIT}/test_adam.py",
     "autograd/kernels/cpu/attention.py": (
         f"{UNIT}/test_attention.py {KERNELS} {MODEL}/test_masking.py -k 'attention or lone or alone'"
@@ -87,7 +91,7 @@ TESTS = {  # the nearest first: it kills most
     "minitransformer/model/transformer.py": f"{MODEL}/test_transformer.py {MODEL}/test_storage.py {LAYERS}",
     "minitransformer/config/checks.py": f"{CONFIG_TESTS}/test_settings.py {CONFIG_TESTS}/test_presets.py",
     "minitransformer/training/update.py": (
-        f"{RUN}/test_schedule.py {PARALLEL}/test_tree.py {TRAINER} {DIVERGENCE} {TWO_RANKS} {FOUR_RANKS}"
+        f"{RUN}/test_schedule.py {PARALLEL}/test_tree.py {TRAINER} {DIVERGENCE} {PENALTY} {TWO_RANKS} {FOUR_RANKS}"
     ),
     "minitransformer/data/batching.py": "tests/minitransformer/data/test_batching.py",
     "minitransformer/training/state.py": (

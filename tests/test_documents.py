@@ -22,10 +22,11 @@ from shared_data import DATA, needs
 from small_run import write_parallel_text
 from threadpoolctl import threadpool_limits
 
-from autograd import Segments
+from autograd import RandomStream, Segments, backward
 from autograd.ops import METHODS
+from autograd.ops.softmax import softmax_values
 from cli.train import read_options
-from minitransformer import Transformer, fine_tuning, presets
+from minitransformer import Batch, Transformer, fine_tuning, presets
 from minitransformer.config import ConfigError
 from minitransformer.data.corpus import text_files
 from minitransformer.data.prepare import prepare
@@ -35,6 +36,7 @@ from minitransformer.extras.files.download import ARCHIVES
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.scoring import score_pairs
 from minitransformer.inference.search import SearchConfig
+from minitransformer.model.fixed_batch import BufferLayout, Capacity, FixedBatch, fill
 from minitransformer.model.masks import self_attention_mask
 from tests.support.ctranslate2_models import write_parts
 from tests.support.training import run_of
@@ -97,10 +99,11 @@ def page_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operations_kep
     """The modules rotary and rates, as the page says, and text to train on in the current directory."""
     (tmp_path / "rotary.py").write_text(MODEL[0], encoding="utf-8")
     (tmp_path / "rates.py").write_text(MODEL[2], encoding="utf-8")
+    (tmp_path / "terms.py").write_text(MODEL[3], encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in ("rotary", "rates"):
+    for name in ("rotary", "rates", "terms"):
         sys.modules.pop(name, None)
 
 
@@ -136,6 +139,28 @@ def test_rotary_positions_are_relative_and_the_same_in_a_search(page_modules: Pa
     for found in beam_search(model, [[5, 6, 7]], SearchConfig(beam=3, n_best=3, max_extra_tokens=4))[0]:
         (score,) = score_pairs(model, [([5, 6, 7], list(found.ids))])
         assert found.log_probability == pytest.approx(score.log_probability, abs=1e-4)
+
+
+def test_the_terms_of_the_page_are_kl_divergence_and_weight_decay(page_modules: Path) -> None:
+    config = replace(presets.tiny(vocabulary_size=13), n_layers=1, p_drop=0.3)
+    model, plain = import_module("terms").Consistent(config, dtype="float64"), Transformer(config, dtype="float64")
+    batch = Batch.from_token_ids([[5, 6, 7], [4]], [[5, 9], [7, 7, 8]])
+    stream = RandomStream(seed=1, update=2)
+    p, q = (softmax_values(model.logits(batch, stream).value) for _ in range(2))
+    divergence = (p * np.log(p / q) + q * np.log(q / p)).sum()
+    stream = RandomStream(seed=1, update=2)
+    losses = [float(plain.loss(batch, stream)) for _ in range(2)]
+    assert divergence > 0.1
+    found = float(model.loss(batch, RandomStream(seed=1, update=2)))
+    assert found == pytest.approx(sum(losses) / 2 + divergence / 4, rel=1e-10)
+    assert float(model.loss(batch)) == pytest.approx(float(plain.loss(batch)), rel=1e-12)
+    weight = model.encoder.layers[0].feed_forward.hidden.weight.value
+    assert float(model.penalty()) == pytest.approx(1e-4 * (weight**2).sum(), rel=1e-10)
+    backward(model.loss(batch, RandomStream(seed=1, update=2)) + model.penalty())
+    capacity = Capacity.of([np.stack([batch.source.lengths, batch.target.lengths], 1)], 16)
+    arrays = BufferLayout(capacity.shapes()).views(np.zeros(BufferLayout(capacity.shapes()).n_bytes, np.uint8))
+    filled_up = FixedBatch.of(arrays, fill(arrays, batch, None))
+    assert float(model.loss(filled_up, RandomStream(seed=1, update=2))) == pytest.approx(found, rel=1e-10)
 
 
 TRAINING = {7}  # exercises whose solutions train for some seconds

@@ -80,7 +80,7 @@ class RunConfig:
     """Directory of a run or a model: training begins from its weights and its tokenizer, at update 0.  Random weights
     if not given."""
     init_optimizer: bool = False
-    """Begin from the newest checkpoint of the run init_from: its weights and Adam's moments; else moments are 0."""
+    """Begin from the newest checkpoint of the run init_from: its weights and moments; else moments are 0."""
     init_extend_vocabulary: bool = False
     """Append the characters of the training text that the vocabulary of init_from lacks."""
 

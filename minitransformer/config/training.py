@@ -12,6 +12,7 @@ from parallel.communicator import SentIn, SumOrder
 Precision = Literal["float32", "bfloat16"]
 PrecisionChoice = Literal["automatic", "float32", "bfloat16"]
 SCHEDULES = ("paper", "linear", "cosine", "constant")
+ADAM = "adam"  # the built-in optimizer
 MAX_MICRO_BATCHES = 1_024  # each costs a pass over all parameters
 
 _CHOICES = {"sum": SumOrder, "precision": PrecisionChoice, "gradients_sent_in": SentIn}
@@ -48,12 +49,14 @@ class TrainingConfig:
     "package.module:function": the result of this function for the number of the update and these settings."""
     learning_rate_factor: float = 1.0
     """Constant factor on the learning rate of the built-in schedules."""
+    optimizer: str = ADAM
+    """The optimizer: "adam", or "package.module:Class", a class of yours derived from autograd.optim.Optimizer."""
     beta1: float = 0.9
-    """Adam's β₁."""
+    """The optimizer's β₁."""
     beta2: float = 0.98
-    """Adam's β₂."""
+    """The optimizer's β₂."""
     eps: float = 1e-9
-    """Adam's ε."""
+    """The optimizer's ε."""
     clip_norm: float | None = None
     """Clip the gradient of the mean loss to this norm; off in the paper."""
     sum: SumOrder = "exact"
@@ -101,6 +104,8 @@ class TrainingConfig:
         require_choices("training", self, _CHOICES)
         expected = f"one of {', '.join(SCHEDULES)}, or package.module:function"
         require(self.schedule in SCHEDULES or ":" in self.schedule, "training.schedule", expected, self.schedule)
+        expected = f"{ADAM}, or package.module:Class"
+        require(self.optimizer == ADAM or ":" in self.optimizer, "training.optimizer", expected, self.optimizer)
         require(
             self.n_micro_batches & (self.n_micro_batches - 1) == 0,
             "training.n_micro_batches",

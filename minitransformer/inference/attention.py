@@ -1,7 +1,7 @@
 """The attention weights of a model for one pair of sentences.
 
-Attention kernels do not return the weights, and the fastest kernel never has them in one array.  So this module calls
-the attention operation with the same queries and keys, and with the identity matrix as values:
+Attention kernels do not return the weights, and the fastest kernel never has them in one array.  So this module takes
+queries and keys from each attention operation of the model, and calls the operation with the identity matrix as values:
 Attention(Q, K, I) = softmax(Q Kᵀ / √d_k).
 """
 
@@ -11,17 +11,19 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from autograd import AttentionMask, RandomStream, Tensor, namespace, no_tape, ops, to_host
-from autograd.array import FloatArray
+from autograd import AttentionMask, Tensor, namespace, no_tape, ops, to_host
+from autograd.array import Array, FloatArray
+from autograd.op import Operation, Run, observed
+from autograd.tensor import Backward
 from minitransformer.model.batch import Batch, Ids
-from minitransformer.model.layers import KeysValues, MultiHeadAttention
 from minitransformer.model.stacks import Decoder, DecoderLayer, Encoder, EncoderLayer
 from minitransformer.model.symbols import BLANK
 from minitransformer.model.transformer import Transformer
+from minitransformer.system.errors import UserError
 from minitransformer.text.words import WORD
 
 Stack = TypeVar("Stack", Encoder, Decoder)
@@ -90,18 +92,36 @@ def starts_at_blanks(pieces: Sequence[str]) -> list[int]:
     return [i for i, begins in enumerate(marked) if begins or i == 0]
 
 
-class _RecordingAttention(MultiHeadAttention):
-    """An attention layer that shares the parameters of ``layer``, and keeps the weights (T, H, S) of its last call."""
+class AttentionError(UserError, ValueError):
+    """An error: a layer of a user's class computes no attention whose weights can be recorded."""
 
-    def __init__(self, layer: MultiHeadAttention) -> None:
-        vars(self).update(vars(layer))
 
-    def __call__(
-        self, queries: Tensor, keys_values: KeysValues, mask: AttentionMask, random: RandomStream | None = None
-    ) -> Tensor:
-        keys, _ = keys_values
-        self.weights = to_host(ops.attention(queries, keys, _identity(keys), mask=mask).value)
-        return super().__call__(queries, keys_values, mask, random)
+class _AttentionRecorder:
+    """A base class that, put before the class of an attention layer, keeps the weights (T, H, S) of the last call.
+
+    The layer's own ``__call__`` runs.  An observer takes queries and keys from the layer's attention operation.
+    """
+
+    recorded: FloatArray
+
+    def __call__(self, *arguments: Any, **named: Any) -> Tensor:
+        found: list[tuple[Array, Array, AttentionMask]] = []
+
+        def observe(operation: Operation, run: Run, *arrays: Any, **static: Any) -> tuple[Array, Backward]:
+            if operation is ops.attention:
+                found.append((*arrays[:2], static["mask"]))
+            return run(*arrays, **static)
+
+        with observed(observe):
+            y: Tensor = super().__call__(*arguments, **named)  # type: ignore[misc]
+        if len(found) != 1:
+            raise AttentionError(
+                f"attention: {type(self).__bases__[1].__qualname__} computes {len(found)} operations"
+                " autograd.ops.attention in a call; its weights can be recorded only if it computes one"
+            )
+        queries, keys, mask = found[0]
+        self.recorded = to_host(ops.attention(Tensor(queries), Tensor(keys), _identity(Tensor(keys)), mask=mask).value)
+        return y
 
 
 def _identity(keys: Tensor) -> Tensor:
@@ -124,12 +144,13 @@ def _recording_stack(stack: Stack, numbers: Sequence[int] | None = None) -> Stac
 def _recording_layer(layer: StackLayer) -> StackLayer:
     """Return a copy of a layer whose attention sublayers record their weights; parameters are shared."""
     recording = copy.copy(layer)
-    for name, sublayer in vars(layer).items():
-        if isinstance(sublayer, MultiHeadAttention):
-            setattr(recording, name, _RecordingAttention(sublayer))
+    for name in {"self_attention", "source_attention"} & vars(layer).keys():
+        sublayer = copy.copy(getattr(layer, name))
+        sublayer.__class__ = type("Recording", (_AttentionRecorder, type(sublayer)), {})
+        setattr(recording, name, sublayer)
     return recording
 
 
-def _stack_weights(layers: Sequence[MultiHeadAttention]) -> FloatArray:
-    """Stack the weights (T, H, S) of N layers into (N, H, T, S)."""
-    return np.stack([layer.weights.transpose(1, 0, 2) for layer in layers if isinstance(layer, _RecordingAttention)])
+def _stack_weights(layers: Sequence[Any]) -> FloatArray:
+    """Stack the weights (T, H, S) that N layers have recorded into (N, H, T, S)."""
+    return np.stack([layer.recorded.transpose(1, 0, 2) for layer in layers])

@@ -16,14 +16,13 @@ import numpy as np
 from autograd import CachedKeys, Segments, Tensor, namespace, to_device
 from autograd.array import Array, IntArray
 from autograd.ops.softmax import log_softmax_values
-from autograd.ops.top_k import top
 from minitransformer.inference.cache import LayerCache, Memory, axis_length, newest_step
 from minitransformer.model.batch import Ids, pack_sequences
 from minitransformer.model.layers import KeysValues
 from minitransformer.model.masks import cached_mask, self_attention_mask
 from minitransformer.model.positions import SamePosition
 from minitransformer.model.symbols import END
-from minitransformer.model.transformer import Transformer
+from minitransformer.model.transformer import Transformer, top_k_of
 
 FIRST_CAPACITY = {"cpu": 16, "cuda": 64}  # steps for which memory is reserved first; a GPU reads only used ones
 
@@ -169,10 +168,7 @@ class Predictor:
         """
         if len(self.states) == 1:
             return self.states[0].model.top_k(decoded[0], n=n, forbidden=forbidden)
-        log_p = self.log_probabilities(decoded)
-        namespace(log_p).copyto(log_p, -np.inf, where=to_device(forbidden, self.device))
-        found: tuple[Array, Array] = top(log_p, n=n)
-        return found[0].astype(np.float64), found[1]
+        return top_k_of(self.log_probabilities(decoded), n=n, forbidden=forbidden)
 
     def log_probabilities(self, decoded: Sequence[Tensor]) -> Array:
         """Compute log p (nats) of every token of the vocabulary, on the device.  Shapes: returns (T, W)."""

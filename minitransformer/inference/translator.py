@@ -17,6 +17,7 @@ from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.data.profile import TextProfile
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.alignment import align_words
+from minitransformer.inference.attention import AttentionError
 from minitransformer.inference.line_search import LineSearch, decoded_texts
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, Prefixer
 from minitransformer.inference.search import Advance, Constraint, Hypothesis, Sampler, SearchConfig, Wanted
@@ -163,6 +164,14 @@ class Translator:
         counted = _Counted(len(texts), advance)
 
         def translate(sentences: Sentences) -> list[list[Translation]]:
+            try:
+                return find(sentences, [aligned or each for each in sentences.aligned])
+            except AttentionError:  # of a user's layers; then codes stand at uncertain places, as their notes say
+                if aligned:
+                    raise
+                return find(sentences, None)
+
+        def find(sentences: Sentences, its_aligned: list[bool] | None) -> list[list[Translation]]:
             places = sentences.places
             return self.n_best(
                 sentences.lines,
@@ -172,7 +181,7 @@ class Translator:
                 prefixes=prefixes and ["" if sentence else prefixes[text] for text, sentence in places],
                 sampling=sampling,
                 numbers=[n_before + text + (sentence << 40) for text, sentence in places],
-                aligned=[aligned or each for each in sentences.aligned],
+                aligned=its_aligned,
             )
 
         found = translated((road or self.road()).steps(texts), translate)

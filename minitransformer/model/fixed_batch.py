@@ -121,6 +121,11 @@ class FixedBatch:
     labels: Array
     model_masks: BatchMasks
 
+    @property
+    def n_target_tokens(self) -> Array:
+        """The number of labels without filler tokens, in float32 on the device: an array without axes."""
+        return (self.labels != NO_LABEL).sum().astype(np.float32)
+
     @classmethod
     def of(cls, arrays: Mapping[str, Array], masks: BatchMasks) -> FixedBatch:
         """Return a batch that reads ``arrays``, which have the shapes of a ``Capacity``.

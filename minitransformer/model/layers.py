@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from collections.abc import Sequence
+from threading import Lock
 from typing import TypeAlias, TypeVar
 
 from autograd import AttentionMask, Layer, Parameter, RandomStream, Tensor, ops, to_device
@@ -19,6 +21,42 @@ from minitransformer.model.positions import PositionalEncoding, SamePosition
 
 AnyLayer = TypeVar("AnyLayer", bound=Layer)
 KeysValues: TypeAlias = tuple[Tensor, Tensor]  # (S, H, K) and (S, H, V)
+
+_log = logging.getLogger(__name__)
+_logged: set[tuple[str, str]] = set()  # operations and classes that ``log_lost_fusion`` has logged
+_lock = Lock()
+
+
+def is_exactly(replaced: type, operation: str, *layers: object) -> bool:
+    """Return whether every layer is of the class ``replaced`` itself, so that ``operation`` may compute the layers.
+
+    A layer of another class, also of a derived one, must be called.  The log says so once for each class.
+    """
+    others = [type(layer) for layer in layers if type(layer) is not replaced]
+    for other in others:
+        log_lost_fusion(operation, f"{other.__module__}.{other.__qualname__}")
+    return not others
+
+
+def keeps_methods(layer: object, base: type, operation: str, *names: str) -> bool:
+    """Return whether the class of ``layer`` has the methods of ``base``, so that ``operation`` may compute them.
+
+    Methods that the class overrides must be called.  The log says so once for each class.
+    """
+    kind = type(layer)
+    changed = [name for name in names if getattr(kind, name, None) is not getattr(base, name)]
+    for name in changed:
+        log_lost_fusion(operation, f"{kind.__module__}.{kind.__qualname__}.{name}")
+    return not changed
+
+
+def log_lost_fusion(operation: str, called: str) -> None:
+    """Log that ``called``, a class or a method, is called because ``operation`` would compute something else."""
+    with _lock:
+        is_new = (operation, called) not in _logged
+        _logged.add((operation, called))
+    if is_new:
+        _log.info(f"{called} is called; the faster operation {operation} would leave it out")
 
 
 def drop(x: Tensor, rate: float, random: RandomStream | None) -> Tensor:
@@ -52,13 +90,15 @@ def layer_with_packed_weights(layer: AnyLayer, *, dtype: PackedDtype = "float32"
         elif isinstance(value, list):
             packed = [layer_with_packed_weights(x, dtype=dtype) if isinstance(x, Layer) else x for x in value]
             setattr(prepared, name, packed)
-    if isinstance(prepared, Linear):
+    if isinstance(prepared, Linear) and is_exactly(Linear, "pack_weight", prepared):
         prepared.weight = Tensor(pack_weight(prepared.weight.value, dtype=dtype))
     return prepared
 
 
 def mapped(x: Tensor, maps: Sequence[Linear]) -> list[Tensor]:
     """Apply each of the linear maps to x."""
+    if not is_exactly(Linear, "linear_maps", *maps):
+        return [linear(x) for linear in maps]
     return ops.linear_maps(x, *(parameter for linear in maps for parameter in (linear.weight, linear.bias)))
 
 
@@ -98,6 +138,10 @@ class Embedding(Layer):
 
         Shapes: ids and positions (T,) → (T, D).
         """
+        operation = "embedding_with_positions"
+        is_fused = keeps_methods(encoding, PositionalEncoding, operation, "add_to")
+        if not (is_exactly(Embedding, operation, self) and is_fused):
+            return drop(encoding.add_to(self(ids, orders.ids), positions, orders.positions), rate, random)
         device = self.weight.device
         table, rows = encoding.table_and_rows(positions, self.weight.dtype, device)
         return ops.embedding_with_positions(
@@ -137,9 +181,17 @@ class MultiHeadAttention(Layer):
         """Compute the queries of all heads.  Shapes: x (T, D) → (T, H, K)."""
         return self.heads(self.query(x))
 
+    def keys_values(self, x: Tensor) -> KeysValues:
+        """Compute the keys and values of all heads.  Shapes: x (S, D) → (S, H, K) and (S, H, V)."""
+        keys, values = map(self.heads, mapped(x, [self.key, self.value]))
+        return keys, values
+
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, KeysValues]:
         """Compute queries, keys and values of one x.  Shapes: x (T, D) → (T, H, K), (T, H, K) and (T, H, V)."""
         query, key, value = self.query, self.key, self.value
+        is_fused = keeps_methods(self, MultiHeadAttention, "linear_maps", "queries", "keys_values")
+        if not (is_exactly(Linear, "linear_maps", query, key, value) and is_fused):
+            return self.queries(x), self.keys_values(x)
         maps = ops.linear_maps(x, query.weight, query.bias, key.weight, key.bias, value.weight, value.bias)
         queries, keys, values = map(self.heads, maps)
         return queries, (keys, values)
@@ -150,7 +202,7 @@ class MultiHeadAttention(Layer):
         """Attend to keys and values under a mask.  Shapes: queries (T, H, K) → (T, D)."""
         stream_id = stream_id_of_mask(self.p_drop, random)
         heads = ops.attention(queries, *keys_values, mask=mask, rate=self.p_drop, stream_id=stream_id)
-        return self.output(ops.reshape(heads, shape=(len(queries), self.output.weight.shape[0])))
+        return self.output(ops.reshape(heads, shape=(len(queries), heads.shape[1] * heads.shape[2])))
 
     def heads(self, x: Tensor) -> Tensor:
         """Split the features of each row into heads.  Shapes: x (T, H·K) → (T, H, K)."""
@@ -159,6 +211,8 @@ class MultiHeadAttention(Layer):
 
 def keys_values_of_each(attentions: Sequence[MultiHeadAttention], memory: Tensor) -> list[KeysValues]:
     """Compute each layer's keys and values from ``memory``.  Shapes: (S, D) → keys (S, H, K), values (S, H, V)."""
+    if not all([keeps_methods(x, MultiHeadAttention, "linear_maps", "keys_values") for x in attentions]):
+        return [attention.keys_values(memory) for attention in attentions]
     keys = mapped(memory, [attention.key for attention in attentions])
     values = mapped(memory, [attention.value for attention in attentions])
     return [(attention.heads(k), attention.heads(v)) for attention, k, v in zip(attentions, keys, values, strict=True)]
@@ -182,9 +236,11 @@ class FeedForward(Layer):
         self.output = Linear(config.d_ff, config.d_model, bias=True)
 
     def __call__(self, x: Tensor, random: RandomStream | None = None) -> Tensor:
-        hidden, output = self.hidden, self.output
-        if self.activation:
-            return output(drop(self.activation(hidden(x)), self.p_drop, random))
+        hidden, output, activation = self.hidden, self.output, self.activation
+        if not (activation or is_exactly(Linear, "feed_forward", hidden, output)):
+            activation = ops.relu
+        if activation:
+            return output(drop(activation(hidden(x)), self.p_drop, random))
         if random and self.p_drop:
             return output(drop(ops.linear_relu(x, hidden.weight, hidden.bias), self.p_drop, random))
         return ops.feed_forward(x, hidden.weight, hidden.bias, output.weight, output.bias)
@@ -209,5 +265,7 @@ class Residual(Layer):
         """Add the sublayer's output y, after dropout, to x; normalise the sum if norm is "post"."""
         if not self.is_post:
             return x + drop(y, self.p_drop, random)
+        if not is_exactly(LayerNorm, "add_norm", self.norm):
+            return self.norm(x + drop(y, self.p_drop, random))
         stream_id, norm = stream_id_of_mask(self.p_drop, random), self.norm
         return ops.add_norm(x, y, norm.gain, norm.bias, rate=self.p_drop, stream_id=stream_id, eps=norm.eps)

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from autograd import AttentionMask, Layer, Parameter, ParameterBuffer, RandomStream, Tensor, no_tape, ops
-from autograd.array import Array, Device, IntArray, namespace, to_device, to_host
+from autograd.array import Array, Device, IntArray, device_of, namespace, to_device, to_host
 from autograd.kernel_registry import register_kernels
 from autograd.ops.linear import pack_weight
 from autograd.ops.softmax import log_softmax_values
-from autograd.ops.top_k import linear_top_k
+from autograd.ops.top_k import linear_top_k, top
 from autograd.packed_weight import PackedDtype
 from autograd.parameters import Allocate, zeros
 from minitransformer.config import ModelConfig
@@ -22,7 +24,14 @@ from minitransformer.config.checks import ConfigError, imported, require
 from minitransformer.model.batch import NO_ORDERS, Batch, Orders
 from minitransformer.model.files import load_model_files, require_enough_weights, save_model_files
 from minitransformer.model.fixed_batch import ModelInput
-from minitransformer.model.layers import Embedding, KeysValues, drop, layer_with_packed_weights
+from minitransformer.model.layers import (
+    Embedding,
+    KeysValues,
+    drop,
+    is_exactly,
+    keeps_methods,
+    layer_with_packed_weights,
+)
 from minitransformer.model.positions import SamePosition, positions_of
 from minitransformer.model.stacks import Decoder, Encoder, KeyValueCache
 from minitransformer.model.symbols import END, START
@@ -157,6 +166,8 @@ class Transformer(Layer):
 
         Shapes: decoded (T, D), forbidden (T, W) or (1, W); returns two (T, n), float64 and int64.
         """
+        if not self._projects_plainly("linear_top_k"):
+            return top_k_of(log_softmax_values(self.project(decoded).value), n=n, forbidden=forbidden)
         by_columns = self._projection_by_columns
         weight = self.projection.weight.value.T if by_columns is None else by_columns
         bias = None if self.softmax_bias is None else self.softmax_bias.value
@@ -171,8 +182,9 @@ class Transformer(Layer):
         The projection weight is packed as (D, W).
         """
         model = copy.copy(self.in_float32())
+        packs_projection = is_exactly(Embedding, "pack_weight", model.projection)
         packing: list[Callable[[], Any]] = [
-            lambda: pack_weight(model.projection.weight.value.T, dtype=dtype),
+            lambda: pack_weight(model.projection.weight.value.T, dtype=dtype) if packs_projection else None,
             lambda: layer_with_packed_weights(model.encoder, dtype=dtype),
             lambda: layer_with_packed_weights(model.decoder, dtype=dtype),
         ]
@@ -212,17 +224,30 @@ class Transformer(Layer):
         """Compute the label-smoothed cross-entropy in nats, summed over target tokens.
 
         Dropout is applied if and only if ``random`` is given.  Divide by ``batch.n_target_tokens`` for the mean.
+        A training calls this once for each micro-batch, and adds the results.
         """
-        over = self.config.label_smoothing_over
-        return ops.linear_cross_entropy(
-            self.decoded(batch, random),
-            self.projection.weight,
-            self.softmax_bias,
-            to_device(batch.labels, self.device),
-            smoothing=self.config.label_smoothing,
-            over=over,
-            impossible=START if over == "V-2" else None,
-        )
+        over, decoded = self.config.label_smoothing_over, self.decoded(batch, random)
+        labels = to_device(batch.labels, self.device)
+        smoothing: dict[str, Any] = {
+            "smoothing": self.config.label_smoothing, "over": over, "impossible": START if over == "V-2" else None,
+        }  # fmt: skip
+        if not self._projects_plainly("linear_cross_entropy"):
+            return ops.cross_entropy(self.project(decoded), labels, **smoothing)
+        return ops.linear_cross_entropy(decoded, self.projection.weight, self.softmax_bias, labels, **smoothing)
+
+    def penalty(self) -> Tensor | None:
+        """Compute a term of the mean loss that depends on the parameters alone; None if there is none.
+
+        A derived class may override this method.  A training calls it once for each update.  It minimises the loss of
+        the whole batch, divided by the batch's target tokens, plus this term.
+        Shapes: returns ().
+        """
+        return None
+
+    def _projects_plainly(self, operation: str) -> bool:
+        """Return whether ``operation`` may compute ``project``: no class of a user changes it, or its layer."""
+        is_plain = keeps_methods(self, Transformer, operation, "project")
+        return is_exactly(Embedding, operation, self.projection) and is_plain
 
     def log_probabilities(self, batch: Batch) -> Array:
         """Compute log p(token | source, preceding tokens) of every token of the vocabulary, without dropout.
@@ -272,6 +297,13 @@ class Transformer(Layer):
         model = cls(config, seed=None, dtype=dtype, device=device)
         model.set_weights(weights)
         return model
+
+
+def top_k_of(log_p: Array, *, n: int, forbidden: Array) -> tuple[Array, Array]:
+    """Return the n greatest of ``log_p`` (T, W) that are not forbidden, and their ids; see ``Transformer.top_k``."""
+    namespace(log_p).copyto(log_p, -np.inf, where=to_device(forbidden, device_of(log_p)))
+    values, ids = top(log_p, n=n)
+    return values.astype(np.float64), ids
 
 
 def implementation_of(model: type[Transformer]) -> str | None:

@@ -1,8 +1,8 @@
 """Checkpoints: everything that a training run needs to resume, in a directory that is complete or absent.
 
-A checkpoint is itself a model directory, which ``Transformer.load`` can read.  It also has Adam's moments, the state of
-the loop, and checksums of all files.  Randomness has no state: dropout and the order of sentences are functions of
-(seed, update, epoch).
+A checkpoint is itself a model directory, which ``Transformer.load`` can read.  It also has the optimizer's moments, the
+state of the loop, and checksums of all files.  Randomness has no state: dropout and the order of sentences are
+functions of (seed, update, epoch).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from autograd import namespace, to_device, to_host
 from autograd.array import Array
-from autograd.optim import Adam
+from autograd.optim import Optimizer
 from minitransformer.config import ModelConfig, TrainingConfig
 from minitransformer.config.run import METRICS_FILE, RUN_FILE
 from minitransformer.model.files import CHECKPOINTS, MODEL_FILES, load_model_files, write_model_files
@@ -58,7 +58,8 @@ _NAME = re.compile(r"step-(\d{8,})(\.replaced)?")
 class Snapshot:
     """The content of a checkpoint: views of a model and its optimizer, or copies of them.
 
-    ``weights`` are arrays by name; ``moments`` are Adam's moments, under the same names with the prefix "m." or "v.".
+    ``weights`` are arrays by name.  ``moments`` are the optimizer's arrays of state, cut into parameters.  Each has the
+    array's name before the parameter's, such as "m.decoder.norm.gain".
     """
 
     config: ModelConfig
@@ -67,9 +68,9 @@ class Snapshot:
     state: TrainingState
 
     @classmethod
-    def of(cls, model: Transformer, adam: Adam, state: TrainingState) -> Snapshot:
+    def of(cls, model: Transformer, optimizer: Optimizer, state: TrainingState) -> Snapshot:
         """Return a snapshot of the present state; on a CPU its arrays change with the model."""
-        return cls(model.config, model.weights(), _moments(model, adam), state)
+        return cls(model.config, model.weights(), _moments(model, optimizer), state)
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
@@ -141,7 +142,7 @@ def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int) -> Path:
     return path
 
 
-def load_newest_checkpoint(run: Path, model: Transformer, adam: Adam, *, keep: int) -> TrainingState | None:
+def load_newest_checkpoint(run: Path, model: Transformer, optimizer: Optimizer, *, keep: int) -> TrainingState | None:
     """Set model and optimizer to the newest complete checkpoint; warn of newer ones that are corrupt or do not fit.
 
     Remove what killed processes left: incomplete or partly removed checkpoints, and checkpoints that
@@ -153,7 +154,7 @@ def load_newest_checkpoint(run: Path, model: Transformer, adam: Adam, *, keep: i
     newest: CheckpointError | None = None
     for path in reversed(checkpoints(run)):
         try:
-            state = load_checkpoint(path, model, adam)
+            state = load_checkpoint(path, model, optimizer)
         except (CorruptFileError, UnfitError) as error:
             problem = "is corrupt" if isinstance(error, CorruptFileError) else "does not fit"
             _log.warning(f"checkpoint {path.name} {problem}: {error}")
@@ -171,22 +172,23 @@ def load_newest_checkpoint(run: Path, model: Transformer, adam: Adam, *, keep: i
     return None
 
 
-def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState:
+def load_checkpoint(path: Path, model: Transformer, optimizer: Optimizer) -> TrainingState:
     """Set the model and the optimizer to a checkpoint; verify every byte of the checkpoint.
 
-    Raises: CorruptFileError, or UnfitError for a checkpoint of another model; then nothing has changed.
+    Raises: CorruptFileError, or UnfitError for a checkpoint of another model or optimizer; then nothing has changed.
     """
     found = read_checkpoint(path)
     if found.config != model.config:
         here, there = dataclasses.asdict(model.config), dataclasses.asdict(found.config)
         changed = [f"{name} {there[name]!r} there, {here[name]!r} here" for name in here if there[name] != here[name]]
         raise UnfitError(f"{path}: is of another model: {'; '.join(changed)}")
-    _require_same_shapes(path / OPTIMIZER_FILE, found.moments, _moments(model, adam))
+    require_moments_of(optimizer, path / OPTIMIZER_FILE, found.moments)
+    _require_same_shapes(path / OPTIMIZER_FILE, found.moments, _moments(model, optimizer))
     try:
         model.set_weights(found.weights)
     except WeightsError as error:
         raise UnfitError(f"{path}: {error}") from error
-    set_moments(model, adam, found.moments)
+    set_moments(model, optimizer, found.moments)
     return found.state
 
 
@@ -197,11 +199,21 @@ def read_checkpoint(path: Path) -> Snapshot:
     return Snapshot(config, weights, read_arrays(path / OPTIMIZER_FILE), read_state(path / STATE_FILE))
 
 
-def set_moments(model: Transformer, adam: Adam, moments: Mapping[str, Array]) -> None:
-    """Set Adam's moments of all parameters; ``moments`` are named as in ``Snapshot``."""
-    for name, parameter in model.named_parameters():
-        parameter.view_of(adam.m)[...] = to_device(moments[f"m.{name}"], model.device)
-        parameter.view_of(adam.v)[...] = to_device(moments[f"v.{name}"], model.device)
+def set_moments(model: Transformer, optimizer: Optimizer, moments: Mapping[str, Array]) -> None:
+    """Set the optimizer's moments of all parameters; ``moments`` are named as in ``Snapshot``."""
+    for array, flat in optimizer.state.items():
+        for name, parameter in model.named_parameters():
+            parameter.view_of(flat)[...] = to_device(moments[f"{array}.{name}"], model.device)
+
+
+def require_moments_of(optimizer: Optimizer, path: Path, moments: Iterable[str]) -> None:
+    """Raise UnfitError unless ``moments``, names as in ``Snapshot``, are of the arrays of state of the optimizer."""
+    got, expected = sorted({name.partition(".")[0] for name in moments}), sorted(optimizer.arrays)
+    if got != expected:
+        raise UnfitError(
+            f"{path}: is of another optimizer: expected the arrays {', '.join(expected) or 'none'}, as of"
+            f" {type(optimizer).__qualname__}, found {', '.join(got) or 'none'}; set training.optimizer as it was there"
+        )
 
 
 def _require_same_shapes(path: Path, got: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
@@ -249,11 +261,11 @@ def stale_checkpoints(averaged: Sequence[Path], last_step: int, config: Training
     )
 
 
-def _moments(model: Transformer, adam: Adam) -> dict[str, Array]:
+def _moments(model: Transformer, optimizer: Optimizer) -> dict[str, Array]:
     named = model.parameters.named.items()
     return {
-        f"{moment}.{name}": to_host(parameter.view_of(flat))
-        for moment, flat in (("m", adam.m), ("v", adam.v))
+        f"{array}.{name}": to_host(parameter.view_of(flat))
+        for array, flat in optimizer.state.items()
         for name, parameter in named
     }
 
@@ -442,36 +454,43 @@ def _copy_arrays(arrays: Mapping[str, Array], buffers: dict[str, np.ndarray]) ->
 
 
 class RunCheckpoints:
-    """The checkpoints of a run, on all ranks: rank 0 writes them, and every rank loads its shard of Adam's moments."""
+    """The checkpoints of a run, on all ranks: rank 0 writes them, and every rank loads its shard of the moments."""
 
     def __init__(
-        self, run: Path, model: Transformer, adam: Adam, reducer: GradientReducer, world: Communicator, *, keep: int
+        self,
+        run: Path,
+        model: Transformer,
+        optimizer: Optimizer,
+        reducer: GradientReducer,
+        world: Communicator,
+        *,
+        keep: int,
     ) -> None:
-        self.run, self._model, self._adam = run, model, adam
+        self.run, self._model, self._optimizer = run, model, optimizer
         self._reducer, self.world, self._keep = reducer, world, keep
         self.writer = CheckpointWriter(run, keep=keep)
 
     def load_newest(self) -> TrainingState | None:
-        """Set model and Adam to the newest complete checkpoint, if there is one; see ``load_newest_checkpoint``.
+        """Set model and optimizer to the newest complete checkpoint, if there is one; see ``load_newest_checkpoint``.
 
         Raises: CheckpointError as that function does, and if ranks see different checkpoints.
         """
-        adam = self._adam_of_all()
-        state = load_newest_checkpoint(self.run, self._model, adam, keep=self._keep)
+        whole = self._optimizer_of_all()
+        state = load_newest_checkpoint(self.run, self._model, whole, keep=self._keep)
         step = state.step if state else 0
         if self.world.any(self.world.bcast(step) != step):
             raise CheckpointError(f"{self.run}: not all processes see the same checkpoints: share the directory")
         if state:
-            self._take(adam, state.earlier_updates)
+            self._take(whole, state.earlier_updates)
         return state
 
     def begin_from(self, weights: Mapping[str, Array], moments: Mapping[str, Array] | None, n_updates: int) -> None:
-        """Set the model to another training's weights, and Adam to the other training's moments if given."""
+        """Set the model to another training's weights, and the optimizer to its moments if given."""
         self._model.set_weights(weights)
         if moments is not None:
-            adam = self._adam_of_all()
-            set_moments(self._model, adam, moments)
-            self._take(adam, n_updates)
+            whole = self._optimizer_of_all()
+            set_moments(self._model, whole, moments)
+            self._take(whole, n_updates)
 
     def save(self, state: TrainingState) -> None:
         """Copy model, moments and state, and begin to write them on rank 0; all ranks must call this.
@@ -487,29 +506,30 @@ class RunCheckpoints:
             f"after update {state.step:,}",
             "They agreed before: their processors, libraries or memory differ. The last checkpoint is unharmed",
         )
-        m, v = self._reducer.gather(self._adam.m), self._reducer.gather(self._adam.v)
+        moments = {name: self._reducer.gather(array) for name, array in self._optimizer.state.items()}
         with self.world.waiting_for_rank_0():
             if self.world.rank == 0:
                 self.writer.wait()
                 self.writer.warn_of_failure()
-                self.writer.save(Snapshot.of(self._model, self._adam.of_all(m, v), state))
+                self.writer.save(Snapshot.of(self._model, self._optimizer.of_all(moments), state))
 
     def finish(self) -> None:
         """Wait until the last checkpoint is on the disk.  Raises: CheckpointError if it cannot be written."""
         with self.world.waiting_for_rank_0():
             self.writer.finish()
 
-    def _take(self, adam: Adam, earlier_updates: int) -> None:
+    def _take(self, whole: Optimizer, earlier_updates: int) -> None:
         """Copy this rank's shard of the moments from an optimizer of all parameters."""
-        self._adam.m[...], self._adam.v[...] = self._adam.shard(adam.m), self._adam.shard(adam.v)
-        self._adam.earlier_updates = earlier_updates
+        for mine, moments in zip(self._optimizer.state.values(), whole.state.values(), strict=True):
+            mine[...] = self._optimizer.shard(moments)
+        self._optimizer.earlier_updates = earlier_updates
 
-    def _adam_of_all(self) -> Adam:
+    def _optimizer_of_all(self) -> Optimizer:
         """Return an optimizer of all parameters whose moments are 0; with one process, the run's own optimizer."""
         if self.world.size == 1:
-            return self._adam
+            return self._optimizer
         values = self._model.parameters.values
-        return self._adam.of_all(namespace(values).zeros_like(values), namespace(values).zeros_like(values))
+        return self._optimizer.of_all({name: namespace(values).zeros_like(values) for name in self._optimizer.arrays})
 
 
 def require_finite(model: Transformer, step: int) -> None:

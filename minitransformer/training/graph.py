@@ -5,8 +5,8 @@ sums in the same order.  So the capacity of an update is that of the largest mic
 computes this capacity from the lengths of sentences, which all ranks know.
 
 A few arrays on the device change with every update: tokens, tiles of attention, the update's number, and the scalars of
-Adam.  The host writes them into pinned memory.  They are copied to the device while the GPU computes the previous
-update.  The host reads the result of an update after it has enqueued the next one.
+the optimizer.  The host writes them into pinned memory.  They are copied to the device while the GPU computes the
+previous update.  The host reads the result of an update after it has enqueued the next one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autograd.array import Array, IntArray, namespace_of_device, pinned_bytes
 from autograd.graphs import capture_graph, graph_pool
 from autograd.kernels.cuda.cublaslt import SPLIT_TERMS
 from autograd.op import Dispatch, Operation, Run, observed
-from autograd.optim import N_SCALARS, adam_update, clip, sum_squares
+from autograd.optim import N_SCALARS, Adam, adam_update, clip, sum_squares
 from autograd.tensor import Backward
 from minitransformer.model.batch import Batch
 from minitransformer.model.fixed_batch import BufferLayout, Capacity, FixedBatch, Shapes, fill
@@ -202,7 +202,9 @@ def captured_step(step: TrainingStep, world: Communicator) -> tuple[TrainingStep
 
     All ranks must call this.
     """
-    why = why_no_rank_captures(world, why_not_captured(step.gradient.model) or step.reducer.why_not_captured)
+    own = type(step.optimizer)
+    lack = None if own is Adam else f"no CUDA kernel computes {own.__module__}:{own.__qualname__} (training.optimizer)"
+    why = why_no_rank_captures(world, why_not_captured(step.gradient.model) or lack or step.reducer.why_not_captured)
     return (step, why) if why else (CapturedStep(step), None)
 
 
@@ -223,7 +225,8 @@ def why_not_captured(model: Transformer) -> str | None:
 
     Each operation of an update must have a CUDA kernel, or a reference in ``_CAPTURED_BY_CUPY``.  Other references
     cannot be captured: CuPy's matrix products refuse a capture, and attention's reference needs arrays on the host.
-    To list the operations, compute the model's loss for one token on each side, and add those of ``autograd.optim``.
+    To list the operations, compute the model's loss for one token on each side, and its penalty; then add those of
+    ``autograd.optim``.
     """
     parameters = model.parameters
     if model.device != "cuda":
@@ -239,6 +242,7 @@ def why_not_captured(model: Transformer) -> str | None:
 
     with no_tape(), observed(observe):
         model.loss(Batch.from_token_ids([[]], [[]]), RandomStream(seed=0))
+        model.penalty()
     lacking += _missing_optimizer_kernels(parameters)
     names = ", ".join(dict.fromkeys(lacking))
     return f"no CUDA kernel computes {names} for this model; {_KERNELS_NEED}" if lacking else None

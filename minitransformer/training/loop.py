@@ -56,10 +56,10 @@ class Trainer:
             raise ValueError("Trainer: several processes need a reducer; make the model with allocate=reducer.allocate")
         self.reducer = reducer or LocalReducer()
         step = TrainingStep.of(model, self.reducer, config, world, n_threads=n_threads)
-        self.adam, self.gradient, self.micro_batches = step.adam, step.gradient, step.micro_batches
+        self.optimizer, self.gradient, self.micro_batches = step.optimizer, step.gradient, step.micro_batches
         self.learning_rate = step.learning_rate
         self.training_step, self.why_not_captured = captured_step(step, world)
-        self.checkpoints = RunCheckpoints(run, model, self.adam, self.reducer, world, keep=config.keep_checkpoints)
+        self.checkpoints = RunCheckpoints(run, model, self.optimizer, self.reducer, world, keep=config.keep_checkpoints)
         self.batches = BatchOrder(store, config.batch_tokens, config.seed)
         self.state = TrainingState()
         self._guard = DivergenceGuard()
@@ -78,7 +78,7 @@ class Trainer:
     def begin_from(
         self, weights: Mapping[str, Array], moments: Mapping[str, Array] | None = None, n_updates: int = 0
     ) -> None:
-        """Begin from the weights of another training, and from Adam's ``moments`` (see ``Snapshot``) if given.
+        """Begin from the weights of another training, and from its optimizer's ``moments`` (see ``Snapshot``) if given.
 
         ``n_updates`` is the number of updates in the moments.  Update 1 comes next, with the first batch.
         """
@@ -250,7 +250,7 @@ class Trainer:
             rate = self.learning_rate(last.state.step)
             facts = UpdateFacts.of(last.state, last.batch, self.config, rate, rollback.reason)
             self.reducer.complete()
-            shard = self.adam.shard(self.model.parameters.gradients)
+            shard = self.optimizer.shard(self.model.parameters.gradients)
             gradients = self.reducer.gather(shard * (1 / last.result.n_tokens))
             pairs, _ = self.batches.group(last.state.epoch, last.state.group)
             give_up(self.run_directory, self.model, pairs, facts, gradients, self.world)

@@ -33,7 +33,7 @@ def try_largest_batch(trainer: Trainer) -> str | None:
     """Compute the gradients of the plan's largest micro-batches once; log and return a line about memory.
 
     Each thread computes the largest of its micro-batches, so that the peak of memory is the same as in an update.  With
-    CUDA graphs, filler tokens replace the pairs.  Parameters, Adam's moments and random numbers do not change: dropout
+    CUDA graphs, filler tokens replace the pairs.  Parameters, moments and random numbers do not change: dropout
     depends only on seed, update and micro-batch.  Return None on an idle rank.
     Raises: OutOfMemoryError; the message names a number of micro-batches that fits, or says that no number fits.
     """

@@ -45,7 +45,7 @@ from minitransformer.training.checkpoint import checkpoints, require_same_parame
 from minitransformer.training.loop import Trainer
 from minitransformer.training.memory import try_largest_batch
 from minitransformer.training.pretrained import PRETRAINED, begin_from_pretrained, pretrained_of, pretrained_tokenizer
-from minitransformer.training.update import learning_rate
+from minitransformer.training.update import learning_rate, optimizer_class
 from minitransformer.training.validation import BEST, Validation
 from parallel.agreement import check_agreement
 from parallel.communicator import Communicator, call_on_rank_0, working_ranks
@@ -77,6 +77,7 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     """
     class_of(config.model)  # raises before the text is prepared if the class cannot be imported
     learning_rate(1, config.model.d_model, config.training)
+    optimizer_class(config.training)
     check_agreement(world, {"code": code_version(), **config.settings()}, START, SAME_START)
     placements = choose_placements(config.device, world)
     config, why_no_bfloat16 = resolve(config, world)

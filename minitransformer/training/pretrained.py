@@ -1,4 +1,4 @@
-"""The pretrained model from which a run begins: settings, tokenizer, weights, and optionally Adam's moments."""
+"""The pretrained model from which a run begins: settings, tokenizer, weights, and perhaps the optimizer's moments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from minitransformer.model.transformer import WeightsError
 from minitransformer.system.checksums import checksums_of
 from minitransformer.system.files import CheckpointError, CorruptFileError, UnfitError
 from minitransformer.system.records import as_object, read_object
-from minitransformer.training.checkpoint import Snapshot, checkpoints, read_checkpoint
+from minitransformer.training.checkpoint import Snapshot, checkpoints, read_checkpoint, require_moments_of
 from minitransformer.training.loop import Trainer
 
 PRETRAINED = "pretrained"  # field of run.json and results.json: the model from which the run began
@@ -117,7 +117,7 @@ def pretrained_tokenizer(directory: Path, config: RunConfig) -> GivenTokenizer:
 
 
 def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) -> dict[str, Any]:
-    """Give the trainer the pretrained weights, and with ``init_optimizer`` also Adam's moments of the pretrained run.
+    """Give the trainer the pretrained weights, and with ``init_optimizer`` also the moments of the pretrained run.
 
     All ranks must call this.
     Returns: the fields for ``run.json`` and ``results.json``: the file of the weights, its SHA-256, and the number of
@@ -127,6 +127,8 @@ def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) 
     """
     path, found = _newest_checkpoint(directory) if config.init_optimizer else (directory, None)
     weights = load_model_files(path)[1] if found is None else found.weights
+    if found is not None:
+        require_moments_of(trainer.optimizer, path, found.moments)
     moments = None if found is None else _with_new_rows(found.moments, trainer, mean=False)
     n_updates = 0 if found is None else found.state.step + found.state.earlier_updates
     digest = checksums_of(path, [WEIGHTS_FILE])[WEIGHTS_FILE]["sha256"]
@@ -140,8 +142,8 @@ def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) 
         trainer.begin_from(_with_new_rows(weights, trainer, mean=True), moments, n_updates)
     except WeightsError as error:
         raise UnfitError(f"{path}: {error}") from error
-    adam_state = f"Adam's moments of {n_updates:,} updates" if found else "new moments of Adam"
-    _log.info(f"begun from the model in {path} (SHA-256 of its weights {digest}) with its tokenizer and {adam_state}")
+    moments_used = f"the optimizer's moments of {n_updates:,} updates" if found else "new moments of the optimizer"
+    _log.info(f"begun from the model in {path} (SHA-256 of its weights {digest}) with its tokenizer and {moments_used}")
     return {"weights": str(path / WEIGHTS_FILE), "sha256": digest, "optimizer_updates": n_updates}
 
 
@@ -156,8 +158,8 @@ def _newest_checkpoint(directory: Path) -> tuple[Path, Snapshot]:
         except CorruptFileError as error:
             _log.warning(f"checkpoint {path.name} is corrupt: {error}")
     raise CheckpointError(
-        f"{directory}: has no complete checkpoint, and only checkpoints have moments of Adam; set init_optimizer to"
-        " false to begin from the weights alone"
+        f"{directory}: has no complete checkpoint, and only checkpoints have moments of the optimizer; set"
+        " init_optimizer to false to begin from the weights alone"
     )
 
 
@@ -171,7 +173,7 @@ def _with_new_rows(arrays: Mapping[str, Array], trainer: Trainer, *, mean: bool)
     """
     shapes = {name: parameter.shape for name, parameter in trainer.model.named_parameters()}
     return {
-        name: _extend(array, shapes.get(name.removeprefix("m.").removeprefix("v."), array.shape), mean=mean)
+        name: _extend(array, shapes.get(name) or shapes.get(name.partition(".")[2], array.shape), mean=mean)
         for name, array in arrays.items()
     }
 

@@ -29,7 +29,7 @@ class TrainingState:
     but was written at an interruption or at the end.  ``validation_is_due`` is True if an interruption ended the
     validation of this step; this validation is then repeated first.  ``best`` is the figure of the best model.
     ``best_watched`` is the best figure for ``patience``; ``n_without_progress`` counts the validations since then.
-    ``earlier_updates`` counts the updates of another training, if this training began with Adam's moments from there.
+    ``earlier_updates`` counts the updates of another training, if this training began with moments from there.
     """
 
     step: int = 0

@@ -1,24 +1,25 @@
-"""One update of the parameters: gradients of micro-batches on threads, their sum over ranks, clipping, and Adam."""
+"""One update of the parameters: gradients of micro-batches on threads, their sum over ranks, clipping, optimizer."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
-from functools import cached_property
-from typing import SupportsFloat
+from functools import cached_property, reduce
+from operator import add
+from typing import SupportsFloat, TypeAlias
 
 import numpy as np
 
-from autograd import RandomStream, namespace, to_device, to_host
+from autograd import RandomStream, Tensor, namespace, to_device, to_host
 from autograd.array import Array, IntArray, persistent_pool, pin_to_device
 from autograd.bfloat16_products import bfloat16_products
 from autograd.blas import product_threads
-from autograd.optim import Adam, clip, sum_squares
+from autograd.optim import Adam, Optimizer, clip, sum_squares
 from autograd.parameters import ONE_BUCKET, Buckets, backward_in_buckets
 from minitransformer.config import TrainingConfig
 from minitransformer.config.checks import imported, require
-from minitransformer.config.training import SCHEDULES
+from minitransformer.config.training import ADAM, SCHEDULES
 from minitransformer.model.fixed_batch import ModelInput
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import ThreadPool, even_slices
@@ -51,6 +52,22 @@ def learning_rate(step: int, d_model: int, config: TrainingConfig) -> float:
     return float(scale * warmup_steps**-0.5 * share)
 
 
+Leaf: TypeAlias = tuple[ModelInput | None, RandomStream, Array | None]  # see ``GradientAccumulator.compute``
+
+
+def optimizer_class(config: TrainingConfig) -> type[Optimizer]:
+    """Return the class of the optimizer that ``training.optimizer`` names.
+
+    Raises: ConfigError if a class of the user cannot be imported, or is no optimizer.
+    """
+    if config.optimizer == ADAM:
+        return Adam
+    found: type[Optimizer] = imported("training.optimizer", config.optimizer)
+    is_optimizer = isinstance(found, type) and issubclass(found, Optimizer)
+    require(is_optimizer, "training.optimizer", "a class derived from autograd.optim.Optimizer", found)
+    return found
+
+
 class GradientAccumulator:
     """Sums of losses and gradients over the micro-batches of a rank.
 
@@ -68,19 +85,27 @@ class GradientAccumulator:
         self._free: list[Array] = []
 
     def compute(
-        self, micro_batches: Sequence[ModelInput | None], streams: Sequence[RandomStream], buckets: Buckets = ONE_BUCKET
+        self,
+        micro_batches: Sequence[ModelInput | None],
+        streams: Sequence[RandomStream],
+        buckets: Buckets = ONE_BUCKET,
+        per_token: Array | None = None,
     ) -> Array:
         """Write Σ dloss/dθ over this rank's micro-batches to the model's gradients; return Σ loss, in nats.
 
         A micro-batch that is None has no sentences.  Without micro-batches the gradients do not change.  The loss is a
         float64 array without axes on the model's device, so that the call need not wait for the device.  Each matrix
         product has one thread.  Final sums are reported to ``buckets``.
+        ``per_token`` is 1 / (target tokens of the whole batch) if the first micro-batch is the first of the batch.
+        Then the first micro-batch also computes the model's ``penalty``, times the number of tokens.
         """
         gradients = self.model.parameters.gradients
         loss: Array = namespace(gradients).zeros(())
         if micro_batches:
+            shares = [per_token, *[None] * (len(micro_batches) - 1)]
+            leaves = list(zip(micro_batches, streams, shares, strict=True))
             with product_threads(1), bfloat16_products(self.n_threads, when=self._rounds_factors):
-                loss += self._sum(list(zip(micro_batches, streams, strict=True)), gradients, self.n_threads, buckets)
+                loss += self._sum(leaves, gradients, self.n_threads, buckets)
         return loss
 
     def leaves_of_threads(self, n_leaves: int) -> list[range]:
@@ -95,19 +120,18 @@ class GradientAccumulator:
 
         return leaves(0, n_leaves, self.n_threads)
 
-    def _sum(
-        self, leaves: list[tuple[ModelInput | None, RandomStream]], out: Array, n_threads: int, buckets: Buckets
-    ) -> Array:
+    def _sum(self, leaves: list[Leaf], out: Array, n_threads: int, buckets: Buckets) -> Array:
         """Write the sum of the gradients of ``leaves`` to ``out``, with at most ``n_threads`` threads."""
         if len(leaves) == 1:
-            micro_batch, stream = leaves[0]
-            if micro_batch is None:
+            micro_batch, stream, per_token = leaves[0]
+            terms = [] if micro_batch is None else [self.model.loss(micro_batch, stream)]
+            terms += self._penalty(per_token)
+            if not terms:
                 out[...] = 0
                 buckets.complete()
                 return 0.0
-            loss = self.model.loss(micro_batch, stream)
-            backward_in_buckets(loss, self.model.parameters, out, buckets)
-            return loss.value.astype("float64")
+            backward_in_buckets(reduce(add, terms), self.model.parameters, out, buckets)
+            return reduce(add, [term.value.astype("float64") for term in terms])
         left, right = leaves[: len(leaves) // 2], leaves[len(leaves) // 2 :]
         right_sum = self._borrow(out)
         if n_threads > 1:
@@ -124,6 +148,14 @@ class GradientAccumulator:
             loss += self._sum(right, right_sum, 1, buckets.adding(right_sum, out))
         self._free.append(right_sum)
         return loss
+
+    def _penalty(self, per_token: Array | None) -> list[Tensor]:
+        """Return the penalty times the number of tokens, if it is computed here; see ``compute``."""
+        penalty = None if per_token is None else self.model.penalty()
+        if penalty is None or per_token is None:
+            return []
+        values = self.model.parameters.values
+        return [penalty * namespace(values).asarray(1 / per_token, values.dtype)]
 
     def _add(self, out: Array, other: Array, n_threads: int) -> None:
         """Add ``other`` to ``out`` in place, on the threads that have computed both arrays."""
@@ -163,7 +195,7 @@ class StepResult:
 
     @property
     def loss(self) -> float:
-        """The loss in nats, summed over the target tokens of the batch on all ranks."""
+        """The loss in nats, summed over the target tokens of the batch on all ranks, with the model's penalty."""
         return self._numbers[0]
 
     @property
@@ -178,7 +210,7 @@ class StepResult:
 
 
 class TrainingStep:
-    """One update: gradients of this rank's micro-batches, their sum over ranks, clipping, and Adam.
+    """One update: gradients of this rank's micro-batches, their sum over ranks, clipping, and the optimizer.
 
     Args:
         micro_batches: the indices of this rank's micro-batches among all micro-batches of a batch.
@@ -190,14 +222,14 @@ class TrainingStep:
         self,
         gradient: GradientAccumulator,
         reducer: GradientReducer,
-        adam: Adam,
+        optimizer: Optimizer,
         config: TrainingConfig,
         micro_batches: Sequence[int],
     ) -> None:
-        self.gradient, self.reducer, self.adam, self.config = gradient, reducer, adam, config
+        self.gradient, self.reducer, self.optimizer, self.config = gradient, reducer, optimizer, config
         self.micro_batches, self.parameters = micro_batches, gradient.model.parameters
         self.executor = ThreadPool(
-            gradient.n_threads, thread_name_prefix="adam", initializer=pin_to_device(gradient.model.device)
+            gradient.n_threads, thread_name_prefix="optimizer", initializer=pin_to_device(gradient.model.device)
         )
 
     @classmethod
@@ -210,20 +242,22 @@ class TrainingStep:
         *,
         n_threads: int,
     ) -> TrainingStep:
-        """Return the training step of this rank, with a new Adam for the rank's shard of the parameters."""
-        adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, pieces=reducer.pieces)
+        """Return the training step of this rank, with a new optimizer for the rank's shard of the parameters."""
+        optimizer = optimizer_class(config)(
+            model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, pieces=reducer.pieces
+        )
         micro_batches = micro_batches_of_rank(world.rank, world.size, config.n_micro_batches, config.sum)
         rounds_factors = config.precision == "bfloat16" and model.parameters.low_precision is None
         gradient = GradientAccumulator(model, n_threads=n_threads, rounds_factors=rounds_factors)
-        return cls(gradient, reducer, adam, config, micro_batches)
+        return cls(gradient, reducer, optimizer, config, micro_batches)
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of update ``step``, counted from 1."""
         return learning_rate(step, self.gradient.model.config.d_model, self.config)
 
     def scalars(self, step: int, n_tokens: int) -> Array:
-        """Return the scalars of Adam for update ``step``; see ``Adam.scalars``."""
-        return self.adam.scalars(self.learning_rate(step), step, n_tokens)
+        """Return the scalars of the optimizer for update ``step``; see ``Optimizer.scalars``."""
+        return self.optimizer.scalars(self.learning_rate(step), step, n_tokens)
 
     def __call__(
         self, micro_batches: Sequence[ModelInput | None], step: int, lengths: Sequence[IntArray]
@@ -247,12 +281,14 @@ class TrainingStep:
     def run(self, micro_batches: Sequence[ModelInput | None], step: int | Array, scalars: Array) -> Array:
         """Compute an update without reading from the device; return (loss, norm, scale), see ``clip``."""
         streams = [RandomStream(self.config.seed, step, index) for index in self.micro_batches]
-        loss = self.gradient.compute(micro_batches, streams, Buckets(self.reducer.buckets, self.reducer.begin_sum))
+        buckets = Buckets(self.reducer.buckets, self.reducer.begin_sum)
+        per_token = scalars[0] if 0 in self.micro_batches else None
+        loss = self.gradient.compute(micro_batches, streams, buckets, per_token)
         self.reducer.reduce_scatter()
         squares = self.reducer.map_shards(sum_squares, self.parameters.gradients)
         loss = namespace(squares).asarray(self.reducer.allreduce(loss), np.float64)
         outcome = clip(squares, loss, scalars, max_norm=self.config.clip_norm or math.inf)
-        self._on_all_threads(lambda within: self.adam.update(scalars, outcome[2], within))
+        self._on_all_threads(lambda within: self.optimizer.update(scalars, outcome[2], within, self._gather))
         self.reducer.all_gather(self.parameters.low_precision, self.parameters.vectors)
         return outcome
 
@@ -261,10 +297,14 @@ class TrainingStep:
 
     def _on_all_threads(self, function: Callable[[slice], None]) -> None:
         """Apply ``function`` to slices of this rank's pieces; with several threads the rank has one piece."""
-        if self.gradient.n_threads == 1:  # on this thread, whose stream may be under capture
-            function(slice(None))
+        if self.gradient.n_threads == 1 or self.optimizer.needs_whole_parameters:
+            function(slice(None))  # on this thread, whose stream may be under capture
             return
-        list(self.executor.map(function, even_slices(len(self.adam.m), self.gradient.n_threads)))
+        list(self.executor.map(function, even_slices(self.optimizer.size, self.gradient.n_threads)))
+
+    def _gather(self, flat: Array) -> Array:
+        """Return all numbers of a flat array of which each rank has its pieces; all ranks must call this."""
+        return self.reducer.map_shards(lambda shard: shard, flat)
 
 
 def count_targets(lengths: Sequence[IntArray]) -> int:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from searching import SEEDS, TINY, VARIANTS, W
 from searching import SOURCES as DRAWN_SOURCES
 
-from autograd import to_host
+from autograd import Tensor, ops, to_host
 from autograd.array import ReadLater
 from minitransformer import ModelConfig, Transformer
 from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
@@ -20,14 +20,17 @@ from minitransformer.inference.attention import source_attention_weights
 from minitransformer.inference.beam import REMOVED_AT_ONCE, STEPS_BEHIND, _Search, beam_search
 from minitransformer.inference.prefix import Prefix, PrefixConstraint
 from minitransformer.inference.search import Hypothesis, SearchConfig, SearchError, Wanted
+from minitransformer.model.layers import Linear
 
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=2, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=3, softmax_bias=True)
 SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12], [], [4], [12, 11], [4] * 13, [7, 3, 9]]
 
 
-def models(seed: int, *, end: float = 0.0, config: ModelConfig = CONFIG) -> tuple[Transformer, Transformer]:
+def models(
+    seed: int, *, end: float = 0.0, config: ModelConfig = CONFIG, kind: type[Transformer] = Transformer
+) -> tuple[Transformer, Transformer]:
     """Return the same random model on both devices; ``end`` is added to the logit of the end symbol."""
-    here, there = (Transformer(config, seed=seed, dtype="float64", device=device) for device in ("cpu", "cuda"))
+    here, there = (kind(config, seed=seed, dtype="float64", device=device) for device in ("cpu", "cuda"))
     for model in (here, there):
         model.parameters.values *= 2.5
         if model.softmax_bias is not None:
@@ -37,6 +40,34 @@ def models(seed: int, *, end: float = 0.0, config: ModelConfig = CONFIG) -> tupl
 
 def ids_of(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
     return [[hypothesis.ids for hypothesis in best] for best in found]
+
+
+class Larger(Linear):
+    def __call__(self, x: Tensor) -> Tensor:
+        return super().__call__(x) * 1.5
+
+
+class OwnTransformer(Transformer):
+    """A model whose queries, hidden layers and logits are larger, but for the greatest logits."""
+
+    def make_layers(self, config: ModelConfig) -> None:
+        super().make_layers(config)
+        for layer in (*self.encoder.layers, *self.decoder.layers):
+            layer.self_attention.query.__class__ = layer.feed_forward.hidden.__class__ = Larger
+
+    def project(self, decoded: Tensor) -> Tensor:
+        return ops.tanh(super().project(decoded)) * 2.0
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_translations_of_a_users_class_are_those_of_the_cpu(beam: int, cupy: Any) -> None:
+    config = SearchConfig(beam, 0.6, beam, 20)
+    here, there = models(2, kind=OwnTransformer)
+    expected, found, of_plain = (beam_search(model, SOURCES, config) for model in (here, there, models(2)[0]))
+    assert ids_of(found) == ids_of(expected)
+    log_p = [[best[0].log_probability for best in each] for each in (expected, found, of_plain)]
+    assert log_p[1] == pytest.approx(log_p[0], rel=1e-10)
+    assert log_p[1] != pytest.approx(log_p[2], rel=1e-2)
 
 
 @pytest.mark.parametrize("beam", [1, 4])

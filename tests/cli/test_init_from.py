@@ -88,7 +88,7 @@ def test_it_names_the_model_it_begins_from_and_leaves_it(trained: Trained, optio
     before = contents(trained.run)
     output = plain(output_of(lambda: train(options)))
     assert f"begun from the model in {trained.run} (SHA-256 of its weights " in output
-    assert "with its tokenizer and new moments of Adam" in output
+    assert "with its tokenizer and new moments of the optimizer" in output
     assert "the tokenizer lacks characters of the training text: œ " in output
     assert contents(trained.run) == before
     assert "finished after 8 updates; nothing is left to do" in plain(output_of(lambda: train(options)))
@@ -126,7 +126,7 @@ def test_text_can_be_prepared_with_the_models_tokenizer(trained: Trained, option
 
 def test_the_resume_check_begins_from_the_model_both_times(trained: Trained, options: list[str]) -> None:
     output = plain(output_of(lambda: train([*options, "--init-optimizer", "--verify-resume", "4"])))
-    assert "Adam's moments of 60 updates" in output
+    assert "the optimizer's moments of 60 updates" in output
     assert "the same, bit for bit: 22,272 parameters" in output
 
 

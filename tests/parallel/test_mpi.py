@@ -87,9 +87,11 @@ class Alone:
         self.directory = directory
 
     @functools.cache  # noqa: B019
-    def trained(self, n_updates: int, precision: str = "float32") -> tuple[dict[str, Any], Any]:
-        directory = corpus_in(self.directory / f"{n_updates} {precision}")
-        result = train(SerialCommunicator(), directory, str(n_updates), "1", precision=precision)
+    def trained(
+        self, n_updates: int, precision: str = "float32", optimizer: str = "adam"
+    ) -> tuple[dict[str, Any], Any]:
+        directory = corpus_in(self.directory / f"{n_updates} {precision} {optimizer}")
+        result = train(SerialCommunicator(), directory, str(n_updates), "1", precision=precision, optimizer=optimizer)
         return result, parameters_of(directory)
 
     @functools.cache  # noqa: B019
@@ -304,6 +306,19 @@ def training_gives_the_same_bits_on_every_rank(run: Run, alone: Alone) -> None:
 def training_in_bfloat16_gives_the_same_bits_on_every_rank(run: Run, alone: Alone) -> None:
     """A rank rounds anew what others have changed."""
     run.check_parameters(alone.trained(3, run.arguments[6])[1])
+
+
+OWN = ("optimizers:Lion", "optimizers:Muon")
+
+
+@ranks_run("train", 6, 1, "cpu", ("", "messages"), "", "exact", "float32", "float32", OWN, on=(2, 3))
+@ranks_run("train", 6, 1, "cpu", "", "", "exact", "float32", "float32", OWN, on=(4,))
+def optimizers_of_users_and_a_penalty_give_the_same_bits_on_every_rank(run: Run, alone: Alone) -> None:
+    """Muon needs whole matrices, which boundaries of shards cut; each rank keeps the state of its shard alone."""
+    _, expected = alone.trained(6, "float32", run.arguments[8])
+    run.check_parameters(expected)
+    assert not np.array_equal(expected, alone.trained(6)[1])
+    assert sum(result["moments"] for result in run.results) == len(expected)
 
 
 @ranks_run("train", 6, 1, "cpu", "", "", "fast", on=(2, 3))

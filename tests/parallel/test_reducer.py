@@ -112,6 +112,22 @@ def test_a_rank_without_micro_batches_adds_zeros_and_not_the_last_sum(
     assert gradients.get().tolist() == added
 
 
+def test_shards_are_collected_in_the_order_of_the_array(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an optimizer of whole matrices asks for: each rank adds its own pieces to zeros."""
+    monkeypatch.setattr(nccl_reducer, "RUN", 64)
+    monkeypatch.setattr(nccl_reducer, "BUCKET", 128)
+    found = []
+    for rank in (0, 1):
+        world = World([ON_ITS_OWN_GPU])
+        world.rank = rank
+        chosen = reducer_over(world, cupy, monkeypatch, 2, lambda array: None)
+        chosen._nccl.allreduce_array = lambda array: None
+        chosen.allocate(300, np.float32)
+        found.append(chosen.map_shards(lambda shard: shard, cupy.arange(1, 385)).get())
+    assert np.array_equal(found[0] + found[1], np.arange(1, 301))
+    assert np.array_equal(found[1] > 0, np.arange(300) // 64 % 2 == 1)
+
+
 def test_sums_run_on_their_stream_while_the_backward_pass_goes_on(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each bucket is summed once, after what its gradients wait for; the stand-in's other streams compute late."""
     where: list[int] = []

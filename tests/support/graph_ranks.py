@@ -160,7 +160,7 @@ def train_in_graphs(
         "launched": observer.n_launched,
         "micro-batches": len(trainer.micro_batches),
         "begun": observer.n_begun,
-        "moments": len(trainer.adam.m),
+        "moments": len(trainer.optimizer.m),
     }
 
 

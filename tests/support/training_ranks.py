@@ -7,10 +7,11 @@ from unittest import mock
 
 import fake_cuda
 import numpy as np
+import page_optimizers  # noqa: F401  (settings name its optimizers)
 import pytest
 from summing_ranks import N_MICRO_BATCHES, world_of_kind
 
-from autograd import to_host
+from autograd import Tensor, to_host
 from autograd.array import Device
 from cli.command import log_shown
 from minitransformer import ModelConfig, Transformer
@@ -49,6 +50,14 @@ FAULTY_BATCHES = {(0, 1), (1, 0), (1, 1), (2, 2), (2, 3)}  # by epoch and place:
 SPOILT_PARAMETER = "decoder.layers.0.source_attention.value.weight"  # another rank adds it up
 
 
+class Penalised(Transformer):
+    """A model with a penalty of a matrix."""
+
+    def penalty(self) -> Tensor:
+        weight = self.decoder.layers[0].feed_forward.hidden.weight
+        return (weight * weight).sum() * 0.3
+
+
 def trainer_in(
     directory: Path,
     world: Communicator,
@@ -56,10 +65,11 @@ def trainer_in(
     device: Device = "cpu",
     dtype: str = "float32",
     n_threads: int = 1,
+    kind: type[Transformer] = Transformer,
 ) -> Trainer:
     """The trainer of a new model, on the data in a directory."""
     reducer = reducer_for(config, world, device, n_threads)
-    model = Transformer(MODEL, seed=config.seed, dtype=dtype, device=device, allocate=reducer.allocate)
+    model = kind(MODEL, seed=config.seed, dtype=dtype, device=device, allocate=reducer.allocate)
     store = TokenStore(directory / "data", "train")
     return Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=n_threads)
 
@@ -75,17 +85,22 @@ def train(
     order: SumOrder = "exact",
     precision: str = "float32",
     sent_in: SentIn = "float32",
+    optimizer: str = "adam",
 ) -> dict[str, Any]:
     """Train up to an update, going on from the last checkpoint, and save every rank's own parameters.
 
     A ``deviant`` rank has another parameter than the others after every update; for that, each must have its own.
+    With another optimizer than Adam, the model also has a penalty.
     """
     if way:
         world = world_of_kind(way)
     config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order, gradients_sent_in=sent_in)
-    config = dataclasses.replace(config, precision="float32" if precision == "float32" else "bfloat16")
+    config = dataclasses.replace(
+        config, precision="float32" if precision == "float32" else "bfloat16", optimizer=optimizer
+    )
     dtype = "float32" if precision == "bfloat16 products" else precision
-    trainer = trainer_in(directory, world, config, device, dtype, int(n_threads))
+    kind = Transformer if optimizer == "adam" else Penalised
+    trainer = trainer_in(directory, world, config, device, dtype, int(n_threads), kind)
     reducer, model = trainer.reducer, trainer.model
     if deviant and world.rank == int(deviant):
         all_gather = reducer.all_gather
@@ -102,7 +117,7 @@ def train(
         "first update": first_update,
         "finished": finished,
         "micro_batches": len(trainer.micro_batches),
-        "moments": len(trainer.adam.m),
+        "moments": trainer.optimizer.size,
         "epoch": trainer.state.epoch,
         "flops": trainer.state.flops,
         "way": reducer.description,

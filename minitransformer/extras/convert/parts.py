@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
@@ -20,9 +20,10 @@ from minitransformer.config.run import RESULTS_FILE, RUN_FILE
 from minitransformer.data.profile import PROFILE_FILE, TextProfile
 from minitransformer.data.store import CHECKSUMS, MANIFEST
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.known_layers import UnknownLayerError, require_known_layers
 from minitransformer.model.files import BUNDLE_FILE, load_model_files, save_model_files, write_model_files
 from minitransformer.model.storage import Storage, stored
-from minitransformer.model.symbols import UNKNOWN
+from minitransformer.model.symbols import END, UNKNOWN
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.checksums import checksums_of, write_list
 from minitransformer.system.errors import UserError
@@ -47,16 +48,8 @@ class ContentError(ConversionError):
 
 
 _TRAINING_ONLY = ("label_smoothing_over",)  # settings that change no output of a trained model
-OUR_CHOICES = {  # setting → the values that model.json can have
-    "positions": ("interleaved", "halves", "learned"),
-    "norm": ("post", "pre"),
-    "tied": ("all", "target", "none"),
-    "start": ("symbol", "zero", "end"),
-    "normalisation": ("gnmt", "length"),
-    "activation": ("relu", "swish", "gelu", "gelu_tanh"),
-}
 SEARCH_ONLY: dict[str, Mapping[Any, Any]] = {
-    "normalisation": dict.fromkeys(OUR_CHOICES["normalisation"])
+    "normalisation": dict.fromkeys(get_args(CHOICES["normalisation"]))
 }  # settings that a format need not express, because only the search reads them
 
 
@@ -74,12 +67,26 @@ def looked_up(place: str, setting: str, value: Any, table: Mapping[Any, T]) -> T
 def expressed(place: str, config: ModelConfig, tables: Mapping[str, Mapping[Any, Any]]) -> dict[str, Any]:
     """Return how a format expresses each choice of a configuration: setting → entry of the setting's table.
 
-    Raises: ConversionError if a setting has no table, if the table lacks the value, or if the model is a class of the
-    user (``implementation``).
+    Raises: ConversionError if a setting has no table, if the table lacks the value, if the model is a class of the user
+    (``implementation``), or if it has a layer that is not the paper's: the format would show another model.
     """
-    looked_up(place, "model.implementation", config.implementation, {None: None})
+    require_no_class(place, config)
     settings = [name for name in CHOICES if name not in _TRAINING_ONLY]
-    return {name: looked_up(place, f"model.{name}", getattr(config, name), tables.get(name, {})) for name in settings}
+    choices = {
+        name: looked_up(place, f"model.{name}", getattr(config, name), tables.get(name, {})) for name in settings
+    }
+    n_words = END + 2  # embeddings may be small, because only the operations are compared
+    small = replace(config, vocabulary_size=n_words, source_vocabulary_size=None)
+    try:
+        require_known_layers(Transformer(small, seed=None))
+    except UnknownLayerError as error:
+        raise ConversionError(f"{place} cannot express this model: {error}") from error
+    return choices
+
+
+def require_no_class(place: str, config: ModelConfig) -> None:
+    """Raise ConversionError if the model is a class of the user (``implementation``)."""
+    looked_up(place, "model.implementation", config.implementation, {None: None})
 
 
 def warning_of_penalty(config: ModelConfig, exponent: float, reason: str) -> str | None:
@@ -234,18 +241,13 @@ class Parts:
     def save(self, directory: Path) -> None:
         """Write a directory that ``Translator.load`` reads.
 
-        Raises: ConversionError if our format lacks a choice of the configuration; CheckpointError if the directory
-        cannot be written.
+        Raises: ConversionError if the model is a class of the user; CheckpointError if the directory cannot be written.
         """
-        self.require_known_choices()
+        require_no_class("our format", self.config)
         save_model_files(directory, self.config, self.weights)
         self.tokenizer.save(directory)
         if self.profile != TextProfile():
             self.profile.save(directory)
-
-    def require_known_choices(self) -> None:
-        """Raise ConversionError if our format lacks a choice of the configuration."""
-        expressed("our format", self.config, {name: dict.fromkeys(words) for name, words in OUR_CHOICES.items()})
 
     def require_fitting(self) -> Parts:
         """Return self.  Raises: WeightsError if names or shapes of the weights do not fit the configuration."""
@@ -263,11 +265,11 @@ def write_bundle(parts: Parts, directory: Path, *, storage: Storage = "float32")
 
     The directory must be empty or absent.  ``bundle.json`` is written last.  It has the licence, the storage of the
     weights, the version of the code, the fingerprints of the training data, and size and SHA-256 of all other files.
-    Raises: ConversionError if the directory is not empty, or if a choice of the configuration is unknown; StorageError
+    Raises: ConversionError if the directory is not empty, or if the model is a class of the user; StorageError
     if a weight does not fit the storage; CheckpointError if the directory cannot be written.
     """
     require_empty(directory)
-    parts.require_known_choices()
+    require_no_class("our format", parts.config)
     arrays = stored(parts.weights, storage)
     parts.tokenizer.save(directory)
     for name in _PROVENANCE:

@@ -17,6 +17,8 @@ from autograd.array import Array, FloatArray
 from autograd.op import Operation, Run, observed
 from autograd.ops.softmax import softmax_values
 from autograd.tensor import Backward
+from minitransformer.extras.known_layers import UnknownLayerError, require_known_layers
+from minitransformer.extras.report.errors import ReportError
 from minitransformer.model.batch import Batch, Ids
 from minitransformer.model.symbols import START
 from minitransformer.model.transformer import Transformer
@@ -60,9 +62,16 @@ class SentenceNumbers:
 
 
 def sentence_numbers(model: Transformer, source: Ids, target: Ids) -> SentenceNumbers:
-    """Compute the numbers of a sentence, with ``target`` as the decoder's input; both lack start and end symbols."""
+    """Compute the numbers of a sentence, with ``target`` as the decoder's input; both lack start and end symbols.
+
+    Raises: ReportError if the model has a layer that is not the paper's.
+    """
     plain = type(model)(model.config, seed=None, device=model.device)  # a model for search has packed weights
     plain.parameters.values[...] = model.parameters.values
+    try:
+        require_known_layers(plain)
+    except UnknownLayerError as error:
+        raise ReportError(f"sentence: the page cannot draw this model: {error}") from error
     recorder = _Recorder(plain)
     with no_tape(), observed(recorder):
         batch = Batch.from_token_ids([source], [target], source_end=model.config.source_end)

@@ -15,19 +15,20 @@ import numpy as np
 import pytest
 from cublaslt_on_cpu import Recorder
 from cuda_kernels import DISPATCHERS
+from page_optimizers import optimizers
 
-from autograd import RandomStream, backward, to_host
+from autograd import RandomStream, Tensor, backward, to_host
 from autograd.array import persistent_pool
 from autograd.kernels.cuda import attention, layer_norm, side_stream
 from autograd.kernels.cuda.products import _prepare
-from autograd.optim import Adam
+from autograd.optim import Adam, Optimizer
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import RunConfig, TrainingConfig
 from minitransformer.config.checks import with_changes
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training import divergence, graph
 from minitransformer.training.callbacks import Callback
-from minitransformer.training.graph import CapturedStep, why_no_rank_captures, why_not_captured
+from minitransformer.training.graph import CapturedStep, captured_step, why_no_rank_captures, why_not_captured
 from minitransformer.training.loop import Trainer
 from minitransformer.training.memory import OutOfMemoryError, try_largest_batch
 from minitransformer.training.update import GradientAccumulator, StepResult, TrainingStep
@@ -95,7 +96,7 @@ def run(step: CapturedStep, batches: Sequence[Sequence[Batch]]) -> list[tuple[fl
 
 
 def bits(step: CapturedStep) -> list[bytes]:
-    adam = step.step.adam
+    adam = step.step.optimizer
     return [to_host(x).tobytes() for x in (adam.buffer.values, adam.buffer.low_precision, adam.m, adam.v)]
 
 
@@ -341,6 +342,33 @@ def test_recipes_are_captured(name: str, launched: list[str]) -> None:
     config = with_changes(RunConfig.of_preset(changes.pop("preset")), changes).model
     config = dataclasses.replace(config, vocabulary_size=19, n_layers=1, n_decoder_layers=1, d_ff=16, n_heads=1)
     assert why_not_captured(Transformer(config, dtype="bfloat16", device="cuda")) is None
+
+
+@pytest.mark.parametrize("kind", [optimizers.AdamW, optimizers.Lion, optimizers.Muon])
+def test_an_optimizer_of_a_user_is_not_captured_and_updates_as_on_the_cpu(
+    kind: type[Optimizer], launched: list[str]
+) -> None:
+    here, there = (Transformer(CONFIG, seed=3, device=device) for device in ("cpu", "cuda"))
+    for model in (here, there):
+        backward(model.loss(SMALL[0][0]))
+        optimizer = kind(model.parameters)
+        optimizer.step(1e-3, 1)
+        gradient = GradientAccumulator(model, n_threads=1)
+        step = TrainingStep(gradient, LocalReducer(), optimizer, TRAINING, range(1))
+    np.testing.assert_allclose(to_host(there.parameters.values), here.parameters.values, atol=2e-4)
+    step.gradient.model = model_on_gpu()
+    found, why = captured_step(step, SerialCommunicator())
+    assert found is step
+    assert why == f"no CUDA kernel computes optimizers:{kind.__qualname__} (training.optimizer)"
+
+
+def test_a_penalty_is_in_the_graph_or_a_reason_against_it(launched: list[str]) -> None:
+    class Penalised(Transformer):
+        def penalty(self) -> Tensor:
+            weight = self.encoder.layers[0].feed_forward.hidden.weight
+            return (weight * weight).sum() * 0.3
+
+    assert why_not_captured(Penalised(CONFIG, dtype="bfloat16", device="cuda")) == lacking("sum")
 
 
 def test_nothing_is_captured_in_float32_or_on_a_cpu(launched: list[str]) -> None:

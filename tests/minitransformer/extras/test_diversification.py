@@ -17,6 +17,7 @@ from minitransformer.data.corpus import read_pairs
 from minitransformer.extras.diversification import _files, train_diversified
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import read_json
+from minitransformer.text.road import STEPS
 from minitransformer.training.run import train
 from minitransformer.training.update import learning_rate
 from parallel.communicator import SerialCommunicator
@@ -57,8 +58,8 @@ def test_an_interrupted_call_goes_on_with_the_training_that_it_had_begun(trainin
 
 def test_the_last_training_has_translations_of_both_sides(config: RunConfig, trainings: list[RunConfig]) -> None:
     sources, targets = zip(*read_pairs(config.data.raw / "train.en", config.data.raw / "train.de"), strict=True)
-    to_target = Translator.load(config.run / "forward").translate(sources)
-    to_source = Translator.load(config.run / "backward").translate(targets)
+    to_target = Translator.load(config.run / "forward").translate(sources, skip=STEPS)
+    to_source = Translator.load(config.run / "backward").translate(targets, skip=STEPS)
     data = trainings[-1].data
     pairs = list(read_pairs(data.raw / data.train_source[0], data.raw / data.train_target[0]))
     sides = ((sources, targets), (sources, to_target), (to_source, targets))
@@ -100,7 +101,7 @@ def test_no_training_learns_copies_of_held_out_pairs(
     data = dataclasses.replace(config.data, raw=tmp_path, validation_source=(), validation_target=(), held_out=6)
     doubled = dataclasses.replace(config, data=data, run=tmp_path / "run")
     both = known | {target: source for source, target in known.items()}
-    monkeypatch.setattr(Translator, "translate", lambda self, lines: [both[line] for line in lines])
+    monkeypatch.setattr(Translator, "translate", lambda self, lines, skip: [both[line] for line in lines])
     assert train_diversified(doubled, 6, lambda one: train(one, callbacks=[]).is_complete, WORLD)
     text = tmp_path / "run" / "text"
     held_out, *others = (set(read_pairs(*_files(text / part))) for part in ("validation", "given", "all"))

@@ -54,6 +54,7 @@ def test_loss_and_gradient_are_those_of_the_batch_alone(
     np.testing.assert_allclose(fixed_gradient, gradient, atol=1e-12 * np.abs(gradient).max())
     assert capacity.source % step == capacity.target % step == 0
     assert capacity.source > batch.n_source_tokens
+    assert fixed(batch, capacity, neighbourhood).n_target_tokens == batch.n_target_tokens
     assert capacity_of([batch, *others, batch], step) == capacity
 
 

@@ -125,7 +125,9 @@ def trainer_of(folder: Path, is_bad: IsBad = lambda *_: False, value: float = np
 
 
 def bits(trainer: Trainer) -> tuple[bytes, ...]:
-    return tuple(array.tobytes() for array in (trainer.model.parameters.values, trainer.adam.m, trainer.adam.v))
+    return tuple(
+        array.tobytes() for array in (trainer.model.parameters.values, trainer.optimizer.m, trainer.optimizer.v)
+    )
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])

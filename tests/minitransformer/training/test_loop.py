@@ -254,7 +254,9 @@ def test_a_run_of_references_takes_the_kernels_from_no_later_run(run_with: Any, 
     train(run_with("reference"), callbacks=[])
     assert kernels_run == []
     train(run_with("compiled"), callbacks=[])
-    assert {"MainThread", "micro-batch", "adam"} < {call.thread for call in kernels_run}  # and threads of the search
+    assert {"MainThread", "micro-batch", "optimizer"} < {
+        call.thread for call in kernels_run
+    }  # and threads of the search
 
 
 def test_runs_of_two_threads_do_not_disturb_each_other(run_with: Any, kernels_run: list[Any]) -> None:

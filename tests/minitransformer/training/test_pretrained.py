@@ -49,7 +49,7 @@ def config(source: Path, tmp_path: Path) -> RunConfig:
 
 
 def moments_of(job: OpenRun) -> Mapping[str, np.ndarray]:
-    return Snapshot.of(job.trainer.model, job.trainer.adam, job.trainer.state).moments
+    return Snapshot.of(job.trainer.model, job.trainer.optimizer, job.trainer.state).moments
 
 
 def test_the_settings_of_model_and_tokenizer_are_those_of_the_model(config: RunConfig, shared_run: RunConfig) -> None:
@@ -63,7 +63,11 @@ def test_it_has_the_models_weights_loss_and_tokenizer(config: RunConfig, source:
     job = job_of(config)
     theirs = Transformer.load(source).weights()
     assert all(np.array_equal(array, theirs[name]) for name, array in job.trainer.model.weights().items())
-    assert (job.trainer.state.step, job.trainer.state.earlier_updates, job.trainer.adam.earlier_updates) == (0, 0, 0)
+    assert (job.trainer.state.step, job.trainer.state.earlier_updates, job.trainer.optimizer.earlier_updates) == (
+        0,
+        0,
+        0,
+    )
     assert not any(array.any() for array in moments_of(job).values())
     assert job.data.tokenizer.equals(Tokenizer.load(source))
     assert Tokenizer.load(config.run).equals(Tokenizer.load(source))
@@ -86,8 +90,12 @@ def test_moments_are_kept_on_request_with_their_weights(config: RunConfig, sourc
     assert all(np.array_equal(array, expected[name]) for name, array in moments_of(job).items())
     weights = read_arrays(checkpoint / "model.safetensors")
     assert all(np.array_equal(array, weights[name]) for name, array in job.trainer.model.weights().items())
-    assert (job.trainer.state.step, job.trainer.state.earlier_updates, job.trainer.adam.earlier_updates) == (0, 20, 20)
-    assert any(LAST in line and "Adam's moments of 20 updates" in line for line in logged)
+    assert (job.trainer.state.step, job.trainer.state.earlier_updates, job.trainer.optimizer.earlier_updates) == (
+        0,
+        20,
+        20,
+    )
+    assert any(LAST in line and "the optimizer's moments of 20 updates" in line for line in logged)
 
 
 def test_a_corrupt_checkpoint_gives_way_to_an_earlier_one(config: RunConfig, copy: Path, logged: list[str]) -> None:

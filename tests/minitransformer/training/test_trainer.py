@@ -73,7 +73,7 @@ def trained(folder: Path, **changes: Any) -> Trainer:
 
 def everything(trainer: Trainer) -> tuple[Any, ...]:
     """All that the future of a run depends on, bit for bit."""
-    arrays = (trainer.model.parameters.values, trainer.adam.m, trainer.adam.v)
+    arrays = (trainer.model.parameters.values, trainer.optimizer.m, trainer.optimizer.v)
     clocks = {"seconds": 0, "unlogged_seconds": 0, "device_seconds": 0}
     return (*(array.tobytes() for array in arrays), dataclasses.replace(trainer.state, **clocks))
 
@@ -155,7 +155,7 @@ def test_the_first_update_is_that_of_the_mean_loss_per_target_token(tmp_path: Pa
     trainer.train(monitor)
     assert monitor.reports[0].loss == pytest.approx(float(loss) / batch.n_target_tokens, rel=1e-5)
     expected = 0.1 * alone.parameters.gradients / batch.n_target_tokens
-    np.testing.assert_allclose(trainer.adam.m, expected, rtol=1e-3, atol=1e-7)
+    np.testing.assert_allclose(trainer.optimizer.m, expected, rtol=1e-3, atol=1e-7)
 
 
 def test_every_update_and_micro_batch_has_its_own_randomness(tmp_path: Path) -> None:
@@ -168,13 +168,13 @@ def test_micro_batches_even_more_than_pairs_only_divide_the_work(tmp_path: Path)
     changes: dict[str, Any] = {"model": dataclasses.replace(TINY, p_drop=0.0), "max_updates": 1}
     one, *others = (trained(tmp_path, run=str(n), n_micro_batches=n, **changes) for n in (1, 4, 64))
     for other in others:
-        np.testing.assert_allclose(other.adam.m, one.adam.m, rtol=1e-4, atol=1e-7)
+        np.testing.assert_allclose(other.optimizer.m, one.optimizer.m, rtol=1e-4, atol=1e-7)
 
 
 def test_clipping_bounds_the_gradient_that_adam_sees(tmp_path: Path) -> None:
     free, clipped = (trained(tmp_path, run=str(norm), max_updates=1, clip_norm=norm) for norm in (None, 0.01))
-    assert np.linalg.norm(clipped.adam.m) == pytest.approx(0.1 * 0.01, rel=1e-3)
-    assert np.linalg.norm(free.adam.m) > np.linalg.norm(clipped.adam.m)
+    assert np.linalg.norm(clipped.optimizer.m) == pytest.approx(0.1 * 0.01, rel=1e-3)
+    assert np.linalg.norm(free.optimizer.m) > np.linalg.norm(clipped.optimizer.m)
 
 
 def test_the_best_model_so_far_is_kept_in_the_run(tmp_path: Path) -> None:
