@@ -17,10 +17,9 @@ from cli.counting import counting
 from cli.options import Repeated, as_text, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
-from minitransformer.config.data import has_both_sides, is_memory, require_language
-from minitransformer.data.file_kinds import is_compressed
+from minitransformer.config.data import require_language
 from minitransformer.extras.demo_translator import load_translator
-from minitransformer.extras.files.documents import is_document, read_document, translate_document
+from minitransformer.extras.files.documents import is_document, kind_of, read_document, translate_document
 from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input, languages_between
 from minitransformer.extras.files.resumable import translate_file
 from minitransformer.extras.files.sentences import SentenceSplitter
@@ -38,6 +37,7 @@ from minitransformer.extras.files.unknown import UnknownCharacters
 from minitransformer.extras.parsing.parser import require_translator
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
+from minitransformer.system.file_kinds import has_both_sides, is_compressed, is_memory
 from minitransformer.system.files import is_same_file
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
@@ -158,8 +158,7 @@ class TranslateOptions:
         for name in self.line_options:
             if name != "--sample":
                 raise ConfigError(f"{name}: is for text, not for {document}, a document; leave it out")
-        endings = {document.suffix.lower(), ".po"} if document.suffix.lower() == ".pot" else {document.suffix.lower()}
-        if not self.output or self.output.suffix.lower() not in endings:
+        if not self.output or kind_of(self.output) is not kind_of(document):
             raise ConfigError(f"{document}: give --output FILE with the same ending, for a translated copy")
         if self.resume:
             raise ConfigError(f"--resume: {self.output} is written as a whole; leave the option out")

@@ -14,11 +14,11 @@ from small_run import Trained, translated, written
 
 from cli.serve import ServeOptions
 from cli.translate import TranslateOptions, translate
-from minitransformer.data.file_kinds import N_FIRST_BYTES
 from minitransformer.extras.files import stream
 from minitransformer.extras.files.stream import PrefixError
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
+from minitransformer.system.file_kinds import N_FIRST_BYTES
 
 SOURCE = b"one two\n\nsix five four\nthree\n"
 GREEDY = ["--beam", "1"]

@@ -16,13 +16,13 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
 from minitransformer.config import ConfigError
-from minitransformer.config.data import has_both_sides, is_memory
 from minitransformer.data.pair_files import COLUMNS, ILLEGAL, languages_of, listing, log_other_regions, read_units
 from minitransformer.data.survey import N_NAMED, CorpusError, Found
 from minitransformer.data.tmx import language_of_variant, read_tmx
 from minitransformer.data.units import Unit
 from minitransformer.extras.files.codes import UNCERTAIN, TranslatedSegment, parts_of, write_parts
 from minitransformer.extras.files.stream import LinesDone, LineTranslator, Prefixes, groups_of_file, pharaoh
+from minitransformer.system.file_kinds import has_both_sides, is_memory
 from minitransformer.system.provenance import code_version
 
 CLOSING = b"</body>\n</tmx>\n"
@@ -188,11 +188,13 @@ class MemoryDocument:
         self.segments = [[] if source is None else parts_of(_segment(source)) for source in sources]
 
     @classmethod
-    def read(cls, path: Path, content: bytes, languages: Languages) -> MemoryDocument:
+    def read(cls, path: Path, content: bytes, languages: Languages | None) -> MemoryDocument:
         """Return the units of a memory that have text in the source language.
 
-        Raises: CorpusError if the memory cannot be read, or has no such unit.
+        Raises: CorpusError if the memory cannot be read, or has no such unit; ConfigError without languages.
         """
+        if languages is None:
+            raise ConfigError(f"{path}: may have several languages; set languages, for example en de")
         found = units_with_text(path, languages, io.BytesIO(content), with_elements=True)
         return cls([unit.element for unit, _ in found if unit.element is not None], languages)
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from minitransformer.data.file_kinds import N_FIRST_BYTES, refusal_by_first_bytes
 from minitransformer.data.normalisation import BLANKS
 from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_text, require_text
 from minitransformer.extras.alignment import align_words
@@ -35,6 +34,7 @@ from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import CUT, Links, Translation, Translator
 from minitransformer.model.symbols import LANGUAGE_CODE
 from minitransformer.system.errors import UserError
+from minitransformer.system.file_kinds import N_FIRST_BYTES, refusal_by_first_bytes
 
 LINES_AT_ONCE = 2_048  # lines of a group, which are batched by length; their translations are written together
 LINES_NAMED = 20  # in a warning about many lines

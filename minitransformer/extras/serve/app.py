@@ -28,12 +28,13 @@ from minitransformer.extras.attention import WORD
 from minitransformer.extras.demo.words import known_words
 from minitransformer.extras.demo_translator import DemonstrationTranslator
 from minitransformer.extras.files.codes import Code, Parts, TranslatedSegment, next_texts, translation_steps
+from minitransformer.extras.files.documents import readable_endings
 from minitransformer.extras.files.html import HtmlText
 from minitransformer.extras.serve.guard import Guard, RateLimit
 from minitransformer.extras.serve.languages import Languages
 from minitransformer.extras.serve.metrics import MEDIA_TYPE, Metrics
 from minitransformer.extras.serve.specification import specification
-from minitransformer.extras.serve.translated_files import TranslatedFiles, formats, read_file
+from minitransformer.extras.serve.translated_files import TranslatedFiles, read_file
 from minitransformer.extras.serve.translation_queue import STOPPING, OverloadedError, TranslationQueue
 from minitransformer.extras.serve.translation_request import (
     Limits,
@@ -168,7 +169,7 @@ class _Endpoints:
             if not isinstance(upload := form["file"], UploadFile) or not upload.filename:
                 raise RequestError(400, "Invalid request: empty file")
             name, content = upload.filename, await upload.read()
-        if PurePath(name).suffix.lower() not in formats():
+        if PurePath(name).suffix.lower() not in readable_endings():
             raise RequestError(400, "Invalid request: file format not supported")
         check_languages(fields, self.languages)
         codes = self.languages.source.code, self.languages.target.code
@@ -267,7 +268,7 @@ class _Endpoints:
                 "frontendTimeout": 500,
                 "suggestions": False,
                 "filesTranslation": True,
-                "supportedFilesFormat": formats(),
+                "supportedFilesFormat": readable_endings(),
                 "language": language,
             }
         )

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.config import ConfigError
-from minitransformer.config.data import common_ending, has_both_sides, require_language
+from minitransformer.config.data import common_ending, require_language
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.prepare import LANGUAGES
 from minitransformer.extras.demo_translator import is_demonstration
+from minitransformer.system.file_kinds import has_both_sides
 from minitransformer.system.records import as_object, read_object
 
 # Source: ISO 639-1.  The language of a file is recognised by these codes only: "txt" is no language.

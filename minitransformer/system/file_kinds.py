@@ -73,6 +73,9 @@ def _open_xz(path: Path) -> io.BufferedReader:
 OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": _open_xz}  # of compressed text, by ending
 
 
+_BOTH_SIDES = (".tmx", ".tsv", ".jsonl", ".zip")  # endings of files with source and target
+
+
 class _Kind(NamedTuple):
     """A kind of file that is not read as text: its name and endings, a remedy, and a pattern of its first bytes."""
 
@@ -138,9 +141,25 @@ def is_compressed(path: Path) -> bool:
     return path.suffix.lower() in OPENERS
 
 
+def ending_of(name: str | Path) -> str:
+    """Return the ending of a file's name in lower case, without .gz or .xz: ".tmx" for "a.TMX.gz"."""
+    path = Path(name)
+    return (path.with_suffix("") if is_compressed(path) else path).suffix.lower()
+
+
+def is_memory(name: str | Path) -> bool:
+    """Return whether a file is a translation memory: TMX, plain, .gz or .xz."""
+    return ending_of(name) == ".tmx"
+
+
+def has_both_sides(name: str | Path) -> bool:
+    """Return whether a file holds source and target: a translation memory, a table, JSON lines or a zip archive."""
+    return ending_of(name) in _BOTH_SIDES
+
+
 def refusal_by_ending(path: Path) -> str | None:
     """Return why a file with this name is not read as text, with the remedy; None if it is read."""
-    ending = (path.with_suffix("") if is_compressed(path) else path).suffix.lower()
+    ending = ending_of(path)
     for kind in _REFUSED:
         if ending in kind.endings.split():
             return f"is {kind.name}, by its ending; {kind.remedy}; if it is plain text, rename it"

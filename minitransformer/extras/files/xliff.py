@@ -1,0 +1,157 @@
+"""XLIFF documents of versions 1.2 and 2: units without a translation get one, marked for review.
+
+Source: XLIFF 1.2, OASIS 2008, and 2.1, OASIS 2018.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from minitransformer.config import ConfigError
+from minitransformer.data.survey import CorpusError
+from minitransformer.data.units import fits
+from minitransformer.extras.files.codes import (
+    UNCERTAIN,
+    TranslatedSegment,
+    cut_parts,
+    joined,
+    parts_of,
+    text_of,
+    write_parts,
+)
+from minitransformer.extras.files.memories import Languages
+from minitransformer.extras.packages import import_extra
+
+_XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+_XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+_UNTRANSLATED = ("new", "needs-translation")  # states of XLIFF 1 targets without a translation
+_log = logging.getLogger(__name__)
+
+
+class XliffDocument:
+    """An XLIFF file of version 1 or 2.  Only units without a translation are translated (see ``_is_open``)."""
+
+    def __init__(self, path: Path, content: bytes, languages: Languages | None) -> None:
+        self.etree = import_extra("files", "lxml.etree")
+        parser = self.etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
+        try:
+            self.tree = self.etree.parse(io.BytesIO(content), parser)
+        except self.etree.XMLSyntaxError as error:
+            raise CorpusError(f"{path}, line {error.lineno}: cannot be read as XML: {error.msg}") from error
+        document_type = self.tree.docinfo.internalDTD
+        if document_type is not None and document_type.entities():
+            raise CorpusError(f"{path}: declares entities, which are not read: write the text itself")
+        root = self.tree.getroot()
+        if self.etree.QName(root).localname != "xliff":
+            raise CorpusError(f"{path}: the root element is <{root.tag}>; expected <xliff>: is this an XLIFF file?")
+        self.is_second = root.get("version", "1.2").startswith("2")
+        parts = self._parts_between(path, root, languages)
+        kind = "{*}segment" if self.is_second else "{*}trans-unit"
+        self.units = [unit for part in parts for unit in part.iter(kind) if _is_open(unit)]
+        self.sources = [self._sources(unit) for unit in self.units]
+        texts = (parts_of(each, keeps_lines=_keeps_lines(each)) for sources in self.sources for each in sources)
+        self.lines = [cut_parts(each, "".join(map(text_of, each)).splitlines(keepends=True)) for each in texts]
+        self.segments = list(itertools.chain.from_iterable(self.lines))
+
+    def _parts_between(self, path: Path, root: Any, languages: Languages | None) -> list[Any]:
+        """Return the parts of the file in these languages; name the target language of parts that name none.
+
+        A part is a <file> of version 1, or the root of version 2.
+        Raises: CorpusError if all parts are in other languages; ConfigError if version 2 has no target language.
+        """
+        source, target = ("srcLang", "trgLang") if self.is_second else ("source-language", "target-language")
+        found, others = list[Any](), list[str]()
+        for part in [root] if self.is_second else root.iter("{*}file"):
+            codes = part.get(source), part.get(target)
+            pairs = zip(codes, languages or codes, strict=True)
+            if not all(fits(code, language) for code, language in pairs if code):
+                others.append(" → ".join(filter(None, codes)))
+                continue
+            found.append(part)
+            if not codes[1] and languages:
+                part.set(target, languages[1])
+            elif not codes[1] and self.is_second:
+                raise ConfigError(f"{path}: names no target language; set languages, for example en de")
+        if others and languages:
+            message = f"{path}: its languages are {others[0]}, not {' → '.join(languages)}"
+            if not found:
+                raise CorpusError(f"{message}; set languages to those of the file")
+            _log.warning(f"{message}, in {len(others):,} of {len(others) + len(found):,} parts, which stay as they are")
+        return found
+
+    def _sources(self, unit: Any) -> list[Any]:
+        """Return the elements with the source text of a unit: the segments that a tool has marked, or the <source>."""
+        marked: list[Any] = unit.findall("{*}seg-source//{*}mrk[@mtype='seg']")
+        return marked or list(unit.findall("{*}source"))
+
+    def fill(self, found: Sequence[TranslatedSegment]) -> None:
+        lines = iter(found)
+        remaining = (joined([next(lines) for _ in each]) for each in self.lines)
+        for unit, sources in zip(self.units, self.sources, strict=True):
+            translated = [next(remaining) for _ in sources]
+            if not any(each.translation.text for each in translated):
+                continue
+            container = unit.find("{*}seg-source") if sources[0].get("mtype") == "seg" else sources[0]
+            target = copy.deepcopy(container)
+            target.tag = self.etree.QName(self.etree.QName(unit).namespace, "target")
+            targets = target.findall(".//{*}mrk[@mtype='seg']") if container is not sources[0] else [target]
+            for each, element in zip(translated, targets, strict=True):
+                write_parts(each.parts, element)
+            self._add(unit, container, target, is_uncertain=any(each.is_uncertain for each in translated))
+
+    def _add(self, unit: Any, source: Any, target: Any, *, is_uncertain: bool) -> None:
+        """Insert ``target`` after its source, replacing the old target; set its state, and add a note if uncertain."""
+        target.attrib.pop(_XML_LANGUAGE, None)  # the copy has the language of the source
+        for old in unit.findall("{*}target"):
+            target.tail = old.tail
+            target.attrib.update(old.attrib)
+            unit.remove(old)
+        source.addnext(target)
+        namespace = self.etree.QName(unit).namespace
+        if self.is_second:
+            unit.set("state", "translated")
+            unit.attrib.pop("subState", None)
+            place = unit.getparent()
+            notes = place.find("{*}notes")
+            if is_uncertain and notes is None:
+                notes = place.makeelement(self.etree.QName(namespace, "notes"))
+                place.insert(0, notes)
+        else:
+            target.set("state", "needs-review-translation")
+            target.set("state-qualifier", "mt-suggestion")
+            notes = unit
+        text = f"minitransformer: {UNCERTAIN}"
+        if is_uncertain and all(note.text != text for note in notes.findall("{*}note")):
+            note = notes.makeelement(self.etree.QName(namespace, "note"))
+            note.text = text
+            notes.append(note)
+
+    def content(self) -> bytes:
+        encoding = self.tree.docinfo.encoding or "UTF-8"
+        content: bytes = self.etree.tostring(self.tree, encoding=encoding, xml_declaration=True)
+        return content + b"\n" * content.startswith(b"<?xml")  # in UTF-16 a line feed has two bytes
+
+
+def _keeps_lines(element: Any) -> bool:
+    """Return whether line ends in an element belong to the text, not to the layout: xml:space is "preserve"."""
+    marks = filter(None, (each.get(_XML_SPACE) for each in (element, *element.iterancestors())))
+    return next(marks, "default") == "preserve"
+
+
+def _is_open(unit: Any) -> bool:
+    """Return whether a unit must be translated.
+
+    A unit stays if it is approved, if it has a translation, or if the attribute ``translate`` is "no".  The attribute
+    is that of the unit, or of the nearest element around the unit that has it.
+    """
+    marks = filter(None, (each.get("translate") for each in (unit, *unit.iterancestors())))
+    if unit.get("approved") == "yes" or next(marks, "yes") == "no":
+        return False
+    targets = [target for target in unit.findall("{*}target") if target.get("state") not in _UNTRANSLATED]
+    return unit.get("state") == "initial" or not any("".join(target.itertext()).strip() for target in targets)
