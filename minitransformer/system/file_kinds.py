@@ -85,7 +85,9 @@ class _Kind(NamedTuple):
     mark: bytes | None = None
 
 
-# The first mark that matches decides.  Endings that are also language codes, such as .rar (Rarotongan), are left out.
+# The first mark that matches decides.  Endings that are also codes of languages with text, such as .ts (Tsonga), .lrc
+# (Northern Luri) and .arb (Standard Arabic), are left out: such files are refused by their first bytes.
+_CONVERT = "convert it to .po or .xlf, for example with the Translate Toolkit, and translate that"
 _REFUSED = (
     _Kind("UTF-32", "save it as UTF-8, or: iconv -f utf-32 -t utf-8", mark=rb"\xff\xfe\0\0|\0\0\xfe\xff"),
     _Kind("UTF-16", "save it as UTF-8, or: iconv -f utf-16 -t utf-8", mark=rb"\xff\xfe|\xfe\xff"),
@@ -108,13 +110,31 @@ _REFUSED = (
         _XML + rb"<tmx\s+version=",
     ),
     _Kind(
-        "an XLIFF file", "it is translated under the name .xlf; to train on it, export a translation memory (.tmx)",
+        "an XLIFF file",
+        "minitransformer-translate translates it, named .xlf; to train on it, export a translation memory (.tmx)",
         ".xlf .xliff .sdlxliff .mqxliff .mxliff", _XML + rb"<xliff\s[^>]*version=",
     ),
     _Kind(
-        "a file of gettext", "it is translated under the name .po; to train on it, convert it, for example with po2tmx",
+        "a file of gettext",
+        "minitransformer-translate translates it, named .po; to train on it, convert it, for example with po2tmx",
         ".po .pot",
         rb'(?:(?:#|msgctxt ")[^\n]*\n|\r?\n)*msgid "[^\n]*\n(?:"[^\n]*\n)*msgstr "',
+    ),
+    _Kind(
+        "a file of a program's messages", _CONVERT,
+        ".properties .strings .stringsdict .xcstrings .ftl .resx .resw .yml .yaml .toml .ini .plist .qm .mo",
+        _XML + rb"<!DOCTYPE TS>|"  # Qt's .ts
+        rb'\{\s*"@@\w+"\s*:|\{(?:\s*"\w+"\s*:\s*"[^"]*",)*\s*"@\w+"\s*:\s*\{|'  # Flutter's .arb
+        rb'(?:/\*(?:[^*]|\*(?!/))*+\*/\s*|//[^\n]*\n\s*)*+"[^"\n]*"\s*=\s*"[^"\n]*"\s*;\s*(?:\n|\Z)|'  # .strings
+        rb"\xde\x12\x04\x95|\x95\x04\x12\xde",  # gettext's .mo
+    ),
+    _Kind(
+        "a text with markup", "convert it to .po, for example with po4a, and translate that; or take out its text",
+        ".md .markdown .rst .tex .adoc .asciidoc .textile .mediawiki", rb"\\document(?:class|style)\b",
+    ),
+    _Kind(
+        "a program", "take out its messages, for example with xgettext, and translate the .po file",
+        ".php .js .mjs .jsx .tsx .py .java .c .h .cpp .css .sql", rb"<\?php\s*\n",
     ),
     _Kind(
         "a web page", "take out its text, a sentence a line", ".html .htm .xhtml",
@@ -122,12 +142,15 @@ _REFUSED = (
     ),
     _Kind("an XML file", "take out its text, a sentence a line", ".xml", rb"<\?xml\s+version\s*=[^>]*\?>\s*<"),
     _Kind(
-        "a file of subtitles", "take out numbers and times, and write a sentence a line", ".srt .vtt",
-        rb"WEBVTT\r?\n|\d+\r?\n\d\d:\d\d:\d\d,\d{3} --> ",
+        "a file of subtitles", "take out numbers and times, and write a sentence a line",
+        ".srt .vtt .ass .ssa .sub .sbv .ttml",
+        rb"WEBVTT\r?\n|\d+\r?\n\d\d:\d\d:\d\d,\d{3} --> |\[(?:Script Info|INFORMATION)\]\r?\n|\{\d+\}\{\d+\}|"
+        rb"\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\r?\n|"  # .sbv
+        rb"\[(?:(?:ti|ar|al|au|by|re|ve|la|offset|length):[^]\n]*\]\r?\n|\d+:\d\d[.:]\d\d\])",  # .lrc
     ),
     _Kind("a table", "write its column of sentences to a file, for example with: cut -f 1", ".tsv"),
     _Kind("a table", "export its column of sentences as plain text", ".csv"),
-    _Kind("a JSON file", "take out its text, a sentence a line", ".json .jsonl .ndjson"),
+    _Kind("a JSON file", "take out its text, a sentence a line", ".json .jsonl .ndjson .ipynb"),
     _Kind(
         "UTF-16 without a byte order mark", "save it as UTF-8, or: iconv -f utf-16le -t utf-8",
         mark=rb"(?=%b)(?s:.?(?:[^\0].)*.?)\Z" % _NULS,  # every second byte is not NUL

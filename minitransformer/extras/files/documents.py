@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from minitransformer.data.survey import READ_ERRORS, CorpusError
+from minitransformer.data.survey import READ_ERRORS, CorpusError, require_text
 from minitransformer.extras.files.codes import Parts, TranslatedSegment
 from minitransformer.extras.files.memories import Languages, MemoryDocument
 from minitransformer.extras.files.po import PoDocument
 from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTranslator
 from minitransformer.extras.files.xliff import XliffDocument
+from minitransformer.system.file_kinds import N_FIRST_BYTES, refusal_by_first_bytes
 from minitransformer.system.files import atomic_write
 
 _log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class PlainText:
     """A text file as a document; each line is a segment."""
 
     def __init__(self, path: Path, content: bytes, languages: Languages | None = None) -> None:
+        require_text(path, refusal_by_first_bytes(content[:N_FIRST_BYTES]))
         try:
             lines = content.decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:

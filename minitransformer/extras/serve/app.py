@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files as package_files
-from pathlib import PurePath
 from string import Template
 from typing import Any, TypeVar
 
@@ -169,8 +168,6 @@ class _Endpoints:
             if not isinstance(upload := form["file"], UploadFile) or not upload.filename:
                 raise RequestError(400, "Invalid request: empty file")
             name, content = upload.filename, await upload.read()
-        if PurePath(name).suffix.lower() not in readable_endings():
-            raise RequestError(400, "Invalid request: file format not supported")
         check_languages(fields, self.languages)
         codes = self.languages.source.code, self.languages.target.code
         try:

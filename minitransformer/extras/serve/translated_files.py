@@ -7,7 +7,9 @@ import re
 import secrets
 from pathlib import Path, PurePath
 
-from minitransformer.extras.files.documents import Document, read_document
+from minitransformer.data.survey import CorpusError
+from minitransformer.extras.files.documents import Document, read_document, readable_endings
+from minitransformer.system.file_kinds import refusal_by_ending
 
 KEPT_SECONDS = 600.0  # time in which a client can fetch a translated file
 MOST_BYTES = 64 << 20  # most bytes of all translated files; the oldest files are removed before a new one is added
@@ -19,7 +21,11 @@ def read_file(name: str, content: bytes, languages: tuple[str, str]) -> Document
 
     Raises: CorpusError if the file cannot be read; the message does not have its name, which is private.
     """
-    return read_document(Path("file" + PurePath(name).suffix.lower()), languages, content)
+    path = Path("file" + PurePath(name).suffix.lower())
+    if path.suffix not in (endings := readable_endings()):
+        reason = refusal_by_ending(path) or f"expected {', '.join(endings)}"
+        raise CorpusError(f"file format not supported: {reason}")
+    return read_document(path, languages, content)
 
 
 class TranslatedFiles:

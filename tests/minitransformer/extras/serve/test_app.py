@@ -74,7 +74,10 @@ def test_a_file_is_translated_and_fetched(client: Any, name: str, content: str, 
 
 
 @pytest.mark.parametrize(("name", "content", "fields", "message"), [
-    ("x.exe", "MZ", {}, "file format not supported"), ("x.txt", b"\xff", {}, "file.txt: is not UTF-8 text"),
+    ("x.exe", "MZ", {}, "file format not supported: expected .po, "),
+    ("x.ass", "one", {}, "file format not supported: is a file of subtitles, by its ending; take out numbers"),
+    ("x.txt", "[Script Info]\none", {}, "file.txt: is a file of subtitles, not plain UTF-8 text; take out numbers"),
+    ("x.txt", b"\xff", {}, "file.txt: is not UTF-8 text"),
     ("x.txt", "one", {"source": ""}, "missing source parameter"), ("x.txt", "one", {"target": ""}, "missing target"),
     ("x.txt", "one", {"target": "zz"}, "zz is not supported"),
     ("x.xlf", "<xliff", {}, "file.xlf, line 1: cannot be read"),
