@@ -73,7 +73,7 @@ KINDS = (
     Kind((".txt",), PlainText, has_lines=True),
     Kind((".tmx",), MemoryDocument.read, has_lines=True),
     Kind((".xlf", ".xliff"), XliffDocument, needs=("lxml",)),
-    Kind((".po", ".pot"), PoDocument, needs=("polib", "babel")),
+    Kind((".po", ".pot"), PoDocument, needs=("babel",)),
 )
 """The kinds of files that are translated.  To add a kind, write its reader in a file of its own, and add a row.  A test
 fails until ``file_kinds`` refuses the endings as text."""

@@ -228,7 +228,7 @@ def test_a_template_gets_the_plural_forms_of_its_language(
 @pytest.mark.parametrize(("name", "text", "error", "message"), [
     ("a.xlf", "<xliff><", CorpusError, r"a\.xlf, line 1: cannot be read as XML"),
     ("a.xlf", "<tmx/>", CorpusError, r"a\.xlf: the root element is <tmx>; expected <xliff>"),
-    ("a.po", "nonsense\n", CorpusError, r"a\.po: cannot be read as a PO file"),
+    ("a.po", "nonsense\n", CorpusError, r"a\.po, line 1: cannot be read as a PO file"),
     ("a.xlf", '<!DOCTYPE xliff [<!ENTITY e SYSTEM "/etc/passwd">]>' + XLIFF_2.replace(">un<", ">&e;<"), CorpusError,
         "declares entities, which are not read"),
     ("a.xlf", XLIFF_2.replace('trgLang="de"', ""), ConfigError, "names no target language; set languages"),
@@ -240,5 +240,5 @@ def test_other_files_are_refused(name: str, text: str, error: type[Exception], m
 
 def test_a_gettext_file_that_holds_the_name_of_another_is_not_that_one(tmp_path: Path) -> None:
     (tmp_path / "other.po").write_text('msgid "one"\nmsgstr ""\n', encoding="utf-8")
-    with pytest.raises(CorpusError, match="cannot be read as a PO file"):
+    with pytest.raises(CorpusError, match="line 1: cannot be read as a PO file"):
         read_document(tmp_path / "name.po", content=str(tmp_path / "other.po").encode())
