@@ -6,7 +6,6 @@ Source: XLIFF 1.2, OASIS 2008, and 2.1, OASIS 2018.
 from __future__ import annotations
 
 import copy
-import io
 import itertools
 import logging
 from collections.abc import Sequence
@@ -16,8 +15,10 @@ from typing import Any
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.units import fits
+from minitransformer.extras.files.checks import checked, require_same_units
 from minitransformer.extras.files.codes import (
     UNCERTAIN,
+    Parts,
     TranslatedSegment,
     cut_parts,
     joined,
@@ -26,7 +27,7 @@ from minitransformer.extras.files.codes import (
     write_parts,
 )
 from minitransformer.extras.files.memories import Languages
-from minitransformer.extras.packages import import_extra
+from minitransformer.extras.files.xml_text import XmlText
 
 _XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -38,24 +39,18 @@ class XliffDocument:
     """An XLIFF file of version 1 or 2.  Only units without a translation are translated (see ``_is_open``)."""
 
     def __init__(self, path: Path, content: bytes, languages: Languages | None) -> None:
-        self.etree = import_extra("files", "lxml.etree")
-        parser = self.etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
-        try:
-            self.tree = self.etree.parse(io.BytesIO(content), parser)
-        except self.etree.XMLSyntaxError as error:
-            raise CorpusError(f"{path}, line {error.lineno}: cannot be read as XML: {error.msg}") from error
-        document_type = self.tree.docinfo.internalDTD
-        if document_type is not None and document_type.entities():
-            raise CorpusError(f"{path}: declares entities, which are not read: write the text itself")
-        root = self.tree.getroot()
-        if self.etree.QName(root).localname != "xliff":
+        self._path, self._original, self._file = path, content, XmlText(path, content)
+        self._is_changed = False
+        root = self._file.root
+        if not isinstance(root.tag, str) or root.tag.rpartition("}")[2] != "xliff":
             raise CorpusError(f"{path}: the root element is <{root.tag}>; expected <xliff>: is this an XLIFF file?")
         self.is_second = root.get("version", "1.2").startswith("2")
         parts = self._parts_between(path, root, languages)
-        kind = "{*}segment" if self.is_second else "{*}trans-unit"
-        self.units = [unit for part in parts for unit in part.iter(kind) if _is_open(unit)]
+        self._kind = "{*}segment" if self.is_second else "{*}trans-unit"
+        self._before = self._identities(root)
+        self.units = [unit for part in parts for unit in part.iter(self._kind) if _is_open(unit)]
         self.sources = [self._sources(unit) for unit in self.units]
-        texts = (parts_of(each, keeps_lines=_keeps_lines(each)) for sources in self.sources for each in sources)
+        texts = (self._parts(each) for sources in self.sources for each in sources)
         self.lines = [cut_parts(each, "".join(map(text_of, each)).splitlines(keepends=True)) for each in texts]
         self.segments = list(itertools.chain.from_iterable(self.lines))
 
@@ -85,6 +80,21 @@ class XliffDocument:
             _log.warning(f"{message}, in {len(others):,} of {len(others) + len(found):,} parts, which stay as they are")
         return found
 
+    def _identities(self, root: Any) -> list[tuple[object, ...]]:
+        """Return what identifies each unit: the ids of the unit and its parent, and the source."""
+        found = list[tuple[object, ...]]()
+        for unit in root.iter(self._kind):
+            for name in ("source", "seg-source"):
+                if (n := len(unit.findall(f"{{*}}{name}"))) > 1:
+                    raise CorpusError(f"{self._path}, line {unit.sourceline}: a unit has {n} <{name}>; expected one")
+            sources = map(self._file.canonical, unit.findall("{*}source"))
+            found.append((unit.getparent().get("id"), unit.get("id"), *sources))
+        return found
+
+    def _parts(self, source: Any) -> Parts:
+        parts = parts_of(source, keeps_lines=_keeps_lines(source))
+        return checked(parts, f"{self._path}, line {source.sourceline}")
+
     def _sources(self, unit: Any) -> list[Any]:
         """Return the elements with the source text of a unit: the segments that a tool has marked, or the <source>."""
         marked: list[Any] = unit.findall("{*}seg-source//{*}mrk[@mtype='seg']")
@@ -99,7 +109,7 @@ class XliffDocument:
                 continue
             container = unit.find("{*}seg-source") if sources[0].get("mtype") == "seg" else sources[0]
             target = copy.deepcopy(container)
-            target.tag = self.etree.QName(self.etree.QName(unit).namespace, "target")
+            target.tag = f"{_namespace(unit)}target"
             targets = target.findall(".//{*}mrk[@mtype='seg']") if container is not sources[0] else [target]
             for each, element in zip(translated, targets, strict=True):
                 write_parts(each.parts, element)
@@ -107,35 +117,53 @@ class XliffDocument:
 
     def _add(self, unit: Any, source: Any, target: Any, *, is_uncertain: bool) -> None:
         """Insert ``target`` after its source, replacing the old target; set its state, and add a note if uncertain."""
+        self._is_changed = True
         target.attrib.pop(_XML_LANGUAGE, None)  # the copy has the language of the source
         for old in unit.findall("{*}target"):
             target.tail = old.tail
             target.attrib.update(old.attrib)
             unit.remove(old)
         source.addnext(target)
-        namespace = self.etree.QName(unit).namespace
         if self.is_second:
             unit.set("state", "translated")
-            unit.attrib.pop("subState", None)
-            place = unit.getparent()
-            notes = place.find("{*}notes")
-            if is_uncertain and notes is None:
-                notes = place.makeelement(self.etree.QName(namespace, "notes"))
-                place.insert(0, notes)
+            unit.set("subState", "minitransformer:mt-suggestion")
         else:
             target.set("state", "needs-review-translation")
             target.set("state-qualifier", "mt-suggestion")
-            notes = unit
-        text = f"minitransformer: {UNCERTAIN}"
-        if is_uncertain and all(note.text != text for note in notes.findall("{*}note")):
-            note = notes.makeelement(self.etree.QName(namespace, "note"))
-            note.text = text
+        if is_uncertain:
+            self._add_note(unit.getparent() if self.is_second else unit)
+
+    def _add_note(self, unit: Any) -> None:
+        """Add a note, where the schema allows it: in version 2 before, in version 1 after all else of XLIFF."""
+        namespace, text = _namespace(unit), f"minitransformer: {UNCERTAIN}"
+        note = unit.makeelement(f"{namespace}note")
+        note.text = text
+        if any(each.text == text for each in unit.iterfind("{*}note" if not self.is_second else "{*}notes/{*}note")):
+            return
+        own = [each for each in unit if isinstance(each.tag, str) and _namespace(each) == namespace]
+        if not self.is_second:
+            own[-1].addnext(note)
+        elif own[0].tag == f"{namespace}notes":
+            own[0].append(note)
+        else:
+            notes = unit.makeelement(f"{namespace}notes")
             notes.append(note)
+            own[0].addprevious(notes)
 
     def content(self) -> bytes:
-        encoding = self.tree.docinfo.encoding or "UTF-8"
-        content: bytes = self.etree.tostring(self.tree, encoding=encoding, xml_declaration=True)
-        return content + b"\n" * content.startswith(b"<?xml")  # in UTF-16 a line feed has two bytes
+        """Return the content of the file.  Raises: CorpusError if its units are not those of the input."""
+        if not self._is_changed:
+            return self._original
+        content = self._file.content()
+        root = self._file.parsed(self._path, content).getroot()
+        require_same_units(self._path, self._before, self._identities(root))
+        return content
+
+
+def _namespace(element: Any) -> str:
+    """Return the namespace of an element, in the braces of ElementTree; "" if it has none."""
+    name = str(element.tag)
+    return name[: name.find("}") + 1]
 
 
 def _keeps_lines(element: Any) -> bool:

@@ -32,6 +32,7 @@ XLIFF_2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" 
 </xliff>
 """
 STATE = 'state="needs-review-translation" state-qualifier="mt-suggestion"'
+STATE_2 = 'state="translated" subState="minitransformer:mt-suggestion"'
 PO = r"""# A comment.
 msgid ""
 msgstr ""
@@ -93,7 +94,7 @@ def test_units_of_xliff_1_get_targets_with_their_codes(tmp_path: Path) -> None:
 
 def test_units_of_xliff_2_get_targets_and_a_note_where_a_code_is_within_a_word(tmp_path: Path) -> None:
     expected = XLIFF_2.replace("</source>", '</source><target>UNSURE<ph id="1"/> <pc id="2">B</pc></target>').replace(
-        "<segment>", f'<notes><note>minitransformer: {UNCERTAIN}</note></notes><segment state="translated">'
+        "<segment>", f"<notes><note>minitransformer: {UNCERTAIN}</note></notes><segment {STATE_2}>"
     )
     assert etree.canonicalize(translated(tmp_path, "a.xliff", XLIFF_2)) == etree.canonicalize(expected)
 
@@ -130,10 +131,10 @@ UNIT_2 = '<xliff version="2.0" trgLang="de"><file translate="no"><unit translate
         for part in ("<!-- c -->", "<?p i?>", '<mrk mtype="protected">the <g id="1">Word</g></mrk>',
             '<mrk translate="no">the <g id="1">Word</g></mrk>')),
     (UNIT_2, '<segment state="initial" subState="x:y"><source>a</source><target>a</target></segment>',
-        '<segment state="translated"><source>a</source><target>A</target></segment>'),
+        f'<segment {STATE_2}><source>a</source><target>A</target></segment>'),
     (UNIT_2, "<segment><source>u<ph/>n</source></segment>" * 2,
         f"<notes><note>minitransformer: {UNCERTAIN}</note></notes>"
-        + '<segment state="translated"><source>u<ph/>n</source><target>UN<ph/></target></segment>' * 2),
+        + f'<segment {STATE_2}><source>u<ph/>n</source><target>UN<ph/></target></segment>' * 2),
 ])  # fmt: skip
 def test_units_that_say_so_are_translated_with_all_they_have(
     tmp_path: Path, unit: str, before: str, after: str
