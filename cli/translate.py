@@ -266,7 +266,7 @@ def translate_input(
         with counting("lines", n_lines, shown=shown) as advance:
             translate_file(
                 (
-                    MemoryTranslator(translation, languages, whole_units=is_memory(path))
+                    MemoryTranslator.between(path, languages, translation)
                     if languages and is_memory(options.output)
                     else translation
                 ),
