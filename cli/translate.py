@@ -81,7 +81,7 @@ class TranslateOptions:
     translate these one by one."""
     input: Path | None = None
     """File to translate: text, a translation memory (.tmx) or another file with both sides (.tsv, .jsonl, .zip),
-    plain, .gz or .xz; or a document (.xlf, .po). Standard input if not given."""
+    plain, .gz or .xz; or a document (.xlf, .po, .json, Android's .xml). Standard input if not given."""
     output: Path | None = None
     """File to write, with --input; standard output if not given. A name that ends in .tmx makes it a translation
     memory; for a document, it must have the document's ending."""

@@ -85,9 +85,10 @@ class _Kind(NamedTuple):
     mark: bytes | None = None
 
 
+_TAKE_OUT = "take out its text, a sentence a line"
+_CONVERT = "convert it to .po or .xlf, for example with the Translate Toolkit, and translate that"
 # The first mark that matches decides.  Endings that are also codes of languages with text, such as .ts (Tsonga), .lrc
 # (Northern Luri) and .arb (Standard Arabic), are left out: such files are refused by their first bytes.
-_CONVERT = "convert it to .po or .xlf, for example with the Translate Toolkit, and translate that"
 _REFUSED = (
     _Kind("UTF-32", "save it as UTF-8, or: iconv -f utf-32 -t utf-8", mark=rb"\xff\xfe\0\0|\0\0\xfe\xff"),
     _Kind("UTF-16", "save it as UTF-8, or: iconv -f utf-16 -t utf-8", mark=rb"\xff\xfe|\xfe\xff"),
@@ -136,11 +137,11 @@ _REFUSED = (
         "a program", "take out its messages, for example with xgettext, and translate the .po file",
         ".php .js .mjs .jsx .tsx .py .java .c .h .cpp .css .sql", rb"<\?php\s*\n",
     ),
+    _Kind("a web page", _TAKE_OUT, ".html .htm .xhtml", _XML + rb"<!(?i:doctype\s+html)[^>]*>\s*<"),
     _Kind(
-        "a web page", "take out its text, a sentence a line", ".html .htm .xhtml",
-        _XML + rb"<!(?i:doctype\s+html)[^>]*>\s*<",
+        "an XML file", f"minitransformer-translate translates Android's strings.xml; else {_TAKE_OUT}", ".xml",
+        rb"<\?xml\s+version\s*=[^>]*\?>\s*<",
     ),
-    _Kind("an XML file", "take out its text, a sentence a line", ".xml", rb"<\?xml\s+version\s*=[^>]*\?>\s*<"),
     _Kind(
         "a file of subtitles", "take out numbers and times, and write a sentence a line",
         ".srt .vtt .ass .ssa .sub .sbv .ttml",
@@ -150,7 +151,8 @@ _REFUSED = (
     ),
     _Kind("a table", "write its column of sentences to a file, for example with: cut -f 1", ".tsv"),
     _Kind("a table", "export its column of sentences as plain text", ".csv"),
-    _Kind("a JSON file", "take out its text, a sentence a line", ".json .jsonl .ndjson .ipynb"),
+    _Kind("a JSON file", f"minitransformer-translate translates messages, named .json; else {_TAKE_OUT}", ".json"),
+    _Kind("a JSON file", _TAKE_OUT, ".jsonl .ndjson .ipynb"),
     _Kind(
         "UTF-16 without a byte order mark", "save it as UTF-8, or: iconv -f utf-16le -t utf-8",
         mark=rb"(?=%b)(?s:.?(?:[^\0].)*.?)\Z" % _NULS,  # every second byte is not NUL

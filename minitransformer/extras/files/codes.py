@@ -35,7 +35,7 @@ _PLACEHOLDER = re.compile(
     r"|[$%\#]?\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"  # {0}, {name!r}, ${name}, {{name}}, plurals of ICU
     r"|%[A-Za-z_]\w+%(?![\w%])"  # %name%
     rf"|%\(\w+\){_CONVERSION}|(?<!(?<!%)\d)%(?:L\d\d?|(?:\d+\$)?{_CONVERSION}|\d\d?(?!\d))|%%"  # not 20%discount
-    r"|\$[A-Za-z_]\w*"
+    r"|\$t\([^()]*\)|\$[A-Za-z_]\w*"  # $t(key) of i18next
     r"|\\[nrt](?![a-z])|[\t\n]+"
 )
 _ENDS_WORD = re.compile(r"[\w.,;:!?)\]»”’]\Z")

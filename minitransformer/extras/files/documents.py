@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from minitransformer.data.survey import READ_ERRORS, CorpusError, require_text
+from minitransformer.extras.files.android import AndroidDocument
 from minitransformer.extras.files.codes import Parts, TranslatedSegment
+from minitransformer.extras.files.json_messages import JsonDocument
 from minitransformer.extras.files.memories import Languages, MemoryDocument
 from minitransformer.extras.files.po import PoDocument
 from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTranslator
@@ -74,6 +76,8 @@ KINDS = (
     Kind((".tmx",), MemoryDocument.read, has_lines=True),
     Kind((".xlf", ".xliff"), XliffDocument, needs=("lxml",)),
     Kind((".po", ".pot"), PoDocument, needs=("babel",)),
+    Kind((".xml",), AndroidDocument),
+    Kind((".json",), JsonDocument),
 )
 """The kinds of files that are translated.  To add a kind, write its reader in a file of its own, and add a row.  A test
 fails until ``file_kinds`` refuses the endings as text."""

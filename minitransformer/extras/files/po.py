@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from minitransformer.data.survey import BYTE_ORDER_MARK, CorpusError
 from minitransformer.data.units import fits, without_region
-from minitransformer.extras.files.checks import checked, require_same_units
 from minitransformer.extras.files.codes import UNCERTAIN, Code, Parts, TranslatedSegment, with_textual_codes
+from minitransformer.extras.files.editing import Edit, checked, edited, require_same_units, text_with_codes
 from minitransformer.extras.files.memories import Languages
 from minitransformer.extras.files.po_reader import ESCAPED, Message, read_messages
 from minitransformer.extras.files.printf import FORMATS, NUMBERED_FORMATS, takes_arguments_in_order, with_arguments
@@ -58,7 +58,7 @@ class PoDocument:
             for each in self._messages
         ]
         self.segments = [line for forms in self._sources for form in forms for line in form]
-        self._edits = list[tuple[int, int, str]]()  # begin and end in the text, and the new text between them
+        self._edits = list[Edit]()
 
     def _segment(self, line: str, message: Message) -> Parts:
         return checked(with_textual_codes([line]), f"{self._path}, line {message.line:,}")
@@ -134,11 +134,7 @@ class PoDocument:
 
     def content(self) -> bytes:
         """Return the content of the file.  Raises: CorpusError if its messages are not those of the input."""
-        pieces, end = list[str](), 0
-        for begin, stop, text in sorted(self._edits, key=lambda edit: edit[0]):
-            pieces += [self._text[end:begin], text]
-            end = stop
-        text = "".join([*pieces, self._text[end:]])
+        text = edited(self._text, self._edits)
         units = [each.source for each in read_messages(self._path, text)]
         is_new = self._header is None and self._edits
         require_same_units(self._path, self._units, units[1:] if is_new else units)
@@ -201,7 +197,7 @@ def _with_arguments(
     lines = [each.parts for each in found]
     if message.flags & FORMATS:
         return with_arguments(source, lines, can_be_numbered=bool(message.flags & NUMBERED_FORMATS))
-    return "\n".join("".join(part if isinstance(part, str) else part.content for part in line) for line in lines), False
+    return "\n".join(map(text_with_codes, lines)), False
 
 
 def _decoded(path: Path, content: bytes) -> str:

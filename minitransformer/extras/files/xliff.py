@@ -15,7 +15,6 @@ from typing import Any
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.units import fits
-from minitransformer.extras.files.checks import checked, require_same_units
 from minitransformer.extras.files.codes import (
     UNCERTAIN,
     Parts,
@@ -26,6 +25,7 @@ from minitransformer.extras.files.codes import (
     text_of,
     write_parts,
 )
+from minitransformer.extras.files.editing import checked, require_same_units
 from minitransformer.extras.files.memories import Languages
 from minitransformer.extras.files.xml_text import XmlText
 

@@ -1,13 +1,17 @@
-"""Checks of documents: of segments before they are translated, and of units before a file is written."""
+"""Parts of all documents: checks of segments and units, and the edits that turn the input's text into the output's."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
-from minitransformer.data.survey import LONGEST_LINE, CorpusError
-from minitransformer.extras.files.codes import Code, Parts, text_of
+from minitransformer.data.survey import LONGEST_LINE, CorpusError, Found
+from minitransformer.extras.files.codes import UNCERTAIN, Code, Parts, text_of
 
+Edit: TypeAlias = tuple[int, int, str]  # begin and end of a piece of a text, and the text in its place
+_log = logging.getLogger(__name__)
 _DEEPEST = 100  # pairs of codes within each other: no real segment has so many
 
 
@@ -54,3 +58,23 @@ def require_same_units(path: object, before: Sequence[object], after: Sequence[o
             f"{path}: unit {i + 1:,} of the translated file would not be that of the input, so nothing was written;"
             " this is an error of this program: please report it with the file"
         )
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """Return a text with edits, which do not overlap; of several at one place, the first comes first."""
+    pieces, end = list[str](), 0
+    for begin, stop, piece in sorted(edits, key=lambda edit: edit[0]):
+        pieces += [text[end:begin], piece]
+        end = stop
+    return "".join([*pieces, text[end:]])
+
+
+def log_uncertain(path: object, lines: Found) -> None:
+    """Log the lines of a document that has no place for a note, where codes were placed without their words."""
+    if lines.count:
+        _log.warning(f"{path}, line {lines.locations}: {UNCERTAIN}")
+
+
+def text_with_codes(parts: Parts) -> str:
+    """Return the text of a translation with its codes, which are texts."""
+    return "".join(part if isinstance(part, str) else str(part.content) for part in parts)
