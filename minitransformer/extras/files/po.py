@@ -89,8 +89,8 @@ class PoDocument:
             self._write_header()
         if n_lost:
             _log.warning(
-                f"{self._path}: {n_lost:,} messages stay without translation: theirs would lack arguments of printf, or"
-                " have others"
+                f"{self._path}: {n_lost:,} messages stay without translation: it would lack arguments or lines, or have"
+                " others"
             )
 
     def _write(self, message: Message, texts: Sequence[str], *, is_uncertain: bool) -> None:
@@ -193,11 +193,20 @@ def _placeholders(text: str) -> list[str]:
 def _with_arguments(
     message: Message, source: Sequence[Parts], found: Sequence[TranslatedSegment]
 ) -> tuple[str, bool] | None:
-    """Return the text of a translation; its arguments of printf are those of the source (see ``with_arguments``)."""
+    """Return the text of a translation, and whether arguments of printf were replaced (see ``with_arguments``).
+
+    The result is None if a line has no translation, or if arguments are not those of the source.
+    """
     lines = [each.parts for each in found]
-    if message.flags & FORMATS:
-        return with_arguments(source, lines, can_be_numbered=bool(message.flags & NUMBERED_FORMATS))
-    return "\n".join(map(text_with_codes, lines)), False
+    if any(one and not other for one, other in zip(source, lines, strict=True)):
+        return None
+    formats = {flag for flag in message.flags if flag.endswith("-format") and not flag.startswith("no-")}
+    if formats & FORMATS:
+        return with_arguments(source, lines, can_be_numbered=bool(formats & NUMBERED_FORMATS))
+    before, after = ("\n".join(map(text_with_codes, some)) for some in (source, lines))
+    if formats and Counter(_placeholders(before)) != Counter(_placeholders(after)):
+        return None
+    return after, False
 
 
 def _decoded(path: Path, content: bytes) -> str:

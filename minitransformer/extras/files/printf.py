@@ -53,9 +53,11 @@ def with_arguments(
     replaced by those of ``source``, in the order of ``source``.
     Returns: the text, and whether conversions were replaced; None if both have different conversions.
     """
-    _, wanted = _conversions(source)
+    before, wanted = _conversions(source)
     text, found = _conversions(target)
     if Counter(each.match[0] for each in wanted) != Counter(each.match[0] for each in found):
+        return None
+    if _CONVERSION.sub("", text).count("%") != _CONVERSION.sub("", before).count("%"):
         return None
     wanted, found = ([each for each in some if each.takes_next] for some in (wanted, found))
     order = _order(wanted, found)

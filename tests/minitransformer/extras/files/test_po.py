@@ -10,7 +10,7 @@ import pytest
 
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.extras.files import po
-from minitransformer.extras.files.codes import UNCERTAIN, Parts, TranslatedSegment, translate_segments
+from minitransformer.extras.files.codes import UNCERTAIN, Part, Parts, TranslatedSegment, translate_segments
 from minitransformer.extras.files.documents import read_document
 from minitransformer.inference.translator import Translation
 
@@ -75,13 +75,23 @@ def test_arguments_of_printf_are_numbered_or_in_the_order_of_the_source(
     if expected is None:
         assert text == message(flags, source)
         assert logged == [
-            "warning: a.po: 1 messages stay without translation: theirs would lack arguments of printf, or have others"
+            "warning: a.po: 1 messages stay without translation: it would lack arguments or lines, or have others"
         ]
     else:
         assert polib.pofile(text)[0].msgstr == expected[0]
         assert (UNCERTAIN in text) == expected[1]
         assert f"\n#, {flags}, fuzzy\n" in text
     require_msgfmt(tmp_path, text)
+
+
+@pytest.mark.parametrize(("flags", "found"), [
+    ("c-format", ["%s 100% (one)"]), ("c-format", ["%s one %"]), ("c-format", ["one"]), ("c-format", ["%s %d"]),
+    ("python-brace-format", ["%s {x}"]), ("java-format", ["%s {0}"]), ("c-format", []), ("fuzzy", []),
+])  # fmt: skip
+def test_a_message_stays_open_if_its_translation_has_other_arguments(flags: str, found: list[Part]) -> None:
+    document = read_document(Path("a.po"), None, message(flags, "one %s").encode())
+    document.fill([TranslatedSegment(found, False, Translation("", 0, 0))] * len(document.segments))
+    assert document.content().decode() == message(flags, "one %s")
 
 
 RUSSIAN = (
