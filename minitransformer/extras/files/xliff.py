@@ -87,7 +87,7 @@ class XliffDocument:
             for name in ("source", "seg-source"):
                 if (n := len(unit.findall(f"{{*}}{name}"))) > 1:
                     raise CorpusError(f"{self._path}, line {unit.sourceline}: a unit has {n} <{name}>; expected one")
-            sources = map(self._file.canonical, unit.findall("{*}source"))
+            sources = map(self._file.xml, unit.findall("{*}source"))
             found.append((unit.getparent().get("id"), unit.get("id"), *sources))
         return found
 

@@ -49,13 +49,10 @@ class XmlText:
 
     def content(self) -> bytes:
         """Return the document with its root element as it is now."""
-        after = "".join("\n" + self._xml(each) for each in self.root.itersiblings())
-        body = (self._xml(self.root) + after).replace("\n", self._line_end)
+        after = "".join("\n" + self.xml(each) for each in self.root.itersiblings())
+        body = (self.xml(self.root) + after).replace("\n", self._line_end)
         return self._mark + (self._before + body + self._after).encode(self._encoding, "xmlcharrefreplace")
 
-    def _xml(self, element: Any) -> str:
+    def xml(self, element: Any) -> str:
+        """Return an element as XML, without the text that follows it."""
         return str(self._etree.tostring(element, encoding="unicode", with_tail=False))
-
-    def canonical(self, element: Any) -> bytes:
-        """Return an element in canonical XML, to compare it with others."""
-        return bytes(self._etree.tostring(element, method="c14n", with_tail=False))

@@ -117,3 +117,8 @@ def test_nothing_is_written_if_another_source_would_come_out(monkeypatch: pytest
     document.fill(reversed_words(document.segments))
     with pytest.raises(CorpusError, match="a.xlf: unit 1 of the translated file would not be that of the input"):
         document.content()
+
+
+def test_a_namespace_may_be_any_text() -> None:
+    content = FILE.replace("urn:oasis", "ur#n").format(UNIT.format("<source>one two</source>")).encode()
+    assert b">two one</target>" in translated(content)
