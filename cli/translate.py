@@ -19,7 +19,7 @@ from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import require_language
 from minitransformer.extras.demo_translator import load_translator
-from minitransformer.extras.files.documents import is_document, kind_of, read_document, translate_document
+from minitransformer.extras.files.documents import is_document, output_endings, read_document, translate_document
 from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input, languages_between
 from minitransformer.extras.files.resumable import translate_file
 from minitransformer.extras.files.sentences import SentenceSplitter
@@ -158,7 +158,7 @@ class TranslateOptions:
         for name in self.line_options:
             if name != "--sample":
                 raise ConfigError(f"{name}: is for text, not for {document}, a document; leave it out")
-        if not self.output or kind_of(self.output) is not kind_of(document):
+        if not self.output or self.output.suffix.lower() not in output_endings(document):
             raise ConfigError(f"{document}: give --output FILE with the same ending, for a translated copy")
         if self.resume:
             raise ConfigError(f"--resume: {self.output} is written as a whole; leave the option out")

@@ -94,6 +94,12 @@ def is_document(path: Path) -> bool:
     return kind is not None and not kind.has_lines
 
 
+def output_endings(path: Path) -> set[str]:
+    """Return the endings that a translated copy of a document may have: its own, or the first one of its kind."""
+    kind = kind_of(path)
+    return {path.suffix.lower(), *(kind.endings[:1] if kind else ())}
+
+
 def readable_endings() -> list[str]:
     """Return the endings of the kinds whose packages are installed."""
     installed = (kind for kind in KINDS if all(map(importlib.util.find_spec, kind.needs)))
