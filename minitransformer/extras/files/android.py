@@ -17,7 +17,14 @@ from xml.sax.saxutils import escape
 from minitransformer.data.survey import CorpusError, Found
 from minitransformer.data.tmx import is_break
 from minitransformer.extras.files.codes import Code, Kind, Part, Parts, TranslatedSegment, with_textual_codes
-from minitransformer.extras.files.editing import Edit, checked, edited, log_uncertain, require_same_units
+from minitransformer.extras.files.editing import (
+    Edit,
+    checked,
+    edited,
+    log_uncertain,
+    require_length,
+    require_same_units,
+)
 from minitransformer.extras.files.memories import Languages
 
 _PARENTS = {"string": ("resources",), "item": ("string-array", "plurals")}
@@ -102,6 +109,7 @@ class AndroidDocument:
         self._edits = list[Edit]()
 
     def _segment(self, text: str, line: int) -> Parts:
+        require_length(len(text), where := f"{self._path}, line {line:,}")
         parts, end, is_literal, is_quoted = Parts(), 0, _CDATA in text, False
         for match in (*_MARKUP.finditer(text), None):
             piece = _LAYOUT.sub(" ", text[end : match.start() if match else None])
@@ -111,7 +119,7 @@ class AndroidDocument:
                 parts.append(_markup(match, is_quoted=is_quoted))
                 is_quoted ^= match[0] == '"'
                 end = match.end()
-        return checked(parts, f"{self._path}, line {line:,}")
+        return checked(parts, where)
 
     def fill(self, found: Sequence[TranslatedSegment]) -> None:
         uncertain = Found()

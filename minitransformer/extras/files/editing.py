@@ -8,11 +8,23 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from minitransformer.data.survey import LONGEST_LINE, CorpusError, Found
-from minitransformer.extras.files.codes import UNCERTAIN, Code, Parts, text_of
+from minitransformer.extras.files.codes import UNCERTAIN, Code, Parts, text_of, with_textual_codes
 
 Edit: TypeAlias = tuple[int, int, str]  # begin and end of a piece of a text, and the text in its place
 _log = logging.getLogger(__name__)
 _DEEPEST = 100  # pairs of codes within each other: no real segment has so many
+
+
+def coded(text: str, where: str) -> Parts:
+    """Return the parts of a text, with its tags and placeholders as codes.  Raises: CorpusError as ``checked`` does."""
+    require_length(len(text), where)
+    return checked(with_textual_codes([text]), where)
+
+
+def require_length(n_characters: int, where: str) -> None:
+    """Raise CorpusError if the segment ``where`` has too many characters."""
+    if n_characters > LONGEST_LINE:
+        raise CorpusError(f"{where}: a segment has more than {LONGEST_LINE:,} characters; expected a paragraph at most")
 
 
 def checked(parts: Parts, where: str) -> Parts:
@@ -20,8 +32,7 @@ def checked(parts: Parts, where: str) -> Parts:
 
     Raises: CorpusError if the segment has too many characters, or too many pairs of codes within each other.
     """
-    if sum(len(text_of(part)) for part in parts) > LONGEST_LINE:
-        raise CorpusError(f"{where}: a segment has more than {LONGEST_LINE:,} characters; expected a paragraph at most")
+    require_length(sum(len(text_of(part)) for part in parts), where)
     if _depth(parts) > _DEEPEST:
         raise CorpusError(f"{where}: a segment has more than {_DEEPEST} tags within each other; remove some of them")
     return parts

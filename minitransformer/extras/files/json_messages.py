@@ -14,15 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from minitransformer.data.survey import BYTE_ORDER_MARK, CorpusError, Found
-from minitransformer.extras.files.codes import Parts, TranslatedSegment, with_textual_codes
-from minitransformer.extras.files.editing import (
-    Edit,
-    checked,
-    edited,
-    log_uncertain,
-    require_same_units,
-    text_with_codes,
-)
+from minitransformer.extras.files.codes import Parts, TranslatedSegment
+from minitransformer.extras.files.editing import Edit, coded, edited, log_uncertain, require_same_units, text_with_codes
 from minitransformer.extras.files.memories import Languages
 
 _STRING = re.compile(r'(?P<text>"(?:[^"\\]++|\\.)*+")(?P<key>\s*:)?')
@@ -53,7 +46,7 @@ class JsonDocument:
         where, text = f"{self._path}, line {number:,}", json.loads(value["text"])
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise CorpusError(f"{where}: a text has one half of a pair of surrogates; write the character")
-        return [checked(with_textual_codes([line]), where) for line in text.split("\n")]
+        return [coded(line, where) for line in text.split("\n")]
 
     def fill(self, found: Sequence[TranslatedSegment]) -> None:
         remaining, uncertain = iter(found), Found()

@@ -20,8 +20,8 @@ from minitransformer.data.pair_files import COLUMNS, ILLEGAL, languages_of, list
 from minitransformer.data.survey import N_NAMED, CorpusError, Found
 from minitransformer.data.tmx import language_of_variant, read_header, read_tmx
 from minitransformer.data.units import Unit, fits
-from minitransformer.extras.files.codes import UNCERTAIN, TranslatedSegment, parts_of, with_textual_codes, write_parts
-from minitransformer.extras.files.editing import checked, require_same_units
+from minitransformer.extras.files.codes import UNCERTAIN, TranslatedSegment, parts_of, write_parts
+from minitransformer.extras.files.editing import coded, require_same_units
 from minitransformer.extras.files.stream import LinesDone, LineTranslator, Prefixes, groups_of_file, pharaoh
 from minitransformer.system.file_kinds import has_both_sides, is_memory
 from minitransformer.system.provenance import code_version
@@ -96,7 +96,7 @@ def units_with_text(
             n_found += 1
             chosen[code] += 1
             if with_elements:
-                checked(with_textual_codes([unit.texts[code]]), f"{path}, line {unit.line:,}")
+                coded(unit.texts[code], f"{path}, line {unit.line:,}")
             yield unit, unit.texts[code]
     if not n_found:
         raise CorpusError(

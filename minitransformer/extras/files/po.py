@@ -16,7 +16,7 @@ from typing import NamedTuple
 from minitransformer.data.survey import BYTE_ORDER_MARK, CorpusError
 from minitransformer.data.units import fits, without_region
 from minitransformer.extras.files.codes import UNCERTAIN, Code, Parts, TranslatedSegment, with_textual_codes
-from minitransformer.extras.files.editing import Edit, checked, edited, require_same_units, text_with_codes
+from minitransformer.extras.files.editing import Edit, coded, edited, require_same_units, text_with_codes
 from minitransformer.extras.files.memories import Languages
 from minitransformer.extras.files.po_reader import ESCAPED, Message, read_messages
 from minitransformer.extras.files.printf import FORMATS, NUMBERED_FORMATS, takes_arguments_in_order, with_arguments
@@ -61,7 +61,7 @@ class PoDocument:
         self._edits = list[Edit]()
 
     def _segment(self, line: str, message: Message) -> Parts:
-        return checked(with_textual_codes([line]), f"{self._path}, line {message.line:,}")
+        return coded(line, f"{self._path}, line {message.line:,}")
 
     def _plural_forms(self, *, has_plurals: bool) -> str:
         """Return the rule of plural forms of the header, or that of the language if a message needs one."""

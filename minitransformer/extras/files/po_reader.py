@@ -51,7 +51,7 @@ class Message:
 
     @property
     def is_header(self) -> bool:
-        """Whether the message is the header, a list of fields."""
+        """True for the header, a list of fields."""
         return self.source == (None, "", None)
 
     @property

@@ -35,7 +35,7 @@ class _Conversion(NamedTuple):
 
     @property
     def takes_next(self) -> bool:
-        """Whether the conversion takes the next argument: it has neither number nor name, and is not "%%"."""
+        """True if the conversion takes the next argument: it has neither number nor name, and is not "%%"."""
         return not self.match["number"] and not self.match["name"] and self.match["rest"] != "%"
 
 

@@ -94,6 +94,8 @@ def test_texts_of_android_are_escaped() -> None:
     ("a.json", "1" * 5_000, "a.json: cannot be read as JSON: Exceeds the limit"),
     ("a.json", '["a",\n"\\ud800b"]', "a.json, line 2: a text has one half of a pair of surrogates"),
     ("a.json", json.dumps(["<b>" * 200 + "one" + "</b>" * 200]), "a.json, line 1: .* more than 100 tags within"),
+    ("a.json", json.dumps(["a " * 600_000]), "a.json, line 1: a segment has more than 1,000,000 characters"),
+    ("a.xml", f"<resources><string>{'a ' * 600_000}</string></resources>", "line 1: .* more than 1,000,000 characters"),
     ("a.xml", "<resources>\n<string></resources>", "a.xml, line 2: cannot be read as XML: mismatched tag"),
     ("a.xml", "<html/>", r"a.xml: the root element is <html>; expected <resources>, as in strings.xml of Android"),
     ("a.xml", '<!DOCTYPE r [<!ENTITY e "x">]><resources/>', "a.xml: declares the entity e; entities are not read"),
