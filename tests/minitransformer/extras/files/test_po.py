@@ -10,8 +10,9 @@ import pytest
 
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.extras.files import po
-from minitransformer.extras.files.codes import UNCERTAIN, Part, Parts, TranslatedSegment, translate_segments
+from minitransformer.extras.files.codes import UNCERTAIN, Code, Part, Parts, TranslatedSegment, translate_segments
 from minitransformer.extras.files.documents import read_document
+from minitransformer.extras.files.printf import with_arguments
 from minitransformer.inference.translator import Translation
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Language: de\\n"\n'
@@ -82,6 +83,13 @@ def test_arguments_of_printf_are_numbered_or_in_the_order_of_the_source(
         assert (UNCERTAIN in text) == expected[1]
         assert f"\n#, {flags}, fuzzy\n" in text
     require_msgfmt(tmp_path, text)
+
+
+@pytest.mark.parametrize("can_be_numbered", [True, False])
+def test_equal_arguments_are_told_apart_by_their_codes(can_be_numbered: bool) -> None:
+    one, other, both = Code("%s"), Code("%s"), Code("<a b='%d'>")
+    found = with_arguments([[one, " a ", other, both]], [[other, both, " a ", one]], can_be_numbered=can_be_numbered)
+    assert found == (("%2$s<a b='%3$d'> a %1$s", False) if can_be_numbered else ("%s<a b='%s'> a %d", True))
 
 
 @pytest.mark.parametrize(("flags", "found"), [
