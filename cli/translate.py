@@ -18,11 +18,10 @@ from cli.counting import counting
 from cli.options import Repeated, as_text, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
-from minitransformer.config.data import has_both_sides, is_memory, require_language
-from minitransformer.data.file_kinds import is_compressed
+from minitransformer.config.data import require_language
 from minitransformer.data.pair_files import read_pair_file
 from minitransformer.data.sentences import SentenceSplitter
-from minitransformer.extras.files.documents import is_document, read_document
+from minitransformer.extras.files.documents import is_document, output_endings, read_document
 from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input, languages_between
 from minitransformer.extras.files.notes import NoteLog
 from minitransformer.extras.files.resumable import translate_file
@@ -41,6 +40,7 @@ from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.task import load_translator
 from minitransformer.inference.translator import Translator
+from minitransformer.system.file_kinds import has_both_sides, is_compressed, is_memory
 from minitransformer.system.files import is_same_file
 from minitransformer.text.road import STEPS, Road, Step
 from minitransformer.text.terms import Terms
@@ -100,7 +100,7 @@ class TranslateOptions:
     """Say for each line what was done with it."""
     input: Path | None = None
     """File to translate: text, a translation memory (.tmx) or another file with both sides (.tsv, .jsonl, .zip),
-    plain, .gz, .xz or .zst; or a document (.xlf, .po). Standard input if not given."""
+    plain, .gz, .xz or .zst; or a document (.xlf, .po, .json, Android's .xml). Standard input if not given."""
     output: Path | None = None
     """File to write, with --input; standard output if not given. A name that ends in .tmx makes it a translation
     memory; for a document, it must have the document's ending."""
@@ -186,8 +186,7 @@ class TranslateOptions:
         for name in self.line_options:
             if name != "--sample":
                 raise ConfigError(f"{name}: is for text, not for {document}, a document; leave it out")
-        endings = {document.suffix.lower(), ".po"} if document.suffix.lower() == ".pot" else {document.suffix.lower()}
-        if not self.output or self.output.suffix.lower() not in endings:
+        if not self.output or self.output.suffix.lower() not in output_endings(document):
             raise ConfigError(f"{document}: give --output FILE with the same ending, for a translated copy")
         if is_same_file(self.output, document):
             raise ConfigError(f"--output {self.output}: is the input, too; choose another file")
@@ -312,7 +311,7 @@ def translate_input(
         with counting("lines", n_lines, shown=shown) as advance:
             translate_file(
                 (
-                    MemoryTranslator(translation, languages, whole_units=is_memory(path))
+                    MemoryTranslator.between(path, languages, translation)
                     if languages and is_memory(options.output)
                     else translation
                 ),

@@ -263,6 +263,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "messages.po").write_text('msgid "one"\nmsgstr ""\n')
     unit = '<trans-unit id="1"><source>one <g id="1">two</g></source></trans-unit>'
     (folder / "site.xlf").write_text(f'<xliff version="1.2"><file><body>{unit}</body></file></xliff>')
+    (folder / "en.json").write_text('{"one": "one"}')
+    (folder / "values").mkdir()
+    (folder / "values/strings.xml").write_text('<resources><string name="one">one</string></resources>')
     shutil.copytree(ROOT / "recipes", folder / "recipes")
     entry = "import sys; sys.argv[0] = 'train'; import cli.entry; sys.exit(cli.entry.train())"
     shell(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from minitransformer.config.checks import COUNT, ConfigError, require
+from minitransformer.system.file_kinds import has_both_sides
 from minitransformer.system.records import require_bounds
 
 TokenizerType = Literal["bpe", "unigram", "word"]
@@ -36,16 +37,6 @@ def is_language(code: str) -> bool:
 def require_language(name: str, code: str | None) -> None:
     """Raise ConfigError if the setting ``name`` is given and is not the code of a language."""
     require(code is None or is_language(code), name, 'a code such as "en" or "pt-BR"', code)
-
-
-def is_memory(name: str | Path) -> bool:
-    """Return whether a file is a translation memory: TMX, plain, .gz, .xz or .zst."""
-    return re.search(rf"\.tmx{_COMPRESSED}", str(name), re.IGNORECASE) is not None
-
-
-def has_both_sides(name: str | Path) -> bool:
-    """Return whether a file holds source and target: a translation memory, a table, JSON lines or a zip archive."""
-    return is_memory(name) or re.search(rf"\.(tsv|jsonl){_COMPRESSED}|\.zip$", str(name), re.IGNORECASE) is not None
 
 
 def target_language(data: Mapping[str, Any]) -> str | None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from minitransformer.config import DataConfig
-from minitransformer.config.data import has_both_sides
 from minitransformer.data.pair_files import read_pair_file, require_one_direction, survey_pair_file
 from minitransformer.data.survey import CorpusError, Survey, fingerprint_of_file, read_lines, survey
+from minitransformer.system.file_kinds import has_both_sides
 from minitransformer.system.files import is_same_file
 
 Pair: TypeAlias = tuple[str, str]

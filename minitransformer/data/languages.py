@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minitransformer.config.data import common_ending, has_both_sides
+from minitransformer.config.data import common_ending
+from minitransformer.system.file_kinds import has_both_sides
 from minitransformer.system.records import as_object
 
 NAMED_LANGUAGES = "languages"  # a field with the codes of source and target that translation memories name

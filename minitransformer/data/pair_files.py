@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from minitransformer.data.file_kinds import is_compressed
+from minitransformer.data.languages import without_region
 from minitransformer.data.normalisation import words_of_line
 from minitransformer.data.survey import N_NAMED, READ_ERRORS, CorpusError, Found, Survey, open_bytes, read_lines
 from minitransformer.data.tmx import read_tmx
-from minitransformer.data.units import Unit, normalised, without_region
+from minitransformer.data.units import Unit, normalised
+from minitransformer.system.file_kinds import is_compressed
 
 INCOMPLETE = "unit without text in both languages (left out)"
 ILLEGAL = "unit with control characters, which XML does not allow (left out; remove them)"

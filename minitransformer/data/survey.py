@@ -11,8 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from minitransformer.data.file_kinds import N_FIRST_BYTES, OPENERS, ZstdError, refusal_by_ending, refusal_by_first_bytes
 from minitransformer.system.errors import UserError
+from minitransformer.system.file_kinds import (
+    N_FIRST_BYTES,
+    OPENERS,
+    ZstdError,
+    refusal_by_ending,
+    refusal_by_first_bytes,
+)
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 N_NAMED = 5  # locations of one kind in a message; further ones are only counted

@@ -49,6 +49,7 @@ class _Collector:
         self._with_elements = with_elements
         self._builder: ElementTree.TreeBuilder | None = None  # of the current unit
         self.units: list[Unit] = []
+        self.header: ElementTree.Element | None = None  # if elements are collected
         self.source_language: str | None = None
         self._namespaces = dict[str, str]()  # the prefixes that the root declares: a unit alone needs them, too
         self._language: str | None = None
@@ -86,11 +87,11 @@ class _Collector:
             self._start_within_text(name, attributes)
         elif name == "header":
             self.source_language = self._language_code(attributes.get("srclang"))
+            attributes = self._start_element(attributes)
         elif name == "tu":
-            self._line, self._texts, self._unit_size = self.parser.CurrentLineNumber, {}, 0
+            self._line, self._texts = self.parser.CurrentLineNumber, {}
             self._is_illegal = False
-            self._builder = ElementTree.TreeBuilder() if self._with_elements else None
-            attributes = self._namespaces | attributes
+            attributes = self._start_element(attributes)
         elif name == "tuv":
             self._language = self._language_code(language_of_variant(attributes))
             if not self._language:
@@ -105,6 +106,12 @@ class _Collector:
         if name != "tmx":
             self.refuse(f"the root element is <{name}>; expected <tmx>: is this a TMX file?")
         self._namespaces = {key: value for key, value in attributes.items() if key.startswith("xmlns:")}
+
+    def _start_element(self, attributes: dict[str, str]) -> dict[str, str]:
+        """Begin the XML element of a unit or of the header; return its attributes."""
+        self._unit_size = 0
+        self._builder = ElementTree.TreeBuilder() if self._with_elements else None
+        return self._namespaces | attributes
 
     def _count(self, n_characters: int) -> None:
         """Add to the size of the current unit.  Raises: CorpusError if the unit is too large."""
@@ -155,6 +162,8 @@ class _Collector:
             self._text = None
         elif name == "tuv":
             self._language = None
+        elif name == "header" and self._builder:
+            self.header, self._builder = self._builder.close(), None
         elif name == "tu":
             texts = {} if self._is_illegal else self._texts
             element = self._builder.close() if self._builder else None
@@ -198,6 +207,20 @@ def read_tmx(
     Each text is one line.
     Raises: CorpusError naming file and line, if the file is not XML, not TMX, incomplete, or declares entities.
     """
+    for collector in _parsed(path, content, with_elements=with_elements):
+        yield from ((collector.source_language, unit) for unit in collector.units)
+
+
+def read_header(path: Path, content: BinaryIO | None = None) -> ElementTree.Element | None:
+    """Return the header of a TMX file, or None if there is none before the first unit.  Raises: as ``read_tmx``."""
+    for collector in _parsed(path, content, with_elements=True):
+        if collector.header is not None or collector.units:
+            return collector.header
+    return None
+
+
+def _parsed(path: Path, content: BinaryIO | None, *, with_elements: bool) -> Iterator[_Collector]:
+    """Yield the collector of a file's units after each piece of the file; then the units are removed."""
     collector, n_bytes = _Collector(path, with_elements=with_elements), 0
     try:
         with content or open_bytes(path) as stream:
@@ -206,7 +229,7 @@ def read_tmx(
                 collector.parser.Parse(data, False)
                 if n_bytes - collector.parser.CurrentByteIndex > _LONGEST_TOKEN:
                     collector.refuse(f"a tag or comment has more than {_LONGEST_TOKEN:,} bytes; expected text")
-                yield from ((collector.source_language, unit) for unit in collector.units)
+                yield collector
                 collector.units.clear()
             collector.parser.Parse(b"", True)
     except READ_ERRORS as error:

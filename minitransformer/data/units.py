@@ -66,8 +66,3 @@ def _script(code: str) -> str | None:
         return "hant"
     named = next((part for part in parts if len(part) == 4 and part.isalpha()), None)
     return None if (language, named) == ("zh", "hans") else named
-
-
-def without_region(language: str) -> str:
-    """Return the code of a language without its region: "en" for "en-US"."""
-    return normalised(language).partition("-")[0]

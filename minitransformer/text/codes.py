@@ -28,7 +28,7 @@ PLACEHOLDER = re.compile(
     r"|[$%\#]?\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"  # {0}, {name!r}, ${name}, {{name}}, plurals of ICU
     r"|%[A-Za-z_]\w+%(?![\w%])"  # %name%
     rf"|%\(\w+\){_CONVERSION}|(?<!(?<!%)\d)%(?:L\d\d?|(?:\d+\$)?{_CONVERSION}|\d\d?(?!\d))|%%"  # not 20%discount
-    r"|\$[A-Za-z_]\w*"
+    r"|\$t\([^()]*\)|\$[A-Za-z_]\w*"  # $t(key) of i18next
     r"|\\[nrt](?![a-z])|\t+|\n+"
 )
 
@@ -43,7 +43,7 @@ class Code:
     ``content`` is written to the translation: a text, an XML element, or the parts of a mark (see ``placement``).
     The begin and the end of a pair have the same ``name``.  ``is_break`` is true for a code that stands for a blank,
     such as <br/>.  ``stand_in`` is the text that a model reads at first in place of a placeholder; None for the
-    placeholder's content.
+    placeholder's content.  ``origin`` is the code of the segment that this code stands for, if it is another object.
     """
 
     content: Any
@@ -52,6 +52,7 @@ class Code:
     is_break: bool = False
     is_placeholder: bool = False
     stand_in: str | None = None
+    origin: Code | None = None
 
     @property
     def word(self) -> str:

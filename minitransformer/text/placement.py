@@ -15,6 +15,7 @@ from minitransformer.text.translation import Links
 from minitransformer.text.words import WORD
 
 _ENDS_WORD = re.compile(r"[\w.,;:!?)\]»”’]\Z")
+_DEEPEST = 100  # pairs within each other; no real text has so many
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # a word without the punctuation around it
 
 
@@ -130,7 +131,7 @@ def _tree(source: FlatText) -> list[_Node]:
     partner: dict[int, int] = {}
     open_codes: list[int] = []
     for i, (code, _) in enumerate(source.codes):
-        if code.kind == "begin":
+        if code.kind == "begin" and len(open_codes) < _DEEPEST:
             open_codes.append(i)
         elif code.kind == "end":
             same = [j for j in open_codes if source.codes[j][0].name == code.name]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from minitransformer.text.casing import Form, in_form
-from minitransformer.text.codes import Code, Parts, plain_text
+from minitransformer.text.codes import Code, Part, Parts, plain_text
 from minitransformer.text.loops import repetition
 from minitransformer.text.numbers import changed_numbers
 from minitransformer.text.placeholders import with_placeholders
@@ -92,7 +92,7 @@ class Sentence:
             parts = placed
         elif self.keeps_words:
             return None
-        parts, unplaced = with_targets(parts)
+        parts, unplaced = with_targets([_original(part) for part in parts])
         notes = [*translation.notes]
         notes += [Note("codes", UNCERTAIN, is_uncertain=True)] * is_uncertain
         notes += [Note("terms", "no word of the translation belongs to a term", term, True) for term in unplaced]
@@ -122,3 +122,8 @@ class Sentence:
             read.append(part[end:])
         self.read = [part for part in read if part != ""]
         return self.has_stand_ins
+
+
+def _original(part: Part) -> Part:
+    """Return the code of the segment for which a code stands."""
+    return part.origin if isinstance(part, Code) and part.origin else part

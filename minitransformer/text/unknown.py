@@ -54,7 +54,7 @@ class KnownCharacters:
                 found += self._cut(part)
             elif part.word and (unknown := self.unknown_in(part.word)):
                 rest = part.word.translate(dict.fromkeys(map(ord, unknown)))
-                found.append(replace(part, stand_in=rest if any(map(str.isalnum, rest)) else ""))
+                found.append(replace(part, stand_in=rest if any(map(str.isalnum, rest)) else "", origin=part))
             else:
                 found.append(part)
         return found

@@ -1,6 +1,7 @@
 """Translating from end to end: a line for each line, beginnings, samples, ensembles, alignments and sentences."""
 
 import dataclasses
+import inspect
 import io
 import os
 from collections.abc import Sequence
@@ -14,11 +15,12 @@ from small_run import Trained, translated, written
 
 from cli.serve import ServeOptions
 from cli.translate import TranslateOptions, translate
-from minitransformer.data.file_kinds import N_FIRST_BYTES
 from minitransformer.extras.files import stream
+from minitransformer.extras.files.documents import KINDS
 from minitransformer.extras.files.stream import PrefixError
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
+from minitransformer.system.file_kinds import N_FIRST_BYTES
 
 SOURCE = b"one two\n\nsix five four\nthree\n"
 GREEDY = ["--beam", "1"]
@@ -98,6 +100,11 @@ def test_the_options_of_lengths_are_those_of_the_search() -> None:
         assert dataclasses.asdict(options().search) == dataclasses.asdict(SearchConfig())
     search = TranslateOptions(alpha=2.0, normalisation="length").search
     assert (search.alpha, search.normalisation) == (2.0, "length")
+
+
+def test_the_help_names_each_kind_of_document() -> None:
+    text = inspect.getsource(TranslateOptions)
+    assert [kind.endings for kind in KINDS if kind.endings[0] not in text and kind.endings != (".txt",)] == []
 
 
 def test_translations_begin_as_the_file_says(trained: Trained, tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import babel.messages.plurals  # noqa: F401  (no reader may open a file elsewhere, as an import does)
 import numpy as np
-import sacrebleu.tokenizers.tokenizer_13a  # noqa: F401  (no reader may open a file elsewhere, as an import does)
+import sacrebleu.tokenizers.tokenizer_13a  # noqa: F401  (the same)
 import sentencepiece.sentencepiece_model_pb2  # noqa: F401  (the same)
 from ctranslate2_models import ctranslate2_directory, random_parts
 from marian_npz_files import write_marian
@@ -30,12 +31,14 @@ from minitransformer.extras.convert.formats import read_parts
 from minitransformer.extras.convert.marian_directory import write_marian as write_marian_mt
 from minitransformer.extras.convert.parts import Parts, write_bundle
 from minitransformer.extras.doctor.check import replay_repro_bundle
+from minitransformer.extras.files.documents import read_document
 from minitransformer.extras.files.memories import CLOSING, opening, unit_of
 from minitransformer.extras.files.resumable import translate_file
 from minitransformer.extras.parsing.penn import read_tree, read_trees, write_tree
 from minitransformer.extras.parsing.plain import plain
 from minitransformer.extras.report.run_page import run_page
 from minitransformer.extras.report.run_record import read_run
+from minitransformer.inference.translator import Translation
 from minitransformer.model.files import write_model_files
 from minitransformer.model.storage import stored
 from minitransformer.model.transformer import Transformer
@@ -247,6 +250,33 @@ def read_translation_memory(directory: Path) -> None:
     assert n_pairs == corpus.surveys[directory / "t.tmx"].n_lines
 
 
+def write_documents(directory: Path) -> None:
+    texts = {
+        "po": '# c\n#, c-format\nmsgctxt "c"\nmsgid "one %d\\n"\n"two"\nmsgid_plural "%d"\nmsgstr[0] ""\n\n'
+        '#~ msgid "a"\n',
+        "json": '{"a": {"b": "one {{n}}", "c": [1, null, "<b>two</b> \\u00e4"]}}',
+        "xml": '<resources><string name="a">one <b>%1$s</b> &amp;</string><plurals name="b"><item>two</item></plurals>'
+        '<string name="c"><![CDATA[<p>three</p>]]></string></resources>',
+        "xlf": '<?xml version="1.0" encoding="utf-8"?>\n<xliff version="1.2"><file source-language="en"><body>'
+        '<trans-unit id="1"><source>one <g id="1">two</g><x id="2"/></source><target state="new"/></trans-unit>'
+        '<trans-unit id="2"><source>a</source><seg-source><mrk mtype="seg">a</mrk></seg-source></trans-unit>'
+        "</body></file></xliff>",
+        "tmx": '<tmx version="1.4"><header srclang="en"><note>n</note></header><body><tu><tuv xml:lang="en"><seg>one'
+        "<ph>x</ph></seg></tuv></tu></body></tmx>",
+    }
+    for ending, text in texts.items():
+        (directory / f"a.{ending}").write_text(text)
+
+
+def read_documents(directory: Path) -> None:
+    """Read and write each document; its translations are its sources."""
+    for ending in ("po", "json", "xml", "xlf", "tmx"):
+        path = directory / f"a.{ending}"
+        document = read_document(path, ("en", "de"))
+        document.fill([Translation("x", 0, 0, parts=parts) for parts in document.segments])
+        read_document(path, ("en", "de"), document.content())
+
+
 def read_treebank(directory: Path) -> None:
     for tree in read_trees(directory / "t.mrg"):
         read_tree(write_tree(plain(tree)))
@@ -315,5 +345,6 @@ READERS: dict[str, Reader] = {
     "marian-npz": Reader(write_marian, lambda directory: read_finite(directory, "marian-npz")),
     "corpus": Reader(write_corpus, read_corpus),
     "translation-memory": Reader(write_translation_memory, read_translation_memory),
+    "documents": Reader(write_documents, read_documents),
     "treebank": Reader(lambda directory: write_toy_treebank(directory / "t.mrg", 8, seed=1), read_treebank),
 }  # fmt: skip

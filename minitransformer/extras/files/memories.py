@@ -16,13 +16,14 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
 from minitransformer.config import ConfigError
-from minitransformer.config.data import has_both_sides, is_memory
 from minitransformer.data.pair_files import COLUMNS, ILLEGAL, languages_of, listing, log_other_regions, read_units
 from minitransformer.data.survey import N_NAMED, CorpusError, Found
-from minitransformer.data.tmx import language_of_variant, read_tmx
-from minitransformer.data.units import Unit
+from minitransformer.data.tmx import language_of_variant, read_header, read_tmx
+from minitransformer.data.units import Unit, fits
+from minitransformer.extras.files.editing import coded, require_same_units
 from minitransformer.extras.files.inline import parts_of, write_parts
 from minitransformer.extras.files.stream import LinesDone, LineTranslator, Prefixes, groups_of_file, pharaoh
+from minitransformer.system.file_kinds import has_both_sides, is_memory
 from minitransformer.system.provenance import code_version
 from minitransformer.text.sentence import UNCERTAIN
 from minitransformer.text.translation import Translation
@@ -96,6 +97,8 @@ def units_with_text(
         else:
             n_found += 1
             chosen[code] += 1
+            if with_elements:
+                coded(unit.texts[code], f"{path}, line {unit.line:,}")
             yield unit, unit.texts[code]
     if not n_found:
         raise CorpusError(
@@ -129,19 +132,26 @@ class MemoryTranslator:
 
     With ``whole_units``, lines are units of a memory as XML.  The translation in the target language is added to the
     unit, or replaces its old translation.  All else in the unit stays: codes, notes and properties.  Codes of the
-    source are copied into the translation (see ``codes``).
+    source are copied into the translation (see ``codes``).  ``header`` is the header of this memory, if it has one.
     The output begins with ``opening`` and ends with ``closing``.
     """
 
     translate: LineTranslator
     languages: Languages
     whole_units: bool = False
+    header: ElementTree.Element | None = None
     closing: bytes = CLOSING
+
+    @classmethod
+    def between(cls, path: Path, languages: Languages, translate: LineTranslator) -> MemoryTranslator:
+        """Return the translator of the file ``path``; a memory keeps its units and its header."""
+        whole_units = is_memory(path)
+        return cls(translate, languages, whole_units, read_header(path) if whole_units else None)
 
     @property
     def opening(self) -> bytes:
         """The beginning of the output."""
-        return opening(self.languages[0])
+        return opening(self.languages[0], self.header)
 
     @property
     def alignments(self) -> Path | None:
@@ -184,19 +194,30 @@ class MemoryTranslator:
 class MemoryDocument:
     """A translation memory, or some of its units, as a document (see ``documents``)."""
 
-    def __init__(self, units: Sequence[ElementTree.Element], languages: Languages) -> None:
+    def __init__(
+        self, units: Sequence[ElementTree.Element], languages: Languages, header: ElementTree.Element | None = None
+    ) -> None:
         self.units, self.languages = units, languages
+        self._opening, self._before = opening(languages[0], header), self._identities(units)
         sources = [_variants(unit, languages)[0] for unit in units]
         self.segments = [[] if source is None else parts_of(_segment(source)) for source in sources]
 
     @classmethod
-    def read(cls, path: Path, content: bytes, languages: Languages) -> MemoryDocument:
+    def read(cls, path: Path, content: bytes, languages: Languages | None) -> MemoryDocument:
         """Return the units of a memory that have text in the source language.
 
-        Raises: CorpusError if the memory cannot be read, or has no such unit.
+        Raises: CorpusError if the memory cannot be read, or has no such unit; ConfigError without languages.
         """
+        if languages is None:
+            raise ConfigError(f"{path}: may have several languages; set languages, for example en de")
         found = units_with_text(path, languages, io.BytesIO(content), with_elements=True)
-        return cls([unit.element for unit, _ in found if unit.element is not None], languages)
+        units = [unit.element for unit, _ in found if unit.element is not None]
+        return cls(units, languages, read_header(path, io.BytesIO(content)))
+
+    def _identities(self, units: Sequence[ElementTree.Element]) -> list[tuple[dict[str, str], bytes]]:
+        """Return what a translation must not change in each unit: its attributes, and its source."""
+        sources = ((unit, _variants(unit, self.languages)[0]) for unit in units)
+        return [(unit.attrib, b"" if one is None else _xml(_segment(one))) for unit, one in sources]
 
     def fill(self, found: Sequence[Translation]) -> None:
         """Add the translation of each unit, or replace the translation that the unit has."""
@@ -205,22 +226,39 @@ class MemoryDocument:
                 _add_target(unit, self.languages, segment)
 
     def units_as_xml(self) -> bytes:
-        """Return the units as XML, one a line."""
-        return b"".join(map(_xml, self.units))
+        """Return the units as XML, one a line.  Raises: CorpusError if their sources are not those of the input."""
+        content = b"".join(map(_xml, self.units))
+        found = read_tmx(Path("units"), io.BytesIO(self._opening + content + CLOSING), with_elements=True)
+        units = [unit.element for _, unit in found if unit.element is not None]
+        require_same_units("translation memory", self._before, self._identities(units))
+        return content
 
     def content(self) -> bytes:
         """Return the content of a TMX file with these units."""
-        return opening(self.languages[0]) + self.units_as_xml() + CLOSING
+        return self._opening + self.units_as_xml() + CLOSING
 
 
-def opening(source_language: str) -> bytes:
-    """Return the beginning of a TMX file of version 1.4, up to its first unit."""
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n'
-        f'<header creationtool="minitransformer" creationtoolversion={quoteattr(code_version())}'
-        ' segtype="block" o-tmf="minitransformer" adminlang="en"'
-        f' srclang={quoteattr(source_language)} datatype="plaintext"/>\n<body>\n'
-    ).encode()
+def opening(source_language: str, header: ElementTree.Element | None = None) -> bytes:
+    """Return the beginning of a TMX file of version 1.4, up to its first unit.
+
+    Attributes, notes and properties of ``header``, that of the input, are kept; only the tool that wrote the file, and
+    a source language that is not ``source_language``, are replaced.
+    """
+    given = {} if header is None else dict(header.attrib)
+    language = given.get("srclang", "")
+    is_kept = language == "*all*" or (language != "" and fits(language, source_language))
+    written = ElementTree.Element(
+        "header",
+        {"creationtool": "", "creationtoolversion": "", "segtype": "block", "o-tmf": "minitransformer"}
+        | {"adminlang": "en", "srclang": source_language, "datatype": "plaintext"}
+        | given
+        | {"creationtool": "minitransformer", "creationtoolversion": code_version()}
+        | ({} if is_kept else {"srclang": source_language}),
+    )
+    written.extend([] if header is None else header)
+    written.text = None if header is None else header.text
+    xml = ElementTree.tostring(written, encoding="unicode").replace(" />", "/>")
+    return _encode(f'<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n{xml}\n<body>\n')
 
 
 def unit_of(languages: tuple[str, str], texts: tuple[str, str]) -> bytes:

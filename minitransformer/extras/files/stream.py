@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from minitransformer.data.file_kinds import N_FIRST_BYTES, refusal_by_first_bytes
 from minitransformer.data.normalisation import BLANKS
 from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_text, require_text
 from minitransformer.extras.files.notes import NoteLog
@@ -22,6 +21,7 @@ from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.errors import UserError
+from minitransformer.system.file_kinds import N_FIRST_BYTES, refusal_by_first_bytes
 from minitransformer.text.codes import Parts
 from minitransformer.text.road import Road
 from minitransformer.text.translation import Links, Translation

@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.resources import files as package_files
-from pathlib import PurePath
 from string import Template
 from typing import Any, TypeVar
 
@@ -24,12 +23,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from minitransformer.data.survey import CorpusError
+from minitransformer.extras.files.documents import readable_endings
 from minitransformer.extras.files.html import HtmlText
 from minitransformer.extras.serve.guard import Guard, RateLimit
 from minitransformer.extras.serve.languages import Languages
 from minitransformer.extras.serve.metrics import MEDIA_TYPE, Metrics
 from minitransformer.extras.serve.specification import specification
-from minitransformer.extras.serve.translated_files import TranslatedFiles, formats, read_file
+from minitransformer.extras.serve.translated_files import TranslatedFiles, read_file
 from minitransformer.extras.serve.translation_queue import STOPPING, OverloadedError, TranslationQueue
 from minitransformer.extras.serve.translation_request import (
     Limits,
@@ -168,8 +168,6 @@ class _Endpoints:
             if not isinstance(upload := form["file"], UploadFile) or not upload.filename:
                 raise RequestError(400, "Invalid request: empty file")
             name, content = upload.filename, await upload.read()
-        if PurePath(name).suffix.lower() not in formats():
-            raise RequestError(400, "Invalid request: file format not supported")
         check_languages(fields, self.languages)
         codes = self.languages.source.code, self.languages.target.code
         try:
@@ -272,7 +270,7 @@ class _Endpoints:
                 "frontendTimeout": 500,
                 "suggestions": False,
                 "filesTranslation": True,
-                "supportedFilesFormat": formats(),
+                "supportedFilesFormat": readable_endings(),
                 "language": language,
             }
         )

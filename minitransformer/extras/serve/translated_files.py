@@ -1,31 +1,19 @@
-"""Translation of files: readers of their formats, and a store of translated files until clients fetch them."""
+"""Translation of files: the reader of uploaded files, and a store of translated files until clients fetch them."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import re
 import secrets
-from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from minitransformer.data.survey import CorpusError
-from minitransformer.extras.files.documents import GETTEXT, XLIFF, Document, read_document
-from minitransformer.extras.files.memories import MemoryDocument
-from minitransformer.text.codes import Parts
-from minitransformer.text.translation import Translation
+from minitransformer.extras.files.documents import Document, read_document, readable_endings
+from minitransformer.system.file_kinds import refusal_by_ending
 
 KEPT_SECONDS = 600.0  # time in which a client can fetch a translated file
 MOST_BYTES = 64 << 20  # most bytes of all translated files; the oldest files are removed before a new one is added
 _NO_NAME = re.compile(r"[^\w.-]+", re.ASCII)
-
-
-def formats() -> list[str]:
-    """Return the endings of files that can be translated here; some endings need the extra "files"."""
-    found = {".txt", ".tmx"}
-    found |= XLIFF if importlib.util.find_spec("lxml") else set()
-    found |= GETTEXT if importlib.util.find_spec("polib") else set()
-    return sorted(found)
 
 
 def read_file(name: str, content: bytes, languages: tuple[str, str]) -> Document:
@@ -34,31 +22,10 @@ def read_file(name: str, content: bytes, languages: tuple[str, str]) -> Document
     Raises: CorpusError if the file cannot be read; the message does not have its name, which is private.
     """
     path = Path("file" + PurePath(name).suffix.lower())
-    match path.suffix:
-        case ".txt":
-            return _PlainText(path, content)
-        case ".tmx":
-            return MemoryDocument.read(path, content, languages)
-        case _:
-            return read_document(path, languages, content)
-
-
-class _PlainText:
-    """A text file as a document; each line is a segment."""
-
-    def __init__(self, path: Path, content: bytes) -> None:
-        try:
-            lines = content.decode("utf-8-sig").split("\n")
-        except UnicodeDecodeError as error:
-            raise CorpusError(f"{path}: is not UTF-8 text ({error.reason})") from error
-        self.segments: list[Parts] = [[line] if line else [] for line in lines]
-        self._lines = lines
-
-    def fill(self, found: Sequence[Translation]) -> None:
-        self._lines = [segment.text for segment in found]
-
-    def content(self) -> bytes:
-        return "\n".join(self._lines).encode()
+    if path.suffix not in (endings := readable_endings()):
+        reason = refusal_by_ending(path) or f"expected {', '.join(endings)}"
+        raise CorpusError(f"file format not supported: {reason}")
+    return read_document(path, languages, content)
 
 
 class TranslatedFiles:

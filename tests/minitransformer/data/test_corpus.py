@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from minitransformer.config import DataConfig
 from minitransformer.config.data import common_ending, has_both_sides
-from minitransformer.data import file_kinds
 from minitransformer.data.corpus import FileCorpus, read_pairs
 from minitransformer.data.pair_files import read_pair_file
 from minitransformer.data.survey import LONGEST_LINE, CorpusError, Found, read_lines, survey
 from minitransformer.extras.files.stream import groups_of_file
 from minitransformer.inference.task import task_of
+from minitransformer.system import file_kinds
 from minitransformer.system.errors import UserError
 
 ANY_TEXT = st.text(st.characters(exclude_characters="\n\0", codec="utf-8"), max_size=30)

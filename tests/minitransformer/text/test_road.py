@@ -204,6 +204,12 @@ def test_a_repetition_is_what_the_source_does_not_warrant(source: str, translati
     assert (True in asked) == is_loop
 
 
+def test_tags_within_each_other_are_all_kept_however_many() -> None:
+    text = "<b>" * 1_200 + "a dog" + "</b>" * 1_200
+    (found,) = translate_segments([text], copied)
+    assert (found.text.count("<b>"), found.text.count("</b>"), found.text.count("a dog")) == (1_200, 1_200, 1)
+
+
 def test_other_steps_are_refused() -> None:
     with pytest.raises(ConfigError, match="skip: expected steps among sentences, codes, .*; got 'all'"):
         road_of(skip=["all"])

@@ -36,6 +36,7 @@ XLIFF_2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" 
 </xliff>
 """
 STATE = 'state="needs-review-translation" state-qualifier="mt-suggestion"'
+STATE_2 = 'state="translated" subState="minitransformer:mt-suggestion"'
 PO = r"""# A comment.
 msgid ""
 msgstr ""
@@ -108,7 +109,7 @@ def test_units_of_xliff_1_get_targets_with_their_codes(tmp_path: Path) -> None:
 
 def test_units_of_xliff_2_get_targets_and_a_note_where_a_code_is_within_a_word(tmp_path: Path) -> None:
     expected = XLIFF_2.replace("</source>", '</source><target>UNSURE<ph id="1"/> <pc id="2">B</pc></target>').replace(
-        "<segment>", f'<notes><note>minitransformer: {UNCERTAIN}</note></notes><segment state="translated">'
+        "<segment>", f"<notes><note>minitransformer: {UNCERTAIN}</note></notes><segment {STATE_2}>"
     )
     assert etree.canonicalize(translated(tmp_path, "a.xliff", XLIFF_2)) == etree.canonicalize(expected)
 
@@ -145,10 +146,10 @@ UNIT_2 = '<xliff version="2.0" trgLang="de"><file translate="no"><unit translate
         for part in ("<!-- c -->", "<?p i?>", '<mrk mtype="protected">the <g id="1">Word</g></mrk>',
             '<mrk translate="no">the <g id="1">Word</g></mrk>')),
     (UNIT_2, '<segment state="initial" subState="x:y"><source>a</source><target>a</target></segment>',
-        '<segment state="translated"><source>a</source><target>A</target></segment>'),
+        f'<segment {STATE_2}><source>a</source><target>A</target></segment>'),
     (UNIT_2, "<segment><source>u<ph/>n</source></segment>" * 2,
         f"<notes><note>minitransformer: {UNCERTAIN}</note></notes>"
-        + '<segment state="translated"><source>u<ph/>n</source><target>UN<ph/></target></segment>' * 2),
+        + f'<segment {STATE_2}><source>u<ph/>n</source><target>UN<ph/></target></segment>' * 2),
 ])  # fmt: skip
 def test_units_that_say_so_are_translated_with_all_they_have(
     tmp_path: Path, unit: str, before: str, after: str
@@ -243,7 +244,7 @@ def test_a_template_gets_the_plural_forms_of_its_language(
 @pytest.mark.parametrize(("name", "text", "error", "message"), [
     ("a.xlf", "<xliff><", CorpusError, r"a\.xlf, line 1: cannot be read as XML"),
     ("a.xlf", "<tmx/>", CorpusError, r"a\.xlf: the root element is <tmx>; expected <xliff>"),
-    ("a.po", "nonsense\n", CorpusError, r"a\.po: cannot be read as a PO file"),
+    ("a.po", "nonsense\n", CorpusError, r"a\.po, line 1: cannot be read as a PO file"),
     ("a.xlf", '<!DOCTYPE xliff [<!ENTITY e SYSTEM "/etc/passwd">]>' + XLIFF_2.replace(">un<", ">&e;<"), CorpusError,
         "declares entities, which are not read"),
     ("a.xlf", XLIFF_2.replace('trgLang="de"', ""), ConfigError, "names no target language; set languages"),
@@ -255,7 +256,7 @@ def test_other_files_are_refused(name: str, text: str, error: type[Exception], m
 
 def test_a_gettext_file_that_holds_the_name_of_another_is_not_that_one(tmp_path: Path) -> None:
     (tmp_path / "other.po").write_text('msgid "one"\nmsgstr ""\n', encoding="utf-8")
-    with pytest.raises(CorpusError, match="cannot be read as a PO file"):
+    with pytest.raises(CorpusError, match="line 1: cannot be read as a PO file"):
         read_document(tmp_path / "name.po", content=str(tmp_path / "other.po").encode())
 
 

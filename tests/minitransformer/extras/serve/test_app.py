@@ -62,7 +62,9 @@ def send_file(client: Any, name: str, content: str | bytes, **fields: str) -> An
     ("my.po", 'msgid "one {0}"\nmsgstr ""\n', 'msgstr "ONE {0}"', "my_de.po"),
     ("x.xlf", XLIFF, '<g id="1">DOG</g> {0}</target>', "x_de.xlf"),
     ("x.tmx", TMX, '<tuv xml:lang="de"><seg>ONE</seg></tuv>', "x_de.tmx"),
-], ids=["text", "gettext", "xliff", "memory"])  # fmt: skip
+    ("en.json", '{"one": "one {0}"}', '{"one": "ONE {0}"}', "en_de.json"),
+    ("strings.xml", "<resources><string>one</string></resources>", "<string>ONE</string>", "strings_de.xml"),
+], ids=["text", "gettext", "xliff", "memory", "JSON", "Android"])  # fmt: skip
 def test_a_file_is_translated_and_fetched(client: Any, name: str, content: str, expected: str, stored: str) -> None:
     address = send_file(client, name, content, source="auto").json()["translatedFileUrl"]
     assert address.startswith("http://testserver/download_file/")
@@ -74,7 +76,10 @@ def test_a_file_is_translated_and_fetched(client: Any, name: str, content: str, 
 
 
 @pytest.mark.parametrize(("name", "content", "fields", "message"), [
-    ("x.exe", "MZ", {}, "file format not supported"), ("x.txt", b"\xff", {}, "file.txt: is not UTF-8 text"),
+    ("x.exe", "MZ", {}, "file format not supported: expected .json, .po, "),
+    ("x.ass", "one", {}, "file format not supported: is a file of subtitles, by its ending; take out numbers"),
+    ("x.txt", "[Script Info]\none", {}, "file.txt: is a file of subtitles, not plain UTF-8 text; take out numbers"),
+    ("x.txt", b"\xff", {}, "file.txt: is not UTF-8 text"),
     ("x.txt", "one", {"source": ""}, "missing source parameter"), ("x.txt", "one", {"target": ""}, "missing target"),
     ("x.txt", "one", {"target": "zz"}, "zz is not supported"),
     ("x.xlf", "<xliff", {}, "file.xlf, line 1: cannot be read"),

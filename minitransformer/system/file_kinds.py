@@ -97,6 +97,9 @@ OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": _open_xz, 
 ZstdError: type[Exception] = getattr(_zstd(), "ZstdError", EOFError)  # without Zstandard, an error of other openers
 
 
+_BOTH_SIDES = (".tmx", ".tsv", ".jsonl", ".zip")  # endings of files with source and target
+
+
 class _Kind(NamedTuple):
     """A kind of file that is not read as text: its name and endings, a remedy, and a pattern of its first bytes."""
 
@@ -106,7 +109,10 @@ class _Kind(NamedTuple):
     mark: bytes | None = None
 
 
-# The first mark that matches decides.  Endings that are also language codes, such as .rar (Rarotongan), are left out.
+_TAKE_OUT = "take out its text, a sentence a line"
+_CONVERT = "convert it to .po or .xlf, for example with the Translate Toolkit, and translate that"
+# The first mark that matches decides.  Endings that are also codes of languages with text, such as .ts (Tsonga), .lrc
+# (Northern Luri) and .arb (Standard Arabic), are left out: such files are refused by their first bytes.
 _REFUSED = (
     _Kind("UTF-32", "save it as UTF-8, or: iconv -f utf-32 -t utf-8", mark=rb"\xff\xfe\0\0|\0\0\xfe\xff"),
     _Kind("UTF-16", "save it as UTF-8, or: iconv -f utf-16 -t utf-8", mark=rb"\xff\xfe|\xfe\xff"),
@@ -132,26 +138,48 @@ _REFUSED = (
         _XML + rb"<tmx\s+version=",
     ),
     _Kind(
-        "an XLIFF file", "it is translated under the name .xlf; to train on it, export a translation memory (.tmx)",
+        "an XLIFF file",
+        "minitransformer-translate translates it, named .xlf; to train on it, export a translation memory (.tmx)",
         ".xlf .xliff .sdlxliff .mqxliff .mxliff", _XML + rb"<xliff\s[^>]*version=",
     ),
     _Kind(
-        "a file of gettext", "it is translated under the name .po; to train on it, convert it, for example with po2tmx",
+        "a file of gettext",
+        "minitransformer-translate translates it, named .po; to train on it, convert it, for example with po2tmx",
         ".po .pot",
         rb'(?:(?:#|msgctxt ")[^\n]*\n|\r?\n)*msgid "[^\n]*\n(?:"[^\n]*\n)*msgstr "',
     ),
     _Kind(
-        "a web page", "take out its text, a sentence a line", ".html .htm .xhtml",
-        _XML + rb"<!(?i:doctype\s+html)[^>]*>\s*<",
+        "a file of a program's messages", _CONVERT,
+        ".properties .strings .stringsdict .xcstrings .ftl .resx .resw .yml .yaml .toml .ini .plist .qm .mo",
+        _XML + rb"<!DOCTYPE TS>|"  # Qt's .ts
+        rb'\{\s*"@@\w+"\s*:|\{(?:\s*"\w+"\s*:\s*"[^"]*",)*\s*"@\w+"\s*:\s*\{|'  # Flutter's .arb
+        rb'(?:/\*(?:[^*]|\*(?!/))*+\*/\s*|//[^\n]*\n\s*)*+"[^"\n]*"\s*=\s*"[^"\n]*"\s*;\s*(?:\n|\Z)|'  # .strings
+        rb"\xde\x12\x04\x95|\x95\x04\x12\xde",  # gettext's .mo
     ),
-    _Kind("an XML file", "take out its text, a sentence a line", ".xml", rb"<\?xml\s+version\s*=[^>]*\?>\s*<"),
     _Kind(
-        "a file of subtitles", "take out numbers and times, and write a sentence a line", ".srt .vtt",
-        rb"WEBVTT\r?\n|\d+\r?\n\d\d:\d\d:\d\d,\d{3} --> ",
+        "a text with markup", "convert it to .po, for example with po4a, and translate that; or take out its text",
+        ".md .markdown .rst .tex .adoc .asciidoc .textile .mediawiki", rb"\\document(?:class|style)\b",
+    ),
+    _Kind(
+        "a program", "take out its messages, for example with xgettext, and translate the .po file",
+        ".php .js .mjs .jsx .tsx .py .java .c .h .cpp .css .sql", rb"<\?php\s*\n",
+    ),
+    _Kind("a web page", _TAKE_OUT, ".html .htm .xhtml", _XML + rb"<!(?i:doctype\s+html)[^>]*>\s*<"),
+    _Kind(
+        "an XML file", f"minitransformer-translate translates Android's strings.xml; else {_TAKE_OUT}", ".xml",
+        rb"<\?xml\s+version\s*=[^>]*\?>\s*<",
+    ),
+    _Kind(
+        "a file of subtitles", "take out numbers and times, and write a sentence a line",
+        ".srt .vtt .ass .ssa .sub .sbv .ttml",
+        rb"WEBVTT\r?\n|\d+\r?\n\d\d:\d\d:\d\d,\d{3} --> |\[(?:Script Info|INFORMATION)\]\r?\n|\{\d+\}\{\d+\}|"
+        rb"\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\r?\n|"  # .sbv
+        rb"\[(?:(?:ti|ar|al|au|by|re|ve|la|offset|length):[^]\n]*\]\r?\n|\d+:\d\d[.:]\d\d\])",  # .lrc
     ),
     _Kind("a table", "write its column of sentences to a file, for example with: cut -f 1", ".tsv"),
     _Kind("a table", "export its column of sentences as plain text", ".csv"),
-    _Kind("a JSON file", "take out its text, a sentence a line", ".json .jsonl .ndjson"),
+    _Kind("a JSON file", f"minitransformer-translate translates messages, named .json; else {_TAKE_OUT}", ".json"),
+    _Kind("a JSON file", _TAKE_OUT, ".jsonl .ndjson .ipynb"),
     _Kind(
         "UTF-16 without a byte order mark", "save it as UTF-8, or: iconv -f utf-16le -t utf-8",
         mark=rb"(?=%b)(?s:.?(?:[^\0].)*.?)\Z" % _NULS,  # every second byte is not NUL
@@ -165,9 +193,25 @@ def is_compressed(path: Path) -> bool:
     return path.suffix.lower() in OPENERS
 
 
+def ending_of(name: str | Path) -> str:
+    """Return the ending of a file's name in lower case, without .gz, .xz or .zst: ".tmx" for "a.TMX.gz"."""
+    path = Path(name)
+    return (path.with_suffix("") if is_compressed(path) else path).suffix.lower()
+
+
+def is_memory(name: str | Path) -> bool:
+    """Return whether a file is a translation memory: TMX, plain, .gz, .xz or .zst."""
+    return ending_of(name) == ".tmx"
+
+
+def has_both_sides(name: str | Path) -> bool:
+    """Return whether a file holds source and target: a translation memory, a table, JSON lines or a zip archive."""
+    return ending_of(name) in _BOTH_SIDES
+
+
 def refusal_by_ending(path: Path) -> str | None:
     """Return why a file with this name is not read as text, with the remedy; None if it is read."""
-    ending = (path.with_suffix("") if is_compressed(path) else path).suffix.lower()
+    ending = ending_of(path)
     for kind in _REFUSED:
         if ending in kind.endings.split():
             return f"is {kind.name}, by its ending; {kind.remedy}; if it is plain text, rename it"

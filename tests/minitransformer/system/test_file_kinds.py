@@ -14,6 +14,7 @@ import pytest
 from minitransformer.config import DataConfig
 from minitransformer.data.survey import CorpusError, read_lines, survey
 from minitransformer.extras.convert.certificate import read_sentences
+from minitransformer.extras.files.documents import KINDS
 from minitransformer.extras.files.memories import opening
 from minitransformer.extras.files.stream import groups_of_file, groups_of_standard_input, read_prefixes
 from minitransformer.extras.parsing.treebank import TreebankCorpus
@@ -30,15 +31,27 @@ with zipfile.ZipFile(ZIP, "w") as archive:
     archive.writestr("word/document.xml", "One.")
 # First bytes, the name of the kind, a part of the remedy.
 MARKED = {
-    "XLIFF": (XLIFF, "an XLIFF file", "it is translated under the name .xlf"),
+    "XLIFF": (XLIFF, "an XLIFF file", "minitransformer-translate translates it, named .xlf"),
     "XLIFF after a mark": (b"\xef\xbb\xbf" + XLIFF, "an XLIFF file", "export a translation memory (.tmx)"),
-    "gettext": (PO, "a file of gettext", "it is translated under the name .po"),
+    "gettext": (PO, "a file of gettext", "minitransformer-translate translates it, named .po"),
     "gettext with a context": (b'msgctxt "menu"\nmsgid "One"\nmsgstr "Eins"\n', "a file of gettext", "po2tmx"),
     "TMX": (opening("en"), "a translation memory", "name it .tmx"),
     "XML": (b'<?xml version="1.0"?>\n<doc><p>One.</p></doc>\n', "an XML file", "take out its text"),
     "HTML": (b"\n<!DOCTYPE html>\n<html><body>One.</body></html>\n", "a web page", "take out its text"),
     "subtitles": (b"1\n00:00:01,000 --> 00:00:02,500\nOne.\n", "a file of subtitles", "take out numbers and times"),
     "WebVTT": (b"WEBVTT\n\n00:01.000 --> 00:02.000\nOne.\n", "a file of subtitles", "a sentence a line"),
+    "Substation": (b"[Script Info]\r\nTitle: x\r\n", "a file of subtitles", "a sentence a line"),
+    "MicroDVD": (b"{0}{25}One.\n", "a file of subtitles", "a sentence a line"),
+    "SubViewer": (b"[INFORMATION]\n[TITLE]\n", "a file of subtitles", "a sentence a line"),
+    "SubViewer of YouTube": (b"0:00:01.000,0:00:02.500\nOne.\n", "a file of subtitles", "a sentence a line"),
+    "lyrics": (b"[ar:One]\n[00:12.00]Two\n", "a file of subtitles", "a sentence a line"),
+    "lyrics without a head": (b"[00:12.00]One\n", "a file of subtitles", "a sentence a line"),
+    "Qt": (b'<?xml version="1.0"?>\n<!DOCTYPE TS>\n<TS version="2.1">', "a file of a program's messages", ".xlf"),
+    "Flutter": (b'{\n  "@@locale": "en",\n  "a": "One"\n}\n', "a file of a program's messages", "Translate Toolkit"),
+    "Flutter without a head": (b'{\n "a": "One", "b": "2",\n "@b": {}\n}\n', "a file of a program's messages", ".po"),
+    "Apple": (b'/* A\n comment */\n"a" = "One.";\n', "a file of a program's messages", "Translate Toolkit"),
+    "LaTeX": (b"\\documentclass{article}\n", "a text with markup", "po4a"),
+    "PHP": (b"<?php\nreturn ['a' => 'One'];\n", "a program", "xgettext"),
     "PDF": (b"%PDF-1.7\n%\xe2\xe3\n1 0 obj\n", "a PDF file", "pdftotext"),
     "RTF": (rb"{\rtf1\ansi One.}", "an office document", "save it as plain text in UTF-8"),
     "Word 97": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(100), "an office document", "plain text"),
@@ -64,6 +77,15 @@ ENDINGS = {
     "a.odt": "office documents", "a.xlsx": "office documents", "a.pptx": "office documents", "a.zip": "a zip archive",
     "a.doc": "an office document", "a.rtf": "an office document", "a.bz2": "compressed",
     "a.tmx": "a translation memory", "a.po.zst": "a file of gettext",
+    "a.ass": "a file of subtitles", "a.ssa": "a file of subtitles",
+    "a.sub": "a file of subtitles", "a.sbv": "a file of subtitles", "a.ttml": "a file of subtitles",
+    **dict.fromkeys(
+        ["a.properties", "a.strings", "a.stringsdict", "a.ftl", "en.yml", "en.yaml", "a.toml", "a.ini", "a.resx"],
+        "a file of a program's messages, .*; convert it to .po or .xlf",
+    ),
+    **dict.fromkeys(["a.md", "a.rst", "a.tex", "a.adoc"], "a text with markup"),
+    **dict.fromkeys(["a.php", "a.js", "a.py"], "a program"), "a.ipynb": "a JSON file",
+    **dict.fromkeys((f"a{ending}" for kind in KINDS for ending in kind.endings if ending != ".txt"), ""),
 }  # fmt: skip
 READERS: dict[str, Callable[[Path], object]] = {
     "sentences of a certificate": read_sentences,
@@ -115,6 +137,8 @@ PLAIN = [
     "<!DOCTYPE html>\n", '<?xml version="1.0"?> begins a file of XML.\n', '{"one"} is a set.\n', '{"a": 1}\n',
     "[1] One.\n", "{\\rtf is RTF\n",
     "# Heading\n\none\n", 'msgid "One" is a key\none\n', "1\none\n", "1\n00:00:01 one\n", "WEBVTT is a format.\n",
+    "[00] one\n", "{0} {1} one\n", "[ar] one\n", '"one" = "two"\n', "<?php one\n",
+    "\\document\n", '{"@one"}\n', "//" * 50 + "\n", "/**/" * 50,
     "PK is a code.\n", "%PDF is a format.\n", "BZh is no word.\n", "one\ttwo\n", "one,two\n", "a\0b\0c\n\0\n",
     "þÿ one\n", "\ufeffone\n", " \n\none\n", "\n", "",
 ]  # fmt: skip
@@ -124,7 +148,18 @@ PLAIN = [
 def test_text_may_have_any_other_ending_and_begin_with_any_character(text: str, tmp_path: Path) -> None:
     content = text.encode()
     expected = text.removeprefix("\ufeff").removesuffix("\n").split("\n") if text else []
-    for name in ("text", "text.txt", "text.en", "text.wmt", "text.ts", "news.2013.de", "TEXT.EN.GZ"):
+    for name in (
+        "text",
+        "text.txt",
+        "text.en",
+        "text.wmt",
+        "text.ts",
+        "text.arb",
+        "text.lrc",
+        "text.cs",
+        "news.2013.de",
+        "TEXT.EN.GZ",
+    ):
         path = written(tmp_path / name, gzip.compress(content) if name.endswith("GZ") else content)
         assert list(read_lines(path)) == expected
     groups = list(groups_of_standard_input(io.BytesIO(content), 1))
