@@ -403,7 +403,7 @@ def opened(browser: Browser, server: Served) -> Iterator[Browser]:
 
 def test_what_is_typed_is_translated_line_by_line_with_alternatives(opened: Browser, server: Served) -> None:
     type_and_wait(opened, "one two\n\nsix", 2)
-    expected = server.post("/translate", form(["one two", "six"], alternatives=3, as_is=True))
+    expected = server.post("/translate", form(["one two", "six"], alternatives=3))
     assert opened.evaluate(TRANSLATIONS) == [" ".join(text.split()) for text in expected["translatedText"]]
     shown = opened.evaluate("[...document.querySelectorAll('.alternatives .score')].map((s) => Number(s.textContent))")
     assert shown == pytest.approx([score for scores in expected["scores"] for score in scores[1:]], abs=0.006)

@@ -61,9 +61,9 @@ function show(lines, {translatedText = [], alternatives: others = [], scores = [
   byId("result").replaceChildren(...lines.flatMap((line, i) => {
     const best = wordsOf(line, translatedText[i], copied[i]);
     best.classList.add("translation");
-    best.append(...(notes[i] || []).map(noteOf));
     const items = (others[i] || []).map((other, k) => element("li", {}, wordsOf(line, other), score(scores[i][k + 1])));
-    return items.length ? [best, element("ol", {className: "alternatives", ariaLabel: "Alternatives"}, ...items)] : [best];
+    const done = (notes[i] || []).map(noteOf);
+    return items.length ? [best, ...done, element("ol", {className: "alternatives", ariaLabel: "Alternatives"}, ...items)] : [best, ...done];
   }));
 }
 
