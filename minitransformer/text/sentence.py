@@ -12,7 +12,7 @@ from minitransformer.text.loops import repetition
 from minitransformer.text.numbers import changed_numbers
 from minitransformer.text.placeholders import with_placeholders
 from minitransformer.text.placement import FlatText, with_codes, with_marks, without_codes
-from minitransformer.text.terms import with_targets
+from minitransformer.text.terms import TermCode, with_targets
 from minitransformer.text.translation import CUT, Note, Translation
 
 UNCERTAIN = "codes were placed without a word to which they belong: check them"
@@ -99,7 +99,7 @@ class Sentence:
         notes += [Note("cut", CUT, is_uncertain=True)] * translation.is_cut
         if self.form != "sentence":
             language = self.target_language
-            parts = [in_form(part, self.form, language) if isinstance(part, str) else part for part in parts]
+            parts = [_in_form(part, self.form, language) for part in parts]
         return replace(translation, parts=parts, notes=tuple(notes))
 
     def _takes_numbers_out(self, translation: Translation) -> bool:
@@ -122,6 +122,13 @@ class Sentence:
             read.append(part[end:])
         self.read = [part for part in read if part != ""]
         return self.has_stand_ins
+
+
+def _in_form(part: Part, form: Form, language: str | None) -> Part:
+    """Write texts and terms in capitals or in title case; other codes stay."""
+    if isinstance(part, str):
+        return in_form(part, form, language)
+    return replace(part, content=in_form(part.content, form, language)) if isinstance(part, TermCode) else part
 
 
 def _original(part: Part) -> Part:

@@ -66,7 +66,10 @@ class Terms:
 
 
 class TermCode(Code):
-    """A code before or after a source term; the begin has the target term as content, the end has the source term."""
+    """A code before or after a source term, or the target term in its place.
+
+    The content of the begin is the target term, that of the end the source term.
+    """
 
 
 def with_targets(parts: Parts) -> tuple[Parts, list[str]]:
@@ -86,7 +89,7 @@ def with_targets(parts: Parts) -> tuple[Parts, list[str]]:
             if not words.strip():
                 unplaced.append(str(part.content))
                 found += [" "] * (found[-1:] != [] and plain_text(found[-1:])[-1:].isalnum())
-            found.append(Code(term.content, is_placeholder=True))
+            found.append(TermCode(term.content, is_placeholder=True))
             signs = _SIGNS.findall(str(part.content))[0]  # an alignment leaves the signs at the end of C++ behind
         elif inside and (isinstance(part, str) or (part.kind == "alone" and isinstance(part.content, str))):
             words += part if isinstance(part, str) else ""

@@ -1,17 +1,20 @@
 """The demonstration, trained as a user trains it: it answers what README shows, and reaches its score."""
 
 import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import sacrebleu
 from readme import demonstrated
 from small_run import output_of
 
 from cli.train import train
 from minitransformer import Translator
 from minitransformer.extras.demo import SHOWCASE
+from minitransformer.text.road import STEPS
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from copied_names import copied
@@ -37,7 +40,34 @@ def test_the_trained_demonstration_answers_what_readme_shows(tmp_path: Path) -> 
     assert n_right(translator, WRITTEN_OTHERWISE) >= len(WRITTEN_OTHERWISE) - 1
     n_copied, others = copied(translator)
     assert n_copied >= 0.95 * (n_copied + len(others)), others
+    check_paragraphs_and_capitals(translator, run)
     assert json.loads((run / "results.json").read_text())["test"]["bleu"] >= 96
+
+
+def check_paragraphs_and_capitals(translator: Translator, run: Path) -> None:
+    """Lines of several sentences are as good as the sentences alone, capitals nearly as good as the same lines."""
+    rows = [json.loads(line) for line in (run / "translations.jsonl").read_text().splitlines()]
+    single = [(row["source"], row["reference"]) for row in rows if re.fullmatch(r"[^.?!]*[.?!]", row["source"])]
+    for n in (2, 5, 8):
+        groups = list(grouped(single[:200], n))
+        texts, references = ([" ".join(sides[i]) for sides in groups] for i in (0, 1))
+        alone = [" ".join(translator.translate(list(sources), skip=STEPS)) for sources, _ in groups]
+        assert bleu(translator.translate(texts), references) >= bleu(alone, references) - 1, n
+    ((sources, references),) = grouped(single[:100], 100)
+    expected = bleu(translator.translate(sources), references)
+    for change in (str.upper, str.title):
+        assert bleu(translator.translate(list(map(change, sources))), references) >= expected - 5, change
+
+
+def grouped(pairs: Sequence[tuple[str, str]], n: int) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The sources and the references of ``n`` pairs at a time."""
+    for i in range(0, len(pairs), n):
+        sources, references = zip(*pairs[i : i + n], strict=True)
+        yield sources, references
+
+
+def bleu(found: Sequence[str], references: Sequence[str]) -> float:
+    return float(sacrebleu.corpus_bleu(list(found), [list(references)], lowercase=True).score)
 
 
 def n_right(translator: Translator, pairs: Sequence[tuple[str, str]]) -> int:

@@ -155,9 +155,9 @@ def test_numbers_that_a_translation_changes_are_copied_and_others_are_named() ->
 def test_terms_replace_the_words_that_they_are_aligned_with() -> None:
     terms = Terms({"dog": "Köter", "old House": "Altbau", "C++": "C++"})
     road = road_of(terms=terms, skip=["loops"])
-    texts = ["The Dog sees an old House.", "dogs and an old house", "<b>a dog</b>, C++!"]
+    texts = ["The Dog sees an old House.", "dogs and an old house", "<b>a dog</b>, C++!", "A DOG"]
     found = translate_segments(texts, Spy(), road)
-    expected = ["tHE Köter SEES AN Altbau.", "DOGS AND AN OLD HOUSE", "<b>A Köter</b>, C++!"]
+    expected = ["tHE Köter SEES AN Altbau.", "DOGS AND AN OLD HOUSE", "<b>A Köter</b>, C++!", "A KÖTER"]
     assert [each.text for each in found] == expected
     (unplaced,) = translate_segments(["a dog"], lambda texts: [Translation("x", 0, 0)], road)
     assert (unplaced.text, notes_of(unplaced)) == ("x Köter", ["codes!", "terms!"])
