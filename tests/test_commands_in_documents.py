@@ -133,7 +133,6 @@ NOT_RUN = {
     r"^minitransformer-translate(\s+#|$)": "reads from the keyboard",
     r"…$": "is not complete; the options that it shows are read",
     r"^xdg-open|tensorboard --logdir": "opens a window",
-    r"benchmarks/": "measures for minutes",
     r"train\(config": "is a part of a program",
     r"--print-completion": "writes into the home directory, tested in tests/cli/test_one_name.py",
 }
