@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from small_run import SMALL_MODEL, write_parallel_text
+from small_run import SMALL_MODEL, changed, write_parallel_text
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -63,7 +63,9 @@ def test_a_wheel_trains_and_translates_in_a_fresh_environment(release: tuple[Pat
     run(fresh / "bin/minitransformer-prepare", folder=folder)  # the demonstration's text
     for name, n_lines in ("train", 40), ("valid", 2):
         write_parallel_text(folder, name, n_lines, seed=1)
-    little = ["--data.raw", ".", "--data.directory", "numbers", *SMALL_MODEL.split(), "--training.max-updates", "3"]
+    little = changed(
+        ["--data.raw", ".", "--data.directory", "numbers", *SMALL_MODEL.split()], "--training.max-updates", "3"
+    )
     run(fresh / "bin/minitransformer-train", *little, folder=folder)
     recipe = [fresh / "bin/minitransformer-prepare", "--config", "recipes/multi30k-en-de.toml"]
     done = subprocess.run(recipe, cwd=folder, capture_output=True, text=True, check=False)
