@@ -5,14 +5,12 @@ from top to bottom in one shell, as a user does, with a tiny model and little te
 (``SMALLER`` is appended to the options).  ``NOT_RUN`` lists what is not run, with the reason.
 """
 
-import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +23,6 @@ from cli.completion import options_of_commands
 from cli.entry import COMMANDS
 from cli.options import parse_options
 from cli.run_options import parse_run_options
-from cli.serve import ServeOptions
 from minitransformer.extras.files.memories import CLOSING, opening, unit_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -121,7 +118,7 @@ NOT_RUN = {
     r"--download": "needs a network",
     r"--device cuda": "needs a GPU",
     r"^mpirun": "several processes are tested in tests/parallel",
-    r"^podman": "needs a network; the files and options of the image are tested below",
+    r"^podman": "needs a network; the image is tested in tests/test_copied_files.py",
     r"^curl|^minitransformer-serve": "a server, tested in tests/cli/test_serve_command.py",
     r"opus|models/en-de|fairseq-model|joeynmt-model": "needs models of others",
     r"multi30k": "needs Multi30k, or a model of it",
@@ -184,26 +181,6 @@ def test_make_without_a_target_lists_all_of_them() -> None:
     shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     (targets,) = re.findall(r"^\.PHONY: help (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     assert sorted(re.findall(r"^make ([a-z-]+) ", shown, re.MULTILINE)) == sorted(targets.split())
-
-
-CONTAINERFILE, UNIT = (
-    (ROOT / "docs/guide/serve" / name).read_text("utf-8") for name in ("Containerfile", "minitransformer-serve.service")
-)
-ENTRY_POINTS = [json.loads(words) for words in re.findall(r"^ENTRYPOINT (.*)$", CONTAINERFILE, re.MULTILINE)]
-STARTS = [shlex.split(command) for command in re.findall(r"^ExecStart=(.*)$", UNIT, re.MULTILINE)]
-
-
-def test_what_the_image_copies_exists_and_has_every_package() -> None:
-    copied = [word for line in re.findall(r"^COPY (.*) ", CONTAINERFILE, re.MULTILINE) for word in line.split()]
-    assert [name for name in copied if not (ROOT / name).exists()] == []
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    assert set(copied) >= set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
-
-
-@pytest.mark.parametrize("words", [*ENTRY_POINTS, *STARTS], ids=["image", "unit"])
-def test_the_options_of_the_image_and_the_unit_exist(words: list[str]) -> None:
-    assert Path(words[0]).name == "minitransformer-serve"
-    parse_options(ServeOptions, "", words[1:]).check()
 
 
 SHIM = """#!{python}
