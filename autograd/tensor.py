@@ -158,7 +158,7 @@ class Tensor:
             raise TypeError(
                 "Tensor: float16 ends at 65504, so ordinary sums overflow; convert the array: array.astype(np.float32)"
             )
-        self.grad: Array | None = None
+        self.grad: Any = None  # an array after ``backward``; users compute with it without a check for None
         self.node = node
 
     @property
