@@ -35,6 +35,21 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert cited[1] == latest[1] == PROJECT["version"]
 
 
+def test_the_lowest_versions_that_are_tested_are_the_bounds() -> None:
+    """Those of ``make test-lowest``: every library that the core or an extra of the tests needs."""
+    extras = PROJECT["optional-dependencies"]
+    names = re.findall(r"[a-z]+", extras["test"][0].partition("[")[2])
+    needed = [*PROJECT["dependencies"], *(each for name in names for each in extras[name])]
+    bounds = dict(re.findall(r"^([\w-]+)>=([\d.]+)$", "\n".join(needed), re.MULTILINE))
+    lines = (ROOT / "tests" / "lowest.txt").read_text("utf-8").splitlines()
+    tested = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert len(bounds) == len(needed)
+    assert {name.replace("_", "-") for name in bounds} == tested.keys()
+    for name, bound in bounds.items():
+        version = tested[name.replace("_", "-")]
+        assert f"{version}.0.0".startswith(f"{bound}."), f"{name}: {version} is tested, {bound} is the bound"
+
+
 @pytest.mark.slow
 def test_wheel_and_sdist_have_every_file_of_the_packages(release: tuple[Path, Path]) -> None:
     listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=False)
