@@ -18,6 +18,7 @@ from minitransformer.model.batch import Ids
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
+from minitransformer.system.records import require_types
 
 NEVER_GENERATED = [UNKNOWN, START]
 MAX_BEAM = 1_000
@@ -53,6 +54,7 @@ class SearchConfig:
     With both defaults, every target that data.max_length and data.max_ratio accept is short enough."""
 
     def __post_init__(self) -> None:
+        require_types(self, ConfigError, "search.")
         if not 1 <= self.n_best <= self.beam <= MAX_BEAM:
             raise ConfigError(
                 f"search: expected {MAX_BEAM:,} ≥ beam ≥ n_best ≥ 1; got beam {self.beam}, n_best {self.n_best}"
