@@ -5,6 +5,7 @@ from top to bottom in one shell, as a user does, with a tiny model and little te
 (``SMALLER`` is appended to the options).  ``NOT_RUN`` lists what is not run, with the reason.
 """
 
+import inspect
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from number_words import NUMBERS
-from small_run import SMALL_MODEL, write_parallel_text
+from small_run import SMALL_MODEL, changed, write_parallel_text
 from waiting import TIME_LIMIT
 
 from cli.completion import options_of_commands
@@ -141,7 +142,7 @@ TINY = """--training.max-updates 2 --training.batch-tokens 200 --training.n-micr
 VOCABULARY = ["--data.vocabulary-size", "40"]
 TEXT = SMALL_MODEL.partition("--model")[0].split()
 SMALLER = {"train": [*TINY.split(), *VOCABULARY], "doctor": [*TINY.split(), *VOCABULARY], "prepare": VOCABULARY}
-"""Options that are appended to those of a document, by command, as far as they fit (``appended`` in SHIM)."""
+"""Options that replace those of a document, by command, as far as they fit (``appended`` in SHIM)."""
 
 OPTIONS = options_of_commands()
 CALLS = [
@@ -184,7 +185,9 @@ def test_make_without_a_target_lists_all_of_them() -> None:
 
 
 SHIM = """#!{python}
+from __future__ import annotations
 import shutil, sys
+{changed}
 sys.path.insert(0, {root!r})
 words = sys.argv[1:]
 if {name!r} == "minitransformer":
@@ -200,12 +203,12 @@ if "--init-from" in words:  # sizes are the other model's
 if "--data.vocabulary-size 500 " in " ".join(words):  # small already
     appended = [each for each in appended if each not in {vocabulary!r}]
 if appended and "--data.train-source" not in words:  # for the demonstration
-    appended += {text!r}
+    words = changed(words, *{text!r})
+words = changed(words, *appended)
 if "--diversify" in words:
-    appended += ["--diversify", "2", "--training.warmup-steps", "1"]
+    words = changed(words, "--diversify", "2", "--training.warmup-steps", "1")
 if name == "doctor" and "--run" not in words:  # runs/demo has other sizes here
-    appended += ["--run", "runs/new"]
-words += appended
+    words += ["--run", "runs/new"]
 if name == "train":  # anew, whatever an earlier line left there
     shutil.rmtree(words[words.index("--run") + 1] if "--run" in words else "runs/demo", ignore_errors=True)
 sys.argv = ["minitransformer", name, *words]
@@ -222,8 +225,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ["minitransformer", *(f"minitransformer-{name}" for name in COMMANDS)]:
         shim = folder / "bin" / name
         text = SHIM.format(
-            python=sys.executable, root=str(ROOT), name=name, smaller=SMALLER, vocabulary=VOCABULARY, text=TEXT
-        )
+            python=sys.executable, root=str(ROOT), name=name, smaller=SMALLER, vocabulary=VOCABULARY, text=TEXT,
+            changed=inspect.getsource(changed),
+        )  # fmt: skip
         shim.write_text(text, encoding="utf-8")
         shim.chmod(0o755)
     for name in ("train", "valid", "test", "news", "web", "captions", "book", "val", "text"):
