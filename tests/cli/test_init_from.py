@@ -137,8 +137,8 @@ def test_two_ranks_begin_and_one_goes_on_to_the_bits_of_one_alone(options: list[
     assert MPIRUN is not None
     given = [*options, "--init-optimizer", "--init-extend-vocabulary"]
     assert train(given) == 0
-    given += ["--run", str(tmp_path / "ranks")]
-    done = run([MPIRUN, "-n", "2", *TRAIN, *given, "--training.max-updates", "4"])
+    given = changed(given, "--run", str(tmp_path / "ranks"))
+    done = run([MPIRUN, "-n", "2", *TRAIN, *changed(given, "--training.max-updates", "4")])
     assert done.returncode == 0, done.stderr
     assert f"begun from the model in {options[1]}" in done.stderr
     assert "begun from the model" not in output_of(lambda: train(given))
