@@ -2,6 +2,7 @@
 # make lint      ruff and mypy
 # make test      lint, type-check, test (minutes; nothing needed but what it installs)
 # make test-all  besides that the slow tests, the comparisons with PyTorch and CuPy, and the branches that the quick tests cover
+# make test-lowest  the quick tests with the oldest versions of all dependencies (minutes)
 # make mutants   change the code in a thousand places, one at a time: some test must notice each (long)
 # make bench     speed and memory beside those of PyTorch and CTranslate2, in turns (long; leave the machine alone)
 # make docs      build the documentation as a site: open build/site/index.html
@@ -17,7 +18,7 @@ MADE_BY := $(shell sed -n 's/^version[a-z_]* = \([0-9]*\.[0-9]*\).*/\1/p' $(VENV
 STARTS := $(shell grep -qF '$(CURDIR)/$(VENV)' $(BIN)/activate && $(BIN)/python -c '$(VERSION)' 2>/dev/null)
 WANTED := $(if $(filter file,$(origin PYTHON)),$(MADE_BY),$(shell $(PYTHON) -c '$(VERSION)' 2>/dev/null))
 
-.PHONY: help demo test test-all docs mutants bench check-gpu lint clean
+.PHONY: help demo test test-all test-lowest docs mutants bench check-gpu lint clean
 ## .venv is made again if another Python is named than the one that made it, if that has been replaced, or if it was moved
 ifneq ($(MADE_BY) $(MADE_BY),$(STARTS) $(WANTED))
 .PHONY: $(VENV)/pyvenv.cfg
@@ -75,6 +76,15 @@ test: lint
 test-all: lint $(VENV)/installed-oracles
 	$(QUICK_TESTS) --cov=autograd --cov=minitransformer --cov-branch --cov-fail-under=95
 	$(BIN)/python -m pytest -n auto -m "slow and not gpu"
+
+## starlette's client of tests needed httpx before httpx2; old packages meet deprecations in the newer ones that they need
+test-lowest: build/lowest/installed
+	build/lowest/bin/python -m pytest -n auto -m "not slow and not gpu" --ignore=tests/oracles -W ignore::DeprecationWarning
+
+build/lowest/installed: pyproject.toml tests/lowest.txt
+	$(PYTHON) -m venv --clear build/lowest
+	build/lowest/bin/pip install --quiet --constraint tests/lowest.txt -e ".[mpi,test]" httpx
+	touch $@
 
 docs: $(VENV)/installed-for-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict

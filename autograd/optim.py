@@ -50,6 +50,10 @@ class Optimizer:
         eps: float = 1e-9,
         pieces: Sequence[slice] = (slice(None),),
     ) -> None:
+        if not isinstance(buffer, ParameterBuffer):
+            raise TypeError(f"{self._name}: expected the parameters of a model, model.parameters; got {buffer!r:.80}")
+        if not (0 <= beta1 < 1 and 0 <= beta2 < 1 and eps > 0):
+            raise ValueError(f"{self._name}: expected 0 ≤ beta1, beta2 < 1 and eps > 0; got {beta1}, {beta2} and {eps}")
         self.buffer, self.pieces, self.beta1, self.beta2, self.eps = buffer, pieces, beta1, beta2, eps
         self.size = sum(len(buffer.values[piece]) for piece in pieces)
         for name in self.arrays:
@@ -107,13 +111,31 @@ class Optimizer:
 
         Return the norm of the mean gradients.  If it exceeds ``max_norm``, they are scaled down to this norm.  If it is
         not finite, nothing changes.
+        Raises: ValueError if a number is out of bounds, or ``backward`` has not set the gradients.
         """
+        self._check(learning_rate, step, n_tokens, max_norm)
         xp = namespace(self.buffer.values)
         scalars = xp.asarray(self.scalars(learning_rate, step, n_tokens))
         squares = sum_squares(self.shard(self.buffer.gradients))
         outcome = clip(squares, xp.zeros(()), scalars, max_norm=max_norm)
         self.update(scalars, outcome[2])
         return float(outcome[1])
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _check(self, learning_rate: float, step: int, n_tokens: int, max_norm: float) -> None:
+        if not self.buffer.has_gradients:
+            raise ValueError(f"{self._name}.step: there are no gradients; call backward(loss) before each step")
+        if not (float(step).is_integer() and step >= 1):
+            raise ValueError(f"{self._name}.step: step is the number of the update, 1, 2, …; got {step}")
+        if not n_tokens > 0:
+            raise ValueError(f"{self._name}.step: n_tokens divides the gradients and must be above 0; got {n_tokens}")
+        if not 0 <= learning_rate < math.inf:
+            raise ValueError(f"{self._name}.step: learning_rate must be a finite number ≥ 0; got {learning_rate}")
+        if not max_norm > 0:
+            raise ValueError(f"{self._name}.step: max_norm must be greater than 0; got {max_norm}")
 
     def update(
         self,

@@ -205,6 +205,11 @@ class ParameterBuffer:
         return self._gradient_buffer.array
 
     @property
+    def has_gradients(self) -> bool:
+        """True once the array of gradients is allocated, which a backward pass does."""
+        return "array" in vars(self._gradient_buffer)
+
+    @property
     def n_parameters(self) -> int:
         """The number of learned numbers, without the padding between parameters."""
         return sum(parameter.size for parameter in self.named.values())

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -69,8 +70,10 @@ def named_stream_id(seed: int, name: str) -> StreamId:
     return StreamId(seed, int.from_bytes(digest, "little"))
 
 
-def _check(seed: int) -> None:
-    if not 0 <= seed < 2**64:
+def _check(seed: Any) -> None:
+    if not isinstance(seed, Integral):
+        raise TypeError(f"a seed must be a whole number; got {seed!r:.80}")
+    if not 0 <= int(seed) < 2**64:
         raise ValueError(f"a seed must be in [0, 2⁶⁴); got {seed}")
 
 

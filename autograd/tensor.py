@@ -127,7 +127,8 @@ class Tensor:
     """
 
     __slots__ = ("value", "grad", "node")
-    __array_ufunc__ = None  # so that NumPy calls Tensor.__radd__ for ``array + tensor``
+    __array_ufunc__: Any  # set by autograd.ops, too
+    __array_function__: Callable[..., Any]
 
     # Operators and methods, which autograd.ops sets, because it defines the operations.
     __add__: Callable[[Tensor, Any], Tensor]
@@ -139,6 +140,9 @@ class Tensor:
     __truediv__: Callable[[Tensor, Any], Tensor]
     __rtruediv__: Callable[[Tensor, Any], Tensor]
     __pow__: Callable[[Tensor, float], Tensor]
+    __rpow__: Callable[[Tensor, float], Tensor]
+    __abs__: Callable[[Tensor], Tensor]
+    __pos__: Callable[[Tensor], Tensor]
     __neg__: Callable[[Tensor], Tensor]
     __matmul__: Callable[[Tensor, Any], Tensor]
     __rmatmul__: Callable[[Tensor, Any], Tensor]
@@ -153,12 +157,12 @@ class Tensor:
     def __init__(self, value: Array, node: Node | None = None) -> None:
         if isinstance(value, Tensor):
             raise TypeError("Tensor: expected an array, got a Tensor; take its .value for a new leaf")
-        self.value = value if hasattr(value, "dtype") else np.asarray(value)
+        self.value = value if hasattr(value, "dtype") else _as_numbers(value)
         if self.value.dtype == _FLOAT16:
             raise TypeError(
                 "Tensor: float16 ends at 65504, so ordinary sums overflow; convert the array: array.astype(np.float32)"
             )
-        self.grad: Array | None = None
+        self.grad: Any = None  # an array after ``backward``; users compute with it without a check for None
         self.node = node
 
     @property
@@ -221,6 +225,13 @@ class Tensor:
         self.grad = gradient.copy() if first or self.grad is None else self.grad + gradient
 
 
+def _as_numbers(value: Any) -> Array:
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"Tensor: expected an array of numbers, got {value!r:.80}")
+    return array
+
+
 Origin: TypeAlias = Node | Tensor
 
 
@@ -251,6 +262,8 @@ def backward(
         and TypeError if it is no array; then no gradient has changed.  BackwardError if the backward of an operation
         does not return one gradient for each argument, of the argument's shape.
     """
+    if not isinstance(result, Tensor):
+        raise TypeError(f"backward: expected a Tensor, such as model.loss(batch); got {type(result).__name__}")
     if result.node is None:
         raise TapeError("backward: the tensor is a leaf or was computed under no_tape(); there is no tape to walk")
     gradients: dict[Node, Array] = {result.node: _check_seed(result, gradient)}

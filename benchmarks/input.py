@@ -24,6 +24,7 @@ from minitransformer.config import DataConfig
 from minitransformer.data.batching import cut_into_micro_batches, plan_epoch, read_batch
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.store import Pairs
+from minitransformer.inference.task import task_of
 
 VOCABULARY = 10_000
 
@@ -35,7 +36,7 @@ def prepared(files: list[str], directory: Path) -> PreparedData:
         source, target = files
         config = DataConfig(train_source=(source,), train_target=(target,), vocabulary_size=VOCABULARY)
     start = time.perf_counter()
-    data = prepare(config, directory)
+    data = prepare(config, directory, task_of(config).corpus)
     minutes = (time.perf_counter() - start) / 60
     n_pairs = len(data.stores["train"])
     print(f"prepare: {n_pairs:,} pairs in {60 * minutes:.1f} s on one core: {n_pairs / minutes:,.0f} pairs a minute")

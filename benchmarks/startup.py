@@ -23,7 +23,8 @@ from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import MODEL_FILES
 from minitransformer.system.checksums import check_files
 
-WORDS = 30_000  # different ones, so that the tokenizer finds its 37,000 pieces
+CONFIG = ModelConfig(37_000)
+WORDS = 30_000  # different ones, so that the tokenizer finds as many pieces
 SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnprstvwz" for vowel in "aeiou"]
 
 
@@ -32,9 +33,9 @@ def save_run(directory: Path) -> None:
     random = np.random.default_rng(1)
     words = ["".join(random.choice(SYLLABLES, n)) for n in random.integers(2, 6, WORDS)]
     lines = [" ".join(random.choice(words, 12)) for _ in range(WORDS)]
-    tokenizer = Tokenizer.train([(line, line) for line in lines], vocabulary_size=37_000)
+    tokenizer = Tokenizer.train([(line, line) for line in lines], vocabulary_size=CONFIG.vocabulary_size)
     tokenizer.save(directory)
-    Transformer(ModelConfig(37_000)).save(directory)
+    Transformer(CONFIG).save(directory)
 
 
 def seconds_to_first_line(run: Path) -> float:

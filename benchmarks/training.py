@@ -9,7 +9,9 @@ one update (forward, backward, Adam) for each batch of the workload; only real t
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib.util
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -51,10 +53,10 @@ def ours(
     world = world or SerialCommunicator()
     keep_freed_memory()
     batches = workload.batches()
-    with tempfile.TemporaryDirectory() as name:  # mapped files can be read after their removal
-        directory, pairs = Path(name), (pair for batch in batches for pair in batch)
-        write_store(directory, "train", pairs, workload.config.vocabulary_size)
-        store = TokenStore(directory, "train")
+    directory = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, directory)  # the store opens its files again for each epoch
+    write_store(directory, "train", (pair for batch in batches for pair in batch), workload.config.vocabulary_size)
+    store = TokenStore(directory, "train")
     ends = np.cumsum([0, *map(len, batches)])
     indices = [np.arange(a, b) for a, b in pairwise(ends)]
     n_threads = share_of_cores(allowed_cores(), world.allgather(allowed_cores()))

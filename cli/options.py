@@ -75,7 +75,7 @@ class Option:
             return
         words = (*self.choices, *([_METAVARS[Path]] if self.may_be_file else []))
         metavar = f"{{{','.join(words)}}}" if self.choices else _METAVARS[self.types[0]]
-        settings |= {"type": self._value, "metavar": metavar}
+        settings |= {"type": self._value, "metavar": metavar, "action": _Once}
         if self.mark == "repeated":
             settings["action"] = "append"
         elif self.is_list:
@@ -88,7 +88,7 @@ class Option:
         else:
             if self.is_list and self.default is MISSING:
                 settings["default"] = ()
-            parser.add_argument(self.path, **settings | {"metavar": self.path.upper()})
+            parser.add_argument(self.path, **settings | {"metavar": self.path.upper(), "action": "store"})
 
     def _value(self, text: str) -> Any:
         """Convert a word of the command line.  Raises: ArgumentTypeError."""
@@ -143,11 +143,29 @@ def _default_of(field: dataclasses.Field[Any], default: Any) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
+class _Once(argparse.Action):
+    """An option that is given at most once, because a second value would replace the first in silence."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if hasattr(namespace, self.dest):
+            first, second = (_shown(each) for each in (getattr(namespace, self.dest), values))
+            remedy = "all its values follow one name" if isinstance(values, list) else "it takes one value"
+            parser.error(f"{option_string} is given twice, with {first} and with {second}; {remedy}")
+        setattr(namespace, self.dest, values)
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 class _Switch(argparse.Action):
     """An option without a value: true, or false if it is given by the name in ``const``."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        setattr(namespace, self.dest, option_string != self.const)
+        value = option_string != self.const
+        if getattr(namespace, self.dest, value) != value:
+            parser.error(f"{self.option_strings[0]} and {self.const} contradict each other; give one of them")
+        setattr(namespace, self.dest, value)
 
 
 class _Parser(argparse.ArgumentParser):

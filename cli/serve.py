@@ -34,7 +34,10 @@ _BOUNDS = {
     "tokens_per_minute": (1, 1_000_000_000),
     "tokens_waiting": (20_000, 1_000_000_000),  # at least one line of the greatest length can wait
 }
-_ORIGIN = re.compile(r"\*|(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:]+\])(:[0-9]+)?")
+_ORIGIN = re.compile(
+    r"\*|[a-z-]+-extension://\*|"
+    r"(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:]+\])(:[0-9]+)?"
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ class ServeOptions:
     tokens_waiting: int = 64_000
     """Tokens that may wait for translation; further requests are refused (status 503)."""
     allow_origin: tuple[str, ...] = ()
-    """Origins of other sites whose pages may use the API, such as https://example.org; "*" allows all."""
+    """Origins of other sites whose pages may use the API, such as https://example.org; "*" allows all,
+    moz-extension://* and chrome-extension://* those of all extensions of a browser."""
     proxy: str | None = None
     """Address of a reverse proxy, whose header X-Forwarded-For names the clients."""
 
@@ -102,8 +106,8 @@ class ServeOptions:
         for origin in self.allow_origin:
             if not _ORIGIN.fullmatch(origin):
                 raise ConfigError(
-                    '--allow-origin must be "*", or scheme://host[:port] as browsers send it: in lower case, without a'
-                    f" path, and without the scheme's own port; got {origin}"
+                    '--allow-origin must be "*", moz-extension://*, or scheme://host[:port] as browsers send it: in'
+                    f" lower case, without a path, and without the scheme's own port; got {origin}"
                 )
         for name, (least, greatest) in _BOUNDS.items():
             if not least <= getattr(self, name) <= greatest:
@@ -157,6 +161,7 @@ def _serve(options: ServeOptions) -> None:
             allowed_origins=options.allow_origin,
             local_only=is_local and options.proxy is None,
             known_words=task_of_run(options.run).known_words,
+            origin_remedy="start the server with --allow-origin and this origin to allow it",
         )
         say(f"{address_of(listening)} translates {languages.source.name} to {languages.target.name}; Ctrl-C ends it")
         if not is_local:

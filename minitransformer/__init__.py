@@ -34,6 +34,7 @@ def _require_sister_packages() -> None:
 _require_sister_packages()
 
 from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig, presets  # noqa: E402
+from minitransformer.config.checks import suggestion  # noqa: E402
 from minitransformer.inference.translator import Translator  # noqa: E402
 from minitransformer.model.batch import Batch  # noqa: E402
 from minitransformer.model.transformer import Transformer  # noqa: E402
@@ -61,5 +62,5 @@ _MODULES = {"fine_tuning": "minitransformer.training.pretrained", "train": "mini
 def __getattr__(name: str) -> Any:
     """Import ``train`` and ``fine_tuning`` on first use, because translation does not need them."""
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; {suggestion(name, __all__)}", name=name)
     return getattr(import_module(_MODULES[name]), name)

@@ -5,27 +5,25 @@ from top to bottom in one shell, as a user does, with a tiny model and little te
 (``SMALLER`` is appended to the options).  ``NOT_RUN`` lists what is not run, with the reason.
 """
 
-import json
+import inspect
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from number_words import NUMBERS
-from small_run import SMALL_MODEL, write_parallel_text
+from small_run import SMALL_MODEL, changed, write_parallel_text
 from waiting import TIME_LIMIT
 
 from cli.completion import options_of_commands
 from cli.entry import COMMANDS
 from cli.options import parse_options
 from cli.run_options import parse_run_options
-from cli.serve import ServeOptions
 from minitransformer.extras.files.memories import CLOSING, opening, unit_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -121,7 +119,7 @@ NOT_RUN = {
     r"--download": "needs a network",
     r"--device cuda": "needs a GPU",
     r"^mpirun": "several processes are tested in tests/parallel",
-    r"^podman": "needs a network; the files and options of the image are tested below",
+    r"^podman": "needs a network; the image is tested in tests/test_copied_files.py",
     r"^curl|^minitransformer-serve": "a server, tested in tests/cli/test_serve_command.py",
     r"opus|models/en-de|fairseq-model|joeynmt-model": "needs models of others",
     r"multi30k": "needs Multi30k, or a model of it",
@@ -133,7 +131,6 @@ NOT_RUN = {
     r"^minitransformer-translate(\s+#|$)": "reads from the keyboard",
     r"…$": "is not complete; the options that it shows are read",
     r"^xdg-open|tensorboard --logdir": "opens a window",
-    r"benchmarks/": "measures for minutes",
     r"train\(config": "is a part of a program",
     r"--print-completion": "writes into the home directory, tested in tests/cli/test_one_name.py",
 }
@@ -145,7 +142,7 @@ TINY = """--training.max-updates 2 --training.batch-tokens 200 --training.n-micr
 VOCABULARY = ["--data.vocabulary-size", "40"]
 TEXT = SMALL_MODEL.partition("--model")[0].split()
 SMALLER = {"train": [*TINY.split(), *VOCABULARY], "doctor": [*TINY.split(), *VOCABULARY], "prepare": VOCABULARY}
-"""Options that are appended to those of a document, by command, as far as they fit (``appended`` in SHIM)."""
+"""Options that replace those of a document, by command, as far as they fit (``appended`` in SHIM)."""
 
 OPTIONS = options_of_commands()
 CALLS = [
@@ -187,28 +184,10 @@ def test_make_without_a_target_lists_all_of_them() -> None:
     assert sorted(re.findall(r"^make ([a-z-]+) ", shown, re.MULTILINE)) == sorted(targets.split())
 
 
-CONTAINERFILE, UNIT = (
-    (ROOT / "docs/guide/serve" / name).read_text("utf-8") for name in ("Containerfile", "minitransformer-serve.service")
-)
-ENTRY_POINTS = [json.loads(words) for words in re.findall(r"^ENTRYPOINT (.*)$", CONTAINERFILE, re.MULTILINE)]
-STARTS = [shlex.split(command) for command in re.findall(r"^ExecStart=(.*)$", UNIT, re.MULTILINE)]
-
-
-def test_what_the_image_copies_exists_and_has_every_package() -> None:
-    copied = [word for line in re.findall(r"^COPY (.*) ", CONTAINERFILE, re.MULTILINE) for word in line.split()]
-    assert [name for name in copied if not (ROOT / name).exists()] == []
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    assert set(copied) >= set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
-
-
-@pytest.mark.parametrize("words", [*ENTRY_POINTS, *STARTS], ids=["image", "unit"])
-def test_the_options_of_the_image_and_the_unit_exist(words: list[str]) -> None:
-    assert Path(words[0]).name == "minitransformer-serve"
-    parse_options(ServeOptions, "", words[1:]).check()
-
-
 SHIM = """#!{python}
+from __future__ import annotations
 import shutil, sys
+{changed}
 sys.path.insert(0, {root!r})
 words = sys.argv[1:]
 if {name!r} == "minitransformer":
@@ -224,12 +203,12 @@ if "--init-from" in words:  # sizes are the other model's
 if "--data.vocabulary-size 500 " in " ".join(words):  # small already
     appended = [each for each in appended if each not in {vocabulary!r}]
 if appended and "--data.train-source" not in words:  # for the demonstration
-    appended += {text!r}
+    words = changed(words, *{text!r})
+words = changed(words, *appended)
 if "--diversify" in words:
-    appended += ["--diversify", "2", "--training.warmup-steps", "1"]
+    words = changed(words, "--diversify", "2", "--training.warmup-steps", "1")
 if name == "doctor" and "--run" not in words:  # runs/demo has other sizes here
-    appended += ["--run", "runs/new"]
-words += appended
+    words += ["--run", "runs/new"]
 if name == "train":  # anew, whatever an earlier line left there
     shutil.rmtree(words[words.index("--run") + 1] if "--run" in words else "runs/demo", ignore_errors=True)
 sys.argv = ["minitransformer", name, *words]
@@ -246,8 +225,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ["minitransformer", *(f"minitransformer-{name}" for name in COMMANDS)]:
         shim = folder / "bin" / name
         text = SHIM.format(
-            python=sys.executable, root=str(ROOT), name=name, smaller=SMALLER, vocabulary=VOCABULARY, text=TEXT
-        )
+            python=sys.executable, root=str(ROOT), name=name, smaller=SMALLER, vocabulary=VOCABULARY, text=TEXT,
+            changed=inspect.getsource(changed),
+        )  # fmt: skip
         shim.write_text(text, encoding="utf-8")
         shim.chmod(0o755)
     for name in ("train", "valid", "test", "news", "web", "captions", "book", "val", "text"):

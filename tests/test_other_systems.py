@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_run import SMALL_MODEL, write_parallel_text
+from small_run import SMALL_MODEL, changed, write_parallel_text
 from waiting import TIME_LIMIT
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -69,7 +69,7 @@ def test_it_trains_examines_and_translates(system: str, tmp_path: Path) -> None:
     modules, names, variables = SYSTEMS[system]
     write_parallel_text(tmp_path, "train", 100, seed=1)
     write_parallel_text(tmp_path, "valid", 8, seed=2)
-    arguments = ["--run", "run", "--data.raw", ".", *SMALL_MODEL.split(), "--training.max-updates", "2"]
+    arguments = changed(["--run", "run", "--data.raw", ".", *SMALL_MODEL.split()], "--training.max-updates", "2")
     program = PROGRAM.format(missing=(modules, names, arguments))
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=TIME_LIMIT,

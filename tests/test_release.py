@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from small_run import SMALL_MODEL, write_parallel_text
+from small_run import SMALL_MODEL, changed, write_parallel_text
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -23,7 +23,7 @@ def run(*command: str | Path, folder: Path, **environment: str) -> subprocess.Co
     done = subprocess.run(
         list(map(str, command)), cwd=folder, env=variables, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done
 
 
@@ -33,6 +33,21 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert cited
     assert latest
     assert cited[1] == latest[1] == PROJECT["version"]
+
+
+def test_the_lowest_versions_that_are_tested_are_the_bounds() -> None:
+    """Those of ``make test-lowest``: every library that the core or an extra of the tests needs."""
+    extras = PROJECT["optional-dependencies"]
+    names = re.findall(r"[a-z]+", extras["test"][0].partition("[")[2])
+    needed = [*PROJECT["dependencies"], *(each for name in names for each in extras[name])]
+    bounds = dict(re.findall(r"^([\w-]+)>=([\d.]+)$", "\n".join(needed), re.MULTILINE))
+    lines = (ROOT / "tests" / "lowest.txt").read_text("utf-8").splitlines()
+    tested = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert len(bounds) == len(needed)
+    assert {name.replace("_", "-") for name in bounds} == tested.keys()
+    for name, bound in bounds.items():
+        version = tested[name.replace("_", "-")]
+        assert f"{version}.0.0".startswith(f"{bound}."), f"{name}: {version} is tested, {bound} is the bound"
 
 
 @pytest.mark.slow
@@ -50,12 +65,19 @@ def test_wheel_and_sdist_have_every_file_of_the_packages(release: tuple[Path, Pa
     assert in_sdist >= {*files, "LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "tests/test_release.py"}
 
 
+@pytest.fixture(scope="module")
+def fresh(release: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and what it needs, and nothing else."""
+    directory = tmp_path_factory.mktemp("fresh")
+    venv.create(directory, with_pip=True)
+    run(directory / "bin/pip", "install", "--quiet", release[0], folder=directory)
+    return directory
+
+
 @pytest.mark.slow
-def test_a_wheel_trains_and_translates_in_a_fresh_environment(release: tuple[Path, Path], tmp_path: Path) -> None:
-    fresh, folder = tmp_path / "fresh", tmp_path / "folder"
+def test_a_wheel_trains_and_translates_in_a_fresh_environment(fresh: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
     folder.mkdir()
-    venv.create(fresh, with_pip=True)
-    run(fresh / "bin/pip", "install", "--quiet", release[0], folder=folder)
     for script in PROJECT["scripts"]:
         assert "usage: " in run(fresh / "bin" / script, "--help", folder=folder).stdout
     version = run(fresh / "bin/minitransformer", "--version", folder=folder).stdout
@@ -63,13 +85,89 @@ def test_a_wheel_trains_and_translates_in_a_fresh_environment(release: tuple[Pat
     run(fresh / "bin/minitransformer-prepare", folder=folder)  # the demonstration's text
     for name, n_lines in ("train", 40), ("valid", 2):
         write_parallel_text(folder, name, n_lines, seed=1)
-    little = ["--data.raw", ".", "--data.directory", "numbers", *SMALL_MODEL.split(), "--training.max-updates", "3"]
+    little = changed(
+        ["--data.raw", ".", "--data.directory", "numbers", *SMALL_MODEL.split()], "--training.max-updates", "3"
+    )
     run(fresh / "bin/minitransformer-train", *little, folder=folder)
     recipe = [fresh / "bin/minitransformer-prepare", "--config", "recipes/multi30k-en-de.toml"]
     done = subprocess.run(recipe, cwd=folder, capture_output=True, text=True, check=False)
     assert "train.en" in done.stderr, "the recipe was read, and its text is missing"
     done = run("sh", "-c", f"echo the dog | {fresh}/bin/minitransformer-translate", folder=folder)
     assert len(done.stdout.splitlines()) == 1
+
+
+APP = """
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from autograd import Tensor, backward
+from autograd.optim import Adam
+from minitransformer import Batch, DataConfig, ModelConfig, RunConfig, TrainingConfig, Transformer, Translator
+from minitransformer import presets, train
+from minitransformer.training.callbacks import Callback
+from minitransformer.training.state import TrainingState
+from minitransformer.training.update import StepResult
+
+
+class Losses(Callback):
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
+        self.losses.append(result.loss)
+
+
+def translated(run: Path, lines: Sequence[str]) -> list[str]:
+    return Translator.load(run).translate(lines, beam=4)
+
+
+def trained(run: Path, text: str) -> Transformer:
+    data = DataConfig(train_source=(f"{text}.en",), train_target=(f"{text}.de",))
+    config = RunConfig(run=run, data=data, model=presets.small(), training=TrainingConfig(max_updates=2))
+    return train(config, callbacks=[Losses()]).model
+
+
+def loss_of(config: ModelConfig, sources: list[list[int]]) -> float:
+    model = Transformer(config)
+    loss: Tensor = model.loss(Batch.from_token_ids(sources, sources)) * 0.5
+    backward(loss)
+    norm: float = Adam(model.parameters).step(1e-3, step=1)
+    return float(loss) + norm + float(np.sum(loss.value))
+"""
+LEARNT = ("--strict", "--allow-untyped-defs", "--allow-untyped-calls", "--allow-incomplete-defs",
+          "--no-check-untyped-defs", "--allow-redefinition")  # fmt: skip
+
+
+def programs_of(page: Path) -> dict[str, str]:
+    """The Python examples of a page, by module: those of the page on models are modules, the others one program."""
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    if page.stem == "change-the-model":
+        return dict(zip(("rotary", "program", "rates"), blocks, strict=True))
+    return {"program": "".join(blocks)} if blocks else {}
+
+
+@pytest.mark.slow
+def test_types_reach_users(fresh: Path, tmp_path: Path) -> None:
+    """PEP 561: mypy reads the annotations of the installed packages, for an app and for the examples of the pages.
+
+    Functions of examples have no annotations, so mypy reads them as it reads those of any such program.
+    """
+
+    def check(folder: Path, *options: str) -> None:
+        folder.mkdir(exist_ok=True)
+        run(sys.executable, "-m", "mypy", *options, "--python-executable", fresh / "bin/python", ".", folder=folder)
+
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "app.py").write_text(APP, "utf-8")
+    check(tmp_path / "app", "--strict")
+    for page in sorted((ROOT / "docs/learn").glob("*.md")):
+        folder = tmp_path / page.stem
+        folder.mkdir()
+        for name, program in programs_of(page).items():
+            (folder / f"{name}.py").write_text(program, "utf-8")
+        if any(folder.iterdir()):
+            check(folder, *LEARNT)
 
 
 @pytest.fixture(scope="module")

@@ -240,6 +240,25 @@ def test_the_parts_of_the_drawing_lead_to_the_code(site: Path, browser: Browser)
         assert browser.evaluate(shown) > 500
 
 
+def test_no_rule_lets_list_items_scroll() -> None:
+    """The box of an item that scrolls cuts off its marker, such as "2.", which stands outside."""
+    css = (DOCS / "assets" / "site.css").read_text("utf-8")
+    scrolling = [selector for selector, rule in re.findall(r"([^{}]+)\{([^{}]*)\}", css) if "overflow" in rule]
+    assert len(scrolling) > 1
+    assert [selector for selector in scrolling if re.search(r"\bli\b(?!\s*[>+~]?\s*\w)", selector)] == []
+
+
+CUT_OFF = """[...document.querySelectorAll(".md-content li")]
+    .filter((item) => getComputedStyle(item).overflowX != "visible").map((item) => item.textContent.slice(0, 60))"""
+
+
+@pytest.mark.slow
+def test_every_list_item_shows_its_marker(site: Path, browser: Browser) -> None:
+    for name in ("learn/transformer.html", "notebooks/gradients.html", "guide/fine-tuning.html"):
+        browser.open((site / name).as_uri())
+        assert browser.evaluate(CUT_OFF) == [], name
+
+
 WIDER = """[...document.querySelectorAll(BOXES)].filter((box) => box.scrollWidth > box.clientWidth + 1)
     .map((box) => box.textContent.trim().slice(0, 60))"""
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from minitransformer.config.checks import COUNT, ConfigError, require
 from minitransformer.system.file_kinds import has_both_sides
-from minitransformer.system.records import require_bounds
+from minitransformer.system.records import require_bounds, require_types
 
 TokenizerType = Literal["bpe", "unigram", "word"]
 TextNormalisation = Literal["keep", "nfc", "nmt_nfkc"]
@@ -112,6 +112,7 @@ class DataConfig:
     not downloaded.  From archives (.tar, .tgz …) the named text files are extracted."""
 
     def __post_init__(self) -> None:
+        require_types(self, ConfigError, "data.")
         require_bounds(self, _BOUNDS, ConfigError, "data.")
         for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
             a, b = getattr(self, side_a), getattr(self, side_b)

@@ -19,7 +19,7 @@ from minitransformer.config.checks import (
     require_choices,
     with_changes,
 )
-from minitransformer.system.records import require_bounds
+from minitransformer.system.records import require_bounds, require_types
 
 PositionLayout = Literal["interleaved", "halves", "learned"]
 NormPlacement = Literal["post", "pre"]
@@ -116,6 +116,7 @@ class ModelConfig:
     end, on held-out text; until then α is 0.6, as in the paper (section 6.1)."""
 
     def __post_init__(self) -> None:
+        require_types(self, ConfigError, "model.")
         require_bounds(self, _BOUNDS, ConfigError, "model.")
         require_choices("model", self, CHOICES)
         require(

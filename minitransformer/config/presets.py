@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from minitransformer.config.checks import ConfigError
+from minitransformer.config.checks import ConfigError, suggestion
 from minitransformer.config.model import ModelConfig
 
 
@@ -127,6 +127,11 @@ PRESETS: dict[str, Callable[[int], ModelConfig]] = {
     "parsing-small": parsing_small,
     **{name: partial(_base_with, changes) for name, changes in TABLE3.items()},
 }
+
+
+def __getattr__(name: str) -> Any:
+    """Name a similar preset in the error for an unknown one; those of Table 3 are made by ``named``."""
+    raise AttributeError(f"presets has no {name!r}; {suggestion(name, [*PRESETS])}", name=name)
 
 
 def named(name: str, vocabulary_size: int = 0) -> ModelConfig:

@@ -17,7 +17,7 @@ from minitransformer.config.data import DataConfig
 from minitransformer.config.model import ModelConfig
 from minitransformer.config.training import MAX_MICRO_BATCHES, TrainingConfig
 from minitransformer.system.files import CorruptFileError, write_text
-from minitransformer.system.records import as_object, read_object
+from minitransformer.system.records import as_object, read_object, require_types
 from parallel.communicator import working_ranks
 
 # Files in a run's directory: its settings, its log, its final scores, and its translations of held-out text.
@@ -85,6 +85,7 @@ class RunConfig:
     """Append the characters of the training text that the vocabulary of init_from lacks."""
 
     def __post_init__(self) -> None:
+        require_types(self, ConfigError)
         if self.model.vocabulary_size or self.model.source_vocabulary_size:
             raise ConfigError("model.vocabulary_size follows from the data in a training run: set data.vocabulary_size")
         if not self.model.source_end:

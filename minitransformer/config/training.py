@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from minitransformer.config.checks import COUNT, FACTOR, SHARE, ConfigError, require, require_choices
-from minitransformer.system.records import require_bounds
+from minitransformer.system.records import require_bounds, require_types
 from parallel.communicator import SentIn, SumOrder
 
 Precision = Literal["float32", "bfloat16"]
@@ -100,6 +100,7 @@ class TrainingConfig:
     """Number of last checkpoints whose average becomes the final model, unless the best single checkpoint is better."""
 
     def __post_init__(self) -> None:
+        require_types(self, ConfigError, "training.")
         require_bounds(self, _BOUNDS, ConfigError, "training.")
         require_choices("training", self, _CHOICES)
         expected = f"one of {', '.join(SCHEDULES)}, or package.module:function"

@@ -121,6 +121,8 @@ class FileCorpus:
             if filecmp.cmp(source, target, shallow=False):
                 _log.warning(f"{target}: has the same content as {source}; a model of these pairs learns to copy")
         n_pairs = sum(surveys[source].n_lines for source, _ in train)
+        if not train:
+            raise CorpusError("there is no training text: set data.train_source and data.train_target")
         if n_pairs == 0:
             raise CorpusError(f"{train[0][0]}: the training text is empty; nothing can be learnt from it")
         if validation:

@@ -18,6 +18,7 @@ from minitransformer.model.batch import Ids
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
+from minitransformer.system.records import require_types
 
 NEVER_GENERATED = [UNKNOWN, START]
 MAX_BEAM = 1_000
@@ -56,6 +57,7 @@ class SearchConfig:
     """If not 0, no translation has the same sequence of this many tokens twice."""
 
     def __post_init__(self) -> None:
+        require_types(self, ConfigError, "search.")
         if not 1 <= self.n_best <= self.beam <= MAX_BEAM:
             raise ConfigError(
                 f"search: expected {MAX_BEAM:,} ≥ beam ≥ n_best ≥ 1; got beam {self.beam}, n_best {self.n_best}"

@@ -57,6 +57,8 @@ class Batch:
         differ, if an id is not a whole number ≥ 0, or if a target contains the start symbol, which only begins
         decoder inputs.
         """
+        for side, sentences in (("source", sources), ("target", targets)):
+            _require_sentences(side, sentences)
         if len(sources) != len(targets):
             raise ValueError(f"Batch: expected as many targets as sources; got {len(sources)} and {len(targets)}")
         source_ids, source = pack_sequences(sources, end=source_end)
@@ -114,6 +116,18 @@ class Batch:
         return len(self.source_ids)
 
 
+def _require_sentences(side: str, sentences: Sequence[Ids]) -> None:
+    """Raise TypeError unless each of the sentences is a sequence of token ids, not one id or text."""
+    for number, ids in enumerate(sentences):
+        if isinstance(ids, str | bytes):
+            raise TypeError(f"Batch: {side} {number} is text, {ids!r:.80}; make token ids of it with a Tokenizer")
+        if not hasattr(ids, "__len__") or (len(ids) and isinstance(ids[0], list | tuple | np.ndarray)):
+            raise TypeError(
+                f"Batch: {side} {number} must be a sequence of token ids, got {ids!r:.80}; one pair of sentences is"
+                " Batch.from_token_ids([[5, 6]], [[7]])"
+            )
+
+
 def pack_sequences(sequences: Sequence[Ids], *, end: bool = True) -> tuple[IntArray, Segments]:
     """Return all sequences in one array, each followed by END if ``end``, and their lengths and offsets.
 
@@ -128,7 +142,7 @@ def pack_sequences(sequences: Sequence[Ids], *, end: bool = True) -> tuple[IntAr
             raise ValueError(f"token ids must be whole numbers of at least 0; sequence {number} is {sequence!r:.80}")
         if not (len(given) or end):
             raise EmptySourceError(
-                "a source has no token, and this model appends no end symbol to sources; remove empty sources"
+                f"source {number} has no token, and this model appends no end symbol to sources; remove empty sources"
             )
         ids[start : start + len(given)] = given
     return ids, segments

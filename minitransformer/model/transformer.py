@@ -66,6 +66,11 @@ class Transformer(Layer):
         device: Device = "cpu",
         allocate: Allocate | None = None,
     ) -> None:
+        if not isinstance(config, ModelConfig):
+            raise TypeError(
+                "Transformer: expected a ModelConfig, such as presets.tiny(vocabulary_size=2_000); got"
+                f" {type(config).__name__} {config!r:.80}"
+            )
         least = min(config.vocabulary_size, config.n_source_words)
         if least <= END:
             raise ValueError(
@@ -226,6 +231,12 @@ class Transformer(Layer):
         Dropout is applied if and only if ``random`` is given.  Divide by ``batch.n_target_tokens`` for the mean.
         A training calls this once for each micro-batch, and adds the results.
         """
+        if not isinstance(batch, ModelInput):
+            raise TypeError(
+                f"Transformer.loss: expected a batch, such as Batch.from_token_ids([[5, 6]], [[7]]); got {batch!r:.80}"
+            )
+        if not isinstance(random, RandomStream | None):
+            raise TypeError(f"Transformer.loss: random must be a RandomStream or None; got {random!r:.80}")
         over, decoded = self.config.label_smoothing_over, self.decoded(batch, random)
         labels = to_device(batch.labels, self.device)
         smoothing: dict[str, Any] = {

@@ -24,6 +24,11 @@ class WorkBar(Progress):
             redirect_stdout=False,
         )
 
+    def stop(self) -> None:
+        """Stop the bar; Rich before 14.3 would end a bar that is not shown with an empty line."""
+        if not self.disable:
+            super().stop()
+
 
 class _Count(ProgressColumn):
     def render(self, task: Task) -> Text:

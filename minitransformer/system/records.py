@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -113,6 +114,51 @@ def convert_value(name: str, value: Any, kind: Any, error: MakeError) -> Any:
         return constructor(value)
     except OverflowError as cause:  # a whole number that is too large for a float
         raise error(f"{name} is too large: {cause}") from cause
+
+
+def require_types(record: Any, error: MakeError, prefix: str = "") -> None:
+    """Check that every field of a dataclass, made in Python, has a value of the field's type.  Raises: ``error``.
+
+    Values of a Literal are not checked here.
+    """
+    for name, kind in _field_types(type(record)).items():
+        value = getattr(record, name)
+        require(_has_type(value, kind), prefix + name, _description(kind, value), value, error)
+
+
+def _field_types(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+_PYTHON_TYPES: dict[type, Any] = {int: Integral, float: Real, tuple: (tuple, list)}  # also NumPy's numbers
+
+
+def _has_type(value: Any, kind: Any) -> bool:
+    constructor = get_origin(kind) or kind
+    if constructor in (Union, UnionType):
+        return any(_has_type(value, each) for each in get_args(kind))
+    if constructor is Literal:
+        return isinstance(value, str)
+    if not isinstance(value, _PYTHON_TYPES.get(constructor, constructor)):
+        return False
+    if constructor in (int, float):
+        return not isinstance(value, bool)
+    return constructor is not tuple or all(_has_type(item, get_args(kind)[0]) for item in value)
+
+
+def _description(kind: Any, value: Any) -> str:
+    """Return a description of a field's type; a single value for a tuple gets the advice to make one."""
+    constructor = get_origin(kind) or kind
+    if constructor in (Union, UnionType):
+        return " or ".join(_description(each, value) for each in get_args(kind))
+    if constructor is tuple:
+        return f"a tuple, such as ({value!r:.80},)" if _has_type(value, get_args(kind)[0]) else "a tuple"
+    if constructor is Literal:
+        return f"one of {get_args(kind)}"
+    if constructor in (bool, int, float, str):
+        return _TYPES[constructor][1]
+    return "None" if constructor is type(None) else f"a {constructor.__name__}"
 
 
 def is_file_name(text: str) -> bool:

@@ -98,9 +98,7 @@ def train(
     Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
     DeviceError; TrainingDivergedError; DisagreementError on rank 0 if ranks differ.
     """
-    if model is not None:
-        named = dataclasses.replace(config.model, implementation=implementation_of(model))
-        config = dataclasses.replace(config, model=named)
+    config = _with_class(config, model)
     world = world or SerialCommunicator()
     if callbacks is None:
         callbacks = [ProgressBar()] if world.rank == 0 else []
@@ -129,6 +127,18 @@ def train(
                 callback.end()
     results = read_json(config.run / RESULTS_FILE) if is_complete and evaluates and world.rank == 0 else {}
     return RunResult(config.run, run.trainer.state.step, is_complete, run.trainer.model, results)
+
+
+def _with_class(config: RunConfig, model: type[Transformer] | None) -> RunConfig:
+    """Return the settings with the class of the model, if it is given.  Raises: TypeError for other settings."""
+    if not isinstance(config, RunConfig):
+        raise TypeError(
+            'train: expected a RunConfig, such as RunConfig.of_preset("tiny"); got'
+            f" {type(config).__name__} {config!r:.80}"
+        )
+    if model is None:
+        return config
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, implementation=implementation_of(model)))
 
 
 def _require_figures(config: TrainingConfig, *, measured: bool) -> None:

@@ -95,7 +95,7 @@ def test_maximum_takes_a_number_on_either_side() -> None:
 
 
 def test_an_exponent_is_a_number() -> None:
-    with pytest.raises(TypeError, match="unsupported operand"):
+    with pytest.raises(TypeError, match=r"ops\.exp\(y \* ops\.log\(x\)\)"):
         Tensor(np.ones(2)) ** Tensor(np.ones(2))  # type: ignore[operator]
 
 

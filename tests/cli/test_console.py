@@ -15,7 +15,7 @@ from typing import TextIO
 import numpy as np
 import pytest
 from rich.console import Console
-from small_run import Command, Trained, results_of, translated
+from small_run import Command, Trained, changed, results_of, translated
 from waiting import TIME_LIMIT
 
 from cli import console as console_module
@@ -142,7 +142,7 @@ def test_what_cannot_be_shown_on_a_terminal_is_lost_and_nothing_else(
 
 def two_updates(trained: Trained, run: Path) -> list[str]:
     data = ["--data.directory", str(trained.run / "data")]
-    return [*trained.arguments, *data, "--run", str(run), "--training.max-updates", "2"]
+    return changed([*trained.arguments, *data], "--run", str(run), "--training.max-updates", "2")
 
 
 def test_training_goes_on_without_a_reader_of_its_log(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from mpirun import MPIRUN, needs_mpi, run
-from small_run import SMALL_MODEL, SMALLEST, contents, output_of, write_parallel_text
+from small_run import SMALL_MODEL, SMALLEST, changed, contents, output_of, write_parallel_text
 
 from autograd.kernels.cpu.library import library
 from cli.prepare import prepare_data
@@ -52,7 +52,7 @@ def options(tmp_path: Path) -> list[str]:
 def test_a_rank_with_other_options_ends_all_before_data_is_prepared(
     others: list[str], messages: list[str], options: list[str], tmp_path: Path
 ) -> None:
-    done = run_two([*TRAIN, *options], [*TRAIN, *options, *others])
+    done = run_two([*TRAIN, *options], [*TRAIN, *changed(options, *others)])
     assert done.returncode != 0
     assert [message for message in messages if message not in done.stderr] == []
     assert "Traceback" not in done.stderr
@@ -79,7 +79,7 @@ def test_a_rank_without_a_compiler_is_refused_unless_all_use_no_kernels(options:
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run" / "data").exists(), "kernels are compared before data is prepared"
 
-    options += ["--kernels", "reference", "--training.max-updates", "2"]
+    options = changed(options, "--kernels", "reference", "--training.max-updates", "2")
     done = run_two([*TRAIN, *options], [*NO_COMPILER, *TRAIN, *options])
     assert done.returncode == 0, done.stderr
     assert "no C compiler" not in done.stderr
@@ -90,7 +90,7 @@ def test_a_rank_without_a_compiler_is_refused_unless_all_use_no_kernels(options:
     reason="these types of processor are those of OpenBLAS for x86",
 )
 def test_another_type_of_processor_is_a_warning_on_rank_0(options: list[str]) -> None:
-    options += ["--training.max-updates", "2"]
+    options = changed(options, "--training.max-updates", "2")
     done = run_two(*(["env", f"OPENBLAS_CORETYPE={name}", *TRAIN, *options] for name in ("Haswell", "Nehalem")))
     assert done.returncode == 0, done.stderr
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: BLAS differs: ")]

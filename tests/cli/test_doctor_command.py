@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from mpirun import MPIRUN, SIZE_VARIABLES, needs_mpi, run
 from rich.console import Console
-from small_run import Command, Trained, plain, write_parallel_text
+from small_run import Command, Trained, changed, plain, write_parallel_text
 
 from autograd.kernels.cpu.library import Library
 from autograd.kernels.cuda.check import CheckError, CheckResults
@@ -66,7 +66,7 @@ def examined(command: Command, tmp_path: Path) -> Examined:
     """Run the doctor, of a new run unless the words name another; return its output as one line."""
 
     def run_doctor(*words: object, status: int = 0) -> str:
-        ended = command("doctor", "--run", str(tmp_path), *map(str, words))
+        ended = command("doctor", *changed(["--run", str(tmp_path)], *map(str, words)))
         assert ended.status == status, ended
         return in_one_line(ended.output)
 
@@ -107,7 +107,7 @@ def test_a_run_that_was_trained_is_recognised(trained: Trained, examined: Examin
     output = examined(*trained.arguments, "--try-largest-batch")
     assert re.search(r"largest batch the largest batch takes [\d.]+ MB; .* free", output)
     assert sorted(trained.run.rglob("*")) == before
-    output = examined(*trained.arguments, "--model.d-ff", "24", status=1)
+    output = examined(*changed(trained.arguments, "--model.d-ff", "24"), status=1)
     assert "wrong run" in output
     assert "holds another run: model.d_ff is" in output
     assert output.endswith("one thing is wrong; each remedy is in the line that begins with →")
@@ -115,7 +115,7 @@ def test_a_run_that_was_trained_is_recognised(trained: Trained, examined: Examin
 
 def test_data_that_training_would_refuse_is_wrong(trained: Trained, tmp_path: Path) -> None:
     run, text = tmp_path / "run", tmp_path / "text"
-    config = read_options([*trained.arguments, "--data.directory", str(trained.run / "data"), "--run", str(run)])
+    config = read_options(changed(trained.arguments, "--data.directory", str(trained.run / "data"), "--run", str(run)))
 
     def remedy(**changes: Any) -> str:
         return plan.data(dataclasses.replace(config, data=dataclasses.replace(config.data, **changes))).remedy

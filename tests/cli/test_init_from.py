@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mpirun import MPIRUN, needs_mpi, run
-from small_run import SMALLEST, Trained, contents, output_of, plain, results_of, write_parallel_text, written
+from small_run import SMALLEST, Trained, changed, contents, output_of, plain, results_of, write_parallel_text, written
 from toy_treebank import write_toy_treebank
 
 from cli.doctor import doctor
@@ -108,7 +108,7 @@ def test_the_doctor_names_options_against_the_model(options: list[str], capsys: 
 def test_no_text_is_prepared_in_the_directory_of_the_model(trained: Trained, options: list[str]) -> None:
     before = contents(trained.run)
     with pytest.raises(ConfigError, match="run and init_from are both"):
-        prepare_data([*options[: -len(FEW)], "--run", str(trained.run)])
+        prepare_data(changed(options[: -len(FEW)], "--run", str(trained.run)))
     assert contents(trained.run) == before
 
 
@@ -137,8 +137,8 @@ def test_two_ranks_begin_and_one_goes_on_to_the_bits_of_one_alone(options: list[
     assert MPIRUN is not None
     given = [*options, "--init-optimizer", "--init-extend-vocabulary"]
     assert train(given) == 0
-    given += ["--run", str(tmp_path / "ranks")]
-    done = run([MPIRUN, "-n", "2", *TRAIN, *given, "--training.max-updates", "4"])
+    given = changed(given, "--run", str(tmp_path / "ranks"))
+    done = run([MPIRUN, "-n", "2", *TRAIN, *changed(given, "--training.max-updates", "4")])
     assert done.returncode == 0, done.stderr
     assert f"begun from the model in {options[1]}" in done.stderr
     assert "begun from the model" not in output_of(lambda: train(given))

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from small_run import plain
 
+from cli.completion import options_of_commands
 from cli.convert import ConvertOptions
-from cli.options import parse_kind, parse_options, require_threads
+from cli.options import Option, options_in, parse_kind, parse_options, require_threads
 from cli.prepare import prepare_data
 from cli.presets import list_presets
 from cli.report import KINDS as REPORTS
@@ -56,7 +57,7 @@ SWITCHES = "[model]\nattention_bias = true\nsoftmax_bias = true"
         (PARTS, "", {"data.train_source": ("a.en", "b.en"), "data.joint_vocabulary": False}),
         ("[training]\nseed = 9", "", {"model": presets.tiny(), "training.batch_tokens": demo_training().batch_tokens}),
         (SIZES, "--preset small --model.n-layers 1", {"model.d_model": 128, "model.d_ff": 96, "model.n_layers": 1}),
-        ("", "--training.seed 2 --training.seed 3", {"training.seed": 3}),
+        ("", "--training.seed 3", {"training.seed": 3}),
         (TEXT, "--data.train-source e --data.train-target f", {"data.train_source": ("e",)}),
         (SWITCHES, "--model.no-attention-bias", {"model.attention_bias": False, "model.softmax_bias": True}),
         ("", "--data.no-joint-vocabulary --model.tied none", {"model.tied": "none"}),
@@ -252,3 +253,51 @@ def test_each_preset_has_a_line_with_sizes(capsys: pytest.CaptureFixture[str], m
     base = rows(capsys, "--vocabulary-size", "8000")["base"]
     assert base[-2:] == ["8,000", f"{8_000 * 512 + 6 * (LAYER + DECODER_LAYER):,}"]
     assert table["tiny"][:-1] == ["2", "128", "512", "4", "32", "0.0", "2,000"]
+
+
+COMMANDS = options_of_commands()
+
+
+def word_of(option: Option) -> str:
+    return option.choices[0] if option.choices else {int: "5", float: "0.5"}.get(option.types[0], "x")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_option_of_a_command_replaces_an_earlier_one_in_silence(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only options with one value for each occurrence may be repeated."""
+    for option in options_in(COMMANDS[name]):
+        n_words = 0 if option.types == (bool,) or option.is_list else len(option.types)
+        given = [word_of(option)] * n_words
+        if option.mark or not option.names:
+            continue
+        first, second = option.names[0], option.names[-1]
+        with pytest.raises(SystemExit, match="2"):
+            parse_options(COMMANDS[name], "", [first, *given, second, *given])
+        message = capsys.readouterr().err
+        expected = f"error: {second} is given twice, with {' '.join(given)} and with "
+        assert message.startswith(
+            "error: " + f"{first} and {second} contradict" if option.types == (bool,) else expected
+        )
+
+
+def test_an_option_given_twice_is_an_error_that_names_both_values(capsys: pytest.CaptureFixture[str]) -> None:
+    files = ["--data.train-source", "a", "b", "--data.train-source", "c"]
+    for words, message in (
+        (["--run", "a", "--run=b"], "--run is given twice, with a and with b; it takes one value"),
+        (["--training.seed", "2", "--training.seed", "2"], "--training.seed is given twice, with 2 and with 2; it "),
+        (files, "--data.train-source is given twice, with a b and with c; all its values follow one name"),
+        (
+            ["--model.attention-bias", "--model.no-attention-bias"],
+            "--model.attention-bias and --model.no-attention-bias contradict each other; give one of them",
+        ),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            read_options(words)
+        assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_runs_of_an_ensemble_and_a_switch_may_be_repeated() -> None:
+    assert parse_options(TranslateOptions, "", ["--run", "a", "--run", "b"]).run == (Path("a"), Path("b"))
+    assert read_options(["--model.attention-bias", "--model.attention-bias"]).model.attention_bias

@@ -4,7 +4,7 @@ import io
 from pathlib import Path
 
 import pytest
-from small_run import Command, Trained, log_of, output_of, results_of, written
+from small_run import Command, Trained, changed, log_of, output_of, results_of, written
 from toy_treebank import write_toy_treebank
 
 from cli.parse import parse
@@ -37,7 +37,7 @@ def trained_parser(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 def parsed(trained_parser: Trained, source: str | bytes, *options: str) -> list[str]:
     source, target = source.encode() if isinstance(source, str) else source, io.BytesIO()
-    assert parse(["--run", str(trained_parser.run), "--beam", "3", *options], io.BytesIO(source), target) == 0
+    assert parse(changed(["--run", str(trained_parser.run), "--beam", "3"], *options), io.BytesIO(source), target) == 0
     return target.getvalue().decode().splitlines()
 
 

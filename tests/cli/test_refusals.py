@@ -17,7 +17,8 @@ FILES = {
     "p.tsv": "one\teins\n", "tree": TREE, "trees": 2 * TREE, "open.tree": "(S (NN a)\n",
     "old/model": "", "onnx/encoder.onnx": "", "mine/notes": "mine",
 }  # fmt: skip
-ORIGINS = ("example.org", "https://example.org/", "https://Example.org", "https://example.org:443")
+ORIGINS = ("example.org", "https://example.org/", "https://Example.org", "https://example.org:443", "https://*")
+ORIGIN = r'--allow-origin must be "\*", moz-extension://\*, or scheme://host'
 CODE = """must be a code such as "en" or "pt-BR"; got 'english'"""
 
 REFUSED = {  # RUN is a trained run
@@ -170,7 +171,7 @@ REFUSED = {  # RUN is a trained run
     "serve --longest-text 0": "--longest-text must be between 1 and 1,000,000",
     "serve --tokens-waiting 19999": "--tokens-waiting must be between 20,000 and 1,000,000,000",
     "serve --beam 0": "beam ≥ n_best",
-    **{f"serve --allow-origin '*' {origin}": r'--allow-origin must be "\*", or scheme://host' for origin in ORIGINS},
+    **{f"serve --allow-origin '*' {origin}": ORIGIN for origin in ORIGINS},
     # convert
     "convert old --output new": "^error: old: no known format; .*minitransformer: model.json and model.safetensors",
     "convert onnx --output new": "ONNX graphs are written, not read; give the model from which",

@@ -23,6 +23,7 @@ from typing import Any
 
 import httpx2
 import numpy as np
+import psutil
 import pytest
 from browser import Browser
 from number_words import NUMBERS
@@ -266,11 +267,17 @@ def test_a_flood_of_long_texts_does_not_keep_a_short_sentence_waiting(run: Path)
         assert server.end(signal.SIGTERM)[1] == ""
 
 
-def test_at_the_limit_of_open_files_it_logs_one_line_and_recovers(run: Path) -> None:
+def cpu_seconds(server: Served) -> float:
+    return sum(psutil.Process(server.process.pid).cpu_times()[:2])
+
+
+def test_at_the_limit_of_open_files_it_sleeps_logs_one_line_and_recovers(run: Path) -> None:
     few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))"
     with served(run, before=few) as server:
         connections = [raw(server, b"") for _ in range(120)]
+        before = cpu_seconds(server)
         time.sleep(2.5)  # asyncio tries to accept connections again every second
+        assert cpu_seconds(server) - before < 0.1, "it sleeps meanwhile"
         for connection in connections:
             connection.close()
         wait_for_metric(server, "minitransformer_waiting 0.0")
@@ -282,7 +289,14 @@ def test_at_the_limit_of_open_files_it_logs_one_line_and_recovers(run: Path) -> 
 
 
 def test_origins_as_browsers_send_them_may_be_allowed() -> None:
-    origins = ("*", "https://example.org", "http://localhost:8080", "http://[::1]:5000", "moz-extension://c0-1f")
+    origins = (
+        "*",
+        "https://example.org",
+        "http://localhost:8080",
+        "http://[::1]:5000",
+        "moz-extension://c0-1f",
+        "moz-extension://*",
+    )
     ServeOptions(allow_origin=origins).check()
 
 

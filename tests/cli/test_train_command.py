@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from sacrebleu.metrics.chrf import CHRF
-from small_run import Trained, contents, log_of, output_of, plain, results_of, translated
+from small_run import Trained, changed, contents, log_of, output_of, plain, results_of, translated
 
 from cli.average import average
 from cli.prepare import prepare_data
@@ -97,9 +97,9 @@ def test_a_finished_run_says_so_and_changes_nothing(trained: Trained) -> None:
 
 
 def test_patience_may_change_within_a_run_and_more_updates_go_on_at_its_end(trained: Trained, run_copy: Path) -> None:
-    words = [*trained.arguments, "--run", str(run_copy), "--training.patience", "5"]
+    words = changed(trained.arguments, "--run", str(run_copy), "--training.patience", "5")
     assert "finished after 60 updates" in plain(output_of(lambda: train(words)))
-    output = output_of(lambda: train([*words, "--training.max-updates", "70"]))
+    output = output_of(lambda: train(changed(words, "--training.max-updates", "70")))
     assert "going on from update 60 of 70" in output
     assert results_of(run_copy)["updates"] == 70
 
@@ -109,7 +109,7 @@ def test_a_table_of_settings_that_is_missing_is_named(trained: Trained, run_copy
     del settings["model"]
     (run_copy / "run.json").write_text(json.dumps(settings))
     with pytest.raises(CorruptFileError, match=r"run\.json: has no table 'model' of settings, .* restore it from"):
-        train([*trained.arguments, "--run", str(run_copy)])
+        train(changed(trained.arguments, "--run", str(run_copy)))
 
 
 def test_prepared_data_is_what_training_would_have_made(trained: Trained, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_it_says_what_was_compared_and_leaves_nothing(trained: Trained, tmp_path
     """The run has several epochs, and segments its text anew in each."""
     anew = ["--run", str(tmp_path / "run"), "--training.bpe-dropout", "0.3", "--training.schedule", "linear"]
     anew += ["--training.best-by", "measured", "--training.patience-for", "measured", "--training.patience", "1"]
-    output = plain(output_of(lambda: train([*trained.arguments, *anew, "--verify-resume", "20"])))
+    output = plain(output_of(lambda: train(changed(trained.arguments, *anew, "--verify-resume", "20"))))
     assert "20 updates in one go" in output
     assert "the same command again: 10 updates from the checkpoint after update 10" in output
     assert "the same, bit for bit: 22,272 parameters, 44,544 moments of Adam" in output
@@ -201,7 +201,7 @@ def test_a_resume_that_forgets_something_is_found(
     monkeypatch.setattr(checkpoint_module, "read_state", forgetful)
     directories = ["--run", str(tmp_path / "run"), "--data.directory", str(trained.run / "data")]
     with pytest.raises(ResumeCheckError, match=f"differs from the one in one go in {message}"):
-        train([*trained.arguments, *directories, "--verify-resume", "6"])
+        train(changed(trained.arguments, *directories, "--verify-resume", "6"))
 
 
 LINES: Any = (["one", "two"], ["eins", "zwei"], ["eins", "drei"])
@@ -259,7 +259,7 @@ def test_page_log_and_patience_have_the_commands_measures(trained: Trained, tmp_
     words = ["--run", str(tmp_path), "--data.directory", str(trained.run / "data"), "--training.validate-every", "1"]
     words += ["--training.max-updates", "4", "--training.patience", "2", "--training.patience-for", "own"]
     words += ["--model.implementation", f"{__name__}:Derived", "--validation-command", printing("own 7.5")]
-    shown = output_of(lambda: train([*trained.arguments, *words]))
+    shown = output_of(lambda: train(changed(trained.arguments, *words)))
     assert [line["own"] for line in log_of(tmp_path, "validation")] == [7.5] * 3
     assert ", own 7.5" in shown
     assert shown.endswith(f"done: load the model with its class, {__name__}:Derived, in Python\n")

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 from number_words import NUMBERS
-from small_run import Trained, contents, translated, written
+from small_run import Trained, changed, contents, translated, written
 
 from minitransformer.data.pair_files import read_pair_file
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
@@ -318,11 +318,11 @@ def test_lines_appended_to_the_input_of_a_complete_output_come_before_its_end(
             resume_file(tmp_path, resume=True, name=name)
     straight = resume_file(tmp_path, resume=False, name=f"straight-{name}")
     assert resume_file(tmp_path, resume=True, name=name) == straight
-    for changed in (straight + b"<!-- mine -->", straight[:-3]):
-        (tmp_path / name).write_bytes(changed)
+    for other in (straight + b"<!-- mine -->", straight[:-3]):
+        (tmp_path / name).write_bytes(other)
         with pytest.raises(ResumeError, match="something was appended to the .* bytes|have changed"):
             resume_file(tmp_path, resume=True, name=name)
-        assert (tmp_path / name).read_bytes() == changed
+        assert (tmp_path / name).read_bytes() == other
 
 
 def test_alignments_appended_to_are_noticed(done: Path) -> None:
@@ -406,9 +406,10 @@ def test_files_are_taken_up_with_all_options_and_no_others(trained: Trained, tmp
     options = [*again, "--sample", "--seed", "3", "--prefix", str(prefixes)]
     whole = resumed(trained, tmp_path, *options)
     assert resumed(trained, tmp_path, *options) == whole
-    for changed, name in ((["--seed", "4"], "sampling"), (again, "model"), (["--n-best", "1"], "n_best")):
+    others = (["--seed", "4"], "sampling"), ([*again, *again], "model"), (["--n-best", "1"], "n_best")
+    for other, name in others:
         with pytest.raises(ResumeError, match=rf"out: was begun with another {name}\b"):
-            resumed(trained, tmp_path, *options, *changed)
+            resumed(trained, tmp_path, *changed(options, *other))
     prefixes.write_text("y\n" * 4)
     with pytest.raises(ResumeError, match="out: was begun with another prefix; choose another output, or remove this"):
         resumed(trained, tmp_path, *options)

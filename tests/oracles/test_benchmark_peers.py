@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from against_torch import torch
+from benchmark_runs import SMALL_CONFIG, benchmark
 
 from autograd import backward
 from minitransformer import Batch, ModelConfig, Transformer
@@ -51,3 +52,18 @@ def test_loss_and_gradients_are_ours(name: str) -> None:
     assert parameters.keys() == expected.keys()
     for of, parameter in parameters.items():
         np.testing.assert_allclose(parameter.grad.numpy(), expected[of], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_training_competes_with_pytorch() -> None:
+    eager = "training.PEERS = {'PyTorch, eager': training.PEERS['PyTorch, eager']}"
+    shown = benchmark("training.py", "tiny", "--rounds", 1, change=eager)
+    assert [row for row in ("| ours |", "| PyTorch, eager |") if row not in shown] == []
+
+
+@pytest.mark.slow
+def test_translation_competes_with_ctranslate2_and_pytorch() -> None:
+    pytest.importorskip("ctranslate2")
+    shown = benchmark("translation.py", 1, "--rounds", 1, change=f"translation.CONFIG = {SMALL_CONFIG}")
+    for name in ("CTranslate2 float32, one worker", "PyTorch, eager"):
+        assert f"{name}: the same 4 translations as ours for 1 of 1 sentences" in shown

@@ -22,7 +22,7 @@ import fake_cuda
 import numpy as np
 import pytest
 from mpirun import IS_OPEN_MPI, MPIRUN, PROGRAM, command_line, environment, needs_mpi, run, run_in_turn, start_ranks
-from small_run import SMALL_MODEL, contents, write_parallel_text
+from small_run import SMALL_MODEL, changed, contents, write_parallel_text
 from summing_ranks import GPU_ELEMENTS_AT_ONCE, N_MICRO_BATCHES, N_SUMMED, NODE_GROUPS, PINNED_BYTES, summand
 from training_ranks import (
     MODEL,
@@ -513,9 +513,10 @@ def test_a_rank_whose_parameters_are_others_is_found_before_they_are_saved(tmp_p
 def test_training_says_where_its_processes_are_and_how_gradients_travel(tmp_path: Path) -> None:
     write_parallel_text(tmp_path, "train", 60, seed=1)
     write_parallel_text(tmp_path, "valid", 5, seed=2)
-    settings = f"--data.raw {tmp_path} {SMALL_MODEL} --training.sum fast --training.max-updates 2"
+    settings = f"--data.raw {tmp_path} {SMALL_MODEL} --training.sum fast"
     code = "from cli.train import main; raise SystemExit(main())"
-    options = ["--run", str(tmp_path / "run"), *settings.split(), "--training.n-micro-batches", "4"]
+    options = ["--run", str(tmp_path / "run"), *settings.split()]
+    options = changed(options, "--training.max-updates", "2", "--training.n-micro-batches", "4")
     done = run([MPIRUN, "-n", "3", sys.executable, "-c", code, *options])
     assert done.returncode == 0, done.stderr
     # Colours and carriage returns appear where mpirun gives its ranks a terminal.

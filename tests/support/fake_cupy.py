@@ -201,9 +201,9 @@ def _operator(name: str, *, reflected: bool = False, in_place: bool = False) -> 
     def operate(self: ndarray, other: Any) -> Any:
         if name == "matmul":
             fake_streams.refuse("cuBLAS")
-        is_foreign = getattr(type(other), "__array_ufunc__", False) is None and not isinstance(other, ndarray)
+        is_foreign = getattr(other, "__array_ufunc__", False) is None and not isinstance(other, ndarray)
         if is_foreign and not (reflected or in_place):
-            return NotImplemented  # such as a Tensor, which has its own say
+            return NotImplemented  # such as a Tensor; CuPy, too, reads the attribute from the object
         if reflected or name not in ("add", "iadd") or not (_is_bfloat16(self) and _is_bfloat16(other)):
             _refuse_bfloat16(name, self, other)
         values, operand = self._values, _operand(other)

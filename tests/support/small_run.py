@@ -4,7 +4,7 @@ import contextlib
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,8 +66,8 @@ def output_of(command: Callable[[], int], status: int = 0) -> str:
 
 
 def translated(trained: Trained, source: bytes, *options: str) -> bytes:
-    target = io.BytesIO()
-    assert translate(["--run", str(trained.run), "--beam", "2", *options], io.BytesIO(source), target) == 0
+    target, beam = io.BytesIO(), [] if "--beam" in options else ["--beam", "2"]
+    assert translate(["--run", str(trained.run), *beam, *options], io.BytesIO(source), target) == 0
     return target.getvalue()
 
 
@@ -79,6 +79,15 @@ def log_of(run: Path, kind: str) -> list[dict[str, Any]]:
     """The lines of this kind in a run's log."""
     lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
     return [line for line in lines if line["kind"] == kind]
+
+
+def changed(words: Sequence[str], *options: str) -> list[str]:
+    """The words of a command line with other options, in place of those of the same names."""
+    kept, is_kept = [], True
+    for word in words:
+        is_kept = word not in options if word.startswith("--") else is_kept
+        kept += [word] * is_kept
+    return [*kept, *options]
 
 
 def written(path: Path, text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
@@ -65,14 +66,17 @@ def create_app(
     allowed_origins: Collection[str] = (),
     local_only: bool = False,
     known_words: str = "",
+    origin_remedy: str = "",
 ) -> ASGIApp:
     """Return the application, which closes the queue when it ends.
 
     Args:
         tokens_per_minute: the budget of a client, which its requests spend (see ``RateLimit``).
-        allowed_origins: origins of other pages that may use the API, such as "https://example.org"; "*" allows all.
+        allowed_origins: origins of other pages that may use the API, such as "https://example.org"; "*" allows all,
+            "moz-extension://*" those of a scheme.
         known_words: words to list on the page for a model that knows few words.
         local_only: refuse requests from pages of other hosts than this machine; for a server on a loopback address.
+        origin_remedy: how to allow an origin; the end of the answer to a page that is refused.
     """
     endpoints = _Endpoints(queue, languages, limits, metrics, RateLimit(tokens_per_minute), known_words)
     metrics.watch_queue(queue.__len__)
@@ -97,12 +101,14 @@ def create_app(
         most_bytes=limits.body_bytes,
         allowed_origins=allowed_origins,
         local_only=local_only,
+        origin_remedy=origin_remedy,
     )
     if not allowed_origins:
         return guarded
     return CORSMiddleware(  # around the guard: allowed pages read its refusals, too
         guarded,
         allow_origins=list(allowed_origins),
+        allow_origin_regex="|".join(re.escape(each[:-1]) + ".+" for each in allowed_origins if "://*" in each) or None,
         allow_methods=["GET", "POST"],
         allow_headers=["*"],
         expose_headers=["Retry-After"],

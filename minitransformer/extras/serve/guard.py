@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import logging
 import math
+import re
 import time
 import traceback
 from collections.abc import Callable, Collection
@@ -61,8 +62,9 @@ class RateLimit:
 class Guard:
     """An ASGI application that wraps another one.
 
-    It refuses wrong and excessive requests, answers if the wrapped application takes too long, logs errors, adds
-    headers to answers, and counts requests.
+    It merges slashes in paths (clients join "http://host/" and "/translate"), refuses wrong and excessive requests,
+    answers if the wrapped application takes too long, logs errors, adds headers to answers, and counts requests.
+    ``origin_remedy`` ends the answer to a page of a forbidden origin.
     """
 
     def __init__(
@@ -74,8 +76,10 @@ class Guard:
         most_bytes: int,
         allowed_origins: Collection[str],
         local_only: bool,
+        origin_remedy: str = "",
     ) -> None:
         self._app, self._metrics, self._paths, self._most_bytes = app, metrics, paths, most_bytes
+        self._origin_remedy = origin_remedy
         self._allowed_origins, self._local_only = allowed_origins, local_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,6 +87,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         start, status = time.monotonic(), 0
+        scope = {**scope, "path": re.sub("/{2,}", "/", scope["path"])}
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -124,8 +129,8 @@ class Guard:
             return JSONResponse({"error": "Invalid request: Origin is not an origin"}, 400)
         if not self._is_allowed(origin, host):
             served = "the server's own origin on this machine" if self._local_only else "the server's own origin"
-            error = {"error": f"only pages of {served} may ask; this one is of {origin}, and asks {host}"}
-            return JSONResponse(error, 403)
+            found = f"this one is of {origin}, and asks {host}{self._origin_remedy and '; '}{self._origin_remedy}"
+            return JSONResponse({"error": f"only pages of {served} may ask; {found}"}, 403)
         return None
 
     def _is_allowed(self, origin: str | None, host: str) -> bool:
@@ -134,9 +139,11 @@ class Guard:
         The server's own page has the origin ``host``.  With ``local_only``, the origin must also be a loopback host: a
         host name of an attacker may lead to a loopback address ("DNS rebinding").
         """
-        if origin is None or "*" in self._allowed_origins or origin in self._allowed_origins:
+        if origin is None:
             return True
-        address = origin.partition("://")[2]
+        scheme, _, address = origin.partition("://")
+        if not {"*", origin, f"{scheme}://*"}.isdisjoint(self._allowed_origins):
+            return True
         return address == host and (not self._local_only or is_loopback(urlsplit(origin).hostname or ""))
 
 

@@ -51,10 +51,31 @@ class _ImpatientProtocol(H11Protocol):
         self._timer = self.loop.call_later(HEAD_SECONDS, self._close_if_waiting)
 
 
+class _ListeningSocket(socket.socket):
+    """A listening socket that fails once, not 2,048 times in a row, while no file can be opened.
+
+    asyncio accepts connections until none waits (BlockingIOError).  After another error it goes on, and tries again
+    after a second.
+    """
+
+    _is_exhausted = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection.  Raises: BlockingIOError also at the call after one that found no free descriptor."""
+        if self._is_exhausted:
+            self._is_exhausted = False
+            raise BlockingIOError
+        try:
+            return super().accept()
+        except OSError as error:
+            self._is_exhausted = error.errno in _EXHAUSTED
+            raise
+
+
 class _Server(uvicorn.Server):
     """uvicorn's server, which logs at most once in SILENT_SECONDS that connections cannot be accepted.
 
-    asyncio reports this up to 2,048 times in a second while connections wait and no file can be opened.
+    asyncio reports this every second while connections wait and no file can be opened.
     """
 
     _silent_until = 0.0
@@ -79,12 +100,13 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; for port 0 the system chooses a port.  Raises: ConfigError if it cannot listen."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.create_server(address[:2], family=family, backlog=2_048)
+        made = socket.create_server(address[:2], family=family, backlog=2_048)
     except (OSError, OverflowError) as error:
         raise ConfigError(
             f"host {host}, port {port}: cannot listen there ({error}); choose another port, or an address of this"
             " machine"
         ) from error
+    listening = _ListeningSocket(fileno=made.detach())
     # Connections inherit this option, without which an answer's body waits 40 ms for the client's receipt of the head.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening

@@ -185,6 +185,7 @@ def test_without_zstandard_the_remedy_is_named(tmp_path: Path, monkeypatch: pyte
     ({"a.en": 2, "b.en": 1, "a.de": 1, "b.de": 2},
         {"train_source": ("a.en", "b.en"), "train_target": ("a.de", "b.de")},
         r"a\.de: ends after line 1, but .*a\.en has 2;"),  # though both sides have three lines together
+    ({}, {"train_source": (), "train_target": ()}, "there is no training text: set data.train_source and"),
     ({"en": 0, "de": 0}, {}, "en: the training text is empty"),
     ({"en": 3, "de": 3, "v.en": 0, "v.de": 0}, VALIDATION, r"v\.en: the validation text is empty"),
     ({"en": numbered("en", 30) + b"\xff\n", "de": 31}, {}, "en, line 31: not UTF-8"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import SMALL_MODEL, write_parallel_text
+from small_run import SMALL_MODEL, changed, write_parallel_text
 
 from cli.entry import INTERRUPTED
 from cli.train import read_options
@@ -31,7 +31,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     write_parallel_text(folder, "train", 30, seed=1)
     write_parallel_text(folder, "valid", 4, seed=2)
     options = f"--run {folder}/run --data.raw {folder} {SMALL_MODEL} --training.learning-rate-factor 0.4"
-    return read_options([*options.split(), "--training.max-updates", "20", "--training.warmup-steps", "4"])
+    return read_options(changed(options.split(), "--training.max-updates", "20", "--training.warmup-steps", "4"))
 
 
 @pytest.fixture(scope="module")

@@ -168,7 +168,7 @@ def test_no_end_symbol_is_appended_and_an_empty_source_is_refused() -> None:
     assert batch.source_ids.tolist() == [3, 4, 5, 6, 7, 5, 3]
     assert batch.source.lengths.tolist() == [4, 1, 2]
     assert batch.labels.tolist() == [5, 6, END, 4, 4, 7, END, 6, END]
-    with pytest.raises(EmptySourceError, match="a source has no token.*remove empty sources"):
+    with pytest.raises(EmptySourceError, match="source 0 has no token.*remove empty sources"):
         score_pairs(models()[1], [([3], [4]), ([], [5])])
 
 

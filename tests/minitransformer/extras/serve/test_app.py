@@ -285,6 +285,7 @@ GOOD, EVIL = "https://good.example", "https://evil.example"
 @pytest.mark.parametrize(("allowed", "origins"), [
     ((), {"http://testserver": 200, EVIL: 403, "null": 403}),
     ((GOOD,), {GOOD: 200, EVIL: 403}), (("*",), {"null": 200}),
+    ((GOOD, "moz-extension://*"), {GOOD: 200, "moz-extension://c0-1f": 200, "chrome-extension://c0": 403, EVIL: 403}),
 ])  # fmt: skip
 def test_pages_of_other_origins_are_refused_unless_allowed(allowed: tuple[str, ...], origins: dict[str, int]) -> None:
     with client_of(ScriptedTranslator(), allowed_origins=allowed) as client:
@@ -295,8 +296,25 @@ def test_pages_of_other_origins_are_refused_unless_allowed(allowed: tuple[str, .
             expected = ("*" if "*" in allowed else origin) if status == 200 and allowed else None
             assert answer.headers.get("access-control-allow-origin") == expected
         asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
-        preflight = client.options("/translate", headers={"Origin": GOOD, **asked})
-        assert preflight.status_code == (200 if allowed else 405)
+        for origin, status in origins.items() if allowed else ():
+            preflight = client.options("/translate", headers={"Origin": origin, **asked})
+            assert preflight.status_code == {403: 400}.get(status, status), origin
+        assert allowed or client.options("/translate", headers={"Origin": GOOD, **asked}).status_code == 405
+
+
+def test_the_answer_to_a_page_that_is_refused_ends_with_the_remedy() -> None:
+    with client_of(ScriptedTranslator(), origin_remedy="allow it") as client:
+        answer = client.post("/translate", json=form("one"), headers={"Origin": EVIL})
+    assert answer.json()["error"].endswith(f"this one is of {EVIL}, and asks testserver; allow it")
+
+
+@pytest.mark.parametrize("path", ["//translate", "///translate", "/translate/"])
+def test_the_address_of_the_server_may_end_in_a_slash(path: str) -> None:
+    """Clients join "http://testserver/" and "/translate"."""
+    with client_of(ScriptedTranslator()) as client:
+        answer = client.post(f"http://testserver{path}", json=form("one"))
+        assert answer.json() == client.post("/translate", json=form("one")).json()
+        assert 'path="other"' not in client.get("//metrics").text
 
 
 def test_a_page_of_an_allowed_origin_can_read_refusals() -> None:

@@ -1,0 +1,132 @@
+"""Every command of ``benchmarks/`` runs at its smallest size; comparisons with PyTorch are in ``tests/oracles``."""
+
+import gzip
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from benchmark_runs import ROOT, SMALL_CONFIG, benchmark
+from number_words import sentences
+from small_run import write_parallel_text
+
+from minitransformer import ModelConfig, Transformer
+from minitransformer.data.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.slow
+
+ELSEWHERE = {"gpu.py": "gpu/test_gpu_benchmark.py", "translation.py": "oracles/test_benchmark_peers.py"}
+RECIPE = """
+[data]
+train_source = ["train.en.gz"]
+train_target = ["train.de.gz"]
+validation_source = ["val.en.gz"]
+validation_target = ["val.de.gz"]
+vocabulary_size = 40
+[model]
+n_layers = 1
+d_model = 16
+d_ff = 16
+n_heads = 2
+d_k = 8
+d_v = 8
+alpha = 0.6
+[training]
+checkpoint_every = 2
+"""
+needs_mpi = pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with a small random model and its tokenizer."""
+    directory = tmp_path_factory.mktemp("model")
+    lines = sentences(200, seed=1)
+    tokenizer = Tokenizer.train([(line, line) for line in lines], vocabulary_size=40)
+    tokenizer.save(directory)
+    Transformer(ModelConfig(40, n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8), seed=1).save(directory)
+    return directory
+
+
+def test_every_command_has_a_test() -> None:
+    commands = set(re.findall(r"^\| `(\w+\.py)", (ROOT / "benchmarks" / "README.md").read_text("utf-8"), re.MULTILINE))
+    tested = set(re.findall(r'benchmark\(\s*"(\w+\.py)"', Path(__file__).read_text("utf-8")))
+    for name, test in ELSEWHERE.items():
+        assert name in (ROOT / "tests" / test).read_text("utf-8")
+    assert tested | ELSEWHERE.keys() == commands
+
+
+def test_training() -> None:
+    shown = benchmark("training.py", "tiny", "--rounds", 1, change="training.PEERS.clear()")
+    assert [
+        row for row in ("| ours |", "| ours, bfloat16 |", "| the matrix products alone |") if row not in shown
+    ] == []
+
+
+def test_overhead() -> None:
+    assert shown_ratio(benchmark("overhead.py", "--rounds", 3, "--busy", 0), r"by hand: .*, ([\d.]+) \(") > 0
+
+
+def shown_ratio(shown: str, pattern: str) -> float:
+    found = re.search(pattern, shown)
+    assert found, shown
+    return float(found[1])
+
+
+@pytest.mark.parametrize("source", ["demonstration", "files"])
+def test_input(source: str, tmp_path: Path) -> None:
+    write_parallel_text(tmp_path, "train", 300, seed=1)
+    files = [tmp_path / "train.en", tmp_path / "train.de"] if source == "files" else []
+    shown = benchmark("input.py", *files, "--rounds", 1, change="input.VOCABULARY = 40")
+    assert shown_ratio(shown, r"prepare: (\d+)") > 0
+    assert shown_ratio(shown, r"ms, ([\d.]+) % of an update") > 0
+
+
+def test_startup() -> None:
+    shown = benchmark("startup.py", "--rounds", 1, change=f"startup.WORDS = 300; startup.CONFIG = {SMALL_CONFIG}")
+    assert shown_ratio(shown, r"first line after ([\d.]+) s") > 0
+
+
+@needs_mpi
+def test_sums() -> None:
+    shown = benchmark("sums.py", 2, "--rounds", 1, "--elements", 10_000)
+    assert "| MPI.Allreduce at once |" in shown
+
+
+@needs_mpi
+def test_communication() -> None:
+    assert "| tiny |" in benchmark("communication.py", "tiny", "--rounds", 1)
+
+
+def test_saving() -> None:
+    assert shown_ratio(benchmark("saving.py", "--model", "tiny", "--every", 1, "--rounds", 1), r"stall: (\d+)") >= 0
+
+
+def test_serving(model: Path) -> None:
+    shown = benchmark("serving.py", "--run", model, "--requests", 4, "--at-once", 2, "--idle", 2)
+    assert shown.count("0 lost, 0 different of 4") == 2
+
+
+def test_copied_names(model: Path) -> None:
+    shown = benchmark("copied_names.py", model, change="copied_names.NAMES = ['Zoe']")
+    assert re.match(r"\d of 4 names are copied", shown)
+
+
+def test_house(model: Path) -> None:
+    shown = benchmark("house.py", "--run", model)
+    assert shown_ratio(shown, r"files that a sentence passes: (\d+)") > 20
+
+
+def test_quality_over_time(tmp_path: Path) -> None:
+    write_parallel_text(tmp_path, "train", 200, seed=1)
+    write_parallel_text(tmp_path, "val", 20, seed=2)
+    for path in [*tmp_path.glob("*.??")]:
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE, encoding="utf-8")
+    picture = tmp_path / "picture.svg"
+    words = [tmp_path, "--joeynmt", "python", "--peers", "--minutes", 0.01, "--work", tmp_path / "work"]
+    change = f"from pathlib import Path; quality_over_time.RECIPE = Path({str(recipe)!r})"
+    shown = benchmark("quality_over_time.py", *words, "--picture", picture, change=change)
+    assert re.search(r"minitransformer: .* updates: ", shown)
+    assert picture.stat().st_size > 1_000
