@@ -216,8 +216,9 @@ class Translator:
                 order of the draws, and may be equal.
             numbers: the number of each line, which chooses its random numbers; None for 0, 1, 2, ….
             aligned: says for each line whether its words are linked with those of its translations.
-            wanted: is called, on any thread, after each step of a search.  It returns for each line whether its
-                translation is still wanted.  The search of an unwanted line ends, and the line has no translations.
+            wanted: is called, on any thread, after each step of a search, and before the alignment of a line.  It
+                returns for each line whether its translation is still wanted.  The search of an unwanted line ends,
+                and the line has no translations.
         """
         require_lists("translate", lines, prefixes)
         encoded = self.tokenizer.encode_source(lines)
@@ -235,8 +236,15 @@ class Translator:
             translations[i] = [dataclasses.replace(each, notes=(self._cut_note,)) for each in translations[i]]
         if aligned is None or not any(aligned):
             return translations
-        work = list(zip(lines, sources, beginnings, found, translations, aligned, strict=True))
-        return list(map_in_threads(lambda line_work: self._align(*line_work), work, n_threads))
+
+        def align(i: int) -> list[Translation]:
+            if not (sources[i] and aligned[i]):
+                return translations[i]
+            if wanted is not None and not wanted()[i]:
+                return []
+            return self._align(lines[i], sources[i], beginnings[i], found[i], translations[i])
+
+        return list(map_in_threads(align, range(len(lines)), n_threads))
 
     @property
     def longest_source(self) -> int:
@@ -276,12 +284,9 @@ class Translator:
         prefix: Prefix,
         hypotheses: Sequence[Hypothesis],
         translations: list[Translation],
-        is_aligned: bool,
     ) -> list[Translation]:
-        """Return the translations of a line, with their word alignments if it ``is_aligned``."""
+        """Return the translations of a line, with their word alignments."""
         require_wanted()
-        if not (source and is_aligned):
-            return translations
         links = align_words(self.models, self.prefixer, line, source, prefix, hypotheses)
         return [dataclasses.replace(each, alignment=its) for each, its in zip(translations, links, strict=True)]
 

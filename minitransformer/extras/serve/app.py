@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import html
+import itertools
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.resources import files as package_files
 from string import Template
 from typing import Any, TypeVar
@@ -26,7 +28,7 @@ from starlette.types import ASGIApp
 from minitransformer.data.survey import CorpusError
 from minitransformer.extras.files.documents import readable_endings
 from minitransformer.extras.files.html import HtmlText
-from minitransformer.extras.serve.guard import Guard, RateLimit
+from minitransformer.extras.serve.guard import Guard, RateLimit, network_of
 from minitransformer.extras.serve.languages import Languages
 from minitransformer.extras.serve.metrics import MEDIA_TYPE, Metrics
 from minitransformer.extras.serve.specification import specification
@@ -46,11 +48,13 @@ from minitransformer.extras.serve.translation_request import (
     texts_of,
 )
 from minitransformer.extras.serve.word_attention import TooLongError, attention_cost, word_attention
+from minitransformer.inference.translator import Translator
 from minitransformer.text.codes import Parts, with_textual_codes
 from minitransformer.text.road import Road, RoadSteps, Sentences
 from minitransformer.text.translation import Translation
 
 MOST_PARTS = 1_000  # most parts of a segment: the work of placing codes grows with the square of their number
+CHARACTERS_OF_TOKEN = 4  # for work with texts whose tokens are not counted yet
 CLOSING_SECONDS = 5.0  # time for the batch that is being translated when the server stops
 Result = TypeVar("Result")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -160,11 +164,13 @@ class _Endpoints:
 
     async def _translate_html(self, request: Request, wanted: TranslationRequest) -> list[list[Translation]]:
         """Translate HTML texts; each has one translation."""
-        pages = await asyncio.to_thread(lambda: list(map(HtmlText, wanted.texts)))
+        size = sum(map(len, wanted.texts))
+        pages = await self._compute(request, size, lambda: list(map(HtmlText, wanted.texts)))
         segments = [segment for page in pages for segment in page.segments]
         remaining = iter(await self._translate(request, segments, wanted.road, 1))
         found = [[next(remaining)[0] for _ in page.segments] for page in pages]
-        return [[page.translation(segments)] for page, segments in zip(pages, found, strict=True)]
+        filled = zip(pages, found, strict=True)
+        return await self._compute(request, size, lambda: [[page.translation(texts)] for page, texts in filled])
 
     async def translate_file(self, request: Request) -> Response:
         """Translate a file; the answer has the URL of the translated file."""
@@ -177,12 +183,13 @@ class _Endpoints:
         check_languages(fields, self.languages)
         codes = self.languages.source.code, self.languages.target.code
         try:
-            document = await asyncio.to_thread(read_file, name, content, codes)
+            document = await self._compute(request, len(content), lambda: read_file(name, content, codes))
         except CorpusError as error:
             raise RequestError(400, f"Invalid request: {error}") from error
         found = await self._translate(request, document.segments, road_settings(fields, self.limits), 1)
-        await asyncio.to_thread(document.fill, [best[0] for best in found])
-        key = self.files.add(name, codes[1], await asyncio.to_thread(document.content))
+        await self._compute(request, len(content), lambda: document.fill([best[0] for best in found]))
+        translated = await self._compute(request, len(content), document.content)
+        key = self.files.add(name, codes[1], translated)
         return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", name=key))})
 
     async def download_file(self, request: Request) -> Response:
@@ -205,44 +212,62 @@ class _Endpoints:
         translator = self.queue.translator
         profile = replace(translator.profile, source=codes[0], target=codes[1])
         steps = Road(translator.tokenizer, profile, settings.skip, settings.terms).steps(texts)
-        if await asyncio.to_thread(_most_parts, texts) > MOST_PARTS:
-            raise RequestError(
-                413, f"Invalid request: a text has more than {MOST_PARTS} tags, placeholders and texts between them"
-            )
-        wish, done = await asyncio.to_thread(_next_sentences, steps, None)
+        wholes = ([text] if isinstance(text, str) else text for text in texts)
+        size = sum(len(part) for part in itertools.chain.from_iterable(wholes) if isinstance(part, str))
+
+        def begin() -> tuple[Sentences | None, list[int], list[list[Translation]]]:
+            if _most_parts(texts) > MOST_PARTS:
+                raise RequestError(
+                    413, f"Invalid request: a text has more than {MOST_PARTS} tags, placeholders and texts between them"
+                )
+            return _next_sentences(steps, None, translator)
+
+        wish, lengths, done = await self._compute(request, size, begin)
         is_first = True
         while wish is not None:
-            found = await self._translations(request, wish, n_best, is_first=is_first)
-            wish, done = await asyncio.to_thread(_next_sentences, steps, found)
+            found = await self._translations(request, wish, lengths, n_best, is_first=is_first)
+            wish, lengths, done = await self._compute(request, size, partial(_next_sentences, steps, found, translator))
             is_first = False  # the same text again: it is counted, but not refused
         return done
 
     async def _translations(
-        self, request: Request, wish: Sentences, n_best: int, *, is_first: bool
+        self, request: Request, wish: Sentences, lengths: Sequence[int], n_best: int, *, is_first: bool
     ) -> list[list[Translation]]:
-        """Return up to ``n_best`` translations of each sentence.
+        """Return up to ``n_best`` translations of each sentence; ``lengths`` has their numbers of tokens.
 
         Raises: RequestError if a sentence is too long, and as ``_charge`` does; OverloadedError; ClientDisconnect.
         """
-        lengths = await asyncio.to_thread(self.queue.translator.count_tokens, wish.lines)  # long texts take time
         longest = self.queue.translator.longest_source
         if max(lengths, default=0) > longest:
             raise RequestError(413, f"Invalid request: a sentence has more than {longest} tokens; split it")
         costs = [self.queue.cost(n_tokens) for n_tokens in lengths]
         with self._charge(request, costs, may_refuse=is_first):
-            futures = self.queue.translate(wish.lines, costs, n_best, aligned=wish.aligned, no_repeat=wish.no_repeat)
+            futures = self.queue.translate(
+                wish.lines, costs, n_best, client=_client(request), aligned=wish.aligned, no_repeat=wish.no_repeat
+            )
         return await _results(futures, request)
+
+    async def _compute(self, request: Request, size: int, function: Callable[[], Result]) -> Result:
+        """Return the result of work with texts of ``size`` characters, which the queue's thread computes.
+
+        Raises: OverloadedError if the queue is closed; ClientDisconnect; and as the function does.
+        """
+        cost = size // CHARACTERS_OF_TOKEN
+        work = self.queue.call(function, cost, client=_client(request), is_counted=False)
+        (found,) = await _results([work], request)
+        return found
 
     async def attention(self, request: Request) -> Response:
         """Return how much each word of a translation attends to each word of its source."""
         fields = await _fields(request)
         source, target = (" ".join(texts_of(fields, name, self.limits)) for name in ("q", "translation"))
+        translator, size = self.queue.translator, len(source) + len(target)
         try:
-            cost = await asyncio.to_thread(attention_cost, self.queue.translator, source, target)
+            cost = await self._compute(request, size, lambda: attention_cost(translator, source, target))
         except TooLongError as error:
             raise RequestError(413, str(error)) from error
         with self._charge(request, [cost]):
-            work = self.queue.call(lambda: word_attention(self.queue.translator, source, target), cost)
+            work = self.queue.call(lambda: word_attention(translator, source, target), cost, client=_client(request))
         (found,) = await _results([work], request)
         weights = [[round(float(weight), 3) for weight in row] for row in found.weights]
         return JSONResponse({"source": found.source, "translation": found.target, "weights": weights})
@@ -307,7 +332,7 @@ class _Endpoints:
 
         Raises: RequestError if the cost is too high for any client; HTTPException if this client must wait.
         """
-        tokens, client = sum(costs), request.client.host if request.client else ""
+        tokens, client = sum(costs), _client(request)
         if may_refuse and (tokens > self.rate.per_minute or not self.queue.can_wait(costs)):
             raise RequestError(413, f"Invalid request: it may cost {tokens:,} tokens; send less text at once")
         if may_refuse and (seconds := self.rate.seconds_until(client, tokens)):
@@ -344,17 +369,23 @@ def _most_parts(texts: Sequence[str | Parts]) -> int:
     return max((len(with_textual_codes(parts)) for parts in wholes), default=0)
 
 
+def _client(request: Request) -> str:
+    """Return the network of a request's client."""
+    return network_of(request.client.host if request.client else "")
+
+
 def _next_sentences(
-    steps: RoadSteps, found: Sequence[Sequence[Translation]] | None
-) -> tuple[Sentences | None, list[list[Translation]]]:
+    steps: RoadSteps, found: Sequence[Sequence[Translation]] | None, translator: Translator
+) -> tuple[Sentences | None, list[int], list[list[Translation]]]:
     """Send ``found``, the translations of the last sentences, to ``steps``; in the first call, ``found`` is None.
 
-    Returns: the next sentences, and []; at the end None, and the translations of the texts.
+    Returns: the next sentences, their numbers of tokens, and []; at the end None, [], and the texts' translations.
     """
     try:
-        return (next(steps) if found is None else steps.send(found)), []
+        sentences = next(steps) if found is None else steps.send(found)
     except StopIteration as end:
-        return None, end.value
+        return None, [], end.value
+    return sentences, translator.count_tokens(sentences.lines), []
 
 
 async def _fields(request: Request) -> Mapping[str, Any]:

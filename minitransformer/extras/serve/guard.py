@@ -50,13 +50,13 @@ class RateLimit:
     def spend(self, client: str, tokens: int) -> None:
         """Take tokens from a client's budget."""
         now = self._clock()
-        self._full_at[_network(client)] = now + self._seconds_to_full(client) + 60 * tokens / self.per_minute
+        self._full_at[network_of(client)] = now + self._seconds_to_full(client) + 60 * tokens / self.per_minute
         if now > self._next_sweep:
             self._full_at = {who: full_at for who, full_at in self._full_at.items() if full_at > now}
             self._next_sweep = now + 60
 
     def _seconds_to_full(self, client: str) -> float:
-        return max(0.0, self._full_at.get(_network(client), 0.0) - self._clock())
+        return max(0.0, self._full_at.get(network_of(client), 0.0) - self._clock())
 
 
 class Guard:
@@ -183,15 +183,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _is_url(origin: str) -> bool:
-    try:
-        urlsplit(origin)
-    except ValueError:
-        return False
-    return True
-
-
-def _network(client: str) -> str:
+def network_of(client: str) -> str:
     """Return the network of one client: its IPv4 address, or the first 64 bits of its IPv6 address."""
     try:
         address = ipaddress.ip_address(client)
@@ -200,6 +192,14 @@ def _network(client: str) -> str:
     if isinstance(address, ipaddress.IPv4Address):
         return client
     return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
+
+
+def _is_url(origin: str) -> bool:
+    try:
+        urlsplit(origin)
+    except ValueError:
+        return False
+    return True
 
 
 def _location(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """The API: what clients of LibreTranslate send and get, and what is refused."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -19,6 +19,7 @@ from minitransformer.extras.report.merging import without_key
 from minitransformer.extras.serve import app, translated_files, word_attention
 from minitransformer.inference.attention import attention_weights
 from minitransformer.inference.search import SearchConfig
+from minitransformer.text.translation import Translation
 
 JSON_BODY, FORM_BODY = ({"Content-Type": f"application/{kind}"} for kind in ("json", "x-www-form-urlencoded"))
 
@@ -339,24 +340,34 @@ def test_a_client_that_asks_for_too_much_is_told_when_to_come_back(path: str, fi
         assert client.get("/health").status_code == 200
 
 
-def test_a_full_queue_is_status_503() -> None:
-    has_begun, may_go_on = Event(), Event()
+class Waiting(ScriptedTranslator):
+    """A translator whose search for "long" pauses for other work until the test lets it end."""
 
-    def wait() -> None:
-        has_begun.set()
-        assert may_go_on.wait(TIME_LIMIT)
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_begun, self.may_end = Event(), Event()
 
-    with client_of(small_translator()) as client:
-        client.queue.call(wait, 20)
-        assert has_begun.wait(TIME_LIMIT)
-        client.queue.translate(["a"] * 8, [60] * 8, 1)
-        client.queue.max_tokens = 8 * 60
+    def n_best(self, lines: Sequence[str], config: SearchConfig, **more: Any) -> list[list[Translation]]:
+        while lines == ["long"] and not self.may_end.is_set():
+            more["wanted"]()
+            self.has_begun.set()
+        return super().n_best(lines, config)
+
+
+def test_a_full_queue_is_status_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "attention_cost", lambda translator, source, target: 60)
+    translator = Waiting()
+    with client_of(translator) as client:
+        client.queue.translate(["long"], [600], 1)
+        assert translator.has_begun.wait(TIME_LIMIT)
+        client.queue.translate(["longer"] * 8, [600] * 8, 1)
+        client.queue.max_tokens = 8 * 600
         for path, fields in (("/translate", form("one")), ("/attention", {"q": "one", "translation": "eins"})):
             answer = client.post(path, json=fields)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert (client.get("/ready").status_code, client.get("/health").status_code) == (503, 200)
         assert "minitransformer_waiting 8.0" in client.get("/metrics").text
-        may_go_on.set()
+        translator.may_end.set()
 
 
 def test_a_stopping_server_is_status_503() -> None:

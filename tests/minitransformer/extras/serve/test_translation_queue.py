@@ -1,5 +1,6 @@
 """Sentences of several requests share batches, and nothing else."""
 
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from threading import Event, Semaphore
@@ -13,6 +14,7 @@ from waiting import TIME_LIMIT
 from autograd import ops
 from autograd.kernel_registry import references_only
 from minitransformer.extras.serve import translation_queue
+from minitransformer.extras.serve.fair_share import FairShare
 from minitransformer.extras.serve.translation_queue import OverloadedError
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translation
@@ -25,8 +27,8 @@ class Queued(ScriptedTranslator):
         super().__init__()
         self.queue = queue_of(self, **options)
 
-    def ask(self, *lines: str, cost: int = 20, n_best: int = 1) -> list[Future[list[Translation]]]:
-        return self.queue.translate(lines, [cost] * len(lines), n_best)
+    def ask(self, *lines: str, cost: int = 20, n_best: int = 1, client: str = "") -> list[Future[list[Translation]]]:
+        return self.queue.translate(lines, [cost] * len(lines), n_best, client=client)
 
 
 class Held(Queued):
@@ -58,12 +60,12 @@ def held() -> Iterator[Held]:
     assert translator.queue.close(TIME_LIMIT)
 
 
-def test_what_arrives_during_a_batch_makes_the_next_one_and_each_gets_as_many_as_wanted(held: Held) -> None:
+def test_what_arrives_during_a_batch_makes_the_next_ones_and_each_gets_as_many_as_wanted(held: Held) -> None:
     futures = held.ask("a") + held.ask("b", n_best=3) + held.ask("c", "d")
     held.may_go_on.set()
     found = [[translation.text for translation in future.result(TIME_LIMIT)] for future in futures]
     assert found == [["A"], ["B", "B!", "B!!"], ["C"], ["D"]]
-    assert held.batches == [["first"], ["a", "b", "c", "d"]]
+    assert held.batches == [["first"], ["a", "c", "d"], ["b"]]
 
 
 def test_the_queue_computes_with_the_kernels_of_its_maker() -> None:
@@ -108,20 +110,73 @@ def test_long_sentences_do_not_share_a_batch_with_short_ones(held: Held) -> None
     assert sorted(held.batches[1:]) == [["a", "b"], ["long", "longer"]]
 
 
+def test_clients_share_a_batch_in_equal_numbers_if_their_sentences_are_alike(held: Held) -> None:
+    flood = held.ask(*"abcdef", client="flood")
+    other = held.ask(*"xy", client="other") + held.ask("dear", cost=90, client="third")
+    held.texts_of(flood + other)
+    assert held.batches == [["first"], ["a", "x", "b", "y"], ["dear"], ["c", "d", "e", "f"]]
+
+
+def test_the_client_whose_work_has_taken_the_least_time_is_next(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed, now = list[str](), [held.queue._clock()]
+    monkeypatch.setattr(held.queue, "_clock", lambda: now[0])
+
+    def work(client: str, seconds: float) -> Future[None]:
+        def compute() -> None:
+            computed.append(client)
+            now[0] += seconds
+
+        return held.queue.call(compute, 1, client=client)
+
+    futures = [work("flood", 2.0) for _ in range(3)] + [work("other", 0.5) for _ in range(6)]
+    held.may_go_on.set()
+    for future in futures:
+        future.result(TIME_LIMIT)
+    assert computed == ["flood", *["other"] * 4, "flood", *["other"] * 2, "flood"]
+
+
+def test_a_client_that_returns_has_saved_no_time_and_has_lost_at_most_a_second() -> None:
+    share = FairShare()
+    share.charge(["flood"], 0, 30)
+    share.charge(["slow"], 0, 9)
+    share.charge(["a", "b"], 0, 9)
+    assert share.least(["flood", "a", "b"]) == "a"
+    share.admit("new", ["flood", "slow"])
+    share.admit("flood", ["slow"])
+    assert {client: share.taken(client) for client in ("new", "flood", "a")} == {"new": 9, "flood": 10, "a": 4.5}
+    share.forget(["slow"])
+    assert {client: share.taken(client) for client in ("flood", "slow", "a")} == {"flood": 10, "slow": 9, "a": 0}
+
+
 def test_a_full_queue_takes_all_sentences_of_a_request_or_none(held: Held) -> None:
     held.queue.max_tokens = 20 * (7 + 8)  # seven sentences of this cost, and eight times the cost
     held.ask(*"abcde")
     with pytest.raises(OverloadedError):
-        held.ask(*"vwxyz")
+        held.ask(*"vwxyz", client="other")
     assert len(held.queue) == 5
-    held.ask(*"fgh")
+    held.ask(*"fgh", client="other")
     with pytest.raises(OverloadedError):
-        held.queue.call(lambda: None, 20)
+        held.queue.call(lambda: None, 20, client="third")
+
+
+def test_a_client_fills_at_most_half_of_the_queue_that_others_leave(held: Held) -> None:
+    held.queue.max_tokens = 2_000
+    clients = {"flood": 50, "other": 25, "third": 12}
+    for client, most in clients.items():
+        held.ask(*["a"] * most, client=client)
+        with pytest.raises(OverloadedError):
+            held.ask("b", client=client)
+    held.ask("c", client="new")
+    uncounted = held.queue.call(lambda: "called", 9_999, client="flood", is_counted=False)
+    held.may_go_on.set()
+    assert uncounted.result(TIME_LIMIT) == "called"
 
 
 def test_long_sentences_never_fill_the_queue_and_one_full_of_short_ones_is_not_ready(held: Held) -> None:
     assert held.queue.is_ready()
-    futures = held.ask(*["a"] * 400)
+    futures = held.ask(*["a"] * 250)
+    assert held.queue.is_ready(), "one client fills half of the queue"
+    futures += held.ask(*["a"] * 120, client="second") + held.ask(*["a"] * 60, client="third")
     assert not held.queue.is_ready()
     for future in futures:
         future.cancel()
@@ -132,7 +187,7 @@ def test_long_sentences_never_fill_the_queue_and_one_full_of_short_ones_is_not_r
         for _ in range(64):
             held.ask("long", cost=4_100)
     assert held.queue.is_ready()
-    assert len(held.queue) - before == 8
+    assert len(held.queue) - before == 7
     held.ask(*"abcdef", cost=512)
     assert held.queue.is_ready()
 
@@ -145,12 +200,16 @@ def test_a_queue_is_not_ready_if_a_short_sentence_waits_too_long(held: Held, mon
 
 
 class Stepping(Queued):
-    """A translator whose search for "long" makes a step each time that the test allows one."""
+    """A translator whose search for "long" and "longer" makes a step each time that the test allows one."""
 
-    def __init__(self) -> None:
+    def __init__(self, cost: int = 600) -> None:
         super().__init__()
         self.steps, self.has_stepped, self.wanted = Semaphore(0), Semaphore(0), list[list[bool]]()
-        self.long = self.ask("long", "longer", cost=600)
+        self.long = self.ask("long", "longer", cost=cost)
+
+    def step(self) -> None:
+        self.steps.release()
+        assert self.has_stepped.acquire(timeout=TIME_LIMIT)
 
     def n_best(self, lines: Sequence[str], config: SearchConfig, **more: Any) -> list[list[Translation]]:
         found = super().n_best(lines, config)
@@ -161,10 +220,10 @@ class Stepping(Queued):
         return found
 
 
-@pytest.fixture
-def stepping() -> Iterator[Stepping]:
-    """A translator that searches for two long sentences."""
-    translator = Stepping()
+@pytest.fixture(params=[600])
+def stepping(request: Any) -> Iterator[Stepping]:
+    """A translator that searches for two sentences of this cost, which are long ones unless a test says otherwise."""
+    translator = Stepping(request.param)
     assert translator.has_stepped.acquire(timeout=TIME_LIMIT)
     yield translator
     for future in translator.long:
@@ -173,9 +232,11 @@ def stepping() -> Iterator[Stepping]:
     assert translator.queue.close(TIME_LIMIT)
 
 
-def test_a_search_for_long_sentences_pauses_for_short_ones(stepping: Stepping) -> None:
+def test_a_search_for_long_sentences_pauses_for_short_ones(stepping: Stepping, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translation_queue, "LONG_SHARE", 0.0)
     short, other = stepping.ask("a")[0], stepping.queue.call(lambda: "called", 20)
-    stepping.steps.release()
+    stepping.step()
+    stepping.step()
     assert (short.result(TIME_LIMIT)[0].text, other.result(TIME_LIMIT)) == ("A", "called")
     assert not any(future.done() for future in stepping.long)
 
@@ -191,6 +252,37 @@ def test_and_goes_on_before_it_pauses_again(stepping: Stepping, monkeypatch: pyt
         stepping.steps.release()
     assert stepping.has_stepped.acquire(timeout=TIME_LIMIT)
     assert not second.done()
+
+
+@pytest.mark.parametrize("stepping", [200, 600], indirect=True)
+def test_a_search_pauses_for_cheaper_work_of_a_client_that_has_taken_less_time(
+    stepping: Stepping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stepping.queue, "_next_pause", 1e99)  # long sentences have not had their share
+    own, dear = stepping.ask("own", cost=50), stepping.ask("dear", cost=900, client="other")
+    stepping.step()
+    other = stepping.ask("a", "b", cost=20, client="third") + stepping.ask("c", cost=601, client="third")
+    for _ in range(3):
+        stepping.step()
+    assert stepping.batches == [["long", "longer"], ["a", "b"]]
+    assert [future.done() for future in (*own, *dear, *other)] == [False, False, True, True, False]
+    for future in stepping.long:
+        future.cancel()
+    stepping.steps.release(9)
+    assert {future.result(TIME_LIMIT)[0].text for future in (*own, *dear, other[2])} == {"OWN", "DEAR", "C"}
+
+
+def test_a_flood_leaves_the_queue_ready_for_others(stepping: Stepping, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = stepping.ask("a")
+    monkeypatch.setattr(stepping.queue, "_next_pause", 1e99)
+    stepping.step()
+    assert stepping.queue.is_ready()
+    now = time.monotonic() + 2 * translation_queue.LATE_SECONDS
+    monkeypatch.setattr(stepping.queue, "_clock", lambda: now)
+    assert not stepping.queue.is_ready(), "no work of this client was computed meanwhile"
+    stepping.queue._share.charge([""], now - 1, now)
+    assert stepping.queue.is_ready(), "others of its sentences were computed"
+    assert not late[0].done()
 
 
 def test_a_search_is_told_which_sentences_nobody_waits_for(stepping: Stepping) -> None:
