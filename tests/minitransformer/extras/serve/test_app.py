@@ -17,6 +17,7 @@ from minitransformer import Transformer, Translator
 from minitransformer.extras.demo.task import DemonstrationTask
 from minitransformer.extras.report.merging import without_key
 from minitransformer.extras.serve import app, translated_files, word_attention
+from minitransformer.extras.serve.translation_queue import TranslationQueue
 from minitransformer.inference.attention import attention_weights
 from minitransformer.inference.search import SearchConfig
 from minitransformer.text.translation import Translation
@@ -368,6 +369,33 @@ def test_a_full_queue_is_status_503(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (client.get("/ready").status_code, client.get("/health").status_code) == (503, 200)
         assert "minitransformer_waiting 8.0" in client.get("/metrics").text
         translator.may_end.set()
+
+
+@pytest.mark.parametrize(("host", "network"), [("10.0.0.1", "10.0.0.1"), ("2001:db8::1:2", "2001:db8::/64")])
+def test_all_work_of_a_request_belongs_to_the_network_of_its_client(
+    host: str, network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = list[tuple[str, str]]()
+
+    def watch(name: str) -> None:
+        method = getattr(TranslationQueue, name)
+
+        def watched(queue: Any, *given: Any, client: str = "", **named: Any) -> Any:
+            clients.append((name, client))
+            return method(queue, *given, client=client, **named)
+
+        monkeypatch.setattr(TranslationQueue, name, watched)
+
+    watch("translate")
+    watch("call")
+    with client_of(small_translator()) as client:
+        client._transport.client = (host, 50_000)
+        for fields in (form("one"), form("<b>two</b>", format="html"), form("six", alternatives=2)):
+            assert client.post("/translate", json=fields).status_code == 200
+        assert client.post("/attention", json={"q": "one", "translation": "eins"}).status_code == 200
+        assert send_file(client, "a.txt", "one").status_code == 200
+    assert {each for _, each in clients} == {network}
+    assert [name for name, _ in clients].count("translate") >= 4
 
 
 def test_a_stopping_server_is_status_503() -> None:
