@@ -12,7 +12,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Condition, Lock
@@ -88,6 +88,13 @@ class _Call(_Waiting):
 
     def may_share(self, other: _Work) -> bool:
         return False
+
+    def compute(self) -> None:
+        """Call the function, and set its result or its error."""
+        try:
+            _finish(self, self.function())
+        except Exception as error:
+            _finish(self, error=error)
 
 
 _Work: TypeAlias = _Sentence | _Call
@@ -291,17 +298,20 @@ class TranslationQueue:
             first = next(work for work in some if work.client == client)
             if self._share.taken(client) >= most_taken or first.cost > most_cost:
                 return None
-            batch, cost = list[_Work](), 0
-            for work in _in_equal_numbers(first, [other for other in some if first.may_share(other)]):
-                greatest_cost = max(work.cost, *(each.cost for each in batch)) if batch else work.cost
-                cost += work.cost
-                if batch and (len(batch) >= self._most_in_batch(greatest_cost) or cost > most_cost):
-                    break
-                batch.append(work)
-            taken = set(batch)
-            self._waiting = [work for work in self._waiting if work not in taken]
+            batch = self._fitting(_in_equal_numbers(first, filter(first.may_share, some)), most_cost)
+            self._waiting = [work for work in self._waiting if work not in batch]
             self._running.append(_Batch(batch, self._clock()))
             return self._running[-1]
+
+    def _fitting(self, candidates: Iterable[_Work], most_cost: float) -> list[_Work]:
+        """Return the first candidate, and others until a batch is full or would cost more than ``most_cost``."""
+        batch, cost, greatest_cost = list[_Work](), 0, 0
+        for work in candidates:
+            cost, greatest_cost = cost + work.cost, max(greatest_cost, work.cost)
+            if batch and (len(batch) >= self._most_in_batch(greatest_cost) or cost > most_cost):
+                break
+            batch.append(work)
+        return batch
 
     def _most_in_batch(self, greatest_cost: int) -> int:
         """Return the greatest number of sentences in a batch, given the cost of its longest sentence."""
@@ -314,12 +324,9 @@ class TranslationQueue:
         if sentences:
             self._on_batch(len(sentences))
             self._translate(sentences, batch)
-        for work in batch.work:
-            if isinstance(work, _Call) and not work.future.cancelled():
-                try:
-                    _finish(work, work.function())
-                except Exception as error:
-                    _finish(work, error=error)
+        for call in batch.work:
+            if isinstance(call, _Call) and not call.future.cancelled():
+                call.compute()
         with self._changed:
             self._charge(batch)
             self._running.remove(batch)
@@ -383,7 +390,7 @@ class TranslationQueue:
             batch.charged = now
 
 
-def _in_equal_numbers(first: _Work, others: Sequence[_Work]) -> Iterator[_Work]:
+def _in_equal_numbers(first: _Work, others: Iterable[_Work]) -> Iterator[_Work]:
     """Yield ``first``, then other work that may share its search, cheapest first: the same number of each client.
 
     Otherwise a client with one sentence would wait for a batch full of another client's sentences.
