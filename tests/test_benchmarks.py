@@ -103,8 +103,11 @@ def test_saving() -> None:
 
 
 def test_serving(model: Path) -> None:
-    shown = benchmark("serving.py", "--run", model, "--requests", 4, "--at-once", 2, "--idle", 2)
-    assert shown.count("0 lost, 0 different of 4") == 2
+    shown = benchmark(
+        "serving.py", "--run", model, "--requests", 4, "--at-once", 2, "--idle", 2, "--flood", "documents"
+    )
+    assert shown.count("0 lost, 0 different of 4") == 4
+    assert shown.count("beside documents") == 2
 
 
 def test_copied_names(model: Path) -> None:

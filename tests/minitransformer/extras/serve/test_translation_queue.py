@@ -340,3 +340,22 @@ def test_together_is_as_alone() -> None:
         assert [t.text for t in together] == [t.text for t in alone]
         np.testing.assert_allclose([t.score for t in together], [t.score for t in alone], rtol=1e-4)
     assert queue.close(TIME_LIMIT)
+
+
+def test_a_search_may_pause_before_each_alignment() -> None:
+    """The alignments of a document's sentences take longer than a step of their search."""
+    translator, lines = small_translator(), ["one", "two three", "four"]
+
+    def n_pauses(aligned: list[bool], most: int = 10_000) -> tuple[int, list[int]]:
+        asked = list[bool]()
+
+        def wanted() -> list[bool]:
+            asked.append(len(asked) < most)
+            return [asked[-1]] * len(lines)
+
+        found = translator.n_best(lines, SearchConfig(), n_threads=1, aligned=aligned, wanted=wanted)
+        return len(asked), list(map(len, found))
+
+    steps, _ = n_pauses([False] * 3)
+    assert n_pauses([True, False, True]) == (steps + 2, [1, 1, 1])
+    assert n_pauses([True, False, True], steps) == (steps + 2, [0, 1, 0]), "no longer wanted"
