@@ -16,6 +16,7 @@ from importlib.resources import files as package_files
 from string import Template
 from typing import Any, TypeVar
 
+import numpy as np
 from starlette.applications import Starlette
 from starlette.datastructures import ImmutableMultiDict, QueryParams, UploadFile
 from starlette.exceptions import HTTPException
@@ -266,11 +267,15 @@ class _Endpoints:
             cost = await self._compute(request, size, lambda: attention_cost(translator, source, target))
         except TooLongError as error:
             raise RequestError(413, str(error)) from error
+
+        def answer() -> Response:  # a large table takes long to write, so that the client is charged for it, too
+            found = word_attention(translator, source, target)
+            weights = found.weights.astype(np.float64).round(3).tolist()
+            return JSONResponse({"source": found.source, "translation": found.target, "weights": weights})
+
         with self._charge(request, [cost]):
-            work = self.queue.call(lambda: word_attention(translator, source, target), cost, client=_client(request))
-        (found,) = await _results([work], request)
-        weights = [[round(float(weight), 3) for weight in row] for row in found.weights]
-        return JSONResponse({"source": found.source, "translation": found.target, "weights": weights})
+            work = self.queue.call(answer, cost, client=_client(request))
+        return (await _results([work], request))[0]
 
     async def detect(self, request: Request) -> Response:
         """Return the only language that the server translates from, for any text."""

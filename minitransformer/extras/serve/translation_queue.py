@@ -30,6 +30,7 @@ COLLECT_SECONDS = 0.005  # time in which a sentence waits for other sentences of
 HYPOTHESES_IN_BATCH = 256
 SCORES_IN_BATCH = 256 * 256**2  # scores between queries and keys: the work grows with the square of the length
 SHORT_TOKENS = 512  # greatest cost of a short sentence
+LONG_CALL = 100  # greatest cost of other work for which nobody waits long
 LONG_SHARE = 0.25  # share of the time for long sentences while short sentences wait
 SPARE = 8  # a new sentence needs 8 × its cost free in the queue, so that long sentences never fill the queue
 SMALLER = 2  # a batch pauses for another client's batch only if the latter has at most half its cost
@@ -139,6 +140,7 @@ class TranslationQueue:
         self._n_threads, self._on_batch, self._on_cut, self._clock = n_threads, on_batch, on_cut, clock
         self._waiting: list[_Work] = []
         self._running: list[_Batch] = []  # each has paused for the next one, except the last
+        self._last: _Batch | None = None  # the batch that ended last
         self._share = FairShare()
         self._changed = Condition()
         self._next_pause = 0.0  # the time before which long sentences do not leave short ones more than their share
@@ -269,19 +271,35 @@ class TranslationQueue:
                     self._run(batch)
 
     def _wait_for_work(self) -> bool:
-        """Wait for work, and then until the oldest sentence has waited COLLECT_SECONDS, or a batch is full.
+        """Wait for work, and then until the next batch may begin.
 
         Returns: False if the queue is closed, else True.
         """
         with self._changed:
             while not (self._drop_cancelled() or self.is_closed):
                 self._changed.wait()
-            while (work := self._drop_cancelled()) and len(work) < self._most_in_batch(1):
-                left = work[0].since + COLLECT_SECONDS - self._clock()
-                if left <= 0 or any(isinstance(each, _Call) for each in work):
-                    break
+            while (waiting := self._drop_cancelled()) and (left := self._start(waiting) - self._clock()) > 0:
                 self._changed.wait(left)
             return not self.is_closed
+
+    def _start(self, waiting: Sequence[_Work]) -> float:
+        """Return the time at which the next batch may begin.
+
+        A long call waits for the clients of the last batch: they may go on with their request.  If other calls wait, or
+        sentences for a full batch, it begins at once.
+        """
+        first = self._oldest_of_next_client(waiting)
+        if isinstance(first, _Call) and first.cost > LONG_CALL and self._last:
+            absent = self._last.clients - {work.client for work in waiting}
+            if any(self._share.taken(client) < self._share.taken(first.client) for client in absent):
+                return self._last.charged + COLLECT_SECONDS
+        if len(waiting) >= self._most_in_batch(1) or any(isinstance(work, _Call) for work in waiting):
+            return 0.0
+        return waiting[0].since + COLLECT_SECONDS
+
+    def _oldest_of_next_client(self, waiting: Sequence[_Work]) -> _Work:
+        client = self._share.least(work.client for work in waiting)
+        return next(work for work in waiting if work.client == client)
 
     def _next_batch(self, is_short: bool, most_taken: float = math.inf, most_cost: float = math.inf) -> _Batch | None:
         """Remove a batch of short, or of long, work from the waiting work, and return the batch.
@@ -294,9 +312,8 @@ class TranslationQueue:
             some = [work for work in self._drop_cancelled() if work.is_short == is_short]
             if not some:
                 return None
-            client = self._share.least(work.client for work in some)
-            first = next(work for work in some if work.client == client)
-            if self._share.taken(client) >= most_taken or first.cost > most_cost:
+            first = self._oldest_of_next_client(some)
+            if self._share.taken(first.client) >= most_taken or first.cost > most_cost:
                 return None
             batch = self._fitting(_in_equal_numbers(first, filter(first.may_share, some)), most_cost)
             self._waiting = [work for work in self._waiting if work not in batch]
@@ -330,6 +347,7 @@ class TranslationQueue:
         with self._changed:
             self._charge(batch)
             self._running.remove(batch)
+            self._last = batch
             self._share.forget(self._busy_clients())
 
     def _translate(self, sentences: Sequence[_Sentence], batch: _Batch) -> None:
