@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+SAVED_SECONDS = 0.25  # the most by which a client that returns is ahead of the others
 REMEMBERED_SECONDS = 1.0  # the most by which a client that returns is behind the others
 
 
@@ -33,10 +34,10 @@ class FairShare:
     def admit(self, client: str, others: Collection[str]) -> None:
         """Let a client that had no work compete with ``others``, which have work.
 
-        While it had no work, it has saved no time, and has lost at most REMEMBERED_SECONDS.
+        It is ahead of the others by at most SAVED_SECONDS, and behind them by at most REMEMBERED_SECONDS.
         """
         least = min(map(self.taken, others), default=self.taken(client))
-        self._taken[client] = min(max(self.taken(client), least), least + REMEMBERED_SECONDS)
+        self._taken[client] = min(max(self.taken(client), least - SAVED_SECONDS), least + REMEMBERED_SECONDS)
 
     def charge(self, clients: Collection[str], start: float, end: float) -> None:
         """Divide the time from ``start`` to ``end`` equally among the clients whose work was computed."""
@@ -45,7 +46,7 @@ class FairShare:
             self._until[client] = end
 
     def forget(self, busy: Collection[str]) -> None:
-        """Forget each client that is not ``busy``, unless it has taken more time than a busy client."""
-        least = min(map(self.taken, busy), default=float("inf"))
+        """Forget each client that is not ``busy``, unless it has saved less than SAVED_SECONDS."""
+        least = min(map(self.taken, busy), default=float("inf")) - SAVED_SECONDS
         self._taken = {each: taken for each, taken in self._taken.items() if each in busy or taken > least}
         self._until = {each: end for each, end in self._until.items() if each in self._taken}

@@ -27,10 +27,11 @@ from minitransformer.system.threads import start_thread
 from minitransformer.text.translation import Translation
 
 COLLECT_SECONDS = 0.005  # time in which a sentence waits for other sentences of its batch
+RETURN_SECONDS = 0.02  # time in which a long call waits for the clients of the last batch
 HYPOTHESES_IN_BATCH = 256
 SCORES_IN_BATCH = 256 * 256**2  # scores between queries and keys: the work grows with the square of the length
 SHORT_TOKENS = 512  # greatest cost of a short sentence
-LONG_CALL = 100  # greatest cost of other work for which nobody waits long
+LONG_CALL = 100  # other work that costs more is a long call
 LONG_SHARE = 0.25  # share of the time for long sentences while short sentences wait
 SPARE = 8  # a new sentence needs 8 × its cost free in the queue, so that long sentences never fill the queue
 SMALLER = 2  # a batch pauses for another client's batch only if the latter has at most half its cost
@@ -285,14 +286,14 @@ class TranslationQueue:
     def _start(self, waiting: Sequence[_Work]) -> float:
         """Return the time at which the next batch may begin.
 
-        A long call waits for the clients of the last batch: they may go on with their request.  If other calls wait, or
-        sentences for a full batch, it begins at once.
+        A long call waits for the clients of the last batch: they may go on, or send the next request.  If other calls
+        wait, or sentences for a full batch, the batch begins at once.
         """
         first = self._oldest_of_next_client(waiting)
         if isinstance(first, _Call) and first.cost > LONG_CALL and self._last:
             absent = self._last.clients - {work.client for work in waiting}
             if any(self._share.taken(client) < self._share.taken(first.client) for client in absent):
-                return self._last.charged + COLLECT_SECONDS
+                return self._last.charged + RETURN_SECONDS
         if len(waiting) >= self._most_in_batch(1) or any(isinstance(work, _Call) for work in waiting):
             return 0.0
         return waiting[0].since + COLLECT_SECONDS
