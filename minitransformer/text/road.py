@@ -116,7 +116,7 @@ class Road:
         if not all(sentence.found for sentence in sentences):
             return []
         n = max((len(sentence.found) for sentence in sentences), default=1)
-        notes = tuple(dict.fromkeys(itertools.chain(self._notes(source, sentences))))
+        notes = self._notes(sentences)
         return [self._joined(source, sentences, k, notes) for k in range(n)]
 
     def _takes(self, step: Step) -> bool:
@@ -197,7 +197,7 @@ class Road:
             if self._takes("codes") and not any(map(str.isalpha, sentence.flat.text)):
                 sentence.copy()
 
-    def _notes(self, source: Parts, sentences: Sequence[Sentence]) -> Sequence[Note]:
+    def _notes(self, sentences: Sequence[Sentence]) -> list[Note]:
         worded = [sentence for sentence in sentences if any(map(str.isalnum, plain_text(sentence.parts)))]
         n_lines = 1 + sum("\n" in plain_text(sentence.parts) for sentence in worded[:-1])
         notes = []
@@ -205,7 +205,7 @@ class Road:
             notes.append(Note("sentences", "translated sentence by sentence", str(len(worded))))
         return [*notes, *itertools.chain.from_iterable(sentence.notes for sentence in sentences)]
 
-    def _joined(self, source: Parts, sentences: Sequence[Sentence], k: int, notes: tuple[Note, ...]) -> Translation:
+    def _joined(self, source: Parts, sentences: Sequence[Sentence], k: int, notes: Sequence[Note]) -> Translation:
         parts, chosen = Parts(), [sentence.found[min(k, len(sentence.found) - 1)] for sentence in sentences]
         for i, (sentence, one) in enumerate(zip(sentences, chosen, strict=True)):
             parts += one.parts
