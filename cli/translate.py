@@ -38,8 +38,7 @@ from minitransformer.extras.files.stream import (
 )
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.task import load_translator
-from minitransformer.inference.translator import Translator
+from minitransformer.inference.translator import Translator, load_translator
 from minitransformer.system.file_kinds import has_both_sides, is_compressed, is_memory
 from minitransformer.system.files import is_same_file
 from minitransformer.text.road import STEPS, Road, Step

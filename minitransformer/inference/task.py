@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from autograd.array import Device
-from autograd.packed_weight import PackedDtype
-from minitransformer.config import ConfigError, DataConfig
+from minitransformer.config import DataConfig
 from minitransformer.config.data import target_language
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair
 from minitransformer.data.languages import is_demonstration
-from minitransformer.data.lexicon import makes_trees
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.bleu import Score, bleu
 from minitransformer.inference.search import Advance, SearchConfig
@@ -113,21 +110,3 @@ def task_of_run(run: Path) -> Task:
         task: Task = extension("task:demonstration")
         return task
     return TranslationTask(target_language(data))
-
-
-def load_translator(
-    directory: Path, *others: Path, device: Device = "cpu", weights: PackedDtype = "float32"
-) -> Translator:
-    """Load the translator of a run, or an ensemble, as ``Translator.load`` does.
-
-    Raises: ConfigError if the model writes trees; CheckpointError.
-    """
-    translator = Translator.load(directory, *others, device=device, weights=weights)
-    require_no_trees(directory, translator.tokenizer)
-    return translator
-
-
-def require_no_trees(directory: Path, tokenizer: Tokenizer) -> None:
-    """Raise ConfigError if the model of a directory is a parser, which writes trees instead of translations."""
-    if makes_trees(tokenizer.target_symbols):
-        raise ConfigError(f"{directory}: is a parser, which writes trees: use minitransformer-parse")

@@ -50,7 +50,7 @@ def test_the_command_shown_at_the_end_is_one_for_a_shell(tmp_path: Path, monkeyp
 
 def test_the_run_holds_all_that_is_needed_later(trained: Trained) -> None:
     model = {"model.json", "model.safetensors", "checksums.json", "tokenizer.model", "tokenizer.checksums.json"}
-    logs = {"metrics.jsonl", "report.html", "results.json", "run.json", "translations.jsonl"}
+    logs = {"text.json", "metrics.jsonl", "report.html", "results.json", "run.json", "translations.jsonl"}
     assert {path.name for path in trained.run.iterdir()} == model | logs | {"best", "checkpoints", "data"}
     steps = sorted(path.name for path in (trained.run / "checkpoints").iterdir())
     assert steps == ["step-00000020", "step-00000040", "step-00000060"]
