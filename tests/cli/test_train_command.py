@@ -20,6 +20,7 @@ from cli.train import train
 from cli.validation_command import ValidationCommand, ValidationCommandError
 from minitransformer import Transformer
 from minitransformer.config import ConfigError
+from minitransformer.data.profile import TextProfile
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.doctor.check import ResumeCheckError
 from minitransformer.inference.bleu import bleu
@@ -147,6 +148,7 @@ def test_the_average_of_checkpoints_is_a_model_that_translates(trained: Trained,
     assert output == f"averaged step-00000040, {LAST} into {tmp_path / 'mean'}\n"
     mean = dataclasses.replace(trained, run=tmp_path / "mean")
     assert translated(mean, b"one\ntwo\n").count(b"\n") == 2
+    assert TextProfile.load(mean.run) == TextProfile.load(trained.run) != TextProfile()
 
 
 def test_of_two_checkpoints_of_one_update_the_complete_one_is_averaged(run_copy: Path, tmp_path: Path) -> None:
