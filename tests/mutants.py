@@ -109,7 +109,8 @@ TESTS = {  # the nearest first: it kills most
     ),
     "minitransformer/training/validation.py": f"{LOOP} {TRAINER} {RUN}/test_run_directory.py",
     "minitransformer/training/interrupt.py": f"{TRAINER} {LOOP}",
-    "minitransformer/inference/beam.py": (
+    "minitransformer/inference/beam.py": f"{SEARCH}/test_beam.py {DEVICE_SEARCH}",
+    "minitransformer/inference/beam_steps.py": (
         f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py {SEARCH}/test_prefix.py {DEVICE_SEARCH}"
     ),
     "minitransformer/inference/search.py": f"{SEARCH}/test_beam.py",
