@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 import fake_cuda
+import numpy as np
 import pytest
 
 from autograd import graphs
@@ -15,7 +16,8 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.inference import beam_steps, predictor
 from minitransformer.inference.beam import KeptSearch, beam_search
 from minitransformer.inference.beam_steps import BeamSearch
-from minitransformer.inference.prefix import Prefix, PrefixConstraint
+from minitransformer.inference.line_search import LineSearch
+from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint
 from minitransformer.inference.search import Hypothesis, SearchConfig
 
 SIZES: dict[str, Any] = {"n_layers": 1, "d_model": 32, "d_ff": 24, "n_heads": 2, "d_k": 8, "d_v": 6}
@@ -151,3 +153,39 @@ def test_steps_without_memory_for_a_graph_are_launched(
     assert found == expected
     assert {step.how for step in steps} == {"launches"}
     assert caplog.text.count("no CUDA graph of a step of the search: the GPU has no ") == 1
+
+
+def search_of_lines(model: Transformer, n: int) -> tuple[list[list[Hypothesis]], list[int]]:
+    """Return the hypotheses of n lines of equal length, and the numbers of lines counted as finished."""
+    sources = np.random.default_rng(0).integers(4, 19, (12, 9)).tolist()[:n]
+    lines = LineSearch([model], Any, sources, [NO_PREFIX] * n, lambda batch: None, None, None, None)
+    counted: list[int] = []
+    return lines.run(SearchConfig(beam=2, max_extra_tokens=12), 1, counted.append), counted
+
+
+def free_unused_memory(cupy: Any) -> None:
+    gc.collect()
+    for pool in (cupy.get_default_memory_pool(), *(stream.pool for some in graphs._idle.values() for stream in some)):
+        pool.free_all_blocks()
+
+
+def test_lines_for_which_memory_does_not_suffice_are_searched_in_smaller_batches(
+    launched: list[str], cupy: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A batch that does not fit is halved; its lines are counted once, and have the same translations."""
+    caplog.set_level("INFO")
+    cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)
+    model, at_once, run = model_of(), list[int](), BeamSearch.run
+    monkeypatch.setattr(BeamSearch, "run", lambda self: (at_once.append(len(self.sentences)), run(self))[1])
+    expected, _ = search_of_lines(model, 12)
+    free_unused_memory(cupy)
+    search_of_lines(model, 5)
+    limit = fake_cuda.Memory.used
+    free_unused_memory(cupy)
+    at_once.clear()
+    monkeypatch.setattr(fake_cuda, "LIMIT", limit)
+    found, counted = search_of_lines(model, 12)
+    assert at_once == [12, 6, 3, 3, 3, 3]
+    assert found == expected
+    assert sum(counted) == 12
+    assert caplog.text.count("out of memory with 12 lines at once") == caplog.text.count("out of memory") == 1
