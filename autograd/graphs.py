@@ -78,24 +78,27 @@ class GraphStream(NamedTuple):
 
 
 class ShapedGraphs:
-    """CUDA graphs of one kind of work, by the shapes of the arrays that the work reads and writes.
+    """CUDA graphs of a step that is repeated: one graph for each shape of the arrays that a step reads and writes.
 
-    Work with new shapes has no graph at first, because its first run chooses the algorithms of products.  It is
-    captured when the next work has the same shapes.  If a capture fails, there are no more captures.
+    The first step of new shapes has no graph, because it chooses the algorithms of products.  The next step of the same
+    shapes is captured.  After a capture that fails, no step is captured.
     """
 
     def __init__(self, stream: GraphStream, name: str) -> None:
         self.stream, self._name, self._may_capture = stream, name, True
         self._graphs: dict[tuple[int, ...], Any] = {}  # kept until they have run
-        self._shapes: tuple[int, ...] = ()  # of the last work
+        self._shapes: tuple[int, ...] = ()  # of the last step
         self.has_launched = False
-        """True if the last work had a graph."""
+        """True if the last step had a graph."""
 
-    def launch(self, shapes: tuple[int, ...], work: Callable[[], object]) -> bool:
-        """Launch the graph of ``work`` with these shapes; return False if there is none: then the caller must work."""
+    def launch(self, shapes: tuple[int, ...], step: Callable[[], object]) -> bool:
+        """Launch the graph of ``step`` with these shapes; return False if it has none: then the caller calls ``step``.
+
+        ``step`` must overwrite the arrays that the next step reads.
+        """
         graph = self._graphs.get(shapes)
         if graph is None and shapes == self._shapes and self._may_capture:
-            graph = self.stream.try_capture(work, self._name)
+            graph = self.stream.try_capture(step, self._name)
             if graph is None:
                 self._may_capture = False
             else:

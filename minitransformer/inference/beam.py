@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autograd import no_tape
+from autograd.array import Array
 from autograd.graphs import graph_stream
 from autograd.ops.top_k import top
 from minitransformer.inference.beam_steps import BeamSearch
@@ -88,13 +89,14 @@ class KeptSearch:
             return False
         if not search.predictor.take(request.models, request.sources[0]):
             return False
-        kept = search.state, search.penalties, search.n_steps
+        state, penalties, n_steps = search.state, search.penalties, search.n_steps
         search.begin(request)
-        begun = search.state, search.penalties, search.n_steps
-        search.state, search.penalties, search.n_steps = kept
-        if begun[0].ids.shape != search.state.ids.shape:
+        arrays: list[Array] = [*state, penalties, n_steps]
+        values: list[Array] = [*search.state, search.penalties, search.n_steps]
+        search.state, search.penalties, search.n_steps = state, penalties, n_steps
+        if [array.shape for array in arrays] != [new.shape for new in values]:
             return False
-        for array, new in zip((*kept[0], *kept[1:]), (*begun[0], *begun[1:]), strict=True):
+        for array, new in zip(arrays, values, strict=True):
             array[...] = new
         self.encoding.launch()
         return True
