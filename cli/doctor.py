@@ -27,7 +27,7 @@ from minitransformer.extras.doctor.machine import machine, shared_memory
 from minitransformer.extras.doctor.plan import plan, precision
 from minitransformer.extras.doctor.together import together
 from minitransformer.system.ranks import choose_placements
-from minitransformer.training.open_run import resolve
+from minitransformer.training.automatic_settings import resolve
 from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import LaunchError, communicator, is_first_launched_here, n_launched_here, rank_launched
 from parallel.placement import Placement

@@ -15,14 +15,8 @@ from minitransformer.system.errors import UserError
 from minitransformer.system.memory import describe_free_memory
 from minitransformer.system.provenance import short_hash
 from minitransformer.training.memory import OutOfMemoryError, try_largest_batch
-from minitransformer.training.open_run import (
-    check_data_of_run,
-    check_prepared,
-    given_tokenizer,
-    new_trainer,
-    require_unfinished,
-    sized,
-)
+from minitransformer.training.new_trainer import new_trainer, sized
+from minitransformer.training.run_data import check_data_of_run, check_prepared, given_tokenizer, require_unfinished
 from minitransformer.training.update import learning_rate
 from parallel.communicator import Communicator, working_ranks
 from parallel.placement import Placement, cores_of
