@@ -11,7 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from cli.command import say
 from cli.help import FoldedHelp, help_of, in_order
@@ -290,6 +302,34 @@ def _unknown_option(option: str, kind: type) -> str:
     inner = [name for name in known if name.endswith(f".{option.lstrip('-')}")]
     similar = inner or difflib.get_close_matches(option, known, n=1)
     return f"unknown option {option}{f'; did you mean {similar[0]}?' if similar else ''}"
+
+
+class Rule(NamedTuple):
+    """A rule on options that are given together; ``names`` and ``others`` are names of fields, such as n_best."""
+
+    names: tuple[str, ...]
+    relation: Literal["needs", "does not go with"]
+    others: tuple[str, ...]
+    reason: str = ""
+
+
+def require_rules(options: Any, rules: Sequence[Rule]) -> None:
+    """Raise ConfigError with both names and the remedy if the given options break a rule."""
+    for rule in rules:
+        names, others = given(options, rule.names), given(options, rule.others)
+        reason = f", because {rule.reason}" if rule.reason else ""
+        if rule.relation == "does not go with" and names and others:
+            raise ConfigError(f"{names[0]}: does not go with {others[0]}{reason}; give one of them")
+        if rule.relation == "needs" and names and len(others) < len(rule.others):
+            needed = " and ".join(f"--{name.replace('_', '-')}" for name in rule.others)
+            raise ConfigError(f"{names[0]}: needs {needed}{reason}; add what is missing, or leave {names[0]} out")
+
+
+def given(options: Any, names: Sequence[str]) -> list[str]:
+    """Return, as on the command line, the names of those fields in ``names`` whose values are not the defaults."""
+    known = {option.path: option for option in options_in(type(options))}
+    chosen = [known[name] for name in names]
+    return [one.names[one.default is True] for one in chosen if getattr(options, one.path) != one.default]
 
 
 def require_threads(n: int | None) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cli.command import all_end_together, log_shown, run_command
 from cli.console import log_console
 from cli.entry import INTERRUPTED
+from cli.options import Rule, require_rules
 from cli.run_options import RunStart, parse_run_options
 from cli.validation_command import ValidationCommand
 from minitransformer.config import RunConfig
@@ -29,6 +30,10 @@ in a few minutes, into runs/demo; then try: echo "The small dog sees three red h
 Options of the command line override those of the file (--config), which override those that --compat and --preset set.
 A run that was interrupted goes on when the same command is given again.
 Several processes: mpirun -n 8 minitransformer-train ..."""
+
+
+ADDED = ("diversify", "tensorboard", "validation_command")  # options that add something to a training
+RULES = (Rule(("verify_resume",), "does not go with", ADDED, "it is a test in a temporary directory"),)
 
 
 @dataclass(frozen=True)
@@ -94,4 +99,6 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
 
 def read_options(arguments: Sequence[str]) -> TrainOptions:
     """Return the options of the command line."""
-    return parse_run_options(TrainOptions, DESCRIPTION, arguments)
+    options = parse_run_options(TrainOptions, DESCRIPTION, arguments)
+    require_rules(options, RULES)
+    return options
