@@ -29,7 +29,7 @@ from cli.command import say
 from cli.help import FoldedHelp, help_of, in_order
 from minitransformer.config import ConfigError
 from minitransformer.config.checks import suggestion
-from minitransformer.system.records import is_file_name
+from minitransformer.system.records import is_file_name, is_object_name
 
 Value = TypeVar("Value")
 Options = TypeVar("Options")
@@ -54,7 +54,7 @@ class Option:
     types: tuple[Any, ...]
     """The types of the values; (T, ...) for any number of values."""
     may_be_file: bool
-    """True if a value that is not in the list may be the path of a file."""
+    """True if a value that is not in the list may be the path of a file, or a name such as package.module:name."""
     mark: str | None
     """The mark of ``Positional`` or ``Repeated``."""
     is_nullable: bool
@@ -85,7 +85,7 @@ class Option:
         if self.types == (bool,):
             parser.add_argument(*self.names, dest=self.path, action=_Switch, nargs=0, const=self.names[1], **settings)
             return
-        words = (*self.choices, *([_METAVARS[Path]] if self.may_be_file else []))
+        words = (*self.choices, *([_METAVARS[Path], "MODULE:NAME"] if self.may_be_file else []))
         metavar = f"{{{','.join(words)}}}" if self.choices else _METAVARS[self.types[0]]
         settings |= {"type": self._value, "metavar": metavar, "action": _Once}
         if self.mark == "repeated":
@@ -107,8 +107,8 @@ class Option:
         if self.is_nullable and text == "None":
             return None
         if self.choices:
-            if text not in self.choices and self.may_be_file and is_file_name(text):
-                return Path(text)
+            if text not in self.choices and self.may_be_file and (is_object_name(text) or is_file_name(text)):
+                return text if is_object_name(text) else Path(text)
             if text not in self.choices:
                 raise argparse.ArgumentTypeError(f"unknown value {text!r}; {suggestion(text, self.choices)}")
             return text
@@ -145,7 +145,7 @@ def options_in(kind: type, default: Any = None, part: str = "") -> Iterator[Opti
         kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         hint, *others = (each for each in kinds if each is not NoneType)
         values = get_args(hint) if get_origin(hint) is tuple else (hint,)
-        path, may_be_file, is_nullable = part + field.name, others == [Path], NoneType in kinds
+        path, may_be_file, is_nullable = part + field.name, others == [Path, str], NoneType in kinds
         yield Option(path, values, may_be_file, mark, is_nullable, value, help_of(kind, field.name))
 
 

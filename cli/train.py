@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from cli.command import all_end_together, log_shown, run_command
 from cli.console import log_console
 from cli.entry import INTERRUPTED
-from cli.options import Rule, require_rules
+from cli.options import Repeated, Rule, require_rules
 from cli.run_options import RunStart, parse_run_options
 from cli.validation_command import ValidationCommand
 from minitransformer.config import RunConfig
+from minitransformer.config.checks import imported
 from minitransformer.extras.diversification import train_diversified
 from minitransformer.extras.doctor.check import verify_resume
 from minitransformer.extras.report.run_page import ReportPage
@@ -32,7 +33,7 @@ A run that was interrupted goes on when the same command is given again.
 Several processes: mpirun -n 8 minitransformer-train ..."""
 
 
-ADDED = ("diversify", "tensorboard", "validation_command")  # options that add something to a training
+ADDED = ("diversify", "tensorboard", "validation_command", "callback")  # options that add something to a training
 RULES = (Rule(("verify_resume",), "does not go with", ADDED, "it is a test in a temporary directory"),)
 
 
@@ -51,6 +52,10 @@ class TrainOptions(RunConfig, RunStart):
     validation_command: str | None = None
     """Command that measures the translations of each validation, such as "my-metric {reference} {translation}"; there
     is also {source}. It prints a number, or lines of a name and a number."""
+
+    callback: Repeated[str] = ()
+    """Class of a callback of yours, as package.module:name; it is made without arguments. Give --callback several times
+    for several classes."""
 
 
 def main() -> int:
@@ -82,6 +87,7 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
         if world.rank == 0:
             callbacks += [ReportPage(config.run), *([TensorBoard(config.run)] if options.tensorboard else [])]
             callbacks += [ValidationCommand(options.validation_command)] if options.validation_command else []
+            callbacks += [imported("callback", name)() for name in options.callback]
         return train_run(config, world=world, callbacks=callbacks).is_complete
 
     if options.diversify:

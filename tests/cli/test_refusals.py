@@ -57,6 +57,10 @@ REFUSED = {  # RUN is a trained run
     "train --preset smal": r"argument --preset: unknown value 'smal'; did you mean 'small'\?",
     "train --compat x": "argument --compat: unknown value 'x'; known here: paper, tensor2tensor, fairseq, marian",
     "train --data.tokenizer bpee": r"argument --data.tokenizer: unknown value 'bpee'; did you mean 'bpe'\?",
+    **{
+        f"train --{setting} nowhere:name": rf"^error: {setting}: 'nowhere:name' cannot be imported \(ModuleNotFound"
+        for setting in ("model.implementation", "training.schedule", "training.optimizer", "data.tokenizer", "callback")
+    },
     "train --config nowhere.toml": "^error: nowhere.toml: not found; expected a TOML file, such as recipes/",
     "reproduce table3 --corpus nowhere.toml": "^error: nowhere.toml: not found; expected a TOML file",
     "train --config": "argument --config: expected one argument",

@@ -27,6 +27,7 @@ from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError, CorruptFileError, read_json
 from minitransformer.training import checkpoint as checkpoint_module
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.run import run_lock
 from minitransformer.training.state import TrainingState
 from parallel.communicator import SerialCommunicator
@@ -253,6 +254,17 @@ def test_a_failed_command_is_named_with_its_last_line() -> None:
 def test_a_command_that_cannot_be_run_is_refused_before_the_training(command: str) -> None:
     with pytest.raises(ConfigError, match="^--validation-command .*: (expected a program|No closing quotation)"):
         ValidationCommand(command)
+
+
+class Seven(Callback):
+    def validated(self, model: Any, *texts: Any) -> dict[str, float]:
+        return {"seven": 7.0}
+
+
+def test_callbacks_that_are_named_measure_too(trained: Trained, tmp_path: Path) -> None:
+    words = ["--run", str(tmp_path), "--data.directory", str(trained.run / "data"), "--callback", f"{__name__}:Seven"]
+    train(changed(trained.arguments, *words))
+    assert {line["seven"] for line in log_of(tmp_path, "validation")} == {7}
 
 
 def test_page_log_and_patience_have_the_commands_measures(trained: Trained, tmp_path: Path) -> None:
