@@ -21,8 +21,7 @@ from cli.run_options import RunStart, parse_run_options
 from minitransformer.config import RunConfig
 from minitransformer.extras.doctor.check import diagnosis
 from minitransformer.extras.doctor.finding import Finding, merged
-from minitransformer.extras.doctor.machine import machine, shared_memory
-from minitransformer.extras.doctor.plan import plan, precision
+from minitransformer.extras.doctor.machine import machine, memory, precision, shared_memory
 from minitransformer.extras.doctor.together import together
 from minitransformer.system.ranks import choose_placements
 from minitransformer.training.open_run import resolve
@@ -31,17 +30,15 @@ from parallel.launch import LaunchError, communicator, is_first_launched_here, n
 from parallel.placement import Placement
 
 DESCRIPTION = """Examine the machine for training, and test it: versions, libraries, cores, GPUs; under mpirun also
-whether the processes agree, and the time of a sum over them. With the settings of a run, also what that run
-needs. The exit status is 0 if nothing is wrong; else it is 1, and each problem comes with its remedy. Start it
-as you will start the training: mpirun -n 8 minitransformer-doctor ..."""
+whether the processes agree, and the time of a sum over them. The exit status is 0 if nothing is wrong; else it
+is 1, and each problem comes with its remedy. Start it as you will start the training:
+mpirun -n 8 minitransformer-doctor ... What a training needs, minitransformer-train --dry-run examines."""
 
 
 @dataclass(frozen=True)
 class DoctorOptions(RunConfig, RunStart):
     """The options of minitransformer-doctor."""
 
-    try_largest_batch: bool = False
-    """Compute the largest batch once, and print the memory that it took."""
     replay: Path | None = None
     """Instead of examining the machine, compute the update of a repro bundle again, in float32 and in float64.
     Training that diverges writes such a bundle."""
@@ -95,8 +92,8 @@ def examine(options: DoctorOptions, world: Communicator) -> list[Finding]:
     return [
         *machine(options.device, options.kernels, world, placements),
         *together(world, placements, device, training.n_micro_batches, training.sum),
-        precision(planned, why_no_bfloat16),
-        *plan(planned, world, placements, try_largest=options.try_largest_batch),
+        precision(training.precision, why_no_bfloat16),
+        memory(world),
     ]
 
 

@@ -22,6 +22,7 @@ from minitransformer.extras.report.tensorboard import TensorBoard
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.progress_bar import ProgressBar
 from minitransformer.training.run import train as train_run
+from minitransformer.training.run import try_to_open
 from parallel.communicator import Communicator
 from parallel.launch import communicator
 
@@ -34,7 +35,7 @@ Several processes: mpirun -n 8 minitransformer-train ..."""
 
 
 ADDED = ("diversify", "tensorboard", "validation_command", "callback")  # options that add something to a training
-RULES = (Rule(("verify_resume",), "does not go with", ADDED, "it is a test in a temporary directory"),)
+RULES = (Rule(("verify_resume",), "does not go with", (*ADDED, "dry_run"), "it is a test in a temporary directory"),)
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class TrainOptions(RunConfig, RunStart):
     verify_resume: int | None = None
     """Instead of the training, run a test in a temporary directory: train this many updates twice, once with an
     interruption, and compare the results."""
+    dry_run: bool = False
+    """End before the first update, after the text is prepared and the largest batch was computed once. Prepared data
+    stay; the same command without this option then trains."""
     diversify: int = 0
     """Updates of a further training after this one. Its text also has translations by this model, and by a second one
     that translates from target to source. 0: no further training."""
@@ -80,6 +84,10 @@ def _train_as_rank(world: Communicator, arguments: Sequence[str]) -> int:
 def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBar) -> int:
     if options.verify_resume is not None:
         verify_resume(options, world, options.verify_resume)
+        return 0
+    if options.dry_run:
+        try_to_open(options, world, measured=options.validation_command is not None or bool(options.callback))
+        bar.print("the training can begin: give the same command without --dry-run")
         return 0
 
     def train_to_end(config: RunConfig) -> bool:
