@@ -194,8 +194,8 @@ class TranslateOptions:
         """The settings of sampling, or None without --sample.  Raises: ConfigError for invalid options."""
         if not self.sample:
             return None
-        given = {"seed": self.seed, "temperature": self.temperature, "top_p": self.top_p}
-        return Sampling(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        values = {"seed": self.seed, "temperature": self.temperature, "top_p": self.top_p}
+        return Sampling(**{name: value for name, value in values.items() if value is not None})  # type: ignore[arg-type]
 
     @property
     def search(self) -> SearchConfig:
