@@ -35,7 +35,10 @@ def require_choices(part: str, config: Any, choices: Mapping[str, Any]) -> None:
 
 
 def imported(setting: str, name: str) -> Any:
-    """Import and return the object that a setting names as "package.module:name".  Raises: ConfigError."""
+    """Import and return the object that a setting names as "package.module:name".
+
+    All names of objects, those of a user and those of EXTENSIONS, are resolved here.  Raises: ConfigError.
+    """
     module, _, attribute = name.partition(":")
     try:
         return getattr(import_module(module), attribute)

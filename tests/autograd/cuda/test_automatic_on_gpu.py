@@ -13,7 +13,7 @@ import pytest
 from autograd.array import DeviceError
 from minitransformer import ModelConfig
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
-from minitransformer.extras.doctor.plan import precision
+from minitransformer.extras.doctor.machine import precision
 from minitransformer.training import automatic_settings
 from minitransformer.training.automatic_settings import resolve, why_no_bfloat16
 from minitransformer.training.open_run import OpenRun, open_run
@@ -145,6 +145,8 @@ def test_ranks_take_rank_0s_values_and_bfloat16_only_if_all_have_it(config: RunC
 
 def test_the_doctor_names_the_precision_and_why_it_is_not_bfloat16(config: RunConfig, launched: list[str]) -> None:
     settled, obstacle = resolve(config, SerialCommunicator())
-    assert precision(settled, obstacle).found == "bfloat16"
+    assert precision(settled.training.precision, obstacle).found == "bfloat16"
     settled, obstacle = resolve(dataclasses.replace(config, kernels="reference"), SerialCommunicator())
-    assert precision(settled, obstacle).found.startswith("float32; not bfloat16: the references compute in float32")
+    assert precision(settled.training.precision, obstacle).found.startswith(
+        "float32; not bfloat16: the references compute in float32"
+    )
