@@ -14,7 +14,7 @@ from cli.options import Repeated, Rule, require_rules
 from cli.run_options import RunStart, parse_run_options
 from cli.validation_command import ValidationCommand
 from minitransformer.config import RunConfig
-from minitransformer.config.checks import imported
+from minitransformer.config.checks import imported_class
 from minitransformer.extras.diversification import train_diversified
 from minitransformer.extras.doctor.check import verify_resume
 from minitransformer.extras.report.run_page import ReportPage
@@ -86,7 +86,7 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
         verify_resume(options, world, options.verify_resume)
         return 0
     if options.dry_run:
-        try_to_open(options, world, measured=options.validation_command is not None or bool(options.callback))
+        try_to_open(options, world, measured=any(each.measures for each in _own_callbacks(options)))
         bar.print("the training can begin: give the same command without --dry-run")
         return 0
 
@@ -94,8 +94,7 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
         callbacks: list[Callback] = [bar]
         if world.rank == 0:
             callbacks += [ReportPage(config.run), *([TensorBoard(config.run)] if options.tensorboard else [])]
-            callbacks += [ValidationCommand(options.validation_command)] if options.validation_command else []
-            callbacks += [imported("callback", name)() for name in options.callback]
+            callbacks += _own_callbacks(options)
         return train_run(config, world=world, callbacks=callbacks).is_complete
 
     if options.diversify:
@@ -109,6 +108,13 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
     own = options.model.implementation
     bar.print(f"done: {f'load the model with its class, {own}, in Python' if own else command}")
     return 0
+
+
+def _own_callbacks(options: TrainOptions) -> list[Callback]:
+    """Return the callbacks of the user: a command that measures translations, and objects of named classes."""
+    command = options.validation_command
+    classes = [imported_class("callback", name, Callback) for name in options.callback]
+    return [*([] if command is None else [ValidationCommand(command)]), *(each() for each in classes)]
 
 
 def read_options(arguments: Sequence[str]) -> TrainOptions:

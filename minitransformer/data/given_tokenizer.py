@@ -13,7 +13,7 @@ from typing import Any
 import sentencepiece
 
 from minitransformer.config import ConfigError, DataConfig
-from minitransformer.config.checks import imported, require
+from minitransformer.config.checks import imported, imported_function, require
 from minitransformer.data.corpus import Corpus, Pair
 from minitransformer.data.normalisation import named
 from minitransformer.data.protobuf import bytes_field, float_field, integer_field
@@ -96,7 +96,7 @@ def made_by(name: str, pairs: Iterable[Pair], config: DataConfig) -> Tokenizer:
 
     Raises: ConfigError if the name cannot be imported, the result is no ``Tokenizer``, or it contradicts the settings.
     """
-    found = imported("data.tokenizer", name)(pairs, config)
+    found = imported_function("data.tokenizer", name)(pairs, config)
     require(isinstance(found, Tokenizer), f"the result of data.tokenizer {name}", "a Tokenizer", found)
     tokenizer: Tokenizer = found
     require(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from minitransformer.config import DataConfig, TokenizerType
-from minitransformer.config.checks import imported
+from minitransformer.config.checks import imported_function
 from minitransformer.config.data import is_language
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair, changed_files, text_files
@@ -169,7 +169,7 @@ def prepare(
     def begin() -> tuple[Corpus, Mapping[str, Mapping[str, Any]], str | None]:
         require_no_model(directory)
         if is_object_name(config.tokenizer):
-            imported("data.tokenizer", str(config.tokenizer))  # raises before the text is read
+            imported_function("data.tokenizer", str(config.tokenizer))  # raises before the text is read
         _log.info("generating the demo corpus" if config.task == "demonstration" else "reading the text")
         _require_files(config)
         read = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}

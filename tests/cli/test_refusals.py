@@ -61,6 +61,9 @@ REFUSED = {  # RUN is a trained run
         f"train --{setting} nowhere:name": rf"^error: {setting}: 'nowhere:name' cannot be imported \(ModuleNotFound"
         for setting in ("model.implementation", "training.schedule", "training.optimizer", "data.tokenizer", "callback")
     },
+    "train --data.tokenizer math:pi": "^error: data.tokenizer must be the name of a function; got 3.14",
+    "train --training.schedule math:pi": "^error: training.schedule must be the name of a function; got 3.14",
+    "train --callback math:pi --dry-run": "^error: callback must be a class derived from .*Callback; got 3.14",
     "train --config nowhere.toml": "^error: nowhere.toml: not found; expected a TOML file, such as recipes/",
     "reproduce table3 --corpus nowhere.toml": "^error: nowhere.toml: not found; expected a TOML file",
     "train --config": "argument --config: expected one argument",
