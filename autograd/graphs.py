@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 from autograd.array import Device, gpu_module, namespace_of_device
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+_log = logging.getLogger(__name__)
 
 
 def capture_graph(work: Callable[[], Any], stream: Any) -> tuple[Any, Any]:
@@ -66,6 +68,46 @@ class GraphStream(NamedTuple):
         with namespace_of_device("cuda").cuda.using_allocator(self.pool.malloc):
             return capture_graph(work, self.stream)[0]
 
+    def try_capture(self, work: Callable[[], object], name: str) -> Any:
+        """Return the CUDA graph of ``work``, which messages call ``name``; if it has none, log why and return None."""
+        try:
+            return self.capture(work)
+        except (RuntimeError, MemoryError) as error:  # such as CuPy's, for an operation without a kernel
+            _log.info("no CUDA graph of %s: %s", name, error)
+            return None
+
+
+class ShapedGraphs:
+    """CUDA graphs of a step that is repeated: one graph for each shape of the arrays that a step reads and writes.
+
+    The first step of new shapes has no graph, because it chooses the algorithms of products.  The next step of the same
+    shapes is captured.  After a capture that fails, no step is captured.
+    """
+
+    def __init__(self, stream: GraphStream, name: str) -> None:
+        self.stream, self._name, self._may_capture = stream, name, True
+        self._graphs: dict[tuple[int, ...], Any] = {}  # kept until they have run
+        self._shapes: tuple[int, ...] = ()  # of the last step
+        self.has_launched = False
+        """True if the last step had a graph."""
+
+    def launch(self, shapes: tuple[int, ...], step: Callable[[], object]) -> bool:
+        """Launch the graph of ``step`` with these shapes; return False if it has none: then the caller calls ``step``.
+
+        ``step`` must overwrite the arrays that the next step reads.
+        """
+        graph = self._graphs.get(shapes)
+        if graph is None and shapes == self._shapes and self._may_capture:
+            graph = self.stream.try_capture(step, self._name)
+            if graph is None:
+                self._may_capture = False
+            else:
+                self._graphs[shapes] = graph
+        self._shapes, self.has_launched = shapes, graph is not None
+        if graph is not None:
+            graph.launch()
+        return self.has_launched
+
 
 _idle: dict[int, list[GraphStream]] = {}  # by GPU; reused, because cuBLASLt's workspace of a stream is never freed
 
@@ -91,6 +133,10 @@ def graph_stream(device: Device) -> Iterator[GraphStream | None]:
         ours.stream.wait_event(before)
         try:
             yield ours
+        except MemoryError:  # the caller may try smaller work, which needs the memory that graphs wrote to
+            ours.kept.clear()
+            ours.pool.free_all_blocks()
+            raise
         finally:
             after = ours.stream.record()
             idle.append(ours)

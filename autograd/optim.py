@@ -133,7 +133,9 @@ class Optimizer:
         if not n_tokens > 0:
             raise ValueError(f"{self._name}.step: n_tokens divides the gradients and must be above 0; got {n_tokens}")
         if not 0 <= learning_rate < math.inf:
-            raise ValueError(f"{self._name}.step: learning_rate must be a finite number ≥ 0; got {learning_rate}")
+            raise ValueError(
+                f"{self._name}.step: learning_rate must be a finite number of at least 0; got {learning_rate}"
+            )
         if not max_norm > 0:
             raise ValueError(f"{self._name}.step: max_norm must be greater than 0; got {max_norm}")
 

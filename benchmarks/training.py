@@ -32,7 +32,7 @@ from minitransformer.data.store import TokenStore, write_store
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import allowed_cores, available_cores
 from minitransformer.training.loop import Trainer
-from minitransformer.training.open_run import reducer_for
+from minitransformer.training.new_trainer import reducer_for
 from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import communicator
 from parallel.placement import share_of_cores

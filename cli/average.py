@@ -11,6 +11,7 @@ from cli.command import run_command, say
 from cli.options import parse_options
 from minitransformer.config import RunConfig, TrainingConfig
 from minitransformer.config.run import RUN_FILE
+from minitransformer.data.profile import TextProfile
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import load_model_files, save_model_files
 from minitransformer.system.files import CheckpointError, lock_directory, remove_unfinished
@@ -60,5 +61,6 @@ def average(arguments: Sequence[str]) -> int:
         remove_unfinished(output)
         save_model_files(output, config, average_weights(chosen))
         tokenizer.save(output)
+        TextProfile.load(options.run).save(output)
     say(f"averaged {', '.join(path.name for path in chosen)} into {output}")
     return 0

@@ -22,7 +22,7 @@ from parallel.launch import LaunchError, all_or_none
 from parallel.rank_log import LOGGERS
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-LESS = "a smaller model, smaller batches, shorter lines, a narrower beam"
+LESS = "a smaller model, shorter lines, a narrower beam"
 EXPECTED = (UserError, DeviceError, LaunchError, DisagreementError)
 
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -18,40 +17,28 @@ from autograd import DeviceError
 from autograd.array import Device
 from autograd.kernel_registry import references_only
 from cli.command import all_end_together, run_command, say
-from cli.explain_compat import OTHERS, explain_compat
 from cli.run_options import RunStart, parse_run_options
 from minitransformer.config import RunConfig
 from minitransformer.extras.doctor.check import diagnosis
 from minitransformer.extras.doctor.finding import Finding, merged
-from minitransformer.extras.doctor.machine import machine, shared_memory
-from minitransformer.extras.doctor.plan import plan, precision
+from minitransformer.extras.doctor.machine import machine, memory, precision, shared_memory
 from minitransformer.extras.doctor.together import together
 from minitransformer.system.ranks import choose_placements
-from minitransformer.training.open_run import resolve
+from minitransformer.training.automatic_settings import resolve
 from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import LaunchError, communicator, is_first_launched_here, n_launched_here, rank_launched
 from parallel.placement import Placement
 
-if TYPE_CHECKING:
-    OtherSystem = str
-else:
-    OtherSystem = Literal[OTHERS]
-
 DESCRIPTION = """Examine the machine for training, and test it: versions, libraries, cores, GPUs; under mpirun also
-whether the processes agree, and the time of a sum over them. With the settings of a run, also what that run
-needs. The exit status is 0 if nothing is wrong; else it is 1, and each problem comes with its remedy. Start it
-as you will start the training: mpirun -n 8 minitransformer-doctor ..."""
+whether the processes agree, and the time of a sum over them. The exit status is 0 if nothing is wrong; else it
+is 1, and each problem comes with its remedy. Start it as you will start the training:
+mpirun -n 8 minitransformer-doctor ... What a training needs, minitransformer-train --dry-run examines."""
 
 
 @dataclass(frozen=True)
 class DoctorOptions(RunConfig, RunStart):
     """The options of minitransformer-doctor."""
 
-    try_largest_batch: bool = False
-    """Compute the largest batch once, and print the memory that it took."""
-    explain_compat: tuple[OtherSystem, ...] | None = None
-    """Instead of examining the machine, list how these systems (or all) differ from the paper, and what each switch
-    changes in the model."""
     replay: Path | None = None
     """Instead of examining the machine, compute the update of a repro bundle again, in float32 and in float64.
     Training that diverges writes such a bundle."""
@@ -63,23 +50,20 @@ def main() -> int:
 
 
 def doctor(arguments: Sequence[str]) -> int:
-    """Examine, explain or replay as the options request; return 0 if nothing is wrong."""
+    """Examine or replay as the options request; return 0 if nothing is wrong."""
     world, launch_findings = launch()  # before options are read: if a rank rejects them, no rank may wait for it
     console = Console(highlight=False)
     with all_end_together(world):
         options = parse_run_options(DoctorOptions, DESCRIPTION, arguments)
-        if options.replay is None and options.explain_compat is None:
+        if options.replay is None:
             with references_only(when=options.kernels == "reference"):
                 findings = merged(world.allgather([*launch_findings, *examine(options, world)]))
             if rank_launched() == 0:
                 console.print(shown(findings), summary(findings))
             return int(any(finding.remedy for finding in findings))
         if rank_launched() == 0:
-            if options.replay is not None:
-                for line in diagnosis(options.replay):
-                    console.print(line, markup=False, soft_wrap=True)
-            if options.explain_compat is not None:
-                explain_compat(options, options.explain_compat or OTHERS, console)
+            for line in diagnosis(options.replay):
+                console.print(line, markup=False, soft_wrap=True)
     return 0
 
 
@@ -108,8 +92,8 @@ def examine(options: DoctorOptions, world: Communicator) -> list[Finding]:
     return [
         *machine(options.device, options.kernels, world, placements),
         *together(world, placements, device, training.n_micro_batches, training.sum),
-        precision(planned, why_no_bfloat16),
-        *plan(planned, world, placements, try_largest=options.try_largest_batch),
+        precision(training.precision, why_no_bfloat16),
+        memory(world),
     ]
 
 

@@ -11,13 +11,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from cli.command import say
 from cli.help import FoldedHelp, help_of, in_order
 from minitransformer.config import ConfigError
 from minitransformer.config.checks import suggestion
-from minitransformer.system.records import is_file_name
+from minitransformer.system.records import is_file_name, is_object_name
 
 Value = TypeVar("Value")
 Options = TypeVar("Options")
@@ -42,7 +54,7 @@ class Option:
     types: tuple[Any, ...]
     """The types of the values; (T, ...) for any number of values."""
     may_be_file: bool
-    """True if a value that is not in the list may be the path of a file."""
+    """True if a value that is not in the list may be the path of a file, or a name such as package.module:name."""
     mark: str | None
     """The mark of ``Positional`` or ``Repeated``."""
     is_nullable: bool
@@ -73,7 +85,7 @@ class Option:
         if self.types == (bool,):
             parser.add_argument(*self.names, dest=self.path, action=_Switch, nargs=0, const=self.names[1], **settings)
             return
-        words = (*self.choices, *([_METAVARS[Path]] if self.may_be_file else []))
+        words = (*self.choices, *([_METAVARS[Path], "MODULE:NAME"] if self.may_be_file else []))
         metavar = f"{{{','.join(words)}}}" if self.choices else _METAVARS[self.types[0]]
         settings |= {"type": self._value, "metavar": metavar, "action": _Once}
         if self.mark == "repeated":
@@ -95,8 +107,8 @@ class Option:
         if self.is_nullable and text == "None":
             return None
         if self.choices:
-            if text not in self.choices and self.may_be_file and is_file_name(text):
-                return Path(text)
+            if text not in self.choices and self.may_be_file and (is_object_name(text) or is_file_name(text)):
+                return text if is_object_name(text) else Path(text)
             if text not in self.choices:
                 raise argparse.ArgumentTypeError(f"unknown value {text!r}; {suggestion(text, self.choices)}")
             return text
@@ -133,7 +145,7 @@ def options_in(kind: type, default: Any = None, part: str = "") -> Iterator[Opti
         kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         hint, *others = (each for each in kinds if each is not NoneType)
         values = get_args(hint) if get_origin(hint) is tuple else (hint,)
-        path, may_be_file, is_nullable = part + field.name, others == [Path], NoneType in kinds
+        path, may_be_file, is_nullable = part + field.name, others == [Path, str], NoneType in kinds
         yield Option(path, values, may_be_file, mark, is_nullable, value, help_of(kind, field.name))
 
 
@@ -290,6 +302,34 @@ def _unknown_option(option: str, kind: type) -> str:
     inner = [name for name in known if name.endswith(f".{option.lstrip('-')}")]
     similar = inner or difflib.get_close_matches(option, known, n=1)
     return f"unknown option {option}{f'; did you mean {similar[0]}?' if similar else ''}"
+
+
+class Rule(NamedTuple):
+    """A rule on options that are given together; ``names`` and ``others`` are names of fields, such as n_best."""
+
+    names: tuple[str, ...]
+    relation: Literal["needs", "does not go with"]
+    others: tuple[str, ...]
+    reason: str = ""
+
+
+def require_rules(options: Any, rules: Sequence[Rule]) -> None:
+    """Raise ConfigError with both names and the remedy if the given options break a rule."""
+    for rule in rules:
+        names, others = given(options, rule.names), given(options, rule.others)
+        reason = f", because {rule.reason}" if rule.reason else ""
+        if rule.relation == "does not go with" and names and others:
+            raise ConfigError(f"{names[0]}: does not go with {others[0]}{reason}; give one of them")
+        if rule.relation == "needs" and names and len(others) < len(rule.others):
+            needed = " and ".join(f"--{name.replace('_', '-')}" for name in rule.others)
+            raise ConfigError(f"{names[0]}: needs {needed}{reason}; add what is missing, or leave {names[0]} out")
+
+
+def given(options: Any, names: Sequence[str]) -> list[str]:
+    """Return, as on the command line, the names of those fields in ``names`` whose values are not the defaults."""
+    known = {option.path: option for option in options_in(type(options))}
+    chosen = [known[name] for name in names]
+    return [one.names[one.default is True] for one in chosen if getattr(options, one.path) != one.default]
 
 
 def require_threads(n: int | None) -> None:

@@ -14,7 +14,7 @@ from autograd.array import Device
 from autograd.kernel_registry import KernelChoice, references_only
 from cli.command import run_command, say
 from cli.counting import counting
-from cli.options import parse_options, require_threads
+from cli.options import Rule, parse_options, require_rules, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import RunConfig
 from minitransformer.data.survey import CorpusError
@@ -30,6 +30,9 @@ output, one per line. With --treebank FILE: parse the words of its trees instead
 minitransformer-score trees."""
 
 SENTENCES_AT_ONCE = 512  # batched together by length; their trees are written together
+
+
+RULES = (Rule(("words",), "does not go with", ("treebank",), "the trees have the words"),)
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     """Parse ``source``, or the words of a treebank, and write the trees to ``target``."""
     remedy = 'to parse a file of sentences, give "< {file}"; the words of a file of trees, "--treebank {file}"'
     options = parse_options(ParseOptions, DESCRIPTION, arguments, remedy)
+    require_rules(options, RULES)
     with references_only(when=options.kernels == "reference"):
         _parse(options, source, target)
     return 0

@@ -16,7 +16,7 @@ from minitransformer.data.prepare import prepare
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.files.download import download
 from minitransformer.inference.task import task_of
-from minitransformer.training.open_run import has_begun
+from minitransformer.training.run_data import has_begun
 from parallel.communicator import Communicator
 from parallel.launch import communicator
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.command import run_command, say
-from cli.options import Positional, as_text, parse_kind
+from cli.options import Positional, as_text, given, parse_kind
 from minitransformer.config import RunConfig
 from minitransformer.extras.packages import import_extra
 from minitransformer.extras.report.attended import AttendedPair, PictureKind, attended_pair
@@ -89,12 +89,7 @@ class TrainingReportOptions:
     """File to write: .html for the self-contained page; .png, .svg or .pdf for a picture of the curves."""
 
 
-PICTURE_OPTIONS = {  # names of fields by names on the command line
-    "kinds": "kinds", "layers": "layers", "heads": "heads", "no-end": "end", "merge-words": "merge_words",
-    "least-weight": "least_weight",
-}  # fmt: skip
-
-
+PICTURE_OPTIONS = ("kinds", "layers", "heads", "end", "merge_words", "least_weight")
 KINDS = {"attention": AttentionOptions, "sentence": SentenceOptions, "training": TrainingReportOptions}
 
 
@@ -157,12 +152,11 @@ def report_training(options: TrainingReportOptions) -> int:
 
 def check_page_options(options: AttentionOptions) -> None:
     """Raise ReportError if options of pictures were given for a page; the reader of a page chooses them there."""
-    for option, name in PICTURE_OPTIONS.items():
-        if getattr(options, name) != getattr(AttentionOptions, name):
-            raise ReportError(
-                f"--{option}: an option of pictures, but {options.output} is a page, on which you choose; leave it out,"
-                " or name a file that ends in .png, .svg or .pdf"
-            )
+    for option in given(options, PICTURE_OPTIONS):
+        raise ReportError(
+            f"{option}: an option of pictures, but {options.output} is a page, on which you choose; leave it out, or"
+            " name a file that ends in .png, .svg or .pdf"
+        )
 
 
 def check_picture_options(options: AttentionOptions) -> None:

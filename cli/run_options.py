@@ -58,7 +58,7 @@ class RunStart(Start):
 class _Data:
     """The options of a treebank and of a tokenizer; a tokenizer of whole words is valid only with a treebank."""
 
-    tokenizer: TokenizerType | Path = "bpe"
+    tokenizer: TokenizerType | Path | str = "bpe"
     train_trees: tuple[str, ...] = ()
     validation_trees: tuple[str, ...] = ()
 

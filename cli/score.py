@@ -27,8 +27,8 @@ from minitransformer.inference.bleu import bleu, chrf
 from minitransformer.inference.length_penalty import ALPHAS, Tried, choose_alpha
 from minitransformer.inference.scoring import TargetScore, score_pairs
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.task import TranslationTask, load_translator
-from minitransformer.inference.translator import load_with_tokenizer
+from minitransformer.inference.task import TranslationTask
+from minitransformer.inference.translator import load_translator, load_with_tokenizer
 from minitransformer.model.files import load_model_files, require_no_bundle, save_model_files
 from minitransformer.system.provenance import code_version
 from minitransformer.system.records import as_object

@@ -22,8 +22,8 @@ from minitransformer.extras.serve.languages import languages_of
 from minitransformer.extras.serve.translation_queue import TranslationQueue
 from minitransformer.extras.serve.translation_request import Limits
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.task import require_no_trees, task_of_run
-from minitransformer.inference.translator import Translator
+from minitransformer.inference.task import task_of_run
+from minitransformer.inference.translator import Translator, require_no_trees
 from minitransformer.model.files import model_directory, require_weights
 
 DESCRIPTION = """Serve translations: a page for people, and a JSON API that programs for LibreTranslate can use.

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from cli.command import all_end_together, log_shown, run_command
 from cli.console import log_console
 from cli.entry import INTERRUPTED
+from cli.options import Repeated, Rule, require_rules
 from cli.run_options import RunStart, parse_run_options
 from cli.validation_command import ValidationCommand
 from minitransformer.config import RunConfig
+from minitransformer.config.checks import imported_class
 from minitransformer.extras.diversification import train_diversified
 from minitransformer.extras.doctor.check import verify_resume
 from minitransformer.extras.report.run_page import ReportPage
@@ -20,6 +22,7 @@ from minitransformer.extras.report.tensorboard import TensorBoard
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.progress_bar import ProgressBar
 from minitransformer.training.run import train as train_run
+from minitransformer.training.run import try_to_open
 from parallel.communicator import Communicator
 from parallel.launch import communicator
 
@@ -31,6 +34,10 @@ A run that was interrupted goes on when the same command is given again.
 Several processes: mpirun -n 8 minitransformer-train ..."""
 
 
+ADDED = ("diversify", "tensorboard", "validation_command", "callback")  # options that add something to a training
+RULES = (Rule(("verify_resume",), "does not go with", (*ADDED, "dry_run"), "it is a test in a temporary directory"),)
+
+
 @dataclass(frozen=True)
 class TrainOptions(RunConfig, RunStart):
     """The options of minitransformer-train."""
@@ -38,6 +45,9 @@ class TrainOptions(RunConfig, RunStart):
     verify_resume: int | None = None
     """Instead of the training, run a test in a temporary directory: train this many updates twice, once with an
     interruption, and compare the results."""
+    dry_run: bool = False
+    """End before the first update, after the text is prepared and the largest batch was computed once. Prepared data
+    stay; the same command without this option then trains."""
     diversify: int = 0
     """Updates of a further training after this one. Its text also has translations by this model, and by a second one
     that translates from target to source. 0: no further training."""
@@ -46,6 +56,10 @@ class TrainOptions(RunConfig, RunStart):
     validation_command: str | None = None
     """Command that measures the translations of each validation, such as "my-metric {reference} {translation}"; there
     is also {source}. It prints a number, or lines of a name and a number."""
+
+    callback: Repeated[str] = ()
+    """Class of a callback of yours, as package.module:name; it is made without arguments. Give --callback several times
+    for several classes."""
 
 
 def main() -> int:
@@ -71,12 +85,16 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
     if options.verify_resume is not None:
         verify_resume(options, world, options.verify_resume)
         return 0
+    if options.dry_run:
+        try_to_open(options, world, measured=any(each.measures for each in _own_callbacks(options)))
+        bar.print("the training can begin: give the same command without --dry-run")
+        return 0
 
     def train_to_end(config: RunConfig) -> bool:
         callbacks: list[Callback] = [bar]
         if world.rank == 0:
             callbacks += [ReportPage(config.run), *([TensorBoard(config.run)] if options.tensorboard else [])]
-            callbacks += [ValidationCommand(options.validation_command)] if options.validation_command else []
+            callbacks += _own_callbacks(options)
         return train_run(config, world=world, callbacks=callbacks).is_complete
 
     if options.diversify:
@@ -92,6 +110,15 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
     return 0
 
 
+def _own_callbacks(options: TrainOptions) -> list[Callback]:
+    """Return the callbacks of the user: a command that measures translations, and objects of named classes."""
+    command = options.validation_command
+    classes = [imported_class("callback", name, Callback) for name in options.callback]
+    return [*([] if command is None else [ValidationCommand(command)]), *(each() for each in classes)]
+
+
 def read_options(arguments: Sequence[str]) -> TrainOptions:
     """Return the options of the command line."""
-    return parse_run_options(TrainOptions, DESCRIPTION, arguments)
+    options = parse_run_options(TrainOptions, DESCRIPTION, arguments)
+    require_rules(options, RULES)
+    return options

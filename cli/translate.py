@@ -15,7 +15,7 @@ from autograd.kernel_registry import KernelChoice, references_only
 from autograd.packed_weight import PackedDtype
 from cli.command import run_command, say
 from cli.counting import counting
-from cli.options import Repeated, as_text, parse_options, require_threads
+from cli.options import Repeated, Rule, as_text, given, parse_options, require_rules, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import require_language
@@ -28,18 +28,19 @@ from minitransformer.extras.files.resumable import translate_file
 from minitransformer.extras.files.resumable_document import translate_document
 from minitransformer.extras.files.stream import (
     LINES_AT_ONCE,
+    LineFormat,
     LinesDone,
     LineTranslator,
     Prefixes,
     Source,
+    TextTranslator,
     groups_of_file,
     groups_of_standard_input,
     read_prefixes,
 )
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.task import load_translator
-from minitransformer.inference.translator import Translator
+from minitransformer.inference.translator import Translator, load_translator
 from minitransformer.system.file_kinds import has_both_sides, is_compressed, is_memory
 from minitransformer.system.files import is_same_file
 from minitransformer.text.road import STEPS, Road, Step
@@ -49,6 +50,17 @@ DESCRIPTION = """Translate standard input, line by line, to standard output: exa
 With --n-best N: up to N lines for each, as "line number <TAB> score <TAB> log-probability <TAB> translation".
 With several --run DIR: an ensemble of models. With --sample: translations drawn at random instead of the best ones.
 With --input FILE --output FILE --resume, the same command continues after an interruption at any moment."""
+
+
+ALONE = ("prefix", "prefix_text", "alignments")  # options for lines that the model alone translates, without steps
+RULES = (
+    Rule(("output",), "needs", ("input",), "standard input goes to standard output"),
+    Rule(("resume",), "needs", ("input", "output")),
+    Rule(("temperature", "top_p", "seed"), "needs", ("sample",)),
+    Rule(("prefix",), "does not go with", ("prefix_text",)),
+    Rule(ALONE, "does not go with", ("split_sentences", "terms", "skip"), "its lines are translated as they are"),
+    Rule(("as_is",), "does not go with", ("skip", "split_sentences"), "it leaves out all steps"),
+)
 
 
 @dataclass(frozen=True)
@@ -130,8 +142,20 @@ class TranslateOptions:
     def check(self) -> None:
         """Raise ConfigError for options that cannot be combined."""
         require_threads(self.threads)
-        if self.output and not self.input:
-            raise ConfigError("--output: needs --input FILE; standard input goes to standard output")
+        require_rules(self, RULES)
+        for code in self.languages or ():
+            require_language("--languages", code)
+        self.check_files()
+        if self.n_best is not None and self.n_best > self.beam and not self.sample:
+            raise ConfigError(
+                f"--n-best {self.n_best} needs a beam of at least {self.n_best}: give --beam {self.n_best}"
+            )
+
+    def check_files(self) -> None:
+        """Raise ConfigError for files of the wrong kind, or for a file with two purposes."""
+        files = [path for path in (self.input, self.output) if path]
+        if self.languages and not any(has_both_sides(path) or is_document(path) for path in files):
+            raise ConfigError("--languages: are those of a .tmx, .xlf or .po file; name one with --input or --output")
         if self.output and is_compressed(self.output):
             raise ConfigError(
                 f"--output {self.output}: the output is plain text; choose a name without {self.output.suffix}, and"
@@ -143,79 +167,34 @@ class TranslateOptions:
             raise ConfigError(
                 f"--output {self.output}: is written only for an input of its kind; choose another ending"
             )
-        if self.resume and not self.output:
-            raise ConfigError("--resume: needs --input FILE and --output FILE")
-        for code in self.languages or ():
-            require_language("--languages", code)
-        files = [path for path in (self.input, self.output) if path]
-        if self.languages and not any(has_both_sides(path) or is_document(path) for path in files):
-            raise ConfigError("--languages: are those of a .tmx, .xlf or .po file; name one with --input or --output")
-        given = self.line_options
-        self.check_steps()
-        if self.output and is_memory(self.output) and "--n-best" in given:
-            raise ConfigError(f"--n-best: is for text, not for {self.output}, a translation memory; leave it out")
-        self.check_search()
-
-    def check_steps(self) -> None:
-        """Raise ConfigError for options of steps with given beginnings or alignments, which the model alone writes."""
-        alone = {"--prefix": self.prefix, "--prefix-text": self.prefix_text, "--alignments": self.alignments}
-        steps = {"--split-sentences": self.split_sentences, "--terms": self.terms, "--skip": self.skip or None}
-        for name in (name for name, value in alone.items() if value is not None):
-            for step in (step for step, value in steps.items() if value is not None):
-                raise ConfigError(f"{name}: does not go with {step}; lines are then translated as they are")
-        if self.as_is and (self.skip or self.split_sentences is not None):
-            raise ConfigError("--as-is: leaves out all steps; leave --skip and --split-sentences out")
-
-    @property
-    def line_options(self) -> list[str]:
-        """The names of the given options for lines of text."""
-        values = {
-            "--n-best": self.n_best,
-            "--prefix": self.prefix,
-            "--prefix-text": self.prefix_text,
-            "--sample": self.sample or None,
-            "--alignments": self.alignments,
-        }
-        return [name for name, value in values.items() if value is not None]
-
-    def check_document(self, document: Path) -> None:
-        """Raise ConfigError for an output of another kind than the document, or for line options except --sample.
-
-        --sample draws one translation for each segment.
-        """
-        for name in self.line_options:
-            if name != "--sample":
-                raise ConfigError(f"{name}: is for text, not for {document}, a document; leave it out")
-        if not self.output or self.output.suffix.lower() not in output_endings(document):
-            raise ConfigError(f"{document}: give --output FILE with the same ending, for a translated copy")
-        if is_same_file(self.output, document):
-            raise ConfigError(f"--output {self.output}: is the input, too; choose another file")
-
-    def check_search(self) -> None:
-        """Raise ConfigError for options of n-best lists, prefixes, samples and alignments that cannot be combined."""
-        if self.n_best is not None and self.n_best > self.beam and not self.sample:
-            raise ConfigError(
-                f"--n-best {self.n_best} needs a beam of at least {self.n_best}: give --beam {self.n_best}"
-            )
-        if self.prefix and self.prefix_text is not None:
-            raise ConfigError("--prefix, --prefix-text: give one of them")
-        drawn = {"--temperature": self.temperature, "--top-p": self.top_p, "--seed": self.seed}
-        for name, value in drawn.items():
-            if value is not None and not self.sample:
-                raise ConfigError(f"{name}: needs --sample")
+        if self.output and is_memory(self.output):
+            self.refuse(("n_best",), f"{self.output}, a translation memory")
         for written in filter(None, (self.alignments, self.output)):
             if self.prefix and written.resolve() == self.prefix.resolve():
                 raise ConfigError(f"{written}: is the file of prefixes, too; choose another file")
         if self.alignments and self.input and self.alignments.resolve() == self.input.resolve():
             raise ConfigError(f"--alignments {self.alignments}: is the input, too; choose another file")
 
+    def check_document(self, document: Path) -> None:
+        """Raise ConfigError for an output of another kind than the document, or for options of lines of text."""
+        self.refuse(("n_best", "prefix", "prefix_text", "alignments"), f"{document}, a document")
+        if not self.output or self.output.suffix.lower() not in output_endings(document):
+            raise ConfigError(f"{document}: give --output FILE with the same ending, for a translated copy")
+        if is_same_file(self.output, document):
+            raise ConfigError(f"--output {self.output}: is the input, too; choose another file")
+
+    def refuse(self, names: Sequence[str], file: str) -> None:
+        """Raise ConfigError if one of these options of lines of text is given for another kind of file."""
+        if refused := given(self, names):
+            raise ConfigError(f"{refused[0]}: is for text, not for {file}; leave it out")
+
     @property
     def sampling(self) -> Sampling | None:
         """The settings of sampling, or None without --sample.  Raises: ConfigError for invalid options."""
         if not self.sample:
             return None
-        given = {"seed": self.seed, "temperature": self.temperature, "top_p": self.top_p}
-        return Sampling(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        values = {"seed": self.seed, "temperature": self.temperature, "top_p": self.top_p}
+        return Sampling(**{name: value for name, value in values.items() if value is not None})  # type: ignore[arg-type]
 
     @property
     def search(self) -> SearchConfig:
@@ -239,7 +218,7 @@ class TranslateOptions:
         elif self.languages and profile.source is None:
             profile = dataclasses.replace(profile, source=self.languages[0], target=self.languages[1])
         terms = None if self.terms is None else Terms(dict(read_pair_file(self.terms)))
-        is_alone = self.as_is or self.prefix or self.prefix_text is not None or self.alignments
+        is_alone = self.as_is or given(self, ALONE)
         return Road(translator.tokenizer, profile, STEPS if is_alone else self.skip, terms)
 
 
@@ -265,14 +244,9 @@ def _translate(options: TranslateOptions, source: Source, target: BinaryIO) -> N
     runs = options.run or (RunConfig.run,)
     translator = load_translator(*runs, device=options.device, weights=options.weights)
     translation = LineTranslator(
-        translator,
-        search,
-        options.road(translator),
-        options.n_best,
-        options.threads,
+        TextTranslator(translator, search, options.road(translator), sampling, options.threads),
+        LineFormat(options.n_best, options.alignments),
         prefixes,
-        sampling,
-        options.alignments,
         NoteLog(verbose=options.verbose),
     )
     try:

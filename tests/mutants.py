@@ -46,6 +46,7 @@ FUSED = f"{UNIT}/test_fused_ops.py"
 MPI = f"{PARALLEL}/test_mpi.py"
 TWO_RANKS, FOUR_RANKS = (f"{MPI}::test_ranks_under_one_mpirun[{n}]" for n in (2, 4))
 TRAINER, DIVERGENCE, LOOP, ACCOUNT = (f"{RUN}/test_{name}.py" for name in ("trainer", "divergence", "loop", "flops"))
+DIFFERING = "tests/cli/test_differing_ranks.py"
 OPTIMIZERS, PENALTY = (f"{RUN}/test_{name}.py" for name in ("optimizers", "penalty"))
 TESTS = {  # the nearest first: it kills most
     "autograd/ops/__init__.py": f"{UNIT}/test_arithmetic.py",
@@ -98,9 +99,12 @@ TESTS = {  # the nearest first: it kills most
         f"{RUN}/test_checkpoint.py {RUN}/test_metrics.py {ACCOUNT} {DIVERGENCE} {TRAINER}"
     ),
     "minitransformer/training/loop.py": f"{TRAINER} {DIVERGENCE} {LOOP} {ACCOUNT} {TWO_RANKS} {FOUR_RANKS}",
-    "minitransformer/training/open_run.py": (
-        f"{RUN}/test_run.py {RUN}/test_run_directory.py tests/cli/test_differing_ranks.py"
-        f" {MPI}::test_training_says_where_its_processes_are_and_how_gradients_travel"
+    "minitransformer/training/open_run.py": f"{RUN}/test_run.py {RUN}/test_run_directory.py {DIFFERING}",
+    "minitransformer/training/run_data.py": f"{RUN}/test_run.py {RUN}/test_run_directory.py {DIFFERING}",
+    "minitransformer/training/automatic_settings.py": f"{RUN}/test_run.py {UNIT}/cuda/test_automatic_on_gpu.py",
+    "minitransformer/training/new_trainer.py": f"{RUN}/test_run.py {RUN}/test_run_directory.py {DIFFERING}",
+    "minitransformer/training/start_log.py": (
+        f"{RUN}/test_run.py {MPI}::test_training_says_where_its_processes_are_and_how_gradients_travel"
     ),
     "minitransformer/training/run.py": f"{RUN}/test_run.py {RUN}/test_run_directory.py",
     "minitransformer/training/divergence.py": f"{DIVERGENCE} {TRAINER} {FOUR_RANKS}",
@@ -109,7 +113,8 @@ TESTS = {  # the nearest first: it kills most
     ),
     "minitransformer/training/validation.py": f"{LOOP} {TRAINER} {RUN}/test_run_directory.py",
     "minitransformer/training/interrupt.py": f"{TRAINER} {LOOP}",
-    "minitransformer/inference/beam.py": (
+    "minitransformer/inference/beam.py": f"{SEARCH}/test_beam.py {DEVICE_SEARCH}",
+    "minitransformer/inference/beam_steps.py": (
         f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py {SEARCH}/test_prefix.py {DEVICE_SEARCH}"
     ),
     "minitransformer/inference/search.py": f"{SEARCH}/test_beam.py",

@@ -207,8 +207,6 @@ if appended and "--data.train-source" not in words:  # for the demonstration
 words = changed(words, *appended)
 if "--diversify" in words:
     words = changed(words, "--diversify", "2", "--training.warmup-steps", "1")
-if name == "doctor" and "--run" not in words:  # runs/demo has other sizes here
-    words += ["--run", "runs/new"]
 if name == "train":  # anew, whatever an earlier line left there
     shutil.rmtree(words[words.index("--run") + 1] if "--run" in words else "runs/demo", ignore_errors=True)
 sys.argv = ["minitransformer", name, *words]

@@ -26,10 +26,11 @@ from autograd import RandomStream, Segments, backward
 from autograd.ops import METHODS
 from autograd.ops.softmax import softmax_values
 from cli.train import read_options
-from minitransformer import Batch, Transformer, fine_tuning, presets
-from minitransformer.config import ConfigError
+from minitransformer import Batch, Transformer, Translator, fine_tuning, presets, train
+from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data.corpus import text_files
-from minitransformer.data.prepare import prepare
+from minitransformer.data.given_tokenizer import made_by
+from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.extras.convert.formats import WRITABLE
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.extras.files.download import ARCHIVES
@@ -100,10 +101,11 @@ def page_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operations_kep
     (tmp_path / "rotary.py").write_text(MODEL[0], encoding="utf-8")
     (tmp_path / "rates.py").write_text(MODEL[2], encoding="utf-8")
     (tmp_path / "terms.py").write_text(MODEL[3], encoding="utf-8")
+    (tmp_path / "letters.py").write_text(MODEL[4], encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in ("rotary", "rates", "terms"):
+    for name in ("rotary", "rates", "terms", "letters"):
         sys.modules.pop(name, None)
 
 
@@ -161,6 +163,25 @@ def test_the_terms_of_the_page_are_kl_divergence_and_weight_decay(page_modules: 
     arrays = BufferLayout(capacity.shapes()).views(np.zeros(BufferLayout(capacity.shapes()).n_bytes, np.uint8))
     filled_up = FixedBatch.of(arrays, fill(arrays, batch, None))
     assert float(model.loss(filled_up, RandomStream(seed=1, update=2))) == pytest.approx(found, rel=1e-10)
+
+
+def test_the_tokenizer_of_the_page_is_trained_with_and_stored(page_modules: Path) -> None:
+    config = run_of(page_modules, max_updates=2)
+    result = train(replace(config, data=replace(config.data, tokenizer="letters:letters", max_length=200)))
+    sys.modules.pop("letters")
+    tokenizer = Translator.load(result.run).tokenizer
+    assert tokenizer.source_pieces("one two") == ["▁", "o", "n", "e", "▁", "t", "w", "o"]
+    assert json.loads((result.run / "run.json").read_text())["data"]["tokenizer"] == "letters:letters"
+    prepared = PreparedData.open(config.data_directory)
+    assert prepared.manifest["config"]["tokenizer"] == "letters:letters"
+    with pytest.raises(ConfigError, match="the tokenizer of letters:letters must be two, one for each language; got"):
+        made_by("letters:letters", [("ab", "cd")], DataConfig(joint_vocabulary=False))
+    with pytest.raises(ConfigError, match="the result of data.tokenizer operator:is_ must be a Tokenizer; got False"):
+        made_by("operator:is_", [("ab", "cd")], DataConfig())
+    with pytest.raises(ConfigError, match="data.tokenizer: letters:letters is for text; a treebank has its own"):
+        DataConfig(tokenizer="letters:letters", train_trees=("a",), validation_trees=("b",), joint_vocabulary=False)
+    with pytest.raises(ConfigError, match="data.tokenizer must be one of .*, the Path of a file, or package.module:"):
+        DataConfig(tokenizer="letters")
 
 
 TRAINING = {7}  # exercises whose solutions train for some seconds

@@ -40,7 +40,7 @@ def test_the_lowest_versions_that_are_tested_are_the_bounds() -> None:
     extras = PROJECT["optional-dependencies"]
     names = re.findall(r"[a-z]+", extras["test"][0].partition("[")[2])
     needed = [*PROJECT["dependencies"], *(each for name in names for each in extras[name])]
-    bounds = dict(re.findall(r"^([\w-]+)>=([\d.]+)$", "\n".join(needed), re.MULTILINE))
+    bounds = dict(re.findall(r"^([\w.-]+)>=([\d.]+)(?:;.*)?$", "\n".join(needed), re.MULTILINE))
     lines = (ROOT / "tests" / "lowest.txt").read_text("utf-8").splitlines()
     tested = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert len(bounds) == len(needed)

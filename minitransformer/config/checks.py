@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -18,6 +18,7 @@ SHARE = (0, 1)
 FACTOR = (1e-30, 10**6)  # float32 holds 1 / factor, and factor · x for any usual weight x
 
 Config = TypeVar("Config")
+Class = TypeVar("Class")
 
 
 class ConfigError(UserError, ValueError):
@@ -35,7 +36,10 @@ def require_choices(part: str, config: Any, choices: Mapping[str, Any]) -> None:
 
 
 def imported(setting: str, name: str) -> Any:
-    """Import and return the object that a setting names as "package.module:name".  Raises: ConfigError."""
+    """Import and return the object that a setting names as "package.module:name".
+
+    All names of objects, those of a user and those of EXTENSIONS, are resolved here.  Raises: ConfigError.
+    """
     module, _, attribute = name.partition(":")
     try:
         return getattr(import_module(module), attribute)
@@ -44,6 +48,21 @@ def imported(setting: str, name: str) -> Any:
             f"{setting}: {name!r} cannot be imported ({type(error).__name__}: {error}); expected package.module:name at"
             " the top of a module whose directory is in PYTHONPATH"
         ) from error
+
+
+def imported_function(setting: str, name: str) -> Callable[..., Any]:
+    """Import and return the function that a setting names.  Raises: ConfigError, also if it cannot be called."""
+    found: Callable[..., Any] = imported(setting, name)
+    require(callable(found), setting, "the name of a function", found)
+    return found
+
+
+def imported_class(setting: str, name: str, base: type[Class]) -> type[Class]:
+    """Import and return the class that a setting names.  Raises: ConfigError, also if it does not derive from base."""
+    found: type[Class] = imported(setting, name)
+    is_derived = isinstance(found, type) and issubclass(found, base)
+    require(is_derived, setting, f"a class derived from {base.__module__}.{base.__name__}", found)
+    return found
 
 
 def with_changes(

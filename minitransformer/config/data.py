@@ -8,13 +8,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from minitransformer.config.checks import COUNT, ConfigError, require
 from minitransformer.system.file_kinds import has_both_sides
-from minitransformer.system.records import require_bounds, require_types
+from minitransformer.system.records import is_object_name, require_bounds, require_types
 
 TokenizerType = Literal["bpe", "unigram", "word"]
+KINDS = get_args(TokenizerType)
 TextNormalisation = Literal["keep", "nfc", "nmt_nfkc"]
 LeafSymbols = Literal["normalised", "tags"]
 TaskName = Literal["translation", "demonstration", "parsing"]
@@ -85,9 +86,10 @@ class DataConfig:
     part-of-speech tags."""
     held_out: int = 1_000
     """Largest number of pairs to hold out if there are no validation files; at most a tenth of the training text."""
-    tokenizer: TokenizerType | Path = "bpe"
+    tokenizer: TokenizerType | Path | str = "bpe"
     """Kind of subword model that sentencepiece trains.  "word", only for parsing: whole words, with classes for rare
-    words.  A file: the tokenizer of another program, as a sentencepiece model or a tokenizer.json."""
+    words.  A file: the tokenizer of another program, as a sentencepiece model or a tokenizer.json.  For text also
+    package.module:name, a function of yours that makes the tokenizer."""
     vocabulary_size: int = 2_000
     """Number of subword pieces or words; for each language if the vocabulary is not joint.  From 20,000 on, 256 pieces
     are single bytes."""
@@ -123,6 +125,12 @@ class DataConfig:
                 raise ConfigError(
                     f"expected as many files in data.{side_b} as in data.{side_a}; got {len(b)} and {len(a)}"
                 )
+        require(
+            isinstance(self.tokenizer, Path) or self.tokenizer in KINDS or is_object_name(self.tokenizer),
+            "data.tokenizer",
+            f"one of {KINDS}, the Path of a file, or package.module:name",
+            self.tokenizer,
+        )
         is_pair = len(self.languages) == len(set(self.languages)) == 2
         require(is_pair or not self.languages, "data.languages", "the codes of source and target", self.languages)
         for code in self.languages:
@@ -135,7 +143,7 @@ class DataConfig:
             raise ConfigError(
                 'data.tokenizer = "word" is for parsing: name data.train_trees, or set "bpe" or "unigram"'
             )
-        if isinstance(self.tokenizer, Path) and self.train_trees:
+        if self.tokenizer not in KINDS and self.train_trees:
             raise ConfigError(f"data.tokenizer: {self.tokenizer} is for text; a treebank has its own tokenizer")
         if self.validation_source and not self.train_source:
             raise ConfigError("validation files without training files: name data.train_source and data.train_target")

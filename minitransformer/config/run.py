@@ -92,7 +92,7 @@ class RunConfig:
             raise ConfigError("model.source_end must be true in a training run: only converted models can lack it")
         if self.data.directory and self.data.directory.absolute() == self.run.absolute():
             raise ConfigError(f"data.directory and run are both {self.run}: choose another data.directory, or none")
-        may_be_bpe = self.data.tokenizer == "bpe" or isinstance(self.data.tokenizer, Path)
+        may_be_bpe = self.data.tokenizer not in ("unigram", "word")
         if self.training.bpe_dropout and (not may_be_bpe or self.data.train_trees):
             raise ConfigError(
                 f"training.bpe_dropout is {self.training.bpe_dropout}, but only text in byte pairs can be segmented"

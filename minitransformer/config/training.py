@@ -29,8 +29,8 @@ _BOUNDS = {
 class TrainingConfig:
     """The hyperparameters of training; the defaults are the paper's (section 5).
 
-    ``n_micro_batches`` and ``precision`` are automatic by default.  ``resolve`` of ``training/open_run.py`` replaces
-    both by the values for the device before anything else reads them.
+    ``n_micro_batches`` and ``precision`` are automatic by default.  ``resolve`` of ``training/automatic_settings.py``
+    replaces both by the values for the device before anything else reads them.
     """
 
     max_updates: int = 100_000

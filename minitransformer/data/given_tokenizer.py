@@ -13,13 +13,14 @@ from typing import Any
 import sentencepiece
 
 from minitransformer.config import ConfigError, DataConfig
-from minitransformer.data.corpus import Corpus
+from minitransformer.config.checks import imported, imported_function, require
+from minitransformer.data.corpus import Corpus, Pair
 from minitransformer.data.normalisation import named
 from minitransformer.data.protobuf import bytes_field, float_field, integer_field
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import BLANK, END, UNKNOWN
-from minitransformer.system.extensions import extension
+from minitransformer.system.extensions import EXTENSIONS
 
 _log = logging.getLogger(__name__)
 TOKENIZER_SETTINGS = ("tokenizer", "vocabulary_size", "joint_vocabulary", "normalisation")  # of data
@@ -86,8 +87,25 @@ class GivenTokenizer:
 
 def read_tokenizer(path: Path) -> Tokenizer:
     """Return the tokenizer in another program's file; an extra module reads the file, and is imported by name."""
-    found: Tokenizer = extension("tokenizer:file")(path)
+    found: Tokenizer = imported("data.tokenizer", EXTENSIONS["tokenizer:file"])(path)
     return found
+
+
+def made_by(name: str, pairs: Iterable[Pair], config: DataConfig) -> Tokenizer:
+    """Return the tokenizer that the function "package.module:name" makes of pairs of lines and settings of data.
+
+    Raises: ConfigError if the name cannot be imported, the result is no ``Tokenizer``, or it contradicts the settings.
+    """
+    found = imported_function("data.tokenizer", name)(pairs, config)
+    require(isinstance(found, Tokenizer), f"the result of data.tokenizer {name}", "a Tokenizer", found)
+    tokenizer: Tokenizer = found
+    require(
+        tokenizer.is_joint == config.joint_vocabulary,
+        f"the tokenizer of {name}",
+        "one for both languages" if config.joint_vocabulary else "two, one for each language",
+        f"{len(tokenizer.models)} sentencepiece models, with data.joint_vocabulary = {config.joint_vocabulary}",
+    )
+    return tokenizer
 
 
 def settings_of(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from minitransformer.config import DataConfig, TokenizerType
+from minitransformer.config.checks import imported_function
 from minitransformer.config.data import is_language
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair, changed_files, text_files
-from minitransformer.data.given_tokenizer import GivenTokenizer, read_tokenizer
+from minitransformer.data.given_tokenizer import GivenTokenizer, made_by, read_tokenizer
 from minitransformer.data.languages import NAMED_LANGUAGES, language_of_run
 from minitransformer.data.normalisation import LostCharacters
 from minitransformer.data.pair_check import log_pairs
@@ -56,7 +57,7 @@ from minitransformer.system.files import (
     write_text,
 )
 from minitransformer.system.provenance import short_hash
-from minitransformer.system.records import convert_value, corrupt_file_error, read_object
+from minitransformer.system.records import convert_value, corrupt_file_error, is_object_name, read_object
 from parallel.communicator import Communicator, SerialCommunicator, call_on_rank_0, work_in_turn
 
 LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and its attention could exhaust the memory
@@ -167,6 +168,8 @@ def prepare(
 
     def begin() -> tuple[Corpus, Mapping[str, Mapping[str, Any]], str | None]:
         require_no_model(directory)
+        if is_object_name(config.tokenizer):
+            imported_function("data.tokenizer", str(config.tokenizer))  # raises before the text is read
         _log.info("generating the demo corpus" if config.task == "demonstration" else "reading the text")
         _require_files(config)
         read = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
@@ -306,9 +309,12 @@ def _tokenizer_for(corpus: Corpus, config: DataConfig, given: GivenTokenizer | N
         given = GivenTokenizer(read_tokenizer(config.tokenizer))
     if given is not None:
         return (given.tokenizer, None) if corpus.targets_are_symbols else given.for_text(corpus)
+    text = _RepeatableText(corpus.train)
+    if is_object_name(config.tokenizer):
+        return made_by(str(config.tokenizer), text, config), None
     _log.info(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
     tokenizer = Tokenizer.train(
-        _RepeatableText(corpus.train),
+        text,
         vocabulary_size=config.vocabulary_size,
         kind=cast(TokenizerType, config.tokenizer),
         normalisation=config.normalisation,

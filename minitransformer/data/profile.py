@@ -52,8 +52,9 @@ class TextProfile:
         return cls(language_of_run(run, "source"), language_of_run(run, "target"))
 
     def save(self, directory: Path) -> None:
-        """Write the profile beside a model."""
-        write_text(directory / PROFILE_FILE, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+        """Write the profile beside a model, unless nothing is known."""
+        if self != TextProfile():
+            write_text(directory / PROFILE_FILE, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
 
 
 def splitter_for(language: str | None) -> SentenceSplitter:

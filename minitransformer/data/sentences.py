@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TypeAlias
-
-import sentencex
 
 from minitransformer.config import ConfigError
 from minitransformer.data.languages import LANGUAGES, without_region
@@ -35,9 +34,10 @@ class SentenceSplitter:
 
     def __call__(self, text: str) -> list[str]:
         """Return the sentences of a text, each with the whitespace after it; the sentences, joined, are the text."""
+        segment = import_module("sentencex").segment  # when it is needed: search without a road does without
         found = list[str]()
         for line in _LINE.findall(text):
-            for piece in sentencex.segment(self.language, line):
+            for piece in segment(self.language, line):
                 if found and not (piece.strip() and found[-1].strip()):
                     found[-1] += piece
                 else:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from autograd.array import Device, IntArray
+from autograd.array import Device, IntArray, gpu_module
 from minitransformer.data.normalisation import BETWEEN_WORDS
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import beam_search
@@ -26,9 +28,10 @@ SCORES_AT_ONCE = 512 * 128**2  # of queries and keys in a batch, for each head: 
 MOST_FINISHED = 16  # times n_best: the most finished hypotheses that are searched for different texts
 FIRST_EXTRA_TOKENS = 50  # in the first search, which ends earlier; lines that reach this limit are searched again
 FEW = 8  # sentences: fewer are faster in one batch, with BLAS on all cores
+_log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class LineSearch:
     """A search of the translations of lines.
 
@@ -44,6 +47,8 @@ class LineSearch:
     sampling: Sampler | None
     numbers: Sequence[int] | None
     wanted: Wanted | None
+    most_at_once: int | None = None
+    """The most lines that are searched at once, after memory did not suffice for a batch; None before."""
 
     def run(self, config: SearchConfig, n_threads: int, advance: Advance) -> list[list[Hypothesis]]:
         """Search all lines; then search lines again that have too few different texts or a translation that was cut."""
@@ -70,7 +75,33 @@ class LineSearch:
     def _search(
         self, batch: IntArray, config: SearchConfig, n_finished: int, advance: Advance
     ) -> list[list[Hypothesis]]:
-        """Search the lines with the indices ``batch``."""
+        """Search the lines with the indices ``batch``; if memory does not suffice, half as many at once."""
+        found: list[list[Hypothesis]] = []
+        counted = _CountedLines(advance)
+        while len(found) < len(batch):
+            some = batch[len(found) :][: self.most_at_once]
+            try:
+                found += self._search_at_once(some, config, n_finished, counted)
+            except MemoryError as error:
+                if len(some) == 1:
+                    raise
+                traceback.clear_frames(error.__traceback__)  # the frames hold the arrays that filled the memory
+                self._search_fewer(len(some))
+                counted.restart(len(found))
+        return found
+
+    def _search_fewer(self, n_lines: int) -> None:
+        """Halve the number of lines that are searched at once, because ``n_lines`` did not fit; free unused memory."""
+        if self.most_at_once is None:
+            _log.info(f"out of memory with {n_lines} lines at once: fewer lines are searched at once")
+        self.most_at_once = min(n_lines // 2, self.most_at_once or n_lines)
+        cupy = gpu_module(self.models[0].device)
+        if cupy is not None:
+            cupy.get_default_memory_pool().free_all_blocks()
+
+    def _search_at_once(
+        self, batch: IntArray, config: SearchConfig, n_finished: int, advance: Advance
+    ) -> list[list[Hypothesis]]:
         some, n_given = [self.sources[i] for i in batch], [self.beginnings[i].n_tokens for i in batch]
         wanted, constraint = self.wanted, self._constraint(batch, config)
         some_wanted = None if wanted is None else (lambda: list(np.array(wanted())[batch]))
@@ -93,6 +124,23 @@ class LineSearch:
             return hypotheses
         texts = decoded_texts(self.prefixer.tokenizer, hypotheses, self.beginnings[i])
         return [hypothesis for k, hypothesis in enumerate(hypotheses) if texts[k] not in texts[:k]]
+
+
+class _CountedLines:
+    """The count of a batch's finished lines; a line that is searched again is counted once."""
+
+    def __init__(self, advance: Advance) -> None:
+        self.advance, self.n_finished, self.n_counted = advance, 0, 0
+
+    def restart(self, n_finished: int) -> None:
+        """Note that only ``n_finished`` lines are finished, because other lines are searched again."""
+        self.n_finished = n_finished
+
+    def __call__(self, n: int) -> None:
+        self.n_finished += n
+        if self.n_finished > self.n_counted:
+            self.advance(self.n_finished - self.n_counted)
+            self.n_counted = self.n_finished
 
 
 def _ignore(n: int) -> None:

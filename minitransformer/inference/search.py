@@ -184,6 +184,10 @@ class Search:
             _require_one_each("wanted", wanted, len(self.is_wanted))
             self.is_wanted &= np.asarray(wanted, np.bool_)
 
+    def release_callbacks(self) -> None:
+        """Replace the caller's two functions, so that a search that is kept does not keep objects of its caller."""
+        self.advance, self._ask_wanted = lambda n: None, None
+
     def hypothesis(self, sentence: int, score: float, log_probability: float, ids: Sequence[int]) -> Hypothesis:
         """Return a finished hypothesis of a source."""
         is_cut = bool(len(ids) + 1 >= self.max_lengths[sentence])

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from autograd.array import Device
-from autograd.packed_weight import PackedDtype
-from minitransformer.config import ConfigError, DataConfig
+from minitransformer.config import DataConfig
+from minitransformer.config.checks import imported
 from minitransformer.config.data import target_language
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair
 from minitransformer.data.languages import is_demonstration
-from minitransformer.data.lexicon import makes_trees
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.bleu import Score, bleu
 from minitransformer.inference.search import Advance, SearchConfig
 from minitransformer.inference.translator import Translator
-from minitransformer.system.extensions import EXTENSIONS, extension
+from minitransformer.system.extensions import EXTENSIONS
 from minitransformer.system.records import as_object, read_object
 
 
@@ -100,9 +98,8 @@ def samples(*columns: Sequence[str]) -> tuple[Sample, ...]:
 
 def task_of(config: DataConfig) -> Task:
     """Return the task of a configuration; a task of the extras is imported by its name."""
-    if f"task:{config.task}" not in EXTENSIONS:
-        return TranslationTask(target_language(vars(config)))
-    task: Task = extension(f"task:{config.task}")
+    name = EXTENSIONS.get(f"task:{config.task}")
+    task: Task = TranslationTask(target_language(vars(config))) if name is None else imported("data.task", name)
     return task
 
 
@@ -110,24 +107,6 @@ def task_of_run(run: Path) -> Task:
     """Return the task of a run or a model; a model without a run translates."""
     data = as_object(read_object(run / RUN_FILE).get("data"))
     if is_demonstration(data):
-        task: Task = extension("task:demonstration")
+        task: Task = imported("data.task", EXTENSIONS["task:demonstration"])
         return task
     return TranslationTask(target_language(data))
-
-
-def load_translator(
-    directory: Path, *others: Path, device: Device = "cpu", weights: PackedDtype = "float32"
-) -> Translator:
-    """Load the translator of a run, or an ensemble, as ``Translator.load`` does.
-
-    Raises: ConfigError if the model writes trees; CheckpointError.
-    """
-    translator = Translator.load(directory, *others, device=device, weights=weights)
-    require_no_trees(directory, translator.tokenizer)
-    return translator
-
-
-def require_no_trees(directory: Path, tokenizer: Tokenizer) -> None:
-    """Raise ConfigError if the model of a directory is a parser, which writes trees instead of translations."""
-    if makes_trees(tokenizer.target_symbols):
-        raise ConfigError(f"{directory}: is a parser, which writes trees: use minitransformer-parse")

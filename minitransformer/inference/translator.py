@@ -14,6 +14,7 @@ from autograd import to_host
 from autograd.array import Device, IntArray
 from autograd.packed_weight import PackedDtype
 from minitransformer.config import ConfigError, ModelConfig
+from minitransformer.data.lexicon import makes_trees
 from minitransformer.data.profile import TextProfile
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.alignment import align_words
@@ -308,6 +309,24 @@ class _Counted:
         """Count all texts if none had a sentence to translate."""
         if not self.has_begun:
             self.advance(self.n_texts)
+
+
+def load_translator(
+    directory: Path, *others: Path, device: Device = "cpu", weights: PackedDtype = "float32"
+) -> Translator:
+    """Load the translator of a run, or an ensemble, as ``Translator.load`` does.
+
+    Raises: ConfigError if the model writes trees; CheckpointError.
+    """
+    translator = Translator.load(directory, *others, device=device, weights=weights)
+    require_no_trees(directory, translator.tokenizer)
+    return translator
+
+
+def require_no_trees(directory: Path, tokenizer: Tokenizer) -> None:
+    """Raise ConfigError if the model of a directory is a parser, which writes trees instead of translations."""
+    if makes_trees(tokenizer.target_symbols):
+        raise ConfigError(f"{directory}: is a parser, which writes trees: use minitransformer-parse")
 
 
 def load_with_tokenizer(directory: Path, *, device: Device = "cpu") -> tuple[Transformer, Tokenizer]:

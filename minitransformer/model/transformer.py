@@ -20,7 +20,7 @@ from autograd.ops.top_k import linear_top_k, top
 from autograd.packed_weight import PackedDtype
 from autograd.parameters import Allocate, zeros
 from minitransformer.config import ModelConfig
-from minitransformer.config.checks import ConfigError, imported, require
+from minitransformer.config.checks import ConfigError, imported_class, require
 from minitransformer.model.batch import NO_ORDERS, Batch, Orders
 from minitransformer.model.files import load_model_files, require_enough_weights, save_model_files
 from minitransformer.model.fixed_batch import ModelInput
@@ -319,7 +319,8 @@ def top_k_of(log_p: Array, *, n: int, forbidden: Array) -> tuple[Array, Array]:
 
 def implementation_of(model: type[Transformer]) -> str | None:
     """Return the ``implementation`` setting for a class.  Raises: ConfigError if ``model`` is no Transformer class."""
-    require(_is_class(model), "model", "a class derived from Transformer (its name: in model.implementation)", model)
+    is_model = isinstance(model, type) and issubclass(model, Transformer)
+    require(is_model, "model", "a class derived from Transformer (its name: in model.implementation)", model)
     return None if model is Transformer else f"{model.__module__}:{model.__qualname__}"
 
 
@@ -338,10 +339,4 @@ def class_of(config: ModelConfig) -> type[Transformer]:
     """Return the class that a configuration names.  Raises: ConfigError if it cannot be imported, or is no model."""
     if config.implementation is None:
         return Transformer
-    found: type[Transformer] = imported("model.implementation", config.implementation)
-    require(_is_class(found), "model.implementation", "a class derived from Transformer", found)
-    return found
-
-
-def _is_class(model: object) -> bool:
-    return isinstance(model, type) and issubclass(model, Transformer)
+    return imported_class("model.implementation", config.implementation, Transformer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -15,6 +16,7 @@ Record = TypeVar("Record")
 Bounds = Mapping[str, tuple[float, float]]  # field → (least, below): least ≤ number < below
 MakeError = Callable[[str], Exception]  # makes an error from its message
 
+_OBJECT_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _TYPES: dict[type, tuple[tuple[type, ...], str]] = {  # type of a field → the types that a file may give for it
     bool: ((bool,), "true or false"),
@@ -92,13 +94,12 @@ def convert_value(name: str, value: Any, kind: Any, error: MakeError) -> Any:
     """Convert a value to the type of its field: a list to a tuple, a string to a path.  Raises: ``error``."""
     if get_origin(kind) is UnionType:  # X | None
         return None if value is None else convert_value(name, value, get_args(kind)[0], error)
-    if get_origin(kind) is Union:  # Literal[…] | Path
-        words, kind = get_args(kind)
-        if value in get_args(words):
+    if get_origin(kind) is Union:  # Literal[…] | Path | str
+        words, kind, _ = get_args(kind)
+        if value in get_args(words) or is_object_name(value):
             return value
-        require(
-            isinstance(value, str) and is_file_name(value), name, f"one of {get_args(words)} or a file", value, error
-        )
+        expected = f"one of {get_args(words)}, a file or package.module:name"
+        require(isinstance(value, str) and is_file_name(value), name, expected, value, error)
     if get_origin(kind) is Literal:
         require(value in get_args(kind), name, f"one of {get_args(kind)}", value, error)
         return value
@@ -164,6 +165,11 @@ def _description(kind: Any, value: Any) -> str:
 def is_file_name(text: str) -> bool:
     """Return whether a text seems to name a file: it has an ending, or is the path of an existing file."""
     return Path(text).suffix != "" or Path(text).exists()
+
+
+def is_object_name(value: Any) -> bool:
+    """Return whether a value has the form "package.module:name"."""
+    return isinstance(value, str) and _OBJECT_NAME.fullmatch(value) is not None
 
 
 def require_bounds(record: Any, bounds: Bounds, error: MakeError, prefix: str = "") -> None:

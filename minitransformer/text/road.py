@@ -16,8 +16,9 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from minitransformer.config import ConfigError
+from minitransformer.data.languages import without_region
 from minitransformer.data.profile import TextProfile, splitter_for
-from minitransformer.data.sentences import needs_blank
+from minitransformer.data.sentences import SentenceSplitter, needs_blank
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import LANGUAGE_CODE
 from minitransformer.text.casing import form_of, in_sentence_case
@@ -30,6 +31,7 @@ from minitransformer.text.unknown import KnownCharacters
 
 Step: TypeAlias = Literal["sentences", "codes", "unknown", "capitals", "loops"]
 STEPS: tuple[Step, ...] = get_args(Step)
+ENGLISH_RULES = ", by the rules of English: the language of the source is not known"
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
@@ -116,7 +118,7 @@ class Road:
         if not all(sentence.found for sentence in sentences):
             return []
         n = max((len(sentence.found) for sentence in sentences), default=1)
-        notes = tuple(dict.fromkeys(itertools.chain(self._notes(source, sentences))))
+        notes = self._notes(sentences)
         return [self._joined(source, sentences, k, notes) for k in range(n)]
 
     def _takes(self, step: Step) -> bool:
@@ -127,7 +129,7 @@ class Road:
         return KnownCharacters(self.tokenizer)
 
     @cached_property
-    def _split(self) -> Callable[[str], list[str]]:
+    def _split(self) -> SentenceSplitter:
         return splitter_for(self.profile.source)
 
     def _pieces(self, text: str) -> list[str]:
@@ -197,15 +199,17 @@ class Road:
             if self._takes("codes") and not any(map(str.isalpha, sentence.flat.text)):
                 sentence.copy()
 
-    def _notes(self, source: Parts, sentences: Sequence[Sentence]) -> Sequence[Note]:
+    def _notes(self, sentences: Sequence[Sentence]) -> list[Note]:
         worded = [sentence for sentence in sentences if any(map(str.isalnum, plain_text(sentence.parts)))]
         n_lines = 1 + sum("\n" in plain_text(sentence.parts) for sentence in worded[:-1])
         notes = []
         if len(worded) > n_lines:
-            notes.append(Note("sentences", "translated sentence by sentence", str(len(worded))))
+            is_guess = without_region(self.profile.source or "") != self._split.language
+            message = "translated sentence by sentence" + (ENGLISH_RULES if is_guess else "")
+            notes.append(Note("sentences", message, str(len(worded)), is_guess))
         return [*notes, *itertools.chain.from_iterable(sentence.notes for sentence in sentences)]
 
-    def _joined(self, source: Parts, sentences: Sequence[Sentence], k: int, notes: tuple[Note, ...]) -> Translation:
+    def _joined(self, source: Parts, sentences: Sequence[Sentence], k: int, notes: Sequence[Note]) -> Translation:
         parts, chosen = Parts(), [sentence.found[min(k, len(sentence.found) - 1)] for sentence in sentences]
         for i, (sentence, one) in enumerate(zip(sentences, chosen, strict=True)):
             parts += one.parts

@@ -43,15 +43,15 @@ class Sentence:
     has_stand_ins: bool = False
     notes: list[Note] = field(default_factory=list)
     found: list[Translation] = field(default_factory=list)
-    _flat: tuple[tuple[int, bool], FlatText] | None = None
+    _flat: tuple[Parts, bool, FlatText] | None = None  # of the ``read`` and ``keeps_words`` for which it was made
 
     @property
     def flat(self) -> FlatText:
         """The text that a model reads, and the codes that it does not read."""
-        state = (id(self.read), self.keeps_words)
-        if self._flat is None or self._flat[0] != state:
-            self._flat = state, without_codes(with_marks(self.read), keep_words=self.keeps_words)
-        return self._flat[1]
+        if self._flat is None or self._flat[0] is not self.read or self._flat[1] != self.keeps_words:
+            flat = without_codes(with_marks(self.read), keep_words=self.keeps_words)
+            self._flat = self.read, self.keeps_words, flat
+        return self._flat[2]
 
     @property
     def line(self) -> str:

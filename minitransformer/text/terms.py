@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from minitransformer.config import ConfigError
 from minitransformer.text.codes import Code, Parts, plain_text
 
 MOST_TERMS = 100_000
+_WORD = re.compile(r"\w+|[^\w\s]")
 _SIGNS = re.compile(r"\W*\Z")
 
 
@@ -39,11 +41,27 @@ class Terms:
         return hashlib.blake2b(repr(sorted(self.targets.items())).encode(), digest_size=16).hexdigest()
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        exact = (re.escape(term) for term in self.targets if term != term.lower())
-        any_case = (f"(?i:{re.escape(term)})" for term in self.targets if term == term.lower())
-        longest_first = sorted((*exact, *any_case), key=len, reverse=True)
-        return re.compile(rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)")
+    def _by_first_word(self) -> dict[str, list[str]]:
+        """The source terms that begin with a word, or with a sign, in lower case; the longest first."""
+        found = defaultdict[str, list[str]](list)
+        for term in sorted(self.targets, key=len, reverse=True):
+            found[_WORD.findall(term)[0].lower()].append(term)
+        return found
+
+    def _find(self, text: str) -> Iterator[tuple[int, str]]:
+        """Yield the offset and the source term of each term in a text."""
+        end = 0
+        for word in _WORD.finditer(text):
+            if word.start() < end:
+                continue
+            for term in self._by_first_word.get(word[0].lower(), ()):
+                stop = word.start() + len(term)
+                written = text[word.start() : stop]
+                is_same = written == term or (term == term.lower() and written.lower() == term)
+                if is_same and not (term[-1].isalnum() and text[stop : stop + 1].isalnum()):
+                    yield word.start(), term
+                    end = stop
+                    break
 
     def with_codes(self, parts: Parts) -> Parts:
         """Return parts in which each source term is between a pair of codes, whose begin has the target term."""
@@ -55,12 +73,11 @@ class Terms:
                 found.append(part)
                 continue
             end = 0
-            for match in self._pattern.finditer(part):
-                target = self.targets.get(match[0]) or self.targets[match[0].lower()]
+            for start, term in self._find(part):
                 name = f"term {len(found)}"
-                found += [part[end : match.start()], TermCode(target, "begin", name), match[0]]
-                found.append(TermCode(match[0], "end", name))
-                end = match.end()
+                found += [part[end:start], TermCode(self.targets[term], "begin", name)]
+                end = start + len(term)
+                found += [part[start:end], TermCode(part[start:end], "end", name)]
             found.append(part[end:])
         return [part for part in found if part != ""]
 

@@ -104,9 +104,7 @@ def train(
         callbacks = [ProgressBar()] if world.rank == 0 else []
     files = [MetricsFile(config.run)] if world.rank == 0 else []
     callback = Callbacks([*files, *callbacks])
-    with references_only(when=config.kernels == "reference"), run_lock(config.run, world), collected_warnings(world):
-        _require_figures(config.training, measured=world.any(callback.measures))
-        run = open_run(config, world)
+    with _opened(config, world, measured=world.any(callback.measures)) as run:
         if evaluates and is_finished(run):
             is_complete = True
             to_go_on = "training.patience" if run.trainer.has_lost_patience else "training.max_updates"
@@ -127,6 +125,27 @@ def train(
                 callback.end()
     results = read_json(config.run / RESULTS_FILE) if is_complete and evaluates and world.rank == 0 else {}
     return RunResult(config.run, run.trainer.state.step, is_complete, run.trainer.model, results)
+
+
+@contextmanager
+def _opened(config: RunConfig, world: Communicator, *, measured: bool) -> Iterator[OpenRun]:
+    """Open a run with its kernels, while its directory is locked; ``measured`` says that callbacks measure figures."""
+    with references_only(when=config.kernels == "reference"), run_lock(config.run, world), collected_warnings(world):
+        _require_figures(config.training, measured=measured)
+        yield open_run(config, world)
+
+
+def try_to_open(config: RunConfig, world: Communicator, *, measured: bool) -> None:
+    """Open a run as its training does: prepare the data, build the model and compute the largest batch once.
+
+    A new run may then begin with other settings of model and training.  ``measured`` says that callbacks measure
+    figures.
+    Raises: as ``train``.
+    """
+    is_new = not (config.run / RUN_FILE).exists()
+    with _opened(config, world, measured=measured):
+        if is_new and world.rank == 0:
+            (config.run / RUN_FILE).unlink()
 
 
 def _with_class(config: RunConfig, model: type[Transformer] | None) -> RunConfig:

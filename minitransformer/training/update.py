@@ -18,7 +18,7 @@ from autograd.blas import product_threads
 from autograd.optim import Adam, Optimizer, clip, sum_squares
 from autograd.parameters import ONE_BUCKET, Buckets, backward_in_buckets
 from minitransformer.config import TrainingConfig
-from minitransformer.config.checks import imported, require
+from minitransformer.config.checks import imported_class, imported_function, require
 from minitransformer.config.training import ADAM, SCHEDULES
 from minitransformer.model.fixed_batch import ModelInput
 from minitransformer.model.transformer import Transformer
@@ -39,7 +39,7 @@ def learning_rate(step: int, d_model: int, config: TrainingConfig) -> float:
     if step < 1:
         raise ValueError(f"learning_rate: steps count from 1, got {step}")
     if config.schedule not in SCHEDULES:
-        rate = imported("training.schedule", config.schedule)(step, config)
+        rate = imported_function("training.schedule", config.schedule)(step, config)
         is_rate = isinstance(rate, SupportsFloat) and not getattr(rate, "shape", ()) and 0 <= float(rate) < math.inf
         require(is_rate, "training.schedule", f"a function that returns a rate for update {step:,}", rate)
         return float(rate)
@@ -62,10 +62,7 @@ def optimizer_class(config: TrainingConfig) -> type[Optimizer]:
     """
     if config.optimizer == ADAM:
         return Adam
-    found: type[Optimizer] = imported("training.optimizer", config.optimizer)
-    is_optimizer = isinstance(found, type) and issubclass(found, Optimizer)
-    require(is_optimizer, "training.optimizer", "a class derived from autograd.optim.Optimizer", found)
-    return found
+    return imported_class("training.optimizer", config.optimizer, Optimizer)
 
 
 class GradientAccumulator:

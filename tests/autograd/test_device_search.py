@@ -17,7 +17,8 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.extras.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.attention import source_attention_weights
-from minitransformer.inference.beam import REMOVED_AT_ONCE, STEPS_BEHIND, _Search, beam_search
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.beam_steps import REMOVED_AT_ONCE, STEPS_BEHIND, BeamSearch
 from minitransformer.inference.prefix import Prefix, PrefixConstraint
 from minitransformer.inference.search import Hypothesis, SearchConfig, SearchError, Wanted
 from minitransformer.model.layers import Linear
@@ -149,15 +150,15 @@ def steps_of(
     model: Transformer, sources: Any, config: SearchConfig, wanted: Wanted | None = None
 ) -> tuple[list[int], list[list[tuple[Any, ...]]]]:
     """Return how many sentences each step decodes, and its calls; the last step's include the end of the search."""
-    numbers, starts, enqueue = list[int](), list[int](), _Search._enqueue
+    numbers, starts, enqueue = list[int](), list[int](), BeamSearch._enqueue
 
-    def noted(search: _Search, length: int) -> None:
+    def noted(search: BeamSearch, length: int) -> None:
         numbers.append(len(search.sentences))
         starts.append(len(fake_cuda.CALLS))
         enqueue(search, length)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Search, "_enqueue", noted)
+        patch.setattr(BeamSearch, "_enqueue", noted)
         fake_cuda.CALLS.clear()
         beam_search(model, sources, config, wanted=wanted)
     calls = list(fake_cuda.CALLS)

@@ -110,9 +110,9 @@ def test_a_rank_with_other_token_ids_of_the_same_lengths_is_reported(options: li
     stores = [TokenStore(directory, "train").read() for directory in directories]
     assert (stores[0].lengths == stores[1].lengths).all()
     each_on_its_own_machine = """
-from minitransformer.training import open_run
+from minitransformer.training import run_data
 
-open_run.call_on_rank_0 = lambda function, ranks: function()
+run_data.call_on_rank_0 = lambda function, ranks: function()
 """
     command = [*train_after(each_on_its_own_machine), *options, "--data.directory"]
     done = run_two(*([*command, str(path)] for path in directories))
@@ -125,7 +125,7 @@ def test_a_rank_that_begins_with_other_parameters_is_reported(options: list[str]
     deviant = """
 import os
 from minitransformer import Transformer
-from minitransformer.training import open_run
+from minitransformer.training import new_trainer
 
 def refuse(*_):
     raise OSError("no room")
@@ -135,7 +135,7 @@ def build_another(*arguments, **keywords):
     model.parameters.values[0] += 1
     return model
 
-os.posix_fallocate, open_run.class_of = refuse, lambda config: build_another
+os.posix_fallocate, new_trainer.class_of = refuse, lambda config: build_another
 """
     done = run_two([*TRAIN, *options], [*train_after(deviant), *options])
     assert done.returncode != 0

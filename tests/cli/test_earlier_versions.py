@@ -115,6 +115,6 @@ def test_a_setting_of_another_version_that_this_one_does_not_know_is_named(tmp_p
     config.claim_directory({"later": 1})
     assert config.differences(()) == []
     settings = json.loads((tmp_path / "run.json").read_text())
-    settings["training"]["optimizer"] = "lion"
+    settings["training"]["wings"] = "two"
     (tmp_path / "run.json").write_text(json.dumps(settings))
-    assert config.differences(()) == ["training.optimizer is 'lion' there, unknown here"]
+    assert config.differences(()) == ["training.wings is 'two' there, unknown here"]

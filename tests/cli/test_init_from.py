@@ -10,7 +10,6 @@ from mpirun import MPIRUN, needs_mpi, run
 from small_run import SMALLEST, Trained, changed, contents, output_of, plain, results_of, write_parallel_text, written
 from toy_treebank import write_toy_treebank
 
-from cli.doctor import doctor
 from cli.prepare import prepare_data
 from cli.train import read_options, train
 from minitransformer import ModelConfig, Transformer
@@ -100,9 +99,10 @@ def test_it_names_the_model_it_begins_from_and_leaves_it(trained: Trained, optio
     assert {"name": "init_from", "values": [str(trained.run)], "differs": False} in data["settings"]
 
 
-def test_the_doctor_names_options_against_the_model(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor([*options, "--model.n-layers", "2"]) == 1
-    assert "model.n_layers: expected 1, got 2" in plain(capsys.readouterr().out)
+def test_a_dry_run_names_options_against_the_model_before_text_is_prepared(options: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="model.n_layers: expected 1, got 2"):
+        train([*options, "--model.n-layers", "2", "--dry-run"])
+    assert not (tmp_path / "run" / "data").exists()
 
 
 def test_no_text_is_prepared_in_the_directory_of_the_model(trained: Trained, options: list[str]) -> None:
@@ -182,7 +182,7 @@ def test_a_run_has_the_tokenizer_of_a_file_and_goes_on_with_the_same_command(
         ),
         (
             ["--config", written(tmp_path / "misspelt.toml", "[data]\ntokenizer = 'bpee'\n")],
-            "data.tokenizer must be one of .* or a file; got 'bpee'",
+            "data.tokenizer must be one of .*, a file or package.module:name; got 'bpee'",
         ),
     ):
         with pytest.raises(UserError, match=message):

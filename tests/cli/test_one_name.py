@@ -164,7 +164,7 @@ def test_the_options_that_are_used_most_come_first(name: str, in_order: list[str
     [
         ("score bleu", ["[OPTIONS] HYPOTHESIS [REFERENCES ...]", "aligned line by line. (required)"]),
         ("train", ["Held-out text, target side. (default: none)", "{tiny, small, base, "]),
-        ("doctor", ["--explain-compat [{tensor2tensor,fairseq,marian} ...]"]),
+        ("translate", ["--skip [{sentences,codes,unknown,capitals,loops} ...]"]),
         ("convert", ["--storage {float32,float16,int8}"]),
         ("score", ["tune-length Translate held-out text"]),
     ],

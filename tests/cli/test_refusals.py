@@ -57,6 +57,13 @@ REFUSED = {  # RUN is a trained run
     "train --preset smal": r"argument --preset: unknown value 'smal'; did you mean 'small'\?",
     "train --compat x": "argument --compat: unknown value 'x'; known here: paper, tensor2tensor, fairseq, marian",
     "train --data.tokenizer bpee": r"argument --data.tokenizer: unknown value 'bpee'; did you mean 'bpe'\?",
+    **{
+        f"train --{setting} nowhere:name": rf"^error: {setting}: 'nowhere:name' cannot be imported \(ModuleNotFound"
+        for setting in ("model.implementation", "training.schedule", "training.optimizer", "data.tokenizer", "callback")
+    },
+    "train --data.tokenizer math:pi": "^error: data.tokenizer must be the name of a function; got 3.14",
+    "train --training.schedule math:pi": "^error: training.schedule must be the name of a function; got 3.14",
+    "train --callback math:pi --dry-run": "^error: callback must be a class derived from .*Callback; got 3.14",
     "train --config nowhere.toml": "^error: nowhere.toml: not found; expected a TOML file, such as recipes/",
     "reproduce table3 --corpus nowhere.toml": "^error: nowhere.toml: not found; expected a TOML file",
     "train --config": "argument --config: expected one argument",
@@ -80,7 +87,7 @@ REFUSED = {  # RUN is a trained run
     "score tune-length --language english": f"^error: --language {CODE}",
     "serve --source english --target german --run RUN": f"^error: language {CODE}",
     # translate
-    "translate --run absent --prefix x --prefix-text y": "--prefix, --prefix-text: give one of them",
+    "translate --run absent --prefix x --prefix-text y": "--prefix: does not go with --prefix-text; give one of",
     "translate --run absent --temperature 2": "--temperature: needs --sample",
     "translate --run absent --seed 0": "--seed: needs --sample",
     "translate --run absent --sample --top-p 0": "sampling.top_p: expected",
@@ -88,7 +95,7 @@ REFUSED = {  # RUN is a trained run
     "translate --run absent --alignments x --prefix x": "x: is the file of prefixes, too",
     "translate --run absent --input x --alignments ./x": "--alignments x: is the input, too",
     "translate --run absent --output out": "--output: needs --input",
-    "translate --run absent --input in --resume": "--resume: needs",
+    "translate --run absent --input in --resume": "--resume: needs --input and --output; add what is missing, or leave",
     "translate --run absent --input in --output out.gz": "out.gz: the output is plain text; choose a name without .gz",
     "translate --run absent --n-best 5": "^error: --n-best 5 needs a beam of at least 5: give --beam 5\n",
     "translate --run absent --beam 0": "search: expected 1,000 ≥ beam",
@@ -109,11 +116,11 @@ REFUSED = {  # RUN is a trained run
     "translate --run RUN --input a.po --output b.po": "^error: a.po: cannot be read: ",
     "translate --run RUN --input a.pot --output b.po": "^error: a.pot: cannot be read: ",
     **{
-        f"translate --run absent {step} {option}": f"{option.split('=')[0]}: does not go with {step.split('=')[0]}; "
+        f"translate --run absent {step} {option}": f"{option.split('=')[0]}: does not go with {step.split('=')[0]}, bec"
         for option in ("--prefix=x", "--prefix-text=", "--alignments=x")
         for step in ("--split-sentences=en", "--terms=x", "--skip=codes")
     },
-    "translate --run absent --as-is --skip codes": "--as-is: leaves out all steps; leave --skip and",
+    "translate --run absent --as-is --skip codes": "--as-is: does not go with --skip, because it leaves out all",
     "translate --run absent --no-repeat -1": "expected 0 ≤ no_repeat ≤ 100; got -1",
     "translate --run absent --skip all": "--skip",
     "translate --run RUN --split-sentences xx": "language 'xx': expected a code such as",
@@ -145,6 +152,11 @@ REFUSED = {  # RUN is a trained run
     "score trees empty empty": "^error: empty: is empty",
     "score trees tree open.tree": "open.tree, line 1: .*expected complete trees in one line",
     "parse --run absent --threads 0": "--threads must be at least 1",
+    "parse --run absent --treebank t --words blanks": "--words: does not go with --treebank, because the trees",
+    **{
+        f"train --verify-resume 4 {option}": f"--verify-resume: does not go with {option.split()[0]}, because it is a"
+        for option in ("--diversify 9", "--tensorboard", "--validation-command x")
+    },
     "parse --run absent --beam 0": "search: expected 1,000 ≥ beam",
     # report and reproduce
     "report training absent": "absent: holds no training run",

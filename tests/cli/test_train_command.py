@@ -20,6 +20,7 @@ from cli.train import train
 from cli.validation_command import ValidationCommand, ValidationCommandError
 from minitransformer import Transformer
 from minitransformer.config import ConfigError
+from minitransformer.data.profile import TextProfile
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.doctor.check import ResumeCheckError
 from minitransformer.inference.bleu import bleu
@@ -27,6 +28,7 @@ from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError, CorruptFileError, read_json
 from minitransformer.training import checkpoint as checkpoint_module
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.run import run_lock
 from minitransformer.training.state import TrainingState
 from parallel.communicator import SerialCommunicator
@@ -50,7 +52,7 @@ def test_the_command_shown_at_the_end_is_one_for_a_shell(tmp_path: Path, monkeyp
 
 def test_the_run_holds_all_that_is_needed_later(trained: Trained) -> None:
     model = {"model.json", "model.safetensors", "checksums.json", "tokenizer.model", "tokenizer.checksums.json"}
-    logs = {"metrics.jsonl", "report.html", "results.json", "run.json", "translations.jsonl"}
+    logs = {"text.json", "metrics.jsonl", "report.html", "results.json", "run.json", "translations.jsonl"}
     assert {path.name for path in trained.run.iterdir()} == model | logs | {"best", "checkpoints", "data"}
     steps = sorted(path.name for path in (trained.run / "checkpoints").iterdir())
     assert steps == ["step-00000020", "step-00000040", "step-00000060"]
@@ -147,6 +149,7 @@ def test_the_average_of_checkpoints_is_a_model_that_translates(trained: Trained,
     assert output == f"averaged step-00000040, {LAST} into {tmp_path / 'mean'}\n"
     mean = dataclasses.replace(trained, run=tmp_path / "mean")
     assert translated(mean, b"one\ntwo\n").count(b"\n") == 2
+    assert TextProfile.load(mean.run) == TextProfile.load(trained.run) != TextProfile()
 
 
 def test_of_two_checkpoints_of_one_update_the_complete_one_is_averaged(run_copy: Path, tmp_path: Path) -> None:
@@ -253,6 +256,39 @@ def test_a_failed_command_is_named_with_its_last_line() -> None:
 def test_a_command_that_cannot_be_run_is_refused_before_the_training(command: str) -> None:
     with pytest.raises(ConfigError, match="^--validation-command .*: (expected a program|No closing quotation)"):
         ValidationCommand(command)
+
+
+def test_a_dry_run_opens_the_run_and_leaves_its_data_alone(trained: Trained, tmp_path: Path) -> None:
+    """So another batch can be tried, and then trained with; a run that has begun stays as it is."""
+    new = changed(trained.arguments, "--run", str(tmp_path / "run"))
+    shown = output_of(lambda: train([*new, "--dry-run"]))
+    assert shown.endswith("the training can begin: give the same command without --dry-run\n")
+    assert re.search("memory: the largest batch takes [0-9.]+ MB; .* were free", shown)
+    assert {"run.json", "model.safetensors", "checkpoints"} & {
+        path.name for path in (tmp_path / "run").iterdir()
+    } == set()
+    prepared = contents(tmp_path / "run" / "data")
+    assert train(changed(new, "--training.batch-tokens", "99")) == 0
+    assert contents(tmp_path / "run" / "data") == prepared
+    before = contents(tmp_path / "run")
+    assert train([*changed(new, "--training.batch-tokens", "99"), "--dry-run"]) == 0
+    assert contents(tmp_path / "run") == before
+    with pytest.raises(ConfigError, match="holds another run: training.batch_tokens is 99 there"):
+        train([*new, "--dry-run"])
+    with pytest.raises(ConfigError, match="training.best_by must be loss, perplexity, bleu, f1 or measured by a callb"):
+        train(changed([*new, "--dry-run"], "--run", str(tmp_path / "other"), "--training.best-by", "own"))
+    assert not (tmp_path / "other").exists()
+
+
+class Seven(Callback):
+    def validated(self, model: Any, *texts: Any) -> dict[str, float]:
+        return {"seven": 7.0}
+
+
+def test_callbacks_that_are_named_measure_too(trained: Trained, tmp_path: Path) -> None:
+    words = ["--run", str(tmp_path), "--data.directory", str(trained.run / "data"), "--callback", f"{__name__}:Seven"]
+    train(changed(trained.arguments, *words))
+    assert {line["seven"] for line in log_of(tmp_path, "validation")} == {7}
 
 
 def test_page_log_and_patience_have_the_commands_measures(trained: Trained, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from minitransformer.extras.files import resumable
 from minitransformer.extras.files.memories import CLOSING, MemoryTranslator, opening, unit_of
 from minitransformer.extras.files.output_file import ResumeError, open_output
 from minitransformer.extras.files.resumable import progress_file, translate_file
-from minitransformer.extras.files.stream import LinesDone, LineTranslator
+from minitransformer.extras.files.stream import LineFormat, LinesDone, LineTranslator
 from minitransformer.system.files import CorruptFileError
 
 NOTE = "out.progress.json"
@@ -63,7 +63,7 @@ class Uppercase(LineTranslator):
     error: BaseException | None
 
     def __init__(self, alignments: Path | None = None, error: BaseException | None = None) -> None:
-        object.__setattr__(self, "alignments", alignments)
+        object.__setattr__(self, "format", LineFormat(alignments=alignments))
         object.__setattr__(self, "error", error)
 
     def __call__(self, lines: Sequence[bytes], n_before: int, advance: LinesDone = lambda n: None) -> list[bytes]:

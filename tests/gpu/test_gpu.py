@@ -22,7 +22,8 @@ from autograd.optim import Adam
 from autograd.precision import rounded, upcast
 from autograd.random import StreamId, random_words
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.inference.beam import REMOVED_AT_ONCE, _Search, beam_search
+from minitransformer.inference.beam import beam_search
+from minitransformer.inference.beam_steps import REMOVED_AT_ONCE, BeamSearch
 from minitransformer.inference.search import SearchConfig
 from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 
@@ -237,7 +238,7 @@ def test_a_graph_of_one_sentence_finds_the_translations_of_others(monkeypatch: p
         expected = [beam_search(model_on("cuda", "paper").for_search(), [source], search) for source in sources]
         beam_search(model, sources[-1:], search)
         monkeypatch.setattr(GraphStream, "capture", no_graph)
-        monkeypatch.setattr(_Search, "_step", no_graph)
+        monkeypatch.setattr(BeamSearch, "_step", no_graph)
         assert [beam_search(model, [source], search) for source in sources] == expected
 
 

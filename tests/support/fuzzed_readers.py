@@ -53,7 +53,7 @@ from minitransformer.training.checkpoint import (
     save_checkpoint,
 )
 from minitransformer.training.divergence import UpdateFacts, write_repro_bundle
-from minitransformer.training.open_run import open_or_prepare
+from minitransformer.training.run_data import open_or_prepare
 from minitransformer.training.state import TrainingState
 
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)

@@ -27,7 +27,7 @@ from minitransformer.training import graph
 from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
 from minitransformer.training.graph import CapturedStep
 from minitransformer.training.loop import Trainer
-from minitransformer.training.open_run import reducer_for
+from minitransformer.training.new_trainer import reducer_for
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 from parallel import nccl_reducer

@@ -26,7 +26,8 @@ from minitransformer.training import divergence
 from minitransformer.training.callbacks import Callback, CallbackError
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.loop import Trainer
-from minitransformer.training.open_run import reducer_for, shared_data
+from minitransformer.training.new_trainer import reducer_for
+from minitransformer.training.run_data import shared_data
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult
 from parallel.agreement import checksum

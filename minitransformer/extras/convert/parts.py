@@ -17,7 +17,7 @@ import numpy as np
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import CHOICES
 from minitransformer.config.run import RESULTS_FILE, RUN_FILE
-from minitransformer.data.profile import PROFILE_FILE, TextProfile
+from minitransformer.data.profile import TextProfile
 from minitransformer.data.store import CHECKSUMS, MANIFEST
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.known_layers import UnknownLayerError, require_known_layers
@@ -246,8 +246,7 @@ class Parts:
         require_no_class("our format", self.config)
         save_model_files(directory, self.config, self.weights)
         self.tokenizer.save(directory)
-        if self.profile != TextProfile():
-            self.profile.save(directory)
+        self.profile.save(directory)
 
     def require_fitting(self) -> Parts:
         """Return self.  Raises: WeightsError if names or shapes of the weights do not fit the configuration."""
@@ -256,7 +255,7 @@ class Parts:
 
 
 NOT_STATED = "not stated"
-_PROVENANCE = (RUN_FILE, RESULTS_FILE, PROFILE_FILE)  # copied unchanged if the run has them
+_PROVENANCE = (RUN_FILE, RESULTS_FILE)  # copied unchanged if the run has them
 _DATA_FIELDS = ("train_pairs", "validation_pairs", "config", "files", CHECKSUMS)  # in the data's manifest
 
 
@@ -272,6 +271,7 @@ def write_bundle(parts: Parts, directory: Path, *, storage: Storage = "float32")
     require_no_class("our format", parts.config)
     arrays = stored(parts.weights, storage)
     parts.tokenizer.save(directory)
+    parts.profile.save(directory)
     for name in _PROVENANCE:
         if parts.run is not None and (parts.run / name).exists():
             with atomic_write(directory / name) as temporary:

@@ -19,6 +19,7 @@ from autograd.kernels.cpu.library import library
 from autograd.kernels.cuda.check import CheckError, check_results
 from autograd.kernels.cuda.driver import lack_of_bfloat16
 from minitransformer.extras.doctor.finding import SAME_EVERYWHERE, Finding
+from minitransformer.system.memory import describe_free_memory
 from minitransformer.system.provenance import blas_libraries, code_version
 from minitransformer.system.ranks import SAME_KERNELS
 from parallel.communicator import Communicator
@@ -211,3 +212,15 @@ def _is_mine(path: Path) -> bool:
         return path.stat().st_uid == os.getuid()
     except FileNotFoundError:  # a process of MPICH has just removed it
         return False
+
+
+def precision(chosen: str, why_no_bfloat16: str | None) -> Finding:
+    """Return the precision of matrix products, and why bfloat16 is slow or not available, if it is."""
+    missing = "not bfloat16: " if chosen == "float32" else ""
+    return Finding("precision", f"{chosen}{f'; {missing}{why_no_bfloat16}' if why_no_bfloat16 else ''}")
+
+
+def memory(world: Communicator) -> Finding:
+    """Return the free memory of this rank's machine."""
+    free = describe_free_memory(world.local_size)
+    return Finding("memory", f"free: {free}" if free else "not known")

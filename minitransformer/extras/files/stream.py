@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import itertools
 import logging
 import re
 import select
@@ -194,26 +195,91 @@ def _pauses(source: Source) -> bool:
 
 
 @dataclass(frozen=True)
-class LineTranslator:
-    """A translation of groups of lines into output bytes.
+class TextTranslator:
+    """A model with the road, the search (or the sampler) and the threads by which it translates texts."""
 
-    With ``n_best``, each line gives up to ``n_best`` output lines: number, score, log-probability and translation,
-    tab-separated.  ``alignments`` is the path of the file for word alignments, one line for each output line; the
-    caller writes the file.  ``notes`` collects the notes on all lines.
+    translator: Translator
+    search: SearchConfig
+    road: Road
+    sampling: Sampling | None = None
+    n_threads: int | None = None
+
+    def __call__(
+        self,
+        texts: Sequence[str | Parts],
+        n_before: int,
+        prefixes: Sequence[str] | None,
+        advance: LinesDone,
+        *,
+        aligned: bool,
+    ) -> list[list[Translation]]:
+        """Translate texts, before which come ``n_before`` others; see ``Translator.translate_texts``."""
+        for number, prefix in enumerate(prefixes or (), n_before + 1):
+            if self.translator.prefixer.is_cut(prefix):
+                warn_of_cut(f"the beginning of the translation of line {number}", self.translator)
+        return self.translator.translate_texts(
+            texts,
+            self.search,
+            self.road,
+            n_threads=self.n_threads,
+            advance=advance,
+            prefixes=prefixes,
+            sampling=self.sampling,
+            n_before=n_before,
+            aligned=aligned,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return the settings on which translations depend, and the checksum of the model."""
+        return {
+            **dataclasses.asdict(self.search),
+            "no_repeat": self.search.no_repeat or None,
+            "model": self.translator.fingerprint(),
+            "sampling": self.sampling and dataclasses.asdict(self.sampling),
+            **self.road.facts(),
+        }
+
+
+@dataclass(frozen=True)
+class LineFormat:
+    """The output for a line: its translation or, with ``n_best``, a row for each of up to ``n_best`` translations.
+
+    A row has number, score, log-probability and translation, tab-separated.  ``alignments`` is the path of the file for
+    word alignments, one line for each output line; the caller writes the file.
     """
+
+    n_best: int | None = None
+    alignments: Path | None = None
+
+    def translations(self, found: Sequence[Translation], number: int) -> str:
+        """Return the output lines for line ``number`` (from 1) of the input."""
+        texts = [_LINE_BREAK.sub(" ", each.text) for each in found]
+        if self.n_best is None:
+            return texts[0] + "\n"
+        rows = zip(found, texts, strict=True)
+        return "".join(f"{number}\t{t.score:.4f}\t{t.log_probability:.4f}\t{text}\n" for t, text in rows)
+
+    def links(self, found: Sequence[Translation]) -> str:
+        """Return the word alignments of the translations of a line, one for each of its output lines."""
+        return "".join(f"{pharaoh(each.alignment)}\n" for each in (found if self.n_best else found[:1]))
+
+
+@dataclass(frozen=True)
+class LineTranslator:
+    """A translation of groups of lines into output bytes; ``notes`` collects the notes on all lines."""
 
     opening: ClassVar[bytes] = b""  # an output of lines has no bytes before its first line, or after its last line
     closing: ClassVar[bytes] = b""
     whole_units: ClassVar[bool] = False  # lines are text, not units of a memory
-    translator: Translator
-    search: SearchConfig
-    road: Road
-    n_best: int | None = None
-    n_threads: int | None = None
+    translator: TextTranslator
+    format: LineFormat = field(default_factory=LineFormat)
     prefixes: Prefixes | None = None
-    sampling: Sampling | None = None
-    alignments: Path | None = None
     notes: NoteLog = field(default_factory=NoteLog, compare=False)
+
+    @property
+    def alignments(self) -> Path | None:
+        """The path of the file for word alignments, or None."""
+        return self.format.alignments
 
     def __call__(self, lines: Sequence[bytes], n_before: int, advance: LinesDone = lambda n: None) -> list[bytes]:
         """Translate a group of lines; ``n_before`` lines of the input come before it.
@@ -229,10 +295,9 @@ class LineTranslator:
     def outputs_of(self, texts: Sequence[str], n_before: int, advance: LinesDone) -> list[bytes]:
         """Translate decoded lines; return the same as ``__call__``."""
         found = self._translate(texts, n_before, advance)
-        outputs = ["".join(self._formatted(translations, n) for n, translations in enumerate(found, n_before + 1))]
+        outputs = ["".join(map(self.format.translations, found, itertools.count(n_before + 1)))]
         if self.alignments is not None:
-            shown = [translations if self.n_best else translations[:1] for translations in found]
-            outputs.append("".join(f"{pharaoh(each.alignment)}\n" for translations in shown for each in translations))
+            outputs.append("".join(map(self.format.links, found)))
         return [output.encode() for output in outputs]
 
     def segments(self, segments: Sequence[Parts], n_before: int, advance: LinesDone) -> list[Translation]:
@@ -241,41 +306,17 @@ class LineTranslator:
 
     def _translate(self, texts: Sequence[str | Parts], n_before: int, advance: LinesDone) -> list[list[Translation]]:
         prefixes = None if self.prefixes is None else self.prefixes.of_lines(n_before, len(texts))
-        for number, prefix in enumerate(prefixes or (), n_before + 1):
-            if self.translator.prefixer.is_cut(prefix):
-                warn_of_cut(f"the beginning of the translation of line {number}", self.translator)
-        found = self.translator.translate_texts(
-            texts,
-            self.search,
-            self.road,
-            n_threads=self.n_threads,
-            advance=advance,
-            prefixes=prefixes,
-            sampling=self.sampling,
-            n_before=n_before,
-            aligned=self.alignments is not None,
-        )
+        found = self.translator(texts, n_before, prefixes, advance, aligned=self.alignments is not None)
         self.notes.add(found, n_before)  # last: an interrupted group is translated again
         return found
 
     def facts(self) -> dict[str, Any]:
         """Return the settings on which the output depends, except the prefixes, and the checksum of the model."""
         return {
-            **dataclasses.asdict(self.search),
-            "no_repeat": self.search.no_repeat or None,
-            "n_best": self.n_best,
-            "model": self.translator.fingerprint(),
-            "sampling": self.sampling and dataclasses.asdict(self.sampling),
+            **self.translator.facts(),
+            "n_best": self.format.n_best,
             "alignments": self.alignments and str(self.alignments),
-            **self.road.facts(),
         }
-
-    def _formatted(self, translations: Sequence[Translation], number: int) -> str:
-        texts = [_LINE_BREAK.sub(" ", each.text) for each in translations]
-        if self.n_best is None:
-            return texts[0] + "\n"
-        rows = zip(translations, texts, strict=True)
-        return "".join(f"{number}\t{t.score:.4f}\t{t.log_probability:.4f}\t{text}\n" for t, text in rows)
 
 
 def pharaoh(links: Links) -> str:

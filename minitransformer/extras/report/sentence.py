@@ -7,6 +7,7 @@ the operation, such as "encoder.layers.0.self_attention.query.weight".
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,38 +91,45 @@ class _Recorder:
 
     def __init__(self, model: Transformer) -> None:
         self.numbers = SentenceNumbers()
-        self._names = {id(parameter.value): name for name, parameter in model.named_parameters()}
-        self._last, self._query = "", ""
         self.rows: list[FloatArray] = []
         """Embeddings, then encodings, if the model looks them up by separate operations."""
+        self._names = {id(parameter.value): name for name, parameter in model.named_parameters()}
+        self._newest = ""  # name of the parameter of the newest result
+        self._newest_query = ""  # name of the newest query's weight
 
     def __call__(self, operation: Operation, run: Run, *arguments: Any, **static: Any) -> tuple[Array, Backward]:
         value, backward = run(*arguments, **static)
-        numbers, name = self.numbers, operation.__name__
-        named = [self._names[id(x)] for x in arguments[1:] if id(x) in self._names]
-        if name == "embedding_with_positions":
-            table, ids, encodings, positions = (to_host(x) for x in arguments[:4])
-            numbers.embedded.append((static["scale"] * table[ids], encodings[positions]))
-        elif name == "embedding":
-            self.rows.append(to_host(value))
-        elif name == "attention":
-            queries, keys, values = map(to_host, arguments)
-            sublayer = self._query.removesuffix(QUERY)
-            numbers.attention[sublayer] = _heads(queries, keys, values, static["mask"], value)
-        elif named:
-            self._last = named[0]
-            if self._last.endswith(QUERY):
-                self._query = self._last
-            numbers.inputs[self._last] = to_host(arguments[0])
-            numbers.results[self._last] = to_host(value)
-        elif name in ("swish", "gelu", "gelu_tanh"):
-            numbers.results[self._last] = to_host(value)
+        match operation.__name__:
+            case "embedding_with_positions":
+                table, ids, encodings, positions = map(to_host, arguments[:4])
+                self.numbers.embedded.append((static["scale"] * table[ids], encodings[positions]))
+            case "embedding":
+                self.rows.append(to_host(value))
+            case "attention":
+                sublayer = self._newest_query.removesuffix(QUERY)
+                queries, keys, values, mixed = map(to_host, (*arguments, value))
+                self.numbers.attention[sublayer] = _heads(queries, keys, values, static["mask"], mixed)
+            case "swish" | "gelu" | "gelu_tanh":
+                self.numbers.results[self._newest] = to_host(value)
+            case _:
+                self._record_result(value, arguments)
         return value, backward
 
+    def _record_result(self, value: Array, arguments: Sequence[Any]) -> None:
+        """Store the result of an operation with a parameter, under the name of its first parameter."""
+        names = [self._names[id(x)] for x in arguments[1:] if id(x) in self._names]
+        if not names:
+            return
+        self._newest = names[0]
+        if self._newest.endswith(QUERY):
+            self._newest_query = self._newest
+        self.numbers.inputs[self._newest] = to_host(arguments[0])
+        self.numbers.results[self._newest] = to_host(value)
 
-def _heads(queries: FloatArray, keys: FloatArray, values: FloatArray, mask: Any, mixed: Array) -> HeadNumbers:
+
+def _heads(queries: FloatArray, keys: FloatArray, values: FloatArray, mask: Any, mixed: FloatArray) -> HeadNumbers:
     scores = np.einsum("thk,shk->hts", queries, keys) / math.sqrt(queries.shape[-1])
     bias = mask.bias(np, scores.dtype)
     if bias is not None:
         scores = scores + bias[0]
-    return HeadNumbers(queries, keys, values, scores, softmax_values(scores), to_host(mixed))
+    return HeadNumbers(queries, keys, values, scores, softmax_values(scores), mixed)

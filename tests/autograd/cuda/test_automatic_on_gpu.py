@@ -13,9 +13,10 @@ import pytest
 from autograd.array import DeviceError
 from minitransformer import ModelConfig
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
-from minitransformer.extras.doctor.plan import precision
-from minitransformer.training import open_run as resolving
-from minitransformer.training.open_run import OpenRun, open_run, resolve, why_no_bfloat16
+from minitransformer.extras.doctor.machine import precision
+from minitransformer.training import automatic_settings
+from minitransformer.training.automatic_settings import resolve, why_no_bfloat16
+from minitransformer.training.open_run import OpenRun, open_run
 from parallel.communicator import SerialCommunicator
 
 pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler (g++)")
@@ -79,7 +80,7 @@ def test_nothing_is_slower_on_a_cpu(config: RunConfig, logged: list[str]) -> Non
 def test_a_run_goes_on_with_the_values_it_began_with_on_another_device(
     config: RunConfig, launched: list[str], logged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolving, "bfloat16_set", lambda: None)
+    monkeypatch.setattr(automatic_settings, "bfloat16_set", lambda: None)
     assert values(opened(dataclasses.replace(config, device="cpu")).config) == (2, "float32")
     assert values(opened(config).config) == (2, "float32")
     assert len(slower(logged)) == 2
@@ -109,7 +110,7 @@ def test_where_bfloat16_is_not_available_a_run_has_float32_and_says_once_why(
         config = dataclasses.replace(config, kernels="reference")
     elif obstacle == "no ml_dtypes":
         error = DeviceError("ml_dtypes is missing", "install it")
-        monkeypatch.setattr(resolving, "dtype_named", mock.Mock(side_effect=error))
+        monkeypatch.setattr(automatic_settings, "dtype_named", mock.Mock(side_effect=error))
     elif obstacle == "old GPU":
         monkeypatch.setattr(fake_cuda.Device, "compute_capability", "75")
     assert values(opened(config).config) == (1, "float32")
@@ -144,6 +145,8 @@ def test_ranks_take_rank_0s_values_and_bfloat16_only_if_all_have_it(config: RunC
 
 def test_the_doctor_names_the_precision_and_why_it_is_not_bfloat16(config: RunConfig, launched: list[str]) -> None:
     settled, obstacle = resolve(config, SerialCommunicator())
-    assert precision(settled, obstacle).found == "bfloat16"
+    assert precision(settled.training.precision, obstacle).found == "bfloat16"
     settled, obstacle = resolve(dataclasses.replace(config, kernels="reference"), SerialCommunicator())
-    assert precision(settled, obstacle).found.startswith("float32; not bfloat16: the references compute in float32")
+    assert precision(settled.training.precision, obstacle).found.startswith(
+        "float32; not bfloat16: the references compute in float32"
+    )

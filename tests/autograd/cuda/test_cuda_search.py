@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 import fake_cuda
+import numpy as np
 import pytest
 
 from autograd import graphs
@@ -12,9 +13,11 @@ from autograd.graphs import GraphStream
 from autograd.kernel_registry import references_only
 from autograd.ops.top_k import top
 from minitransformer import ModelConfig, Transformer
-from minitransformer.inference import beam, predictor
-from minitransformer.inference.beam import _Search, beam_search
-from minitransformer.inference.prefix import Prefix, PrefixConstraint
+from minitransformer.inference import beam_steps, predictor
+from minitransformer.inference.beam import KeptSearch, beam_search
+from minitransformer.inference.beam_steps import BeamSearch
+from minitransformer.inference.line_search import LineSearch
+from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint
 from minitransformer.inference.search import Hypothesis, SearchConfig
 
 SIZES: dict[str, Any] = {"n_layers": 1, "d_model": 32, "d_ff": 24, "n_heads": 2, "d_k": 8, "d_v": 6}
@@ -45,20 +48,20 @@ class Step(NamedTuple):
 
 def search(models: Any, sources: list[list[int]] = SOURCES, **more: Any) -> tuple[list[list[Hypothesis]], list[Step]]:
     steps: list[Step] = []
-    enqueue = _Search._enqueue
+    enqueue = BeamSearch._enqueue
 
-    def observe(self: _Search, length: int) -> None:
+    def observe(self: BeamSearch, length: int) -> None:
         fake_cuda.CALLS.clear()
         enqueue(self, length)
         names = [name for name, *_ in fake_cuda.CALLS]  # the choice of algorithms launches graphs, too
         steps.append(Step("graph" if names == ["graph"] else "launches", len(self.sentences), set()))
 
-    def update_wanted(self: _Search) -> None:
+    def update_wanted(self: BeamSearch) -> None:
         steps[-1].calls.update(name for name, *_ in fake_cuda.CALLS)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Search, "_enqueue", observe)
-        patch.setattr(_Search, "update_wanted", update_wanted)
+        patch.setattr(BeamSearch, "_enqueue", observe)
+        patch.setattr(BeamSearch, "update_wanted", update_wanted)
         found = beam_search(models, sources, SearchConfig(beam=2, max_extra_tokens=12, n_best=2), **more)
     return found, steps
 
@@ -69,7 +72,7 @@ def search_by_launches(models: Any, *sources: list[list[int]]) -> tuple[list[lis
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GraphStream, "capture", fail)
-        patch.setattr(_Search, "restart", lambda *arguments: False)
+        patch.setattr(KeptSearch, "restart", lambda *arguments: False)
         return search(models, *sources)
 
 
@@ -77,7 +80,7 @@ def search_by_launches(models: Any, *sources: list[list[int]]) -> tuple[list[lis
 def test_graphs_equal_launches(changes: dict[str, Any], launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """There is a new graph for each number of sentences and each capacity of the cache; the first step is launched."""
     monkeypatch.setitem(predictor.FIRST_CAPACITY, "cuda", 8)
-    monkeypatch.setitem(beam.REMOVED_AT_ONCE, "graph", (1, 0.5))
+    monkeypatch.setitem(beam_steps.REMOVED_AT_ONCE, "graph", (1, 0.5))
     model = model_of(**changes)
     expected, steps_of_launches = search_by_launches(model)
     found, steps = search(model)
@@ -137,3 +140,52 @@ def test_steps_that_cannot_be_graphs_are_launched(
     _, steps = search(model, **more)
     assert {step.how for step in steps} == {"launches"}
     assert ("no CUDA graph of a step" in caplog.text) == (kind == "no kernel")
+
+
+def test_steps_without_memory_for_a_graph_are_launched(
+    launched: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    model = model_of()
+    expected, _ = search_by_launches(model)
+    monkeypatch.setattr(fake_cuda, "LIMIT", fake_cuda.Memory.used)  # only the pool of graphs takes such memory here
+    found, steps = search(model)
+    assert found == expected
+    assert {step.how for step in steps} == {"launches"}
+    assert caplog.text.count("no CUDA graph of a step of the search: the GPU has no ") == 1
+
+
+def search_of_lines(model: Transformer, n: int) -> tuple[list[list[Hypothesis]], list[int]]:
+    """Return the hypotheses of n lines of equal length, and the numbers of lines counted as finished."""
+    sources = np.random.default_rng(0).integers(4, 19, (12, 9)).tolist()[:n]
+    lines = LineSearch([model], Any, sources, [NO_PREFIX] * n, lambda batch: None, None, None, None)
+    counted: list[int] = []
+    return lines.run(SearchConfig(beam=2, max_extra_tokens=12), 1, counted.append), counted
+
+
+def free_unused_memory(cupy: Any) -> None:
+    gc.collect()
+    for pool in (cupy.get_default_memory_pool(), *(stream.pool for some in graphs._idle.values() for stream in some)):
+        pool.free_all_blocks()
+
+
+def test_lines_for_which_memory_does_not_suffice_are_searched_in_smaller_batches(
+    launched: list[str], cupy: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A batch that does not fit is halved; its lines are counted once, and have the same translations."""
+    caplog.set_level("INFO")
+    cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)
+    model, at_once, run = model_of(), list[int](), BeamSearch.run
+    monkeypatch.setattr(BeamSearch, "run", lambda self: (at_once.append(len(self.sentences)), run(self))[1])
+    expected, _ = search_of_lines(model, 12)
+    free_unused_memory(cupy)
+    search_of_lines(model, 5)
+    limit = fake_cuda.Memory.used
+    free_unused_memory(cupy)
+    at_once.clear()
+    monkeypatch.setattr(fake_cuda, "LIMIT", limit)
+    found, counted = search_of_lines(model, 12)
+    assert at_once == [12, 6, 3, 3, 3, 3]
+    assert found == expected
+    assert sum(counted) == 12
+    assert caplog.text.count("out of memory with 12 lines at once") == caplog.text.count("out of memory") == 1

@@ -21,7 +21,7 @@ from minitransformer.data.selection import HeldOut, separate, worth_training_on
 from minitransformer.data.survey import CorpusError, Found
 from minitransformer.system.checksums import checksums_of
 from minitransformer.system.files import CheckpointError, CorruptFileError, lock_directory
-from minitransformer.training.open_run import open_or_prepare
+from minitransformer.training.run_data import open_or_prepare
 from tests.support.training import FULL_DISK, corrupt, peak_of
 
 # Words of one letter become one token each: a vocabulary of the alphabet and the reserved symbols allows no merges.
@@ -350,7 +350,7 @@ def test_a_full_disk_leaves_no_manifest_and_names_the_file(
 def test_moved_data_is_not_prepared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
     config = config_of(tmp_path, GOOD)
     open_or_prepare(RunConfig(data=config))
-    monkeypatch.setattr("minitransformer.training.open_run.prepare", REFUSE)
+    monkeypatch.setattr("minitransformer.training.run_data.prepare", REFUSE)
     logged.clear()
     assert open_or_prepare(RunConfig(data=config)).manifest["train_pairs"] == 20
     moved = dataclasses.replace(config, directory=tmp_path / "moved", raw=tmp_path / "gone")

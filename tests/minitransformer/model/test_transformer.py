@@ -254,8 +254,8 @@ def test_packing_leaves_what_is_no_layer_in_a_list() -> None:
     [
         ("no_such_module:A", r"'no_such_module:A' cannot be imported \(ModuleNotFoundError"),
         ("Derived", r"'Derived' cannot be imported \(ModuleNotFoundError"),
-        (f"{__name__}:SMALL", "must be a class derived from Transformer; got ModelConfig"),
-        (f"{__name__}:Any", "must be a class derived from Transformer; got typing.Any"),
+        (f"{__name__}:SMALL", "must be a class derived from minitransformer.model.transformer.Transformer; got ModelC"),
+        (f"{__name__}:Any", "must be a class derived from minitransformer.model.transformer.Transformer; got typing"),
     ],
 )
 def test_what_is_no_class_of_a_model_is_refused(name: str, problem: str) -> None:

@@ -63,6 +63,14 @@ def test_a_text_has_the_sum_of_its_sentences_scores_and_as_many_alternatives() -
     assert [each.text for each in empty] == [""]
 
 
+def test_rules_of_another_language_are_no_secret() -> None:
+    for source, is_uncertain in (("en", False), ("de-AT", False), (None, True), ("und", True)):
+        (found,) = translate_segments(["One dog. Two cats."], Spy(), road_of(profile=TextProfile(source)))
+        assert [(note.kind, note.is_uncertain, "English" in note.message) for note in found.notes] == [
+            ("sentences", is_uncertain, is_uncertain)
+        ]
+
+
 def test_a_text_that_is_no_longer_wanted_has_no_translation() -> None:
     steps = road_of().steps(["One dog. Two dogs.", "Three."])
     found = translated(steps, lambda sentences: [[], *([each] for each in copied(sentences.lines[1:]))])

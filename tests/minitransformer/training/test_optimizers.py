@@ -246,12 +246,18 @@ def test_a_name_of_no_optimizer_is_refused_before_text_is_prepared(name: str, me
     assert not (tmp_path / "run" / "data").exists()
 
 
+def with_gradients() -> ParameterBuffer:
+    buffer = ParameterBuffer(Model(), seed=1)
+    buffer.gradients.fill(0)
+    return buffer
+
+
 def test_a_class_without_a_direction_is_named() -> None:
     class Empty(Optimizer):
         pass
 
     with pytest.raises(NotImplementedError, match=r"Empty: define direction\(self, gradients, \*state\)"):
-        Empty(ParameterBuffer(Model(), seed=1)).step(0.1, 1)
+        Empty(with_gradients()).step(0.1, 1)
 
 
 def test_a_direction_without_its_state_is_named() -> None:
@@ -264,7 +270,7 @@ def test_a_direction_without_its_state_is_named() -> None:
     with pytest.raises(
         ValueError, match=r"Forgetful.direction: expected a tuple of 3 arrays: the direction, m, v; got"
     ):
-        Forgetful(ParameterBuffer(Model(), seed=1)).step(0.1, 1)
+        Forgetful(with_gradients()).step(0.1, 1)
 
 
 def test_the_state_of_another_optimizer_is_refused_by_its_arrays(tmp_path: Path) -> None:

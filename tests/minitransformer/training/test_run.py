@@ -24,11 +24,13 @@ from minitransformer.inference.translator import Translator
 from minitransformer.model.files import load_model_files
 from minitransformer.system.files import CheckpointError, temporary_path
 from minitransformer.system.provenance import short_hash
+from minitransformer.training import automatic_settings
 from minitransformer.training import open_run as opening
+from minitransformer.training.automatic_settings import resolve
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoint_path, checkpoints
 from minitransformer.training.divergence import TrainingDivergedError
-from minitransformer.training.open_run import OpenRun, resolve
+from minitransformer.training.open_run import OpenRun
 from minitransformer.training.run import _Rounds, finish, is_finished
 from minitransformer.training.validation import BEST, exceeds
 from parallel.communicator import SerialCommunicator
@@ -107,7 +109,7 @@ def test_bfloat16_needs_fast_instructions(tmp_path: Path, logged: list[str], mon
     config = run_of(tmp_path, precision="automatic")
     assert precision_of(dataclasses.replace(config, kernels="reference")) == "float32"
     for name, precision in (("AVX-512 BF16", "bfloat16"), ("NEON BF16", "float32"), (None, "float32")):
-        monkeypatch.setattr(opening, "bfloat16_set", lambda name=name: name)
+        monkeypatch.setattr(automatic_settings, "bfloat16_set", lambda name=name: name)
         assert precision_of(config) == precision
     job_of(changed(config, precision="bfloat16"))
     assert "warning: training.precision is bfloat16, but it was not seen to be faster here than float32" in logged

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from minitransformer import ModelConfig, Transformer, Translator
+from minitransformer.data.profile import TextProfile
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.parts import ConversionError, Parts, write_bundle
 from minitransformer.model.storage import Storage
@@ -27,7 +28,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [(f"{a} {b}", f"{b} {a}") for a in WORDS for b in WORDS]
     model = Transformer(CONFIG, seed=1)
     model.parameters.values *= 2
-    Parts(CONFIG, model.weights(), Tokenizer.train(lines, vocabulary_size=40)).save(directory)
+    tokenizer, profile = Tokenizer.train(lines, vocabulary_size=40), TextProfile("en", "de", 2, 9)
+    Parts(CONFIG, model.weights(), tokenizer, profile=profile).save(directory)
     (directory / "run.json").write_text('{"model": {}}')
     (directory / "results.json").write_text(json.dumps(RESULTS))
     (directory / "data").mkdir()
@@ -44,6 +46,7 @@ def test_a_bundle_translates_as_the_run_from_which_it_was_made(run: Path, tmp_pa
     lines = [f"{a} {b}" for a in WORDS[:3] for b in WORDS]
     bundle = Translator.load(bundled(run, tmp_path))
     assert bundle.fingerprint() == Translator.load(run).fingerprint()
+    assert bundle.profile == TextProfile("en", "de", 2, 9)
     assert bundle.translate(lines, beam=2) == Translator.load(run).translate(lines, beam=2)
 
 

@@ -365,6 +365,7 @@ def test_a_package_is_read_as_a_file_and_as_a_directory(package: Path, tmp_path:
         for name, array in expected.weights.items():
             np.testing.assert_array_equal(found.weights[name], array)
         assert (found.config.normalisation, found.config.alpha) == ("length", 0.2)
+        assert found.profile.languages == ("en", "de")
 
 
 def test_members_elsewhere_are_not_written(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from serving import small_translator
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.extras.files import stream
 from minitransformer.extras.files.notes import NoteLog
-from minitransformer.extras.files.stream import LineTranslator, decoded, groups_of_file, groups_of_lines
+from minitransformer.extras.files.stream import LineTranslator, TextTranslator, decoded, groups_of_file, groups_of_lines
 from minitransformer.inference.search import SearchConfig
 from minitransformer.text.translation import Note, Translation
 
@@ -74,7 +74,8 @@ def test_uncertain_notes_are_named_by_their_lines(logged: list[str]) -> None:
     cut = "the translation was cut off at the greatest length, which max_length_factor and max_extra_tokens set"
     translator, notes = small_translator(), NoteLog()
     search = SearchConfig(beam=1, max_extra_tokens=1)
-    LineTranslator(translator, search, translator.road(["loops"]), notes=notes)([b"one", b"", b"two", b"three"], 9)
+    by = TextTranslator(translator, search, translator.road(["loops"]))
+    LineTranslator(by, notes=notes)([b"one", b"", b"two", b"three"], 9)
     notes.add([[Translation("", 0, 0, notes=(Note("numbers", "lost", f"{i}, {i + 1}", True),))] for i in range(12)], 0)
     notes.add([[Translation("", 0, 0, notes=(Note("unknown", "copied", "☃"),))], []], 0)
     notes.log()

@@ -1,6 +1,7 @@
-"""The conventions of other systems: what each switch is set to, and that its effect is that of the switch alone."""
+"""The conventions of other systems: the value of each switch, and the page that lists them."""
 
-import dataclasses
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,15 +9,10 @@ import pytest
 
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import ConfigError
-from minitransformer.extras.paper.compatibility import CONVENTIONS, Effect, compatible, effects, penalties
-from minitransformer.model.transformer import WeightsError
+from minitransformer.extras.paper.compatibility import CONVENTIONS, compatible
 
 SMALL = ModelConfig(vocabulary_size=12, n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
 BATCH = Batch.from_token_ids([[3, 4, 5], [8]], [[6, 7], [11, 3, 3]])
-
-
-def effects_of(system: str, **how: Any) -> dict[str, Effect]:
-    return {effect.switch: effect for effect in effects(SMALL, BATCH, system, dtype="float64", **how)}
 
 
 HALVES_AND_ZERO = {"positions": "halves", "start": "zero"}
@@ -35,58 +31,24 @@ def test_the_switches_of_each_system(system: str, switches: dict[str, Any]) -> N
     assert {name: value for name, value in vars(config).items() if value != getattr(SMALL, name)} == switches
     assert (SMALL.label_smoothing_over, SMALL.layer_norm_eps, SMALL.normalisation) == ("V-1", 1e-6, "gnmt")
     assert np.isfinite(float(Transformer(config).loss(BATCH)))
-    assert effects_of(system).keys() == switches.keys() - {"normalisation"}
 
 
-def test_an_effect_is_that_of_its_switch_alone() -> None:
-    plain = Transformer(SMALL, dtype="float64")
-    for switch, effect in effects_of("fairseq").items():
-        turned = Transformer(dataclasses.replace(SMALL, **{switch: effect.after}), dtype="float64")
-        assert effect.loss_before == float(plain.loss(BATCH)) / BATCH.n_target_tokens
-        assert effect.loss_after == float(turned.loss(BATCH)) / BATCH.n_target_tokens
-        assert effect.largest_change == np.abs(turned.log_probabilities(BATCH) - plain.log_probabilities(BATCH)).max()
-        assert effect.before == getattr(SMALL, switch)
+def test_the_table_of_the_page_has_every_setting_of_every_system() -> None:
+    page = (Path(__file__).parents[4] / "docs/paper.md").read_text("utf-8").split("## What other systems do")[1]
+    rows = {name: cells.split("|")[1:-1] for name, cells in re.findall(r"^\| `(\w+)`(.*\|)$", page, re.MULTILINE)}
+    assert rows.keys() == {name for each in CONVENTIONS.values() for name in each.model} | {"normalisation"}
+    words = {"True": "yes", "False": "no", "1e-06": "1e−6", "1e-05": "1e−5", str(0.5**0.5): "1/√2", "1.0": "1"}
+    penalties = {
+        r"$((5 + \mathrm{length})/6)^\alpha$": "gnmt",
+        "the same": "gnmt",
+        r"$\mathrm{length}^\alpha$": "length",
+    }
+    for name, cells in rows.items():
+        for system, cell in zip(CONVENTIONS, map(str.strip, cells), strict=True):
+            value = str(getattr(compatible(SMALL, system), name))
+            assert penalties.get(cell, cell) == words.get(value, value.replace("-", "−")), (name, system)
 
 
-def test_biases_change_nothing_before_they_are_trained_and_the_others_do() -> None:
-    for system in ("fairseq", "marian"):
-        found = effects_of(system)
-        still = {switch for switch, effect in found.items() if effect.largest_change == 0}
-        assert still == {"attention_bias", "softmax_bias", "label_smoothing_over"} & found.keys()
-    assert found["label_smoothing_over"].loss_after != found["label_smoothing_over"].loss_before  # Marian's loss
-
-
-def test_weights_that_were_trained_stay() -> None:
-    weights = {name: 2 * value for name, value in Transformer(SMALL, seed=5, dtype="float64").weights().items()}
-    found = effects_of("fairseq", weights=weights)
-    assert found["attention_gain"].largest_change == 0
-    assert found["attention_bias"].largest_change == 0
-    trained = Transformer(SMALL, dtype="float64")
-    trained.set_weights(weights)
-    assert found["start"].loss_before == float(trained.loss(BATCH)) / BATCH.n_target_tokens
-    assert found["start"].largest_change > 0
-
-
-@pytest.mark.parametrize("system", ["tensor2tensor", "fairseq", "marian"])
-def test_a_trained_table_of_positions_is_left_out_where_the_system_has_sinusoids(system: str) -> None:
-    config = dataclasses.replace(SMALL, positions="learned")
-    trained = Transformer(config, seed=5, dtype="float64")
-    found = {one.switch: one for one in effects(config, BATCH, system, weights=trained.weights(), dtype="float64")}
-    assert list(found) == list(CONVENTIONS[system].model)
-    turned = Transformer(dataclasses.replace(SMALL, positions="halves"), dtype="float64")
-    turned.set_weights({name: value for name, value in trained.weights().items() if "positions" not in name})
-    assert found["positions"].loss_after == float(turned.loss(BATCH)) / BATCH.n_target_tokens
-
-
-def test_what_the_score_of_a_translation_is_divided_by() -> None:
-    assert penalties("paper", [1, 7]) == pytest.approx([1, 2**0.6])
-    assert penalties("tensor2tensor", [7]) == penalties("paper", [7])
-    assert penalties("fairseq", [1, 7], alpha=1) == penalties("marian", [1, 7], alpha=1) == [1, 7]
-
-
-def test_an_unknown_system_and_weights_of_another_model_are_refused() -> None:
-    for ask in (compatible, lambda _, system: effects_of(system)):
-        with pytest.raises(ConfigError, match="^compat: expected one of paper, tensor2tensor, fairseq, marian; got 's"):
-            ask(SMALL, "sockeye")
-    with pytest.raises(WeightsError, match="weights do not fit this model: missing"):
-        effects_of("fairseq", weights={"nothing": np.zeros(3)})
+def test_an_unknown_system_is_refused() -> None:
+    with pytest.raises(ConfigError, match="^compat: expected one of paper, tensor2tensor, fairseq, marian; got 's"):
+        compatible(SMALL, "sockeye")
