@@ -19,10 +19,12 @@ import sacrebleu
 from contest import describe_machine
 
 from minitransformer import Translator
+from minitransformer.inference.search import SearchConfig
 from minitransformer.text.road import STEPS
 
 N_PARAGRAPHS, N_LINES, ROUNDS = 60, 100, 7
 Row = tuple[str, str]  # a source and its reference
+Translate = Callable[[Sequence[str]], object]
 
 
 def main() -> None:
@@ -74,14 +76,17 @@ def print_times(translator: Translator, lines: Sequence[str], n_lines: int) -> N
     single = [line for line in lines if not re.search(r"[.?!][\"“”]? ", line)]
     many = (single * (n_lines // len(single) + 1))[:n_lines]
 
-    def one_by_one(skip: Sequence[str]) -> Callable[[], object]:
-        return lambda: [translator.translate([line], skip=skip) for line in single[:200]]  # type: ignore[arg-type]
+    def one_by_one(translate: Translate) -> Callable[[], object]:
+        return lambda: [translate([line]) for line in single[:200]]
 
-    def together(skip: Sequence[str]) -> Callable[[], object]:
-        return lambda: translator.translate(many, skip=skip)  # type: ignore[arg-type]
+    def together(translate: Translate) -> Callable[[], object]:
+        return lambda: translate(many)
 
-    for name, work, rounds in (("one sentence", one_by_one, ROUNDS), (f"{n_lines:,} lines", together, 3)):
-        ratios = [seconds(work(())) / seconds(work(STEPS)) for _ in range(rounds)]
+    def alone(lines: Sequence[str]) -> object:
+        return translator.n_best(lines, SearchConfig())
+
+    for name, work in (("one sentence", one_by_one), (f"{n_lines:,} lines", together)):
+        ratios = [seconds(work(translator.translate)) / seconds(work(alone)) for _ in range(ROUNDS)]
         median = sorted(ratios)[len(ratios) // 2]
         print(f"{name}: {median:.3f} times the model alone ({min(ratios):.3f} to {max(ratios):.3f})")
 

@@ -2,7 +2,9 @@
 
 import gzip
 import importlib.util
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,16 @@ def test_serving(model: Path) -> None:
 def test_copied_names(model: Path) -> None:
     shown = benchmark("copied_names.py", model, change="copied_names.NAMES = ['Zoe']")
     assert re.match(r"\d of 4 names are copied", shown)
+
+
+def test_texts(model: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(model, tmp_path / "run")
+    rows = [{"source": f"{line}.", "reference": f"{line}."} for line in sentences(5, seed=2)]
+    (run / "translations.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    change = "texts.N_PARAGRAPHS = texts.ROUNDS = 1"
+    shown = benchmark("texts.py", run, "--lines", 20, change=change)
+    assert shown.count("sentences a line") == 8
+    assert shown_ratio(shown, r"20 lines: ([\d.]+) times the model alone") > 0
 
 
 def test_house(model: Path) -> None:

@@ -134,10 +134,12 @@ def cut_parts(parts: Sequence[Part], pieces: Sequence[str]) -> list[Parts]:
 
 def has_letters(parts: Sequence[Part]) -> bool:
     """Return whether the texts of parts have a letter."""
-    return any(map(str.isalpha, "".join(part for part in parts if isinstance(part, str))))
+    return any(isinstance(part, str) and any(map(str.isalpha, part)) for part in parts)
 
 
 def plain_text(parts: Sequence[Part]) -> str:
     """Return texts and codes as one text, without XML elements."""
+    if len(parts) == 1 and isinstance(parts[0], str):  # most sentences
+        return parts[0]
     contents = (part if isinstance(part, str) else part.content for part in parts)
     return "".join(content for content in contents if isinstance(content, str))

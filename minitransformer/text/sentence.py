@@ -20,7 +20,7 @@ _STAND_INS = ("35", "48", "72", "26", "57", "64", "93", "81")  # short numbers, 
 _PLAIN_NUMBER = re.compile(r"(?<![\w.,:])\d{2,}(?![\w]|[.,:]\d)")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Sentence:
     """A sentence: its parts as they are in the text, and ``read``, the parts in the form that a model reads.
 
