@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from page_optimizers import CODE, optimizers
 
 from autograd import Layer, Parameter, ParameterBuffer
@@ -60,6 +59,7 @@ def gradient(step: int, name: str, shape: tuple[int, ...]) -> Any:
 
 
 def test_adamw_is_that_of_pytorch() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-all has it")
     found = updated(optimizers.AdamW, beta1=0.8, beta2=0.95, eps=1e-6)
     tensors = {name: torch.tensor(values, requires_grad=True) for name, values in found[0].items()}
     peer = torch.optim.AdamW(tensors.values(), lr=1.0, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.01)
@@ -109,6 +109,7 @@ def test_muon_changes_only_the_singular_values_of_the_momentum_of_matrices() -> 
 
 
 def test_so_says_pytorch_in_bfloat16() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-all has it")
     found = updated(optimizers.Muon, beta1=0.95)
     for name in ("encoder.wide", "encoder.tall"):
         tensor = torch.tensor(found[0][name], requires_grad=True)
