@@ -12,7 +12,7 @@ from minitransformer.config import ConfigError
 from minitransformer.data.languages import LANGUAGES, without_region
 
 Split: TypeAlias = Callable[[str], Sequence[str]]
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 class SentenceSplitter:
@@ -36,7 +36,7 @@ class SentenceSplitter:
         """Return the sentences of a text, each with the whitespace after it; the sentences, joined, are the text."""
         segment = import_module("sentencex").segment  # when it is needed: search without a road does without
         found = list[str]()
-        for line in _LINE.findall(text):
+        for line in LINE.findall(text):
             for piece in segment(self.language, line):
                 if found and not (piece.strip() and found[-1].strip()):
                     found[-1] += piece

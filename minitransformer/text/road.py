@@ -9,7 +9,6 @@ lose a placeholder or repeat themselves.  The road knows no file format, no serv
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from minitransformer.config import ConfigError
 from minitransformer.data.languages import without_region
 from minitransformer.data.profile import TextProfile, splitter_for
-from minitransformer.data.sentences import SentenceSplitter, needs_blank
+from minitransformer.data.sentences import LINE, SentenceSplitter, needs_blank
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import LANGUAGE_CODE
 from minitransformer.text.casing import form_of, in_sentence_case
@@ -32,7 +31,6 @@ from minitransformer.text.unknown import KnownCharacters
 Step: TypeAlias = Literal["sentences", "codes", "unknown", "capitals", "loops"]
 STEPS: tuple[Step, ...] = get_args(Step)
 ENGLISH_RULES = ", by the rules of English: the language of the source is not known"
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 class Sentences(NamedTuple):
@@ -135,7 +133,7 @@ class Road:
     def _pieces(self, text: str) -> list[str]:
         """Cut a text into lines, and lines into as many sentences as lines of the training text have."""
         if not self._takes("sentences"):
-            return _LINE.findall(text)
+            return LINE.findall(text)
         sentences, most = self._split(text), self.profile.sentences
         if most == 1 or len(sentences) == 1:
             return sentences
