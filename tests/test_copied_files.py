@@ -1,4 +1,4 @@
-"""What people copy from the guide: the image, the unit, configurations and scripts; tested as far as tools are here."""
+"""Files that people copy from the guide: the image, the unit, configurations and scripts."""
 
 import json
 import re

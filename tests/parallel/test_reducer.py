@@ -113,7 +113,7 @@ def test_a_rank_without_micro_batches_adds_zeros_and_not_the_last_sum(
 
 
 def test_shards_are_collected_in_the_order_of_the_array(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an optimizer of whole matrices asks for: each rank adds its own pieces to zeros."""
+    """Optimizers of whole matrices need this sum: each rank adds its own pieces to zeros."""
     monkeypatch.setattr(nccl_reducer, "RUN", 64)
     monkeypatch.setattr(nccl_reducer, "BUCKET", 128)
     found = []

@@ -70,7 +70,7 @@ def test_of_a_line_that_is_too_long_the_rest_is_cut_off_with_a_warning(end: str,
 
 
 def test_uncertain_notes_are_named_by_their_lines(logged: list[str]) -> None:
-    """Of many lines and many words only the first; with verbose, each note has a line of its own."""
+    """Name only the first of many lines and words; with verbose, write a line for each note."""
     cut = "the translation was cut off at the greatest length, which max_length_factor and max_extra_tokens set"
     translator, notes = small_translator(), NoteLog()
     search = SearchConfig(beam=1, max_extra_tokens=1)
