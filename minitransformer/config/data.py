@@ -25,6 +25,7 @@ _BOUNDS = {
     "vocabulary_size": (4, 2**31),  # three ids are reserved: unknown, start and end
     "max_length": COUNT,
     "max_ratio": (1, 1e30),
+    "weights": (1e-6, 1_000),
 }
 _COMPRESSED = r"(\.gz|\.xz|\.zst)?$"
 _CODE = re.compile("[a-z]{2,3}([-_][a-z0-9]{2,8})*", re.IGNORECASE)  # BCP 47, also with "_" as in names of locales
@@ -74,6 +75,10 @@ class DataConfig:
     """Held-out text, source side; if not given, pairs spread over the training text are held out."""
     validation_target: tuple[str, ...] = ()
     """Held-out text, target side."""
+    weights: tuple[float, ...] = ()
+    """A weight for each file of train_source.  An epoch has weight × as many of the file's pairs: 2, each twice; 0.5, a
+    random half, another one in every epoch.  If not given, each pair once.  The tokenizer is trained without weights,
+    so that the same prepared text serves for other weights."""
     languages: tuple[str, ...] = ()
     """Language codes of source and target, such as en de, for files with both sides and for BLEU.  If not given, a
     file's own source language and its only other language; for BLEU, the ending of the target files."""
@@ -116,15 +121,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         require_types(self, ConfigError, "data.")
         require_bounds(self, _BOUNDS, ConfigError, "data.")
-        for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
-            a, b = getattr(self, side_a), getattr(self, side_b)
-            if memories := [name for name in b if has_both_sides(name)]:
-                raise ConfigError(f"data.{side_b}: {memories[0]} has both sides; name it in data.{side_a} alone")
-            a = [name for name in a if not has_both_sides(name)]
-            if len(a) != len(b):
-                raise ConfigError(
-                    f"expected as many files in data.{side_b} as in data.{side_a}; got {len(b)} and {len(a)}"
-                )
+        self._check_files()
         require(
             isinstance(self.tokenizer, Path) or self.tokenizer in KINDS or is_object_name(self.tokenizer),
             "data.tokenizer",
@@ -148,6 +145,23 @@ class DataConfig:
         if self.validation_source and not self.train_source:
             raise ConfigError("validation files without training files: name data.train_source and data.train_target")
 
+    def _check_files(self) -> None:
+        """Raise ConfigError if the numbers of sources, targets and weights do not fit together."""
+        for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
+            a, b = getattr(self, side_a), getattr(self, side_b)
+            if memories := [name for name in b if has_both_sides(name)]:
+                raise ConfigError(f"data.{side_b}: {memories[0]} has both sides; name it in data.{side_a} alone")
+            a = [name for name in a if not has_both_sides(name)]
+            if len(a) != len(b):
+                raise ConfigError(
+                    f"expected as many files in data.{side_b} as in data.{side_a}; got {len(b)} and {len(a)}"
+                )
+        if self.weights and len(self.weights) != len(self.train_source):
+            raise ConfigError(
+                f"data.weights: expected a number for each file of data.train_source, {len(self.train_source)}; got"
+                f" {len(self.weights)}"
+            )
+
     @property
     def task(self) -> TaskName:
         """The task: "parsing" if targets are trees, "demonstration" if no files are named."""
@@ -162,8 +176,12 @@ class DataConfig:
         return f"{fetch if self.sha256 else ''}set data.raw to the folder that holds them"
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the fields that determine the prepared data, as JSON values."""
+        """Return the fields that determine the pairs of a training, as JSON values."""
         fields = json.loads(json.dumps(dataclasses.asdict(self), default=str))
         return {
             name: value for name, value in fields.items() if name not in ("directory", "raw", "download_from", "sha256")
         }
+
+    def preparation(self) -> dict[str, Any]:
+        """Return the fields that determine the prepared data, as JSON values."""
+        return {name: value for name, value in self.fingerprint().items() if name != "weights"}

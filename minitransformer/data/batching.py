@@ -1,8 +1,8 @@
-"""The batches of an epoch: a pure function of (seed, epoch)."""
+"""The pairs and batches of an epoch: a pure function of (seed, epoch)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -15,7 +15,9 @@ from minitransformer.model.batch import Batch
 
 POOL = 128  # batches per pool; pairs are sorted by length within a pool, and pools differ between epochs
 SHARDS_AT_ONCE = 10  # file shards that are planned together, which bounds memory: 5,000,000 pairs
-_ORDER_OF_PAIRS, _ORDER_OF_BATCHES, _ORDER_OF_SHARDS = 0x706169727300, 0x626174636800, 0x736861726400  # stream ids
+# Random stream ids
+_ORDER_OF_PAIRS, _ORDER_OF_BATCHES, _ORDER_OF_SHARDS = 0x706169727300, 0x626174636800, 0x736861726400
+_WEIGHTED_PAIRS = 0x776569676800
 
 Position: TypeAlias = tuple[int, int, int]  # of a batch: epoch, index of the group of shards, index in the group's plan
 
@@ -67,6 +69,50 @@ def cut_into_micro_batches(indices: IntArray, lengths: IntArray, n_micro_batches
     return [indices[micro_batch_of_pair == micro_batch] for micro_batch in range(n_micro_batches)]
 
 
+class WeightedPairs:
+    """Training pairs of several files; in every epoch, each file has as many pairs as its weight says.
+
+    Of a file with n pairs and weight w, an epoch has round(w · n) pairs: each pair as often as it is contained in w as
+    a whole, and a random subset of the pairs once more, drawn anew in every epoch.  The subset is drawn in each shard
+    in proportion to the shard's pairs of the file, so that no more than some shards need to be read.  The choice is a
+    pure function of seed, epoch and shard.
+
+    Args:
+        file_sizes: number of pairs of each file; pairs of a file follow each other, also beyond the end of a shard.
+        weights: a positive number for each file.
+    """
+
+    def __init__(self, store: TrainingPairs, file_sizes: Sequence[int], weights: Sequence[float], seed: int) -> None:
+        self.shard_sizes = store.shard_sizes
+        self._store, self._seed, self._weights = store, seed, weights
+        self._file_bounds = list(pairwise(np.cumsum([0, *file_sizes]).tolist()))
+        self._shard_bounds = list(pairwise(np.cumsum([0, *self.shard_sizes]).tolist()))
+
+    def __len__(self) -> int:
+        files = zip(self._weights, self._file_bounds, strict=True)
+        return sum(round(weight * (end - first)) for weight, (first, end) in files)
+
+    def read(self, shards: Sequence[int], epoch: int) -> Pairs:
+        """Return the pairs of some shards in an epoch; pairs that occur several times are repeated."""
+        drawn, n_before = [np.empty(0, np.int64)], 0
+        for shard in shards:
+            first, end = self._shard_bounds[shard]
+            drawn += [n_before - first + indices for indices in self._drawn(first, end, epoch)]
+            n_before += end - first
+        return self._store.read(shards, epoch).selected(np.concatenate(drawn))
+
+    def _drawn(self, first: int, end: int, epoch: int) -> Iterator[IntArray]:
+        """Yield the drawn pairs of the shard with the pairs first … end − 1, as indices in the whole text."""
+        for weight, (file_first, file_end) in zip(self._weights, self._file_bounds, strict=True):
+            start, stop = max(first, file_first), min(end, file_end)
+            if start < stop:
+                n_wanted = round(weight * (stop - file_first)) - round(weight * (start - file_first))
+                n_copies, n_more = divmod(n_wanted, stop - start)
+                order = permutation(StreamId(self._seed, _WEIGHTED_PAIRS, epoch, start), stop - start)
+                yield np.tile(np.arange(start, stop), n_copies)
+                yield start + order[:n_more]
+
+
 class BatchOrder:
     """The batches of a training, one after the other: a pure function of seed, epoch and the lengths of sentences.
 
@@ -75,7 +121,7 @@ class BatchOrder:
 
     def __init__(self, store: TrainingPairs, batch_tokens: int, seed: int) -> None:
         self._store, self._batch_tokens, self._seed = store, batch_tokens, seed
-        self._n_groups = -(-store.n_shards // SHARDS_AT_ONCE)
+        self._n_groups = -(-len(store.shard_sizes) // SHARDS_AT_ONCE)
         self._latest = dict[tuple[int, int], tuple[Pairs, list[IntArray]]]()  # the group that was planned last
 
     def next(self, position: Position, avoided: Collection[Position] = ()) -> tuple[IntArray, Position]:
@@ -98,7 +144,7 @@ class BatchOrder:
         """Return the pairs of a group of shards, and all its batches."""
         if (epoch, number) not in self._latest:
             self._latest.clear()  # before the next plan is made: memory never holds two plans
-            order = permutation(StreamId(self._seed, _ORDER_OF_SHARDS, epoch), self._store.n_shards)
+            order = permutation(StreamId(self._seed, _ORDER_OF_SHARDS, epoch), len(self._store.shard_sizes))
             start, end = (len(order) * i // self._n_groups for i in (number, number + 1))
             pairs = self._store.read(sorted(order[start:end].tolist()), epoch)
             plan = plan_epoch(pairs.lengths, self._batch_tokens, seed=self._seed, epoch=epoch, group=number)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import filecmp
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -41,6 +43,9 @@ class Corpus(Protocol):
 
     def location(self, i: int) -> str:
         """Return the location of the i-th training pair (from 0), for messages."""
+
+    def file_of(self, i: int) -> int:
+        """Return the index of the training file of the i-th training pair; 0 if files are not told apart."""
 
     def held_out_location(self, i: int) -> str | None:
         """Return the location of the i-th held-out pair in the training text; None if the pair is in other text."""
@@ -158,23 +163,40 @@ class FileCorpus:
 
         The file's folder is left out, unless two files have the same name.
         """
-        if self.stride:  # the pair in the middle of every full stride is held out
-            whole, rest = divmod(i, self.stride - 1)
-            i = whole * self.stride + rest + (rest >= self.stride // 2)
-        return self._location(i)
+        return self._location(self._index_in_text(i))
+
+    def file_of(self, i: int) -> int:
+        """Return the index of the file of the i-th training pair in ``train_files``.  Raises: IndexError."""
+        return self._place(self._index_in_text(i))[0]
 
     def held_out_location(self, i: int) -> str | None:
         """Return the location of the i-th held-out pair (from 0); None if the pair is in a validation file."""
         return self._location(i * self.stride + self.stride // 2) if self.stride else None
 
+    def _index_in_text(self, i: int) -> int:
+        """Return the index of the i-th training pair among all pairs of the training files."""
+        if not self.stride:
+            return i
+        whole, rest = divmod(i, self.stride - 1)  # the pair in the middle of every full stride is held out
+        return whole * self.stride + rest + (rest >= self.stride // 2)
+
     def _location(self, i: int) -> str:
-        names = [source.name for source, _ in self.train_files]
-        for source, _ in self.train_files:
-            if i < self.surveys[source].n_lines:
-                name = source.name if names.count(source.name) == 1 else source
-                return f"{name}: pair {i + 1}" if has_both_sides(source) else f"{name}:{i + 1}"
-            i -= self.surveys[source].n_lines
-        raise IndexError("FileCorpus.location: there are not so many training pairs")
+        number, i = self._place(i)
+        source, names = self.train_files[number][0], [source.name for source, _ in self.train_files]
+        name = source.name if names.count(source.name) == 1 else source
+        return f"{name}: pair {i + 1}" if has_both_sides(source) else f"{name}:{i + 1}"
+
+    def _place(self, i: int) -> tuple[int, int]:
+        """Return the index of the file of the i-th pair of the training files, and the pair's index in this file."""
+        number = bisect.bisect_right(self._ends, i)
+        if number == len(self._ends):
+            raise IndexError("FileCorpus: there are not so many training pairs")
+        return number, i - (self._ends[number - 1] if number else 0)
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """The number of pairs in each training file and all files before it."""
+        return list(itertools.accumulate(self.surveys[source].n_lines for source, _ in self.train_files))
 
     def _read_all(self, files: Sequence[tuple[Path, Path]]) -> Iterator[Pair]:
         return itertools.chain.from_iterable(

@@ -7,9 +7,10 @@ import itertools
 import json
 import logging
 from array import array
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -63,6 +64,7 @@ from parallel.communicator import Communicator, SerialCommunicator, call_on_rank
 LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and its attention could exhaust the memory
 ADDED = "added_characters"  # the manifest's field with the characters appended to a given tokenizer, or null
 IN_TRAINING = "validation_in_training"  # the manifest's field with the number of held-out pairs that are trained on
+FILE_SIZES = "train_pairs_of_files"  # the manifest's field with the number of training pairs of each file
 _OBJECTS = ("config", "files", CHECKSUMS)  # fields of the manifest that are objects
 _SPLITS, _TEXTS = ("train", "validation"), ("validation", "test")  # splits with token ids; splits with raw lines
 _LINES_AT_ONCE = 10_000
@@ -220,7 +222,7 @@ class _PairSelection:
     in_training: Found
     lost: LostCharacters
     lines: LineCounts
-    n_pairs: int = 0
+    n_pairs: Counter[int] = field(default_factory=Counter)  # training pairs of each file
 
 
 def _write_training(
@@ -229,21 +231,31 @@ def _write_training(
     """Select the held-out pairs, and write the shards of the training text; all ranks must call this."""
     selection = _hold_out(corpus, tokenizer, config, world)
 
-    def write(shard: tuple[int, Iterator[Pair]]) -> tuple[int, dict[str, Found], LostCharacters, LineCounts]:
-        (first, pairs), dropped, lost = shard, dict[str, Found](), LostCharacters()
+    def write(shard: tuple[int, Iterator[Pair]]) -> tuple[Counter[int], dict[str, Found], LostCharacters, LineCounts]:
+        (first, pairs), dropped, lost, n_pairs = shard, dict[str, Found](), LostCharacters(), Counter[int]()
         lines, compared = LineCounts(selection.lines.language), None if corpus.targets_are_symbols else lost
         encoded = _encode(lines.count_sentences(pairs), tokenizer, compared, lambda i: corpus.location(first + i))
         kept = worth_training_on(encoded, config, dropped, corpus.location, selection.copies, first)
-        n_pairs = write_shard(directory, "train", first, lines.count_tokens(kept), _n_words(tokenizer))
+        counted = _count_pairs_of_files(kept, corpus, n_pairs)
+        write_shard(directory, "train", first, lines.count_tokens(counted), _n_words(tokenizer))
         return n_pairs, dropped, lost, lines
 
     for n_pairs, dropped, lost, lines in work_in_turn(cut_into_shards(corpus.train()), write, world):
-        selection.n_pairs += n_pairs
+        selection.n_pairs.update(n_pairs)
         selection.lost.extend(lost)
         selection.lines.add(lines)
         for reason, found in dropped.items():
             selection.dropped.setdefault(reason, Found()).extend(found)
     return selection
+
+
+def _count_pairs_of_files(
+    pairs: Iterable[tuple[int, IdPair]], corpus: Corpus, n_pairs: Counter[int]
+) -> Iterator[IdPair]:
+    """Yield the pairs without their indices in the training text; count the pairs of each file in ``n_pairs``."""
+    for i, pair in pairs:
+        n_pairs[corpus.file_of(i)] += 1
+        yield pair
 
 
 def _write_rest(
@@ -257,7 +269,7 @@ def _write_rest(
 ) -> None:
     """Write held-out pairs and the manifest; ``files`` are fingerprints that were made before the text was read."""
     held_out, dropped, in_training = selection.held_out, selection.dropped, selection.in_training
-    if selection.n_pairs == 0:
+    if not selection.n_pairs:
         raise CorpusError(f"no training pair is left; {_losses(dropped)}. Look at data.max_length and the text")
     unscored = Found()
     n_validation = _write_held_out(held_out, corpus, tokenizer, config, directory, dropped, unscored)
@@ -266,7 +278,8 @@ def _write_rest(
         raise CorpusError(f"{names}: has changed while it was read; prepare the data again")
     odd = {path: {kind: found.count for kind, found in seen.odd.items()} for path, seen in corpus.surveys.items()}
     manifest = {
-        "train_pairs": selection.n_pairs,
+        "train_pairs": selection.n_pairs.total(),
+        FILE_SIZES: [selection.n_pairs[i] for i in range(max(1, len(config.train_source)))],
         "validation_pairs": n_validation,
         "dropped": {reason: found.count for reason, found in dropped.items()},
         "first_dropped": {reason: found.first for reason, found in dropped.items()},
@@ -280,7 +293,7 @@ def _write_rest(
         NAMED_LANGUAGES: _languages_of(corpus),
         USUAL_LINES: selection.lines.usual(),
         "odd_lines": {name: odd[path] for name, path in text_files(config).items() if odd.get(path)},
-        "config": config.fingerprint(),
+        "config": config.preparation(),
         CHECKSUMS: checksums_of(directory, _files_of(directory, tokenizer)),
     }
     write_text(directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
@@ -299,7 +312,8 @@ def _write_rest(
     _log_lost(selection.lost, config)
     losses = ", ".join(f"{found.count:,} {reason}" for reason, found in dropped.items()) or "none"
     _log.info(
-        f"{selection.n_pairs:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}"
+        f"{selection.n_pairs.total():,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in"
+        f" {directory}"
     )
 
 

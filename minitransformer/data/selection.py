@@ -30,8 +30,8 @@ def worth_training_on(
     location: Callable[[int], str],
     copies: Collection[int] = (),
     first: int = 0,
-) -> Iterator[IdPair]:
-    """Yield the usable training pairs; count dropped pairs by reason in ``dropped``, with their first locations.
+) -> Iterator[tuple[int, IdPair]]:
+    """Yield the usable training pairs with their indices; count dropped pairs by reason, with their first locations.
 
     ``copies`` are the indices of copies of held-out pairs.  ``first`` is the index of the first pair.
     """
@@ -40,7 +40,7 @@ def worth_training_on(
         if reason:
             dropped.setdefault(reason, Found()).add(location(i))
         else:
-            yield source, target
+            yield i, (source, target)
 
 
 def worth_holding_out(

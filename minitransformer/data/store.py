@@ -2,11 +2,12 @@
 
 A split consists of file shards.  Each shard is three NumPy files: the source tokens of its pairs in one flat array, the
 target tokens in another, and the two lengths of every pair.  Files are memory-mapped, so that processes of a machine
-share them.  A training opens a few shards at a time; their lengths and offsets are in memory: 32 bytes a pair.
+share them.  A training opens a few shards at a time; their lengths and offsets are in memory: 36 bytes a pair.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import re
@@ -100,7 +101,7 @@ class Pairs:
         self._shards, lengths = shards, [lengths for lengths, *_ in shards]
         self.lengths: IntArray = np.concatenate(lengths, dtype=np.int64)
         self._offsets = np.concatenate([np.cumsum(part, axis=0, dtype=np.int64) - part for part in lengths])
-        self._first_pairs = np.cumsum([0, *map(len, lengths)])
+        self._shard_of_pair = np.repeat(np.arange(len(shards), dtype=np.int32), list(map(len, lengths)))
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -111,18 +112,26 @@ class Pairs:
 
     def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return the source and target ids of pair i, as views."""
-        _, source, target = self._shards[int(np.searchsorted(self._first_pairs, i, side="right")) - 1]
+        _, source, target = self._shards[self._shard_of_pair[i]]
         (s, t), (n_s, n_t) = self._offsets[i], self.lengths[i]
         return source[s : s + n_s], target[t : t + n_t]
+
+    def selected(self, indices: IntArray) -> Pairs:
+        """Return the pairs with these indices, which may occur several times; ``tokens`` stays that of all pairs."""
+        chosen = copy.copy(self)
+        chosen.lengths, chosen._offsets = self.lengths[indices], self._offsets[indices]
+        chosen._shard_of_pair = self._shard_of_pair[indices]
+        return chosen
 
 
 class TrainingPairs(Protocol):
     """The training pairs of a run, in shards; their tokens may differ from epoch to epoch."""
 
-    n_shards: int
+    shard_sizes: Sequence[int]
+    """The number of pairs in each shard."""
 
     def __len__(self) -> int:
-        """Return the number of pairs, which is the same in each epoch."""
+        """Return the number of pairs of an epoch, which is the same in each epoch."""
 
     def read(self, shards: Sequence[int], epoch: int) -> Pairs:
         """Return the pairs of some shards in an epoch."""
@@ -132,18 +141,18 @@ class TokenStore:
     """The shards of a split that ``write_store`` wrote.  Opening a store checks all shards, then closes them."""
 
     def __init__(self, directory: Path, split: str) -> None:
-        self._directory, self._split, self.n_shards = directory, split, _n_shards(directory, split)
+        self._directory, self._split, n_shards = directory, split, _n_shards(directory, split)
         self._latest = dict[tuple[int, ...], Pairs]()  # the shards that were read last
-        found = [(len(lengths), int(lengths.max(initial=0))) for lengths, *_ in self._open(range(self.n_shards))]
-        self._n_pairs = sum(n_pairs for n_pairs, _ in found)
+        found = [(len(lengths), int(lengths.max(initial=0))) for lengths, *_ in self._open(range(n_shards))]
+        self.shard_sizes: Sequence[int] = [n_pairs for n_pairs, _ in found]
         self.longest = max(longest for _, longest in found)  # tokens of the longest sentence
 
     def __len__(self) -> int:
-        return self._n_pairs
+        return sum(self.shard_sizes)
 
     def read(self, shards: Sequence[int] | None = None, epoch: int = 0) -> Pairs:
         """Return the pairs of some shards, by default of all; they are the same in each epoch."""
-        key = tuple(range(self.n_shards) if shards is None else shards)
+        key = tuple(range(len(self.shard_sizes)) if shards is None else shards)
         if key not in self._latest:
             self._latest.clear()
             self._latest[key] = Pairs(list(self._open(key)))
@@ -157,7 +166,7 @@ class TokenStore:
 
         Then the shards are corrupt or belong to another tokenizer.
         """
-        for _, *tokens in self._open(range(self.n_shards)):
+        for _, *tokens in self._open(range(len(self.shard_sizes))):
             for flat, size in zip(tokens, vocabulary_sizes, strict=True):
                 if (largest := int(flat.max(initial=0))) >= size:
                     raise CorruptFileError(

@@ -28,10 +28,9 @@ class _TokenDropout:
     The tokens of all shards are in memory, as one shard.
     """
 
-    n_shards = 1
-
     def __init__(self, store: TokenStore, seed: int) -> None:
         self._pairs, self._seed = store.read(), seed
+        self.shard_sizes: Sequence[int] = [len(self._pairs)]
 
     def __len__(self) -> int:
         return len(self._pairs)

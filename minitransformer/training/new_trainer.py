@@ -6,11 +6,13 @@ import dataclasses
 
 from autograd.array import Device, gpu_module
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
-from minitransformer.data.prepare import PreparedData
+from minitransformer.data.batching import WeightedPairs
+from minitransformer.data.prepare import FILE_SIZES, PreparedData
 from minitransformer.data.store import TrainingPairs
 from minitransformer.data.token_dropout import BpeDropout, WordDropout
 from minitransformer.inference.task import task_of
 from minitransformer.model.transformer import class_of
+from minitransformer.system.files import CheckpointError
 from minitransformer.training.loop import Trainer
 from minitransformer.training.validation import Validation
 from parallel.communicator import Communicator
@@ -35,7 +37,7 @@ def new_trainer(
     if validates:
         n_translated = training.validation_sentences
         validation = Validation.of(data, task_of(config.data), n_translated=n_translated, n_threads=n_threads)
-    store = training_pairs(training, data)
+    store = training_pairs(config, data)
     return Trainer(model, store, validation, training, config.run, world, reducer, n_threads=n_threads)
 
 
@@ -67,8 +69,28 @@ def check_lengths(config: ModelConfig, data: PreparedData) -> None:
         )
 
 
-def training_pairs(config: TrainingConfig, data: PreparedData) -> TrainingPairs:
-    """Return the training pairs; with ``bpe_dropout`` or ``word_dropout``, their tokens differ in every epoch."""
+def training_pairs(config: RunConfig, data: PreparedData) -> TrainingPairs:
+    """Return the training pairs; with ``weights`` of files, the pairs of an epoch are drawn anew in every epoch.
+
+    Raises: CheckpointError if the data does not tell which pairs are of which file; ConfigError if no pair is drawn.
+    """
+    pairs, weights = _with_dropout(config.training, data), config.data.weights
+    if not weights:
+        return pairs
+    sizes = data.manifest.get(FILE_SIZES, [])
+    if len(sizes) != len(weights) or sum(sizes) != len(pairs):
+        raise CheckpointError(
+            f"{data.directory}: was prepared by a version that did not note the pairs of each file, which data.weights"
+            " needs; set data.directory to another directory, or remove this one, and the text is prepared again"
+        )
+    weighted = WeightedPairs(pairs, sizes, weights, config.training.seed)
+    if not len(weighted):
+        raise ConfigError(f"data.weights: {weights} leave none of {sum(sizes):,} pairs in an epoch; raise them")
+    return weighted
+
+
+def _with_dropout(config: TrainingConfig, data: PreparedData) -> TrainingPairs:
+    """Return all training pairs; with ``bpe_dropout`` or ``word_dropout``, their tokens differ in every epoch."""
     store = data.stores["train"]
     if not (config.bpe_dropout or config.word_dropout):
         return store

@@ -82,7 +82,7 @@ def check_prepared(config: RunConfig, data: PreparedData, given: GivenTokenizer 
     there = completed("data", data.manifest["config"])
     different = [
         f"data.{name} is {there[name]!r} there, {value!r} here"
-        for name, value in config.data.fingerprint().items()
+        for name, value in config.data.preparation().items()
         if there[name] != value
     ]
     if different:

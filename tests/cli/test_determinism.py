@@ -27,8 +27,9 @@ ROOT = Path(__file__).parents[2]
 TO_TRANSLATE = b"one two\nsix\n\nfive five four three\ntwo\n"
 
 TEXT = ["--data.train-source", "train.en", "--data.train-target", "train.de", "--data.vocabulary-size", "40"]
-# All kinds of dropout, more micro-batches than threads, several epochs, each with other segmentations, clipping,
-# validations and an average of checkpoints.
+TEXT += ["--data.weights", "1.5"]
+# All kinds of dropout, more micro-batches than threads, several epochs, each with other pairs and segmentations,
+# clipping, validations and an average of checkpoints.
 TRAINING = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-heads 2 --model.d-k 8 --model.d-v 8
     --model.p-drop 0.1 --model.p-drop-attention 0.1 --model.p-drop-relu 0.1
     --training.max-updates 24 --training.schedule linear --training.batch-tokens 250 --training.n-micro-batches 4

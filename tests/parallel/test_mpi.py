@@ -88,10 +88,18 @@ class Alone:
 
     @functools.cache  # noqa: B019
     def trained(
-        self, n_updates: int, precision: str = "float32", optimizer: str = "adam"
+        self, n_updates: int, precision: str = "float32", optimizer: str = "adam", weights: str = ""
     ) -> tuple[dict[str, Any], Any]:
-        directory = corpus_in(self.directory / f"{n_updates} {precision} {optimizer}")
-        result = train(SerialCommunicator(), directory, str(n_updates), "1", precision=precision, optimizer=optimizer)
+        directory = corpus_in(self.directory / f"{n_updates} {precision} {optimizer} {weights}")
+        result = train(
+            SerialCommunicator(),
+            directory,
+            str(n_updates),
+            "1",
+            precision=precision,
+            optimizer=optimizer,
+            weights=weights,
+        )
         return result, parameters_of(directory)
 
     @functools.cache  # noqa: B019
@@ -348,6 +356,20 @@ def training_resumed_by_one_process_gives_the_same_bits(run: Run, alone: Alone) 
     assert np.array_equal(parameters_of(run.directory), parameters)
 
 
+@ranks_run("train", 3, 1, "cpu", "", "", "exact", "float32", "float32", "adam", "0.5 1.7", on=(2, 4))
+def training_on_weighted_files_gives_the_same_bits_on_every_rank_and_resumed_by_one_process(
+    run: Run, alone: Alone
+) -> None:
+    weights = run.arguments[-1]
+    first, after_first = alone.trained(3, weights=weights)
+    run.check_parameters(after_first)
+    result = train(SerialCommunicator(), run.directory, "6", "2", weights=weights)
+    expected, parameters = alone.trained(6, weights=weights)
+    assert (first["epoch"], result["epoch"], expected["epoch"]) == (0, 1, 1)
+    assert np.array_equal(parameters_of(run.directory), parameters)
+    assert not np.array_equal(parameters, alone.trained(6)[1])
+
+
 @ranks_run("train_and_report", on=(2,))
 def every_rank_reads_its_own_part_of_a_batch_and_says_how_long_all_waited(run: Run, alone: Alone) -> None:
     of_first, _ = run.results
@@ -388,6 +410,8 @@ def files_of_prepared_text_are_those_of_one_process(run: Run, alone: Alone) -> N
     assert len(files) > 3 * 10
     manifest = json.loads(files["manifest.json"])
     assert manifest["dropped"].keys() >= {"empty", "too long"}
+    assert all(manifest["train_pairs_of_files"])
+    assert sum(manifest["train_pairs_of_files"]) == manifest["train_pairs"]
     assert manifest["targets_with_lost_characters"]
 
 

@@ -1,6 +1,7 @@
 """Programs of ranks that train."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,9 +19,9 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.config import DataConfig, RunConfig, TrainingConfig
 from minitransformer.data import batching
 from minitransformer.data import store as store_module
-from minitransformer.data.batching import BatchOrder
+from minitransformer.data.batching import BatchOrder, WeightedPairs
 from minitransformer.data.prepare import prepare
-from minitransformer.data.store import Pairs, TokenStore, write_store
+from minitransformer.data.store import Pairs, TokenStore, TrainingPairs, write_store
 from minitransformer.system import checksums
 from minitransformer.training import divergence
 from minitransformer.training.callbacks import Callback, CallbackError
@@ -67,11 +68,14 @@ def trainer_in(
     dtype: str = "float32",
     n_threads: int = 1,
     kind: type[Transformer] = Transformer,
+    weights: Sequence[float] = (),
 ) -> Trainer:
-    """The trainer of a new model, on the data in a directory."""
+    """The trainer of a new model, on the data in a directory; with weights, on two files, cut within a shard."""
     reducer = reducer_for(config, world, device, n_threads)
     model = kind(MODEL, seed=config.seed, dtype=dtype, device=device, allocate=reducer.allocate)
-    store = TokenStore(directory / "data", "train")
+    store: TrainingPairs = TokenStore(directory / "data", "train")
+    if weights:
+        store = WeightedPairs(store, [20, len(store) - 20], weights, config.seed)
     return Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=n_threads)
 
 
@@ -87,6 +91,7 @@ def train(
     precision: str = "float32",
     sent_in: SentIn = "float32",
     optimizer: str = "adam",
+    weights: str = "",
 ) -> dict[str, Any]:
     """Train up to an update, going on from the last checkpoint, and save every rank's own parameters.
 
@@ -101,7 +106,8 @@ def train(
     )
     dtype = "float32" if precision == "bfloat16 products" else precision
     kind = Transformer if optimizer == "adam" else Penalised
-    trainer = trainer_in(directory, world, config, device, dtype, int(n_threads), kind)
+    factors = tuple(map(float, weights.split()))
+    trainer = trainer_in(directory, world, config, device, dtype, int(n_threads), kind, factors)
     reducer, model = trainer.reducer, trainer.model
     if deviant and world.rank == int(deviant):
         all_gather = reducer.all_gather
@@ -239,17 +245,21 @@ def text_to_prepare(world: Communicator, directory: Path, validation: str) -> Da
     words = [" ".join("abcdefgh"[i % 8] * (1 + i % 3) for i in range(start, start + 4)) for start in range(70)]
     words += ["", "a c e g b d f h a c e g", "a b c d aa b", "\u00ad a"] * 5
     if world.rank == 0:
-        for name in ("train.en", "train.de"):
-            (directory / name).write_text("".join(f"{line}\n" for line in words), encoding="utf-8")
-    fields = {f"validation_{side}": (f"train.{end}",) for side, end in (("source", "en"), ("target", "de"))}
+        for name, lines in (("a", words[:50]), ("b", words[50:])):
+            for language in ("en", "de"):
+                (directory / f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    sources, targets = (tuple(f"{name}.{end}" for name in ("a", "b")) for end in ("en", "de"))
+    in_files = validation == "in files"
     world.barrier()
     return DataConfig(
         raw=directory,
-        train_source=("train.en",),
-        train_target=("train.de",),
+        train_source=sources,
+        train_target=targets,
+        validation_source=sources if in_files else (),
+        validation_target=targets if in_files else (),
         vocabulary_size=40,
         max_length=8,
-        **(fields if validation == "in files" else {"held_out": 9}),
+        held_out=9,
     )
 
 

@@ -37,6 +37,10 @@ class GeneratedCorpus:
         """Return "pair 1" for ``i`` = 0, "pair 2" for ``i`` = 1 and so on; generated pairs are in no file."""
         return f"pair {i + 1:,}"
 
+    def file_of(self, i: int) -> int:
+        """Return 0, because generated pairs are in no file."""
+        return 0
+
 
 class DemonstrationTask(TranslationTask):
     """A translation task with the generated corpus."""

@@ -70,6 +70,10 @@ class TreebankCorpus:
             i -= self.n_trees[path]
         raise IndexError("TreebankCorpus.location: there are not so many training trees")
 
+    def file_of(self, i: int) -> int:
+        """Return 0, because no setting tells the files of a treebank apart."""
+        return 0
+
     def _pairs(self, paths: Sequence[Path]) -> Iterator[Pair]:
         for tree in map(plain, itertools.chain.from_iterable(map(read_trees, paths))):
             if tree.walk:

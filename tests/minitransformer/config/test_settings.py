@@ -121,6 +121,12 @@ def test_a_count_is_at_least_one_and_fits_32_bits() -> None:
             for factor in (0.0, math.inf, 1e30)
         ),
         (DataConfig, {"train_source": ("en",)}, "in data.train_target as in data.train_source; got 0 and 1"),
+        (DataConfig, {"weights": (2.0,)}, "weights: expected a number for each file of data.train_source, 0; got 1"),
+        (
+            DataConfig,
+            {"train_source": ("en",), "train_target": ("de",), "weights": (0.0,)},
+            "data.weights must be at least 1e-06 and less than 1,000; got 0.0",
+        ),
         (DataConfig, {"held_out": 0}, "data.held_out must be at least 1 and less than .*; got 0"),
         (DataConfig, {"vocabulary_size": 3}, "data.vocabulary_size must be at least 4 and less than .*; got 3"),
         (DataConfig, {"max_length": 0}, "data.max_length must be at least 1 and less than .*; got 0"),

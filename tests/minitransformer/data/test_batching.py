@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 from minitransformer.config import TrainingConfig
 from minitransformer.data import batching
 from minitransformer.data import store as store_module
-from minitransformer.data.batching import BatchOrder, cut_by_tokens, cut_into_micro_batches, plan_epoch, read_batch
+from minitransformer.data.batching import (
+    BatchOrder,
+    WeightedPairs,
+    cut_by_tokens,
+    cut_into_micro_batches,
+    plan_epoch,
+    read_batch,
+)
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training.state import TrainingState
 from tests.support.training import peak_of
@@ -140,6 +147,10 @@ class Store:
 
     n_shards: int
 
+    @property
+    def shard_sizes(self) -> list[int]:
+        return list(map(len, np.array_split(np.arange(40), self.n_shards)))
+
     def read(self, shards: Sequence[int], epoch: int) -> Any:
         numbers = [int(i) for shard in shards for i in np.array_split(np.arange(40), self.n_shards)[shard]]
         return SimpleNamespace(lengths=STORED_LENGTHS[numbers], numbers=numbers)
@@ -232,3 +243,61 @@ def test_training_on_many_shards_holds_lengths_of_one_group(tmp_path: Path, monk
 
     # bytes: less than one number for each pair; the least of three, because threads of other tests may allocate, too
     assert min(peak_of(train) for _ in range(3)) < 8 * n_pairs
+
+
+SIZES, WEIGHTS = (37, 250, 13), (2.5, 0.3, 1.0)  # of three files in 300 pairs; shards of 40 pairs do not end with them
+
+
+def weighted_in(folder: Path, weights: Sequence[float] = WEIGHTS, seed: int = 1) -> WeightedPairs:
+    """A store in which the source of pair i is the one token i."""
+    with mock.patch.object(store_module, "PAIRS_PER_SHARD", 40):
+        write_store(folder, "train", (([i], [7] * (i % 5)) for i in range(300)), 300)
+    return WeightedPairs(TokenStore(folder, "train"), SIZES, weights, seed)
+
+
+def epoch_of(pairs: WeightedPairs, epoch: int) -> list[int]:
+    """The numbers of the pairs that the batches of an epoch have, in order."""
+    order, numbers, position = BatchOrder(pairs, 30, seed=1), list[int](), (epoch, 0, 0)
+    while True:
+        batch, position = order.next(position)
+        if position[0] != epoch:
+            return numbers
+        read = order.group(epoch, position[1])[0]
+        for i in batch:
+            source, target = read.pair(i)
+            assert (len(source), len(target)) == tuple(read.lengths[i]) == (1, source[0] % 5)
+            numbers += source.tolist()
+
+
+@pytest.mark.parametrize("at_once", [2, 10])
+def test_an_epoch_has_as_many_pairs_of_a_file_as_its_weight_says(
+    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batching, "SHARDS_AT_ONCE", at_once)
+    pairs = weighted_in(tmp_path)
+    for epoch in range(2):
+        counts = np.bincount(epoch_of(pairs, epoch), minlength=300)
+        of_files = np.split(counts, np.cumsum(SIZES)[:-1])
+        assert [int(part.sum()) for part in of_files] == [92, 75, 13]  # round(2.5 · 37), 0.3 · 250, 13
+        assert [set(part) for part in of_files] == [{2, 3}, {0, 1}, {1}]
+    assert len(pairs) == 92 + 75 + 13
+
+
+def test_the_pairs_of_an_epoch_are_a_function_of_seed_and_epoch_and_all_pairs_of_a_file_come_in_turn(
+    tmp_path: Path,
+) -> None:
+    pairs, again = weighted_in(tmp_path), weighted_in(tmp_path)
+    epochs = [epoch_of(pairs, epoch) for epoch in range(30)]
+    assert epoch_of(again, 7) == epochs[7]
+    assert sorted(epochs[7]) != sorted(epochs[8])
+    assert sorted(epoch_of(weighted_in(tmp_path, seed=2), 7)) != sorted(epochs[7])
+    counts = np.bincount(np.concatenate(epochs), minlength=300)[37:287]
+    assert (counts.sum(), counts.min() > 0, counts.max() < 20) == (30 * 75, True, True)  # 9 on average
+
+
+def test_pairs_of_weight_one_are_those_without_weights_in_the_same_batches(tmp_path: Path) -> None:
+    pairs = weighted_in(tmp_path, (1, 1, 1))
+    plain = BatchOrder(TokenStore(tmp_path, "train"), 30, seed=1).group(3, 0)
+    weighted = BatchOrder(pairs, 30, seed=1).group(3, 0)
+    assert as_lists(weighted[1]) == as_lists(plain[1])
+    assert weighted[0].lengths.tolist() == plain[0].lengths.tolist()

@@ -240,6 +240,7 @@ def test_several_files_are_read_in_a_row_and_beside_validation_files_none_is_hel
     assert list(corpus.test()) == []
     alike = [f"{tmp_path / 'a.en'}:1", f"{tmp_path / 'a.en'}:6", "b.en:1", "b.en:6", f"{tmp_path / 'more/a.en'}:2"]
     assert [corpus.location(i) for i in (0, 5, 6, 11, 13)] == alike
+    assert [corpus.file_of(i) for i in (0, 5, 6, 11, 12, 17)] == [0, 0, 1, 1, 2, 2]
     with pytest.raises(IndexError):
         corpus.location(18)
 

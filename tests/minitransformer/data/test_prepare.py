@@ -98,6 +98,22 @@ def test_dropped_pairs_and_odd_lines_are_counted_and_named_the_rest_stored(tmp_p
     assert "23 training pairs (dropped: 7 empty, 1 too long, 2 too unequal), 3 validation pairs" in logged[-1]
 
 
+@pytest.mark.parametrize("validation", [{}, {"validation_source": (), "validation_target": ()}])
+def test_the_training_pairs_of_each_file_are_counted(tmp_path: Path, validation: dict[str, Any]) -> None:
+    """File a has the word "a" in all pairs, file b the word "b"; some of both are dropped or held out."""
+    for name, n in (("a", 31), ("b", 45)):
+        for side in ("en", "de"):
+            lines = [f"{name} {' '.join(LETTERS)}" if i % 7 else "" for i in range(n)]
+            (tmp_path / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    files = {"train_source": ("a.en", "b.en"), "train_target": ("a.de", "b.de")}
+    data = prepared(config_of(tmp_path, GOOD, **files, **validation))
+    sources = [data.tokenizer.source.decode(list(source)) for source, _ in stored_pairs(data, "train")]
+    counts = [sum(source.startswith(name) for source in sources) for name in ("a", "b")]
+    assert data.manifest["train_pairs_of_files"] == counts
+    assert sum(counts) == data.manifest["train_pairs"] > 40
+    assert counts == [26, 38] if not validation else min(counts) > 20
+
+
 def test_a_link_to_a_device_without_an_end_is_refused(tmp_path: Path) -> None:
     config = config_of(tmp_path, GOOD)
     (tmp_path / "de").unlink()

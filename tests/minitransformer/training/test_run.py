@@ -64,6 +64,28 @@ def test_an_interruption_and_a_corrupt_newest_checkpoint_leave_no_trace_in_the_f
     assert cost["flops_by_time"] == cost["device_seconds"] * cost["device_flops_per_second"] > 0
 
 
+def test_weights_change_the_pairs_of_an_epoch_and_not_the_prepared_data(tmp_path: Path) -> None:
+    config = run_of(tmp_path)
+    plain = job_of(config)
+    manifest = (config.data_directory / "manifest.json").read_bytes()
+    data = dataclasses.replace(config.data, weights=(1.5,), directory=config.data_directory)
+    weighted = dataclasses.replace(config, data=data, run=tmp_path / "weighted")
+    n_pairs = len(plain.trainer.store)
+    assert len(job_of(weighted).trainer.store) == round(1.5 * n_pairs)
+    assert (config.data_directory / "manifest.json").read_bytes() == manifest
+    with pytest.raises(ConfigError, match=r"data.weights is \[1.5\] there, \[3.0\] here"):
+        job_of(changed(weighted, "data", weights=(3.0,)))
+    rare = changed(dataclasses.replace(weighted, run=tmp_path / "rare"), "data", weights=(1e-5,))
+    with pytest.raises(ConfigError, match=rf"data.weights: \(1e-05,\) leave none of {n_pairs} pairs in an epoch"):
+        job_of(rare)
+    fields = json.loads(manifest)
+    del fields["train_pairs_of_files"]  # as an earlier version has prepared it
+    (config.data_directory / "manifest.json").write_text(json.dumps(fields))
+    assert len(job_of(config).trainer.store) == n_pairs
+    with pytest.raises(CheckpointError, match="did not note the pairs of each file, which data.weights needs; set"):
+        job_of(weighted)
+
+
 def test_a_finished_run_can_be_extended_and_another_interval_removes_no_checkpoint(finished_run: RunConfig) -> None:
     before = checkpoints(finished_run.run)
     assert [path.name[-2:] for path in before] == ["12", "16", "20"]
