@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -94,14 +93,17 @@ def _slots_of(lengths: IntArray) -> IntArray:
 
 def _assign_to_blocks(query_counts: IntArray, key_counts: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Assign segments to blocks in order; return each segment's block, first slot of queries and first slot of keys."""
-    block = query_slot = key_slot = -1
-    placed = np.empty((3, len(query_counts)), np.int64)
-    for i, (n_queries, n_keys) in enumerate(zip(query_counts.tolist(), key_counts.tolist(), strict=True)):
-        if block < 0 or query_slot + n_queries > SLOTS or key_slot + n_keys > SLOTS:
-            block, query_slot, key_slot = block + 1, 0, 0
-        placed[:, i] = block, query_slot, key_slot
-        query_slot, key_slot = query_slot + n_queries, key_slot + n_keys
-    return placed[0], placed[1], placed[2]
+    counts = np.stack([query_counts, key_counts])
+    ends = np.cumsum(counts, axis=1)
+    starts = ends - counts
+    fits = [np.searchsorted(end, start + SLOTS, side="right") for end, start in zip(ends, starts, strict=True)]
+    next_first, first, is_first = np.minimum(*fits).tolist(), 0, np.zeros(len(query_counts), np.int64)
+    while first < len(next_first):
+        is_first[first] = 1
+        first = next_first[first]
+    block = np.cumsum(is_first) - 1
+    query_slot, key_slot = starts - starts[:, np.flatnonzero(is_first)][:, block]
+    return block, query_slot, key_slot
 
 
 def _short_blocks(queries: Segments, keys: Segments, segments: IntArray) -> IntArray:
@@ -109,52 +111,56 @@ def _short_blocks(queries: Segments, keys: Segments, segments: IntArray) -> IntA
     block, *first_slots = _assign_to_blocks(*(_slots_of(side.lengths[segments]) for side in sides))
     blocks = np.zeros((int(block.max(initial=-1)) + 1, 2, 2, SLOTS), np.int64)  # side, first or end, slot
     for i, (side, first_slot) in enumerate(zip(sides, first_slots, strict=True)):
-        n_slots = _slots_of(side.lengths[segments])
-        segment_of_slot = np.repeat(np.arange(len(segments)), n_slots)
-        number = np.arange(len(segment_of_slot)) - np.repeat(np.cumsum(n_slots) - n_slots, n_slots)
-        start, length = (x[segments][segment_of_slot] for x in (side.starts, side.lengths))
-        blocks[block[segment_of_slot], i, 0, first_slot[segment_of_slot] + number] = start + ROWS * number
-        blocks[block[segment_of_slot], i, 1, first_slot[segment_of_slot] + number] = start + length
+        slots = Segments.of_lengths(_slots_of(side.lengths[segments]))
+        of_slot, number = slots.segment_of_token, slots.position_in_segment
+        start, length = (x[segments][of_slot] for x in (side.starts, side.lengths))
+        slot = first_slot[of_slot] + number
+        blocks[block[of_slot], i, 0, slot] = start + ROWS * number
+        blocks[block[of_slot], i, 1, slot] = start + length
     return blocks.reshape(-1, 4 * SLOTS)
 
 
-def _slots(first: int, end: int) -> list[int]:
-    """Return the first rows of four slots, then ``end`` for each slot; both are 0 for slots behind ``end``."""
-    rows = range(first, first + BLOCK_ROWS, ROWS)
-    return [row if row < end else 0 for row in rows] + [end if row < end else 0 for row in rows]
+def _slots(first: IntArray, end: IntArray) -> IntArray:
+    """Return (n, 8): the first rows of four slots, then ``end`` for each slot; both are 0 for slots behind ``end``."""
+    rows = first[:, None] + ROWS * np.arange(SLOTS)
+    is_used = np.tile(rows < end[:, None], 2)
+    return np.where(is_used, _moving_slots(first, end), 0)
 
 
-def _moving_slots(first: int, end: int) -> list[int]:
-    """Return first rows, then ends, of four slots that a kernel moves; slots behind ``end`` keep their numbers."""
-    return [*range(first, first + BLOCK_ROWS, ROWS), *[end] * SLOTS] if first < end else [0] * 2 * SLOTS
+def _moving_slots(first: IntArray, end: IntArray) -> IntArray:
+    """Return (n, 8): first rows, then ends, of four slots that a kernel moves; zeros where ``first`` is not < ``end``.
 
-
-def _as_blocks(rows: Iterable[list[int]]) -> IntArray:
-    return np.array(list(rows), np.int64).reshape(-1, 4 * SLOTS)
+    Slots behind ``end`` keep their numbers.
+    """
+    rows = first[:, None] + ROWS * np.arange(SLOTS)
+    return np.where((first < end)[:, None], np.hstack([rows, np.repeat(end[:, None], SLOTS, axis=1)]), 0)
 
 
 def _long_queries(mask: KeyRanges, segments: IntArray) -> IntArray:
-    def block(first: int, end: int) -> list[int]:
-        last = min(first + BLOCK_ROWS, end)
-        keys = int(mask.first[first:last].min()), int(mask.last[first:last].max())
-        return _slots(first, end) + _moving_slots(*keys)
-
-    return _as_blocks(block(first, end) for _, first, end in _blocks_of(mask.queries, segments))
+    _, first, end = _blocks_of(mask.queries, segments)
+    rows = Segments(first, np.minimum(first + BLOCK_ROWS, end) - first)
+    starts = np.cumsum(rows.lengths) - rows.lengths
+    first_key = np.minimum.reduceat(mask.first[rows.tokens], starts)
+    last_key = np.maximum.reduceat(mask.last[rows.tokens], starts)
+    return np.hstack([_slots(first, end), _moving_slots(first_key, last_key)])
 
 
 def _long_keys(mask: KeyRanges, segments: IntArray) -> IntArray:
-    def block(segment: int, first: int, end: int) -> list[int]:
-        start = int(mask.queries.starts[segment])
-        own = slice(start, start + int(mask.queries.lengths[segment]))
-        seen = np.flatnonzero((mask.first[own] < first + BLOCK_ROWS) & (mask.last[own] > first))
-        queries = (start + int(seen[0]), start + int(seen[-1]) + 1) if len(seen) else (0, 0)
-        return _moving_slots(*queries) + _slots(first, end)
+    segment, first, end = _blocks_of(mask.keys, segments)
+    rows = Segments(mask.queries.starts[segment], mask.queries.lengths[segment])  # all queries of a block's segment
+    query, block = rows.tokens, rows.segment_of_token
+    sees = np.flatnonzero((mask.first[query] < first[block] + BLOCK_ROWS) & (mask.last[query] > first[block]))
+    queries = Segments.of_lengths(np.bincount(block[sees], minlength=len(first)))  # those that see a key of the block
+    seen, is_seen = query[sees], queries.lengths > 0
+    first_query, last_query = np.zeros((2, len(first)), np.int64)
+    first_query[is_seen] = seen[queries.starts[is_seen]]
+    last_query[is_seen] = seen[(queries.starts + queries.lengths - 1)[is_seen]] + 1
+    return np.hstack([_moving_slots(first_query, last_query), _slots(first, end)])
 
-    return _as_blocks(block(*long_block) for long_block in _blocks_of(mask.keys, segments))
 
-
-def _blocks_of(side: Segments, segments: IntArray) -> Iterable[tuple[int, int, int]]:
-    """Yield the segment, the first row and the segment's end for each block of 64 rows of these segments."""
-    for segment in segments.tolist():
-        start, end = int(side.starts[segment]), int(side.starts[segment] + side.lengths[segment])
-        yield from ((segment, first, end) for first in range(start, end, BLOCK_ROWS))
+def _blocks_of(side: Segments, segments: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the segment, the first row and the segment's end for each block of 64 rows of these segments."""
+    blocks = Segments.of_lengths(-(-side.lengths[segments] // BLOCK_ROWS))
+    segment = segments[blocks.segment_of_token]
+    start = side.starts[segment]
+    return segment, start + BLOCK_ROWS * blocks.position_in_segment, start + side.lengths[segment]

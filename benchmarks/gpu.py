@@ -47,6 +47,7 @@ STAGES = {
     "preflight": Stage("gpu_ours", 60, "the compiler, a launch, bfloat16 arrays, a graph, epilogues of products"),
     "numerics": Stage("gpu_ours", 150, "the check of the kernels, forward and backward, against float64"),
     "sameness": Stage("gpu_ours", 90, "the same bits: in two runs, and from a graph"),
+    "host": Stage("gpu_ours", 60, "the work of a core that prepares a batch; needs no GPU"),
     "ours": Stage("gpu_peers", 240, "our updates alone, with and without graphs"),
     "classes": Stage("gpu_ours", 100, "the time of an update by class of kernel"),
     "contests": Stage("gpu_peers", 560, "updates in turns with PyTorch, in pairs"),

@@ -7,6 +7,7 @@ import math
 import re
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -16,19 +17,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpu_card import ROOT, Card, draw, synchronize
-from workload import IdPairs
+from gpu_card import FULL, ROOT, Card, draw, synchronize
+from workload import IdPairs, Workload
 
 from autograd.array import namespace_of_device, to_device, to_host
 from autograd.kernels.cuda import cublaslt, driver, nvrtc
 from autograd.kernels.cuda.check import CHILD, check_results
+from autograd.kernels.cuda.cublaslt import SPLIT_TERMS
 from autograd.kernels.cuda.linear import sum_of_rows
 from autograd.kernels.cuda.products import mask_shape, product
 from autograd.precision import dtype_named, rounded, upcast
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
+from minitransformer.data.batching import plan_epoch, read_micro_batches
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.training.graph import CapturedStep
+from minitransformer.model.fixed_batch import Capacity
+from minitransformer.training.graph import STEPS, CapturedStep, PaddedBatches
 from minitransformer.training.loop import Trainer
 from minitransformer.training.memory import try_largest_batch
 from parallel.communicator import SerialCommunicator
@@ -52,13 +56,15 @@ class OurTraining:
         if isinstance(step, CapturedStep) and not in_graphs:
             self.trainer.training_step = step.step
         try_largest_batch(self.trainer)
-        self._batches = cycle(np.arange(a, b) for a, b in pairwise(np.cumsum([0, *map(len, batches)])))
+        self._batches = cycle([np.arange(a, b) for a, b in pairwise(np.cumsum([0, *map(len, batches)]))])
+        self._next = next(self._batches)
 
     def updates(self, n: int) -> int:
         """Make ``n`` updates, and check that all are finite; return their number of target tokens."""
         results = []
         for _ in range(n):
-            results.append(self.trainer.step(next(self._batches)))
+            batch, self._next = self._next, next(self._batches)
+            results.append(self.trainer.step(batch, self._next))
             assert all(result.is_finite for result in results[-2:-1]), "a loss or a gradient is not finite"
         assert results[-1].is_finite, "a loss or a gradient is not finite"
         synchronize()
@@ -195,6 +201,32 @@ class LaunchedStep(CapturedStep):
     def enqueue(self, buffers: Any) -> Any:
         """Launch the kernels one by one."""
         return buffers.compute(self.step)
+
+
+def host(card: Card) -> bool:
+    """Measure the work on one core that prepares a batch; a GPU is not needed."""
+    return card.attempt_each(
+        ("a batch is read and padded", {"batch tokens": tokens}, partial(prepare_batches, tokens))
+        for tokens in FULL.tokens
+    )
+
+
+def prepare_batches(tokens: int) -> dict[str, Any]:
+    """Return the median milliseconds of a core that one batch takes: to read it, and to pad it to a capacity."""
+    workload = Workload(FULL.models["base"], tokens, 8, zipf=True)
+    unit = -(-tokens // (STEPS * SPLIT_TERMS)) * SPLIT_TERMS  # as in ``CapturedStep``
+    seconds = []
+    with tempfile.TemporaryDirectory() as name:
+        write_store(Path(name), "train", workload.pairs(), workload.config.vocabulary_size)
+        pairs = TokenStore(Path(name), "train").read()
+        for batch in plan_epoch(pairs.lengths, tokens, seed=1, epoch=0) * 3:
+            times = [time.thread_time()]
+            micro_batches, lengths = read_micro_batches(pairs, batch, 1, [0])
+            times.append(time.thread_time())
+            PaddedBatches(Capacity.of(lengths, unit), [one for one in micro_batches if one], None)
+            seconds.append(np.diff([*times, time.thread_time()]))
+    read, padded = np.median(seconds, axis=0).tolist()
+    return {"read ms": 1e3 * read, "pad ms": 1e3 * padded}
 
 
 def classes(card: Card) -> bool:

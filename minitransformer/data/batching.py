@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from autograd.array import IntArray
 from autograd.random import StreamId, permutation
 from minitransformer.data.store import Pairs, TrainingPairs
 from minitransformer.model.batch import Batch
+from minitransformer.system.threads import ThreadPool
 
 POOL = 128  # batches per pool; pairs are sorted by length within a pool, and pools differ between epochs
 SHARDS_AT_ONCE = 10  # file shards that are planned together, which bounds memory: 5,000,000 pairs
@@ -19,6 +21,7 @@ SHARDS_AT_ONCE = 10  # file shards that are planned together, which bounds memor
 _ORDER_OF_PAIRS, _ORDER_OF_BATCHES, _ORDER_OF_SHARDS = 0x706169727300, 0x626174636800, 0x736861726400
 _WEIGHTED_PAIRS = 0x776569676800
 
+Read = TypeVar("Read")
 Position: TypeAlias = tuple[int, int, int]  # of a batch: epoch, index of the group of shards, index in the group's plan
 
 
@@ -140,6 +143,12 @@ class BatchOrder:
             else:
                 return plan[index], (epoch, group, index + 1)
 
+    def following(self, position: Position, avoided: Collection[Position]) -> IntArray | None:
+        """Return the batch that ``next`` returns for the same arguments; None if its group is not the latest one."""
+        epoch, group, index = position
+        _, plan = self._latest.get((epoch, group), (None, []))
+        return next((plan[i] for i in range(index, len(plan)) if (epoch, group, i) not in avoided), None)
+
     def group(self, epoch: int, number: int) -> tuple[Pairs, list[IntArray]]:
         """Return the pairs of a group of shards, and all its batches."""
         if (epoch, number) not in self._latest:
@@ -150,6 +159,29 @@ class BatchOrder:
             plan = plan_epoch(pairs.lengths, self._batch_tokens, seed=self._seed, epoch=epoch, group=number)
             self._latest[epoch, number] = pairs, plan
         return self._latest[epoch, number]
+
+
+class ReadAhead(Generic[Read]):
+    """The next batch of a training, which a thread reads while this batch is computed.
+
+    The thread reads one batch at a time, and only when it is told to.  What is read does not depend on the thread.
+    """
+
+    def __init__(self) -> None:
+        self._executor = ThreadPool(1, thread_name_prefix="read-ahead")
+        self._begun: tuple[IntArray, Future[Read]] | None = None
+
+    def begin(self, batch: IntArray, read: Callable[[IntArray], Read]) -> None:
+        """Begin to compute ``read(batch)`` on the thread; ``read`` must not use the device."""
+        self._begun = batch, self._executor.submit(read, batch)
+
+    def take(self, batch: IntArray, read: Callable[[IntArray], Read]) -> Read:
+        """Return ``read(batch)``, from the thread if it was begun with this array, else computed here.
+
+        Raises: what ``read`` raises.
+        """
+        begun, self._begun = self._begun, None
+        return begun[1].result() if begun is not None and begun[0] is batch else read(batch)
 
 
 def read_micro_batches(
@@ -166,5 +198,4 @@ def read_micro_batches(
 
 def read_batch(pairs: Pairs, indices: IntArray) -> Batch:
     """Return the pairs with these indices as a packed batch."""
-    read = [pairs.pair(int(i)) for i in indices]
-    return Batch.from_token_ids([source for source, _ in read], [target for _, target in read])
+    return Batch.of(pairs.packed(indices, 0), pairs.packed(indices, 1))

@@ -18,8 +18,10 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from autograd import Segments
 from autograd.array import IntArray
-from minitransformer.model.batch import IdPair
+from minitransformer.model.batch import IdPair, PackedIds
+from minitransformer.model.symbols import END
 from minitransformer.system.files import CheckpointError, CorruptFileError, atomic_write
 
 MANIFEST = "manifest.json"
@@ -122,6 +124,21 @@ class Pairs:
         chosen.lengths, chosen._offsets = self.lengths[indices], self._offsets[indices]
         chosen._shard_of_pair = self._shard_of_pair[indices]
         return chosen
+
+    def packed(self, indices: IntArray, side: int) -> PackedIds:
+        """Return the sources (side 0) or targets (side 1) of some pairs in one array, each followed by END.
+
+        The result is that of ``pack_sequences``, without a loop over sentences.
+        """
+        lengths, offsets = self.lengths[indices, side], self._offsets[indices, side]
+        packed = Segments.of_lengths(lengths + 1)
+        ids = np.full(packed.n_tokens, END, np.int64)
+        shard_of_pair = self._shard_of_pair[indices]
+        for number in np.unique(shard_of_pair):
+            own = shard_of_pair == number
+            stored, wanted = Segments(offsets[own], lengths[own]), Segments(packed.starts[own], lengths[own])
+            ids[wanted.tokens] = np.asarray(self._shards[number][1 + side])[stored.tokens]
+        return ids, packed
 
 
 class TrainingPairs(Protocol):

@@ -18,6 +18,7 @@ from minitransformer.system.errors import UserError
 
 Ids = Sequence[int] | np.ndarray[Any, Any]  # of one sentence, without start and end symbols
 IdPair = tuple[Ids, Ids]
+PackedIds = tuple[IntArray, Segments]  # the ids of several sentences in one array, their lengths and offsets
 
 
 class EmptySourceError(UserError, ValueError):
@@ -61,12 +62,21 @@ class Batch:
             _require_sentences(side, sentences)
         if len(sources) != len(targets):
             raise ValueError(f"Batch: expected as many targets as sources; got {len(sources)} and {len(targets)}")
-        source_ids, source = pack_sequences(sources, end=source_end)
-        labels, target = pack_sequences(targets)
+        return cls.of(pack_sequences(sources, end=source_end), pack_sequences(targets))
+
+    @classmethod
+    def of(cls, sources: PackedIds, targets: PackedIds) -> Batch:
+        """Return a batch of packed sources and targets, as ``pack_sequences`` returns them.
+
+        Raises: ValueError if a target contains the start symbol.
+        """
+        (source_ids, source), (labels, target) = sources, targets
         if len(found := np.flatnonzero(labels == START)):
             number = target.segment_of_token[found[0]]
+            start = target.starts[number]
+            ids = labels[start : start + target.lengths[number] - 1].tolist()
             raise ValueError(
-                f"Batch: target {number} has the start symbol (id {START}): {targets[number]!r:.80}."
+                f"Batch: target {number} has the start symbol (id {START}): {ids!r:.80}."
                 " Give targets without start and end symbols; Batch adds them"
             )
         decoder_ids = np.empty_like(labels)
@@ -128,7 +138,7 @@ def _require_sentences(side: str, sentences: Sequence[Ids]) -> None:
             )
 
 
-def pack_sequences(sequences: Sequence[Ids], *, end: bool = True) -> tuple[IntArray, Segments]:
+def pack_sequences(sequences: Sequence[Ids], *, end: bool = True) -> PackedIds:
     """Return all sequences in one array, each followed by END if ``end``, and their lengths and offsets.
 
     Raises: ValueError if an id is not a whole number ≥ 0: NumPy would truncate a fraction, and a negative id would

@@ -66,15 +66,21 @@ class CapturedStep:
         self._buffers: dict[Capacity, _Buffers] = {}
         self._slot = 0
 
-    def __call__(self, micro_batches: Sequence[Batch | None], step: int, lengths: Sequence[IntArray]) -> StepResult:
+    def prepare(self, micro_batches: Sequence[Batch | None], lengths: Sequence[IntArray]) -> PaddedBatches:
+        """Pad this rank's micro-batches to a capacity for all ranks; see ``TrainingStep``."""
+        return self._pad(Capacity.of(lengths, self._capacity_step), [batch or _EMPTY for batch in micro_batches])
+
+    def _pad(self, capacity: Capacity, batches: Sequence[Batch]) -> PaddedBatches:
+        return PaddedBatches(capacity, batches, self.step.gradient.model.config.neighbourhood)
+
+    def __call__(self, micro_batches: PaddedBatches, step: int, lengths: Sequence[IntArray]) -> StepResult:
         """Enqueue update number ``step``; see ``TrainingStep``."""
         n_tokens = count_targets(lengths)
         self._slot = (self._slot + 1) % N_SLOTS
         if earlier := self._results[self._slot]:
             earlier.norm  # noqa: B018  (reads it, before its memory is written again)
-        batches = [batch or _EMPTY for batch in micro_batches]
-        buffers = self._buffers_for(Capacity.of(lengths, self._capacity_step), len(batches))
-        with self._upload(buffers, batches, step, self.step.scalars(step, n_tokens)):
+        buffers = self._buffers_for(micro_batches)
+        with self._upload(buffers, micro_batches, step, self.step.scalars(step, n_tokens)):
             outcome = self.enqueue(buffers)
             outcome.get(self._stream, out=self._outcomes[self._slot], blocking=False)
             end = self._stream.record()
@@ -83,9 +89,9 @@ class CapturedStep:
         return result
 
     @contextmanager
-    def _upload(self, buffers: _Buffers, batches: Sequence[Batch], step: int, scalars: Array) -> Iterator[None]:
+    def _upload(self, buffers: _Buffers, padded: PaddedBatches, step: int, scalars: Array) -> Iterator[None]:
         """Copy the data of an update to the device; enter the stream and the memory pool of graphs."""
-        buffers.write(self._slot, batches, self.step.gradient.model.config.neighbourhood, step, scalars)
+        buffers.write(self._slot, padded, step, scalars)
         before = self._cuda.get_current_stream().record()  # after parameters are loaded and memory is freed
         self._copies.wait_event(before)
         uploaded = buffers.upload(self._slot, self._copies)
@@ -100,8 +106,9 @@ class CapturedStep:
 
         This computes gradients of filler tokens once.  Without it, the pool would grow with each larger batch.
         """
-        buffers = _Buffers(Capacity.of([lengths], self._capacity_step), n_micro_batches)
-        with self._upload(buffers, [_EMPTY] * n_micro_batches, 0, 0.0):
+        fillers = self._pad(Capacity.of([lengths], self._capacity_step), [_EMPTY] * n_micro_batches)
+        buffers = _Buffers(fillers)
+        with self._upload(buffers, fillers, 0, 0.0):
             self.step.gradient.compute(buffers.batches, [RandomStream(0, 0, i) for i in range(n_micro_batches)])
             self._stream.synchronize()
 
@@ -110,14 +117,14 @@ class CapturedStep:
         self.step.reducer.wait(end)
         return self._outcomes[slot].copy()
 
-    def _buffers_for(self, capacity: Capacity, n_micro_batches: int) -> _Buffers:
-        buffers = self._buffers.pop(capacity, None)
+    def _buffers_for(self, padded: PaddedBatches) -> _Buffers:
+        buffers = self._buffers.pop(padded.capacity, None)
         if buffers is None:
             self._read_all()
             if len(self._buffers) == MOST_GRAPHS:
                 del self._buffers[next(iter(self._buffers))]
-            buffers = _Buffers(capacity, n_micro_batches)
-        self._buffers[capacity] = buffers  # at the end: the first entry is the least recently used
+            buffers = _Buffers(padded)
+        self._buffers[padded.capacity] = buffers  # at the end: the first entry is the least recently used
         return buffers
 
     def _read_all(self) -> None:
@@ -154,29 +161,37 @@ class CapturedStep:
         return buffers.outcome_of_graph
 
 
+class PaddedBatches:
+    """The micro-batches of an update, padded to a capacity in ordinary memory of the host, and their masks."""
+
+    def __init__(self, capacity: Capacity, batches: Sequence[Batch], neighbourhood: int | None) -> None:
+        shapes = {f"{i}.{name}": shape for i in range(len(batches)) for name, shape in capacity.shapes().items()}
+        self.capacity, self.layout = capacity, BufferLayout({**_UPDATE_SHAPES, **shapes})
+        self.buffer = np.empty(self.layout.n_bytes, np.uint8)
+        arrays = self.layout.views(self.buffer)
+        self.masks = [fill(_micro_batch_arrays(arrays, i), batch, neighbourhood) for i, batch in enumerate(batches)]
+
+
 class _Buffers:
     """The memory of batches of one capacity, and the graph that is launched for these batches."""
 
-    def __init__(self, capacity: Capacity, n_micro_batches: int) -> None:
-        shapes = {f"{i}.{name}": shape for i in range(n_micro_batches) for name, shape in capacity.shapes().items()}
-        layout = BufferLayout({**_UPDATE_SHAPES, **shapes})
+    def __init__(self, first: PaddedBatches) -> None:
+        layout = first.layout
         empty = namespace_of_device("cuda").empty
         self._pinned = [pinned_bytes(layout.n_bytes) for _ in range(N_SLOTS)]
         self._device_slots = [empty(layout.n_bytes, np.uint8) for _ in range(N_SLOTS)]
         self._read = empty(layout.n_bytes, np.uint8)
-        self._host_arrays, self._arrays = [layout.views(pinned) for pinned in self._pinned], layout.views(self._read)
-        self._update, self._scalars = self._arrays["update"], self._arrays["scalars"]
-        self.batches: list[FixedBatch] = []
+        self._host_arrays, arrays = [layout.views(pinned) for pinned in self._pinned], layout.views(self._read)
+        self._update, self._scalars = arrays["update"], arrays["scalars"]
+        self.batches = [FixedBatch.of(_micro_batch_arrays(arrays, i), mask) for i, mask in enumerate(first.masks)]
         self.outcome_of_graph: Array = None
         self.graph: Any = None
 
-    def write(self, slot: int, batches: Sequence[Batch], neighbourhood: int | None, step: int, scalars: Array) -> None:
+    def write(self, slot: int, padded: PaddedBatches, step: int, scalars: Array) -> None:
         """Write the data of an update into a slot of pinned memory."""
+        self._pinned[slot][...] = padded.buffer
         written = self._host_arrays[slot]
         written["update"][...], written["scalars"][...] = step, scalars
-        masks = [fill(_micro_batch_arrays(written, i), batch, neighbourhood) for i, batch in enumerate(batches)]
-        if not self.batches:
-            self.batches = [FixedBatch.of(_micro_batch_arrays(self._arrays, i), mask) for i, mask in enumerate(masks)]
 
     def upload(self, slot: int, stream: Any) -> Any:
         """Copy the slot to the device; return an event that is recorded after the copy."""

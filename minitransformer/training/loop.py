@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from autograd.array import Array, IntArray
 from minitransformer.config import TrainingConfig
-from minitransformer.data.batching import BatchOrder, read_micro_batches
+from minitransformer.data.batching import BatchOrder, ReadAhead, read_micro_batches
 from minitransformer.data.store import Pairs, TrainingPairs
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.callbacks import Callback, Callbacks, TrainingReport
@@ -61,6 +63,7 @@ class Trainer:
         self.training_step, self.why_not_captured = captured_step(step, world)
         self.checkpoints = RunCheckpoints(run, model, self.optimizer, self.reducer, world, keep=config.keep_checkpoints)
         self.batches = BatchOrder(store, config.batch_tokens, config.seed)
+        self._ahead = ReadAhead[tuple[Any, Sequence[IntArray]]]()
         self.state = TrainingState()
         self._guard = DivergenceGuard()
         self._stopwatch = Stopwatch()
@@ -105,7 +108,7 @@ class Trainer:
             is_interrupted = self.state.validation_is_due
             while not (self.is_complete or is_interrupted):
                 batch = self._next_batch()
-                result = self.step(batch)
+                result = self.step(batch, self._following_batch())
                 self._count(batch, result)
                 if rollback := self._guard.rollback():
                     self._go_back(rollback)
@@ -129,16 +132,19 @@ class Trainer:
                 raise interrupt.error
         return self.is_complete and not self.state.validation_is_due
 
-    def step(self, batch: IntArray) -> StepResult:
+    def step(self, batch: IntArray, following: IntArray | None = None) -> StepResult:
         """Make the next update with a batch, given as indices of ``pairs``.
 
+        Meanwhile a thread reads the ``following`` batch, also of ``pairs``, for the next call.
         On a GPU the update may still be running when this returns; reading the result waits for it.  Of the state, only
         ``step`` changes: ``train`` also counts losses and costs, validates and saves.
         """
         start = time.perf_counter()
         self._change(step=self.state.step + 1)
-        n_micro_batches = self.config.n_micro_batches
-        micro_batches, lengths = read_micro_batches(self.pairs, batch, n_micro_batches, self.micro_batches)
+        read = partial(self._read, self.pairs)
+        micro_batches, lengths = self._ahead.take(batch, read)
+        if following is not None:
+            self._ahead.begin(following, read)
         result = self.training_step(micro_batches, self.state.step, lengths)
         self._seconds += time.perf_counter() - start
         return result
@@ -177,6 +183,18 @@ class Trainer:
         batch, (epoch, group, index) = self.batches.next(position, state.avoided)
         self._change(epoch=epoch, group=group, next_batch=index)
         return batch
+
+    def _following_batch(self) -> IntArray | None:
+        """Return the batch of the update after the next one, if it can be read now: it is of the same group."""
+        state = self.state
+        if state.step + 1 >= self.config.max_updates:
+            return None
+        return self.batches.following((state.epoch, state.group, state.next_batch), state.avoided)
+
+    def _read(self, pairs: Pairs, batch: IntArray) -> tuple[Any, Sequence[IntArray]]:
+        """Return this rank's micro-batches, prepared for ``training_step``, and the lengths of all micro-batches."""
+        read, lengths = read_micro_batches(pairs, batch, self.config.n_micro_batches, self.micro_batches)
+        return self.training_step.prepare(read, lengths), lengths
 
     def _count(self, batch: IntArray, result: StepResult) -> None:
         """Queue an update, and count the results of all queued updates if a log line, validation or checkpoint is due.

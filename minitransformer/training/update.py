@@ -20,6 +20,7 @@ from autograd.parameters import ONE_BUCKET, Buckets, backward_in_buckets
 from minitransformer.config import TrainingConfig
 from minitransformer.config.checks import imported_class, imported_function, require
 from minitransformer.config.training import ADAM, SCHEDULES
+from minitransformer.model.batch import Batch
 from minitransformer.model.fixed_batch import ModelInput
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import ThreadPool, even_slices
@@ -256,13 +257,23 @@ class TrainingStep:
         """Return the scalars of the optimizer for update ``step``; see ``Optimizer.scalars``."""
         return self.optimizer.scalars(self.learning_rate(step), step, n_tokens)
 
+    def prepare(self, micro_batches: Sequence[Batch | None], lengths: Sequence[IntArray]) -> Sequence[Batch | None]:
+        """Return this rank's micro-batches as ``__call__`` needs them; this may run on another thread.
+
+        Args:
+            micro_batches: a micro-batch that is None has no sentences.
+            lengths: as in ``__call__``.
+        """
+        del lengths
+        return micro_batches
+
     def __call__(
         self, micro_batches: Sequence[ModelInput | None], step: int, lengths: Sequence[IntArray]
     ) -> StepResult:
         """Make update ``step``, counted from 1.
 
         Args:
-            micro_batches: this rank's micro-batches; a micro-batch that is None has no sentences.
+            micro_batches: the result of ``prepare``.
             lengths: source and target tokens of every pair, end symbols included, one array (B, 2) for each micro-batch
                 of all ranks.
         """

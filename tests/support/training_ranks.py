@@ -137,16 +137,17 @@ def train_and_report(world: Communicator, directory: Path) -> dict[str, Any]:
     read: list[list[int]] = []
 
     class Watched(Pairs):
-        def pair(self, i: int) -> Any:
-            read[-1].append(i)
-            return super().pair(i)
+        def packed(self, indices: Any, side: int) -> Any:
+            if side == 0:
+                read[-1].extend(indices.tolist())
+            return super().packed(indices, side)
 
     trainer, lines = trainer_in(directory, world, dataclasses.replace(TRAINING, max_updates=2)), list[str]()
     step = trainer.step
 
-    def step_and_note(batch: Any) -> Any:
+    def step_and_note(batch: Any, following: Any) -> Any:
         read.append([])
-        return step(batch)
+        return step(batch, following)
 
     trainer.step = step_and_note  # type: ignore[method-assign]
     with log_shown(lines.append), mock.patch.object(store_module, "Pairs", Watched):

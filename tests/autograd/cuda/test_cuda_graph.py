@@ -83,7 +83,7 @@ def step_of(model: Transformer, kind: type[CapturedStep] = CapturedStep, n_micro
 
 def begin(step: CapturedStep, number: int, micro_batches: Sequence[Batch]) -> StepResult:
     lengths = [np.stack([of.source.lengths, of.target.lengths], 1) for of in micro_batches]
-    return step(micro_batches, number, lengths)
+    return step(step.prepare(micro_batches, lengths), number, lengths)
 
 
 def numbers(result: StepResult) -> tuple[float, float]:

@@ -27,6 +27,7 @@ from minitransformer.data.batching import (
     read_batch,
 )
 from minitransformer.data.store import TokenStore, write_store
+from minitransformer.model.batch import Batch
 from minitransformer.training.state import TrainingState
 from tests.support.training import peak_of
 
@@ -136,6 +137,21 @@ def test_a_batch_holds_its_pairs_in_the_given_order_with_start_and_end(tmp_path:
     assert batch.labels.tolist() == [21, 22, 23, 2, 20, 2]
     assert (batch.source.lengths.tolist(), batch.target.lengths.tolist()) == ([1, 3], [4, 2])
     assert (batch.n_source_tokens, batch.n_target_tokens, len(batch)) == (4, 6, 2)
+
+
+def test_a_batch_of_several_shards_is_that_of_its_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 7)
+    random = np.random.default_rng(1)
+    sides = [[random.integers(3, 100, n).tolist() for n in random.integers(0, 6, 30)] for _ in range(2)]
+    write_store(tmp_path, "train", zip(*sides, strict=True), 100)
+    indices = random.permutation(30)[:20]
+    batch = read_batch(TokenStore(tmp_path, "train").read(), indices)
+    expected = Batch.from_token_ids(*([side[i] for i in indices] for side in sides))
+    for name in ("source_ids", "decoder_ids", "labels"):
+        assert getattr(batch, name).dtype == np.int64
+        np.testing.assert_array_equal(getattr(batch, name), getattr(expected, name))
+    for name in ("source", "target"):
+        np.testing.assert_array_equal(getattr(batch, name).lengths, getattr(expected, name).lengths)
 
 
 CONFIG = TrainingConfig(batch_tokens=60)
