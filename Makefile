@@ -97,12 +97,12 @@ bench: $(VENV)/installed-for-bench
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/training.py --bf16
 	$(BIN)/python benchmarks/translation.py
-	$(BIN)/python benchmarks/overhead.py
-	$(BIN)/python benchmarks/input.py
+	$(BIN)/python benchmarks/costs.py python
+	$(BIN)/python benchmarks/costs.py input
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/sums.py
-	$(BIN)/python benchmarks/communication.py
-	$(BIN)/python benchmarks/saving.py
+	$(BIN)/python benchmarks/costs.py exchange
+	$(BIN)/python benchmarks/costs.py checkpoint base
 
 check-gpu: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest -m gpu

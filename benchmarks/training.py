@@ -37,12 +37,10 @@ from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import communicator
 from parallel.placement import share_of_cores
 
-_AS_IT_COMES = "PyTorch, eager, malloc as it comes"
 PEERS = {
-    "PyTorch, eager": (["torch"], MALLOC),
-    _AS_IT_COMES: (["torch"], {}),
-    "PyTorch, torch.compile": (["torch", "--compiled"], MALLOC),
-    "PyTorch, eager, packed": (["torch", "--packed"], MALLOC),
+    "PyTorch, eager": ["torch"],
+    "PyTorch, torch.compile": ["torch", "--compiled"],
+    "PyTorch, eager, packed": ["torch", "--packed"],
 }
 
 
@@ -147,16 +145,15 @@ def bench(name: str, rounds: int, *, bf16: bool) -> None:
         return Contestant(title, [__file__, name, "--serve", *words], environment, n_processes)
 
     contestants = [contestant("ours", ["ours"], {}), contestant("ours, bfloat16", ["ours", "--bf16"], {})]
-    n_cores, is_large = available_cores(), name == "base"  # all contestants at once would need over 24 GB there
-    if importlib.util.find_spec("mpi4py") and n_cores > 1 and not is_large:
+    n_cores = available_cores()
+    if importlib.util.find_spec("mpi4py") and n_cores > 1 and name != "base":  # which would need over 24 GB in all
         by_processes = f"mpirun -n {n_cores}"
         contestants.append(contestant(f"ours, {by_processes}", ["ours"], {}, n_cores))
         contestants.append(contestant(f"ours, bfloat16, {by_processes}", ["ours", "--bf16"], {}, n_cores))
     contestants.append(contestant("the matrix products alone", ["matrix-products"], {}))
     if importlib.util.find_spec("torch"):
-        for title, (words, environment) in PEERS.items():
-            if not (is_large and title == _AS_IT_COMES):
-                contestants.append(contestant(title, [*words, "--bf16"] if bf16 else words, environment))
+        for title, words in PEERS.items():
+            contestants.append(contestant(title, [*words, *["--bf16"] * bf16], MALLOC))
     compete(contestants, rounds)
     report(f"training, {name}{', bfloat16' if bf16 else ''}", contestants)
 

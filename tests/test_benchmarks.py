@@ -1,6 +1,5 @@
 """Every command of ``benchmarks/`` runs at its smallest size; comparisons with PyTorch are in ``tests/oracles``."""
 
-import gzip
 import importlib.util
 import json
 import re
@@ -18,24 +17,6 @@ from minitransformer.data.tokenizer import Tokenizer
 pytestmark = pytest.mark.slow
 
 ELSEWHERE = {"gpu.py": "gpu/test_gpu_benchmark.py", "translation.py": "oracles/test_benchmark_peers.py"}
-RECIPE = """
-[data]
-train_source = ["train.en.gz"]
-train_target = ["train.de.gz"]
-validation_source = ["val.en.gz"]
-validation_target = ["val.de.gz"]
-vocabulary_size = 40
-[model]
-n_layers = 1
-d_model = 16
-d_ff = 16
-n_heads = 2
-d_k = 8
-d_v = 8
-alpha = 0.6
-[training]
-checkpoint_every = 2
-"""
 needs_mpi = pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed")
 
 
@@ -65,8 +46,8 @@ def test_training() -> None:
     ] == []
 
 
-def test_overhead() -> None:
-    assert shown_ratio(benchmark("overhead.py", "--rounds", 3, "--busy", 0), r"by hand: .*, ([\d.]+) \(") > 0
+def test_costs_of_python() -> None:
+    assert shown_ratio(benchmark("costs.py", "python", "--rounds", 1), r"ms, of which ([\d.]+) ms") > 0
 
 
 def shown_ratio(shown: str, pattern: str) -> float:
@@ -76,10 +57,10 @@ def shown_ratio(shown: str, pattern: str) -> float:
 
 
 @pytest.mark.parametrize("source", ["demonstration", "files"])
-def test_input(source: str, tmp_path: Path) -> None:
+def test_costs_of_input(source: str, tmp_path: Path) -> None:
     write_parallel_text(tmp_path, "train", 300, seed=1)
     files = [tmp_path / "train.en", tmp_path / "train.de"] if source == "files" else []
-    shown = benchmark("input.py", *files, "--rounds", 1, change="input.VOCABULARY = 40")
+    shown = benchmark("costs.py", "input", *files, "--rounds", 1, change="costs.VOCABULARY = 40")
     assert shown_ratio(shown, r"prepare: (\d+)") > 0
     assert shown_ratio(shown, r"ms, ([\d.]+) % of an update") > 0
 
@@ -96,12 +77,12 @@ def test_sums() -> None:
 
 
 @needs_mpi
-def test_communication() -> None:
-    assert "| tiny |" in benchmark("communication.py", "tiny", "--rounds", 1)
+def test_costs_of_the_exchange() -> None:
+    assert "| tiny |" in benchmark("costs.py", "exchange", "tiny", "--rounds", 1)
 
 
-def test_saving() -> None:
-    assert shown_ratio(benchmark("saving.py", "--model", "tiny", "--every", 1, "--rounds", 1), r"stall: (\d+)") >= 0
+def test_costs_of_a_checkpoint() -> None:
+    assert shown_ratio(benchmark("costs.py", "checkpoint", "tiny", "--rounds", 1), r"stall: (\d+)") >= 0
 
 
 def test_serving(model: Path) -> None:
@@ -110,11 +91,6 @@ def test_serving(model: Path) -> None:
     )
     assert shown.count("0 lost, 0 different of 4") == 4
     assert shown.count("beside documents") == 2
-
-
-def test_copied_names(model: Path) -> None:
-    shown = benchmark("copied_names.py", model, change="copied_names.NAMES = ['Zoe']")
-    assert re.match(r"\d of 4 names are copied", shown)
 
 
 def test_texts(model: Path, tmp_path: Path) -> None:
@@ -130,18 +106,3 @@ def test_texts(model: Path, tmp_path: Path) -> None:
 def test_house(model: Path) -> None:
     shown = benchmark("house.py", "--run", model)
     assert shown_ratio(shown, r"files that a sentence passes: (\d+)") > 20
-
-
-def test_quality_over_time(tmp_path: Path) -> None:
-    write_parallel_text(tmp_path, "train", 200, seed=1)
-    write_parallel_text(tmp_path, "val", 20, seed=2)
-    for path in [*tmp_path.glob("*.??")]:
-        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(RECIPE, encoding="utf-8")
-    picture = tmp_path / "picture.svg"
-    words = [tmp_path, "--joeynmt", "python", "--peers", "--minutes", 0.01, "--work", tmp_path / "work"]
-    change = f"from pathlib import Path; quality_over_time.RECIPE = Path({str(recipe)!r})"
-    shown = benchmark("quality_over_time.py", *words, "--picture", picture, change=change)
-    assert re.search(r"minitransformer: .* updates: ", shown)
-    assert picture.stat().st_size > 1_000
