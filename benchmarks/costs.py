@@ -1,7 +1,7 @@
 """What does training cost besides the arithmetic of its updates?
 
     python benchmarks/costs.py python                          tape, dispatch and Python
-    python benchmarks/costs.py input [SOURCE TARGET]           text made into batches
+    python benchmarks/costs.py input [SOURCE TARGET] [--noise capitals=0.05 …]           text made into batches
     python benchmarks/costs.py checkpoint [tiny small-1024 base] [--directory DIR]
     python benchmarks/costs.py exchange [tiny small-1024 base] [--ranks 2] [--messages]
 
@@ -10,7 +10,7 @@ Updates are those of ``training.py``.
 - ``python``: a model with as many layers as small-1024, but widths of at most 4, and sentences of one token, shows the
   part of an update that does not depend on the size of arrays.
 - ``input``: two files of parallel lines (or the demonstration's corpus) are prepared on one core: sentencepiece is
-  trained, the text encoded, the tokens written.  Then batches are planned, cut and read.
+  trained, the text encoded, the tokens written.  Then batches are planned, cut and read; noise is put into an epoch.
 - ``checkpoint``: the stall, from the end of an update until the next can begin, and how much slower updates are while
   the checkpoint is written.
 - ``exchange``: a barrier before each reduce_scatter and all_gather separates the time that ranks wait for the slowest
@@ -38,12 +38,13 @@ from workload import WORKLOADS
 
 from autograd import RandomStream, backward
 from minitransformer import Batch, Transformer
-from minitransformer.config import DataConfig
+from minitransformer.config import DataConfig, TrainingConfig
 from minitransformer.data.batching import cut_into_micro_batches, plan_epoch, read_batch
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.store import Pairs
 from minitransformer.inference.task import task_of
 from minitransformer.training.checkpoint import CheckpointWriter, Snapshot
+from minitransformer.training.noisy_pairs import NoisyPairs
 
 SMALL = WORKLOADS["small-1024"]
 VOCABULARY = 10_000
@@ -83,6 +84,8 @@ def measure_input(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as name:
         os.sched_setaffinity(0, {min(cores)})
         data = prepared(options.of, Path(name))
+        if options.noise:
+            measure_noise(options.noise, data)
         os.sched_setaffinity(0, cores)
         of_batch = seconds_of_a_batch(data.stores["train"].read(), SMALL.batch_tokens)
     of_update = median_seconds(ours(SMALL)[1], options.rounds) / len(SMALL.batches())
@@ -102,6 +105,17 @@ def prepared(files: list[str], directory: Path) -> PreparedData:
     n_pairs = len(data.stores["train"])
     print(f"prepare: {n_pairs:,} pairs in {60 * minutes:.1f} s on one core: {n_pairs / minutes:,.0f} pairs a minute")
     return data
+
+
+def measure_noise(noise: list[str], data: PreparedData) -> None:
+    """Report the CPU time that noise of ``training.noise`` takes for a batch: its share of an epoch's."""
+    store, shares = data.stores["train"], TrainingConfig(noise=tuple(noise)).noise_shares
+    pairs = NoisyPairs(store, data.tokenizer, shares, [None, None], 5 * store.longest, seed=1)
+    start = time.process_time()
+    noisy = pairs.read(range(len(pairs.shard_sizes)), 0)
+    seconds = time.process_time() - start
+    of_batch = seconds / len(plan_epoch(noisy.lengths, SMALL.batch_tokens, seed=1, epoch=0))
+    print(f"noise in a batch of {SMALL.batch_tokens:,} tokens: {1e3 * of_batch:.2f} ms of CPU time")
 
 
 def seconds_of_a_batch(pairs: Pairs, batch_tokens: int) -> float:
@@ -212,6 +226,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cost", choices=[*COSTS, "rank"])
     parser.add_argument("of", nargs="*", help="workloads, or files of text")
+    parser.add_argument("--noise", nargs="*", default=[], help="kinds and shares, as in training.noise")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", type=Path, help="on the file system to measure")
     parser.add_argument("--ranks", type=int, default=2)

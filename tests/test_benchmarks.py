@@ -60,9 +60,11 @@ def shown_ratio(shown: str, pattern: str) -> float:
 def test_costs_of_input(source: str, tmp_path: Path) -> None:
     write_parallel_text(tmp_path, "train", 300, seed=1)
     files = [tmp_path / "train.en", tmp_path / "train.de"] if source == "files" else []
-    shown = benchmark("costs.py", "input", *files, "--rounds", 1, change="costs.VOCABULARY = 40")
+    noise = ["--noise", "typos=0.5", "blanks=0.5"]
+    shown = benchmark("costs.py", "input", *files, "--rounds", 1, *noise, change="costs.VOCABULARY = 40")
     assert shown_ratio(shown, r"prepare: (\d+)") > 0
     assert shown_ratio(shown, r"ms, ([\d.]+) % of an update") > 0
+    assert shown_ratio(shown, r"noise in a batch of 2,560 tokens: ([\d.]+) ms") > 0
 
 
 def test_startup() -> None:

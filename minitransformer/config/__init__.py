@@ -5,7 +5,7 @@ from minitransformer.config.checks import ConfigError
 from minitransformer.config.data import DataConfig, LeafSymbols, TextNormalisation, TokenizerType
 from minitransformer.config.model import ModelConfig, Normalisation, NormPlacement, PositionLayout, Start, Tying
 from minitransformer.config.run import RunConfig
-from minitransformer.config.training import MAX_MICRO_BATCHES, Precision, PrecisionChoice, TrainingConfig
+from minitransformer.config.training import MAX_MICRO_BATCHES, NoiseKind, Precision, PrecisionChoice, TrainingConfig
 
 __all__ = [
     "MAX_MICRO_BATCHES",
@@ -13,6 +13,7 @@ __all__ = [
     "DataConfig",
     "LeafSymbols",
     "ModelConfig",
+    "NoiseKind",
     "NormPlacement",
     "Normalisation",
     "PositionLayout",

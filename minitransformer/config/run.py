@@ -103,6 +103,11 @@ class RunConfig:
                 f"training.word_dropout is {self.training.word_dropout}, but only whole words have classes of rare"
                 ' words: set it to 0, or set data.tokenizer to "word"'
             )
+        if self.training.noise and self.data.train_trees:
+            raise ConfigError(
+                f"training.noise is {' '.join(self.training.noise)}, but only text for translation can have noise, not"
+                " the words of trees: leave it out"
+            )
         if not self.init_from and (self.init_optimizer or self.init_extend_vocabulary):
             name = "init_optimizer" if self.init_optimizer else "init_extend_vocabulary"
             raise ConfigError(f"{name} is set, but no model to begin from: set init_from to the directory of one")

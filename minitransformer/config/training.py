@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast, get_args
 
-from minitransformer.config.checks import COUNT, FACTOR, SHARE, ConfigError, require, require_choices
+from minitransformer.config.checks import COUNT, FACTOR, SHARE, ConfigError, require, require_choices, suggestion
 from minitransformer.system.records import require_bounds, require_types
 from parallel.communicator import SentIn, SumOrder
 
 Precision = Literal["float32", "bfloat16"]
 PrecisionChoice = Literal["automatic", "float32", "bfloat16"]
+NoiseKind = Literal["no_end_mark", "typos", "blanks", "title", "capitals"]
 SCHEDULES = ("paper", "linear", "cosine", "constant")
 ADAM = "adam"  # the built-in optimizer
 MAX_MICRO_BATCHES = 1_024  # each costs a pass over all parameters
@@ -77,8 +78,12 @@ class TrainingConfig:
     word_dropout: float = 0.0
     """α: a word that occurs n times in the sources is replaced by its class of rare words with probability α / (α + n),
     anew in every epoch; 0 never does.  It needs whole words as tokens (data.tokenizer = "word")."""
+    noise: tuple[str, ...] = ()
+    """Kinds of noise in training text, and the share of pairs that gets each, drawn anew in every epoch, such as
+    capitals=0.05 typos=0.02.  On both sides: "capitals", "title" (Every Word Capitalised), "no_end_mark".  In the
+    source: "typos", "blanks" (left out, doubled, before the line).  Held-out text has none."""
     seed: int = 1
-    """Seed of everything random: initial weights, order of sentences, dropout, segmentations, word dropout."""
+    """Seed of everything random: initial weights, order of sentences, dropout, segmentations, word dropout, noise."""
     log_every: int = 50
     """Updates between log lines."""
     validate_every: int = 1_000
@@ -113,8 +118,27 @@ class TrainingConfig:
             "a power of two, or 0",
             self.n_micro_batches,
         )
+        if len(self.noise_shares) < len(self.noise):
+            raise ConfigError(f"training.noise: expected each kind once; got {' '.join(self.noise)}")
         if self.average_checkpoints > self.keep_checkpoints:
             raise ConfigError(
                 f"training.average_checkpoints ({self.average_checkpoints}) cannot exceed"
                 f" training.keep_checkpoints ({self.keep_checkpoints})"
             )
+
+    @property
+    def noise_shares(self) -> dict[NoiseKind, float]:
+        """The share of pairs that gets each kind in ``noise``.  Raises: ConfigError."""
+        return dict(map(_noise_share, self.noise))
+
+
+def _noise_share(setting: str) -> tuple[NoiseKind, float]:
+    kind, _, number = setting.partition("=")
+    if kind not in get_args(NoiseKind):
+        raise ConfigError(f"training.noise: unknown kind {kind!r}; {suggestion(kind, get_args(NoiseKind))}")
+    try:
+        share = float(number)
+    except ValueError:
+        share = -1.0
+    require(0 < share <= 1, f"training.noise: {kind}", f"{kind}=SHARE, a share above 0 and at most 1", setting)
+    return cast(NoiseKind, kind), share

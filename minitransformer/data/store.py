@@ -125,6 +125,16 @@ class Pairs:
         chosen._shard_of_pair = self._shard_of_pair[indices]
         return chosen
 
+    def replaced(self, indices: IntArray, shard: Shard) -> Pairs:
+        """Return these pairs, but at these indices the pairs of a shard, in its order; ``tokens`` has both."""
+        changed, others = copy.copy(self), Pairs([shard])
+        changed._shards = [*self._shards, shard]
+        changed.lengths, changed._offsets = self.lengths.copy(), self._offsets.copy()
+        changed._shard_of_pair = self._shard_of_pair.copy()
+        changed.lengths[indices], changed._offsets[indices] = others.lengths, others._offsets
+        changed._shard_of_pair[indices] = len(self._shards)
+        return changed
+
     def packed(self, indices: IntArray, side: int) -> PackedIds:
         """Return the sources (side 0) or targets (side 1) of some pairs in one array, each followed by END.
 

@@ -15,6 +15,7 @@ from autograd.random import StreamId, named_stream_id, random_words, uniform
 from minitransformer.data.rare_words import WordEncoder
 from minitransformer.data.store import SIDES, Pairs, TokenStore
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.model.batch import Ids
 from minitransformer.model.symbols import BLANK
 
 DRAWS = 32  # most segmentations that are drawn of a word; each occurrence of the word in an epoch gets one of these
@@ -81,6 +82,10 @@ class BpeDropout(_TokenDropout):
         (source, source_lengths), (target, target_lengths) = (side.segmented(epoch) for side in self._text)
         return Pairs([(np.stack([source_lengths, target_lengths], axis=1), source, target)])
 
+    def segmented(self, side: int, ids: Ids, random: Random) -> list[int]:
+        """Return the ids of another sentence of a side (0: source), segmented anew."""
+        return self._text[side].segmented_sentence(ids, random)
+
 
 class _WordsOfSide:
     """One side of a token store as words, and the segmentations of each word that were drawn so far.
@@ -103,7 +108,8 @@ class _WordsOfSide:
         self._ids = {piece: i for i, piece in enumerate(self._pieces) if not special[i]}
         self._ranks = {piece: -float(model.get_score(i)) for piece, i in self._ids.items()}
         self._rate, self._id, self._longest = rate, id_, int(lengths.max(initial=0))
-        begins = np.array([piece.startswith(BLANK) for piece in self._pieces])[tokens]
+        self._begins = np.array([piece.startswith(BLANK) for piece in self._pieces])
+        begins = self._begins[tokens]
         sentence_starts = np.cumsum(lengths) - lengths
         begins[sentence_starts[lengths > 0]] = True
         starts = np.flatnonzero(begins)
@@ -130,25 +136,37 @@ class _WordsOfSide:
         from_ = np.repeat(np.asarray(self._starts)[places] - (ends - n_tokens), n_tokens) + np.arange(n_tokens.sum())
         return np.asarray(self._tokens)[from_], self._sum_of_sentences(n_tokens)
 
+    def segmented_sentence(self, ids: Ids, random: Random) -> list[int]:
+        """Return the ids of a sentence that need not be in the store, with the words segmented anew."""
+        starts = np.flatnonzero(self._begins[np.asarray(ids, int)]).tolist()
+        bounds = pairwise(dict.fromkeys([0, *starts, len(ids)]))
+        words = [tuple(ids[a:b]) for a, b in bounds]
+        return [piece for word in words for piece in self._segment(word, random)]
+
     def _sum_of_sentences(self, word_lengths: IntArray) -> IntArray:
         sums = np.bincount(self._sentence_of_word, weights=word_lengths, minlength=self._n_sentences)
         return sums.astype(np.int64)
 
     def _draw(self, words: IntArray, draws: IntArray) -> None:
-        """Draw segmentation ``draws[i]`` of each word ``words[i]``, unless it has been drawn before.
-
-        A word that is too long, or has a character that is no piece, keeps the segmentation in the store.
-        """
+        """Draw segmentation ``draws[i]`` of each word ``words[i]``, unless it has been drawn before."""
         is_new = self._place[words, draws] < 0
         for word, draw in np.unique(np.stack([words, draws], axis=1)[is_new], axis=0).tolist():
             ids = self._words[word]
-            text = "".join(self._pieces[i] for i in ids)
-            if len(text) > _LONGEST_WORD or not all(character in self._ids for character in text):
+            ids_drawn = self._segment(ids, Random(f"{self._id.seed} {self._text_of(ids)} {draw}"))
+            if ids_drawn is ids:
                 self._place[word, draw] = self._place[word, 0]
-                continue
-            random = Random(f"{self._id.seed} {text} {draw}")
-            pieces = segment(text, self._ranks, self._rate, random)
-            self._append(word, draw, tuple(self._ids[piece] for piece in pieces))
+            else:
+                self._append(word, draw, ids_drawn)
+
+    def _segment(self, ids: tuple[int, ...], random: Random) -> tuple[int, ...]:
+        """Return a drawn segmentation of a word; ``ids`` if it is too long, or has a character that is no piece."""
+        text = self._text_of(ids)
+        if len(text) > _LONGEST_WORD or not all(character in self._ids for character in text):
+            return ids
+        return tuple(self._ids[piece] for piece in segment(text, self._ranks, self._rate, random))
+
+    def _text_of(self, ids: tuple[int, ...]) -> str:
+        return "".join(self._pieces[i] for i in ids)
 
     def _append(self, word: int, draw: int, ids: tuple[int, ...]) -> None:
         self._place[word, draw] = len(self._starts)

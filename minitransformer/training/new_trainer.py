@@ -7,13 +7,15 @@ import dataclasses
 from autograd.array import Device, gpu_module
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.data.batching import WeightedPairs
+from minitransformer.data.languages import NAMED_LANGUAGES, language_of_run
 from minitransformer.data.prepare import FILE_SIZES, PreparedData
-from minitransformer.data.store import TrainingPairs
+from minitransformer.data.store import SIDES, TrainingPairs
 from minitransformer.data.token_dropout import BpeDropout, WordDropout
 from minitransformer.inference.task import task_of
 from minitransformer.model.transformer import class_of
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.loop import Trainer
+from minitransformer.training.noisy_pairs import NoisyPairs
 from minitransformer.training.validation import Validation
 from parallel.communicator import Communicator
 from parallel.reducer import GradientReducer, choose_reducer
@@ -74,7 +76,7 @@ def training_pairs(config: RunConfig, data: PreparedData) -> TrainingPairs:
 
     Raises: CheckpointError if the data does not tell which pairs are of which file; ConfigError if no pair is drawn.
     """
-    pairs, weights = _with_dropout(config.training, data), config.data.weights
+    pairs, weights = _changed_in_epochs(config, data), config.data.weights
     if not weights:
         return pairs
     sizes = data.manifest.get(FILE_SIZES, [])
@@ -89,13 +91,21 @@ def training_pairs(config: RunConfig, data: PreparedData) -> TrainingPairs:
     return weighted
 
 
-def _with_dropout(config: TrainingConfig, data: PreparedData) -> TrainingPairs:
-    """Return all training pairs; with ``bpe_dropout`` or ``word_dropout``, their tokens differ in every epoch."""
-    store = data.stores["train"]
-    if not (config.bpe_dropout or config.word_dropout):
-        return store
-    if config.bpe_dropout and data.tokenizer.kind != "bpe":
-        raise ConfigError(f"training.bpe_dropout needs byte pairs; the tokenizer is {data.tokenizer.kind}: set it to 0")
-    if config.bpe_dropout:
-        return BpeDropout(store, data.tokenizer, config.bpe_dropout, config.seed)
-    return WordDropout(store, data.tokenizer, config.word_dropout, config.seed)
+def _changed_in_epochs(config: RunConfig, data: PreparedData) -> TrainingPairs:
+    """Return all training pairs; with ``noise`` and dropout of tokens, their tokens differ in every epoch."""
+    training, store, tokenizer = config.training, data.stores["train"], data.tokenizer
+    dropout: BpeDropout | None = None
+    if training.bpe_dropout:
+        if tokenizer.kind != "bpe":
+            raise ConfigError(f"training.bpe_dropout needs byte pairs; the tokenizer is {tokenizer.kind}: set it to 0")
+        dropout = BpeDropout(store, tokenizer, training.bpe_dropout, training.seed)
+    elif training.word_dropout:
+        return WordDropout(store, tokenizer, training.word_dropout, training.seed)
+    if not training.noise:
+        return dropout or store
+    run = {"data": config.data.fingerprint(), NAMED_LANGUAGES: data.manifest.get(NAMED_LANGUAGES)}
+    languages = [language_of_run(run, side) for side in SIDES]
+    longest = config.data.max_length
+    if config.model.positions == "learned":
+        longest = min(longest, config.model.longest_sentence - 1)  # without the end symbol
+    return NoisyPairs(store, tokenizer, training.noise_shares, languages, longest, training.seed, dropout)

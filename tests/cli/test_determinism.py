@@ -28,12 +28,12 @@ TO_TRANSLATE = b"one two\nsix\n\nfive five four three\ntwo\n"
 
 TEXT = ["--data.train-source", "train.en", "--data.train-target", "train.de", "--data.vocabulary-size", "40"]
 TEXT += ["--data.weights", "1.5"]
-# All kinds of dropout, more micro-batches than threads, several epochs, each with other pairs and segmentations,
+# All kinds of dropout, more micro-batches than threads, several epochs, each with other pairs, segmentations and noise,
 # clipping, validations and an average of checkpoints.
 TRAINING = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-heads 2 --model.d-k 8 --model.d-v 8
     --model.p-drop 0.1 --model.p-drop-attention 0.1 --model.p-drop-relu 0.1
     --training.max-updates 24 --training.schedule linear --training.batch-tokens 250 --training.n-micro-batches 4
-    --training.warmup-steps 12 --training.bpe-dropout 0.1
+    --training.warmup-steps 12 --training.bpe-dropout 0.1 --training.noise typos=0.1 blanks=0.1
     --training.clip-norm 1.0 --training.log-every 2 --training.validate-every 8 --training.checkpoint-every 6
     --training.keep-checkpoints 3 --training.average-checkpoints 2"""
 
@@ -122,7 +122,7 @@ DATA = [*TEXT, "--data.validation-source", "valid.en", "--data.validation-target
 KILLED = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-heads 2 --model.d-k 8 --model.d-v 8
     --training.max-updates 8 --training.batch-tokens 100 --training.n-micro-batches 2 --training.warmup-steps 6
     --model.alpha 0.6 --training.log-every 5 --training.validate-every 3 --training.checkpoint-every 2
-    --training.keep-checkpoints 3 --training.average-checkpoints 2"""
+    --training.keep-checkpoints 3 --training.average-checkpoints 2 --training.noise typos=0.2 blanks=0.2"""
 Life = tuple[str, float]  # killed in a "call", during "validation", … (killed.py): in which one, as a share of all
 
 

@@ -142,6 +142,15 @@ def test_a_count_is_at_least_one_and_fits_32_bits() -> None:
             {"training": TrainingConfig(word_dropout=2.0)},
             r"training\.word_dropout is 2.0, but only whole words have classes",
         ),
+        (
+            RunConfig,
+            {
+                "data": DataConfig(train_trees=("a",), validation_trees=("b",), joint_vocabulary=False),
+                "training": TrainingConfig(noise=("typos=0.1", "title=0.1")),
+                "model": ModelConfig(tied="target"),
+            },
+            r"training\.noise is typos=0\.1 title=0\.1, but only text for translation can have noise",
+        ),
     ],
 )
 def test_impossible_settings_are_refused(config: type, changes: dict[str, Any], message: str) -> None:
