@@ -24,11 +24,13 @@ Source: CTranslate2 4.8.5, ``python/ctranslate2/specs/model_spec.py`` and ``tran
 
 from __future__ import annotations
 
+import io
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -38,6 +40,7 @@ from minitransformer.config.model import Activation, NormPlacement, Start
 from minitransformer.extras.convert.foreign_files import (
     SettingsFile,
     WeightsFile,
+    foreign_content,
     read_bytes,
     read_lines,
     sentencepiece_models,
@@ -52,7 +55,7 @@ from minitransformer.extras.convert.layers import (
     table_of,
     with_features,
 )
-from minitransformer.extras.convert.parts import Array, ConversionError, Parts, Vocabulary, looked_up
+from minitransformer.extras.convert.parts import Array, ContentError, ConversionError, Parts, Vocabulary, looked_up
 from minitransformer.extras.convert.vocabulary import embeddings, vocabulary_settings, with_tokenizer
 from minitransformer.model.symbols import END, START
 from minitransformer.system.files import read_json
@@ -471,92 +474,65 @@ def read_model_file(path: Path) -> ModelFile:
     Raises: ConversionError if the file cannot be read, is truncated or corrupt, is of an unknown version, has a
     variable of an unknown type, or has two different arrays of one name.
     """
-    reader = _Reader(path, read_bytes(path))
-    version = reader.number("I", "the version")
-    if not OLDEST_VERSION <= version <= NEWEST_VERSION:
-        raise ConversionError(
-            f"{path}: expected version {OLDEST_VERSION} to {NEWEST_VERSION} of CTranslate2's format, got {version};"
-            " convert the original model again with a CTranslate2 that writes one of these"
-        )
-    model, revision = reader.string("the model's name"), reader.number("I", "the revision")
-    variables: dict[str, Array] = {}
-    for _ in range(reader.number("I", "the number of variables")):
-        name = reader.string("a variable's name")
-        reader.add(variables, name, reader.array(name, version))
-    if version >= _FIRST_VERSION_WITH_ALIASES:
-        for alias, name in reader.aliases():
+    stream = io.BytesIO(read_bytes(path))
+    with foreign_content(path, f"{MODEL_FILE} of CTranslate2"):
+        version = _number(stream, "I")
+        if not OLDEST_VERSION <= version <= NEWEST_VERSION:
+            raise ContentError(
+                f"expected version {OLDEST_VERSION} to {NEWEST_VERSION} of CTranslate2's format, got {version};"
+                " convert the original model again with a CTranslate2 that writes one of these"
+            )
+        model, revision = _string(stream), _number(stream, "I")
+        variables: dict[str, Array] = {}
+        for _ in range(_number(stream, "I")):
+            name = _string(stream)
+            _add(variables, name, _array(stream, name, version))
+        for _ in range(_number(stream, "I") if version >= _FIRST_VERSION_WITH_ALIASES else 0):
+            alias, name = _string(stream), _string(stream)
             for ending in ("", SCALE):
                 if name in variables and name + ending in variables:
-                    reader.add(variables, alias + ending, variables[name + ending])
-    reader.expect_end()
+                    _add(variables, alias + ending, variables[name + ending])
+        if stream.read(1):
+            raise ValueError("bytes are left over")
     return ModelFile(model, revision, variables)
 
 
-class _Reader:
-    """A reader of a file's bytes from front to back, which compares each length with the number of bytes left."""
+def _number(stream: BinaryIO, kind: str) -> int:
+    return int(struct.unpack(f"<{kind}", stream.read(struct.calcsize(f"<{kind}")))[0])
 
-    def __init__(self, path: Path, data: bytes) -> None:
-        self._path, self._data, self._position = path, data, 0
 
-    def _take(self, n_bytes: int, what: str) -> int:
-        """Return the position of the next ``n_bytes`` bytes, and skip these bytes.  Raises: ConversionError."""
-        begin, left = self._position, len(self._data) - self._position
-        if n_bytes > left:
-            raise self._corrupt(f"{what} needs {n_bytes:,} bytes, but {left:,} are left of the file")
-        self._position += n_bytes
-        return begin
+def _string(stream: BinaryIO) -> str:
+    length = _number(stream, "H")
+    (content,) = struct.unpack(f"{length}s", stream.read(length))
+    return str(content.removesuffix(b"\0").decode())
 
-    def _corrupt(self, problem: str) -> ConversionError:
-        return ConversionError(
-            f"{self._path}: at byte {self._position:,}, {problem}: the file is truncated or corrupt; copy it again"
+
+def _array(stream: BinaryIO, name: str, version: int) -> Array:
+    shape = tuple(_number(stream, "I") for _ in range(_number(stream, "B")))
+    kind = _number(stream, "B")
+    if version >= _FIRST_VERSION_WITH_TYPES:
+        type_name = TYPES[kind] if kind < len(TYPES) else f"number {kind}"
+        n_bytes = _number(stream, "I")
+    else:
+        type_name = _TYPE_OF_SIZE.get(kind, f"of {kind} bytes")
+        n_bytes = _number(stream, "I") * kind
+    if type_name not in _NUMPY_TYPES:
+        raise ContentError(
+            f"{name} is of type {type_name}; expected one of {', '.join(_NUMPY_TYPES)}: convert the original model"
+            " again with another quantization, such as float32"
         )
+    dtype = np.dtype(_NUMPY_TYPES[type_name])
+    if math.prod(shape) * dtype.itemsize != n_bytes or not n_bytes or len(shape) > _MOST_AXES:
+        raise ValueError(f"{name} has shape {shape} of {type_name}, but {n_bytes:,} bytes")
+    stored: Array = np.frombuffer(stream.read(n_bytes), dtype, math.prod(shape)).reshape(shape)
+    return np.asarray(bfloat16_values(stored)) if type_name == "bfloat16" else stored
 
-    def number(self, kind: str, what: str) -> int:
-        begin = self._take(struct.calcsize(f"<{kind}"), what)
-        return int(struct.unpack_from(f"<{kind}", self._data, begin)[0])
 
-    def string(self, what: str) -> str:
-        length = self.number("H", what)
-        begin = self._take(length, what)
-        try:
-            return self._data[begin : begin + length].removesuffix(b"\0").decode()
-        except UnicodeDecodeError as error:
-            raise self._corrupt(f"{what} is not UTF-8") from error
-
-    def array(self, name: str, version: int) -> Array:
-        shape = tuple(self.number("I", name) for _ in range(self.number("B", name)))
-        kind = self.number("B", name)
-        if version >= _FIRST_VERSION_WITH_TYPES:
-            type_name = TYPES[kind] if kind < len(TYPES) else f"number {kind}"
-            n_bytes = self.number("I", name)
-        else:
-            type_name = _TYPE_OF_SIZE.get(kind, f"of {kind} bytes")
-            n_bytes = self.number("I", name) * kind
-        if type_name not in _NUMPY_TYPES:
-            raise ConversionError(
-                f"{self._path}: {name} is of type {type_name}; expected one of {', '.join(_NUMPY_TYPES)}:"
-                " convert the original model again with another quantization, such as float32"
-            )
-        dtype = np.dtype(_NUMPY_TYPES[type_name])
-        if math.prod(shape) * dtype.itemsize != n_bytes or not n_bytes or len(shape) > _MOST_AXES:
-            raise self._corrupt(f"{name} has shape {shape} of {type_name}, but {n_bytes:,} bytes")
-        begin = self._take(n_bytes, name)
-        stored: Array = np.frombuffer(self._data, dtype, math.prod(shape), begin).reshape(shape)
-        return np.asarray(bfloat16_values(stored)) if type_name == "bfloat16" else stored
-
-    def add(self, variables: dict[str, Array], name: str, array: Array) -> None:
-        """Add a variable.  Raises: ConversionError if ``variables`` has another array under this name."""
-        known = variables.setdefault(name, array)
-        if known is not array and not np.array_equal(known, array):
-            raise self._corrupt(f"{name} is the name of two different arrays")
-
-    def aliases(self) -> Iterator[tuple[str, str]]:
-        for _ in range(self.number("I", "the number of aliases")):
-            yield self.string("an alias"), self.string("the variable of an alias")
-
-    def expect_end(self) -> None:
-        if left := len(self._data) - self._position:
-            raise self._corrupt(f"{left:,} bytes are left over")
+def _add(variables: dict[str, Array], name: str, array: Array) -> None:
+    """Add a variable.  Raises: ValueError if ``variables`` has another array under this name."""
+    known = variables.setdefault(name, array)
+    if known is not array and not np.array_equal(known, array):
+        raise ValueError(f"{name} is the name of two different arrays")
 
 
 def dequantised(path: Path, variables: Mapping[str, Array]) -> dict[str, Array]:

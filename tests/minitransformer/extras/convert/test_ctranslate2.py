@@ -419,7 +419,7 @@ def test_two_arrays_of_one_name_must_be_equal(tmp_path: Path) -> None:
     assert read_model_file(written(tmp_path, model(6, one, two, other, aliases=alias))).variables.keys() == {"w", "v"}
     changed = variable("v", (2,), 4, 4, HALF[::-1])
     for content in (model(6, one, changed, aliases=alias), model(6, two, changed)):
-        with pytest.raises(ConversionError, match="v is the name of two different arrays: the file is truncated or"):
+        with pytest.raises(ConversionError, match="v is the name of two different arrays.*corrupt or"):
             read_model_file(written(tmp_path, content))
 
 
@@ -456,9 +456,7 @@ def test_a_missing_or_truncated_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=r"model.bin: cannot be read as .* \(No such file"):
         read_model_file(tmp_path / "model.bin")
     for length in range(len(GOOD)):
-        with pytest.raises(
-            ConversionError, match=r"needs \d+ bytes, but \d+ are left of the file: .* truncated or cor"
-        ):
+        with pytest.raises(ConversionError, match=r"model.bin: cannot be read as .* corrupt or .*; copy it again"):
             read_model_file(written(tmp_path, GOOD[:length]))
 
 
@@ -466,13 +464,13 @@ def test_a_missing_or_truncated_file_is_refused(tmp_path: Path) -> None:
     *((model(n), f"expected version 2 to 6 of CTranslate2's format, got {n};") for n in (0, 1, 7, 2**32 - 1)),
     (model(6, variable("w", (1,), 9, 2, bytes(2))), "w is of type number 9; expected one of float32, int8"),
     (model(2, variable("w", (1,), 3, 1, bytes(3))), "w is of type of 3 bytes"),
-    (GOOD + b"\0", "at byte .*1 bytes are left over"),
-    (model(6, variable("w", (2, 2), 0, 12, bytes(12))), r"at byte .*w has shape \(2, 2\) of float32, but 12 bytes"),
-    (model(6, variable("w", (2**31, 2**31), 0, 16, bytes(16))), "at byte .*w has shape .* but 16 bytes"),
-    (model(6, variable("w", (0, 7), 0, 0, b"")), "at byte .*w has shape .* but 0 bytes"),
-    (model(6, variable("w", (2**30,), 1, 2**30, b"")), "at byte .*w needs 1,073,741,824 bytes, but 4 are left"),
-    (model(2, variable("w", (2**32 - 1,), 4, 2**32 - 1, b"")), "w needs 17,179,869,180 bytes, but 0 are left"),
-    (GOOD.replace(b"weight", b"we\xffght"), "at byte .*a variable's name is not UTF-8"),
+    (GOOD + b"\0", "cannot be read as .*bytes are left over"),
+    (model(6, variable("w", (2, 2), 0, 12, bytes(12))), r"cannot be read as .*w has shape \(2, 2\) of float32, but 12 bytes"),
+    (model(6, variable("w", (2**31, 2**31), 0, 16, bytes(16))), "cannot be read as .*w has shape .* but 16 bytes"),
+    (model(6, variable("w", (0, 7), 0, 0, b"")), "cannot be read as .*w has shape .* but 0 bytes"),
+    (model(6, variable("w", (2**30,), 1, 2**30, b"")), "cannot be read as .*buffer is smaller"),
+    (model(2, variable("w", (2**32 - 1,), 4, 2**32 - 1, b"")), "cannot be read as .*buffer is smaller"),
+    (GOOD.replace(b"weight", b"we\xffght"), "cannot be read as .*UnicodeDecodeError"),
 ])  # fmt: skip
 def test_other_versions_and_types_are_refused_and_counts_not_trusted(
     content: bytes, problem: str, tmp_path: Path
