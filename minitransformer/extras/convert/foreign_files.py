@@ -6,7 +6,6 @@ ConversionErrors.
 
 from __future__ import annotations
 
-import math
 import re
 import reprlib
 import zipfile
@@ -37,7 +36,6 @@ INDEX = ".index.json"
 WEIGHTS = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
 SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"  # sentencepiece models, if each language has its own
 _LARGEST_EXACT = 2**53  # every whole number up to 2⁵³ is a float without rounding
-_NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 @contextmanager
@@ -319,34 +317,18 @@ def _read_shards(index: Path) -> dict[str, Array]:
 
 
 def read_npz(path: Path) -> dict[str, Array]:
-    """Return the arrays of a .npz file; refuse arrays of Python objects.
+    """Return the arrays of a .npz file; refuse arrays of Python objects, and arrays that need too much memory.
 
-    Before a member is inflated, compare the sizes of all members with the free memory, and the member's size with the
-    shape in its header.
     Raises: ConversionError if the arrays need too much memory; any error for corrupt content, so call this function in
     ``foreign_content``.
     """
     require_regular(path)
     with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-        require_inflatable(path, sum(member.file_size for member in members))
-        return {member.filename.removesuffix(".npy"): _read_member(archive, member) for member in members}
-
-
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"{member.filename} is compressed in a way that NumPy does not write")
-    with archive.open(member) as stream:
-        try:
-            read_header = _NPY_HEADERS[np.lib.format.read_magic(stream)]
-            shape, is_fortran, dtype = read_header(stream)
-        except Exception as error:  # NumPy parses the header as Python, with tokenize.TokenError and others
-            raise ValueError(f"{member.filename} is no .npy file: {error}") from error
-        n_bytes, declared = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
-        if dtype.hasobject or n_bytes != declared:
-            raise ValueError(f"{member.filename} has {declared:,} bytes, but is of shape {shape} and dtype {dtype}")
-        data = stream.read(n_bytes)  # read() without a number would inflate 2 GiB at once, whatever the declared size
-        return np.ndarray(shape, dtype, data, order="F" if is_fortran else "C")
+        if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in archive.infolist()):
+            raise ValueError("a member is compressed in a way that NumPy does not write")
+        require_inflatable(path, sum(member.file_size for member in archive.infolist()))
+    with np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def read_bytes(path: Path) -> bytes:
