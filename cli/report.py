@@ -11,9 +11,8 @@ from cli.command import run_command, say
 from cli.options import Positional, as_text, given, parse_kind
 from minitransformer.config import RunConfig
 from minitransformer.extras.packages import import_extra
-from minitransformer.extras.report.attended import AttendedPair, PictureKind, attended_pair
+from minitransformer.extras.report.attended import AttendedPair, Kind, attended_pair
 from minitransformer.extras.report.errors import PICTURES, ReportError, check_suffix
-from minitransformer.extras.report.merging import merge_words
 from minitransformer.extras.report.page import attention_page
 from minitransformer.extras.report.run_page import run_page
 from minitransformer.extras.report.run_record import read_runs
@@ -62,16 +61,12 @@ class AttentionOptions(TranslationOptions):
 
     output: Path = Path("attention.html")
     """File to write: .html for the page; .png, .svg or .pdf for a picture."""
-    kinds: tuple[PictureKind, ...] = ("encoder", "decoder", "encoder-decoder")
-    """For a picture: kinds of attention to draw. "alignment" is encoder-decoder attention averaged over heads."""
+    kinds: tuple[Kind, ...] = ("encoder", "decoder", "encoder-decoder")
+    """For a picture: kinds of attention to draw."""
     layers: tuple[int, ...] = ()
     """For a picture: layers to draw, counted from 1; all if none is given."""
     heads: tuple[int, ...] = ()
     """For a picture: heads to draw, counted from 1; all if none is given."""
-    end: bool = True
-    """For a picture: show the source's end symbol; without it, the other weights are divided by their sum."""
-    merge_words: bool = False
-    """For a picture: merge the pieces of each word; add weights over attended pieces, average over attending ones."""
     least_weight: float = 0.0
     """For a picture: draw no line for smaller weights; 0.2 keeps sentences of 40 tokens readable."""
 
@@ -89,7 +84,7 @@ class TrainingReportOptions:
     """File to write: .html for the self-contained page; .png, .svg or .pdf for a picture of the curves."""
 
 
-PICTURE_OPTIONS = ("kinds", "layers", "heads", "end", "merge_words", "least_weight")
+PICTURE_OPTIONS = ("kinds", "layers", "heads", "least_weight")
 KINDS = {"attention": AttentionOptions, "sentence": SentenceOptions, "training": TrainingReportOptions}
 
 
@@ -175,15 +170,9 @@ def draw(pair: AttendedPair, options: AttentionOptions) -> None:
 
     layers = chosen("layers", options.layers, pair.depth(options.kinds))
     heads = chosen("heads", options.heads, pair.weights.encoder.shape[1])
-    figure = attention_picture(
-        merge_words(pair) if options.merge_words else pair,
-        options.kinds,
-        layers,
-        heads,
-        end=options.end,
-        least_weight=options.least_weight,
+    save_picture(
+        attention_picture(pair, options.kinds, layers, heads, least_weight=options.least_weight), options.output
     )
-    save_picture(figure, options.output)
 
 
 def chosen(name: str, numbers: Sequence[int], n: int) -> list[int]:

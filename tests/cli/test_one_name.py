@@ -62,7 +62,7 @@ LINES = {
     "minitransformer score tune": "tune-length",
     "minitransformer score pairs --de": "--debug",
     "minitransformer report attention --kin": "--kinds",
-    "minitransformer report attention --kinds al": "alignment",
+    "minitransformer report attention --kinds de": "decoder",
     "minitransformer-train --training.max-u": "--training.max-updates",
     "minitransformer-train --preset ti": "tiny",
     "minitransformer-score tune": "tune-length",

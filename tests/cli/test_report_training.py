@@ -80,8 +80,8 @@ def test_arguments_that_are_not_utf8_are_read_with_replacements(trained: Trained
 @pytest.mark.parametrize("name", ["a.png", "A.SVG"])
 def test_a_picture(name: str, trained: Trained, tmp_path: Path) -> None:
     words = ["attention", "one two", "--run", str(trained.run), "--output", str(tmp_path / name)]
-    output_of(lambda: report([*words, "--kinds", "alignment", "decoder", "--heads", "2", "--no-end"]))
-    output_of(lambda: report([*words, "--merge-words", "--least-weight", "0.2"]))
+    output_of(lambda: report([*words, "--kinds", "encoder-decoder", "decoder", "--heads", "2"]))
+    output_of(lambda: report([*words, "--least-weight", "0.2"]))
     assert (tmp_path / name).stat().st_size > 1_000
 
 

@@ -23,7 +23,6 @@ from minitransformer.model.symbols import BLANK
 from minitransformer.system.provenance import code_version
 
 Kind = Literal["encoder", "decoder", "encoder-decoder"]
-PictureKind = Literal["encoder", "decoder", "encoder-decoder", "alignment"]
 
 START_MARK, END_MARK = "<BOS>", "<EOS>"
 MOST_TOKENS = 256  # with more tokens, words are too small to read, and a page takes tens of megabytes
@@ -63,7 +62,7 @@ class AttendedPair:
             "encoder-decoder": (self.outputs, self.source, self.weights.encoder_decoder),
         }[kind]
 
-    def depth(self, kinds: Sequence[PictureKind]) -> int:
+    def depth(self, kinds: Sequence[Kind]) -> int:
         """Return the largest number of layers of these kinds; encoder and decoder may have different depths."""
         return max(len(self.weights.encoder if kind == "encoder" else self.weights.decoder) for kind in kinds)
 

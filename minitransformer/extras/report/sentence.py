@@ -49,10 +49,12 @@ class SentenceNumbers:
     """The numbers of a forward pass, in the order of computation.
 
     ``results`` maps a parameter's name to the last result of an operation with this parameter; if an activation (swish
-    or GELU) is applied to the result, the activation's result replaces it.  ``attention`` has names of sublayers.
+    or GELU) is applied to the result, the activation's result replaces it.  ``inputs`` maps the name to the first
+    argument of the operation with the parameter.  ``attention`` has names of sublayers.
     """
 
     results: dict[str, FloatArray] = field(default_factory=dict)
+    inputs: dict[str, FloatArray] = field(default_factory=dict)
     attention: dict[str, HeadNumbers] = field(default_factory=dict)
     embedded: list[tuple[FloatArray, FloatArray]] = field(default_factory=list)
     """For source and target: the scaled embeddings and the positions' encodings, (T, D) each."""
@@ -121,6 +123,7 @@ class _Recorder:
         self._newest = names[0]
         if self._newest.endswith(QUERY):
             self._newest_query = self._newest
+        self.numbers.inputs[self._newest] = to_host(arguments[0])
         self.numbers.results[self._newest] = to_host(value)
 
 

@@ -465,7 +465,7 @@ def test_a_missing_or_truncated_file_is_refused(tmp_path: Path) -> None:
     (model(6, variable("w", (1,), 9, 2, bytes(2))), "w is of type number 9; expected one of float32, int8"),
     (model(2, variable("w", (1,), 3, 1, bytes(3))), "w is of type of 3 bytes"),
     (GOOD + b"\0", "cannot be read as .*bytes are left over"),
-    (model(6, variable("w", (2, 2), 0, 12, bytes(12))), r"cannot be read as .*w has shape \(2, 2\) of float32, but 12 bytes"),
+    (model(6, variable("w", (2, 2), 0, 12, bytes(12))), r"cannot be read as .*w has shape \(2, 2\) .* 12 bytes"),
     (model(6, variable("w", (2**31, 2**31), 0, 16, bytes(16))), "cannot be read as .*w has shape .* but 16 bytes"),
     (model(6, variable("w", (0, 7), 0, 0, b"")), "cannot be read as .*w has shape .* but 0 bytes"),
     (model(6, variable("w", (2**30,), 1, 2**30, b"")), "cannot be read as .*buffer is smaller"),

@@ -280,7 +280,7 @@ def npy(header: str, data: bytes) -> bytes:
     (b"", "it has 1 arrays that this Transformer does not have: w"),
     (b"\x93NUMPY\x09\x00", r"ValueError: .*\(9, 0\)"),
     (npy("{'descr': '<f4', 'fortran_order'", b""), "cannot be read as a model of Marian"),
-    (npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,)}", bytes(4)), "cannot be read as a model of Marian"),
+    (npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,)}", bytes(4)), "cannot be read as"),
     (npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {(1,) * 65}}}", bytes(4)), "maximum supported dim"),
     (npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", bytes(8)), "Object arrays cannot be loaded"),
 ], ids=["text", "empty", "version", "header", "too little", "65 axes", "objects"])  # fmt: skip

@@ -17,7 +17,6 @@ from matplotlib.image import imread
 
 from minitransformer.extras.report.colours import head_colours
 from minitransformer.extras.report.errors import ReportError
-from minitransformer.extras.report.merging import without_key
 from minitransformer.extras.report.picture import INVISIBLE, attention_picture
 from minitransformer.extras.report.run_picture import run_picture
 from minitransformer.extras.report.run_record import read_runs
@@ -45,12 +44,12 @@ def test_a_line_stands_for_every_weight_as_opaque_as_it_is_large() -> None:
 
 def test_layers_that_a_stack_does_not_have_have_no_panel() -> None:
     pair = pair_of(["the", "dog"], ["der", "Hund"], n_layers=3, n_decoder_layers=1)
-    assert [pair.depth(kinds) for kinds in (["encoder"], ["alignment"], ["decoder", "encoder"])] == [3, 1, 3]
+    assert [pair.depth(kinds) for kinds in (["encoder"], ["encoder-decoder"], ["decoder", "encoder"])] == [3, 1, 3]
     figure = attention_picture(pair, ["encoder", "encoder-decoder"], [0, 2], [0])
     titles = [text.get_text() for text in figure.texts if "layer" in text.get_text()]
     assert titles == ["encoder, layer 1", "encoder, layer 3", "encoder-decoder, layer 1"]
     with_empty_row, without = (
-        attention_picture(pair, kinds, [1, 2], [0]) for kinds in (["encoder", "alignment"], ["encoder"])
+        attention_picture(pair, kinds, [1, 2], [0]) for kinds in (["encoder", "encoder-decoder"], ["encoder"])
     )
     np.testing.assert_array_equal(with_empty_row.get_size_inches(), without.get_size_inches())
 
@@ -62,24 +61,10 @@ def test_smaller_weights_have_no_line_and_the_picture_says_so() -> None:
     assert "Lines show weights from 20%." in [text.get_text() for text in figure.texts]
 
 
-def test_the_alignment_is_the_mean_over_heads_with_or_without_the_end_symbol() -> None:
-    weights = PAIR.weights.encoder_decoder[1]
-    for end, expected in ((True, weights.mean(0)), (False, without_key(weights, 3).mean(0))):
-        (axes,) = attention_picture(PAIR, ["alignment"], [1], [0, 1, 2], end=end).axes
-        np.testing.assert_allclose(axes.images[0].get_array(), expected)  # type: ignore[arg-type]
-
-
-def test_the_decoder_has_no_end_symbol_to_leave_out() -> None:
-    with_end, without = (attention_picture(PAIR, ["decoder"], [0], [1], end=end) for end in (True, False))
-    assert [text.get_text() for text in without.axes[0].texts] == [text.get_text() for text in with_end.axes[0].texts]
-    colours = [np.asarray(lines_of(figure, 0)[0].get_colors()) for figure in (with_end, without)]
-    np.testing.assert_array_equal(*colours)
-
-
 def test_any_words_are_text_in_the_svg_also_what_xml_has_no_character_for_and_can_be_drawn(tmp_path: Path) -> None:
     words = [*map(chr, range(32)), "\x7f", "\x85", "\u2028", "a\ufffe", "a\uffff", "\U0001fffe"]
     found = []
-    for pair, kinds in ((ODD_PAIR, ["encoder"]), (pair_of(words, words), ["encoder", "alignment"])):
+    for pair, kinds in ((ODD_PAIR, ["encoder"]), (pair_of(words, words), ["encoder", "encoder-decoder"])):
         save_picture(attention_picture(pair, kinds, [0], [0]), tmp_path / "odd.svg")  # type: ignore[arg-type]
         root = ElementTree.parse(tmp_path / "odd.svg").getroot()
         assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
@@ -87,7 +72,7 @@ def test_any_words_are_text_in_the_svg_also_what_xml_has_no_character_for_and_ca
         found.append(["".join(node.itertext()).strip() for node in texts])
     assert {"<script>alert(1)</script>", "$x^2$", "$title", "<EOS>", "שלום", "␁"} <= set(found[0])
     assert found[1].count("a\ufffd") == 2 * 4  # two words, on two sides of two panels
-    save_picture(attention_picture(ODD_PAIR, ["encoder-decoder", "alignment"], [0], [0]), tmp_path / "odd.png")
+    save_picture(attention_picture(ODD_PAIR, ["encoder-decoder"], [0], [0]), tmp_path / "odd.png")
     assert imread(io.BytesIO((tmp_path / "odd.png").read_bytes())).ndim == 3
 
 
@@ -121,7 +106,7 @@ def test_the_same_picture_is_the_same_bytes_also_when_a_log_scale_is_impossible(
 )
 def test_no_text_is_cut_off_at_the_edge_nor_a_long_sentence_which_is_folded(words: list[str]) -> None:
     pair = pair_of(words, words[::-1], n_heads=32)
-    for kind in ("encoder", "alignment"):
+    for kind in ("encoder", "encoder-decoder"):
         figure = attention_picture(pair, [kind], [0], range(32))  # type: ignore[list-item]
         renderer = FigureCanvasAgg(figure).get_renderer()
         texts = [*figure.texts, *figure.axes[0].texts]
