@@ -101,73 +101,48 @@ class _Interpreter:
 
     def __init__(self) -> None:
         self.storages = dict[str, _Storage]()
-        self._stack, self._marks, self._memo = list[Any](), list[int](), dict[int, Any]()
+        self.stack, self.marks, self.memo = list[Any](), list[int](), dict[int, Any]()
 
     def run(self, stream: BinaryIO) -> Any:
         """Execute a pickle, and return the object that it describes.
 
         Raises: ForbiddenError for an opcode that is not executed; any other error if it is corrupt.
         """
-        self._stack, self._marks, self._memo = [], [], {}
+        self.stack, self.marks, self.memo = [], [], {}
         for opcode, argument, _ in pickletools.genops(stream):
             if opcode.name in _VALUES:
-                self._stack.append(_VALUES[opcode.name](argument))
+                self.stack.append(_VALUES[opcode.name](argument))
             elif opcode.name in _ACTIONS:
                 _ACTIONS[opcode.name](self, argument)
             elif opcode.name not in ("PROTO", "FRAME", "STOP"):
                 raise ForbiddenError(f"the opcode {opcode.name}")
-        (content,) = self._stack
+        (content,) = self.stack
         return content
 
-    def mark(self, _: None) -> None:
-        self._marks.append(len(self._stack))
-
-    def _since_mark(self) -> list[Any]:
-        start = self._marks.pop()
-        items = self._stack[start:]
-        del self._stack[start:]
+    def since_mark(self) -> list[Any]:
+        """Remove the items since the last mark from the stack, and return them."""
+        start = self.marks.pop()
+        items = self.stack[start:]
+        del self.stack[start:]
         return items
 
-    def tuple_since_mark(self, _: None) -> None:
-        self._stack.append(tuple(self._since_mark()))
-
     def last_as_tuple(self, n_items: int) -> None:
-        self._stack[-n_items:] = [tuple(self._stack[-n_items:])]
+        self.stack[-n_items:] = [tuple(self.stack[-n_items:])]
 
-    def append(self, _: None) -> None:
-        self._extend([self._stack.pop()])
-
-    def append_since_mark(self, _: None) -> None:
-        self._extend(self._since_mark())
-
-    def _extend(self, items: list[Any]) -> None:
-        target = self._stack[-1]
+    def extend(self, items: list[Any]) -> None:
+        target = self.stack[-1]
         if not isinstance(target, list | _Opaque):
             raise ForbiddenError(f"items of an object of type {type(target).__name__}")
         if isinstance(target, list):
             target.extend(items)
 
-    def add_since_mark(self, _: None) -> None:
-        self._since_mark()  # the items of a set, which is opaque
-
-    def frozen_set(self, _: None) -> None:
-        self._since_mark()
-        self._stack.append(_Opaque("a set"))
-
-    def set_item(self, _: None) -> None:
-        value, key = self._stack.pop(), self._stack.pop()
-        self._update([key, value])
-
-    def set_items_since_mark(self, _: None) -> None:
-        self._update(self._since_mark())
-
-    def _update(self, items: list[Any]) -> None:
+    def update(self, items: list[Any]) -> None:
         """Add ``items``, which are alternately keys and values, to a dictionary.
 
         Other keys than strings and numbers are opaque: computing a nested key's hash could overflow the process's
         stack.
         """
-        target, keys = self._stack[-1], items[::2]
+        target, keys = self.stack[-1], items[::2]
         if not isinstance(target, dict | _Opaque):
             raise ForbiddenError(f"items of an object of type {type(target).__name__}")
         other = "keys that are no strings or numbers"
@@ -175,20 +150,17 @@ class _Interpreter:
         if isinstance(target, dict):
             target.update(zip(keys, items[1::2], strict=True))
 
-    def refer(self, name: str) -> None:
-        """Push a name, given as "module name"."""
-        self._stack.append(_Name(name.replace(" ", ".", 1)))
-
     def refer_from_stack(self, _: None) -> None:
-        name, module = self._stack.pop(), self._stack.pop()
-        self.refer(f"{module!s:.80} {name!s:.80}" if isinstance(module, str) and isinstance(name, str) else "no string")
+        name, module = self.stack.pop(), self.stack.pop()
+        are_names = isinstance(module, str) and isinstance(name, str)
+        self.stack.append(_Name(f"{module!s:.80}.{name!s:.80}" if are_names else "no string"))
 
     def call(self, _: None) -> None:
-        arguments, name = self._stack.pop(), self._stack.pop()
-        self._stack.append(self._make(name, arguments))
+        arguments, name = self.stack.pop(), self.stack.pop()
+        self.stack.append(self._make(name, arguments))
 
     def call_with_keywords(self, _: None) -> None:
-        self._stack.pop()
+        self.stack.pop()
         self.call(None)
 
     def _make(self, name: Any, arguments: Any) -> Any:
@@ -216,7 +188,7 @@ class _Interpreter:
 
     def build(self, _: None) -> None:
         """Set the attributes of an ``argparse.Namespace``; ignore attributes of a dictionary or an opaque object."""
-        state, target = self._stack.pop(), self._stack[-1]
+        state, target = self.stack.pop(), self.stack[-1]
         if not isinstance(target, dict | _Opaque):
             raise ForbiddenError(f"the state of an object of type {type(target).__name__}")
         if isinstance(target, _Arguments) and isinstance(state, dict):
@@ -224,45 +196,41 @@ class _Interpreter:
 
     def refer_to_storage(self, _: None) -> None:
         """Replace a persistent id on the stack by the storage that it names."""
-        match self._stack.pop():
+        match self.stack.pop():
             case ("storage", _Name(name=kind), str(key), str(), int(n), *view) if kind in _STORAGES and n >= 0:
                 storage = _Storage(key, kind, n)
             case _:
                 raise ForbiddenError("a persistent id that names no storage")
         if self.storages.setdefault(key, storage) != storage or any(item is not None for item in view):
             raise ForbiddenError("a storage that is a part of another one")
-        self._stack.append(storage)
-
-    def put(self, key: int) -> None:
-        self._memo[key] = self._stack[-1]
-
-    def put_next(self, _: None) -> None:
-        self._memo[len(self._memo)] = self._stack[-1]
-
-    def get(self, key: int) -> None:
-        self._stack.append(self._memo[key])
+        self.stack.append(storage)
 
 
 _VALUES: dict[str, Callable[[Any], Any]] = {  # opcodes that push a value
     **dict.fromkeys(["BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE",
-                     "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES"], lambda argument: argument),
+                     "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BYTEARRAY8"], lambda argument: argument),
     "NONE": lambda _: None, "NEWTRUE": lambda _: True, "NEWFALSE": lambda _: False,
-    "EMPTY_SET": lambda _: _Opaque("a set"), "BYTEARRAY8": lambda argument: argument,
+    "EMPTY_SET": lambda _: _Opaque("a set"), "GLOBAL": lambda name: _Name(name.replace(" ", ".", 1)),
     "EMPTY_LIST": lambda _: [], "EMPTY_TUPLE": lambda _: (), "EMPTY_DICT": lambda _: {},
 }  # fmt: skip
-_ACTIONS: dict[str, Callable[[_Interpreter, Any], None]] = {
-    "MARK": _Interpreter.mark, "TUPLE": _Interpreter.tuple_since_mark,
+_ACTIONS: dict[str, Callable[[_Interpreter, Any], Any]] = {
+    "MARK": lambda machine, _: machine.marks.append(len(machine.stack)),
+    "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.since_mark())),
     "TUPLE1": lambda machine, _: machine.last_as_tuple(1), "TUPLE2": lambda machine, _: machine.last_as_tuple(2),
     "TUPLE3": lambda machine, _: machine.last_as_tuple(3),
-    "APPEND": _Interpreter.append, "APPENDS": _Interpreter.append_since_mark,
-    "ADDITEMS": _Interpreter.add_since_mark, "FROZENSET": _Interpreter.frozen_set,
-    "SETITEM": _Interpreter.set_item, "SETITEMS": _Interpreter.set_items_since_mark,
-    "GLOBAL": _Interpreter.refer, "STACK_GLOBAL": _Interpreter.refer_from_stack,
+    "APPEND": lambda machine, _: machine.extend([machine.stack.pop()]),
+    "APPENDS": lambda machine, _: machine.extend(machine.since_mark()),
+    "ADDITEMS": lambda machine, _: machine.since_mark(),  # the items of a set, which is opaque
+    "FROZENSET": lambda machine, _: machine.stack.append(_Opaque(f"a set of {len(machine.since_mark())}")),
+    "SETITEM": lambda machine, _: machine.update([machine.stack.pop(-2), machine.stack.pop()]),
+    "SETITEMS": lambda machine, _: machine.update(machine.since_mark()),
+    "STACK_GLOBAL": _Interpreter.refer_from_stack,
     "REDUCE": _Interpreter.call, "NEWOBJ": _Interpreter.call, "NEWOBJ_EX": _Interpreter.call_with_keywords,
     "BUILD": _Interpreter.build,
     "BINPERSID": _Interpreter.refer_to_storage,
-    "BINPUT": _Interpreter.put, "LONG_BINPUT": _Interpreter.put, "MEMOIZE": _Interpreter.put_next,
-    "BINGET": _Interpreter.get, "LONG_BINGET": _Interpreter.get,
+    **dict.fromkeys(["BINPUT", "LONG_BINPUT"], lambda machine, key: machine.memo.update({key: machine.stack[-1]})),
+    "MEMOIZE": lambda machine, _: machine.memo.update({len(machine.memo): machine.stack[-1]}),
+    **dict.fromkeys(["BINGET", "LONG_BINGET"], lambda machine, key: machine.stack.append(machine.memo[key])),
 }  # fmt: skip
 
 
