@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cli.command import run_command, say
 from cli.options import Positional, parse_kind
@@ -41,29 +42,23 @@ gold trees, as EVALB does."""
 
 
 @dataclass(frozen=True)
-class BleuOptions:
-    """Compute BLEU and chrF of a file of translations, with sacrebleu's signatures."""
-
-    hypothesis: Positional[Path]
-    """File of translations, detokenised, a sentence a line."""
-    references: Positional[tuple[Path, ...]]
-    """One or more files of reference translations, aligned line by line."""
-    lowercase: bool = False
-    """Ignore case."""
-    language: str | None = None
-    """Language of the translations, such as zh, for BLEU's tokenizer; if not given, the ending of the references."""
-
-
-@dataclass(frozen=True)
 class AuditOptions:
     """Compute BLEU under every convention used in papers, each with the published figures that are comparable."""
 
     hypothesis: Positional[Path]
     """File of translations, detokenised, a sentence a line."""
     references: Positional[tuple[Path, ...]]
-    """One or more files of reference translations, aligned line by line, detokenised."""
+    """One or more files of reference translations, detokenised, aligned line by line."""
     language: str | None = None
-    """Language of the translations; if not given, the ending of the references."""
+    """Language of the translations, such as zh, for BLEU's tokenizer; if not given, the ending of the references."""
+
+
+@dataclass(frozen=True)
+class BleuOptions(AuditOptions):
+    """Compute BLEU and chrF of a file of translations, with sacrebleu's signatures."""
+
+    lowercase: bool = False
+    """Ignore case."""
 
 
 @dataclass(frozen=True)
@@ -145,36 +140,32 @@ def main() -> int:
 
 def score(arguments: Sequence[str]) -> int:
     """Compute the scores that the options name; print scores on stdout, other lines on stderr."""
-    options: BleuOptions | AuditOptions | CompareOptions | TuneLengthOptions | PairsOptions | TreesOptions = parse_kind(
+    options = parse_kind(
         KINDS, DESCRIPTION, arguments, '; to compare translations with references, give "bleu" before the files'
     )
     require_language("--language", vars(options).get("language"))
-    match options:
-        case BleuOptions():
-            return score_bleu(options)
-        case AuditOptions():
-            return score_audit(options)
-        case CompareOptions():
-            return score_compare(options)
-        case TuneLengthOptions():
-            return tune_length(options)
-        case PairsOptions():
-            return score_with_model(options)
-        case TreesOptions():
-            return score_trees(options)
+    scores: dict[type, Callable[[Any], None]] = {
+        BleuOptions: score_bleu,
+        AuditOptions: score_audit,
+        CompareOptions: score_compare,
+        TuneLengthOptions: tune_length,
+        PairsOptions: score_with_model,
+        TreesOptions: score_trees,
+    }
+    scores[type(options)](options)
+    return 0
 
 
-def score_bleu(options: BleuOptions) -> int:
+def score_bleu(options: BleuOptions) -> None:
     """Print BLEU and chrF with their signatures."""
     hypotheses, references = _read(options)
     language = options.language or common_ending(options.references)
     print(bleu(hypotheses, references, lowercase=options.lowercase, language=language))
     print(chrf(hypotheses, references, lowercase=options.lowercase))
     say(f"code {code_version()}")
-    return 0
 
 
-def score_audit(options: AuditOptions) -> int:
+def score_audit(options: AuditOptions) -> None:
     """Print the score under every convention, with its interval, its signature, and comparable published figures."""
     hypotheses, references = _read(options)
     language = options.language or common_ending(options.references)
@@ -187,10 +178,9 @@ def score_audit(options: AuditOptions) -> int:
         print(f"    {score.signature}")
         print(f"    compare with: {audited.comparable_with}", flush=True)
     say(f"code {code_version()}")
-    return 0
 
 
-def _read(options: BleuOptions | AuditOptions) -> tuple[list[str], list[list[str]]]:
+def _read(options: AuditOptions) -> tuple[list[str], list[list[str]]]:
     """Read the lines of the translations, and of every set of references."""
     if not options.references:
         raise CorpusError("score: name at least one file of references after the file of translations")
@@ -203,7 +193,7 @@ def _read(options: BleuOptions | AuditOptions) -> tuple[list[str], list[list[str
     return hypotheses, references
 
 
-def score_compare(options: CompareOptions) -> int:
+def score_compare(options: CompareOptions) -> None:
     """Print a table with a row for each system."""
     if len(options.files) < 3:
         raise CorpusError(
@@ -223,10 +213,9 @@ def score_compare(options: CompareOptions) -> int:
     )
     print("\n".join(comparison_table(names, compared)))
     say(f"code {code_version()}")
-    return 0
 
 
-def tune_length(options: TuneLengthOptions) -> int:
+def tune_length(options: TuneLengthOptions) -> None:
     """Print BLEU for each exponent, and store the best one with the model, unless the model's own is as good."""
     if not options.alphas:
         raise ConfigError("score: name at least one exponent to try")
@@ -244,11 +233,11 @@ def tune_length(options: TuneLengthOptions) -> int:
     (chosen, *_), best = choose_alpha(tried, own)
     if chosen == own:
         say(f"kept alpha {own:g} of {options.run}: {_why_kept(tried, best)}")
-        return 0
-    store_alpha(options.run, chosen)
+        return
+    stored, weights = load_model_files(options.run)
+    save_model_files(options.run, dataclasses.replace(stored, alpha=chosen), weights)
     middle = f", the middle of the best ones, {_join(best)}" if len(best) > 1 else ""
     say(f"stored alpha {chosen:g} in {options.run} (before: {own:g}){middle}; searches with this model now take it")
-    return 0
 
 
 def _held_out_pairs(options: TuneLengthOptions) -> tuple[list[Pair], str | None]:
@@ -270,15 +259,6 @@ def _held_out_pairs(options: TuneLengthOptions) -> tuple[list[Pair], str | None]
     return pairs, common_ending([reference])
 
 
-def store_alpha(directory: Path, alpha: float) -> None:
-    """Store α in a model's configuration, for all later searches.
-
-    Raises: CheckpointError if the model cannot be read or written; ConfigError for an invalid α.
-    """
-    config, weights = load_model_files(directory)
-    save_model_files(directory, dataclasses.replace(config, alpha=alpha), weights)
-
-
 def _why_kept(tried: Sequence[Tried], best: Sequence[float]) -> str:
     if len(tried) == len(best) > 1:
         return f"BLEU is the same with all {len(tried)} exponents, so this text cannot choose; give other text, or more"
@@ -292,7 +272,7 @@ def _join(alphas: Sequence[float]) -> str:
     return ", ".join(f"{alpha:g}" for alpha in alphas)
 
 
-def score_with_model(options: PairsOptions) -> int:
+def score_with_model(options: PairsOptions) -> None:
     """Print a line "log p <TAB> tokens" for each pair, and the corpus' loss and perplexity."""
     lines = list(read_pairs(options.source, options.target))
     model, tokenizer = load_with_tokenizer(options.run)
@@ -306,10 +286,9 @@ def score_with_model(options: PairsOptions) -> int:
         f"{len(scores):,} pairs, {total.n_tokens:,} target tokens: log-probability {total.log_probability:.4f},"
         f" {total.loss:.4f} nats per token, perplexity {total.perplexity:.3f}"
     )
-    return 0
 
 
-def score_trees(options: TreesOptions) -> int:
+def score_trees(options: TreesOptions) -> None:
     """Print EVALB's report: a line for each sentence, and summaries."""
     parameters = COLLINS if options.parameters is None else read_parameters(options.parameters)
     gold, candidates = list(read_gold_trees(options.gold)), _trees_of_parser(options.candidate)
@@ -331,7 +310,6 @@ def score_trees(options: TreesOptions) -> int:
         say(f"warning: {options.candidate}: has tags {WORD}; --gold-tags takes the tags from the gold trees")
     compared = [compare(right, tree, parameters) for right, tree in zip(gold, candidates, strict=True)]
     print("\n".join(report(compared, parameters.cutoff_length)))
-    return 0
 
 
 def _trees_of_parser(path: Path) -> list[Tree | None]:
