@@ -13,7 +13,7 @@ from cli.options import parse_kind
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
 from minitransformer.extras.paper.complexity.layout import as_json, markdown
-from minitransformer.extras.paper.complexity.table import measure_table
+from minitransformer.extras.paper.complexity.table import LAYER_TYPES, measure_row
 from minitransformer.system.files import atomic_write
 from minitransformer.system.provenance import code_version
 
@@ -30,8 +30,6 @@ class Table1Options:
 
     output: Path = Path("runs/table1")
     """Directory for table1.json, which has every measured point."""
-    quick: bool = False
-    """Use small sizes: the run takes seconds, but exponents of time are meaningless."""
     repeats: int = 5
     """Number of forward passes; the shortest time is reported."""
 
@@ -55,7 +53,7 @@ def reproduce_table1(options: Table1Options) -> int:
     if options.repeats < 1:
         raise ConfigError(f"--repeats must be at least 1, got {options.repeats}")
     with atomic_write(options.output / "table1.json") as unfinished:  # fails early if the directory is unwritable
-        rows = measure_table(quick=options.quick, repeats=options.repeats)
+        rows = [measure_row(layer_type, options.repeats) for layer_type in LAYER_TYPES]
         unfinished.write_text(json.dumps(as_json(rows, code=code_version()), indent=1) + "\n", encoding="utf-8")
     print(markdown(rows), end="")
     say(f"wrote {options.output / 'table1.json'}; code {code_version()}")

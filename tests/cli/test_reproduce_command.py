@@ -10,7 +10,6 @@ import shlex
 import shutil
 import sys
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -22,7 +21,7 @@ from cli.reproduce import reproduce
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
-from minitransformer.extras.paper.complexity.table import measure_table
+from minitransformer.extras.paper.complexity.table import LAYER_TYPES, sweeps
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.provenance import short_hash
 
@@ -30,14 +29,15 @@ from minitransformer.system.provenance import short_hash
 def test_table_1_is_printed_and_written_and_a_refusing_stdout_not_mistaken_for_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.reproduce.measure_table", cache(measure_table))
-    words = ["table1", "--quick", "--repeats", "1", "--output"]
+    small = [dataclasses.replace(each, sweeps=sweeps(1, (16, 16, 4), n=(16, 32))) for each in LAYER_TYPES[::2]]
+    monkeypatch.setattr("cli.reproduce.LAYER_TYPES", small)
+    words = ["table1", "--repeats", "1", "--output"]
     assert reproduce([*words, str(tmp_path / "new")]) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("| Layer type ")
     assert "O(n² · d)" in printed.out
     assert re.search(r"wrote .*new/table1.json; code ", printed.err)
-    assert len(json.loads((tmp_path / "new" / "table1.json").read_text())["rows"]) == 5
+    assert len(json.loads((tmp_path / "new" / "table1.json").read_text())["rows"]) == len(small)
     monkeypatch.setattr(sys, "stdout", Mock(write=Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))))
     with pytest.raises(OSError, match="^.Errno"):
         reproduce([*words, str(tmp_path)])

@@ -27,7 +27,7 @@ from __future__ import annotations
 import io
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -72,7 +72,8 @@ _OLDEST_REVISION, _NEWEST_REVISION = 2, 7
 
 def is_ctranslate2(directory: Path) -> bool:
     """Return whether a directory has the files of a CTranslate2 model."""
-    return (directory / MODEL_FILE).is_file() and has_vocabulary(directory)
+    has_vocabulary = any(_vocabulary_path(directory, name) for name in (SHARED, SOURCE, TARGET))
+    return has_vocabulary and (directory / MODEL_FILE).is_file()
 
 
 def read_ctranslate2(directory: Path, source_spm: Path | None = None, target_spm: Path | None = None) -> Parts:
@@ -98,13 +99,13 @@ def read_ctranslate2(directory: Path, source_spm: Path | None = None, target_spm
     variables = Variables(path, dequantised(path, file.variables))
     variables.expect_supported()
     settings = read_settings(directory, variables)
-    source, target = read_vocabularies(directory, settings.symbols)
+    source, target = read_vocabularies(directory, settings)
     require_symbols(directory, settings, source, target)
     source, target, tokenizer = with_tokenizer(source, target, models)
     config = _layers_config(path, file, variables, settings)
     bias = variables.optional("decoder/projection/bias", (target.n_foreign,))
     weights = embeddings(source, target, _tables(variables, config.d_model, source, target), bias)
-    start: Start = "end" if settings.symbols.first == settings.symbols.end else "symbol"
+    start: Start = "end" if settings.first == settings.end else "symbol"
     config = replace(
         config, **vocabulary_settings(source, target, weights), start="zero" if settings.starts_from_zero else start
     )
@@ -218,9 +219,16 @@ _EPSILON = 1e-5  # of layer norms, if config.json has none
 
 @dataclass(frozen=True)
 class Settings:
-    """A model's symbols and settings; ``starts_from_zero``: the decoder's first input is a zero vector."""
+    """A model's symbols and settings.
 
-    symbols: Symbols
+    ``first`` is the first input of the decoder.  Some decoders start with the end symbol: ``first`` is then equal to
+    ``end``, not to ``start``.  If ``starts_from_zero``, the decoder's first input is a zero vector.
+    """
+
+    unknown: str
+    end: str
+    first: str
+    start: str
     starts_from_zero: bool
     source_end: bool
     layer_norm_eps: float
@@ -252,7 +260,10 @@ def read_settings(directory: Path, variables: Variables) -> Settings:
     if file.of("add_source_bos", bool, has_source_bos):
         raise ConversionError(f"{path}: sources begin with a start symbol (add_source_bos), which ours do not")
     return Settings(
-        Symbols(unknown, end, first, start if start not in (unknown, end) else "<s>"),
+        unknown,
+        end,
+        first,
+        start if start not in (unknown, end) else "<s>",
         starts_from_zero,
         file.of("add_source_eos", bool, has_source_eos) or starts_from_zero,
         file.of("layer_norm_epsilon", float, _EPSILON),
@@ -261,11 +272,10 @@ def read_settings(directory: Path, variables: Variables) -> Settings:
 
 def require_symbols(directory: Path, settings: Settings, source: Vocabulary, target: Vocabulary) -> None:
     """Raise ConversionError if a vocabulary lacks a symbol that the model reads or writes."""
-    symbols = settings.symbols
-    if symbols.unknown in (symbols.first, symbols.end):
-        raise ConversionError(f"{directory}: {symbols.unknown!r} is the unknown word and another symbol, too")
+    if settings.unknown in (settings.first, settings.end):
+        raise ConversionError(f"{directory}: {settings.unknown!r} is the unknown word and another symbol, too")
     needed = [(target, END), (source, END)] if settings.source_end else [(target, END)]
-    if symbols.first != symbols.end:
+    if settings.first != settings.end:
         needed.append((target, START))
     for vocabulary, i in needed:
         if vocabulary.rows[i] is None:
@@ -278,39 +288,19 @@ def require_symbols(directory: Path, settings: Settings, source: Vocabulary, tar
 SHARED, SOURCE, TARGET = "shared_vocabulary", "source_vocabulary", "target_vocabulary"
 
 
-@dataclass(frozen=True)
-class Symbols:
-    """A model's symbols: the unknown word, the end, the first input of the decoder, and the start symbol.
-
-    Some decoders start with the end symbol: ``first`` is then equal to ``end``, not to ``start``.
-    """
-
-    unknown: str = "<unk>"
-    end: str = "</s>"
-    first: str = "<s>"
-    start: str = "<s>"
-
-
-def read_vocabularies(directory: Path, symbols: Symbols) -> tuple[Vocabulary, Vocabulary]:
+def read_vocabularies(directory: Path, settings: Settings) -> tuple[Vocabulary, Vocabulary]:
     """Read the vocabularies of source and target, which are equal if the model has one for both.
 
     Raises: ConversionError if a file is missing or of another kind; CorruptFileError if a JSON file is corrupt.
     """
-    if shared := _vocabulary_path(directory, SHARED):
-        vocabulary = in_our_order(_read_words(shared, symbols), symbols)
-        return vocabulary, vocabulary
-    paths = _vocabulary_path(directory, SOURCE), _vocabulary_path(directory, TARGET)
+    shared = _vocabulary_path(directory, SHARED)
+    paths = [shared or _vocabulary_path(directory, name) for name in (SOURCE, TARGET)]
     if None in paths:
         raise ConversionError(
             f"{directory}: expected {SHARED}.json (or .txt), or {SOURCE} and {TARGET}; is it a CTranslate2 model?"
         )
-    source, target = (in_our_order(_read_words(path, symbols), symbols) for path in paths if path)
+    source, target = (_vocabulary(path, settings) for path in paths if path)
     return source, target
-
-
-def has_vocabulary(directory: Path) -> bool:
-    """Return whether a directory has the file of a shared, a source or a target vocabulary."""
-    return any(_vocabulary_path(directory, name) for name in (SHARED, SOURCE, TARGET))
 
 
 def _vocabulary_path(directory: Path, name: str) -> Path | None:
@@ -318,26 +308,22 @@ def _vocabulary_path(directory: Path, name: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _read_words(path: Path, symbols: Symbols) -> list[str]:
-    """Return the words of a vocabulary file; append the unknown word if the file lacks it, as CTranslate2 does."""
+def _vocabulary(path: Path, settings: Settings) -> Vocabulary:
+    """Return the vocabulary in a file; append the unknown word if the file lacks it, as CTranslate2 does.
+
+    The file may lack the start and end symbols.  A model whose decoder starts with the end symbol does not use its
+    start symbol.
+    """
     words = read_json(path) if path.suffix == ".json" else read_lines(path)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ConversionError(f"{path}: expected a list of words; the file is corrupt, or of another kind")
-    if len(set(words)) < len(words):
-        twice = next(word for i, word in enumerate(words) if word in words[:i])
-        raise ConversionError(f"{path}: the word {twice!r} occurs twice; every id needs a word of its own")
-    return words if symbols.unknown in words else [*words, symbols.unknown]
-
-
-def in_our_order(words: Sequence[str], symbols: Symbols) -> Vocabulary:
-    """Return a vocabulary that begins with the unknown word, the start symbol and the end symbol.
-
-    ``words`` may lack the start and end symbols.  A model whose decoder starts with the end symbol does not use its
-    start symbol.
-    """
-    start = symbols.first if symbols.first != symbols.end else symbols.start
     ids = {word: row for row, word in enumerate(words)}
-    return Vocabulary.in_our_order(ids, (symbols.unknown, start, symbols.end))
+    if len(ids) < len(words):
+        twice = next(word for i, word in enumerate(words) if ids[word] != i)
+        raise ConversionError(f"{path}: the word {twice!r} occurs twice; every id needs a word of its own")
+    ids.setdefault(settings.unknown, len(ids))
+    start = settings.first if settings.first != settings.end else settings.start
+    return Vocabulary.in_our_order(ids, (settings.unknown, start, settings.end))
 
 
 def read_layers(variables: Variables, config: ModelConfig) -> dict[str, Array]:

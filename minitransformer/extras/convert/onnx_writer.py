@@ -221,14 +221,6 @@ def feed_forward(g: GraphBuilder, config: ModelConfig, name: str, x: Value) -> V
     return linear(g, f"{name}.output", _ACTIVATIONS[config.activation](g, linear(g, f"{name}.hidden", x)))
 
 
-def _relu(g: GraphBuilder, x: Value) -> Value:
-    return g.node("Relu", x)
-
-
-def _swish(g: GraphBuilder, x: Value) -> Value:
-    return g.node("Mul", x, g.node("Sigmoid", x))
-
-
 def _gelu(g: GraphBuilder, x: Value) -> Value:
     return _half_of_product(g, x, g.node("Erf", g.node("Mul", x, g.floats(np.sqrt(0.5)))))
 
@@ -246,7 +238,12 @@ def _half_of_product(g: GraphBuilder, x: Value, curve: Value) -> Value:
 
 # Opset 17 has no operators for swish and the two GELUs.  Source: Ramachandran et al. 2017 (swish); Hendrycks and Gimpel
 # 2016 (GELU and its approximation by tanh).
-_ACTIVATIONS = {"relu": _relu, "swish": _swish, "gelu": _gelu, "gelu_tanh": _gelu_tanh}
+_ACTIVATIONS: dict[str, Callable[[GraphBuilder, Value], Value]] = {
+    "relu": lambda g, x: g.node("Relu", x),
+    "swish": lambda g, x: g.node("Mul", x, g.node("Sigmoid", x)),
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+}
 CHOICES: Mapping[str, Mapping[Any, Any]] = {  # setting → values that a graph can express → function that adds nodes
     "activation": _ACTIVATIONS,
     "positions": _POSITION_TABLES,

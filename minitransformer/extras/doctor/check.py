@@ -221,9 +221,8 @@ def replay_repro_bundle(directory: Path, dtype: str = "float64") -> Replay:
         ignore_unknown=True,
         remedy="the repro bundle is corrupt",
     )
-    pairs = _read_pairs(directory)
     model = Transformer.load(directory, dtype=dtype)
-    _check_ids(pairs, model, directory)
+    pairs = _read_pairs(directory / BATCH_FILE, model)
     total, losses = np.zeros_like(model.parameters.values), []
     n_tokens = sum(len(target) + 1 for _, target in pairs)
 
@@ -237,21 +236,6 @@ def replay_repro_bundle(directory: Path, dtype: str = "float64") -> Replay:
     found = first_not_finite(compute)
     norm = gradient_norm(total) / n_tokens
     return Replay(dtype, sum(losses) / n_tokens, norm, found, _parameter_in(found, model) if found else None)
-
-
-def _check_ids(pairs: IdPairs, model: Transformer, directory: Path) -> None:
-    sizes = (model.config.n_source_words, model.config.vocabulary_size)
-    for pair in pairs:
-        for side, ids, size in zip(SIDES, pair, sizes, strict=True):
-            if len(ids) and not 0 <= ids.min() <= ids.max() < size:
-                raise CheckpointError(
-                    f"{directory / BATCH_FILE}: {side} has ids outside of the model's {size} words;"
-                    " the repro bundle is corrupt"
-                )
-        if START in pair[1]:
-            raise CheckpointError(
-                f"{directory / BATCH_FILE}: a target has the start symbol; the repro bundle is corrupt"
-            )
 
 
 def _micro_batches_of(pairs: IdPairs, facts: UpdateFacts) -> Iterator[tuple[Batch, RandomStream]]:
@@ -272,23 +256,28 @@ def _parameter_in(found: NotFinite, model: Transformer) -> str | None:
     return ", ".join(names) or None
 
 
-def _read_pairs(directory: Path) -> IdPairs:
-    path = directory / BATCH_FILE
+def _read_pairs(path: Path, model: Transformer) -> IdPairs:
+    """Return the pairs in the batch of a repro bundle.
+
+    Raises: CheckpointError if the lengths do not fit the tokens, or the tokens the model.
+    """
     arrays = read_arrays(path)
-    if set(arrays) != {"lengths", *SIDES} or any(x.dtype != np.int64 for x in arrays.values()):
-        raise CheckpointError(f"{path}: is not the batch of a repro bundle; it is corrupt")
-    lengths = arrays["lengths"]
-    if lengths.ndim != 2 or lengths.shape[1] != 2 or not len(lengths) or (lengths < 0).any():
+    sizes = dict(zip(SIDES, (model.config.n_source_words, model.config.vocabulary_size), strict=True))
+    lengths = arrays.get("lengths", np.empty(0, np.int64))
+    if (
+        set(arrays) != {"lengths", *SIDES}
+        or any(array.dtype != np.int64 or (array < 0).any() for array in arrays.values())
+        or lengths.ndim != 2
+        or not len(lengths)
+        or [arrays[side].shape for side in SIDES] != [(n,) for n in lengths.sum(0)]
+        or any((arrays[side] >= size).any() for side, size in sizes.items())
+        or START in arrays["target"]
+    ):
         raise CheckpointError(
-            f"{path}: expected two lengths for each pair, got {lengths.shape}; the repro bundle is corrupt"
+            f"{path}: expected two lengths for each pair, and as many ids of words of the model; the repro bundle is"
+            " corrupt"
         )
-    sides = []
-    for i, side in enumerate(SIDES):
-        if arrays[side].shape != (lengths[:, i].sum(),):
-            raise CheckpointError(
-                f"{path}: {side} has not as many tokens as its lengths say; the repro bundle is corrupt"
-            )
-        sides.append(np.split(arrays[side], np.cumsum(lengths[:, i])[:-1]))
+    sides = (np.split(arrays[side], np.cumsum(lengths[:, i])[:-1]) for i, side in enumerate(SIDES))
     return list(zip(*sides, strict=True))
 
 

@@ -57,17 +57,12 @@ CONVENTIONS: dict[str, Conventions] = {
 }
 
 
-def conventions_of(system: str) -> Conventions:
-    """Return the conventions of a system.  Raises: ConfigError listing the systems, if the name is unknown."""
-    if system not in CONVENTIONS:
-        raise ConfigError(f"compat: expected one of {', '.join(CONVENTIONS)}; got {system!r}")
-    return CONVENTIONS[system]
-
-
 def compatible(config: ModelConfig, system: str) -> ModelConfig:
     """Return ``config`` with a system's conventions, including its length penalty.
 
     Raises: ConfigError for an unknown system.
     """
-    conventions = conventions_of(system)
+    if system not in CONVENTIONS:
+        raise ConfigError(f"compat: expected one of {', '.join(CONVENTIONS)}; got {system!r}")
+    conventions = CONVENTIONS[system]
     return dataclasses.replace(config, **conventions.model, normalisation=conventions.normalisation)

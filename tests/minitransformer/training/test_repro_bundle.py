@@ -93,20 +93,24 @@ def test_corrupt_and_missing_facts_are_named(tmp_path: Path, changes: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("name", "array", "message"),
+    ("name", "array"),
     [
-        ("source", np.arange(2), "source has not as many tokens"),
-        ("target", np.zeros(5), "is not the batch of"),
-        ("source", np.array([3, 12, 4, 4]), "source has ids outside of the model's 12 words"),
-        ("target", np.array([3, -1, 4, 4, 4]), "target has ids outside of the model's 12 words"),
-        ("target", np.array([3, 1, 4, 4, 4]), "a target has the start symbol"),
-        ("lengths", np.zeros((0, 2), np.int64), "expected two lengths for each pair"),
-        ("lengths", np.array(2), "expected two lengths for each pair"),
-        ("lengths", np.array([[-1, 5], [4, 0], [1, 0]]), "expected two lengths for each pair"),
+        ("source", np.arange(2)),
+        ("source", np.zeros((4, 1), np.int64)),
+        ("target", np.zeros(5)),
+        ("source", np.array([3, 12, 4, 4])),
+        ("target", np.array([3, 12, 4, 4, 4])),
+        ("target", np.array([3, -1, 4, 4, 4])),
+        ("target", np.array([3, 1, 4, 4, 4])),  # the start symbol
+        ("lengths", np.zeros((0, 2), np.int64)),
+        ("lengths", np.array(2)),
+        ("lengths", np.array([[-1, 5], [4, 0], [1, 0]])),
+        ("lengths", np.array([[1, 2, 0], [3, 3, 0]])),
+        ("more", np.arange(2)),
     ],
 )
-def test_corrupt_batches_are_refused(tmp_path: Path, name: str, array: Any, message: str) -> None:
+def test_corrupt_batches_are_refused(tmp_path: Path, name: str, array: Any) -> None:
     path = bundle(tmp_path) / BATCH_FILE
     write_arrays(path, read_arrays(path) | {name: array})
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match="expected two lengths for each pair, .* the repro bundle is corrupt"):
         replay_repro_bundle(tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -78,7 +78,6 @@ class LayerType:
     """Maximum path length, O(·)."""
     build: Callable[[int, int], SequenceLayer]
     sweeps: tuple[Sweep, ...]
-    quick_sweeps: tuple[Sweep, ...]
     path_width: int = 0
     """The value of r or k for which path lengths are measured; 0 if the layer has neither."""
 
@@ -127,20 +126,12 @@ class Row:
     paths: Mapping[int, int]
 
 
-def measure_table(*, quick: bool = False, repeats: int = 5) -> list[Row]:
-    """Measure every row; return the rows in the paper's order.
-
-    With ``quick``, all measurements take a few seconds, and sizes are too small for meaningful exponents of time.
-    """
-    return [_measure_row(layer_type, quick, repeats) for layer_type in LAYER_TYPES]
-
-
-def _measure_row(layer_type: LayerType, quick: bool, repeats: int) -> Row:
+def measure_row(layer_type: LayerType, repeats: int, lengths: Sequence[int] = (16, 64, 256)) -> Row:
+    """Measure a row; ``lengths`` are the values of n for paths and chains."""
     growths = []
-    for sweep in layer_type.quick_sweeps if quick else layer_type.sweeps:
+    for sweep in layer_type.sweeps:
         _log.info(f"{layer_type.name}: {sweep.variable} {', '.join(map(str, sweep.sizes))} at {sweep.fixed}")
         growths.append(_measure_growth(layer_type, sweep, repeats))
-    lengths = (16, 64) if quick else (16, 64, 256)
     _log.info(f"{layer_type.name}: paths and chains at n {', '.join(map(str, lengths))}")
     width = layer_type.path_width
     narrow = layer_type.made(WIDTH_OF_PATHS, width, "float64")
@@ -158,37 +149,33 @@ def _measure_growth(layer_type: LayerType, sweep: Sweep, repeats: int) -> Growth
     return Growth(sweep.variable, sweep.sizes, sweep.fixed, tuple(times), tuple(counts))
 
 
-def _sweeps(sentences: int, fixed: tuple[int, int, int], **sizes: tuple[int, ...]) -> tuple[Sweep, ...]:
+def sweeps(sentences: int, fixed: tuple[int, int, int], **sizes: tuple[int, ...]) -> tuple[Sweep, ...]:
     """Return a sweep for each variable in ``sizes``; ``fixed`` gives n, d and width when they do not vary."""
     return tuple(Sweep(name, values, Sizes(sentences, *fixed)) for name, values in sizes.items())  # type: ignore[arg-type]
 
 
-_CONVOLUTIONAL = _sweeps(1, (512, 512, 3), n=(512, 1024, 2048, 4096), d=(256, 512, 1024, 2048), k=(3, 6, 12, 24))
-_QUICK_CONVOLUTIONAL = _sweeps(1, (16, 8, 3), n=(16, 32), d=(8, 16), k=(3, 6))
+_CONVOLUTIONAL = sweeps(1, (512, 512, 3), n=(512, 1024, 2048, 4096), d=(256, 512, 1024, 2048), k=(3, 6, 12, 24))
 
 LAYER_TYPES = (
     LayerType(
         "Self-Attention", {"n": 2, "d": 1}, "1", "1", lambda d, _: SelfAttention(),
-        _sweeps(1, (1024, 64, 0), n=(1024, 2048, 4096)) + _sweeps(1, (1024, 64, 0), d=(256, 512, 1024, 2048)),
-        _sweeps(1, (16, 8, 0), n=(16, 32), d=(64, 128)),
+        sweeps(1, (1024, 64, 0), n=(1024, 2048, 4096)) + sweeps(1, (1024, 64, 0), d=(256, 512, 1024, 2048)),
     ),
     LayerType(
         "Recurrent", {"n": 1, "d": 2}, "n", "n", lambda d, _: Recurrent(d),
-        _sweeps(8, (32, 256, 0), n=(32, 64, 128, 256), d=(256, 512, 1024)),
-        _sweeps(1, (8, 8, 0), n=(8, 16), d=(8, 16)),
+        sweeps(8, (32, 256, 0), n=(32, 64, 128, 256), d=(256, 512, 1024)),
     ),
     LayerType(
         "Convolutional", {"k": 1, "n": 1, "d": 2}, "1", "n/k", Convolutional,
-        _CONVOLUTIONAL, _QUICK_CONVOLUTIONAL, path_width=4,
+        _CONVOLUTIONAL, path_width=4,
     ),
     LayerType(
         "Convolutional (dilated)", {"k": 1, "n": 1, "d": 2}, "1", "log_k(n)",
-        lambda d, k: Convolutional(d, k, growth=k), _CONVOLUTIONAL, _QUICK_CONVOLUTIONAL, path_width=4,
+        lambda d, k: Convolutional(d, k, growth=k), _CONVOLUTIONAL, path_width=4,
     ),
     LayerType(
         "Self-Attention (restricted)", {"r": 1, "n": 1, "d": 1}, "1", "n/r", lambda d, r: RestrictedSelfAttention(r),
-        _sweeps(1, (4096, 256, 64), n=(2048, 4096, 8192), r=(32, 64, 128, 256))
-        + _sweeps(1, (2048, 64, 64), d=(256, 512, 1024)),
-        _sweeps(1, (64, 64, 4), n=(64, 128), r=(4, 8), d=(64, 128)), path_width=4,
+        sweeps(1, (4096, 256, 64), n=(2048, 4096, 8192), r=(32, 64, 128, 256))
+        + sweeps(1, (2048, 64, 64), d=(256, 512, 1024)), path_width=4,
     ),
 )  # fmt: skip

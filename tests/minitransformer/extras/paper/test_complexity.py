@@ -1,5 +1,6 @@
 """Table 1: the layers that are compared, and the instruments that compare them."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -10,7 +11,7 @@ from autograd import ParameterBuffer, Segments, Tensor, named_parameters, ops
 from autograd.testing import check_gradients
 from minitransformer.extras.paper.complexity import layers, measures
 from minitransformer.extras.paper.complexity.layout import HEADINGS, as_json, cells, markdown
-from minitransformer.extras.paper.complexity.table import LAYER_TYPES, Growth, Row, Sizes, measure_table
+from minitransformer.extras.paper.complexity.table import LAYER_TYPES, Growth, Row, Sizes, measure_row, sweeps
 from minitransformer.model.masks import self_attention_mask
 
 
@@ -119,7 +120,15 @@ def test_paths_are_as_long_as_theory_says(n: int) -> None:
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    return measure_table(quick=True, repeats=1)
+    convolutional = sweeps(1, (16, 8, 3), n=(16, 32), d=(8, 16), k=(3, 6))
+    small = (
+        sweeps(1, (16, 8, 0), n=(16, 32), d=(64, 128)), sweeps(1, (8, 8, 0), n=(8, 16), d=(8, 16)), convolutional,
+        convolutional, sweeps(1, (64, 64, 4), n=(64, 128), r=(4, 8), d=(64, 128)),
+    )  # fmt: skip
+    return [
+        measure_row(dataclasses.replace(layer_type, sweeps=sizes), 1, (16, 64))
+        for layer_type, sizes in zip(LAYER_TYPES, small, strict=True)
+    ]
 
 
 def test_counted_powers_are_the_claimed_ones_which_sweeps_vary(rows: list[Row]) -> None:
