@@ -1,4 +1,4 @@
-"""Attention weights between words, merged from the weights between their pieces."""
+"""Attention weights as they are shown: merged into words, or without the end symbol."""
 
 from __future__ import annotations
 
@@ -58,3 +58,15 @@ def weights_of_words(weights: FloatArray, queries: Sequence[int], keys: Sequence
     sums = np.add.reduceat(np.add.reduceat(weights, keys, axis=-1), queries, axis=-2)
     word_scores: FloatArray = sums / n_pieces[:, None]
     return word_scores
+
+
+def without_key(weights: FloatArray, key: int) -> FloatArray:
+    """Remove one key from ``weights`` (…, T, S) → (…, T, S − 1), and divide each row by its new sum.
+
+    Heads often put most of their weight on the end symbol; without it, differences among the words become visible.
+    A row that is 0 for all other keys stays 0.
+    """
+    others: FloatArray = np.delete(weights, key, axis=-1)
+    total = others.sum(-1, keepdims=True)
+    np.divide(others, total, out=others, where=total > 0)
+    return others
