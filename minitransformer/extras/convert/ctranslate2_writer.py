@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,33 +54,11 @@ _ALIGNMENT_LAYER, _ALIGNMENT_HEADS = -1, 1  # the last layer and its first head:
 
 
 N_STORED = 2_048  # rows of a stored table of sinusoids, as in CTranslate2's own converter of Marian models
-StoredTables = tuple[Array, Array] | None  # of the encoder and the decoder; None if CTranslate2 computes them
-
-
-def _learned_tables(config: ModelConfig, weights: Mapping[str, Array]) -> StoredTables:
-    tables = (weights["source_positions.weight"], weights["target_positions.weight"])
-    return tables[0][config.first_position :], tables[1][config.first_position :]
-
-
-def _sinusoids(config: ModelConfig, weights: Mapping[str, Array]) -> StoredTables:
-    positions = Sinusoids(config.positions, config.first_position)
-    if positions == COMPUTED:
-        return None
-    table = table_of(positions, N_STORED, config.d_model)
-    return table, table
-
-
-STORED_TABLES: dict[str, Callable[[ModelConfig, Mapping[str, Array]], StoredTables]] = {  # for each layout of positions
-    "interleaved": _sinusoids,
-    "halves": _sinusoids,
-    "learned": _learned_tables,
-}
-
 
 _CHOICES: Mapping[str, Mapping[Any, Any]] = {
     "activation": {name: number for number, name in ACTIVATIONS.items()},
     "norm": {name: number for number, name in NORMS.items()},
-    "positions": STORED_TABLES,
+    "positions": dict.fromkeys(("interleaved", "halves", "learned")),
     "start": {"symbol": (START, 0), "zero": (START, 1), "end": (END, 0)},  # the symbol, whether it is zero
     "tied": {"all": (True, True), "target": (False, True), "none": (False, False)},  # tied to target: source, softmax
     **SEARCH_ONLY,
@@ -99,17 +77,16 @@ def write_ctranslate2(parts: Parts, directory: Path, storage: Storage = "float32
     _require_expressible(parts)
     variables = layers_as_variables(config, parts.weights) | _attributes(config, choices)
     aliases = _add_embeddings(variables, parts, *choices["tied"])
-    _add_positions(variables, aliases, choices["positions"](config, parts.weights))
+    _add_positions(variables, aliases, config, parts.weights)
     file = ModelFile(_MODEL, _REVISION, stored_as(variables, storage))
     write_model_file(directory / MODEL_FILE, file, aliases)
     models = parts.tokenizer.models
     source, target = tokens_of(models[0]), tokens_of(models[-1])
-    for name, content in vocabulary_files(source, target).items():
-        write_text(directory / name, content)
-    write_text(
-        directory / SETTINGS_FILE,
-        json.dumps(_settings(config, target, choices["start"][0]), indent=2, sort_keys=True) + "\n",
-    )
+    vocabularies = {SHARED: source} if source == target else {SOURCE: source, TARGET: target}
+    files: dict[str, Any] = {f"{name}.json": words for name, words in vocabularies.items()}
+    files[SETTINGS_FILE] = _settings(config, target, choices["start"][0])
+    for name, content in files.items():
+        write_text(directory / name, json.dumps(content, indent=2, sort_keys=True) + "\n")
     if not all(map(splits_at_blanks, models)):
         _write_tokenizer(parts.tokenizer, directory)
     if penalty := warning_of_penalty(config, 1, "CTranslate2's models store none, and its search has this by default"):
@@ -176,17 +153,16 @@ def _add_embeddings(
     return aliases
 
 
-def _add_positions(variables: dict[str, Array], aliases: dict[str, str], tables: StoredTables) -> None:
-    """Add the tables of positions, unless CTranslate2 computes them.
-
-    If encoder and decoder share a table, store the decoder's, and make the encoder's name an alias.
-    """
-    if tables is not None:
-        variables[POSITIONS["decoder"]] = tables[1]
-        if tables[0] is tables[1]:
-            aliases[POSITIONS["encoder"]] = POSITIONS["decoder"]
-        else:
-            variables[POSITIONS["encoder"]] = tables[0]
+def _add_positions(
+    variables: dict[str, Array], aliases: dict[str, str], config: ModelConfig, weights: Mapping[str, Array]
+) -> None:
+    """Add the tables of positions, unless CTranslate2 computes them; encoder and decoder share a table of sinusoids."""
+    if config.positions == "learned":
+        for stack, side in zip(STACKS, ("source", "target"), strict=True):
+            variables[POSITIONS[stack]] = weights[f"{side}_positions.weight"][config.first_position :]
+    elif (positions := Sinusoids(config.positions, config.first_position)) != COMPUTED:
+        variables[POSITIONS["decoder"]] = table_of(positions, N_STORED, config.d_model)
+        aliases[POSITIONS["encoder"]] = POSITIONS["decoder"]
 
 
 def _settings(config: ModelConfig, words: list[str], start: int) -> dict[str, Any]:
@@ -222,12 +198,6 @@ def layers_as_variables(config: ModelConfig, weights: Mapping[str, Array]) -> di
         variables[f"{theirs}/gamma"] = weights[f"{ours}.gain"]
         variables[f"{theirs}/beta"] = weights[f"{ours}.bias"]
     return variables
-
-
-def vocabulary_files(source: Sequence[str], target: Sequence[str]) -> Mapping[str, str]:
-    """Return the JSON content of each vocabulary file by name; two equal vocabularies share a file."""
-    named = {SHARED: source} if source == target else {SOURCE: source, TARGET: target}
-    return {f"{name}.json": json.dumps(list(words), indent=2) + "\n" for name, words in named.items()}
 
 
 _MAX_INT8 = np.float32(127)

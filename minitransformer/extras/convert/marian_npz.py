@@ -50,20 +50,19 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}
 
 
 def read_vocabulary(text: str) -> dict[str, int]:
-    """Return the id of each word in a .yml vocabulary.  Raises: ValueError for a line without an id."""
-    return {_unquote(word): int(number) for word, number in _entries(text)}
+    """Return the id of each word in a .yml vocabulary.
 
-
-def _entries(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the word and the id of each line "word: id"; a long word has two lines, "? word" and ": id"."""
-    word = None
+    Lines are "word: id"; a long word has two lines, "? word" and ": id".  Raises: ValueError for a line without an id.
+    """
+    ids, word = dict[str, int](), None
     for line in text.split("\n"):
         if line.startswith("? "):
             word = line[2:]
         elif line.strip():
             before, _, number = line.rstrip("\r").rpartition(":")
-            yield (before if word is None else word), number
+            ids[_unquote(before if word is None else word)] = int(number)
             word = None
+    return ids
 
 
 def read_settings(text: str) -> dict[str, Scalar | list[Scalar]]:

@@ -144,24 +144,16 @@ def embedded(g: GraphBuilder, config: ModelConfig, side: str, table: str, ids: V
     x = g.node("Mul", g.node("Gather", g.weight(table), ids), g.floats(math.sqrt(config.d_model)))
     if start == "zero":
         x = g.node("Where", g.node("Unsqueeze", starts, g.integers([2])), g.floats(0), x)
-    return g.node("Add", x, g.node("Gather", _POSITION_TABLES[config.positions](g, config, side), indices))
+    return g.node("Add", x, g.node("Gather", position_table(g, config, side), indices))
 
 
-def _sinusoids(g: GraphBuilder, config: ModelConfig, side: str) -> Value:
+def position_table(g: GraphBuilder, config: ModelConfig, side: str) -> Value:
+    """Return a table whose row i encodes the position of the i-th token."""
     first = config.first_position
-    return g.floats(sinusoids(first + N_POSITIONS, config.d_model, config.positions)[first:], "positions")
-
-
-def _learned_positions(g: GraphBuilder, config: ModelConfig, side: str) -> Value:
-    first, table = config.first_position, g.weight(f"{side}_positions.weight")
+    if config.positions != "learned":
+        return g.floats(sinusoids(first + N_POSITIONS, config.d_model, config.positions)[first:], "positions")
+    table = g.weight(f"{side}_positions.weight")
     return g.node("Slice", table, g.integers([first]), g.integers([config.max_positions])) if first else table
-
-
-_POSITION_TABLES: dict[str, Callable[[GraphBuilder, ModelConfig, str], Value]] = {  # row i encodes the i-th token
-    "interleaved": _sinusoids,
-    "halves": _sinusoids,
-    "learned": _learned_positions,
-}
 
 
 def linear(g: GraphBuilder, name: str, x: Value) -> Value:
@@ -246,7 +238,7 @@ _ACTIVATIONS: dict[str, Callable[[GraphBuilder, Value], Value]] = {
 }
 CHOICES: Mapping[str, Mapping[Any, Any]] = {  # setting → values that a graph can express → function that adds nodes
     "activation": _ACTIVATIONS,
-    "positions": _POSITION_TABLES,
+    "positions": dict.fromkeys(("interleaved", "halves", "learned")),
     "norm": {"post": None, "pre": None},
     "start": {"symbol": None, "zero": None, "end": None},
     "tied": {"all": None, "target": None, "none": None},

@@ -60,7 +60,7 @@ class Comparison:
             if abs(self.measured.mean) + half_width < self._least_loss:
                 return "holds"
             return "does not hold" if abs(self.measured.mean) - half_width >= self._least_loss else "undecided"
-        if not self.measured.is_not_zero:
+        if abs(self.measured.mean) <= half_width:
             return "undecided"
         return "holds" if self.printed * self.measured.mean > 0 else "does not hold"
 

@@ -32,11 +32,6 @@ class Estimate:
             return cls(mean, None)
         return cls(mean, _quantile(n - 1) * statistics.stdev(numbers) / math.sqrt(n))
 
-    @property
-    def is_not_zero(self) -> bool:
-        """True if there is an interval and it excludes zero."""
-        return self.half_width is not None and abs(self.mean) > self.half_width
-
     def __str__(self) -> str:
         return f"{self.mean:.2f}" if self.half_width is None else f"{self.mean:.2f} ± {self.half_width:.2f}"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from minitransformer.config import ModelConfig
 from minitransformer.extras.paper.claims import CLAIMS, Comparison, Results
@@ -44,14 +44,9 @@ def _line(row: str, config: ModelConfig, base: ModelConfig, results: Sequence[Re
     perplexity, bleu = (Estimate.of([getattr(result, name) for result in results]) for name in ("perplexity", "bleu"))
     numbers = (
         f"{results[0].updates:,}", str(perplexity), f"{PRINTED[row].perplexity:.2f}", str(bleu),
-        f"{PRINTED[row].bleu:.1f}", f"{results[0].parameters / 1e6:.2f}", _flops(results),
+        f"{PRINTED[row].bleu:.1f}", f"{results[0].parameters / 1e6:.2f}", f"{fmean(one.flops for one in results):.2g}",
     )  # fmt: skip
     return f"| {letter} | {' | '.join([*changed, *numbers])} |"
-
-
-def _flops(results: Sequence[Result]) -> str:
-    """Return the mean FLOPs of one training."""
-    return f"{statistics.fmean(result.flops for result in results):.2g}"
 
 
 def outcomes_as_markdown(compared: Sequence[Comparison]) -> str:

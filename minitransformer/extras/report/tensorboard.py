@@ -41,7 +41,11 @@ class TensorBoard(Callback):
 
     def report(self, report: TrainingReport | ValidationReport) -> None:
         """Write the figures of a report, by names such as "training/loss"."""
-        figures = _training_figures(report) if isinstance(report, TrainingReport) else _validation_figures(report)
+        if isinstance(report, TrainingReport):
+            names = ("loss", "learning_rate", "gradient_norm", "target_tokens_per_second")
+            figures = {f"training/{name}": getattr(report, name) for name in names}
+        else:
+            figures = {f"validation/{name}": value for name, value in report.figures.items()}
         values = [self._summaries.Summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
         self._write(step=report.step, summary=self._summaries.Summary(value=values))
 
@@ -59,12 +63,3 @@ class TensorBoard(Callback):
             self._writer.flush()
         except OSError as error:
             _log.warning(f"{self._folder}: cannot be written ({error}); training goes on")
-
-
-def _training_figures(report: TrainingReport) -> dict[str, float]:
-    names = ("loss", "learning_rate", "gradient_norm", "target_tokens_per_second")
-    return {f"training/{name}": getattr(report, name) for name in names}
-
-
-def _validation_figures(report: ValidationReport) -> dict[str, float]:
-    return {f"validation/{name}": value for name, value in report.figures.items()}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+import timeit
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,7 @@ def seconds(layer: SequenceLayer, x: Array, repeats: int) -> float:
     """
     with no_tape(), product_threads(1):
         layer.forward(x)
-        return min(_cpu_seconds(lambda: layer.forward(x)) for _ in range(repeats))
-
-
-def _cpu_seconds(run: Callable[[], object]) -> float:
-    start = time.thread_time()
-    run()
-    return time.thread_time() - start
+        return min(timeit.repeat(lambda: layer.forward(x), timer=time.thread_time, repeat=repeats, number=1))
 
 
 def multiply_adds(layer: SequenceLayer, x: Array) -> int:
