@@ -116,9 +116,12 @@ def report_attention(options: AttentionOptions) -> int:
     """Draw the attention of one sentence."""
     check_suffix(options.output, (".html", *PICTURES))
     is_page = options.output.suffix.lower() == ".html"
-    if is_page:
-        check_page_options(options)
-    else:
+    if is_page and (chosen_there := given(options, PICTURE_OPTIONS)):
+        raise ReportError(
+            f"{chosen_there[0]}: an option of pictures, but {options.output} is a page, on which you choose; leave it"
+            " out, or name a file that ends in .png, .svg or .pdf"
+        )
+    if not is_page:
         check_picture_options(options)
     pair = attended_pair(*options.load())
     if is_page:
@@ -143,15 +146,6 @@ def report_training(options: TrainingReportOptions) -> int:
         save_picture(run_picture(runs), options.output)
     say(f"wrote {options.output}")
     return 0
-
-
-def check_page_options(options: AttentionOptions) -> None:
-    """Raise ReportError if options of pictures were given for a page; the reader of a page chooses them there."""
-    for option in given(options, PICTURE_OPTIONS):
-        raise ReportError(
-            f"{option}: an option of pictures, but {options.output} is a page, on which you choose; leave it out, or"
-            " name a file that ends in .png, .svg or .pdf"
-        )
 
 
 def check_picture_options(options: AttentionOptions) -> None:

@@ -126,7 +126,7 @@ def test_what_several_processes_lack_and_an_unknown_blas_are_reported(monkeypatc
     monkeypatch.setattr(machine, "version", Mock(side_effect=importlib.metadata.PackageNotFoundError))
     assert machine.mpi(SerialCommunicator()) == Finding("MPI", "none: several processes need pip install mpi4py mpich")
     monkeypatch.setattr(provenance, "threadpool_info", lambda: [{"user_api": "openmp"}])
-    assert machine.blas()[0].found.startswith("none that threadpoolctl recognises")
+    assert machine.blas().found.startswith("none that threadpoolctl recognises")
 
 
 def test_processes_that_cannot_speak_are_reported_of_by_the_first_alone(

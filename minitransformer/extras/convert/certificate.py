@@ -49,19 +49,14 @@ Tokens = Sequence[Any]  # the tokens of a line in the other program: words or id
 class OtherSide(Protocol):
     """A model that another program runs.
 
-    ``tokens`` splits text for the program; the other methods receive the tokens.  Translations have our ids.
+    ``package`` is the Python distribution that runs the model.  ``beams`` are the beam sizes of ``translate``, with or
+    without BEAM.  ``tokens`` splits a line as users of the program do; the other methods receive the tokens.
     """
 
-    @property
-    def package(self) -> str:
-        """The name of the Python distribution that runs the model."""
+    package: str
+    beams: tuple[int, ...]
 
-    @property
-    def beams(self) -> tuple[int, ...]:
-        """The beam sizes that ``translate`` supports: (GREEDY,) or (GREEDY, BEAM)."""
-
-    def tokens(self, line: str) -> Tokens:
-        """Return the tokens of a line, as users of the program split it."""
+    def tokens(self, line: str) -> Tokens: ...
 
     def are_same(self, tokens: Tokens, source: Sentence) -> bool:
         """Return whether the program's tokens and our ids ``source`` stand for the same words.
@@ -228,7 +223,7 @@ class MarianSide:
     """A model of MarianMT in the package transformers; needs PyTorch."""
 
     package = "transformers"
-    beams = (GREEDY, BEAM)
+    beams: tuple[int, ...] = (GREEDY, BEAM)
 
     def __init__(self, model: OtherModel) -> None:
         transformers = import_module("transformers")
@@ -280,7 +275,7 @@ class CTranslate2Side:
     """A model in CTranslate2, which computes in the number type of the stored weights."""
 
     package = "ctranslate2"
-    beams = (GREEDY, BEAM)
+    beams: tuple[int, ...] = (GREEDY, BEAM)
 
     def __init__(self, model: OtherModel) -> None:
         ctranslate2 = import_module("ctranslate2")
@@ -332,7 +327,7 @@ class OnnxSide:
     """A model in onnxruntime: the two graphs that ``write_onnx`` writes."""
 
     package = "onnxruntime"
-    beams = (GREEDY,)
+    beams: tuple[int, ...] = (GREEDY,)
 
     def __init__(self, model: OtherModel) -> None:
         onnxruntime = import_module("onnxruntime")

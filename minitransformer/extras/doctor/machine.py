@@ -41,8 +41,15 @@ def machine(device: Device, choice: KernelChoice, world: Communicator, placement
     ``device`` and ``choice`` are the run's settings.
     """
     return [
-        *versions(),
-        *blas(),
+        *(
+            Finding(what, found, if_ranks_differ=SAME_EVERYWHERE)  # all three affect the bits of results
+            for what, found in (
+                ("minitransformer", code_version()),
+                ("Python", platform.python_version()),
+                ("NumPy", np.__version__),
+            )
+        ),
+        blas(),
         kernels(device, choice),
         products(choice),
         cores(device, world.rank, placements),
@@ -52,23 +59,10 @@ def machine(device: Device, choice: KernelChoice, world: Communicator, placement
     ]
 
 
-def versions() -> list[Finding]:
-    """Return the versions of this code, Python and NumPy; all three affect the bits of results."""
-    return [
-        Finding("minitransformer", code_version(), if_ranks_differ=SAME_EVERYWHERE),
-        Finding("Python", platform.python_version(), if_ranks_differ=SAME_EVERYWHERE),
-        Finding("NumPy", np.__version__, if_ranks_differ=SAME_EVERYWHERE),
-    ]
-
-
-def blas() -> list[Finding]:
+def blas() -> Finding:
     """Return the BLAS library, which multiplies matrices."""
-    found = blas_libraries()
-    if found is None:
-        return [
-            Finding("BLAS", "none that threadpoolctl recognises: products may be slow, and use any number of threads")
-        ]
-    return [Finding("BLAS", found, if_ranks_differ=f"{SAME_EVERYWHERE}; {SAME_PROCESSOR}")]
+    unknown = "none that threadpoolctl recognises: products may be slow, and use any number of threads"
+    return Finding("BLAS", blas_libraries() or unknown, if_ranks_differ=f"{SAME_EVERYWHERE}; {SAME_PROCESSOR}")
 
 
 def kernels(device: Device, choice: KernelChoice) -> Finding:

@@ -104,19 +104,7 @@ def _last(key: str, form: str, factor: float = 1.0) -> Callable[[RunRecord], str
     return lambda run: _format(run.training[-1] if run.training else {}, key, form, factor)
 
 
-def _result(key: str, form: str = "{:,.0f}") -> Callable[[RunRecord], str]:
-    return lambda run: _format(run.results, key, form)
-
-
-def _count(key: str) -> Callable[[RunRecord], str]:
-    return lambda run: _format(run.data, key, "{:,.0f}")
-
-
-def _text(key: str) -> Callable[[RunRecord], str]:
-    return lambda run: str(run.results.get(key, ""))
-
-
-def _format(record: Line, key: str, form: str, factor: float = 1.0) -> str:
+def _format(record: Line, key: str, form: str = "{:,.0f}", factor: float = 1.0) -> str:
     value = number(record, key)
     return "" if value is None else form.format(value * factor)
 
@@ -147,7 +135,7 @@ _TABLES: dict[str, dict[str, Callable[[RunRecord], str]]] = {
         "begun from": _initial_weights,
         "final score, validation": _final("validation"),
         "final score, test": _final("test"),
-        "final weights": _text("weights"),
+        "final weights": lambda run: str(run.results.get("weights", "")),
         "best score in training (greedy)": _best_score,
         "best validation loss": _best_loss,
         "last training loss": _last("loss", "{:.4f}"),
@@ -158,16 +146,16 @@ _TABLES: dict[str, dict[str, Callable[[RunRecord], str]]] = {
         "speed": _speed,
         "peak memory": _last("peak_memory", "{:.2f} GB", 1e-9),
         "FLOPs of matrix products": _last("flops", "{:.3g}"),
-        "FLOPs as the paper estimates": _result("flops_by_time", "{:.3g}"),
-        "parameters": _result("parameters"),
+        "FLOPs as the paper estimates": lambda run: _format(run.results, "flops_by_time", "{:.3g}"),
+        "parameters": lambda run: _format(run.results, "parameters"),
     },
     "Data": {
-        "training pairs": _count("train_pairs"),
-        "validation pairs": _count("validation_pairs"),
+        "training pairs": lambda run: _format(run.data, "train_pairs"),
+        "validation pairs": lambda run: _format(run.data, "validation_pairs"),
         "dropped pairs": _dropped_pairs,
-        "source vocabulary": _count("source_words"),
-        "target vocabulary": _count("target_words"),
-        "code": _text("code"),
-        "configuration": _text("configuration"),
+        "source vocabulary": lambda run: _format(run.data, "source_words"),
+        "target vocabulary": lambda run: _format(run.data, "target_words"),
+        "code": lambda run: str(run.results.get("code", "")),
+        "configuration": lambda run: str(run.results.get("configuration", "")),
     },
 }
