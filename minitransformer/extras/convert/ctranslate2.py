@@ -358,15 +358,8 @@ _UNSUPPORTED = {  # part of a variable's name → the feature that the variable 
     "multi_query": "multi-query attention",
     "num_heads_kv": "multi-query attention",
     "queries_scale": "another factor of the queries than 1/√d_k",
-    "q_norm": "layer norms of queries and keys",
-    "k_norm": "layer norms of queries and keys",
-    "sliding_window": "attention in a sliding window",
-    "project_": "projections before and after the decoder",
     "scale_outputs": "a factor of the decoder's output",
-    "softcapping": "limited logits",
-    "low_rank": "matrices of low rank",
     "shared_layer_norm": "parallel residual connections",
-    "input_layer_norm": "more layer norms than one for each sublayer",
     "merged_encoder_attention": "one attention to source and target",
 }
 
@@ -439,7 +432,6 @@ _NUMPY_TYPES = {
 SCALE = "_scale"
 _OLD_INT16_SCALE = 1_000.0  # scale of int16 variables if the file has none
 _MOST_AXES = 4
-_ZERO_POINT = "_zero"  # only 4-bit weights (AWQ) have it
 
 
 @dataclass(frozen=True)
@@ -526,16 +518,10 @@ def dequantised(path: Path, variables: Mapping[str, Array]) -> dict[str, Array]:
 
     A stored integer is the value × scale, rounded.  An array has one scale, or a scale for each row.  Without a scale
     in the file, the scale of an int16 array is 1000.
-    Raises: ConversionError if an array of int8 or int32 has no scale, if scales are not positive numbers, or if an
-    array has 4-bit values.
+    Raises: ConversionError if an array of int8 or int32 has no scale, or if scales are not positive numbers.
     """
     found: dict[str, Array] = {}
     for name, stored in variables.items():
-        if name.endswith(_ZERO_POINT) and name.removesuffix(_ZERO_POINT) in variables:
-            raise ConversionError(
-                f"{path}: {name.removesuffix(_ZERO_POINT)} has 4-bit values (AWQ), which are not read; convert the"
-                " original model again with another quantization, such as float32"
-            )
         if name.endswith(SCALE) and name.removesuffix(SCALE) in variables:
             continue
         if stored.ndim and stored.dtype.kind == "i":

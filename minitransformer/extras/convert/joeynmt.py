@@ -88,7 +88,9 @@ def read_joeynmt(directory: Path, source_spm: Path | None = None, target_spm: Pa
     models = sentencepiece_models(directory, source_spm, target_spm)
     settings = SettingsFile.load(directory / CONFIG)
     arrays = WeightsFile.load(weights_file(directory, *CHECKPOINTS), "model_state")
-    _require_supported(settings)
+    for stack in STACKS:
+        settings.choice({"transformer": None}, f"model.{stack}.type", default="recurrent")
+        settings.refuse({f"model.{stack}.alpha": 1.0})  # a factor of residual connections
     vocabularies = [_vocabulary(directory / name, settings) for name in VOCABULARIES]
     source, target, tokenizer = with_tokenizer(vocabularies[0], vocabularies[1], models)
     depths = count_layers(arrays)
@@ -99,13 +101,6 @@ def read_joeynmt(directory: Path, source_spm: Path | None = None, target_spm: Pa
     arrays.require_none_left()
     model_config = ModelConfig(**config, **vocabulary_settings(source, target, weights))
     return Parts(model_config, weights, tokenizer, (source, target))
-
-
-def _require_supported(settings: SettingsFile) -> None:
-    """Raise ConversionError if a stack is no Transformer, or scales its residual connections."""
-    for stack in STACKS:
-        settings.choice({"transformer": None}, f"model.{stack}.type", default="recurrent")
-    settings.refuse({f"model.{stack}.alpha": 1.0 for stack in STACKS})
 
 
 def _vocabulary(path: Path, settings: SettingsFile) -> Vocabulary:

@@ -87,17 +87,12 @@ class _Page:
     def _layer(self, stack: str, index: int) -> dict[str, Any]:
         """Return the block of one layer: the steps of each sublayer and of its norm."""
         name, labels = f"{stack}.layers.{index}", self.source if stack == "encoder" else self.inputs
-        sublayers = ["self_attention", *(["source_attention"] if stack == "decoder" else []), "feed_forward"]
+        own = {"self_attention": "self"} if stack == "encoder" else {"self_attention": "masked"}
+        source = {} if stack == "encoder" else {"source_attention": "source"}
         steps = list[dict[str, Any]]()
-        for sublayer in sublayers:
-            kind = {"self_attention": "masked" if stack == "decoder" else "self", "source_attention": "source"}.get(
-                sublayer
-            )
-            work = (
-                self._network(f"{name}.{sublayer}", labels)
-                if kind is None
-                else self._attention(f"{name}.{sublayer}", kind, labels)
-            )
+        for sublayer, kind in (own | source | {"feed_forward": ""}).items():
+            path = f"{name}.{sublayer}"
+            work = self._attention(path, kind, labels) if kind else self._network(path, labels)
             norm = self._norm(f"{name}.{sublayer}_residual.norm.gain", labels)
             steps += [norm, *work] if self.config.norm == "pre" else [*work, norm]
         depth = self.config.n_layers if stack == "encoder" else self.config.decoder_depth

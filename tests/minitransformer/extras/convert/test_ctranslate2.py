@@ -436,8 +436,6 @@ SCALES = r"w is quantised \(int8\): expected positive scales, .* its 2 rows"
 @pytest.mark.parametrize(("others", "message"), [
     ({}, SCALES), ({"w_scale": np.array([1, 0], np.float32)}, SCALES), ({"w_scale": np.ones(2, np.int8)}, SCALES),
     ({"w_scale": np.array([1, np.nan], np.float32)}, SCALES), ({"w_scale": np.ones(3, np.float32)}, SCALES),
-    ({"w": np.ones((1, 1), np.int32), "w_scale": np.ones(1, np.float32), "w_zero": np.ones(1, np.int32)},
-     "w has 4-bit values"),
 ])  # fmt: skip
 def test_integers_need_a_positive_scale_for_each_row(others: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=message):
