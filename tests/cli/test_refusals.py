@@ -169,7 +169,7 @@ REFUSED = {  # RUN is a trained run
     "report attention one --output a.png --layers 1 2 --run RUN": "--layers: expected numbers from 1 to 1; got 2",
     "report attention one --output a.png --kinds --run nowhere": "--kinds: name at least one kind",
     "report attention one --output a.png --least-weight 20 --run nowhere": "--least-weight: weights are between",
-    "report attention one --no-end --run RUN": "--no-end: an option of pictures, but attention.html is a page",
+    "report attention one --heads 2 --run RUN": "--heads: an option of pictures, but attention.html is a page",
     "report attention one --layers 1 --run RUN": "--layers: an option of pictures, but attention.html is a page",
     "report attention one --beam 0 --run RUN": "beam ≥ n_best ≥ 1",
     "report attention one --output one/a.html --run RUN": "a.html: cannot be written",
