@@ -132,18 +132,20 @@ class PreparedData:
         return pairs
 
 
-def selected_text(corpus: Corpus, data: PreparedData, config: DataConfig) -> Iterator[Pair]:
+def selected_text(corpus: Corpus, data: PreparedData, config: DataConfig) -> Iterator[tuple[int, Pair]]:
     """Yield the raw pairs of lines of the training pairs in ``data``, which ``prepare`` made from the corpus.
 
+    Each comes with the index of its training file.
     A stage that reads the text after ``prepare`` must read it here, or it learns the copies of held-out pairs.
     """
     keeps_copies = corpus.held_out_location(0) is None or data.manifest.get(IN_TRAINING, 0)
     held_out = set() if keeps_copies else set(_normalise(data.text("validation"), data.tokenizer))
+    index = itertools.count()
     for some in _chunks(corpus.train()):
         encoded = _encode(some, data.tokenizer)
-        for pair, normalised, ids in zip(some, data.tokenizer.normalised(some), encoded, strict=True):
+        for pair, normalised, ids, i in zip(some, data.tokenizer.normalised(some), encoded, index, strict=False):
             if normalised not in held_out and not reason_to_drop(ids, config):
-                yield pair
+                yield corpus.file_of(i), pair
 
 
 def _files_of(directory: Path, tokenizer: Tokenizer) -> list[str]:

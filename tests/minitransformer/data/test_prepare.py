@@ -162,7 +162,9 @@ def test_the_selected_text_is_the_text_of_the_training_pairs(
     """In the second text no pair can be held out without copies, so these are trained on."""
     config = config_of(tmp_path, pairs, **({} if keeps_files else HELD_OUT_OF_TEXT))
     data = prepared(config)
-    sources, targets = map(list, zip(*selected_text(FileCorpus.of(config), data, config), strict=True))
+    selected = list(selected_text(FileCorpus.of(config), data, config))
+    sources, targets = map(list, zip(*(pair for _, pair in selected), strict=True))
+    assert {file for file, _ in selected} == {0}
     ids = zip(data.tokenizer.encode_source(sources), data.tokenizer.encode_target(targets), strict=True)
     assert [tuple(map(tuple, pair)) for pair in ids] == stored_pairs(data, "train")
 

@@ -14,9 +14,13 @@ from cli.train import read_options
 from cli.train import train as train_command
 from minitransformer.config import ConfigError, DataConfig, RunConfig
 from minitransformer.data.corpus import read_pairs
-from minitransformer.extras.diversification import _files, train_diversified
+from minitransformer.data.prepare import prepare
+from minitransformer.data.survey import read_lines
+from minitransformer.extras.diversification import train_diversified
+from minitransformer.extras.made_pairs import files_of, pairs_of
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import read_json
+from minitransformer.text.loops import repetition
 from minitransformer.text.road import STEPS
 from minitransformer.training.run import train
 from minitransformer.training.update import learning_rate
@@ -36,7 +40,11 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def trainings(config: RunConfig) -> list[RunConfig]:
-    """The trainings of three calls: the first two are interrupted, each in the next training."""
+    """The trainings of three calls: the first two are interrupted, each in the next training.
+
+    Before, the text was prepared in the run's directory, as a dry run does.
+    """
+    prepare(config.data, config.data_directory)
     made: list[RunConfig] = []
 
     def train_until(n: int, one: RunConfig) -> bool:
@@ -62,10 +70,15 @@ def test_the_last_training_has_translations_of_both_sides(config: RunConfig, tra
     to_source = Translator.load(config.run / "backward").translate(targets, skip=STEPS)
     data = trainings[-1].data
     pairs = list(read_pairs(data.raw / data.train_source[0], data.raw / data.train_target[0]))
-    sides = ((sources, targets), (sources, to_target), (to_source, targets))
-    assert pairs == [pair for two in sides for pair in zip(*two, strict=True)]
-    assert any(to_target)
-    assert any(to_source)
+    new_targets = [(s, t) for s, t in zip(sources, to_target, strict=True) if t and not repetition(t, s)]
+    new_sources = [(s, t) for s, t in zip(to_source, targets, strict=True) if s and not repetition(s, t)]
+    assert [path.read_text(encoding="utf-8").splitlines() for path in files_of(data.raw / "translated")] == [
+        to_source,
+        to_target,
+    ]
+    assert pairs[: len(sources)] == list(zip(sources, targets, strict=True))
+    assert pairs[len(sources) :] == [*new_targets, *new_sources]
+    assert pairs[len(sources) :]
 
 
 def test_the_backward_training_has_the_sides_the_other_way_round(trainings: list[RunConfig]) -> None:
@@ -101,10 +114,14 @@ def test_no_training_learns_copies_of_held_out_pairs(
     data = dataclasses.replace(config.data, raw=tmp_path, validation_source=(), validation_target=(), held_out=6)
     doubled = dataclasses.replace(config, data=data, run=tmp_path / "run")
     both = known | {target: source for source, target in known.items()}
-    monkeypatch.setattr(Translator, "translate", lambda self, lines, skip: [both[line] for line in lines])
+
+    def translate(run: RunConfig, source: Path, output: Path) -> None:
+        output.write_text("".join(f"{both[line]}\n" for line in read_lines(source)), encoding="utf-8")
+
+    monkeypatch.setattr("minitransformer.extras.diversification.translate_text", translate)
     assert train_diversified(doubled, 6, lambda one: train(one, callbacks=[]).is_complete, WORLD)
     text = tmp_path / "run" / "text"
-    held_out, *others = (set(read_pairs(*_files(text / part))) for part in ("validation", "given", "all"))
+    held_out, *others = (set(pairs_of(text / part)) for part in ("validation", "given", "all"))
     assert len(held_out) == 5
     assert others == [set(known.items()) - held_out] * 2
     assert all(held_out.isdisjoint(pairs) for pairs in others)
