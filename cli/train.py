@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cli.command import all_end_together, log_shown, run_command
 from cli.console import log_console
@@ -15,6 +17,7 @@ from cli.run_options import RunStart, parse_run_options
 from cli.validation_command import ValidationCommand
 from minitransformer.config import RunConfig
 from minitransformer.config.checks import imported_class
+from minitransformer.extras.back_translation import BackSearch, BackTranslation, train_back_translated
 from minitransformer.extras.diversification import train_diversified
 from minitransformer.extras.doctor.check import verify_resume
 from minitransformer.extras.report.run_page import ReportPage
@@ -34,8 +37,13 @@ A run that was interrupted goes on when the same command is given again.
 Several processes: mpirun -n 8 minitransformer-train ..."""
 
 
-ADDED = ("diversify", "tensorboard", "validation_command", "callback")  # options that add something to a training
-RULES = (Rule(("verify_resume",), "does not go with", (*ADDED, "dry_run"), "it is a test in a temporary directory"),)
+# Options that add something to a training
+ADDED = ("diversify", "back_translate", "tensorboard", "validation_command", "callback")
+RULES = (
+    Rule(("verify_resume",), "does not go with", (*ADDED, "dry_run"), "it is a test in a temporary directory"),
+    Rule(("diversify",), "does not go with", ("back_translate",), "each makes its own text"),
+    Rule(("back_translate_run", "back_translate_search", "back_translate_tag"), "needs", ("back_translate",)),
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,15 @@ class TrainOptions(RunConfig, RunStart):
     diversify: int = 0
     """Updates of a further training after this one. Its text also has translations by this model, and by a second one
     that translates from target to source. 0: no further training."""
+    back_translate: tuple[str, ...] = ()
+    """Files with text in the target language, in the folder data.raw. A model from target to source is trained first,
+    and translates this text; the training then also has these pairs. Without files, there is no such text."""
+    back_translate_run: Path | None = None
+    """Directory of a trained model from target to source that makes the translations; if not given, one is trained."""
+    back_translate_search: BackSearch = BackTranslation.search
+    """"beam": the best translation that is found; "sampling": one that is drawn at random."""
+    back_translate_tag: bool = BackTranslation.tag
+    """Begin sources that a model has made with a tag, so that the training can tell them from the others."""
     tensorboard: bool = False
     """Also write events for TensorBoard, in the folder tensorboard of the run's directory."""
     validation_command: str | None = None
@@ -60,6 +77,12 @@ class TrainOptions(RunConfig, RunStart):
     callback: Repeated[str] = ()
     """Class of a callback of yours, as package.module:name; it is made without arguments. Give --callback several times
     for several classes."""
+
+    @property
+    def back_translation(self) -> BackTranslation:
+        """The text to translate back, and how."""
+        names = (field.name for field in dataclasses.fields(BackTranslation) if field.name != "files")
+        return BackTranslation(self.back_translate, **{name: getattr(self, f"back_translate_{name}") for name in names})
 
 
 def main() -> int:
@@ -99,6 +122,8 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
 
     if options.diversify:
         is_complete = train_diversified(options, options.diversify, train_to_end, world)
+    elif options.back_translate:
+        is_complete = train_back_translated(options, options.back_translation, train_to_end, world)
     else:
         is_complete = train_to_end(options)
     if not is_complete:

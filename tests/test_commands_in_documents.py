@@ -228,7 +228,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )  # fmt: skip
         shim.write_text(text, encoding="utf-8")
         shim.chmod(0o755)
-    for name in ("train", "valid", "test", "news", "web", "captions", "book", "val", "text"):
+    for name in ("train", "valid", "test", "news", "web", "captions", "book", "val", "text", "mono"):
         write_parallel_text(folder, name, 300, seed=len(name))
     write_parallel_text(folder, "all", 3_000, seed=1)  # a document takes 1,000 lines of it for testing
     (folder / "book.de").unlink()  # a document writes it

@@ -135,10 +135,10 @@ class Undisturbed:
     counts: dict[str, int]
 
 
-def live(lives: list[tuple[str, int]], folder: Path, run: Path) -> list[str]:
+def live(lives: list[tuple[str, int]], folder: Path, run: Path, *options: str) -> list[str]:
     command = [sys.executable, str(ROOT / "tests" / "support" / "killed.py"), json.dumps(lives)]
     command += ["--run", str(run), "--data.directory", str(folder / "data"), "--data.raw", str(folder), *DATA]
-    command += KILLED.split()
+    command += [*KILLED.split(), *options]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -165,6 +165,18 @@ def check(lives: list[Life], undisturbed: Undisturbed) -> list[str]:
     ends = live([(kind, 1 + int(share * undisturbed.counts[kind])) for kind, share in lives], undisturbed.folder, run)
     assert differing(undisturbed.run, run) == []
     return ends
+
+
+@pytest.mark.slow
+def test_a_back_translated_run_killed_often_ends_as_if_undisturbed(undisturbed: Undisturbed) -> None:
+    """While text is written, and in both trainings; a life also reads what earlier ones have written."""
+    folder = undisturbed.folder
+    write_parallel_text(folder, "mono", 30, seed=3)
+    options = ["--back-translate", "mono.de", "--back-translate-search", "sampling"]
+    (counts,) = live([], folder, folder / "back", *options)
+    lives = [("file", int(share * json.loads(counts)["file"])) for share in (0.2, 0.4, 0.5)]
+    assert live(lives, folder, folder / "killed back", *options)[:3] == ["killed"] * 3
+    assert differing(folder / "back", folder / "killed back") == []
 
 
 LIVES = st.lists(st.tuples(st.sampled_from(["call", "file", "file"]), st.floats(0, 1, exclude_max=True)), max_size=4)

@@ -155,8 +155,10 @@ REFUSED = {  # RUN is a trained run
     "parse --run absent --treebank t --words blanks": "--words: does not go with --treebank, because the trees",
     **{
         f"train --verify-resume 4 {option}": f"--verify-resume: does not go with {option.split()[0]}, because it is a"
-        for option in ("--diversify 9", "--tensorboard", "--validation-command x")
+        for option in ("--diversify 9", "--back-translate x", "--tensorboard", "--validation-command x")
     },
+    "train --diversify 9 --back-translate x": "--diversify: does not go with --back-translate, because each makes its",
+    "train --back-translate-search sampling": "--back-translate-search: needs --back-translate",
     "parse --run absent --beam 0": "search: expected 1,000 ≥ beam",
     # report and reproduce
     "report training absent": "absent: holds no training run",
