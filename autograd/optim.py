@@ -19,6 +19,7 @@ from autograd.op import Dispatch
 from autograd.parameters import ALIGNMENT, ParameterBuffer
 
 N_SCALARS = 3  # per update: see ``Optimizer.scalars``
+AVERAGE = "ema"  # the name of the moving average among the arrays of an optimizer's state
 
 
 class Optimizer:
@@ -40,6 +41,9 @@ class Optimizer:
     """Names of the arrays of state, such as "m": attributes that begin as zeros, and that checkpoints save."""
     weight_decay: ClassVar[float] = 0.0
     """λ."""
+    ema: Array | None = None
+    """The moving average of the parameters, if ``begin_average`` has begun one; also an array of the state."""
+    ema_decay = 0.0
 
     def __init__(
         self,
@@ -82,8 +86,9 @@ class Optimizer:
 
     @property
     def state(self) -> dict[str, Array]:
-        """The arrays of state by name."""
-        return {name: getattr(self, name) for name in self.arrays}
+        """The arrays of state by name, with the moving average of the parameters if there is one."""
+        names = self.arrays if self.ema is None else (*self.arrays, AVERAGE)
+        return {name: getattr(self, name) for name in names}
 
     def of_all(self, state: Mapping[str, Array]) -> Optimizer:
         """Return a copy of this optimizer that updates the whole buffer, with these arrays of state."""
@@ -119,6 +124,7 @@ class Optimizer:
         squares = sum_squares(self.shard(self.buffer.gradients))
         outcome = clip(squares, xp.zeros(()), scalars, max_norm=max_norm)
         self.update(scalars, outcome[2])
+        self.update_average(step, outcome[2])
         return float(outcome[1])
 
     @property
@@ -181,7 +187,7 @@ class Optimizer:
         gradients = self.buffer.gradients[piece]
         xp, applies = namespace(gradients), scale > 0
         g = xp.where(applies, gradients * scale.astype(gradients.dtype), 0)
-        state = [array[own] for array in self.state.values()]
+        state = [getattr(self, name)[own] for name in self.arrays]
         direction, *new_state = self.direction(g, *state)
         if len(new_state) != len(state):
             raise ValueError(
@@ -209,6 +215,35 @@ class Optimizer:
         values -= namespace(values).where(scale > 0, change, 0)
         if low_precision is not None:
             low_precision[piece] = values.astype(low_precision.dtype)
+
+    def begin_average(self, decay: float) -> None:
+        """Begin a moving average of the parameters at their present values; ``update_average`` moves it.
+
+        Raises: ValueError if ``decay`` is out of bounds, or the class has an array of the same name.
+        """
+        if not 0 <= decay < 1:
+            raise ValueError(f"{self._name}.begin_average: expected 0 ≤ decay < 1; got {decay}")
+        if AVERAGE in self.arrays:
+            raise ValueError(
+                f"{self._name}.arrays: {AVERAGE!r} is the name of the moving average of the parameters; choose another"
+            )
+        self.ema_decay, self.ema = decay, self.shard(self.buffer.values).copy()
+
+    def update_average(self, step: int | Array, scale: Array, within: slice = slice(None)) -> None:
+        """Move the average w̄ towards the updated parameters w: w̄ ← d w̄ + (1 − d) w.
+
+        d = min(decay, (1 + t) / (10 + t)), where t is ``step``, the number of the update, from 1.  So the average
+        forgets the first parameters early, and covers about the last tenth of the updates until d reaches the decay.
+        Nothing changes without an average, or if ``scale`` is 0.  ``within`` as in ``update``.
+        Sources: Polyak & Juditsky 1992; Kingma & Ba 2015, section 7.2 (the exponential average); TensorFlow's
+        ``ExponentialMovingAverage`` (the growing decay).
+        """
+        if self.ema is None:
+            return
+        xp, dtype = namespace(self.ema), self.ema.dtype
+        share = xp.maximum(1 - self.ema_decay, 9 / (10 + xp.asarray(step, np.float64))).astype(dtype)
+        for piece, own in self._slices(within):
+            average_update(self.ema[own], self.buffer.values[piece], share, scale)
 
 
 class Adam(Optimizer):
@@ -282,6 +317,15 @@ def adam_update(
     values -= xp.where(applies, step_size * m / (xp.sqrt(v / variance_correction) + eps), 0)
     if low_precision is not None:
         low_precision[...] = values.astype(low_precision.dtype)
+
+
+@Dispatch
+def average_update(average: Array, values: Array, share: Array, scale: Array) -> None:
+    """Move a moving average in place by ``share`` of its distance to the values; change nothing if the scale is 0.
+
+    Shapes: average and values (n,), share (), all of one dtype; scale ().
+    """
+    average -= namespace(average).where(scale > 0, share * (average - values), 0)
 
 
 @Dispatch

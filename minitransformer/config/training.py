@@ -23,6 +23,7 @@ _BOUNDS = {
     "seed": (0, 2**64), "log_every": COUNT, "validate_every": COUNT, "validation_sentences": COUNT, "patience": COUNT,
     "checkpoint_every": COUNT,
     "keep_checkpoints": COUNT, "bpe_dropout": SHARE, "word_dropout": (0, 10**6), "average_checkpoints": COUNT,
+    "ema": SHARE,
 }  # fmt: skip
 
 
@@ -60,6 +61,10 @@ class TrainingConfig:
     """The optimizer's ε."""
     clip_norm: float | None = None
     """Clip the gradient of the mean loss to this norm; off in the paper."""
+    ema: float = 0.0
+    """Decay d of a moving average of the weights, such as 0.999: after each update, average ← d average + (1 − d)
+    weights, with a smaller d in the first updates.  Validations score the average; the best one of them, or the last
+    one, becomes the final model, instead of the average of checkpoints.  0: no moving average."""
     sum: SumOrder = "exact"
     """Order in which processes add gradients.  "exact": along one fixed tree, with the same bits for any number of
     processes; only a power of two of them compute.  "fast": all processes compute, up to one per micro-batch, and the
@@ -102,7 +107,8 @@ class TrainingConfig:
     keep_checkpoints: int = 5
     """Number of latest checkpoints that are kept; the best model so far is kept, too."""
     average_checkpoints: int = 5
-    """Number of last checkpoints whose average becomes the final model, unless the best single checkpoint is better."""
+    """Number of last checkpoints whose average becomes the final model, unless the best single checkpoint is better.
+    Not used with a moving average (ema)."""
 
     def __post_init__(self) -> None:
         require_types(self, ConfigError, "training.")

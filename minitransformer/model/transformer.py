@@ -200,10 +200,15 @@ class Transformer(Layer):
 
     def in_float32(self) -> Transformer:
         """Return the model with its float32 master weights: itself, or a copy if the weights are bfloat16."""
-        if self.parameters.low_precision is None:
-            return self
-        model = type(self)(self.config, seed=None, device=self.device)
-        model.parameters.values[...] = self.parameters.values
+        return self if self.parameters.low_precision is None else self.with_values(self.parameters.values)
+
+    def with_values(self, values: Array) -> Transformer:
+        """Return a copy of the model with these master weights, a flat array like ``parameters.values``, on its device.
+
+        The copy computes in the dtype of the master weights, which is never bfloat16.
+        """
+        model = type(self)(self.config, seed=None, dtype=self.parameters.values.dtype.name, device=self.device)
+        model.parameters.values[...] = values[: len(model.parameters.values)]  # a reducer may have padded them
         return model
 
     def decoded(self, batch: ModelInput, random: RandomStream | None = None) -> Tensor:

@@ -22,7 +22,7 @@ import numpy as np
 
 from autograd import namespace, to_device, to_host
 from autograd.array import Array
-from autograd.optim import Optimizer
+from autograd.optim import AVERAGE, Optimizer
 from minitransformer.config import ModelConfig, TrainingConfig
 from minitransformer.config.run import METRICS_FILE, RUN_FILE
 from minitransformer.model.files import CHECKPOINTS, MODEL_FILES, load_model_files, write_model_files
@@ -59,7 +59,7 @@ class Snapshot:
     """The content of a checkpoint: views of a model and its optimizer, or copies of them.
 
     ``weights`` are arrays by name.  ``moments`` are the optimizer's arrays of state, cut into parameters.  Each has the
-    array's name before the parameter's, such as "m.decoder.norm.gain".
+    array's name before the parameter's, such as "m.decoder.norm.gain"; "ema." stands before a moving average.
     """
 
     config: ModelConfig
@@ -200,15 +200,18 @@ def read_checkpoint(path: Path) -> Snapshot:
 
 
 def set_moments(model: Transformer, optimizer: Optimizer, moments: Mapping[str, Array]) -> None:
-    """Set the optimizer's moments of all parameters; ``moments`` are named as in ``Snapshot``."""
-    for array, flat in optimizer.state.items():
-        for name, parameter in model.named_parameters():
-            parameter.view_of(flat)[...] = to_device(moments[f"{array}.{name}"], model.device)
+    """Set the optimizer's ``moments`` of parameters, which are named as in ``Snapshot``."""
+    for name, moment in moments.items():
+        array, _, parameter = name.partition(".")
+        model.parameters.named[parameter].view_of(optimizer.state[array])[...] = to_device(moment, model.device)
 
 
 def require_moments_of(optimizer: Optimizer, path: Path, moments: Iterable[str]) -> None:
-    """Raise UnfitError unless ``moments``, names as in ``Snapshot``, are of the arrays of state of the optimizer."""
-    got, expected = sorted({name.partition(".")[0] for name in moments}), sorted(optimizer.arrays)
+    """Raise UnfitError unless ``moments``, names as in ``Snapshot``, are of the arrays of state of the optimizer.
+
+    The moving average does not count: it is an array of any optimizer.
+    """
+    got, expected = sorted({name.partition(".")[0] for name in moments} - {AVERAGE}), sorted(optimizer.arrays)
     if got != expected:
         raise UnfitError(
             f"{path}: is of another optimizer: expected the arrays {', '.join(expected) or 'none'}, as of"
@@ -337,7 +340,7 @@ class CheckpointWriter:
     """A writer of checkpoints on a thread of its own.
 
     Training waits only for the copy, and for an earlier write that has not ended.  The memory of the copy is used again
-    for the next checkpoint: 12 bytes a parameter, on the host.
+    for the next checkpoint: on the host, 12 bytes a parameter, or 16 with a moving average.
 
     The thread is a daemon, so a process can end at once.  Then an unfinished directory remains, which does not count
     as a checkpoint.
@@ -485,12 +488,17 @@ class RunCheckpoints:
         return state
 
     def begin_from(self, weights: Mapping[str, Array], moments: Mapping[str, Array] | None, n_updates: int) -> None:
-        """Set the model to another training's weights, and the optimizer to its moments if given."""
+        """Set the model to another training's weights, and the optimizer to its moments if given.
+
+        A moving average of the weights begins anew.
+        """
         self._model.set_weights(weights)
         if moments is not None:
             whole = self._optimizer_of_all()
             set_moments(self._model, whole, moments)
             self._take(whole, n_updates)
+        if self._optimizer.ema is not None:
+            self._optimizer.begin_average(self._optimizer.ema_decay)
 
     def save(self, state: TrainingState) -> None:
         """Copy model, moments and state, and begin to write them on rank 0; all ranks must call this.
@@ -529,7 +537,7 @@ class RunCheckpoints:
         if self.world.size == 1:
             return self._optimizer
         values = self._model.parameters.values
-        return self._optimizer.of_all({name: namespace(values).zeros_like(values) for name in self._optimizer.arrays})
+        return self._optimizer.of_all({name: namespace(values).zeros_like(values) for name in self._optimizer.state})
 
 
 def require_finite(model: Transformer, step: int) -> None:

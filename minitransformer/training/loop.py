@@ -149,6 +149,16 @@ class Trainer:
         self._seconds += time.perf_counter() - start
         return result
 
+    def validated_model(self) -> Transformer:
+        """Return the model that a validation scores; all ranks must call this.
+
+        With ``training.ema`` this is, on rank 0, a copy with the moving average of the weights; else the model itself.
+        """
+        if self.optimizer.ema is None:
+            return self.model
+        average = self.reducer.gather(self.optimizer.ema)
+        return self.model if self.world.rank else self.model.with_values(average)
+
     @property
     def is_complete(self) -> bool:
         """True if no update is left: ``max_updates`` are made, or ``patience`` has ended the training."""
@@ -229,19 +239,22 @@ class Trainer:
             self._change(validation_is_due=self.validation is not None)
             if self.world.any(callback.measures):
                 self._save(is_interrupted=True)
+            model = self.validated_model()
             with self.world.waiting_for_rank_0():
                 if self.validation is not None and self.world.rank == 0:
                     self.checkpoints.writer.wait()
                     with suppress(KeyboardInterrupt), interrupt.at_error():
-                        self._validate_alone(self.validation, callback, interrupt)
+                        self._validate_alone(self.validation, model, callback, interrupt)
         self.state = self.world.bcast(self.state)
 
-    def _validate_alone(self, validation: Validation, callback: Callback, interrupt: Interrupt) -> None:
+    def _validate_alone(
+        self, validation: Validation, model: Transformer, callback: Callback, interrupt: Interrupt
+    ) -> None:
         with interrupt.raise_on_signal():
-            report = validation.report(self.model, self.state.step, callback)
+            report = validation.report(model, self.state.step, callback)
         report = dataclasses.replace(report, best=exceeds(figure(report, "best_by", self.config), self.state.best))
         lost = self.checkpoints.writer.is_lost()  # the next checkpoint reports a lost directory
-        kept = report.best and not lost and keep_best(self.run_directory, self.model)
+        kept = report.best and not lost and keep_best(self.run_directory, model)
         self._change(**progress(report, self.state, self.config, kept=kept))
         callback.report(report)
 

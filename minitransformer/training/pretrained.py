@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from autograd.array import Array
+from autograd.optim import AVERAGE
 from minitransformer.config import ConfigError, ModelConfig, RunConfig
 from minitransformer.config.checks import require, with_changes
 from minitransformer.config.run import RUN_FILE, saved_settings
@@ -129,7 +130,7 @@ def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) 
     weights = load_model_files(path)[1] if found is None else found.weights
     if found is not None:
         require_moments_of(trainer.optimizer, path, found.moments)
-    moments = None if found is None else _with_new_rows(found.moments, trainer, mean=False)
+    moments = None if found is None else _with_new_rows(_without_average(found.moments), trainer, mean=False)
     n_updates = 0 if found is None else found.state.step + found.state.earlier_updates
     digest = checksums_of(path, [WEIGHTS_FILE])[WEIGHTS_FILE]["sha256"]
     begun = pretrained_of(config.run)
@@ -161,6 +162,10 @@ def _newest_checkpoint(directory: Path) -> tuple[Path, Snapshot]:
         f"{directory}: has no complete checkpoint, and only checkpoints have moments of the optimizer; set"
         " init_optimizer to false to begin from the weights alone"
     )
+
+
+def _without_average(moments: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: array for name, array in moments.items() if not name.startswith(f"{AVERAGE}.")}
 
 
 def _with_new_rows(arrays: Mapping[str, Array], trainer: Trainer, *, mean: bool) -> dict[str, Array]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from autograd import to_host
+from autograd.array import Array
 from autograd.kernel_registry import references_only
 from minitransformer.config import RunConfig, TrainingConfig
 from minitransformer.config.checks import require
@@ -92,7 +93,8 @@ def train(
         model: the class of the model, derived from ``Transformer``; by default the class that ``config.model`` names.
         world: the ranks that train together, from ``parallel.launch.communicator()``; by default this process alone.
         callbacks: objects called during training on this rank; by default a progress bar on stderr, on rank 0.
-        always_average: average the last checkpoints into the final model even if the best single model is better.
+        always_average: average the last checkpoints into the final model even if the best single model is better; with
+            ``training.ema``, take the moving average after the last update.
         evaluates: true to make the final model at the end, and score it.
 
     Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
@@ -204,11 +206,11 @@ def finish(run: OpenRun, callback: Callback, *, always_average: bool = False) ->
     ``always_average``: use the average of the last checkpoints even if the best single model is better.
     All ranks must call this.
     """
-    cost = _cost(run)
+    cost, averaged = _cost(run), run.trainer.validated_model() if run.config.training.ema else None
     with run.world.waiting_for_rank_0():
         if run.trainer.validation is not None:
             try:
-                _evaluate(run, run.trainer.validation, callback, cost, always_average)
+                _evaluate(run, run.trainer.validation, callback, cost, averaged, always_average)
             except KeyboardInterrupt:
                 _log.info("interrupted after the last update; the same run, started again, makes what is missing")
                 raise
@@ -221,10 +223,17 @@ def _cost(run: OpenRun) -> Cost:
     return Cost(state.flops, state.device_seconds, run.world.allreduce(rate) / run.world.size)
 
 
-def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Cost, always_average: bool) -> None:
+def _evaluate(
+    run: OpenRun,
+    validation: Validation,
+    callback: Callback,
+    cost: Cost,
+    averaged: Transformer | None,
+    always_average: bool,
+) -> None:
     start = time.perf_counter()
     callback.validating(0, len(run.data.text("validation")))
-    weights, loss = _choose_weights(run, validation, callback, always_average)
+    weights, loss = _choose_weights(run, validation, callback, averaged, always_average)
     _require_better_than_guessing(run, loss.loss)
     pretrained = pretrained_of(run.config.run)
     results = (
@@ -254,21 +263,19 @@ def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Co
 
 
 def _choose_weights(
-    run: OpenRun, validation: Validation, callback: Callback, always_average: bool
+    run: OpenRun, validation: Validation, callback: Callback, averaged: Transformer | None, always_average: bool
 ) -> tuple[str, TargetScore]:
-    """Set the model to the average of the last checkpoints, or to the best single model, and save it.
+    """Set the model to an average, or to the best model of all validations, and save it.
 
-    The best single model is chosen if its figure ``best_by`` is better than the average's.
+    The average is that of the last checkpoints, or the moving average ``averaged`` of the last update, if it is given.
+    The best model is chosen if its figure ``best_by`` is better than the average's.
     Returns: a description of the weights for ``results.json``, and their loss on the validation set.
     """
     model, state, directory = run.trainer.model, run.trainer.state, run.config.run
     _require_directory(directory)
-    last = checkpoints_of_updates(directory)[-run.config.training.average_checkpoints :]
-    last = [path for path in last if has_complete_model(path)]
-    if stale := stale_checkpoints(last, state.step, run.config.training):
-        _log.warning(stale)
+    averaged_weights, made = _average_of_checkpoints(run) if averaged is None else _moving_average(run, averaged)
     has_best = not always_average and has_complete_model(directory / BEST)
-    model.set_weights(average_weights(last))
+    model.set_weights(averaged_weights)
     score = validation.loss(model)
     name, average = "loss", score.loss
     if run.config.training.best_by != "loss":
@@ -277,13 +284,28 @@ def _choose_weights(
     if has_best and state.best and state.best[0] == name and exceeds(state.best, (name, average)):
         model.set_weights(load_model_files(directory / BEST)[1])
         score = validation.loss(model)
-        weights = f"best single model, validation {name} {state.best[1]:.4f}"
+        kind = "single model" if averaged is None else "moving average of the weights"
+        weights = f"best {kind}, validation {name} {state.best[1]:.4f}"
         _log.info(f"kept the {weights} (average: {average:.4f})")
     else:
-        weights = f"average of the last {len(last)} checkpoints"
+        weights = made
         _log.info(f"made the {weights}, validation {name} {average:.4f}")
     model.save(directory)
     return weights, score
+
+
+def _average_of_checkpoints(run: OpenRun) -> tuple[dict[str, Array], str]:
+    """Return the average of the last checkpoints, and its description; warn if a checkpoint is left out."""
+    last = checkpoints_of_updates(run.config.run)[-run.config.training.average_checkpoints :]
+    last = [path for path in last if has_complete_model(path)]
+    if stale := stale_checkpoints(last, run.trainer.state.step, run.config.training):
+        _log.warning(stale)
+    return average_weights(last), f"average of the last {len(last)} checkpoints"
+
+
+def _moving_average(run: OpenRun, averaged: Transformer) -> tuple[dict[str, Array], str]:
+    decay, step = run.config.training.ema, run.trainer.state.step
+    return averaged.weights(), f"moving average of the weights (decay {decay:g}) after update {step:,}"
 
 
 def _require_better_than_guessing(run: OpenRun, loss: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from typing import SupportsFloat, TypeAlias
 
@@ -244,6 +244,8 @@ class TrainingStep:
         optimizer = optimizer_class(config)(
             model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, pieces=reducer.pieces
         )
+        if config.ema:
+            optimizer.begin_average(config.ema)
         micro_batches = micro_batches_of_rank(world.rank, world.size, config.n_micro_batches, config.sum)
         rounds_factors = config.precision == "bfloat16" and model.parameters.low_precision is None
         gradient = GradientAccumulator(model, n_threads=n_threads, rounds_factors=rounds_factors)
@@ -296,9 +298,13 @@ class TrainingStep:
         squares = self.reducer.map_shards(sum_squares, self.parameters.gradients)
         loss = namespace(squares).asarray(self.reducer.allreduce(loss), np.float64)
         outcome = clip(squares, loss, scalars, max_norm=self.config.clip_norm or math.inf)
-        self._on_all_threads(lambda within: self.optimizer.update(scalars, outcome[2], within, self._gather))
+        self._on_all_threads(partial(self._update, step, scalars, outcome[2]))
         self.reducer.all_gather(self.parameters.low_precision, self.parameters.vectors)
         return outcome
+
+    def _update(self, step: int | Array, scalars: Array, scale: Array, within: slice) -> None:
+        self.optimizer.update(scalars, scale, within, self._gather)
+        self.optimizer.update_average(step, scale, within)
 
     def free(self) -> None:
         """Do nothing: only ``CapturedStep`` has graphs to free."""

@@ -8,7 +8,7 @@ import pytest
 
 from autograd import Layer, Parameter, ParameterBuffer
 from autograd.kernels.cpu.library import library
-from autograd.optim import Adam, adam_update
+from autograd.optim import Adam, adam_update, average_update
 from autograd.parameters import glorot_uniform, scaled_normal
 
 
@@ -104,3 +104,19 @@ def test_adam_changes_nothing_with_a_scale_of_zero(run: Any, dtype: str) -> None
     before = [x.tobytes() for x in arrays]
     run(*arrays, None, np.ones(3), np.float64(0), **STATIC)
     assert [x.tobytes() for x in arrays] == before
+
+
+@pytest.mark.parametrize("run", [average_update, average_update.reference])
+@pytest.mark.parametrize("cut", [0, 1, 7, 64, 131])
+def test_an_average_moves_by_its_share_in_parts_as_in_whole(run: Any, cut: int) -> None:
+    values, start, *_ = drawn_arrays(131)
+    whole, divided, share = start.copy(), start.copy(), np.float32(0.1)
+    arguments = whole, values, share, np.float64(1)
+    assert (average_update.choose(arguments, {}) is not average_update.reference) == bool(library().functions)
+    run(*arguments)
+    for part in (slice(0, cut), slice(cut, None)):
+        run(divided[part], values[part], share, np.float64(0.37))
+    assert whole.tobytes() == divided.tobytes()
+    np.testing.assert_allclose(whole, start + 0.1 * (values.astype(np.float64) - start), rtol=0, atol=3e-7)
+    run(whole, values, share, np.float64(0))
+    assert whole.tobytes() == divided.tobytes()

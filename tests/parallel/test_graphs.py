@@ -18,14 +18,14 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any]:
-    """What one rank does, and the parameters that it ends with."""
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any, Path]:
+    """What one rank does, the parameters that it ends with, and its directory."""
     folder = tmp_path_factory.mktemp("alone")
     (result,) = run_ranks(1, "train_in_graphs", pairs_in(folder))
     assert result["micro-batches"] == 8
     assert result["graphs"] >= 2, "several capacities"
     assert result["launched"] == N_UPDATES - result["graphs"] >= 2
-    return result, parameters_of(folder)
+    return result, parameters_of(folder), folder
 
 
 @pytest.mark.parametrize(
@@ -38,25 +38,28 @@ def test_graphs_of_several_ranks_leave_the_bits_of_one(
     n_local: int,
     micro_batches: list[int],
     n_buckets: int,
-    alone: tuple[dict[str, Any], Any],
+    alone: tuple[dict[str, Any], Any, Path],
     tmp_path: Path,
 ) -> None:
     """Losses, and parameters of every rank; each has as many graphs as the rank alone, and launches them as often.
 
     The backward pass begins the sums of all buckets of gradients, if there is one.
     """
-    expected, parameters = alone
+    expected, parameters, folder = alone
     settings = "exact", "", "", N_UPDATES, n_local
     results = run_ranks(n_ranks, "train_in_graphs", pairs_in(tmp_path / "together"), *settings)
     moments = {result["moments"] for result in results}
     assert moments == {-(-expected["moments"] // (n_ranks * RUN)) * RUN}, "each rank has those of its pieces only"
     expected = expected | {"moments": moments.pop()}
     assert results == [expected | {"micro-batches": n, "begun": n_buckets * (n > 0)} for n in micro_batches]
+    average = np.load(tmp_path / "together" / "average.npy")
+    assert np.array_equal(average, np.load(folder / "average.npy"))
+    assert np.abs(average - parameters[: len(average)]).max() > 1e-3
     for rank in range(n_ranks):
         assert np.array_equal(parameters_of(tmp_path / "together", rank), parameters), f"rank {rank}"
 
 
-def test_a_run_goes_on_with_another_number_of_ranks(alone: tuple[dict[str, Any], Any], tmp_path: Path) -> None:
+def test_a_run_goes_on_with_another_number_of_ranks(alone: tuple[dict[str, Any], Any, Path], tmp_path: Path) -> None:
     """A checkpoint has the values and moments that each rank has updated."""
     together = pairs_in(tmp_path / "together")
     for n_ranks, n_updates in ((4, 3), (2, 4), (1, N_UPDATES)):
@@ -64,8 +67,10 @@ def test_a_run_goes_on_with_another_number_of_ranks(alone: tuple[dict[str, Any],
     assert np.array_equal(parameters_of(together), alone[1])
 
 
-def test_in_fast_order_graphs_of_all_ranks_leave_equal_bits(alone: tuple[dict[str, Any], Any], tmp_path: Path) -> None:
-    expected, parameters = alone
+def test_in_fast_order_graphs_of_all_ranks_leave_equal_bits(
+    alone: tuple[dict[str, Any], Any, Path], tmp_path: Path
+) -> None:
+    expected, parameters, _ = alone
     results = run_ranks(3, "train_in_graphs", pairs_in(tmp_path / "together"), "fast")
     assert [result["micro-batches"] for result in results] == [2, 3, 3]
     assert {result["launched"] for result in results} == {expected["launched"]}

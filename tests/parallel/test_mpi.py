@@ -88,18 +88,16 @@ class Alone:
 
     @functools.cache  # noqa: B019
     def trained(
-        self, n_updates: int, precision: str = "float32", optimizer: str = "adam", weights: str = ""
+        self,
+        n_updates: int,
+        precision: str = "float32",
+        optimizer: str = "adam",
+        weights: str = "",
+        ema: str = "0",
     ) -> tuple[dict[str, Any], Any]:
-        directory = corpus_in(self.directory / f"{n_updates} {precision} {optimizer} {weights}")
-        result = train(
-            SerialCommunicator(),
-            directory,
-            str(n_updates),
-            "1",
-            precision=precision,
-            optimizer=optimizer,
-            weights=weights,
-        )
+        directory = corpus_in(self.directory / f"{n_updates} {precision} {optimizer} {weights} {ema}")
+        named = {"precision": precision, "optimizer": optimizer, "weights": weights, "ema": ema}
+        result = train(SerialCommunicator(), directory, str(n_updates), "1", **named)  # type: ignore[arg-type]
         return result, parameters_of(directory)
 
     @functools.cache  # noqa: B019
@@ -327,6 +325,16 @@ def optimizers_of_users_and_a_penalty_give_the_same_bits_on_every_rank(run: Run,
     run.check_parameters(expected)
     assert not np.array_equal(expected, alone.trained(6)[1])
     assert sum(result["moments"] for result in run.results) == len(expected)
+
+
+@ranks_run("train", 6, 1, "cpu", ("", "messages"), "", "exact", "float32", "float32", "adam", "", "0.7", on=(2, 3))
+def a_moving_average_has_the_same_bits_on_any_number_of_ranks(run: Run, alone: Alone) -> None:
+    """Each rank has the average of its shard alone; the weights are those of a training without it."""
+    run.check_parameters(alone.trained(6)[1])
+    alone.trained(6, "float32", "adam", "", "0.7")
+    expected, average = (folder / "average.npy" for folder in (alone.directory / "6 float32 adam  0.7", run.directory))
+    assert np.array_equal(np.load(average), np.load(expected))
+    assert not np.array_equal(np.load(average), run.parameters()[0])
 
 
 @ranks_run("train", 6, 1, "cpu", "", "", "fast", on=(2, 3))

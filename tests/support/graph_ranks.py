@@ -46,6 +46,7 @@ TRAINING = TrainingConfig(
     log_every=3,
     checkpoint_every=100,
     precision="bfloat16",
+    ema=0.5,
 )
 
 
@@ -151,8 +152,10 @@ def train_in_graphs(
         trainer.resume()
         assert trainer.train(observer)
     assert observer.step.n_graphs == 0, "graphs outlive the training"
+    averaged = to_host(trainer.validated_model().parameters.values)
     if world.rank == 0:  # the last validation came after the last update
-        assert np.array_equal(validation.values, to_host(model.parameters.values))
+        assert np.array_equal(validation.values, averaged)
+        np.save(directory / "average.npy", averaged)
     np.save(directory / f"parameters-{world.rank}.npy", to_host(model.parameters.values))
     return {
         "losses": observer.losses,

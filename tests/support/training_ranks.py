@@ -92,17 +92,18 @@ def train(
     sent_in: SentIn = "float32",
     optimizer: str = "adam",
     weights: str = "",
+    ema: str = "0",
 ) -> dict[str, Any]:
     """Train up to an update, going on from the last checkpoint, and save every rank's own parameters.
 
     A ``deviant`` rank has another parameter than the others after every update; for that, each must have its own.
-    With another optimizer than Adam, the model also has a penalty.
+    With another optimizer than Adam, the model also has a penalty.  With ``ema``, rank 0 saves the moving average.
     """
     if way:
         world = world_of_kind(way)
     config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order, gradients_sent_in=sent_in)
     config = dataclasses.replace(
-        config, precision="float32" if precision == "float32" else "bfloat16", optimizer=optimizer
+        config, precision="float32" if precision == "float32" else "bfloat16", optimizer=optimizer, ema=float(ema)
     )
     dtype = "float32" if precision == "bfloat16 products" else precision
     kind = Transformer if optimizer == "adam" else Penalised
@@ -120,6 +121,8 @@ def train(
     first_update = trainer.resume() and trainer.state.step
     finished = trainer.train(Callback())
     np.save(directory / f"parameters-{world.rank}.npy", to_host(model.parameters.values))
+    if trainer.optimizer.ema is not None and (average := trainer.validated_model()) is not model:
+        np.save(directory / "average.npy", average.parameters.values)
     return {
         "first update": first_update,
         "finished": finished,

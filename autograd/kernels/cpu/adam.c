@@ -1,4 +1,4 @@
-/* An update of Adam. */
+/* An update of Adam, and one of a moving average of the parameters. */
 
 #include "common.h"
 
@@ -12,4 +12,10 @@ void adam_step(float *restrict values, const float *restrict gradients, float *r
         v[i] = beta2 * v[i] + complement2 * g * g;
         values[i] -= step_size * m[i] / (sqrtf(v[i] / variance_correction) + eps);
     }
+}
+
+/* average ← average − share · (average − values), in place. */
+void average_step(float *restrict average, const float *restrict values, int64_t n, float share) {
+    for (int64_t i = 0; i < n; i++)
+        average[i] -= share * (average[i] - values[i]);
 }

@@ -1,12 +1,12 @@
-"""Adam in one pass over memory."""
+"""Adam, and the moving average of the parameters, each in one pass over memory."""
 
 from __future__ import annotations
 
 from autograd.array import Array
 from autograd.kernels.cpu.library import Function, is_for_c
-from autograd.optim import adam_update
+from autograd.optim import adam_update, average_update
 
-_adam_step = Function("adam_step")
+_adam_step, _average_step = Function("adam_step"), Function("average_step")
 
 
 def _is_supported(
@@ -49,3 +49,10 @@ def adam_update_in_c(
     )
     if low_precision is not None:
         low_precision[...] = values
+
+
+@average_update.kernel("cpu", supports=lambda average, values, *scalars: is_for_c(average, values))
+def average_update_in_c(average: Array, values: Array, share: Array, scale: Array) -> None:
+    """Compute the reference's result without temporary arrays."""
+    if scale > 0:
+        _average_step(average, values, len(values), float(share))

@@ -75,9 +75,13 @@ def model_on_gpu(**changes: Any) -> Transformer:
     return Transformer(dataclasses.replace(CONFIG, **changes), seed=3, dtype="bfloat16", device="cuda")
 
 
-def step_of(model: Transformer, kind: type[CapturedStep] = CapturedStep, n_micro_batches: int = 1) -> CapturedStep:
+def step_of(
+    model: Transformer, kind: type[CapturedStep] = CapturedStep, n_micro_batches: int = 1, ema: float = 0.0
+) -> CapturedStep:
     config = dataclasses.replace(TRAINING, n_micro_batches=n_micro_batches)
     gradient, adam = GradientAccumulator(model, n_threads=1), Adam(model.parameters)
+    if ema:
+        adam.begin_average(ema)
     return kind(TrainingStep(gradient, LocalReducer(), adam, config, range(n_micro_batches)))
 
 
@@ -97,7 +101,7 @@ def run(step: CapturedStep, batches: Sequence[Sequence[Batch]]) -> list[tuple[fl
 
 def bits(step: CapturedStep) -> list[bytes]:
     adam = step.step.optimizer
-    return [to_host(x).tobytes() for x in (adam.buffer.values, adam.buffer.low_precision, adam.m, adam.v)]
+    return [to_host(x).tobytes() for x in (adam.buffer.values, adam.buffer.low_precision, *adam.state.values())]
 
 
 def check_against_launches(
@@ -124,6 +128,20 @@ def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
     large, small = (capacity.source for capacity in graphed._buffers)
     assert small < large
     assert large % graphed._capacity_step == 0
+
+
+def test_a_moving_average_is_part_of_the_graph(launched: list[str]) -> None:
+    graphed, one_by_one = (step_of(model_on_gpu(), kind, ema=0.7) for kind in (CapturedStep, LaunchedStep))
+    assert run(graphed, SMALL) == run(one_by_one, SMALL)
+    assert graphed.n_graphs == 1
+    assert bits(graphed) == bits(one_by_one)
+    alone = step_of(model_on_gpu())
+    average = to_host(alone.step.optimizer.buffer.values)
+    for number, micro_batches in enumerate(SMALL, 1):
+        begin(alone, number, micro_batches).norm  # noqa: B018  (waits)
+        d = min(0.7, (1 + number) / (10 + number))
+        average = d * average + (1 - d) * to_host(alone.step.optimizer.buffer.values)
+    np.testing.assert_allclose(to_host(graphed.step.optimizer.ema), average, rtol=1e-5, atol=1e-7)
 
 
 def test_a_second_stream_leaves_the_bits_of_one(

@@ -117,3 +117,12 @@ def test_search_and_scores_are_those_of_the_saved_model() -> None:
     found = [beam_search(model.for_search(), SOURCES, config) for model in models]
     assert found[0] == found[1]
     assert models[0].in_float32() is models[0]
+
+
+def test_arrays_that_a_reducer_has_padded_are_copied_without_the_padding() -> None:
+    """NCCL's reducer pads the flat arrays to a multiple of the number of ranks."""
+    padded = Transformer(
+        CONFIG, seed=3, dtype="bfloat16", allocate=lambda n, dtype: (np.zeros(n + 64, dtype), np.zeros(n + 64, dtype))
+    )
+    expected = Transformer(CONFIG, seed=3)
+    np.testing.assert_array_equal(padded.log_probabilities(BATCH), expected.log_probabilities(BATCH))

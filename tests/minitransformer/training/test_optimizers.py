@@ -194,6 +194,7 @@ def test_an_optimizer_without_state_is_saved_and_resumed(tmp_path: Path) -> None
 def test_an_update_that_is_not_finite_changes_nothing(kind: type[Optimizer]) -> None:
     buffer = ParameterBuffer(Model(), seed=1)
     optimizer = kind(buffer)
+    optimizer.begin_average(0.5)
     buffer.gradients[:] = 1.0
     optimizer.step(0.1, 1)
     before = [buffer.values.tobytes(), *(array.tobytes() for array in optimizer.state.values())]
