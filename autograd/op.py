@@ -179,8 +179,9 @@ def _results_of(name: str, inputs: Sequence[Any], backward: BackwardOfSeveral, v
         gradients[index] = dy
         return (1,)
 
+    inputs_of_results = (None if joint.is_constant else joint,)
     return [
-        Tensor(value, Node(f"{name}[{i}]", (joint,), functools.partial(leave, i), value))
+        Tensor(value, Node(f"{name}[{i}]", inputs_of_results, functools.partial(leave, i), value))
         for i, value in enumerate(values)
     ]
 

@@ -174,12 +174,18 @@ class Optimizer:
                 self._move(inside, directions[inside], scalars, scale)
 
     def _slices(self, within: slice = slice(None)) -> Iterator[tuple[slice, slice]]:
-        """Yield the slice ``within`` of each piece as a slice of the buffer, and as one of the arrays of state."""
+        """Yield the slice ``within`` of each piece, without frozen parameters.
+
+        Each is yielded as a slice of the buffer, and as a slice of the arrays of state.
+        """
         end = 0
         for piece in self.pieces:
             first, last, _ = piece.indices(len(self.buffer.values))
             start, stop, _ = within.indices(last - first)
-            yield slice(first + start, first + stop), slice(end + start, end + stop)
+            for trained in self.buffer.trained:
+                one, other = max(first + start, trained.start), min(first + stop, trained.stop)
+                if one < other:
+                    yield slice(one, other), slice(end + one - first, end + other - first)
             end += last - first
 
     def _next_direction(self, piece: slice, own: slice, scale: Array) -> Array:
@@ -203,7 +209,7 @@ class Optimizer:
         mine = [piece.indices(len(self.buffer.values))[:2] for piece in self.pieces]
         for name, parameter in self.buffer.named.items():
             start, stop = parameter.offset, parameter.offset + parameter.size
-            if any(first < stop and start < last for first, last in mine):
+            if not parameter.is_frozen and any(first < stop and start < last for first, last in mine):
                 view = parameter.view_of(flat)
                 view[...] = self.transform(name, view)
         return flat

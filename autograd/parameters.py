@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -19,7 +19,7 @@ import numpy as np
 from autograd.array import Array, Device, device_of, namespace, namespace_of_device, persistent_pool, to_device
 from autograd.precision import dtype_named
 from autograd.random import StreamId, named_stream_id, normal, uniform
-from autograd.tensor import Gradient, PendingGradient, Tensor, backward, put, wait_for_deferred_gradients
+from autograd.tensor import Gradient, Origin, PendingGradient, Tensor, backward, put, wait_for_deferred_gradients
 
 Initialiser: TypeAlias = Callable[[StreamId, tuple[int, ...]], Array]
 Allocate: TypeAlias = Callable[[int, Any], tuple[Array, Array]]
@@ -28,9 +28,12 @@ ALIGNMENT = 64  # elements: 256 bytes of float32, so that every parameter is ali
 
 
 class Parameter(Tensor):
-    """A tensor that training changes; a view into the flat buffer once its layer has a ``ParameterBuffer``."""
+    """A tensor that training changes; a view into the flat buffer once its layer has a ``ParameterBuffer``.
 
-    __slots__ = ("declared_shape", "initialise", "offset", "gradient_buffer")
+    A frozen parameter (``ParameterBuffer.freeze``) is a constant.
+    """
+
+    __slots__ = ("declared_shape", "initialise", "offset", "gradient_buffer", "is_frozen")
 
     def __init__(self, shape: tuple[int, ...], initialise: Initialiser) -> None:
         super().__init__(np.empty(0))
@@ -38,6 +41,12 @@ class Parameter(Tensor):
         self.initialise = initialise
         self.offset = -1
         self.gradient_buffer: _Gradients | None = None
+        self.is_frozen = False
+
+    @property
+    def origin(self) -> Origin | None:
+        """The parameter itself, or None if it is frozen."""
+        return None if self.is_frozen else self
 
     @property
     def size(self) -> int:
@@ -150,6 +159,7 @@ class ParameterBuffer:
             (xp.zeros(size, value_dtype), None) if allocate is None else allocate(size, value_dtype)
         )
         self.low_precision: Array | None = xp.zeros(len(self.values), stored) if is_narrow else None
+        self.trained = [slice(0, len(self.values))]
         self._set_views()
         if gradients is not None:
             self._gradient_buffer.array = gradients
@@ -192,6 +202,21 @@ class ParameterBuffer:
                 np.concatenate([np.empty(0, np.int64), *(np.arange(p.offset, p.offset + p.size) for p in vectors)]),
                 device,
             )
+
+    def freeze(self, names: Collection[str]) -> None:
+        """Make the parameters with these names constants, and train all others.
+
+        A frozen parameter has the gradient 0.  Optimizers change only the numbers in the slices ``trained`` of the flat
+        buffer, which hold the other parameters.
+        """
+        in_order = list(reversed(self.named.items()))
+        ends = [*(parameter.offset for _, parameter in in_order[1:]), len(self.values)]
+        self.trained = []
+        for (name, parameter), end in zip(in_order, ends, strict=True):
+            parameter.is_frozen, start = name in names, parameter.offset
+            if not parameter.is_frozen:
+                continues = self.trained and self.trained[-1].stop == start
+                self.trained.append(slice(self.trained.pop().start if continues else start, end))
 
     def named_values(self) -> dict[str, Array]:
         """Return every parameter's view of ``values``, by name."""

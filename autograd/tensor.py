@@ -89,10 +89,10 @@ class Node:
 
     An input is the node of the operation that made it, a leaf tensor, or None for a constant.  A node holds no
     values: only the arrays that the closure ``backward`` refers to stay in memory for the backward pass.  Shape and
-    dtype are None if there are several results.
+    dtype are None if there are several results.  ``is_constant`` is True if all inputs are constants.
     """
 
-    __slots__ = ("name", "inputs", "backward", "shape", "dtype")
+    __slots__ = ("name", "inputs", "backward", "shape", "dtype", "is_constant")
 
     def __init__(
         self, name: str, inputs: tuple[Origin | None, ...], backward: Backward, result: Array | None = None
@@ -100,6 +100,7 @@ class Node:
         self.name = name
         self.inputs = inputs
         self.backward: Backward | None = backward
+        self.is_constant = all(origin is None for origin in inputs)
         self.shape: tuple[int, ...] | None = None if result is None else result.shape
         self.dtype: Any = None if result is None else result.dtype
 
@@ -166,9 +167,12 @@ class Tensor:
         self.node = node
 
     @property
-    def origin(self) -> Origin:
-        """The tensor's origin on the tape: the node that made it, or the leaf itself."""
-        return self.node or self
+    def origin(self) -> Origin | None:
+        """The tensor's origin on the tape: the node that made it, or the leaf itself; None for a constant.
+
+        The result of an operation on constants alone is a constant: no gradient is computed for it.
+        """
+        return self if self.node is None else None if self.node.is_constant else self.node
 
     @property
     def shape(self) -> tuple[int, ...]:

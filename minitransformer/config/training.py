@@ -77,6 +77,9 @@ class TrainingConfig:
     weights and activations in bfloat16; a CPU rounds only the factors of products.  Updates are computed, and
     everything is saved, in float32.  "automatic": a resumed run keeps its type; a new run has bfloat16 if the processor
     has AVX-512 BF16 or the GPU has kernels for bfloat16, else float32."""
+    freeze: tuple[str, ...] = ()
+    """Names of parameters that are not trained, as in the model's file; * stands for any characters, as in encoder.*
+    and *.bias."""
     bpe_dropout: float = 0.0
     """Probability that a merge of byte pairs is left out when training text is segmented, anew in every epoch; 0 keeps
     one segmentation.  Short trainings learn more slowly with BPE dropout."""

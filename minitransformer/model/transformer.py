@@ -109,7 +109,7 @@ class Transformer(Layer):
 
     @property
     def n_parameters(self) -> int:
-        """The number of trained values."""
+        """The number of learned numbers, frozen parameters included."""
         return self.parameters.n_parameters
 
     def encode(

@@ -20,6 +20,10 @@ def log_start(trainer: Trainer, placements: list[Placement], n_threads: int, why
         f"{trainer.model.n_parameters:,} parameters, {len(trainer.store):,} training pairs;"
         f" processes {world.size}, threads each {n_threads}"
     )
+    if trainer.config.freeze:
+        sizes = [(parameter.size, parameter.is_frozen) for _, parameter in trainer.model.named_parameters()]
+        n_trained = sum(size for size, is_frozen in sizes if not is_frozen)
+        _log.info(f"{n_trained:,} of {trainer.model.n_parameters:,} parameters are trained (training.freeze)")
     if world.size > 1:
         for line in (*describe(placements), trainer.reducer.description):
             _log.info(line)

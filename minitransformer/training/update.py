@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import fnmatch
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
@@ -17,7 +19,7 @@ from autograd.bfloat16_products import bfloat16_products
 from autograd.blas import product_threads
 from autograd.optim import Adam, Optimizer, clip, sum_squares
 from autograd.parameters import ONE_BUCKET, Buckets, backward_in_buckets
-from minitransformer.config import TrainingConfig
+from minitransformer.config import ConfigError, TrainingConfig
 from minitransformer.config.checks import imported_class, imported_function, require
 from minitransformer.config.training import ADAM, SCHEDULES
 from minitransformer.model.batch import Batch
@@ -64,6 +66,24 @@ def optimizer_class(config: TrainingConfig) -> type[Optimizer]:
     if config.optimizer == ADAM:
         return Adam
     return imported_class("training.optimizer", config.optimizer, Optimizer)
+
+
+def frozen_parameters(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the names that match a pattern of ``training.freeze``.
+
+    Raises: ConfigError if a pattern matches no name, or the patterns match all names.
+    """
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            parts = [name.split(".") for name in names]
+            beginnings = [".".join([*part[:n], "*"]) for part in parts for n in range(1, len(part))]
+            known = list(dict.fromkeys([*beginnings, *(f"*.{part[-1]}" for part in parts), *names]))
+            close = difflib.get_close_matches(pattern, known, n=3) or list(dict.fromkeys(part[0] for part in parts))
+            raise ConfigError(f"training.freeze: no parameter matches {pattern!r}; there are {', '.join(close)}")
+    frozen = [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+    if len(frozen) == len(names):
+        raise ConfigError(f"training.freeze: {', '.join(patterns)} leaves no parameter to train; take a pattern out")
+    return frozen
 
 
 class GradientAccumulator:
@@ -240,7 +260,11 @@ class TrainingStep:
         *,
         n_threads: int,
     ) -> TrainingStep:
-        """Return the training step of this rank, with a new optimizer for the rank's shard of the parameters."""
+        """Return the training step of this rank, with a new optimizer for the rank's shard of the parameters.
+
+        Raises: ConfigError if ``training.freeze`` or ``training.optimizer`` does not fit.
+        """
+        model.parameters.freeze(frozen_parameters(config.freeze, list(model.parameters.named)))
         optimizer = optimizer_class(config)(
             model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, pieces=reducer.pieces
         )

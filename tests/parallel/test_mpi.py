@@ -94,9 +94,10 @@ class Alone:
         optimizer: str = "adam",
         weights: str = "",
         ema: str = "0",
+        freeze: str = "",
     ) -> tuple[dict[str, Any], Any]:
-        directory = corpus_in(self.directory / f"{n_updates} {precision} {optimizer} {weights} {ema}")
-        named = {"precision": precision, "optimizer": optimizer, "weights": weights, "ema": ema}
+        directory = corpus_in(self.directory / f"{n_updates} {precision} {optimizer} {weights} {ema} {freeze}")
+        named = {"precision": precision, "optimizer": optimizer, "weights": weights, "ema": ema, "freeze": freeze}
         result = train(SerialCommunicator(), directory, str(n_updates), "1", **named)  # type: ignore[arg-type]
         return result, parameters_of(directory)
 
@@ -332,9 +333,19 @@ def a_moving_average_has_the_same_bits_on_any_number_of_ranks(run: Run, alone: A
     """Each rank has the average of its shard alone; the weights are those of a training without it."""
     run.check_parameters(alone.trained(6)[1])
     alone.trained(6, "float32", "adam", "", "0.7")
-    expected, average = (folder / "average.npy" for folder in (alone.directory / "6 float32 adam  0.7", run.directory))
+    expected, average = (folder / "average.npy" for folder in (alone.directory / "6 float32 adam  0.7 ", run.directory))
     assert np.array_equal(np.load(average), np.load(expected))
     assert not np.array_equal(np.load(average), run.parameters()[0])
+
+
+FREEZE = "encoder.* *.bias"
+
+
+@ranks_run("train", 6, 1, "cpu", "", "", "exact", "float32", "float32", ("adam", *OWN), "", "0", FREEZE, on=(2, 3))
+def frozen_parameters_stay_and_others_have_the_same_bits_on_every_rank(run: Run, alone: Alone) -> None:
+    _, expected = alone.trained(6, "float32", run.arguments[8], "", "0", FREEZE)
+    run.check_parameters(expected)
+    assert not np.array_equal(expected, alone.trained(6, "float32", run.arguments[8])[1])
 
 
 @ranks_run("train", 6, 1, "cpu", "", "", "fast", on=(2, 3))

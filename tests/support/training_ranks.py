@@ -93,6 +93,7 @@ def train(
     optimizer: str = "adam",
     weights: str = "",
     ema: str = "0",
+    freeze: str = "",
 ) -> dict[str, Any]:
     """Train up to an update, going on from the last checkpoint, and save every rank's own parameters.
 
@@ -103,7 +104,11 @@ def train(
         world = world_of_kind(way)
     config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order, gradients_sent_in=sent_in)
     config = dataclasses.replace(
-        config, precision="float32" if precision == "float32" else "bfloat16", optimizer=optimizer, ema=float(ema)
+        config,
+        precision="float32" if precision == "float32" else "bfloat16",
+        optimizer=optimizer,
+        ema=float(ema),
+        freeze=tuple(freeze.split()),
     )
     dtype = "float32" if precision == "bfloat16 products" else precision
     kind = Transformer if optimizer == "adam" else Penalised
