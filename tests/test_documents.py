@@ -35,12 +35,12 @@ from minitransformer.extras.convert.formats import WRITABLE
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.extras.files.download import ARCHIVES
 from minitransformer.inference.beam import beam_search
-from minitransformer.inference.scoring import score_pairs
+from minitransformer.inference.scoring import TargetScore, score_pairs
 from minitransformer.inference.search import SearchConfig
 from minitransformer.model.fixed_batch import BufferLayout, Capacity, FixedBatch, fill
 from minitransformer.model.masks import self_attention_mask
 from tests.support.ctranslate2_models import write_parts
-from tests.support.training import run_of
+from tests.support.training import WORDS, pairs_of, run_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
@@ -102,10 +102,11 @@ def page_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operations_kep
     (tmp_path / "rates.py").write_text(MODEL[2], encoding="utf-8")
     (tmp_path / "terms.py").write_text(MODEL[3], encoding="utf-8")
     (tmp_path / "letters.py").write_text(MODEL[4], encoding="utf-8")
+    (tmp_path / "lora.py").write_text(MODEL[5], encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in ("rotary", "rates", "terms", "letters"):
+    for name in ("rotary", "rates", "terms", "letters", "lora"):
         sys.modules.pop(name, None)
 
 
@@ -163,6 +164,43 @@ def test_the_terms_of_the_page_are_kl_divergence_and_weight_decay(page_modules: 
     arrays = BufferLayout(capacity.shapes()).views(np.zeros(BufferLayout(capacity.shapes()).n_bytes, np.uint8))
     filled_up = FixedBatch.of(arrays, fill(arrays, batch, None))
     assert float(model.loss(filled_up, RandomStream(seed=1, update=2))) == pytest.approx(found, rel=1e-10)
+
+
+def test_lora_trains_its_own_numbers_and_is_merged_into_a_plain_model(page_modules: Path) -> None:
+    """With the smallest text and sizes: two words have other translations than in the text of the pretrained model."""
+    demo = run_of(page_modules, max_updates=200)
+    demo = replace(demo, run=Path("runs/demo"))
+    train(demo, callbacks=[])
+    Path("swiss").mkdir()
+    swiss = pairs_of({**WORDS, "one": "zwei", "two": "eins"})
+    for side, language in enumerate(("en", "swiss")):
+        lines = [f"{pair[side]}\n" for pair in swiss]
+        Path(f"swiss/valid.{language}").write_text("".join(lines[::10]), encoding="utf-8")
+        Path(f"swiss/train.{language}").write_text("".join(lines), encoding="utf-8")
+    assert MODEL[5].count("\n") <= 50
+    names: dict[str, Any] = {}
+    exec(compile(MODEL[6], "docs", "exec"), names)
+    model, plain = names["result"].model, Transformer.load("models/lora")
+    before, after = Transformer.load("runs/demo").weights(), model.weights()
+    assert all(np.array_equal(array, after[name]) for name, array in before.items())
+    new = after.keys() - before.keys()
+    assert len(new) == 12, "two matrices beside queries and values of three attentions"
+    assert all(np.abs(after[name]).max() > 1e-3 for name in new if name.endswith(".up"))
+    initial = type(model)(model.config).weights()
+    assert not any(np.array_equal(after[name], initial[name]) for name in new)
+    store = PreparedData.open(Path("runs/lora/data")).stores["validation"].read()
+    pairs = [store.pair(i) for i in range(len(store))]
+    losses = [TargetScore.sum(score_pairs(each, pairs)).loss for each in (Transformer.load("runs/demo"), plain)]
+    batch = Batch.from_token_ids([[5, 6, 7], [8, 9]], [[7, 5], [6, 6, 8]])
+    np.testing.assert_allclose(plain.log_probabilities(batch), model.log_probabilities(batch), atol=1e-5)
+    assert losses[1] < 0.92 * losses[0]
+    for to in WRITABLE:
+        write_parts(Parts.load(Path("models/lora")), Path("written", to), to)
+    assert Translator.load("models/lora").translate(["one two"])
+    assert train(fine_tuning(names["run"]), model=type(model), callbacks=[]).updates == 300, "it is finished already"
+    other = fine_tuning(replace(names["run"], run=Path("runs/other"), init_optimizer=True))
+    with pytest.raises(ConfigError, match=r"init_optimizer is set, but .* has no moments of encoder.layers.0.*down"):
+        train(other, model=type(model), callbacks=[])
 
 
 def test_the_tokenizer_of_the_page_is_trained_with_and_stored(page_modules: Path) -> None:

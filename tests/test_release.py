@@ -143,7 +143,9 @@ def programs_of(page: Path) -> dict[str, str]:
     """The Python examples of a page, by module; those of most pages are one program."""
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     if page.stem == "change-the-model":
-        return dict(zip(("rotary", "program", "rates", "consistent", "letters"), blocks, strict=True))
+        return dict(
+            zip(("rotary", "program", "rates", "consistent", "letters", "lora", "lora_program"), blocks, strict=True)
+        )
     return {"program": "".join(blocks)} if blocks else {}
 
 

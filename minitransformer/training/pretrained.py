@@ -20,7 +20,7 @@ from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.task import task_of
 from minitransformer.inference.translator import require_same_words
 from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE, load_model_config, load_model_files
-from minitransformer.model.transformer import WeightsError
+from minitransformer.model.transformer import Transformer, WeightsError
 from minitransformer.system.checksums import checksums_of
 from minitransformer.system.files import CheckpointError, CorruptFileError, UnfitError
 from minitransformer.system.records import as_object, read_object
@@ -41,6 +41,7 @@ def fine_tuning(config: RunConfig) -> RunConfig:
     """Return the settings of a run that begins from the model in ``config.init_from``.
 
     Replace the settings of the model, and the settings of data that determine the tokenizer, by the pretrained model's.
+    A model of the class ``Transformer`` may be trained further with a class of the user, ``model.implementation``.
     If the pretrained model no longer exists, but the run in ``config.run`` began from it, copy these settings from the
     run.
     Raises: CheckpointError if there is no model; ConfigError if the model cannot be trained, or if ``init_from`` is
@@ -58,7 +59,8 @@ def fine_tuning(config: RunConfig) -> RunConfig:
     else:
         model, tokenizer = _model_and_tokenizer(directory)
         expected, got = model.implementation, config.model.implementation  # a file alone must not choose an import
-        require(got == expected, "model.implementation", f"{expected}, as of the model in {directory},", got)
+        require(expected in (None, got), "model.implementation", f"{expected}, as of the model in {directory},", got)
+        model = dataclasses.replace(model, implementation=got)
         tokenizer_settings = settings_of(tokenizer) | task_of(config.data).settings_of(tokenizer)
     if config.data.task != "parsing" and tokenizer_settings["tokenizer"] == "word":  # valid only for treebanks
         del tokenizer_settings["tokenizer"]
@@ -96,10 +98,11 @@ def pretrained_tokenizer(directory: Path, config: RunConfig) -> GivenTokenizer:
     Raises: CheckpointError if there is no model; ConfigError if settings contradict the model or its tokenizer.
     """
     there, tokenizer = _model_and_tokenizer(directory)
+    may_change = (*MAY_CHANGE, "implementation") if there.implementation is None else MAY_CHANGE
     different = [
         f"model.{field.name}: expected {expected!r}, got {got!r}"
         for field in dataclasses.fields(there)
-        if field.name not in (*MAY_CHANGE, *_TOKENIZER_FIELDS)
+        if field.name not in (*may_change, *_TOKENIZER_FIELDS)
         and (expected := getattr(there, field.name)) != (got := getattr(config.model, field.name))
     ]
     if different:
@@ -127,7 +130,13 @@ def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) 
     weights have changed since the run began.
     """
     path, found = _newest_checkpoint(directory) if config.init_optimizer else (directory, None)
-    weights = load_model_files(path)[1] if found is None else found.weights
+    there, weights = load_model_files(path) if found is None else (found.config, found.weights)
+    new = {} if there.implementation == trainer.model.config.implementation else _new_weights(weights, trainer.model)
+    if new and found is not None:
+        raise ConfigError(
+            f"init_optimizer is set, but {path} has no moments of {', '.join(list(new)[:3])}: set it to false to begin"
+            " from the weights alone"
+        )
     if found is not None:
         require_moments_of(trainer.optimizer, path, found.moments)
     moments = None if found is None else _with_new_rows(_without_average(found.moments), trainer, mean=False)
@@ -140,12 +149,20 @@ def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) 
             " set run to another directory, or remove this one to begin anew"
         )
     try:
-        trainer.begin_from(_with_new_rows(weights, trainer, mean=True), moments, n_updates)
+        trainer.begin_from(new | _with_new_rows(weights, trainer, mean=True), moments, n_updates)
     except WeightsError as error:
         raise UnfitError(f"{path}: {error}") from error
     moments_used = f"the optimizer's moments of {n_updates:,} updates" if found else "new moments of the optimizer"
     _log.info(f"begun from the model in {path} (SHA-256 of its weights {digest}) with its tokenizer and {moments_used}")
+    if new:
+        n_new = sum(array.size for array in new.values())
+        _log.info(f"{n_new:,} parameters that the model there lacks keep their initial values: {', '.join(new):.200}")
     return {"weights": str(path / WEIGHTS_FILE), "sha256": digest, "optimizer_updates": n_updates}
+
+
+def _new_weights(weights: Mapping[str, Array], model: Transformer) -> dict[str, Array]:
+    """Return the weights of ``model`` whose names are not among the pretrained ``weights``."""
+    return {name: array.copy() for name, array in model.weights().items() if name not in weights}
 
 
 def _newest_checkpoint(directory: Path) -> tuple[Path, Snapshot]:
