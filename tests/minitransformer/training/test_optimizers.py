@@ -135,7 +135,7 @@ def test_the_page_trains_with_lion(tmp_path: Path) -> None:
     names = {"settings": run_of(tmp_path, max_updates=3)}
     exec(compile(code, "docs", "exec"), names)
     saved = json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))["training"]
-    assert (saved["optimizer"], saved["beta2"], saved["learning_rate_factor"]) == ("optimizers:Lion", 0.99, 0.2)
+    assert (saved["optimizer"], saved["beta2"], saved["learning_rate_factor"]) == ("optimizers:Lion", 0.99, 0.1)
 
 
 def trainer_of(folder: Path, name: str, *, run: str = "run", n_threads: int = 1, **changes: Any) -> Trainer:
