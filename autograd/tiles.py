@@ -76,15 +76,23 @@ def tiles_on_host(mask: KeyRanges, longest: tuple[int, int] | None = None) -> Ti
     is_long = np.maximum(queries.lengths, keys.lengths) > BLOCK_ROWS
     n_queries, n_keys = longest or (queries.longest, keys.longest)
     segment, position = queries.segment_of_token, queries.position_in_segment
-    arrays = (
+    long = np.flatnonzero(is_long)
+    return Tiles(
         _short_blocks(queries, keys, np.flatnonzero(~is_long)),
-        _long_queries(mask, np.flatnonzero(is_long)),
-        _long_keys(mask, np.flatnonzero(is_long)),
-        np.stack([mask.first, mask.last], 1),
-        np.stack([segment, n_keys * position - keys.starts[segment]], 1),
-        np.array([n_queries * n_keys]),
+        _long_queries(mask, long) if len(long) else _NO_BLOCKS,
+        _long_keys(mask, long) if len(long) else _NO_BLOCKS,
+        _columns(mask.first, mask.last),
+        _columns(segment, n_keys * position - keys.starts[segment]),
+        np.array([n_queries * n_keys], np.int32),
     )
-    return Tiles(*(x.astype(np.int32) for x in arrays))
+
+
+_NO_BLOCKS = np.zeros((0, 4 * SLOTS), np.int32)
+
+
+def _columns(*columns: IntArray) -> Array:
+    """Return (T, n) int32, whose columns are n arrays (T,)."""
+    return np.stack(columns, axis=1, dtype=np.int32, casting="same_kind")
 
 
 def _slots_of(lengths: IntArray) -> IntArray:
@@ -97,26 +105,25 @@ def _assign_to_blocks(query_counts: IntArray, key_counts: IntArray) -> tuple[Int
     ends = np.cumsum(counts, axis=1)
     starts = ends - counts
     fits = [np.searchsorted(end, start + SLOTS, side="right") for end, start in zip(ends, starts, strict=True)]
-    next_first, first, is_first = np.minimum(*fits).tolist(), 0, np.zeros(len(query_counts), np.int64)
-    while first < len(next_first):
-        is_first[first] = 1
-        first = next_first[first]
-    block = np.cumsum(is_first) - 1
-    query_slot, key_slot = starts - starts[:, np.flatnonzero(is_first)][:, block]
-    return block, query_slot, key_slot
+    next_first, firsts = np.minimum(*fits).tolist(), [0]  # the first segments of blocks, then the number of segments
+    while firsts[-1] < len(next_first):
+        firsts.append(next_first[firsts[-1]])
+    n_segments = np.diff(firsts)  # of each block
+    query_slot, key_slot = starts - np.repeat(starts[:, firsts[:-1]], n_segments, axis=1)
+    return np.repeat(np.arange(len(n_segments)), n_segments), query_slot, key_slot
 
 
-def _short_blocks(queries: Segments, keys: Segments, segments: IntArray) -> IntArray:
+def _short_blocks(queries: Segments, keys: Segments, segments: IntArray) -> Array:
     sides = queries, keys
     block, *first_slots = _assign_to_blocks(*(_slots_of(side.lengths[segments]) for side in sides))
-    blocks = np.zeros((int(block.max(initial=-1)) + 1, 2, 2, SLOTS), np.int64)  # side, first or end, slot
+    blocks = np.zeros((int(block.max(initial=-1)) + 1, 2, 2, SLOTS), np.int32)  # side, first or end, slot
     for i, (side, first_slot) in enumerate(zip(sides, first_slots, strict=True)):
         slots = Segments.of_lengths(_slots_of(side.lengths[segments]))
-        of_slot, number = slots.segment_of_token, slots.position_in_segment
-        start, length = (x[segments][of_slot] for x in (side.starts, side.lengths))
-        slot = first_slot[of_slot] + number
-        blocks[block[of_slot], i, 0, slot] = start + ROWS * number
-        blocks[block[of_slot], i, 1, slot] = start + length
+        segment, number = slots.segment_of_token, slots.position_in_segment
+        start, length = (x[segments][segment] for x in (side.starts, side.lengths))
+        slot = first_slot[segment] + number
+        blocks[block[segment], i, 0, slot] = start + ROWS * number
+        blocks[block[segment], i, 1, slot] = start + length
     return blocks.reshape(-1, 4 * SLOTS)
 
 
@@ -136,16 +143,16 @@ def _moving_slots(first: IntArray, end: IntArray) -> IntArray:
     return np.where((first < end)[:, None], np.hstack([rows, np.repeat(end[:, None], SLOTS, axis=1)]), 0)
 
 
-def _long_queries(mask: KeyRanges, segments: IntArray) -> IntArray:
+def _long_queries(mask: KeyRanges, segments: IntArray) -> Array:
     _, first, end = _blocks_of(mask.queries, segments)
     rows = Segments(first, np.minimum(first + BLOCK_ROWS, end) - first)
     starts = np.cumsum(rows.lengths) - rows.lengths
     first_key = np.minimum.reduceat(mask.first[rows.tokens], starts)
     last_key = np.maximum.reduceat(mask.last[rows.tokens], starts)
-    return np.hstack([_slots(first, end), _moving_slots(first_key, last_key)])
+    return np.hstack([_slots(first, end), _moving_slots(first_key, last_key)], dtype=np.int32, casting="same_kind")
 
 
-def _long_keys(mask: KeyRanges, segments: IntArray) -> IntArray:
+def _long_keys(mask: KeyRanges, segments: IntArray) -> Array:
     segment, first, end = _blocks_of(mask.keys, segments)
     rows = Segments(mask.queries.starts[segment], mask.queries.lengths[segment])  # all queries of a block's segment
     query, block = rows.tokens, rows.segment_of_token
@@ -155,7 +162,7 @@ def _long_keys(mask: KeyRanges, segments: IntArray) -> IntArray:
     first_query, last_query = np.zeros((2, len(first)), np.int64)
     first_query[is_seen] = seen[queries.starts[is_seen]]
     last_query[is_seen] = seen[(queries.starts + queries.lengths - 1)[is_seen]] + 1
-    return np.hstack([_moving_slots(first_query, last_query), _slots(first, end)])
+    return np.hstack([_moving_slots(first_query, last_query), _slots(first, end)], dtype=np.int32, casting="same_kind")
 
 
 def _blocks_of(side: Segments, segments: IntArray) -> tuple[IntArray, IntArray, IntArray]:

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from autograd import KeyRanges, Segments
+from autograd import Segments
 from autograd.array import Array, IntArray
 from autograd.tiles import BLOCK_ROWS, SLOTS, Tiles, count_blocks, keep_tiles, tiles_on_host
 from minitransformer.model.batch import Batch, Orders
-from minitransformer.model.masks import BatchMasks
+from minitransformer.model.masks import BatchMasks, causal_mask, encoder_decoder_mask, self_attention_mask
 
 Shapes: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]  # name of an array → its shape and dtype
 
@@ -170,24 +170,17 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
 
 
 def _pad(batch: Batch, n_source: int, n_target: int, neighbourhood: int | None) -> tuple[Batch, BatchMasks]:
-    """Append filler tokens to each side; a filler token has no label, and attends to one filler token."""
-    encoder, decoder, encoder_decoder = _segments_of_masks(batch.source, batch.target, n_source, n_target)
+    """Append filler tokens to each side; they have no label, and attend to filler tokens only."""
+    (source, _), (target, _), (queries, keys) = _segments_of_masks(batch.source, batch.target, n_source, n_target)
     labels = np.append(batch.labels, np.full(n_target - len(batch.labels), NO_LABEL))
     padded = Batch(
-        np.resize(batch.source_ids, n_source), encoder[0], np.resize(batch.decoder_ids, n_target), labels, decoder[0]
+        np.resize(batch.source_ids, n_source), source, np.resize(batch.decoder_ids, n_target), labels, target
     )
-    masks = batch.masks(neighbourhood)
-    sources, targets = np.arange(batch.n_source_tokens, n_source), np.arange(batch.n_target_tokens, n_target)
     return padded, BatchMasks(
-        _extend(masks.encoder, sources, *encoder),
-        _extend(masks.decoder, targets, *decoder),
-        _extend(masks.source, np.full(len(targets), batch.n_source_tokens), *encoder_decoder),
+        self_attention_mask(source, neighbourhood),
+        causal_mask(target, neighbourhood),
+        encoder_decoder_mask(queries, keys),
     )
-
-
-def _extend(mask: KeyRanges, keys: IntArray, query_segments: Segments, key_segments: Segments) -> KeyRanges:
-    """Append queries to a mask; the i-th new query attends only to the i-th of ``keys``."""
-    return KeyRanges(np.append(mask.first, keys), np.append(mask.last, keys + 1), query_segments, key_segments)
 
 
 class BufferLayout:

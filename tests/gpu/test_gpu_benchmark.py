@@ -31,7 +31,7 @@ from autograd.kernels.cuda import driver
 from minitransformer import ModelConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-STAGES = ["preflight", "numerics", "sameness", "ours", "classes", "contests", "decoding", "multi30k"]
+STAGES = ["preflight", "numerics", "sameness", "host", "ours", "classes", "contests", "decoding", "multi30k"]
 PRESENT = (  # on a machine for experiments, with CuPy and PyTorch
     "numpy", "mpi4py", "sentencepiece", "sacrebleu", "safetensors", "rich", "threadpoolctl", "requests", "pytest",
     "hypothesis", "platformdirs", "psutil",

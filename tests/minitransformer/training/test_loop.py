@@ -26,6 +26,7 @@ from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import Callback, ValidationReport
 from minitransformer.training.checkpoint import require_same_parameters
 from minitransformer.training.interrupt import Interrupt
+from minitransformer.training.loop import Trainer
 from minitransformer.training.validation import keep_best
 from parallel.communicator import SerialCommunicator
 from tests.minitransformer.training.test_trainer import FixedLosses, everything, trained, trainer_of
@@ -75,6 +76,51 @@ def test_an_interruption_counts_the_update_not_yet_read(tmp_path: Path, monkeypa
     assert not interrupted.train(StoppingMonitor(3))
     assert everything(interrupted)[:3] == everything(trained(tmp_path, run="three", max_updates=3, log_every=8))[:3]
     assert everything(trained(tmp_path, run="parts")) == everything(trained(tmp_path, run="whole"))
+
+
+def test_a_thread_reads_the_next_batch_of_the_same_epoch_and_changes_no_bit(tmp_path: Path) -> None:
+    """A batch is read exactly once; the first one, also after a resumption, by the loop itself."""
+    threads = list[str]()
+
+    def note_thread(trainer: Trainer) -> Trainer:
+        prepare = trainer.training_step.prepare
+
+        def noted(*arguments: Any) -> Any:
+            threads.append(threading.current_thread().name.split("_")[0])
+            return prepare(*arguments)
+
+        trainer.training_step.prepare = noted  # type: ignore[method-assign]
+        return trainer
+
+    first = note_thread(trainer_of(tmp_path, run="parts"))
+    assert not first.train(StoppingMonitor(2))
+    assert threads == ["MainThread", "read-ahead", "read-ahead"]  # the third was read for the update after the stop
+    threads.clear()
+    second = note_thread(trainer_of(tmp_path, run="parts"))
+    assert second.resume()
+    assert second.train(Callback())
+    assert len(threads) == second.state.step - 2
+    assert threads[0] == "MainThread"
+    alone = trainer_of(tmp_path, run="alone")
+    alone._following_batch = lambda: None  # type: ignore[method-assign]
+    assert alone.train(Callback())
+    assert everything(second) == everything(alone)
+
+
+def test_an_error_on_the_thread_that_reads_ends_the_update_of_its_batch(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, checkpoint_every=1)
+    prepare = trainer.training_step.prepare
+
+    def fail_on_thread(*arguments: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            raise OSError("the disk is gone")
+        return prepare(*arguments)
+
+    trainer.training_step.prepare = fail_on_thread  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="the disk is gone") as caught:
+        trainer.train(Callback())
+    assert caught.value.__notes__ == ["(in update 2)"]
+    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000001"]
 
 
 def test_an_error_waits_for_the_checkpoint_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
