@@ -98,6 +98,12 @@ def count_gpus(device: Device) -> int:
     return n_gpus
 
 
+def free_gpu_memory() -> int:
+    """Return the bytes of the current GPU that are free, with those that CuPy's default pool keeps for new arrays."""
+    cupy = namespace_of_device("cuda")
+    return int(cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes())
+
+
 def use_gpu(index: int) -> None:
     """Select a GPU for this thread, which otherwise uses GPU 0.  Call this before anything is allocated."""
     namespace_of_device("cuda").cuda.Device(index).use()

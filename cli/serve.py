@@ -64,7 +64,7 @@ class ServeOptions:
     """The greatest number of tokens by which a translation exceeds its source."""
     weights: PackedDtype = "float32"
     """bfloat16 rounds the weights and their inputs: faster on a CPU that has instructions for it. int8 rounds them
-    to 255 levels: faster still, slightly worse translations."""
+    to 255 levels: faster still, slightly worse translations. A GPU has float32 only."""
     threads: int | None = None
     """Threads to compute on; all cores if not given."""
     device: Device = RunConfig.device

@@ -92,7 +92,7 @@ class TranslateOptions:
     """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
     weights: PackedDtype = "float32"
     """bfloat16 rounds the weights and their inputs: faster on a CPU that has instructions for it. int8 rounds them
-    to 255 levels: faster still, slightly worse translations."""
+    to 255 levels: faster still, slightly worse translations. A GPU has float32 only."""
     no_repeat: int = SearchConfig.no_repeat
     """No translation has the same sequence of this many tokens twice; 0 allows it, except for translations that would
     repeat themselves."""

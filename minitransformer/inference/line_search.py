@@ -12,7 +12,8 @@ from functools import partial
 
 import numpy as np
 
-from autograd.array import Device, IntArray, gpu_module
+from autograd.array import Device, IntArray, free_gpu_memory, gpu_module
+from minitransformer.config import ModelConfig
 from minitransformer.data.normalisation import BETWEEN_WORDS
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import beam_search
@@ -75,11 +76,11 @@ class LineSearch:
     def _search(
         self, batch: IntArray, config: SearchConfig, n_finished: int, advance: Advance
     ) -> list[list[Hypothesis]]:
-        """Search the lines with the indices ``batch``; if memory does not suffice, half as many at once."""
+        """Search the lines with the indices ``batch``, longest first; if memory does not suffice, half as many."""
         found: list[list[Hypothesis]] = []
         counted = _CountedLines(advance)
         while len(found) < len(batch):
-            some = batch[len(found) :][: self.most_at_once]
+            some = batch[len(found) :][: self._most_lines(int(batch[len(found)]), config)]
             try:
                 found += self._search_at_once(some, config, n_finished, counted)
             except MemoryError as error:
@@ -89,6 +90,17 @@ class LineSearch:
                 self._search_fewer(len(some))
                 counted.restart(len(found))
         return found
+
+    def _most_lines(self, longest: int, config: SearchConfig) -> int | None:
+        """Return the most lines to search at once, of which line ``longest`` is the longest; None for all.
+
+        Half of a GPU's free memory stays free, because only the largest arrays are counted.
+        """
+        if self.models[0].device == "cpu":
+            return self.most_at_once
+        n_bytes = sum(bytes_of_search(model.config, len(self.sources[longest]), config) for model in self.models)
+        n_lines = max(1, free_gpu_memory() // 2 // n_bytes)
+        return min(n_lines, self.most_at_once or n_lines)
 
     def _search_fewer(self, n_lines: int) -> None:
         """Halve the number of lines that are searched at once, because ``n_lines`` did not fit; free unused memory."""
@@ -160,6 +172,13 @@ def _attempts(config: SearchConfig) -> Iterator[tuple[SearchConfig, int]]:
     yield dataclasses.replace(config, max_extra_tokens=extra), n_finished
     while (n_finished := n_finished * min(2, config.n_best)) <= MOST_FINISHED * config.n_best:
         yield config, n_finished
+
+
+def bytes_of_search(model: ModelConfig, n_source: int, config: SearchConfig) -> int:
+    """Count the bytes of the largest arrays of a line's search: keys and values of all steps, and a step's logits."""
+    n_steps = int(config.greatest_lengths(np.array(n_source)))
+    keys_values = model.decoder_depth * model.n_heads * (model.d_k + model.d_v)
+    return 4 * ((n_source + config.beam * n_steps) * keys_values + config.beam * model.vocabulary_size)
 
 
 def decoded_texts(tokenizer: Tokenizer, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[str]:

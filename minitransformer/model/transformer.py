@@ -185,7 +185,10 @@ class Transformer(Layer):
         The copy is valid only until the parameters change.  Both factors of products with packed weights are rounded to
         ``dtype``.  Everything else is computed in float32, for any dtype of the parameters.
         The projection weight is packed as (D, W).
+        Raises: ConfigError for another dtype than float32 on a GPU.
         """
+        only_float32 = '"float32" on a GPU, where a search computes in float32; other weights are for CPUs'
+        require(dtype == "float32" or self.device == "cpu", "weights", only_float32, dtype)
         model = copy.copy(self.in_float32())
         packs_projection = is_exactly(Embedding, "pack_weight", model.projection)
         packing: list[Callable[[], Any]] = [

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 
 from autograd import RandomStream
-from autograd.array import IntArray, namespace_of_device
+from autograd.array import IntArray, free_gpu_memory
 from minitransformer.config import MAX_MICRO_BATCHES
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.batching import cut_into_micro_batches, read_batch
@@ -86,9 +86,7 @@ def _advice(trainer: Trainer) -> str:
 
 def _free_description(trainer: Trainer) -> str:
     if trainer.model.device == "cuda":
-        cupy = namespace_of_device("cuda")
-        unused = cupy.get_default_memory_pool().free_bytes()  # bytes that CuPy keeps for new arrays
-        return f"{format_bytes(cupy.cuda.runtime.memGetInfo()[0] + unused)} of the GPU"
+        return f"{format_bytes(free_gpu_memory())} of the GPU"
     return describe_free_memory(trainer.world.local_size) or "bytes"
 
 

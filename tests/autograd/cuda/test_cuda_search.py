@@ -13,10 +13,11 @@ from autograd.graphs import GraphStream
 from autograd.kernel_registry import references_only
 from autograd.ops.top_k import top
 from minitransformer import ModelConfig, Transformer
-from minitransformer.inference import beam_steps, predictor
+from minitransformer.config import ConfigError
+from minitransformer.inference import beam_steps, line_search, predictor
 from minitransformer.inference.beam import KeptSearch, beam_search
 from minitransformer.inference.beam_steps import BeamSearch
-from minitransformer.inference.line_search import LineSearch
+from minitransformer.inference.line_search import LineSearch, bytes_of_search
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint
 from minitransformer.inference.search import Hypothesis, SearchConfig
 
@@ -172,8 +173,12 @@ def free_unused_memory(cupy: Any) -> None:
 def test_lines_for_which_memory_does_not_suffice_are_searched_in_smaller_batches(
     launched: list[str], cupy: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A batch that does not fit is halved; its lines are counted once, and have the same translations."""
+    """A batch that does not fit is halved; its lines are counted once, and have the same translations.
+
+    Other processes of the GPU take memory that was free when the batch was chosen.
+    """
     caplog.set_level("INFO")
+    monkeypatch.setattr(fake_cuda.runtime, "memGetInfo", lambda: (2 * 10**9, 8 * 10**9))
     cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)
     model, at_once, run = model_of(), list[int](), BeamSearch.run
     monkeypatch.setattr(BeamSearch, "run", lambda self: (at_once.append(len(self.sentences)), run(self))[1])
@@ -189,3 +194,34 @@ def test_lines_for_which_memory_does_not_suffice_are_searched_in_smaller_batches
     assert found == expected
     assert sum(counted) == 12
     assert caplog.text.count("out of memory with 12 lines at once") == caplog.text.count("out of memory") == 1
+
+
+def test_a_gpu_with_little_free_memory_searches_few_lines_at_once(
+    launched: list[str], cupy: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Caches and logits of the longest lines take half of the free memory; without a failure, and in every search."""
+    caplog.set_level("INFO")
+    model, at_once, run = model_of(), list[int](), BeamSearch.run
+    monkeypatch.setattr(BeamSearch, "run", lambda self: (at_once.append(len(self.sentences)), run(self))[1])
+    expected, _ = search_of_lines(model, 12)
+    one_line = bytes_of_search(model.config, 9, SearchConfig(beam=2, max_extra_tokens=12))
+    free_unused_memory(cupy)
+    monkeypatch.setattr(line_search, "free_gpu_memory", lambda: 2 * 5 * one_line + 1)
+    for _ in range(2):
+        at_once.clear()
+        assert search_of_lines(model, 12)[0] == expected
+        assert at_once == [5, 5, 2]
+    assert "out of memory" not in caplog.text
+
+
+def test_the_memory_of_a_search_is_that_of_its_caches_and_logits() -> None:
+    """The base model: 1,024 hypotheses of 128 steps have 3.2 GB of keys and values."""
+    config = SearchConfig(beam=4, max_extra_tokens=100, max_length_factor=None)
+    caches = 6 * 8 * 128 * 4  # bytes of a step of a hypothesis
+    assert bytes_of_search(ModelConfig(37_000), 28, config) == (28 + 4 * 128) * caches + 4 * 4 * 37_000
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_rounded_weights_are_refused_on_a_gpu(dtype: Any, launched: list[str]) -> None:
+    with pytest.raises(ConfigError, match=f"weights must be .float32. on a GPU, .* are for CPUs; got '{dtype}'"):
+        model_of().for_search(dtype=dtype)
