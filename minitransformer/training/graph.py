@@ -109,8 +109,13 @@ class CapturedStep:
         fillers = self._pad(Capacity.of([lengths], self._capacity_step), [_EMPTY] * n_micro_batches)
         buffers = _Buffers(fillers)
         with self._upload(buffers, fillers, 0, 0.0):
-            self.step.gradient.compute(buffers.batches, [RandomStream(0, 0, i) for i in range(n_micro_batches)])
+            self._compute_gradients(buffers)
             self._stream.synchronize()
+
+    def _compute_gradients(self, buffers: _Buffers) -> None:
+        """Enqueue the gradients of this rank alone, which nothing reads."""
+        streams = [RandomStream(0, 0, i) for i in range(len(buffers.batches))]
+        self.step.gradient.compute(buffers.batches, streams)
 
     def _read(self, slot: int, end: Any) -> Array:
         """Wait until this slot's update has ended, but not for later updates; return (loss, norm, scale)."""
@@ -150,9 +155,12 @@ class CapturedStep:
 
         The graph is captured right after these launches.  A capture can neither choose an algorithm nor prepare a
         product, and products of other shapes, such as those of validation, may later replace the prepared products.
-        A captured graph does not need prepared products.
+        A captured graph does not need prepared products.  If gradients are summed over ranks during the backward pass,
+        the algorithms are chosen before: beside such sums their times would mean nothing.
         """
         if buffers.graph is None:
+            if len(self.step.reducer.buckets) > 1:
+                self._compute_gradients(buffers)
             outcome = buffers.compute(self.step)
             update = partial(buffers.compute, self.step)
             buffers.graph, buffers.outcome_of_graph = capture_graph(update, self._stream)

@@ -44,7 +44,7 @@ def _count() -> int:
 runtime = SimpleNamespace(
     CUDARuntimeError=CUDARuntimeError,
     getDeviceCount=_count,
-    getDeviceProperties=lambda number: {"name": b"CPU"},
+    getDeviceProperties=lambda number: {"name": b"CPU", "l2CacheSize": 512},
     memGetInfo=lambda: (min(2 * 10**9, LIMIT - Memory.used), 8 * 10**9),
     eventQuery=lambda pointer: 600 if pointer in NEVER_REACHED else 0,
     driverGetVersion=lambda: 13_000,

@@ -13,6 +13,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from platformdirs import user_cache_path
@@ -23,7 +24,7 @@ from autograd.kernels.compiler import write_atomically
 from autograd.kernels.cuda.cublaslt import Algorithm, Operands, Problem, Product, ProductError, version
 
 CANDIDATES = 16  # number of proposals to time
-REPEATS = 3  # timed runs, after a first run that is not timed
+SAMPLES = 7  # timed runs of each proposal, whose median counts
 ITEM_SIZE = {"float32": 4, "bfloat16": 2}
 DIGITS = 4  # binary digits of extents in a class
 N_WORDS = 8  # 64-bit words of an algorithm
@@ -60,15 +61,23 @@ def choose(product: Product, operands: Operands, workspace: int, stream: Any) ->
 def timed(
     proposals: list[Algorithm], product: Product, operands: Operands, workspace: int, stream: Any
 ) -> dict[int, float]:
-    """Return the milliseconds of every proposal that can be run; the keys are the indices of the proposals."""
+    """Return the milliseconds of every proposal that can be run; the keys are the indices of the proposals.
+
+    The proposals take turns, so that other work on the GPU slows down all of them.
+    """
     scratch = _scratch(product.problem) if product.problem.adds else None
     out = operands.out if scratch is None else scratch.data.ptr
-    times = {}
+    evicted = namespace_of_device("cuda").empty(2 * _properties(product.device)["l2CacheSize"], "uint8")
+    measures = {}
     for i, algorithm in enumerate(proposals):
         run = functools.partial(product.run, operands, algorithm, workspace, out=out)
         with contextlib.suppress(ProductError):
-            times[i] = milliseconds(run, stream)
-    return times
+            measures[i] = stopwatch(run, stream, evicted)
+    times: dict[int, list[float]] = {i: [] for i in measures}
+    for _ in range(SAMPLES):
+        for i, measure in measures.items():
+            times[i].append(measure())
+    return {i: median(samples) for i, samples in times.items()}
 
 
 def _scratch(problem: Problem) -> Any:
@@ -77,30 +86,38 @@ def _scratch(problem: Problem) -> Any:
     return namespace_of_device("cuda").empty(n_elements * ITEM_SIZE[out.dtype], "uint8")
 
 
-def milliseconds(run: Callable[[int], None], stream: Any) -> float:
-    """Return the mean milliseconds of a few runs on the GPU, after a first run.  Raises: what ``run`` raises.
+def stopwatch(run: Callable[[int], None], stream: Any, evicted: Any) -> Callable[[], float]:
+    """Return a function that measures the milliseconds of one run on the GPU.  Raises: what ``run`` raises.
 
-    The runs are timed as one CUDA graph: many products take less time than Python takes to launch them.
+    A run begins with a cold cache, as in an update, where other arrays were read since its factors were written.  The
+    time includes that of filling the cache, which is the same for each ``run``.  Both are one CUDA graph: many products
+    take less time than Python takes to launch them.
 
     Args:
         run: a function that enqueues the product on a stream, given the address of the stream.
+        evicted: an array that is larger than the cache, to be written before the run.
     """
     cuda = namespace_of_device("cuda").cuda
     run(stream.ptr)
     graph_stream = cuda.Stream(non_blocking=True)  # CuPy's default stream cannot be captured
 
-    def repeat() -> None:
-        for _ in range(REPEATS):
-            run(graph_stream.ptr)
+    def run_cold() -> None:
+        evicted[...] = 0
+        run(graph_stream.ptr)
 
-    graph, _ = capture_graph(repeat, graph_stream)
+    with graph_stream:
+        graph, _ = capture_graph(run_cold, graph_stream)
     graph.launch(stream)  # the first launch also copies the graph to the GPU
-    start, end = cuda.Event(), cuda.Event()
-    start.record(stream)
-    graph.launch(stream)
-    end.record(stream)
-    end.synchronize()
-    return float(cuda.get_elapsed_time(start, end)) / REPEATS
+
+    def milliseconds() -> float:
+        start, end = cuda.Event(), cuda.Event()
+        start.record(stream)
+        graph.launch(stream)
+        end.record(stream)
+        end.synchronize()
+        return float(cuda.get_elapsed_time(start, end))
+
+    return milliseconds
 
 
 def class_of(problem: Problem) -> str:
@@ -124,8 +141,12 @@ def _round_up(extent: int) -> int:
 @functools.cache
 def choices_of(device: int) -> Choices:
     """Return the cached choices for a GPU."""
-    properties = namespace_of_device("cuda").cuda.runtime.getDeviceProperties(device)
-    return Choices(default_file(), f"{properties['name'].decode()}, cuBLASLt {version()}")
+    return Choices(default_file(), f"{_properties(device)['name'].decode()}, cuBLASLt {version()}")
+
+
+def _properties(device: int) -> dict[str, Any]:
+    properties: dict[str, Any] = namespace_of_device("cuda").cuda.runtime.getDeviceProperties(device)
+    return properties
 
 
 def default_file() -> Path:

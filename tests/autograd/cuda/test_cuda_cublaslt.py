@@ -136,12 +136,12 @@ def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Fix the time of each proposal, in order, for every search."""
     of_proposals = [5.0, 3.0, 1.0, 2.0, 4.0]
 
-    def milliseconds(run: Callable[[int], None], stream: Any) -> float:
+    def stopwatch(run: Callable[[int], None], stream: Any, evicted: Any) -> Callable[[], float]:
         run(stream.ptr)
         number = run.args[1].data[0]  # type: ignore[attr-defined]
-        return of_proposals[number - 1]
+        return lambda: of_proposals[number - 1]
 
-    monkeypatch.setattr(algorithms, "milliseconds", milliseconds)
+    monkeypatch.setattr(algorithms, "stopwatch", stopwatch)
     return of_proposals
 
 
@@ -247,15 +247,36 @@ def test_extents_of_a_class_lie_within_an_eighth(n: int, more: int) -> None:
         assert class_of_rows(n) != class_of_rows(n + more)
 
 
-def test_a_graph_of_many_runs_is_timed(products_on_cpu: Recorder, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_of_a_run_with_a_cold_cache_is_timed(
+    products_on_cpu: Recorder, cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without Python between them; the first run and the first launch are not timed."""
-    stream, runs = cupy.cuda.get_current_stream(), list[int]()
+    stream, runs, evicted = cupy.cuda.get_current_stream(), list[int](), cupy.ones(9, "uint8")
     monkeypatch.setattr(cupy.cuda, "get_elapsed_time", lambda start, end: 12.0)
-    fake_cuda.CALLS.clear()
-    assert algorithms.milliseconds(runs.append, stream) == 12 / algorithms.REPEATS
+    measure = algorithms.stopwatch(runs.append, stream, evicted)
     assert runs[0] == stream.ptr != runs[1]
-    assert runs[1:] == algorithms.REPEATS * runs[1:2]
-    assert [name for name, *_ in fake_cuda.CALLS] == ["graph", "event", "graph", "event", "wait"]
+    evicted[...] = 1
+    fake_cuda.CALLS.clear()
+    assert measure() == 12
+    assert [name for name, *_ in fake_cuda.CALLS] == ["event", "graph", "event", "wait"]
+    assert not to_host(evicted).any()
+
+
+def test_the_median_of_several_samples_counts_and_proposals_take_turns(
+    products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second proposal is the fastest; once it is disturbed, and once another seems fast."""
+    n, order, samples = algorithms.SAMPLES, list[int](), dict[int, list[float]]()
+
+    def stopwatch(run: Callable[[int], None], stream: Any, evicted: Any) -> Callable[[], float]:
+        run(stream.ptr)
+        number = run.args[1].data[0]  # type: ignore[attr-defined]
+        samples[number] = [90.0, *[2.0] * (n - 1)] if number == 2 else [*[3.0] * (n - 1), 0.5]
+        return lambda: (order.append(number), samples[number].pop(0))[1]
+
+    monkeypatch.setattr(algorithms, "stopwatch", stopwatch)
+    assert chosen(products_on_cpu) == 2
+    assert order == sorted(samples) * n
 
 
 def test_without_a_proposal_there_is_no_product(products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

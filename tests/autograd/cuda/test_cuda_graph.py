@@ -19,7 +19,7 @@ from page_optimizers import optimizers
 
 from autograd import RandomStream, Tensor, backward, to_host
 from autograd.array import persistent_pool
-from autograd.kernels.cuda import attention, layer_norm, side_stream
+from autograd.kernels.cuda import attention, layer_norm, products, side_stream
 from autograd.kernels.cuda.products import _prepare
 from autograd.optim import Adam, Optimizer
 from minitransformer import Batch, ModelConfig, Transformer
@@ -142,6 +142,36 @@ def test_a_moving_average_is_part_of_the_graph(launched: list[str]) -> None:
         d = min(0.7, (1 + number) / (10 + number))
         average = d * average + (1 - d) * to_host(alone.step.optimizer.buffer.values)
     np.testing.assert_allclose(to_host(graphed.step.optimizer.ema), average, rtol=1e-5, atol=1e-7)
+
+
+def test_algorithms_are_chosen_before_the_first_bucket_is_summed(
+    launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for a later capacity; the sums of other ranks would run beside the products that are timed."""
+    events = list[str]()
+
+    class InBuckets(LocalReducer):
+        def begin_sum(self, bucket: slice, wait: Any) -> None:
+            events.append("sum")
+
+    def noted(*arguments: Any) -> Any:
+        events.append("choice")
+        return choose(*arguments)
+
+    choose = products.choose
+    monkeypatch.setattr(products, "choose", noted)
+    step, alone = step_of(model_on_gpu()), step_of(model_on_gpu())
+    step.step.reducer = InBuckets()
+    step.step.reducer.buckets = [slice(0, 512), slice(512, len(step.step.parameters.values))]
+    got = []
+    for number, batches in enumerate([SMALL[0], LARGE, SMALL[1]], 1):
+        events.clear()
+        got.append(numbers(begin(step, number, batches)))
+        n_sums = 2 * 2 if number < 3 else 0  # by launches, and in the capture
+        assert [event for event in events if event == "sum"] == ["sum"] * n_sums
+        assert (number == 3) == ("choice" not in events)
+        assert "choice" not in events[events.index("sum") :] if n_sums else True
+    assert got == run(alone, [SMALL[0], LARGE, SMALL[1]])
 
 
 def test_a_second_stream_leaves_the_bits_of_one(
