@@ -43,14 +43,8 @@ class Ranks(Protocol):
     def barrier(self) -> None:
         """Wait until all ranks have called this."""
 
-    def allreduce_array(self, array: Any) -> None:
-        """Sum ``array`` over all ranks, in place.  The library chooses the order, so the bits depend on ``size``."""
-
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
-        """Send one array to a rank and receive another from it.
-
-        The arrays may be on a GPU only if the library can read its memory.
-        """
+        """Send one array to a rank and receive another from it."""
 
     def gatherv_array(self, array: Any, lengths: Sequence[int]) -> Any | None:
         """Concatenate flat arrays of these lengths, one from each rank, on rank 0; return None on the others."""
@@ -110,9 +104,6 @@ class SerialCommunicator:
 
     def barrier(self) -> None:
         """Return at once."""
-
-    def allreduce_array(self, array: Any) -> None:
-        """Leave the array as it is."""
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
         received[...] = sent

@@ -1,4 +1,4 @@
-"""The sum of gradients that lie on GPUs."""
+"""The sum of gradients that lie on GPUs, through host memory."""
 
 from __future__ import annotations
 
@@ -16,35 +16,30 @@ PINNED_BYTES = 64 << 20  # size of the pinned host buffer; arrays are copied thr
 class DeviceReducer:
     """A reducer of arrays on GPUs without NCCL (see ``GradientReducer``).
 
-    Every rank gets the whole sum and updates all values.
+    Every rank gets the whole sum and updates all values.  An array is copied from the GPU to host memory, summed there,
+    and copied back, piece by piece.
 
     Args:
         cupy: the module ``cupy``.
-        allreduce: a function that replaces a flat array on the GPU with its sum over ranks, and waits for it.
+        host: the reducer of arrays in host memory.
         is_idle: whether this rank has no gradients to add.
     """
 
     buckets: Sequence[slice] = WHOLE
     pieces: Sequence[slice] = WHOLE
-    seconds_waited = 0.0  # not measured: the libraries wait internally
+    seconds_waited = 0.0  # not measured: the time would include that of copies
+    why_not_captured: str | None = "gradients travel through pinned host memory, which cannot be part of it"
 
-    def __init__(
-        self,
-        world: Communicator,
-        cupy: Any,
-        allreduce: Callable[[Any], None],
-        description: str,
-        why_not_captured: str,
-        *,
-        is_idle: bool,
-    ) -> None:
+    def __init__(self, world: Communicator, cupy: Any, host: HostReducer, description: str, *, is_idle: bool) -> None:
         self.description = description
-        self.why_not_captured: str | None = why_not_captured
-        self._world, self._cupy, self._is_idle, self._allreduce = world, cupy, is_idle, allreduce
+        self._world, self._cupy, self._host, self._is_idle = world, cupy, host, is_idle
+        self._pinned = np.frombuffer(cupy.cuda.alloc_pinned_memory(PINNED_BYTES), np.uint8, PINNED_BYTES)
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
         """Return two arrays on this rank's GPU."""
         self._gradients = self._cupy.zeros(n, dtype)
+        self._n_at_once = min(n, PINNED_BYTES // self._gradients.dtype.itemsize)
+        self._host_values, self._host_gradients = self._host.allocate(self._n_at_once, dtype)
         return self._cupy.zeros(n, dtype), self._gradients
 
     def begin_sum(self, bucket: slice, wait: Callable[[], None]) -> None:
@@ -54,7 +49,20 @@ class DeviceReducer:
         """Replace all gradients with their sum over ranks."""
         if self._is_idle:
             self._gradients[...] = 0
-        self._allreduce(self._gradients)
+        for start in range(0, self._gradients.size, self._n_at_once):
+            self._sum(self._gradients[start : start + self._n_at_once])
+
+    def _sum(self, piece: Any) -> None:
+        pinned = self._pinned[: piece.nbytes].view(piece.dtype)
+        piece.get(out=pinned)
+        self._host_gradients[: len(pinned)], self._host_gradients[len(pinned) :] = pinned, 0
+        self._host.reduce_scatter()
+        for shard in self._host.pieces:
+            self._host_values[shard] = self._host_gradients[shard]
+        self._host.all_gather()
+        pinned[...] = self._host_values[: len(pinned)]
+        piece.set(pinned)
+        self._cupy.cuda.get_current_stream().synchronize()  # the pinned memory may be written again
 
     def map_shards(self, function: Callable[[Any], Any], array: Any) -> Any:
         return function(array)
@@ -73,50 +81,3 @@ class DeviceReducer:
 
     def gather(self, shard: Any) -> Any:
         return shard
-
-
-class MpiTransport:
-    """A transport through an MPI library that reads the memory of GPUs.
-
-    MPI does not wait until the GPU has written an array, so each call synchronises the stream first.
-    """
-
-    def __init__(self, cupy: Any, world: Communicator) -> None:
-        self.rank, self.size = world.rank, world.size
-        self._cuda, self._world = cupy.cuda, world
-
-    def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
-        self._cuda.get_current_stream().synchronize()
-        self._world.sendrecv_array(sent, received, partner)
-
-    def allreduce_array(self, array: Any) -> None:
-        """Sum ``array`` over all ranks, in place, in the order that the library chooses."""
-        self._cuda.get_current_stream().synchronize()
-        self._world.allreduce_array(array)
-
-
-class PinnedAllreduce:
-    """A sum over ranks in host memory: an array is copied from the GPU, summed, and copied back, piece by piece."""
-
-    def __init__(self, cupy: Any, host: HostReducer) -> None:
-        self._cuda, self._host = cupy.cuda, host
-        self._pinned = np.frombuffer(cupy.cuda.alloc_pinned_memory(PINNED_BYTES), np.uint8, PINNED_BYTES)
-        self._values = self._gradients = np.empty(0)
-
-    def __call__(self, flat: Any) -> None:
-        """Sum ``flat`` over ranks, in place."""
-        n = min(flat.size, PINNED_BYTES // flat.dtype.itemsize)
-        if (len(self._values), self._values.dtype) != (n, flat.dtype):
-            self._values, self._gradients = self._host.allocate(n, flat.dtype)
-        for start in range(0, flat.size, n):
-            piece = flat[start : start + n]
-            pinned = self._pinned[: piece.nbytes].view(piece.dtype)
-            piece.get(out=pinned)
-            self._gradients[: len(pinned)], self._gradients[len(pinned) :] = pinned, 0
-            self._host.reduce_scatter()
-            for shard in self._host.pieces:
-                self._values[shard] = self._gradients[shard]
-            self._host.all_gather()
-            pinned[...] = self._values[: len(pinned)]
-            piece.set(pinned)
-            self._cuda.get_current_stream().synchronize()  # the pinned memory may be written again

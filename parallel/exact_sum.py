@@ -203,7 +203,7 @@ class ExactSum:
                 subtrees = self._subtrees[call.partner] if call.receives else []
                 received, free = _take_rows(free, len(subtrees), _length(mine))
                 sent = self._sums_of_node(shards[call.partner], free) if call.sends else free[:0]
-                self._exchange(sent, received, call.partner, rounds=self._rounds)
+                self._exchange(sent, received, call.partner)
                 sums.update(zip(subtrees, received, strict=True))
             add_along_tree(tree_of(self._all, sums, self._rank), self._array[mine], self._xp)
 
@@ -217,24 +217,16 @@ class ExactSum:
             add_along_tree(tree, row, self._xp)
         return rows
 
-    def exchange_shards(self, values: FlatArray, *, rounds: bool = False) -> None:
-        """Exchange the shards of ``values`` with other nodes; ``values`` need not be the array that was summed.
-
-        With ``rounds``, messages round shards to bfloat16, and this rank's own shard is rounded, too.
-        """
-        if rounds:
-            own = values[self.shards[self._rank]]
-            bits = self._xp.empty(len(own), np.uint16)
-            round_to_bfloat16(own, bits)
-            upcast_to_float32(bits, own)
+    def exchange_shards(self, values: FlatArray) -> None:
+        """Exchange the shards of ``values`` with other nodes; ``values`` need not be the array that was summed."""
         for shards in self._pieces():
             mine = values[shards[self._rank]]
             for call in self.schedule:
                 received = values[shards[call.partner]] if call.sends else mine[:0]
-                self._exchange(mine if call.receives else mine[:0], received, call.partner, rounds=rounds)
+                self._transport.sendrecv_array(mine if call.receives else mine[:0], received, call.partner)
 
-    def _exchange(self, sent: FlatArray, received: FlatArray, partner: int, *, rounds: bool) -> None:
-        if not rounds:
+    def _exchange(self, sent: FlatArray, received: FlatArray, partner: int) -> None:
+        if not self._rounds:
             self._transport.sendrecv_array(sent, received, partner)
             return
         bits, received_bits = self._xp.empty(sent.size, np.uint16), self._xp.empty(received.size, np.uint16)
@@ -288,19 +280,6 @@ def sum_by_machines(
     mine = shards[index]
     exact_sum(mine.reshape(-1), between, n_working_machines, n_at_once, rounds=rounds, xp=xp).sum_by_messages()
     flat[transport.rank * length : (transport.rank + 1) * length] = mine[machine]
-
-
-def allreduce_exactly(
-    flat: FlatArray, transport: Transport, n_working: int, n_at_once: int, *, rounds: bool = False, xp: Any = np
-) -> None:
-    """Replace ``flat`` with its exact sum on all ranks; the ranks share no memory.
-
-    Each of n ranks sends 2(1 − 1/n) times the size of the array.  With ``rounds``, finished sums are rounded, too, so
-    that all ranks have the same bits.
-    """
-    exact = exact_sum(flat, transport, n_working, n_at_once, rounds=rounds, xp=xp)
-    exact.sum_by_messages()
-    exact.exchange_shards(flat, rounds=rounds)
 
 
 def _length(of: slice) -> int:

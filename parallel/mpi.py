@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
-from parallel.communicator import ELEMENTS_AT_ONCE, SECONDS_TO_FORWARD, Value
+from parallel.communicator import SECONDS_TO_FORWARD, Value
 from parallel.watchdog import PATIENCE, Watchdog
 
 LONGEST_PULSE = 5.0  # seconds between heartbeats, at most
@@ -50,13 +50,6 @@ class MpiRanks:
     def barrier(self) -> None:
         with self._watchdog.waiting("MPI_Barrier"):
             self._ranks.Barrier()
-
-    def allreduce_array(self, array: Any) -> None:
-        """Sum ``array`` over all ranks, in place, in pieces."""
-        flat = array.reshape(-1)
-        with self._watchdog.waiting("MPI_Allreduce"):
-            for start in range(0, flat.size, ELEMENTS_AT_ONCE):
-                self._ranks.Allreduce(MPI.IN_PLACE, flat[start : start + ELEMENTS_AT_ONCE])
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
         """Send and receive at once, so that neither rank waits for the other to receive."""

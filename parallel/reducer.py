@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from parallel.communicator import WHOLE, Communicator, SentIn, SumOrder, working_ranks
-from parallel.cuda_aware import reads_gpu_memory
-from parallel.device_reducer import DeviceReducer, MpiTransport, PinnedAllreduce
-from parallel.exact_sum import allreduce_exactly
+from parallel.device_reducer import DeviceReducer
 from parallel.host_reducer import HostReducer
 from parallel.nccl import NcclTransport, load_nccl
-from parallel.nccl_reducer import ELEMENTS_AT_ONCE, NcclReducer
+from parallel.nccl_reducer import NcclReducer
 from parallel.placement import numbered, ranks_per_host
 
 _ORDERS = {
@@ -148,9 +145,9 @@ def choose_reducer(
     Args:
         cupy: the module ``cupy`` if the arrays lie on GPUs; None if they lie in host memory.
         n_micro_batches: micro-batches of one batch, over all ranks.
-        order: "exact" adds along one tree for any number of ranks.  "fast" uses all ranks, and between GPUs NCCL or MPI
+        order: "exact" adds along one tree for any number of ranks.  "fast" uses all ranks, and between GPUs NCCL
             chooses the order.
-        sent_in: the type of gradients in messages; if NCCL or MPI chooses the order, nothing is rounded.
+        sent_in: the type of gradients in messages; if NCCL chooses the order, nothing is rounded.
         n_threads: threads of this rank that may add.
     """
     if world.size == 1:
@@ -159,65 +156,36 @@ def choose_reducer(
     host = HostReducer(world, n_working, _ORDERS[order], rounds=rounds, n_threads=n_threads)
     if cupy is None:
         return host
-    mine = socket.gethostname(), cupy.cuda.Device().pci_bus_id, bool(load_nccl(cupy).available), reads_gpu_memory()
-    rank_facts = world.allgather(mine)
-    without_nccl, without_mpi = _obstacles(rank_facts)
-    rounding = ", rounded to bfloat16 in messages" if order == "exact" else ", where nothing is rounded to bfloat16"
-    if not without_nccl:
-        because = "gradients travel through NCCL, because every rank has a GPU of its own"
-        description = f"{because}{rounding if rounds else ''}; {_ORDERS[order]}"
-        n_local, nccl = _ranks_per_machine(rank_facts, n_working), NcclTransport(cupy, world)
-        return NcclReducer(cupy, nccl, n_working, order, description, n_local=n_local, rounds=rounds)
-    if without_mpi:
-        travel = "gradients travel through pinned host memory"
-        because = f"{without_nccl}, and {world.library} {without_mpi}"
-        allreduce: Any = PinnedAllreduce(cupy, host)
-        rounding = ", rounded to bfloat16 in messages"
-    else:
-        transport, travel = MpiTransport(cupy, world), f"gradients travel through {world.library}"
-        because = f"it says that it reads the memory of GPUs, and NCCL cannot be used: {without_nccl}"
-        exact = partial(
-            allreduce_exactly,
-            transport=transport,
-            n_working=n_working,
-            n_at_once=ELEMENTS_AT_ONCE,
-            rounds=rounds,
-            xp=cupy,
-        )
-        allreduce = exact if order == "exact" else transport.allreduce_array
-    return DeviceReducer(
-        world,
-        cupy,
-        allreduce,
-        f"{travel}, because {because}{rounding if rounds else ''}; {_ORDERS[order]}",
-        f"{travel}, which cannot be part of it",
-        is_idle=world.rank >= n_working,
-    )
+    rank_facts = world.allgather((socket.gethostname(), cupy.cuda.Device().pci_bus_id, bool(load_nccl(cupy).available)))
+    without_nccl = _obstacle_to_nccl(rank_facts)
+    rounding = ", rounded to bfloat16 in messages" if rounds else ""
+    if without_nccl is not None:
+        travel = f"gradients travel through pinned host memory, because {without_nccl}{rounding}"
+        is_idle = world.rank >= n_working
+        return DeviceReducer(world, cupy, host, f"{travel}; {_ORDERS[order]}", is_idle=is_idle)
+    if rounds and order == "fast":
+        rounding = ", where nothing is rounded to bfloat16"
+    travel = f"gradients travel through NCCL, because every rank has a GPU of its own{rounding}"
+    n_local, nccl = _ranks_per_machine(rank_facts, n_working), NcclTransport(cupy, world)
+    return NcclReducer(cupy, nccl, n_working, order, f"{travel}; {_ORDERS[order]}", n_local=n_local, rounds=rounds)
 
 
-def _ranks_per_machine(rank_facts: Sequence[tuple[str, str, bool, bool | None]], n_working: int) -> int | None:
+def _ranks_per_machine(rank_facts: Sequence[tuple[str, str, bool]], n_working: int) -> int | None:
     """Return the number of ranks of each machine if exact sums are first added within machines, else None."""
     n_local = ranks_per_host([host for host, *_ in rank_facts])
     return n_local if 1 < n_local < len(rank_facts) and n_working % n_local == 0 else None
 
 
-def _obstacles(rank_facts: Sequence[tuple[str, str, bool, bool | None]]) -> tuple[str | None, str | None]:
-    """Return the reasons why NCCL cannot sum the gradients and why MPI cannot read them; None if there is no obstacle.
+def _obstacle_to_nccl(rank_facts: Sequence[tuple[str, str, bool]]) -> str | None:
+    """Return the reason why NCCL cannot sum the gradients; None if it can.
 
-    ``rank_facts`` has for every rank its host, its GPU's address, whether it has NCCL, and whether MPI reads the GPU.
+    ``rank_facts`` has for every rank its host, its GPU's address, and whether it has NCCL.
     """
-    sharing = _ranks_that_share([(host, address) for host, address, *_ in rank_facts])
-    missing = [rank for rank, (_, _, available, _) in enumerate(rank_facts) if not available]
-    without_nccl = None
+    sharing = _ranks_that_share([(host, address) for host, address, _ in rank_facts])
     if sharing:
-        without_nccl = f"{numbered('rank', sharing)} share a GPU, which NCCL refuses"
-    elif missing:
-        without_nccl = f"CuPy finds no NCCL on {numbered('rank', missing)}"
-    answers = {aware for *_, aware in rank_facts}
-    without_mpi = None if answers == {True} else "does not say whether it reads the memory of GPUs"
-    if False in answers:
-        without_mpi = "says that it does not read the memory of GPUs"
-    return without_nccl, without_mpi
+        return f"{numbered('rank', sharing)} share a GPU, which NCCL refuses"
+    missing = [rank for rank, (_, _, available) in enumerate(rank_facts) if not available]
+    return f"CuPy finds no NCCL on {numbered('rank', missing)}" if missing else None
 
 
 def _ranks_that_share(gpus: Sequence[tuple[str, str]]) -> list[int]:

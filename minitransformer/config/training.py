@@ -68,10 +68,10 @@ class TrainingConfig:
     sum: SumOrder = "exact"
     """Order in which processes add gradients.  "exact": along one fixed tree, with the same bits for any number of
     processes; only a power of two of them compute.  "fast": all processes compute, up to one per micro-batch, and the
-    last bits depend on their number; between GPUs, the library NCCL or MPI chooses the order."""
+    last bits depend on their number; between GPUs, the library NCCL chooses the order."""
     gradients_sent_in: SentIn = "float32"
     """Type of gradients in messages between machines or GPUs: "bfloat16" halves the size of the messages.  Gradients
-    are added in float32.  They are not rounded in shared memory, or if NCCL or MPI chooses the order."""
+    are added in float32.  They are not rounded in shared memory, or if NCCL chooses the order."""
     precision: PrecisionChoice = "automatic"
     """Type of the numbers that matrix products multiply; sums are in float32.  With "bfloat16" a GPU also stores
     weights and activations in bfloat16; a CPU rounds only the factors of products.  Updates are computed, and

@@ -1,21 +1,17 @@
 """Gradients travel by the best way that all ranks have, and the way is said."""
 
-import ctypes
 import threading
 from contextlib import AbstractContextManager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import fake_cuda
 import fake_streams
 import numpy as np
 import pytest
 
-from parallel import cuda_aware, nccl_reducer, reducer
+from parallel import nccl_reducer, reducer
 from parallel.communicator import SerialCommunicator
-from parallel.cuda_aware import loaded_mpi_libraries, reads_gpu_memory
 from parallel.reducer import choose_reducer
 from parallel.watchdog import Watchdog
 
@@ -25,14 +21,14 @@ class World(SerialCommunicator):
 
     library = "MPI 1.2"
 
-    def __init__(self, others: list[tuple[str, str, bool, bool | None]], *, local_size: int = 1) -> None:
+    def __init__(self, others: list[tuple[str, str, bool]], *, local_size: int = 1) -> None:
         self.size, self.local_size, self._others = 1 + len(others), local_size, others
 
     def allgather(self, value: Any) -> list[Any]:
         return [("here", *value[1:]), *self._others]
 
 
-ON_ITS_OWN_GPU = ("here", "0000:01:00.0", True, True)  # another rank
+ON_ITS_OWN_GPU = ("here", "0000:01:00.0", True)  # another rank
 UNUSED = SimpleNamespace(why_not_captured=None)  # a transport
 FIXED = '; added in one fixed order (training.sum = "exact")'
 OWN = "through NCCL, because every rank has a GPU of its own"
@@ -40,10 +36,7 @@ OWN = "through NCCL, because every rank has a GPU of its own"
 
 @pytest.fixture
 def description_of(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    def choose(
-        others: list[tuple[str, str, bool, bool | None]], aware: bool | None = False, available: bool = True
-    ) -> str:
-        monkeypatch.setattr(reducer, "reads_gpu_memory", lambda: aware)
+    def choose(others: list[tuple[str, str, bool]], available: bool = True) -> str:
         monkeypatch.setattr(fake_cuda.nccl, "available", available)
         monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: UNUSED)
         logged = choose_reducer(World(others), cupy, 8).description
@@ -55,29 +48,16 @@ def description_of(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_nccl_where_every_rank_has_a_gpu_of_its_own(description_of: Any) -> None:
-    assert description_of([("here", "0000:01:00.0", True, False)]) == OWN
-    assert description_of([("there", "0000:00:00.0", True, False)]) == OWN  # another machine's first GPU is another GPU
+    assert description_of([("here", "0000:01:00.0", True)]) == OWN
+    assert description_of([("there", "0000:00:00.0", True)]) == OWN  # another machine's first GPU is another GPU
 
 
-def test_an_mpi_library_that_reads_gpus_where_nccl_cannot_be_used(description_of: Any) -> None:
-    because = "because it says that it reads the memory of GPUs, and NCCL cannot be used: "
-    shared, missing = "ranks 0, 2 share a GPU, which NCCL refuses", "CuPy finds no NCCL on rank 1"
-    others = [ON_ITS_OWN_GPU, ("here", "0000:00:00.0", True, True)]
-    assert description_of(others, aware=True) == f"through MPI 1.2, {because}{shared}"
-    assert description_of([("here", "0000:01:00.0", False, True)], aware=True) == f"through MPI 1.2, {because}{missing}"
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs", "says"),
-    [(False, False, "says that it does not read"), (True, False, "says that it does not read"),
-     (True, None, "does not say whether it reads"), (None, None, "does not say whether it reads")],
-)  # fmt: skip
-def test_pinned_memory_if_neither(mine: bool | None, theirs: bool | None, says: str, description_of: Any) -> None:
-    way, mpi = "through pinned host memory, because", f", and MPI 1.2 {says} the memory of GPUs"
-    shared = description_of([("here", "0000:00:00.0", True, theirs)], aware=mine)
-    assert shared == f"{way} ranks 0, 1 share a GPU, which NCCL refuses{mpi}"
-    missing = description_of([("here", "0000:01:00.0", True, theirs)], aware=mine, available=False)
-    assert missing == f"{way} CuPy finds no NCCL on rank 0{mpi}"
+def test_pinned_memory_where_nccl_cannot_be_used(description_of: Any) -> None:
+    way = "through pinned host memory, because"
+    shared = description_of([ON_ITS_OWN_GPU, ("here", "0000:00:00.0", True)])
+    assert shared == f"{way} ranks 0, 2 share a GPU, which NCCL refuses"
+    assert description_of([("here", "0000:01:00.0", False)]) == f"{way} CuPy finds no NCCL on rank 1"
+    assert description_of([ON_ITS_OWN_GPU], available=False) == f"{way} CuPy finds no NCCL on rank 0"
 
 
 def test_a_library_that_chooses_the_order_rounds_nothing(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +186,7 @@ def test_errors_of_nccl_and_of_the_gpu_end_the_wait(cupy: Any, monkeypatch: pyte
 
 
 def test_what_a_graph_cannot_contain(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    others = [("here", "0000:01:00.0", True, False)]
+    others = [("here", "0000:01:00.0", True)]
     world = WatchedWorld()
     assert reducer_over_nccl(world, cupy, monkeypatch).why_not_captured is None
     monkeypatch.setattr(fake_cuda.nccl, "version", 2_804)
@@ -215,33 +195,3 @@ def test_what_a_graph_cannot_contain(cupy: Any, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(fake_cuda.nccl, "available", False)
     pinned = choose_reducer(World(others), cupy, 8).why_not_captured
     assert pinned == "gradients travel through pinned host memory, which cannot be part of it"
-    monkeypatch.setattr(reducer, "reads_gpu_memory", lambda: True)
-    by_mpi = choose_reducer(World([ON_ITS_OWN_GPU]), cupy, 8).why_not_captured
-    assert by_mpi == "gradients travel through MPI 1.2, which cannot be part of it"
-
-
-MAPPED = """7f00-7f01 r-xp 00000000 08:01 42    /usr/lib/libc.so.6
-7f02-7f03 r-xp 00000000 08:01 43    /opt/my mpi/lib/libmpi.so.40.30.8
-7f04-7f05 rw-p 00000000 08:01 43    /opt/my mpi/lib/libmpi.so.40.30.8
-7f06-7f07 r-xp 00000000 08:01 44    /opt/my mpi/lib/libmpicxx.so
-7f08-7f09 rw-p 00000000 00:00 0
-"""
-
-
-@pytest.mark.parametrize(("answer", "expected"), [(1, True), (0, False), (None, None)])
-def test_the_mpi_library_is_asked_whether_it_reads_gpus(
-    answer: int | None, expected: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "maps").write_text(MAPPED, encoding="utf-8")
-    monkeypatch.setattr(cuda_aware, "_MAPPED_FILES", tmp_path / "maps")
-    query = Mock(return_value=answer)
-    library = SimpleNamespace() if answer is None else SimpleNamespace(MPIX_Query_cuda_support=query)
-    monkeypatch.setattr(ctypes, "CDLL", {"/opt/my mpi/lib/libmpi.so.40.30.8": library}.__getitem__)
-    assert reads_gpu_memory() is expected
-    assert answer is None or (query.argtypes, query.restype) == ([], ctypes.c_int)
-
-
-def test_without_an_mpi_library_there_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_aware, "_MAPPED_FILES", tmp_path / "not Linux")
-    assert loaded_mpi_libraries() == []
-    assert reads_gpu_memory() is None

@@ -9,7 +9,7 @@ from typing import Any
 
 from summing_ranks import ELEMENTS_AT_ONCE
 
-from parallel import host_reducer, mpi
+from parallel import host_reducer
 from parallel.communicator import Communicator
 from parallel.launch import all_or_none, communicator
 
@@ -31,7 +31,7 @@ def in_turn(world: Communicator, directory: Path, jobs: str) -> list[Any]:
 
 
 def run_as_rank(program: str, directory: str, *arguments: str) -> None:
-    host_reducer.ELEMENTS_AT_ONCE = mpi.ELEMENTS_AT_ONCE = ELEMENTS_AT_ONCE  # type: ignore[attr-defined]
+    host_reducer.ELEMENTS_AT_ONCE = ELEMENTS_AT_ONCE  # type: ignore[attr-defined]
     world = communicator()
     with all_or_none(world):
         result = program_named(program)(world, Path(directory), *arguments)

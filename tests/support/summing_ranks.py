@@ -16,7 +16,6 @@ import pytest
 
 from parallel.agreement import checksum
 from parallel.communicator import ALIGNMENT, Communicator, SentIn, SumOrder, working_ranks
-from parallel.cuda_aware import reads_gpu_memory
 from parallel.reducer import GradientReducer, choose_reducer
 
 ELEMENTS_AT_ONCE = 1 << 16  # in one message of ranks
@@ -129,33 +128,25 @@ def sum_in_fast_order(world: Communicator, directory: Path) -> str:
     return found.pop()
 
 
-def sum_by_the_library(world: Communicator, directory: Path) -> str:
-    array = np.arange(N_SUMMED, dtype=np.float32) % 1_021 + world.rank
-    world.allreduce_array(array)
-    return checksum(array)
-
-
 def sum_on_gpus(
     world: Communicator, directory: Path, way: str, order: SumOrder, sent_in: SentIn = "float32", kind: str = "shared"
 ) -> dict[str, Any]:
-    """Add up arrays of a stand-in for CuPy; ``way`` is what there is: "NCCL", "MPI" that reads GPUs, or "nothing".
+    """Add up arrays of a stand-in for CuPy; ``way`` is what there is: "NCCL" or "nothing".
 
     ``kind`` divides the ranks into machines.
     """
     from minitransformer.system.ranks import choose_placements
-    from parallel import device_reducer, nccl_reducer, reducer
+    from parallel import device_reducer, nccl_reducer
 
     fake_cuda.CALLS.clear()
     cupy = fake_cuda.stand_in_for_cupy()
     fake_cuda.N_GPUS = 1 if way == "nothing" else world.size
-    fake_cuda.nccl.available = way != "MPI"
-    reducer.ELEMENTS_AT_ONCE = nccl_reducer.ELEMENTS_AT_ONCE = GPU_ELEMENTS_AT_ONCE
+    nccl_reducer.ELEMENTS_AT_ONCE = GPU_ELEMENTS_AT_ONCE
     device_reducer.PINNED_BYTES, nccl_reducer.RUN = PINNED_BYTES, 64
-    reducer.reads_gpu_memory = lambda: way == "MPI"
     placement = choose_placements("cuda", world)[world.rank]
     host = f"{socket.gethostname()}, {NODE_GROUPS[kind](world.rank)}"
     with mock.patch.object(socket, "gethostname", return_value=host):
-        chosen = choose_reducer(cast(Communicator, GpuAwareWorld(world)), cupy, N_MICRO_BATCHES, order, sent_in)
+        chosen = choose_reducer(world, cupy, N_MICRO_BATCHES, order, sent_in)
     sums = Sums(chosen, N_SUMMED)
     fake_cuda.CALLS[:] = [call for call in fake_cuda.CALLS if call[0] not in COPIES]
     cupy.cuda.set_allocator(cupy.cuda.MemoryPool().malloc)  # keeps freed memory for sums that the stream has not made
@@ -169,29 +160,6 @@ def sum_on_gpus(
         "sum": hashlib.blake2b(array.get()).hexdigest(),
         "error": float(np.abs(array.get() - exact).max()),
     }
-
-
-class GpuAwareWorld(WrappedWorld):
-    """MPI that reads the stand-in's memory, and insists that the GPU has finished before."""
-
-    def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
-        self._world.sendrecv_array(self._read(sent), self._read(received, sends=False), partner)
-
-    def allreduce_array(self, array: Any) -> None:
-        self._world.allreduce_array(self._read(array))
-
-    def _read(self, array: Any, *, sends: bool = True) -> Any:
-        if isinstance(array, np.ndarray):
-            return array
-        if not sends:
-            return array._values
-        assert fake_cuda.CALLS[-1] == ("synchronize",)
-        fake_cuda.CALLS.append(("MPI", array.size))
-        return array._values
-
-
-def ask_whether_mpi_reads_gpus(world: Communicator, directory: Path) -> bool | None:
-    return reads_gpu_memory()
 
 
 def sum_often(world: Communicator, directory: Path) -> None:

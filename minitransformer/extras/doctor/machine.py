@@ -23,7 +23,6 @@ from minitransformer.system.memory import describe_free_memory
 from minitransformer.system.provenance import blas_libraries, code_version
 from minitransformer.system.ranks import SAME_KERNELS
 from parallel.communicator import Communicator
-from parallel.cuda_aware import reads_gpu_memory
 from parallel.launch import INSTALL_MPI
 from parallel.placement import Placement, cores_of
 
@@ -101,15 +100,9 @@ def cores(device: Device, rank: int, placements: list[Placement]) -> Finding:
 
 
 def mpi(world: Communicator) -> Finding:
-    """Return the library that sends messages, and whether it reads the memory of GPUs."""
+    """Return the library that sends messages."""
     if world.size > 1:
-        answers = {True: "reads", False: "does not read", None: "does not say whether it reads"}
-        reads = answers[reads_gpu_memory()]
-        return Finding(
-            "MPI",
-            f"{world.library}, mpi4py {version('mpi4py')}; {reads} the memory of GPUs",
-            if_ranks_differ=SAME_EVERYWHERE,
-        )
+        return Finding("MPI", f"{world.library}, mpi4py {version('mpi4py')}", if_ranks_differ=SAME_EVERYWHERE)
     try:
         return Finding("MPI", f"mpi4py {version('mpi4py')}, not used: one process, alone")
     except PackageNotFoundError:
