@@ -47,11 +47,12 @@ STAGES = {
     "preflight": Stage("gpu_ours", 60, "the compiler, a launch, bfloat16 arrays, a graph, epilogues of products"),
     "numerics": Stage("gpu_ours", 150, "the check of the kernels, forward and backward, against float64"),
     "sameness": Stage("gpu_ours", 90, "the same bits: in two runs, and from a graph"),
-    "host": Stage("gpu_ours", 60, "the work of a core that prepares a batch; needs no GPU"),
+    "host": Stage("gpu_ours", 30, "the work of a core that prepares a batch; needs no GPU"),
     "ours": Stage("gpu_peers", 240, "our updates alone, with and without graphs"),
     "classes": Stage("gpu_ours", 100, "the time of an update by class of kernel"),
     "contests": Stage("gpu_peers", 560, "updates in turns with PyTorch, in pairs"),
-    "decoding": Stage("gpu_peers", 150, "beam search, in turns with PyTorch's"),
+    "decoding": Stage("gpu_peers", 200, "beam search, in turns with PyTorch's and CTranslate2's"),
+    "ranks": Stage("gpu_ranks", 300, "several GPUs: the same bits, the time of updates and of sums"),
     "multi30k": Stage("gpu_peers", 300, "the recipe of Multi30k, to its BLEU"),
 }
 PACKAGE_OF = {"cupy": "cupy-cuda13x[ctk]"}  # packages whose modules have other names

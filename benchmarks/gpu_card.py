@@ -28,7 +28,7 @@ from minitransformer import ModelConfig, presets
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("autograd", "benchmarks", "cli", "minitransformer", "parallel", "recipes")
-PACKAGES = ("numpy", "cupy-cuda13x", "cupy-cuda12x", "ml_dtypes", "torch", "triton", "nvidia-cuda-nvrtc")
+PACKAGES = ("numpy", "cupy-cuda13x", "cupy-cuda12x", "ml_dtypes", "torch", "triton", "ctranslate2", "nvidia-cuda-nvrtc")
 LOST = 3  # status of a stage that cannot use the card any more
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 N_BATCHES = 3
@@ -47,7 +47,9 @@ class Sizes:
     steps: int  # of decoding
 
 
-FULL = Sizes({name: getattr(presets, name)(37_000) for name in ("base", "big")}, (LARGE, SMALL), 9, 7, (1, 32, 96), 30)
+FULL = Sizes(
+    {name: getattr(presets, name)(37_000) for name in ("base", "big")}, (LARGE, SMALL), 9, 7, (1, 32, 96, 256), 30
+)
 SMALLEST = Sizes(
     {"base": ModelConfig(61, n_layers=1, d_model=128, d_ff=32, n_heads=2, d_k=16, d_v=16)}, (48, 32), 2, 1, (1, 3), 29
 )
@@ -67,14 +69,17 @@ class Card:
     n_left: int = 0
     """Items that were not begun, because too little time was left."""
 
-    def open(self) -> None:
+    def open(self, n_gpus: int = 1) -> None:
         """Install stand-ins for CuPy, the driver and cuBLASLt if there is no GPU.  Call it first.
+
+        ``n_gpus`` is the number of GPUs that the stand-in has.
 
         On a GPU the first model registers the kernels that passed their check; on the stand-ins all are registered.
         """
         if self.name == "cpu":
             sys.path[:0] = [str(ROOT / "tests" / "support")]
             importlib.import_module("gpu_stand_in").install()
+            importlib.import_module("fake_cuda").N_GPUS = n_gpus
             register_all()
 
     @property

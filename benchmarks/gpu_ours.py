@@ -35,7 +35,8 @@ from minitransformer.model.fixed_batch import Capacity
 from minitransformer.training.graph import STEPS, CapturedStep, PaddedBatches
 from minitransformer.training.loop import Trainer
 from minitransformer.training.memory import try_largest_batch
-from parallel.communicator import SerialCommunicator
+from minitransformer.training.new_trainer import reducer_for
+from parallel.communicator import Communicator, SerialCommunicator, SumOrder
 
 N_UPDATES = 4  # launched and captured, then replayed three times
 CHILD_ON_CPU = (sys.executable, str(ROOT / "tests" / "support" / "checking_child.py"), "{}")
@@ -44,14 +45,32 @@ CHILD_ON_CPU = (sys.executable, str(ROOT / "tests" / "support" / "checking_child
 class OurTraining:
     """A training of the model in bfloat16; each update is one CUDA graph, or is launched kernel by kernel."""
 
-    def __init__(self, config: ModelConfig, batches: list[IdPairs], batch_tokens: int, *, in_graphs: bool) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        batches: list[IdPairs],
+        batch_tokens: int,
+        *,
+        in_graphs: bool,
+        world: Communicator | None = None,
+        n_micro_batches: int = 1,
+        order: SumOrder = "exact",
+    ) -> None:
         self._data = tempfile.TemporaryDirectory()  # is removed with this object
         data = Path(self._data.name)
         write_store(data, "train", (pair for pairs in batches for pair in pairs), config.vocabulary_size)
         store = TokenStore(data, "train")
-        training = TrainingConfig(batch_tokens=batch_tokens, n_micro_batches=1, warmup_steps=100, precision="bfloat16")
-        self.model = Transformer(config, seed=1, dtype="bfloat16", device="cuda")
-        self.trainer = Trainer(self.model, store, None, training, data, SerialCommunicator(), n_threads=1)
+        training = TrainingConfig(
+            batch_tokens=batch_tokens,
+            n_micro_batches=n_micro_batches,
+            warmup_steps=100,
+            precision="bfloat16",
+            sum=order,
+        )
+        world = world or SerialCommunicator()
+        reducer = reducer_for(training, world, "cuda", 1)
+        self.model = Transformer(config, seed=1, dtype="bfloat16", device="cuda", allocate=reducer.allocate)
+        self.trainer = Trainer(self.model, store, None, training, data, world, reducer, n_threads=1)
         step = self.trainer.training_step
         if isinstance(step, CapturedStep) and not in_graphs:
             self.trainer.training_step = step.step

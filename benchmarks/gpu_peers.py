@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import dataclasses
 import importlib
+import importlib.util
 import itertools
 import tempfile
 import time
@@ -20,7 +21,7 @@ from typing import Any, cast
 
 import numpy as np
 from contest import Contestant, serve
-from gpu_card import ROOT, Card, die_with_parent, synchronize
+from gpu_card import ROOT, Card, Name, die_with_parent, synchronize
 from workload import IdPairs, Workload
 
 from minitransformer import ModelConfig
@@ -148,48 +149,50 @@ def measured(card: Card, model: str, tokens: int, *names: str) -> dict[str, Any]
 
 
 Search = Callable[[int], list[list[str]]]  # number of words → the best translations of each sentence
+EAGER = "PyTorch, eager"
+CTRANSLATE2_TYPES = {"cuda": ("float32", "float16", "bfloat16", "int8_float16"), "cpu": ("float32",)}
+CTRANSLATE2_BATCH = 64  # sentences
 
 
 def decoding(card: Card) -> bool:
-    """Measure our search and PyTorch's in turns, for each number of sentences at once."""
+    """Measure our search in turns with one peer at a time, for each number of sentences at once."""
     from translation import model_without_end  # noqa: PLC0415 (needs PyTorch)
+    from translation_peers import convert_to_ctranslate2  # noqa: PLC0415
 
+    peers = [EAGER]
+    if importlib.util.find_spec("ctranslate2") is None:
+        card.record(what="CTranslate2", left_out="ctranslate2 is not installed: pip install ctranslate2")
+    else:
+        peers += [f"CTranslate2, {kind}" for kind in CTRANSLATE2_TYPES[card.name]]
     with tempfile.TemporaryDirectory() as name:
-        model_without_end(card.sizes.models["base"]).save(Path(name))
-        searches = (
-            (f"{n} sentences at once", {}, partial(searched, card, Path(name), n)) for n in card.sizes.sentences
+        directory = Path(name)
+        model_without_end(card.sizes.models["base"]).save(directory / "ours")
+        if len(peers) > 1:
+            convert_to_ctranslate2(directory / "ours", directory / "ctranslate2")
+        return card.attempt_each(
+            (
+                (f"{n} sentences at once", {"peer": peer}, partial(searched, card, directory, n, peer))
+                for peer, n in itertools.product(peers, card.sizes.sentences)
+            ),
+            seconds=20,
         )
-        return card.attempt_each(searches, seconds=20)
 
 
-def searched(card: Card, directory: Path, n: int) -> dict[str, Any]:
-    """Return median milliseconds and tokens per second of both searches; a sentence has one token for each step.
+def searched(card: Card, directory: Path, n: int, peer: str) -> dict[str, Any]:
+    """Return median milliseconds and tokens per second of our search and of a peer's.
 
-    Our last step generates the end symbol; PyTorch's search generates one more word instead.
+    A sentence has one token for each step.  Our last step generates the end symbol; the peers generate one more word
+    instead.
     """
     from translation import BEAM, SOURCE_WORDS, IdsAsText  # noqa: PLC0415 (needs PyTorch)
-    from translation_peers import TorchSearch  # noqa: PLC0415
 
-    from minitransformer import Transformer, Translator  # noqa: PLC0415
-    from minitransformer.data.tokenizer import Tokenizer  # noqa: PLC0415
-    from minitransformer.inference.search import SearchConfig  # noqa: PLC0415
-
-    text, steps = IdsAsText(), card.sizes.steps
     pairs = Workload(card.sizes.models["base"], max(card.sizes.tokens), 1, zipf=True).pairs()
     words = np.array([word for source, target in pairs for word in (*source, *target)])
-    lines = text.decode_target(np.resize(words, (n, SOURCE_WORDS)).tolist())
-    translator = Translator(Transformer.load(directory, device="cuda"), cast(Tokenizer, text))
-    peer, sources = TorchSearch(directory, beam=BEAM, device=card.name), text.encode_source(lines)
-
-    def search(n_words: int) -> list[list[str]]:
-        config = SearchConfig(
-            beam=BEAM, n_best=BEAM, max_extra_tokens=n_words + 1 - SOURCE_WORDS, max_length_factor=None
-        )
-        return [[translation.text for translation in best] for best in translator.n_best(lines, config)]
-
+    lines, steps = IdsAsText().decode_target(np.resize(words, (n, SOURCE_WORDS)).tolist()), card.sizes.steps
+    their_search = torch_search if peer == EAGER else ctranslate2_search
     searches: dict[str, tuple[Search, int]] = {
-        "ours": (search, steps - 1),
-        "PyTorch, eager": (lambda n_words: [text.decode_target(best) for best in peer(sources, n_words)], steps),
+        "ours": (our_search(directory, lines), steps - 1),
+        peer: (their_search(directory, lines, card.name, peer), steps),
     }
     found = [run(steps - 1) for run, _ in searches.values()]
     seconds: dict[str, list[float]] = {name: [] for name in searches}
@@ -205,9 +208,61 @@ def searched(card: Card, directory: Path, n: int) -> dict[str, Any]:
         "steps": steps,
         "ms": {name: 1e3 * time for name, time in middle.items()},
         "tokens/s": {name: n * steps / time for name, time in middle.items()},
-        "ours_is_times_as_fast": middle["PyTorch, eager"] / middle["ours"],
+        "ours_is_times_as_fast": middle[peer] / middle["ours"],
         "same translations": sum(set(a) == set(b) for a, b in zip(*found, strict=True)),
     }
+
+
+def our_search(directory: Path, lines: list[str]) -> Search:
+    """Return our search of these lines, as ``minitransformer-translate`` searches."""
+    from translation import BEAM, SOURCE_WORDS, IdsAsText  # noqa: PLC0415 (needs PyTorch)
+
+    from minitransformer import Transformer, Translator  # noqa: PLC0415
+    from minitransformer.data.tokenizer import Tokenizer  # noqa: PLC0415
+    from minitransformer.inference.search import SearchConfig  # noqa: PLC0415
+
+    translator = Translator(Transformer.load(directory / "ours", device="cuda"), cast(Tokenizer, IdsAsText()))
+
+    def search(n_words: int) -> list[list[str]]:
+        config = SearchConfig(
+            beam=BEAM, n_best=BEAM, max_extra_tokens=n_words + 1 - SOURCE_WORDS, max_length_factor=None
+        )
+        return [[translation.text for translation in best] for best in translator.n_best(lines, config)]
+
+    return search
+
+
+def torch_search(directory: Path, lines: list[str], device: Name, peer: str) -> Search:
+    """Return PyTorch's search: all lines in one batch."""
+    from translation import BEAM, IdsAsText  # noqa: PLC0415 (needs PyTorch)
+    from translation_peers import TorchSearch  # noqa: PLC0415
+
+    del peer
+    search, sources = TorchSearch(directory / "ours", beam=BEAM, device=device), IdsAsText().encode_source(lines)
+    return lambda n_words: [IdsAsText().decode_target(best) for best in search(sources, n_words)]
+
+
+def ctranslate2_search(directory: Path, lines: list[str], device: Name, peer: str) -> Search:
+    """Return CTranslate2's search in the type that the name of ``peer`` ends with."""
+    from ctranslate2 import Translator as CTranslate2  # noqa: PLC0415
+    from translation import BEAM  # noqa: PLC0415 (needs PyTorch)
+
+    translator = CTranslate2(str(directory / "ctranslate2"), device=device, compute_type=peer.split(", ")[1])
+    sources = [[*line.split(), "</s>"] for line in lines]
+
+    def search(n_words: int) -> list[list[str]]:
+        results = translator.translate_batch(
+            sources,
+            beam_size=BEAM,
+            num_hypotheses=BEAM,
+            max_batch_size=CTRANSLATE2_BATCH,
+            length_penalty=0.6,
+            min_decoding_length=n_words,
+            max_decoding_length=n_words,
+        )
+        return [[" ".join(words) for words in result.hypotheses] for result in results]
+
+    return search
 
 
 def multi30k(card: Card) -> bool:

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import venv
 from importlib.metadata import PackageNotFoundError, distribution
+from itertools import product
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import cuda_on_cpu
 import pytest
+from mpirun import needs_mpi
 from waiting import wait_until
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -23,6 +25,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import gpu_card
 import gpu_ours
 import gpu_peers
+import gpu_ranks
 from gpu_card import Card
 from gpu_results import Results, goals_of
 from workload import Workload
@@ -31,7 +34,7 @@ from autograd.kernels.cuda import driver
 from minitransformer import ModelConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-STAGES = ["preflight", "numerics", "sameness", "host", "ours", "classes", "contests", "decoding", "multi30k"]
+STAGES = ["preflight", "numerics", "sameness", "host", "ours", "classes", "contests", "decoding", "ranks", "multi30k"]
 PRESENT = (  # on a machine for experiments, with CuPy and PyTorch
     "numpy", "mpi4py", "sentencepiece", "sacrebleu", "safetensors", "rich", "threadpoolctl", "requests", "pytest",
     "hypothesis", "platformdirs", "psutil",
@@ -60,7 +63,7 @@ def benchmark(
 def items_of(results: Path) -> list[tuple[str, ...]]:
     """Return the names of the rows with a result, in order."""
     return [
-        (row["stage"], row["what"], str(row.get("batch tokens")), str(row.get("peer")))
+        (row["stage"], row["what"], *(str(row.get(name)) for name in ("batch tokens", "peer", "order", "sums")))
         for row in json.loads(results.read_text(encoding="utf-8"))["rows"]
         if "what" in row and "begun" not in row
     ]
@@ -71,6 +74,7 @@ def items_of(results: Path) -> list[tuple[str, ...]]:
 
 @pytest.mark.slow
 @needs_compiler
+@needs_mpi
 @needs_torch
 def test_every_stage_of_the_benchmark_ends_well_in_order_and_none_is_run_twice(results: Path) -> None:
     done = run(*benchmark(results))
@@ -83,8 +87,17 @@ def test_every_stage_of_the_benchmark_ends_well_in_order_and_none_is_run_twice(r
     contests = [row["contestants"] for row in content["rows"] if "contestants" in row]
     assert [len(contestants) for contestants in contests] == [1] * 4 + [2] * 6  # ours alone, then pairs
     assert min(one["tokens/s"] for contestants in contests for one in contestants) > 0
-    decoded = [row["same translations"] for row in content["rows"] if row["stage"] == "decoding" and "beam" in row]
-    assert decoded == [1, 3]
+    decoded = [(row["peer"], row["same translations"]) for row in content["rows"] if "same translations" in row]
+    assert decoded[:2] == [("PyTorch, eager", 1), ("PyTorch, eager", 3)]
+    has_ctranslate2 = importlib.util.find_spec("ctranslate2") is not None
+    assert [peer for peer, _ in decoded[2:]] == 2 * has_ctranslate2 * ["CTranslate2, float32"]
+    (same,) = [
+        row for row in content["rows"] if row["what" if "what" in row else "stage"].startswith("the same bits as")
+    ]
+    assert same["transport"].startswith("gradients travel through NCCL, because every rank has a GPU of its own")
+    assert (same["processes"], same["why no graph"]) == (2, None)
+    updates = [(row["order"], row["sums"]) for row in content["rows"] if row.get("what") == "update"]
+    assert updates == 2 * [*product(("exact", "fast"), ("during the backward pass", "at the end"))]
     items = items_of(results)
     again = run(*benchmark(results))
     assert again.returncode == 0, again.stdout
@@ -176,7 +189,7 @@ def required(names: tuple[str, ...]) -> set[str]:
 def test_the_benchmark_starts_from_any_directory(python: Path, tmp_path: Path) -> None:
     done = run(python, ROOT / "benchmarks" / "gpu.py", "--help", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "all if none is named" in done.stdout
+    assert "all if none is named" in " ".join(done.stdout.split())
 
 
 def test_a_stage_names_the_package_that_it_lacks(python: Path, results: Path) -> None:
@@ -197,7 +210,7 @@ def test_the_preflight_stops_without_bfloat16_and_names_its_package(python: Path
 
 
 def test_all_stages_can_be_imported(python: Path) -> None:
-    names = "gpu, gpu_ours, gpu_peers, minitransformer.training.run"
+    names = "gpu, gpu_ours, gpu_peers, gpu_ranks, minitransformer.training.run"
     done = run(python, "-c", f"import {names}", cwd=ROOT / "benchmarks")
     assert done.returncode == 0, done.stderr
 
@@ -345,7 +358,7 @@ def test_words_are_as_frequent_as_one_divided_by_their_rank() -> None:
 def test_the_preflight_comes_first_in_a_minute_all_stages_in_half_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "")  # the script changes it
     stages = importlib.import_module("gpu").STAGES
-    names, seconds = [*stages], [stage.seconds for stage in stages.values()]
+    names, seconds = [*stages], [stage.seconds for name, stage in stages.items() if name != "ranks"]  # of one GPU
     assert names == STAGES
     assert seconds[0] <= 60
     assert sum(seconds) <= 30 * 60
@@ -356,6 +369,23 @@ def test_an_old_gpu_ends_the_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "namespace_of_device", lambda device: SimpleNamespace(cuda=cuda))
     with pytest.raises(RuntimeError, match=r"compute capability 7\.5, and bfloat16 needs 8\.0"):
         gpu_ours.compile_sources()
+
+
+def test_with_one_gpu_no_ranks_are_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_ranks, "count_gpus", lambda device: 1)
+    monkeypatch.setattr(gpu_ranks, "launched", pytest.fail)
+    results = results_in(tmp_path)
+    assert gpu_ranks.ranks(Card("cuda", results, "ranks"))
+    assert [row["left_out"] for row in results.rows()] == ["there is one GPU"]
+
+
+def test_other_bits_than_those_of_one_process_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def launched(card: Card, n: int, what: str, facts: dict[str, Any]) -> dict[str, Any]:
+        return {"parameters": "a" if n == 1 else "b", "transport": "NCCL"}
+
+    monkeypatch.setattr(gpu_ranks, "launched", launched)
+    with pytest.raises(AssertionError, match="the parameters differ; .*NCCL"):
+        gpu_ranks.same_bits(card_of(results_in(tmp_path)), 8)
 
 
 def test_on_a_gpu_no_stage_registers_kernels_that_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
