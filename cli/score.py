@@ -15,6 +15,7 @@ from minitransformer.config import ConfigError, RunConfig
 from minitransformer.config.data import common_ending, require_language, target_language
 from minitransformer.config.run import TRANSLATIONS_FILE
 from minitransformer.data.corpus import Pair, check_aligned, read_pairs
+from minitransformer.data.profile import TextProfile
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.extras.paper.audit import TOKENISED, audit
 from minitransformer.extras.parsing.evalb import COLLINS, Status, compare, with_tags_of
@@ -276,6 +277,7 @@ def score_with_model(options: PairsOptions) -> None:
     """Print a line "log p <TAB> tokens" for each pair, and the corpus' loss and perplexity."""
     lines = list(read_pairs(options.source, options.target))
     model, tokenizer = load_with_tokenizer(options.run)
+    TextProfile.load(options.run).require_tags(source for source, _ in lines)
     sources = tokenizer.encode_source([source for source, _ in lines])
     targets = tokenizer.encode_target([target for _, target in lines])
     scores = score_pairs(model, list(zip(sources, targets, strict=True)), n_threads=available_cores())

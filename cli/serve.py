@@ -53,7 +53,8 @@ class ServeOptions:
     source: str | None = None
     """Code of the language that the model reads, such as en; if not given, the ending of the run's training files."""
     target: str | None = None
-    """Code of the language that the model writes; if not given, the ending of the run's training files."""
+    """Code of the language that the model writes; if not given, the ending of the run's training files, or all
+    languages of a model of several."""
     beam: int = SearchConfig.beam
     """Hypotheses kept alive for each sentence; a request can ask for up to beam − 1 alternatives."""
     alpha: float | None = SearchConfig.alpha
@@ -163,7 +164,8 @@ def _serve(options: ServeOptions) -> None:
             known_words=task_of_run(options.run).known_words,
             origin_remedy="start the server with --allow-origin and this origin to allow it",
         )
-        say(f"{address_of(listening)} translates {languages.source.name} to {languages.target.name}; Ctrl-C ends it")
+        targets = ", ".join(language.name for language in languages.targets)
+        say(f"{address_of(listening)} translates {languages.source.name} to {targets}; Ctrl-C ends it")
         if not is_local:
             say(f"warning: everybody who reaches {options.host} can use it, without a password and unencrypted")
         try:

@@ -19,6 +19,7 @@ from cli.options import Repeated, Rule, as_text, given, parse_options, require_r
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import require_language
+from minitransformer.data.languages import without_region
 from minitransformer.data.pair_files import read_pair_file
 from minitransformer.data.sentences import SentenceSplitter
 from minitransformer.extras.files.documents import is_document, output_endings, read_document
@@ -116,6 +117,8 @@ class TranslateOptions:
     output: Path | None = None
     """File to write, with --input; standard output if not given. A name that ends in .tmx makes it a translation
     memory; for a document, it must have the document's ending."""
+    to_language: str | None = None
+    """Code of the language to translate to, such as fr, for a model of several languages."""
     languages: tuple[str, str] | None = None
     """Language codes of source and target in .tmx, .xlf and .po files, such as en de; if not given, those of the
     input."""
@@ -219,7 +222,7 @@ class TranslateOptions:
             profile = dataclasses.replace(profile, source=self.languages[0], target=self.languages[1])
         terms = None if self.terms is None else Terms(dict(read_pair_file(self.terms)))
         is_alone = self.as_is or given(self, ALONE)
-        return Road(translator.tokenizer, profile, STEPS if is_alone else self.skip, terms)
+        return Road(translator.tokenizer, profile, STEPS if is_alone else self.skip, terms, self.to_language)
 
 
 def main() -> int:
@@ -240,6 +243,7 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
 def _translate(options: TranslateOptions, source: Source, target: BinaryIO) -> None:
     search, sampling = options.search, options.sampling
     languages = languages_between(options.input, options.output, options.languages) if options.input else None
+    require_target(languages or options.languages, options.to_language)
     prefixes = prefixes_of(options)
     runs = options.run or (RunConfig.run,)
     translator = load_translator(*runs, device=options.device, weights=options.weights)
@@ -261,6 +265,15 @@ def _translate(options: TranslateOptions, source: Source, target: BinaryIO) -> N
                 translate_groups(translation, groups, target, advance)
     finally:
         translation.notes.log()
+
+
+def require_target(languages: Languages | None, to_language: str | None) -> None:
+    """Raise ConfigError if the target language of files is not the language to translate to."""
+    if languages and to_language and without_region(languages[1]) != without_region(to_language):
+        raise ConfigError(
+            f"--to-language {to_language}: the files are in {' and '.join(languages)}; give --languages with"
+            f" {to_language} as the second code"
+        )
 
 
 def warned_of_each(groups: Iterator[list[bytes]], notes: NoteLog) -> Iterator[list[bytes]]:

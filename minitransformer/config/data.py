@@ -79,6 +79,11 @@ class DataConfig:
     """A weight for each file of train_source.  An epoch has weight × as many of the file's pairs: 2, each twice; 0.5, a
     random half, another one in every epoch.  If not given, each pair once.  The tokenizer is trained without weights,
     so that the same prepared text serves for other weights."""
+    tags: tuple[str, ...] = ()
+    """For one model of several languages, the code of the target language of each file of train_source, such as de fr.
+    Each source line of the file then begins with its tag, such as >>de<<, which the tokenizer keeps as one piece."""
+    validation_tags: tuple[str, ...] = ()
+    """With tags, the code of the target language of each file of validation_source."""
     languages: tuple[str, ...] = ()
     """Language codes of source and target, such as en de, for files with both sides and for BLEU.  If not given, a
     file's own source language and its only other language; for BLEU, the ending of the target files."""
@@ -146,7 +151,7 @@ class DataConfig:
             raise ConfigError("validation files without training files: name data.train_source and data.train_target")
 
     def _check_files(self) -> None:
-        """Raise ConfigError if the numbers of sources, targets and weights do not fit together."""
+        """Raise ConfigError if the numbers of sources, targets, weights and tags do not fit together."""
         for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
             a, b = getattr(self, side_a), getattr(self, side_b)
             if memories := [name for name in b if has_both_sides(name)]:
@@ -161,6 +166,15 @@ class DataConfig:
                 f"data.weights: expected a number for each file of data.train_source, {len(self.train_source)}; got"
                 f" {len(self.weights)}"
             )
+        for tags, files in (("tags", "train_source"), ("validation_tags", "validation_source")):
+            expected, got = len(getattr(self, files)) if self.tags else 0, len(getattr(self, tags))
+            if got != expected:
+                needed = f"one for each file of data.{files}, {expected}" if self.tags else "none without data.tags"
+                raise ConfigError(f"data.{tags}: expected {needed}; got {got}")
+            for code in getattr(self, tags):
+                require_language(f"data.{tags}", code)
+        if self.tags and self.languages:
+            raise ConfigError("data.tags name the target language of each file: leave data.languages out")
 
     @property
     def task(self) -> TaskName:

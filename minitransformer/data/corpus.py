@@ -6,15 +6,16 @@ import bisect
 import filecmp
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from minitransformer.config import DataConfig
-from minitransformer.data.pair_files import read_pair_file, require_one_direction, survey_pair_file
+from minitransformer.data.pair_files import read_pair_file, require_one_direction, require_targets, survey_pair_file
 from minitransformer.data.survey import CorpusError, Survey, fingerprint_of_file, read_lines, survey
+from minitransformer.model.symbols import language_code
 from minitransformer.system.file_kinds import has_both_sides
 from minitransformer.system.files import is_same_file
 
@@ -91,8 +92,9 @@ class FileCorpus:
     """A corpus of aligned files.  Without validation files every ``stride``-th training pair is held out.
 
     A file with both sides is in its pair of paths twice, as source and as target.  ``languages`` are the language codes
-    of source and target in these files, if given.  The training pairs still contain copies of held-out pairs;
-    ``prepare`` drops the copies.  ``surveys`` holds the survey of each file, made by ``of``.
+    of source and target in these files, if given.  ``tags`` and ``validation_tags`` are the target languages of files,
+    if their sources begin with tags (see ``language_code``).  The training pairs still contain copies of held-out
+    pairs; ``prepare`` drops the copies.  ``surveys`` holds the survey of each file, made by ``of``.
     """
 
     train_files: Sequence[tuple[Path, Path]]
@@ -100,6 +102,8 @@ class FileCorpus:
     stride: int = 0
     surveys: Mapping[Path, Survey] = field(default_factory=dict)
     languages: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    validation_tags: Sequence[str] = ()
     targets_are_symbols = False
 
     @classmethod
@@ -119,8 +123,7 @@ class FileCorpus:
             path: survey_pair_file(path, config.languages) if has_both_sides(path) else survey(path)
             for path in dict.fromkeys(itertools.chain(*train, *validation))
         }
-        if languages := {path: found.languages for path, found in surveys.items() if found.languages}:
-            require_one_direction(languages)
+        _check_directions(config, surveys, [source for source, _ in (*train, *validation)])
         for source, target in aligned:
             check_aligned((source, surveys[source].n_lines), (target, surveys[target].n_lines))
             if filecmp.cmp(source, target, shallow=False):
@@ -133,9 +136,9 @@ class FileCorpus:
         if validation:
             if not any(surveys[source].n_lines for source, _ in validation):
                 raise CorpusError(f"{validation[0][0]}: the validation text is empty")
-            return cls(train, validation, surveys=surveys, languages=config.languages)
+            return cls(train, validation, 0, surveys, config.languages, config.tags, config.validation_tags)
         stride = max(10, -(-n_pairs // config.held_out))  # rounded up, so that at most held_out pairs are held out
-        corpus = cls(train, (), stride, surveys, config.languages)
+        corpus = cls(train, (), stride, surveys, config.languages, config.tags)
         if n_pairs <= corpus.stride // 2:
             raise CorpusError(
                 f"{train[0][0]}: {n_pairs} pairs are too few to hold any of them out; set data.validation_source and"
@@ -144,15 +147,15 @@ class FileCorpus:
         return corpus
 
     def train(self) -> Iterator[Pair]:
-        for i, pair in enumerate(self._read_all(self.train_files)):
+        for i, pair in enumerate(self._read_training_files()):
             if not self._is_held_out(i):
                 yield pair
 
     def validation(self) -> Iterator[Pair]:
         if self.validation_files:
-            yield from self._read_all(self.validation_files)
+            yield from self._read_all(self.validation_files, self.validation_tags)
         else:
-            yield from (pair for i, pair in enumerate(self._read_all(self.train_files)) if self._is_held_out(i))
+            yield from (pair for i, pair in enumerate(self._read_training_files()) if self._is_held_out(i))
 
     def test(self) -> Iterator[Pair]:
         """Return an empty iterator, because users translate and score a test set themselves, after training."""
@@ -198,14 +201,31 @@ class FileCorpus:
         """The number of pairs in each training file and all files before it."""
         return list(itertools.accumulate(self.surveys[source].n_lines for source, _ in self.train_files))
 
-    def _read_all(self, files: Sequence[tuple[Path, Path]]) -> Iterator[Pair]:
-        return itertools.chain.from_iterable(
-            read_pair_file(source, self.languages) if has_both_sides(source) else read_pairs(source, target)
-            for source, target in files
-        )
+    def _read_training_files(self) -> Iterator[Pair]:
+        return self._read_all(self.train_files, self.tags)
+
+    def _read_all(self, files: Sequence[tuple[Path, Path]], tags: Sequence[str]) -> Iterator[Pair]:
+        for (source, target), tag in itertools.zip_longest(files, tags):
+            pairs = read_pair_file(source, self.languages) if has_both_sides(source) else read_pairs(source, target)
+            yield from pairs if tag is None else _tagged(pairs, tag)
 
     def _is_held_out(self, i: int) -> bool:
         return self.stride > 0 and i % self.stride == self.stride // 2
+
+
+def _tagged(pairs: Iterable[Pair], tag: str) -> Iterator[Pair]:
+    """Yield pairs whose sources begin with the tag of a language; an empty source stays empty."""
+    for source, target in pairs:
+        yield f"{language_code(tag)} {source}" if source else "", target
+
+
+def _check_directions(config: DataConfig, surveys: Mapping[Path, Survey], sources: Sequence[Path]) -> None:
+    """Raise CorpusError if files that name their languages differ in them, or from their tags."""
+    languages = {path: found.languages for path, found in surveys.items() if found.languages}
+    if config.tags:
+        require_targets(languages, zip(sources, (*config.tags, *config.validation_tags), strict=True))
+    elif languages:
+        require_one_direction(languages)
 
 
 def require_two_files(source: Path, target: Path) -> None:

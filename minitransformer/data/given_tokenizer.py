@@ -19,7 +19,7 @@ from minitransformer.data.normalisation import named
 from minitransformer.data.protobuf import bytes_field, float_field, integer_field
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.model.symbols import BLANK, END, UNKNOWN
+from minitransformer.model.symbols import BLANK, END, UNKNOWN, language_code
 from minitransformer.system.extensions import EXTENSIONS
 
 _log = logging.getLogger(__name__)
@@ -106,6 +106,16 @@ def made_by(name: str, pairs: Iterable[Pair], config: DataConfig) -> Tokenizer:
         f"{len(tokenizer.models)} sentencepiece models, with data.joint_vocabulary = {config.joint_vocabulary}",
     )
     return tokenizer
+
+
+def require_tags(tokenizer: Tokenizer, config: DataConfig) -> None:
+    """Raise ConfigError if a tokenizer, which is not trained here, lacks a piece for one of ``data.tags``."""
+    if missing := [tag for tag in (*config.tags, *config.validation_tags) if tag not in tokenizer.languages]:
+        raise ConfigError(
+            f"data.tags: the tokenizer has no piece {language_code(missing[0])}; it has"
+            f" {', '.join(map(language_code, tokenizer.languages)) or 'no tag'}. Train a new tokenizer: leave init_from"
+            " and data.tokenizer out, and give each of data.validation_tags in data.tags, too"
+        )
 
 
 def settings_of(tokenizer: Tokenizer) -> dict[str, Any]:

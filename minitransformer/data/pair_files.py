@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from minitransformer.config.data import is_language
 from minitransformer.data.languages import without_region
 from minitransformer.data.normalisation import words_of_line
 from minitransformer.data.survey import N_NAMED, READ_ERRORS, CorpusError, Found, Survey, open_bytes, read_lines
@@ -205,6 +206,16 @@ def require_one_direction(languages: Mapping[Path, Sequence[str]]) -> None:
             raise CorpusError(
                 f"{path}: is read as {' → '.join(theirs)}, but {first} as {' → '.join(ours)}; to read both in one"
                 " direction, set data.languages"
+            )
+
+
+def require_targets(languages: Mapping[Path, Sequence[str]], tags: Iterable[tuple[Path, str]]) -> None:
+    """Raise CorpusError if the target language of a file that names its languages is another one than its tag."""
+    for path, tag in tags:
+        target = languages[path][1] if path in languages else tag
+        if is_language(target) and without_region(target) != without_region(tag):
+            raise CorpusError(
+                f"{path}: is read as {' → '.join(languages[path])}, but its tag is {tag}: give the tag of its target"
             )
 
 

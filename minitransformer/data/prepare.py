@@ -20,8 +20,8 @@ from minitransformer.config.checks import imported_function
 from minitransformer.config.data import is_language
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair, changed_files, text_files
-from minitransformer.data.given_tokenizer import GivenTokenizer, made_by, read_tokenizer
-from minitransformer.data.languages import NAMED_LANGUAGES, language_of_run
+from minitransformer.data.given_tokenizer import GivenTokenizer, made_by, read_tokenizer, require_tags
+from minitransformer.data.languages import NAMED_LANGUAGES, language_of_run, without_region
 from minitransformer.data.normalisation import LostCharacters
 from minitransformer.data.pair_check import log_pairs
 from minitransformer.data.profile import USUAL_LINES, LineCounts
@@ -185,6 +185,7 @@ def prepare(
         _remove_manifest(directory)  # an incomplete directory has no manifest
         remove_unfinished(directory)
         tokenizer, added = _tokenizer_for(corpus, config, given)
+        require_tags(tokenizer, config)
         tokenizer.save(directory)
         remove_shards(directory, "train")
         _log.info("writing tokens")
@@ -336,6 +337,7 @@ def _tokenizer_for(corpus: Corpus, config: DataConfig, given: GivenTokenizer | N
         normalisation=config.normalisation,
         joint=config.joint_vocabulary,
         symbols=corpus.targets_are_symbols,
+        languages=dict.fromkeys(config.tags),
     )
     if tokenizer.kind == "word":
         tokenizer = tokenizer.with_lexicon(_encode(corpus.train(), tokenizer))
@@ -402,9 +404,10 @@ def _write_held_out(
 
 
 def _languages_of(corpus: Corpus) -> list[str]:
-    """Return the codes of source and target in the first file that names both; [] if no file names them."""
-    named = (found.languages for found in corpus.surveys.values())
-    return next((list(codes) for codes in named if codes and all(map(is_language, codes))), [])
+    """Return the codes of source and target in the first file that names both; [] if none does, or targets differ."""
+    every = (found.languages for found in corpus.surveys.values())
+    named = [list(codes) for codes in every if codes and all(map(is_language, codes))]
+    return named[0] if len({without_region(target) for _, target in named}) == 1 else []
 
 
 def _n_words(tokenizer: Tokenizer) -> int:

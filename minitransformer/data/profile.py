@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from minitransformer.config.checks import ConfigError
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Pair
 from minitransformer.data.languages import LANGUAGES, language_of_run, without_region
 from minitransformer.data.sentences import SentenceSplitter
 from minitransformer.model.batch import IdPair
+from minitransformer.model.symbols import language_code
 from minitransformer.system.files import write_text
-from minitransformer.system.records import read_object, read_record
+from minitransformer.system.records import as_object, read_object, read_record
 
 PROFILE_FILE = "text.json"
 USUAL_LINES = "usual_lines"  # the manifest's field with ``sentences`` and ``tokens``
@@ -30,26 +32,36 @@ class TextProfile:
     """The languages of a model, and the usual lines of its training text.
 
     ``sentences`` is the number of sentences that at least half of the lines have.  ``tokens`` is the number of source
-    tokens that 99 % of the lines do not exceed; None if it is not known.
+    tokens that 99 % of the lines do not exceed; None if it is not known.  ``targets`` are the languages of a model
+    that was trained with tags, which has no ``target``.
     """
 
     source: str | None = None
     target: str | None = None
     sentences: int = 1
     tokens: int | None = None
+    targets: tuple[str, ...] = ()
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
         """The codes of source and target."""
         return self.source, self.target
 
+    def require_tags(self, lines: Iterable[str]) -> None:
+        """Raise ConfigError if the model was trained with tags, and a line, which it reads alone, begins with none."""
+        codes = tuple(f"{language_code(language)} " for language in self.targets)
+        if codes and (without := next((line for line in lines if line.strip() and not line.startswith(codes)), None)):
+            raise ConfigError(
+                f"the model translates to {', '.join(self.targets)}, and the line {without[:40]!r} does not say to"
+                f" which: begin it with {codes[0]}or with another tag"
+            )
+
     @classmethod
     def load(cls, directory: Path) -> TextProfile:
         """Read the profile beside a model; without one, the languages of its run, and lines of one sentence."""
         if (directory / PROFILE_FILE).exists():
             return read_record(directory / PROFILE_FILE, cls, ignore_unknown=True)
-        run = read_object(directory / RUN_FILE)  # empty for a model without a run
-        return cls(language_of_run(run, "source"), language_of_run(run, "target"))
+        return profile_of({}, read_object(directory / RUN_FILE))  # empty for a model without a run
 
     def save(self, directory: Path) -> None:
         """Write the profile beside a model, unless nothing is known."""
@@ -114,5 +126,6 @@ def profile_of(manifest: Mapping[str, Any], run: Mapping[str, Any]) -> TextProfi
 
     Data that an earlier version has prepared has lines of one sentence.
     """
+    targets = tuple(dict.fromkeys(as_object(run.get("data")).get("tags") or ()))
     source, target = (language_of_run(run, side) for side in ("source", "target"))
-    return TextProfile(source, target, **manifest.get(USUAL_LINES, {}))
+    return TextProfile(source, None if targets else target, targets=targets, **manifest.get(USUAL_LINES, {}))

@@ -16,7 +16,7 @@ from minitransformer.data.rare_words import WordEncoder
 from minitransformer.data.store import SIDES, Pairs, TokenStore
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.batch import Ids
-from minitransformer.model.symbols import BLANK
+from minitransformer.model.symbols import BLANK, LANGUAGE_CODE
 
 DRAWS = 32  # most segmentations that are drawn of a word; each occurrence of the word in an epoch gets one of these
 _LONGEST_WORD = 100  # characters: segmentation takes time with the square of the length
@@ -104,8 +104,8 @@ class _WordsOfSide:
     ) -> None:
         n_pieces = int(model.get_piece_size())
         self._pieces = [str(model.id_to_piece(i)) for i in range(n_pieces)]
-        special = [model.is_unknown(i) or model.is_control(i) or model.is_byte(i) for i in range(n_pieces)]
-        self._ids = {piece: i for i, piece in enumerate(self._pieces) if not special[i]}
+        self._special = {i for i in range(n_pieces) if _is_special(model, i)}
+        self._ids = {piece: i for i, piece in enumerate(self._pieces) if i not in self._special}
         self._ranks = {piece: -float(model.get_score(i)) for piece, i in self._ids.items()}
         self._rate, self._id, self._longest = rate, id_, int(lengths.max(initial=0))
         self._begins = np.array([piece.startswith(BLANK) for piece in self._pieces])
@@ -159,9 +159,12 @@ class _WordsOfSide:
                 self._append(word, draw, ids_drawn)
 
     def _segment(self, ids: tuple[int, ...], random: Random) -> tuple[int, ...]:
-        """Return a drawn segmentation of a word; ``ids`` if it is too long, or has a character that is no piece."""
-        text = self._text_of(ids)
-        if len(text) > _LONGEST_WORD or not all(character in self._ids for character in text):
+        """Return a drawn segmentation of a word; ``ids`` if it is too long, or has a character that is no piece.
+
+        The result is ``ids``, too, if the word has a special piece, such as a byte or the code of a language.
+        """
+        text, is_special = self._text_of(ids), not self._special.isdisjoint(ids)
+        if is_special or len(text) > _LONGEST_WORD or not all(character in self._ids for character in text):
             return ids
         return tuple(self._ids[piece] for piece in segment(text, self._ranks, self._rate, random))
 
@@ -173,6 +176,12 @@ class _WordsOfSide:
         self._starts.append(len(self._tokens))
         self._lengths.append(len(ids))
         self._tokens.extend(ids)
+
+
+def _is_special(model: sentencepiece.SentencePieceProcessor, i: int) -> bool:
+    """Return whether a piece is not made of characters by merges: a symbol, a byte, or the code of a language."""
+    is_code = LANGUAGE_CODE.fullmatch(str(model.id_to_piece(i)).removeprefix(BLANK))
+    return bool(model.is_unknown(i) or model.is_control(i) or model.is_byte(i) or is_code)
 
 
 def _number_words(tokens: IntArray, starts: IntArray) -> tuple[list[tuple[int, ...]], IntArray]:

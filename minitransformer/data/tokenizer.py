@@ -6,7 +6,7 @@ import io
 import itertools
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -29,7 +29,7 @@ from minitransformer.data.rare_words import (
 )
 from minitransformer.data.survey import CorpusError
 from minitransformer.model.batch import IdPair
-from minitransformer.model.symbols import BLANK, END, START, UNKNOWN
+from minitransformer.model.symbols import BLANK, END, LANGUAGE_CODE, START, UNKNOWN, language_code
 from minitransformer.system.checksums import check_files, has_checksums, remove_checksums, write_checksums
 from minitransformer.system.errors import require_lists
 from minitransformer.system.files import CheckpointError, atomic_write, read_regular
@@ -68,6 +68,7 @@ class Tokenizer:
         normalisation: TextNormalisation = "keep",
         joint: bool = True,
         symbols: bool = False,
+        languages: Collection[str] = (),
     ) -> Tokenizer:
         """Train on parallel text, which must not be an iterator, because it is read several times.
 
@@ -75,14 +76,16 @@ class Tokenizer:
             kind: the kind of subwords; or "word", for sources whose targets are symbols.
             normalisation: the rule for characters of subwords, see ``DataConfig``.
             symbols: true if targets are sequences of symbols; each symbol that occurs becomes one piece.
+            languages: the target languages whose codes begin source lines (see ``language_code``); each code becomes
+                one piece of the source.
 
         Raises: CorpusError if sentencepiece cannot make ``vocabulary_size`` pieces of the text.
         """
         if joint:
-            return cls(_train(pairs, _BOTH, vocabulary_size, kind, normalisation))
+            return cls(_train(pairs, _BOTH, vocabulary_size, kind, normalisation, languages))
         words = _train_words(pairs, vocabulary_size) if kind == "word" else None
         return cls(
-            words or _train(pairs, _SOURCE, vocabulary_size, kind, normalisation),
+            words or _train(pairs, _SOURCE, vocabulary_size, kind, normalisation, languages),
             _train_symbols(_sample(pairs, _TARGET))
             if symbols
             else _train(pairs, _TARGET, vocabulary_size, kind, normalisation),
@@ -156,15 +159,47 @@ class Tokenizer:
         return [self.target.id_to_piece(i).removeprefix(BLANK) for i in range(self.n_target_words)]
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the ids of source lines, without start and end symbols."""
-        return _ids(lines, self.source, self._source_words)
+        """Return the ids of source lines, without start and end symbols.
+
+        Only the first word of a line is read as the code of a language; the characters of others are single pieces.
+        """
+        return [self._spelt(ids) for ids in _ids(lines, self.source, self._source_words)]
 
     def source_pieces(self, line: str) -> list[str]:
         """Return the text of each id of a source line; words begin with sentencepiece's mark "▁".
 
         A piece that is one byte of a character is written as in sentencepiece: "<0xC3>".
         """
-        return _pieces(line, self.source, self._source_words)
+        pieces = _pieces(line, self.source, self._source_words)
+        later = (list(piece) if piece in self._codes else [piece] for piece in pieces[1:])
+        return [*pieces[:1], *itertools.chain.from_iterable(later)]
+
+    @cached_property
+    def languages(self) -> tuple[str, ...]:
+        """The languages whose codes may begin a source line, as in ">>fra<< The cat is …"; () if there are none."""
+        return tuple(piece[len(BLANK) + 2 : -2] for piece in self._codes)
+
+    @cached_property
+    def _codes(self) -> dict[str, int]:
+        """The pieces of the source that are codes of languages, and their ids."""
+        pieces = (str(self.source.id_to_piece(i)) for i in range(self.n_source_words))
+        return {
+            piece: i
+            for i, piece in enumerate(pieces)
+            if piece.startswith(BLANK) and LANGUAGE_CODE.fullmatch(piece, len(BLANK))
+        }
+
+    def _spelt(self, ids: list[int]) -> list[int]:
+        """Replace each code of a language, except at the beginning, by the ids of its characters."""
+        if not self._codes or self._codes_by_id.keys().isdisjoint(ids[1:]):
+            return ids
+        later = (self._codes_by_id.get(i, [i]) for i in ids[1:])
+        return [*ids[:1], *itertools.chain.from_iterable(later)]
+
+    @cached_property
+    def _codes_by_id(self) -> dict[int, list[int]]:
+        """The id of each code of a language, and the ids of its characters."""
+        return {i: [self.source.piece_to_id(character) for character in piece] for piece, i in self._codes.items()}
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of target lines, without start and end symbols."""
@@ -246,7 +281,12 @@ def _sample(pairs: Iterable[Pair], side: slice) -> Iterator[str]:
 
 
 def _train(
-    pairs: Iterable[Pair], side: slice, vocabulary_size: int, kind: TokenizerType, normalisation: TextNormalisation
+    pairs: Iterable[Pair],
+    side: slice,
+    vocabulary_size: int,
+    kind: TokenizerType,
+    normalisation: TextNormalisation,
+    languages: Collection[str] = (),
 ) -> bytes:
     is_large = vocabulary_size >= LARGE_VOCABULARY
 
@@ -258,6 +298,7 @@ def _train(
             character_coverage=0.9999 if is_large else 1.0,
             byte_fallback=is_large,  # characters that are no pieces are spelt in bytes
             split_digits=True,  # numbers are spelt digit by digit, because there are too many to be pieces
+            user_defined_symbols=[BLANK + language_code(language) for language in languages],
             **rule,
         )
 

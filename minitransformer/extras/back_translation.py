@@ -107,6 +107,8 @@ def _check(config: RunConfig) -> None:
         raise ConfigError("back_translate is set, but only a translation of text has another direction: leave it out")
     if config.init_from:
         raise ConfigError("back_translate trains new models, not from init_from: leave one out")
+    if config.data.tags:
+        raise ConfigError("back_translate trains one direction, and data.tags names several: leave one out")
     if (last := read_object(config.run / RUN_FILE)) and "made-source" not in last["data"]["train_source"]:
         raise ConfigError(f"{config.run}: holds a run without back_translate: set run to another directory")
 

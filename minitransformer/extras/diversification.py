@@ -83,8 +83,8 @@ def _check(config: RunConfig, n_updates: int, text: Path) -> None:
         raise ConfigError(
             "diversify also trains from target to source, for which init_from has no model: leave one out"
         )
-    if config.data.weights:
-        raise ConfigError("diversify joins the training files to one text: leave data.weights out")
+    if name := "weights" if config.data.weights else "tags" if config.data.tags else None:
+        raise ConfigError(f"diversify joins the training files to one text: leave data.{name} out")
     if n_updates <= config.training.warmup_steps:
         raise ConfigError(
             f"diversify must be more updates than training.warmup_steps, {config.training.warmup_steps:,}, because the"

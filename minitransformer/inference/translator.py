@@ -116,6 +116,7 @@ class Translator:
         sampling: Sampler | None = None,
         skip: Collection[Step] = (),
         terms: Mapping[str, str] | None = None,
+        to_language: str | None = None,
     ) -> list[str]:
         """Return the best translation of each text; the translation of an empty text is empty.
 
@@ -127,14 +128,19 @@ class Translator:
             sampling: see ``n_best``.
             skip: steps of the road to leave out; ``STEPS`` leaves out all.
             terms: translations of terms, such as {"dog": "Hund"}.
+            to_language: the target language, for a model of several, such as "fr".
+
+        Raises: ConfigError if the model does not translate to ``to_language``, or needs it.
         """
-        road, config = self.road(STEPS if prefixes else skip, terms), SearchConfig(beam=beam, alpha=alpha)
+        road, config = self.road(STEPS if prefixes else skip, terms, to_language), SearchConfig(beam=beam, alpha=alpha)
         found = self.translate_texts(texts, config, road, n_threads=n_threads, prefixes=prefixes, sampling=sampling)
         return [best[0].text for best in found]
 
-    def road(self, skip: Collection[Step] = (), terms: Mapping[str, str] | None = None) -> Road:
+    def road(
+        self, skip: Collection[Step] = (), terms: Mapping[str, str] | None = None, to_language: str | None = None
+    ) -> Road:
         """Return the road of texts through this model, without the steps in ``skip``."""
-        return Road(self.tokenizer, self.profile, skip, Terms(terms) if terms else None)
+        return Road(self.tokenizer, self.profile, skip, Terms(terms) if terms else None, to_language)
 
     def translate_texts(
         self,
@@ -222,6 +228,7 @@ class Translator:
                 and the line has no translations.
         """
         require_lists("translate", lines, prefixes)
+        self.profile.require_tags(lines)
         encoded = self.tokenizer.encode_source(lines)
         sources = [ids[: self.longest_source] for ids in encoded]
         prefixes = [""] * len(lines) if prefixes is None else prefixes

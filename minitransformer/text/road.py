@@ -19,7 +19,7 @@ from minitransformer.data.languages import without_region
 from minitransformer.data.profile import TextProfile, splitter_for
 from minitransformer.data.sentences import LINE, SentenceSplitter, needs_blank
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.model.symbols import LANGUAGE_CODE
+from minitransformer.model.symbols import LANGUAGE_CODE, language_code
 from minitransformer.text.casing import form_of, in_sentence_case
 from minitransformer.text.codes import Parts, cut_parts, has_letters, plain_text, text_of, with_textual_codes
 from minitransformer.text.numbers import changed_numbers
@@ -58,16 +58,41 @@ class Road:
         profile: languages, and the usual lines of the model's training text.
         skip: steps that are left out.  Lines are always separate, and terms are a step of their own.
         terms: translations that are given.
+        to_language: the target language, for a model of several.  Without it, such a model is refused if it was trained
+            with tags; a text for another model may begin with the code of its language, such as ">>fra<<".
     """
 
     tokenizer: Tokenizer
     profile: TextProfile = field(default_factory=TextProfile)
     skip: Collection[Step] = ()
     terms: Terms | None = None
+    to_language: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_language()
         if unknown := [step for step in self.skip if step not in STEPS]:
             raise ConfigError(f"skip: expected steps among {', '.join(STEPS)}; got {unknown[0]!r}")
+
+    def _check_language(self) -> None:
+        """Raise ConfigError if the model does not translate to ``to_language``, or was trained with tags and has none.
+
+        A model of one language may be given this language.
+        """
+        if self.to_language is None and not self.profile.targets:
+            return
+        known = self.profile.targets or self.tokenizer.languages or tuple(filter(None, [self.profile.target]))
+        listed = ", ".join(known) or "one language, which its files do not name: leave to_language out"
+        if self.to_language is None:
+            raise ConfigError(f"the model translates to {listed}: set to_language to one of them")
+        if self.to_language not in known:
+            raise ConfigError(
+                f"to_language: the model does not translate to {self.to_language}; it translates to {listed}"
+            )
+
+    @property
+    def target(self) -> str | None:
+        """The code of the target language; None if it is not known."""
+        return self.to_language or self.profile.target
 
     def facts(self) -> dict[str, Any]:
         """Return the settings on which translations depend; all are None if every step is left out."""
@@ -77,7 +102,8 @@ class Road:
             "terms": self.terms and self.terms.checksum(),
             "split_sentences": profile.source if splits else None,
             "sentences_per_line": [profile.sentences, profile.tokens] if splits else None,
-            "languages_of_capitals": list(profile.languages) if self._takes("capitals") else None,
+            "languages_of_capitals": [profile.source, self.target] if self._takes("capitals") else None,
+            **({} if self.to_language is None else {"to_language": self.to_language}),
         }
 
     def steps(self, texts: Sequence[str | Parts]) -> RoadSteps:
@@ -99,14 +125,22 @@ class Road:
 
     def sentences(self, parts: Parts, text: int = 0) -> list[Sentence]:
         """Cut a text into sentences, each in the form that the model reads, but with its unknown characters."""
-        code = LANGUAGE_CODE.match(parts[0]) if parts and isinstance(parts[0], str) else None
-        if code:
-            parts = [str(parts[0])[code.end() :].lstrip(), *parts[1:]]
+        code, parts = self._code_and_text(parts)
         if self._takes("codes"):
             parts = with_textual_codes(parts)
         pieces = self._pieces("".join(map(text_of, parts)))
-        before = f"{code[0]} " if code else ""
+        before = f"{code} " if code else ""
         return [self._sentence(piece, (text, i), before) for i, piece in enumerate(cut_parts(parts, pieces))]
+
+    def _code_and_text(self, parts: Parts) -> tuple[str, Parts]:
+        """Return the code of the target language before each sentence, or "", and a text without this code.
+
+        If ``to_language`` is given, codes in the text are text like any other.
+        """
+        if self.to_language is not None:
+            return language_code(self.to_language) if self.to_language in self.tokenizer.languages else "", parts
+        code = LANGUAGE_CODE.match(parts[0]) if parts and isinstance(parts[0], str) else None
+        return (code[0], [str(parts[0])[code.end() :].lstrip(), *parts[1:]]) if code else ("", parts)
 
     def joined(self, source: Parts, sentences: Sequence[Sentence]) -> list[Translation]:
         """Join the translations of a text's sentences: the k-th of the text has the k-th of each sentence.
@@ -155,7 +189,7 @@ class Road:
             parts,
             place,
             code,
-            target_language=self.profile.target,
+            target_language=self.target,
             forbids_loops=self._takes("loops"),
             copies_numbers=self._takes("codes"),
         )
@@ -217,11 +251,14 @@ class Road:
         text, found = plain_text(parts), [*notes, *itertools.chain.from_iterable(one.notes for one in chosen)]
         if changed := changed_numbers(plain_text(source), text):
             found.append(Note("numbers", "the translation lacks numbers of its source", ", ".join(changed), True))
+        alignment = chosen[0].alignment if len(chosen) == 1 else ()
+        if self.to_language is not None and sentences and sentences[0].code:  # the code is no word of the text
+            alignment = tuple((i - 1, j) for i, j in alignment if i)
         return Translation(
             text,
             sum(one.log_probability for one in chosen),
             sum(one.score for one in chosen),
-            alignment=chosen[0].alignment if len(chosen) == 1 else (),
+            alignment=alignment,
             is_cut=any(one.is_cut for one in chosen),
             parts=parts,
             notes=tuple(dict.fromkeys(found)),

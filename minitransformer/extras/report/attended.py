@@ -92,6 +92,7 @@ def token_pair(
     """
     if not translator.model.config.source_end:
         raise ReportError("report: the model appends no end symbol to sources (source_end), which the display needs")
+    translator.profile.require_tags([sentence])
     tokenizer, longest = translator.tokenizer, translator.longest_source
     source_ids = tokenizer.encode_source([sentence])[0]
     _check_length("sentence", source_ids, longest)

@@ -26,11 +26,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from minitransformer.data.profile import TextProfile
 from minitransformer.data.survey import CorpusError
 from minitransformer.extras.files.documents import readable_endings
 from minitransformer.extras.files.html import HtmlText
 from minitransformer.extras.serve.guard import Guard, RateLimit, network_of
-from minitransformer.extras.serve.languages import Languages
+from minitransformer.extras.serve.languages import Language, Languages, in_requests
 from minitransformer.extras.serve.metrics import MEDIA_TYPE, Metrics
 from minitransformer.extras.serve.specification import specification
 from minitransformer.extras.serve.translated_files import TranslatedFiles, read_file
@@ -46,6 +47,7 @@ from minitransformer.extras.serve.translation_request import (
     request_of,
     require_fields,
     road_settings,
+    target_of,
     texts_of,
 )
 from minitransformer.extras.serve.word_attention import TooLongError, attention_cost, word_attention
@@ -181,13 +183,13 @@ class _Endpoints:
             if not isinstance(upload := form["file"], UploadFile) or not upload.filename:
                 raise RequestError(400, "Invalid request: empty file")
             name, content = upload.filename, await upload.read()
-        check_languages(fields, self.languages)
-        codes = self.languages.source.code, self.languages.target.code
+        _, target = check_languages(fields, self.languages)
+        codes = self.languages.source.code, target.code
         try:
             document = await self._compute(request, len(content), lambda: read_file(name, content, codes))
         except CorpusError as error:
             raise RequestError(400, f"Invalid request: {error}") from error
-        found = await self._translate(request, document.segments, road_settings(fields, self.limits), 1)
+        found = await self._translate(request, document.segments, road_settings(fields, target, self.limits), 1)
         await self._compute(request, len(content), lambda: document.fill([best[0] for best in found]))
         translated = await self._compute(request, len(content), document.content)
         key = self.files.add(name, codes[1], translated)
@@ -209,10 +211,10 @@ class _Endpoints:
 
         Raises: RequestError if a text has more than MOST_PARTS parts, and as ``_translations`` does.
         """
-        codes = self.languages.source.code, self.languages.target.code
-        translator = self.queue.translator
-        profile = replace(translator.profile, source=codes[0], target=codes[1])
-        steps = Road(translator.tokenizer, profile, settings.skip, settings.terms).steps(texts)
+        translator, target = self.queue.translator, settings.target
+        profile = replace(translator.profile, source=self.languages.source.code, target=target.code)
+        tag = _tag_of(profile, target)
+        steps = Road(translator.tokenizer, profile, settings.skip, settings.terms, tag).steps(texts)
         wholes = ([text] if isinstance(text, str) else text for text in texts)
         size = sum(len(part) for part in itertools.chain.from_iterable(wholes) if isinstance(part, str))
 
@@ -262,14 +264,15 @@ class _Endpoints:
         """Return how much each word of a translation attends to each word of its source."""
         fields = await _fields(request)
         source, target = (" ".join(texts_of(fields, name, self.limits)) for name in ("q", "translation"))
+        tag = _tag_of(self.queue.translator.profile, target_of(fields, self.languages))
         translator, size = self.queue.translator, len(source) + len(target)
         try:
-            cost = await self._compute(request, size, lambda: attention_cost(translator, source, target))
+            cost = await self._compute(request, size, lambda: attention_cost(translator, source, target, tag))
         except TooLongError as error:
             raise RequestError(413, str(error)) from error
 
         def answer() -> Response:  # a large table takes long to write, so that the client is charged for it, too
-            found = word_attention(translator, source, target)
+            found = word_attention(translator, source, target, tag)
             weights = found.weights.astype(np.float64).round(3).tolist()
             return JSONResponse({"source": found.source, "translation": found.target, "weights": weights})
 
@@ -283,14 +286,11 @@ class _Endpoints:
         return JSONResponse([detection(self.languages.source)])
 
     async def known_languages(self, request: Request) -> Response:
-        """Return both languages, and for each the languages into which the server translates it."""
-        source, target = self.languages.source, self.languages.target
-        return JSONResponse(
-            [
-                {"code": source.code, "name": source.name, "targets": [target.code]},
-                {"code": target.code, "name": target.name, "targets": []},
-            ]
-        )
+        """Return all languages, and for each the languages into which the server translates it."""
+        source, targets = self.languages.source, self.languages.targets
+        known = {each: list[str]() for each in targets} | {source: [target.code for target in targets]}
+        ordered = dict.fromkeys((source, *targets))
+        return JSONResponse([{"code": each.code, "name": each.name, "targets": known[each]} for each in ordered])
 
     async def settings(self, request: Request) -> Response:
         """Return the settings that clients of LibreTranslate read when they start."""
@@ -353,8 +353,10 @@ class _Endpoints:
             "target_name": target.name, "characters": self.limits.characters,
             "alternatives": min(3, self.limits.alternatives),
             "hidden": "" if self.known_words else "hidden", "words": self.known_words,
+            "one_target": "" if self.languages.others else "hidden",
         }  # fmt: skip
-        return {name: html.escape(str(value)) for name, value in values.items()}
+        escaped = {name: html.escape(str(value)) for name, value in values.items()}
+        return escaped | {"targets": "".join(map(_option, self.languages.targets))}
 
 
 def _part(name: str, media_type: str, values: Mapping[str, str] | None = None) -> Endpoint:
@@ -366,6 +368,16 @@ def _part(name: str, media_type: str, values: Mapping[str, str] | None = None) -
         return Response(text, media_type=media_type)
 
     return answer
+
+
+def _option(language: Language) -> str:
+    """Return the HTML of a language in a list from which users choose."""
+    return f'<option value="{html.escape(language.code)}">{html.escape(language.name)}</option>'
+
+
+def _tag_of(profile: TextProfile, target: Language) -> str | None:
+    """Return the tag with which a model was trained to translate to ``target``; None for a model without tags."""
+    return next((tag for tag in profile.targets if in_requests(tag) == target.code), None)
 
 
 def _most_parts(texts: Sequence[str | Parts]) -> int:

@@ -1,4 +1,4 @@
-"""The two languages of a server: their codes are options, or come from ``run.json`` of the training."""
+"""The languages of a server: their codes are options, or come from files beside the model."""
 
 from __future__ import annotations
 
@@ -43,23 +43,42 @@ class Language:
 
 @dataclass(frozen=True)
 class Languages:
-    """The languages that a model reads (``source``) and writes (``target``)."""
+    """The languages that a model reads (``source``) and writes: ``target``, and ``others`` if it has several."""
 
     source: Language
     target: Language
+    others: tuple[Language, ...] = ()
+
+    @property
+    def targets(self) -> tuple[Language, ...]:
+        """All languages that the model writes."""
+        return self.target, *self.others
 
 
 def languages_of(run: Path, source: str | None, target: str | None) -> Languages:
     """Return the languages ``source`` and ``target``; if one is None, use the language in the run's ``run.json``.
 
-    Raises: ConfigError if ``run.json`` names no language (see ``language_of_run``), or if a code has a wrong form.
+    A model of several languages writes all of them if ``target`` is None.
+    Raises: ConfigError if ``run.json`` names no language (see ``language_of_run``), if a code has a wrong form, or if
+    a model of several languages does not write ``target``.
     """
     profile = TextProfile.load(run)
-    codes = {"source": source or profile.source, "target": target or profile.target}
+    if profile.targets and target not in (None, *profile.targets):
+        raise ConfigError(
+            f"target: {run} does not translate to {target}; it translates to {', '.join(profile.targets)}"
+        )
+    targets = profile.targets if target is None and profile.targets else (target or profile.target,)
+    codes = {"source": source or profile.source, "target": targets[0]}
     missing = [side for side, code in codes.items() if code is None]
     if missing:
         remedies = [f"set {side} (a code, such as {_EXAMPLES[side]})" for side in missing]
         raise ConfigError(
             f"{run}: no names of training text say its {' and '.join(missing)} language; {' and '.join(remedies)}"
         )
-    return Languages(*(Language(str(code).lower().replace("_", "-")) for code in codes.values()))
+    read, *written = (Language(in_requests(str(code))) for code in (codes["source"], *targets))
+    return Languages(read, written[0], tuple(written[1:]))
+
+
+def in_requests(code: str) -> str:
+    """Return the code of a language as requests and answers have it: "pt-br" for "pt_BR"."""
+    return code.lower().replace("_", "-")

@@ -42,7 +42,7 @@ def specification() -> dict[str, Any]:
             ),
             "/detect": _post("Name the language.", ("q", "api_key"), {"type": "array", "items": _DETECTION}),
             "/attention": _post(
-                "Show attention between words.", ("q", "translation"), {"type": "object", "properties": words}
+                "Show attention between words.", ("q", "translation", "target"), {"type": "object", "properties": words}
             ),
             "/languages": _get("List the languages.", {"type": "array", "items": {"properties": language}}),
             "/frontend/settings": _get("List limits and formats of files.", {"type": "object"}),

@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from minitransformer.config import ConfigError
-from minitransformer.extras.serve.languages import Language, Languages
+from minitransformer.extras.serve.languages import Language, Languages, in_requests
 from minitransformer.text.road import STEPS, Step
 from minitransformer.text.terms import Terms
 from minitransformer.text.translation import Note, Translation
@@ -45,8 +45,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class RoadSettings:
-    """The steps that a request leaves out, and its terms with their translations."""
+    """The target language of a request, the steps that it leaves out, and its terms with their translations."""
 
+    target: Language
     skip: tuple[Step, ...] = ()
     terms: Terms | None = None
 
@@ -58,11 +59,11 @@ class TranslationRequest:
     texts: tuple[str, ...]
     is_list: bool
     """True if the request has a list of texts; then the answer has lists, too."""
+    road: RoadSettings
     alternatives: int = 0
     detected: Language | None = None
     """The source language if the request asks the server to detect it, else None."""
     is_html: bool = False
-    road: RoadSettings = field(default_factory=RoadSettings)
 
     @property
     def n_best(self) -> int:
@@ -75,25 +76,25 @@ def request_of(fields: Mapping[str, Any], languages: Languages, limits: Limits) 
     require_fields(fields, "q", "source", "target")
     alternatives = _alternatives(fields.get("alternatives"), limits)
     texts = texts_of(fields, "q", limits)
-    detected = check_languages(fields, languages)
+    detected, target = check_languages(fields, languages)
     if (form := fields.get("format") or "text") not in ("text", "html"):
         raise RequestError(400, f"{_short(form)} format is not supported")
-    is_list, road = isinstance(fields["q"], list), road_settings(fields, limits)
-    return TranslationRequest(tuple(texts), is_list, alternatives, detected, form == "html", road)
+    is_list, road = isinstance(fields["q"], list), road_settings(fields, target, limits)
+    return TranslationRequest(tuple(texts), is_list, road, alternatives, detected, form == "html")
 
 
-def road_settings(fields: Mapping[str, Any], limits: Limits) -> RoadSettings:
+def road_settings(fields: Mapping[str, Any], target: Language, limits: Limits) -> RoadSettings:
     """Return the steps of a request: ``skip`` names steps to leave out, ``as_is`` all, ``glossary`` maps terms.
 
     A form writes the glossary as JSON.  Raises: RequestError if a field is wrong.
     """
     if str(fields.get("as_is", "")).lower() in ("true", "1"):
-        return RoadSettings(STEPS)
+        return RoadSettings(target, STEPS)
     given = fields.get("skip") or []
     skip = [each for each in STEPS if each in (given if isinstance(given, list) else str(given).split(","))]
     if len(skip) != len(given if isinstance(given, list) else str(given).split(",")):
         raise RequestError(400, f"Invalid request: skip parameter must name steps among {', '.join(STEPS)}")
-    return RoadSettings(tuple(skip), _terms(fields.get("glossary"), limits))
+    return RoadSettings(target, tuple(skip), _terms(fields.get("glossary"), limits))
 
 
 def _terms(given: Any, limits: Limits) -> Terms | None:
@@ -181,32 +182,38 @@ def detection(language: Language) -> dict[str, Any]:
     return {"confidence": 100.0, "language": language.code}
 
 
-def check_languages(fields: Mapping[str, Any], languages: Languages) -> Language | None:
-    """Check the languages of a request; return the source language if the request has "auto" for it, else None.
+def check_languages(fields: Mapping[str, Any], languages: Languages) -> tuple[Language | None, Language]:
+    """Check the languages of a request; return the source language and the target language.
 
+    The source language is None unless the request has "auto" for it.
     Raises: RequestError if the server does not translate between these languages.
     """
-    known: dict[str, Language] = {}
-    for side, own, other in (
-        ("source", languages.source, languages.target),
-        ("target", languages.target, languages.source),
-    ):
-        code = str(fields[side]).lower().replace("_", "-")
-        same = (
-            [own]
-            if (side, fields[side]) == ("source", "auto")
-            else [each for each in (own, other) if _is_same(code, each.code)]
-        )
-        if not same:
-            raise RequestError(400, f"{_short(fields[side])} is not supported")
-        known[side] = same[0]
-    source, target = known["source"], known["target"]
-    if source != languages.source or target != languages.target:
+    is_auto = fields["source"] == "auto"
+    source = languages.source if is_auto else _named(fields["source"], (languages.source, *languages.targets))
+    target = _named(fields["target"], (*languages.targets, languages.source))
+    if source != languages.source or target not in languages.targets:
         raise RequestError(
             400,
             f"{target.name} ({target.code}) is not available as a target language from {source.name} ({source.code})",
         )
-    return source if fields["source"] == "auto" else None
+    return source if is_auto else None, target
+
+
+def target_of(fields: Mapping[str, Any], languages: Languages) -> Language:
+    """Return the target language of a request, which may leave it out if the server has one.  Raises: RequestError."""
+    if languages.others or fields.get("target"):
+        require_fields(fields, "target")
+        return _named(fields["target"], languages.targets)
+    return languages.target
+
+
+def _named(given: Any, known: Sequence[Language]) -> Language:
+    """Return the language with a code, or else the first with a code like it.  Raises: RequestError if none has."""
+    code = in_requests(str(given))
+    same = [each for each in known if code == each.code] or [each for each in known if _is_same(code, each.code)]
+    if not same:
+        raise RequestError(400, f"{_short(given)} is not supported")
+    return same[0]
 
 
 def _is_same(code: str, other: str) -> bool:

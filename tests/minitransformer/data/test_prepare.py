@@ -297,7 +297,7 @@ SETTINGS = {
     "train_source": ["en"], "train_target": ["de"], "validation_source": ["v.en"], "validation_target": ["v.de"],
     "languages": [], "train_trees": [], "validation_trees": [], "leaf_symbols": "normalised", "held_out": 1_000,
     "tokenizer": "bpe", "vocabulary_size": 20, "normalisation": "keep", "joint_vocabulary": True,
-    "max_length": 80, "max_ratio": 3.0,
+    "max_length": 80, "max_ratio": 3.0, "tags": [], "validation_tags": [],
 }  # fmt: skip
 
 

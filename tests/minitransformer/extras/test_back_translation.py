@@ -279,6 +279,12 @@ def test_what_contradicts_the_text_or_the_run_is_refused(config: RunConfig, fold
     new, wrong = tmp_path / "new", dataclasses.replace(BACK, run=config.run)
     cases: list[tuple[BackTranslation, dict[str, Any], type[Exception], str]] = [
         (BACK, {"data": DataConfig()}, ConfigError, "only a translation of text has another direction"),
+        (
+            BACK,
+            {"data": dataclasses.replace(config.data, tags=("de",), validation_tags=("de",))},
+            ConfigError,
+            "back_translate trains one direction, and data.tags names several: leave one out",
+        ),
         (BACK, {"init_from": Path("other")}, ConfigError, "not from init_from: leave one out"),
         (BACK, {"run": config.run / "backward"}, ConfigError, "backward: holds a run without back_translate"),
         (dataclasses.replace(BACK, search="beam"), {"run": tmp_path / "run"}, ConfigError, "with another search of"),

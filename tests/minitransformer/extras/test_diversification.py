@@ -135,6 +135,8 @@ def test_what_would_be_in_vain_is_refused_at_the_start(config: RunConfig) -> Non
         (-1, {}, "diversify must be a number of updates; got -1"),
         (4, {}, "diversify must be more updates than training.warmup_steps, 4, because .* got 4"),
         (6, {"data": dataclasses.replace(config.data, weights=(2.0,))}, "to one text: leave data.weights out"),
+        (6, {"data": dataclasses.replace(config.data, tags=("de",), validation_tags=("de",))},
+            "to one text: leave data.tags out"),
         (6, {"init_from": Path("other")}, "for which init_from has no model: leave one out"),
         (6, {"run": config.run / "forward"}, "forward: holds a run without diversify: set run to another directory"),
         (6, {"training": dataclasses.replace(config.training, max_updates=30)},

@@ -5,7 +5,7 @@ const UNSPACED = String.raw`\p{sc=Han}\p{sc=Hira}\p{sc=Kana}ー\p{sc=Thai}\p{sc=
 /** A word, or a character of a script without blanks between words, with the punctuation behind it. */
 const WORD = new RegExp(String.raw`[${UNSPACED}]\p{M}*[^\p{L}\p{N} ]*|[^ ${UNSPACED}]+`, "gu");
 const byId = (id) => document.getElementById(id);
-const {source, target, alternatives} = document.body.dataset;
+const {source, alternatives} = document.body.dataset;
 let timer = null, running = null, shownText = null;
 
 function element(name, properties = {}, ...children) {
@@ -30,7 +30,7 @@ async function translate() {
   clearTimeout(timer);
   const text = byId("text").value, lines = text.split(/\r?\n/).map((line) => line.trim()).filter(Boolean);
   running?.abort();
-  const mine = running = new AbortController();
+  const mine = running = new AbortController(), target = byId("target").value;
   byId("error").textContent = "";
   if (text === shownText) return showAsCurrent();
   if (!lines.length) return show([], {}, text);
@@ -81,6 +81,7 @@ function noteOf({message, uncertain}) {
 /** A line of words; each shows its attention when it is pointed at or focused.  Words in the ranges `copied` look different. */
 function wordsOf(line, translation, copied = []) {
   const group = element("div", {className: "words", role: "group", ariaLabel: translation, dir: "auto"});
+  const target = byId("target").value;
   const matches = [...translation.matchAll(WORD)], words = matches.map(([word]) => word);
   let found = null; // asked for once, when the first word is pointed at
   matches.forEach(({0: word, index}, i) => {
@@ -92,7 +93,7 @@ function wordsOf(line, translation, copied = []) {
     }
     const attend = async () => {
       choose(button);
-      found ??= ask("attention", {q: line, translation});
+      found ??= ask("attention", {q: line, translation, target});
       try {
         const attention = await found;
         if (button.classList.contains("chosen")) showAttention(word, i, line, words, attention);
@@ -154,6 +155,13 @@ function moveWithArrows(event) {
 
 byId("form").addEventListener("submit", (event) => {
   event.preventDefault();
+  shownText = null;
+  translate();
+});
+byId("target").addEventListener("change", ({target: chosen}) => {
+  const name = chosen.selectedOptions[0].textContent;
+  byId("target-name").textContent = byId("result-title").textContent = name;
+  byId("result").lang = chosen.value;
   shownText = null;
   translate();
 });

@@ -13,14 +13,20 @@ from serving import LANGUAGES, form
 
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.extras.serve.languages import Language, Languages, languages_of
-from minitransformer.extras.serve.translation_request import Limits, RequestError, TranslationRequest, request_of
+from minitransformer.extras.serve.translation_request import (
+    Limits,
+    RequestError,
+    RoadSettings,
+    TranslationRequest,
+    request_of,
+)
 
-LIMITS = Limits(characters=20, alternatives=3)
+LIMITS, ROAD = Limits(characters=20, alternatives=3), RoadSettings(Language("de"))
 
 
 def test_a_text_and_a_list_of_texts() -> None:
-    assert request_of(form("one\ntwo "), LANGUAGES, LIMITS) == TranslationRequest(("one\ntwo ",), False)
-    assert request_of(form(["one", ""]), LANGUAGES, LIMITS) == TranslationRequest(("one", ""), True)
+    assert request_of(form("one\ntwo "), LANGUAGES, LIMITS) == TranslationRequest(("one\ntwo ",), False, ROAD)
+    assert request_of(form(["one", ""]), LANGUAGES, LIMITS) == TranslationRequest(("one", ""), True, ROAD)
     assert request_of(form("one", alternatives="2", format="text", api_key="x"), LANGUAGES, LIMITS).alternatives == 2
     for source, target in (("EN", "De"), ("en-US", "de_AT"), ("en", "de")):
         assert request_of({"q": "one", "source": source, "target": target}, LANGUAGES, LIMITS).detected is None
