@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -367,7 +367,7 @@ def _hold_out(corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, world: C
 
     found = work_in_turn(cut_into_shards(corpus.train()), find, world)
     copies = [list(itertools.chain(*(shard[i] for shard in found))) for i in range(len(held_out))]
-    language = language_of_run({"data": asdict(config), NAMED_LANGUAGES: _languages_of(corpus)}, "source")
+    language = language_of_run({"data": config.preparation(), NAMED_LANGUAGES: _languages_of(corpus)}, "source")
     apart = separate(held_out, copies, dropped, in_training)
     return _PairSelection(*apart, dropped, in_training, LostCharacters(), LineCounts(language))
 

@@ -88,6 +88,16 @@ def test_prepared_data_counts_the_sentences_of_its_lines(tmp_path: Path) -> None
     assert profile_of({}, {}) == TextProfile()
 
 
+@pytest.mark.parametrize(("code", "n_sentences"), [("de", 1), ("en", 2)])
+def test_prepared_data_counts_sentences_by_the_rules_of_the_source(code: str, n_sentences: int, tmp_path: Path) -> None:
+    """In German, an ordinal number ends no sentence."""
+    write_parallel_text(tmp_path, "t", 60, seed=1)
+    text = "".join(f"Am 3. Oktober {line}.\n" for line in (tmp_path / "t.de").read_text().splitlines())
+    (tmp_path / f"dates.{code}").write_text(text)
+    config = DataConfig(raw=tmp_path, train_source=(f"dates.{code}",), train_target=("t.en",), vocabulary_size=40)
+    assert prepare(config, tmp_path / "data").manifest["usual_lines"]["sentences"] == n_sentences
+
+
 def test_a_profile_is_read_beside_its_model_or_from_the_run_of_an_earlier_version(tmp_path: Path) -> None:
     assert TextProfile.load(tmp_path) == TextProfile()
     (tmp_path / "run.json").write_text('{"data": {"train_source": [], "train_trees": []}}')
