@@ -23,7 +23,7 @@ from minitransformer.model.symbols import UNKNOWN
 from minitransformer.text.noise import with_noise
 
 _LINES_AT_ONCE = 10_000
-_SAMPLE = 1_000  # pairs on which each kind of noise is tried at the start
+_SAMPLE = 1_000  # pairs of a shard on which each kind of noise is tried at the start
 
 Kinds: TypeAlias = Mapping[NoiseKind, BoolArray]
 """For each kind of noise: whether each pair of some shards gets it."""
@@ -83,17 +83,22 @@ class NoisyPairs:
         return self._store.read(None if self._dropout else shards)
 
     def _check_effect(self) -> None:
-        """Raise ConfigError if a kind of noise changes no pair of a sample."""
-        plain = self._plain([0])
-        sample = np.zeros(len(plain), bool)
-        sample[np.linspace(0, len(plain) - 1, _SAMPLE).astype(int)] = True
+        """Raise ConfigError if a kind of noise changes no pair of a sample of every shard."""
         for kind in self._shares:
-            if not len(self._changed(plain, {kind: sample}, "")[0]):
+            if not any(self._has_effect(kind, shard) for shard in range(len(self.shard_sizes))):
+                n_tried = sum(min(_SAMPLE, n_pairs) for n_pairs in self.shard_sizes)
                 raise ConfigError(
-                    f"training.noise: {kind} changes none of {sample.sum():,} training pairs.  The text lacks what it"
+                    f"training.noise: {kind} changes none of {n_tried:,} training pairs.  The text lacks what it"
                     " would change (letters with capitals, marks, blanks), or the tokenizer removes the difference or"
                     f" has no pieces for it: leave {kind} out"
                 )
+
+    def _has_effect(self, kind: NoiseKind, shard: int) -> bool:
+        plain = self._plain([shard])
+        sample = np.zeros(len(plain), bool)
+        sample[np.linspace(0, len(plain) - 1, min(_SAMPLE, len(plain))).astype(int)] = True
+        changed, _ = self._changed(plain, {kind: sample}, "")
+        return len(changed) > 0
 
     def _changed(self, plain: Pairs, kinds: Kinds, seed: str) -> tuple[IntArray, Shard]:
         """Return the indices of the pairs that change, and a shard of these pairs with noise."""

@@ -10,7 +10,7 @@ from small_sentences import sentencepiece_model
 
 from minitransformer.config import ConfigError, NoiseKind, RunConfig
 from minitransformer.data import store as store_module
-from minitransformer.data.store import TokenStore, TrainingPairs, write_store
+from minitransformer.data.store import TokenStore, TrainingPairs, write_shard, write_store
 from minitransformer.data.token_dropout import BpeDropout
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import END, UNKNOWN
@@ -176,12 +176,22 @@ def test_a_kind_that_changes_nothing_is_refused(pairs: list[tuple[str, str]], ki
         noisy_pairs(store_of(tmp_path, tokenizer, pairs), {kind: 0.05}, tokenizer)
 
 
+def test_a_kind_that_changes_pairs_of_one_shard_is_accepted(tmp_path: Path) -> None:
+    """No pair of the first shard is left, and those of the second have no mark at the end."""
+    unmarked = [(source.rstrip("."), target.rstrip(".")) for source, target in PAIRS[:PAIRS_PER_SHARD]]
+    store_of(tmp_path, pairs=[*PAIRS[:PAIRS_PER_SHARD], *unmarked, *PAIRS[:10]])
+    write_shard(tmp_path, "train", 0, (), 1_000)
+    noisy = noisy_pairs(TokenStore(tmp_path, "train"), {"no_end_mark": 1.0})
+    assert noisy.shard_sizes == [0, PAIRS_PER_SHARD, 10]
+    assert not any(side.endswith(".") for pair in text_in(noisy)[-10:] for side in pair)
+
+
 def test_a_tokenizer_that_lowers_capitals_or_has_whole_words_is_refused(tmp_path: Path) -> None:
     lines = [side for pair in PAIRS for side in pair]
     lowering = Tokenizer(sentencepiece_model(lines, vocab_size=90, normalization_rule_name="nmt_nfkc_cf"))
     store = store_of(tmp_path, lowering)
     assert len(noisy_pairs(store, {"typos": 0.05}, lowering)) == len(PAIRS)
-    with pytest.raises(ConfigError, match=r"training\.noise: title changes none of 700"):
+    with pytest.raises(ConfigError, match=r"training\.noise: title changes none of 3,000"):
         noisy_pairs(store, {"title": 0.05}, lowering)
     trees = [(source, "( XX )") for source, _ in PAIRS]
     words = Tokenizer.train(trees, vocabulary_size=18, kind="word", joint=False, symbols=True)
