@@ -73,7 +73,7 @@ def cut_into_micro_batches(indices: IntArray, lengths: IntArray, n_micro_batches
 
 
 class WeightedPairs:
-    """Training pairs of several files; in every epoch, each file has as many pairs as its weight says.
+    """Training pairs of several files; an epoch has weight × as many pairs of each file.
 
     Of a file with n pairs and weight w, an epoch has round(w · n) pairs: each pair as often as it is contained in w as
     a whole, and a random subset of the pairs once more, drawn anew in every epoch.  The subset is drawn in each shard
@@ -96,15 +96,15 @@ class WeightedPairs:
         return sum(round(weight * (end - first)) for weight, (first, end) in files)
 
     def read(self, shards: Sequence[int], epoch: int) -> Pairs:
-        """Return the pairs of some shards in an epoch; pairs that occur several times are repeated."""
+        """Return the pairs of some shards in an epoch; all copies of a pair have the same tokens."""
         drawn, n_before = [np.empty(0, np.int64)], 0
         for shard in shards:
             first, end = self._shard_bounds[shard]
-            drawn += [n_before - first + indices for indices in self._drawn(first, end, epoch)]
+            drawn += [n_before - first + indices for indices in self._draw(first, end, epoch)]
             n_before += end - first
         return self._store.read(shards, epoch).selected(np.concatenate(drawn))
 
-    def _drawn(self, first: int, end: int, epoch: int) -> Iterator[IntArray]:
+    def _draw(self, first: int, end: int, epoch: int) -> Iterator[IntArray]:
         """Yield the drawn pairs of the shard with the pairs first … end − 1, as indices in the whole text."""
         for weight, (file_first, file_end) in zip(self._weights, self._file_bounds, strict=True):
             start, stop = max(first, file_first), min(end, file_end)

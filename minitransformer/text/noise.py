@@ -42,7 +42,7 @@ class Noise(NamedTuple):
     both: bool
 
 
-def with_noise(
+def add_noise(
     pair: Pair, kinds: Collection[NoiseKind], languages: Sequence[str | None], random: Random
 ) -> tuple[str, str]:
     """Return a source and its target with some kinds of noise, applied in the order of ``NOISES``.
@@ -66,52 +66,52 @@ def with_noise(
     return source, target
 
 
-def _without_end_mark(line: str, language: str | None, random: Random) -> str:
+def _remove_end_mark(line: str, language: str | None, random: Random) -> str:
     return _END_MARK.sub("", line)
 
 
-def _with_typos(line: str, language: str | None, random: Random) -> str:
+def _add_typos(line: str, language: str | None, random: Random) -> str:
     words = list(_WORD.finditer(line))
     n = min(len(words), 1 + len(words) // _WORDS_PER_ERROR)
-    for i in sorted({_drawn(len(words), random) for _ in range(n)}, reverse=True):
+    for i in sorted({_draw(len(words), random) for _ in range(n)}, reverse=True):
         start, end = words[i].span()
-        line = line[:start] + _mistyped(line[start:end], random) + line[end:]
+        line = line[:start] + _mistype(line[start:end], random) + line[end:]
     return line
 
 
-def _mistyped(word: str, random: Random) -> str:
+def _mistype(word: str, random: Random) -> str:
     """Return a word with two letters swapped, or a letter left out, typed twice, or replaced by its neighbour."""
-    i = _drawn(len(word) - 1, random)
+    i = _draw(len(word) - 1, random)
     before, letter, next_, after = word[:i], word[i], word[i + 1], word[i + 2 :]
     keys = _NEIGHBOURS.get(letter.lower(), letter)
-    key = keys[_drawn(len(keys), random)]
+    key = keys[_draw(len(keys), random)]
     found = (
         before + next_ + letter + after,
         before + next_ + after,
         before + (key.upper() if letter.isupper() else key) + next_ + after,
     )
     twice = before + letter + letter + next_ + after
-    chosen = [*found, twice][_drawn(4, random)]
+    chosen = [*found, twice][_draw(4, random)]
     return twice if chosen == word else chosen  # two equal letters were swapped, or the neighbours are not known
 
 
-def _with_wrong_blanks(line: str, language: str | None, random: Random) -> str:
+def _misplace_blanks(line: str, language: str | None, random: Random) -> str:
     """Leave out one blank; double another blank, and put one before the line, each in half of the lines."""
     words = line.split(" ")
     blanks = [" "] * (len(words) - 1)
     if blanks and random.random() < 0.5:
-        blanks[_drawn(len(blanks), random)] = "  "
+        blanks[_draw(len(blanks), random)] = "  "
     if blanks:
-        blanks[_drawn(len(blanks), random)] = ""
+        blanks[_draw(len(blanks), random)] = ""
     first = " " if random.random() < 0.5 else ""
     return first + "".join(word + blank for word, blank in zip(words, [*blanks, ""], strict=True))
 
 
-def _in_title_case(line: str, language: str | None, random: Random) -> str:
+def _capitalise_words(line: str, language: str | None, random: Random) -> str:
     return in_form(line, "title", language) if _has_only_cased_letters(line) else line
 
 
-def _in_capitals(line: str, language: str | None, random: Random) -> str:
+def _write_in_capitals(line: str, language: str | None, random: Random) -> str:
     return in_form(line, "capitals", language) if _has_only_cased_letters(line) else line
 
 
@@ -120,14 +120,14 @@ def _has_only_cased_letters(line: str) -> bool:
     return all(unicodedata.category(character) != "Lo" for character in line)
 
 
-def _drawn(n: int, random: Random) -> int:
+def _draw(n: int, random: Random) -> int:
     return int(random.random() * n)
 
 
 NOISES: dict[NoiseKind, Noise] = {
-    "no_end_mark": Noise(_without_end_mark, both=True),
-    "typos": Noise(_with_typos, both=False),
-    "blanks": Noise(_with_wrong_blanks, both=False),
-    "title": Noise(_in_title_case, both=True),
-    "capitals": Noise(_in_capitals, both=True),
+    "no_end_mark": Noise(_remove_end_mark, both=True),
+    "typos": Noise(_add_typos, both=False),
+    "blanks": Noise(_misplace_blanks, both=False),
+    "title": Noise(_capitalise_words, both=True),
+    "capitals": Noise(_write_in_capitals, both=True),
 }

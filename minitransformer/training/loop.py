@@ -195,7 +195,7 @@ class Trainer:
         return batch
 
     def _following_batch(self) -> IntArray | None:
-        """Return the batch of the update after the next one, if it can be read now: it is of the same group."""
+        """Return the batch of the update after the next one; None if it is in another group, or no update is left."""
         state = self.state
         if state.step + 1 >= self.config.max_updates:
             return None

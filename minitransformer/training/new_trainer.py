@@ -76,7 +76,7 @@ def training_pairs(config: RunConfig, data: PreparedData) -> TrainingPairs:
 
     Raises: CheckpointError if the data does not tell which pairs are of which file; ConfigError if no pair is drawn.
     """
-    pairs, weights = _changed_in_epochs(config, data), config.data.weights
+    pairs, weights = _unweighted_pairs(config, data), config.data.weights
     if not weights:
         return pairs
     sizes = data.manifest.get(FILE_SIZES, [])
@@ -91,7 +91,7 @@ def training_pairs(config: RunConfig, data: PreparedData) -> TrainingPairs:
     return weighted
 
 
-def _changed_in_epochs(config: RunConfig, data: PreparedData) -> TrainingPairs:
+def _unweighted_pairs(config: RunConfig, data: PreparedData) -> TrainingPairs:
     """Return all training pairs; with ``noise`` and dropout of tokens, their tokens differ in every epoch."""
     training, store, tokenizer = config.training, data.stores["train"], data.tokenizer
     dropout: BpeDropout | None = None

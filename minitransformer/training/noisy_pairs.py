@@ -20,7 +20,7 @@ from minitransformer.data.token_dropout import BpeDropout
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.batch import IdPair, Ids
 from minitransformer.model.symbols import UNKNOWN
-from minitransformer.text.noise import with_noise
+from minitransformer.text.noise import add_noise
 
 _LINES_AT_ONCE = 10_000
 _SAMPLE = 1_000  # pairs of a shard on which each kind of noise is tried at the start
@@ -40,7 +40,7 @@ class NoisyPairs:
     Args:
         shares: the probability with which a pair gets each kind of noise.
         languages: codes of source and target.
-        longest: the most tokens of a side.  Capitals can have three times as many as the same words in small letters.
+        longest: the most tokens of a side.  Capitals can have several times as many as the same words in small letters.
         dropout: the dropout of byte pairs, if it is on; noisy text gets it, too.
 
     Raises: ConfigError if tokens are whole words, or if a kind of noise changes no pair of a sample.
@@ -70,16 +70,16 @@ class NoisyPairs:
 
     def read(self, shards: Sequence[int], epoch: int) -> Pairs:
         """Return the pairs of some shards in an epoch."""
-        plain, first = self._plain(shards), shards[0]
+        plain, first = self._read_plain(shards), shards[0]
         streams = {kind: named_stream_id(self._seed, f"noise: {kind}").stream for kind in self._shares}
         kinds = {
             kind: uniform(StreamId(self._seed, streams[kind], epoch, first), (len(plain),)) < share
             for kind, share in self._shares.items()
         }
         pairs = self._dropout.read(shards, epoch) if self._dropout else plain
-        return pairs.replaced(*self._changed(plain, kinds, f"{self._seed} {epoch} {first}"))
+        return pairs.replaced(*self._change(plain, kinds, f"{self._seed} {epoch} {first}"))
 
-    def _plain(self, shards: Sequence[int]) -> Pairs:
+    def _read_plain(self, shards: Sequence[int]) -> Pairs:
         return self._store.read(None if self._dropout else shards)
 
     def _check_effect(self) -> None:
@@ -94,41 +94,41 @@ class NoisyPairs:
                 )
 
     def _has_effect(self, kind: NoiseKind, shard: int) -> bool:
-        plain = self._plain([shard])
+        plain = self._read_plain([shard])
         sample = np.zeros(len(plain), bool)
         sample[np.linspace(0, len(plain) - 1, min(_SAMPLE, len(plain))).astype(int)] = True
-        changed, _ = self._changed(plain, {kind: sample}, "")
+        changed, _ = self._change(plain, {kind: sample}, "")
         return len(changed) > 0
 
-    def _changed(self, plain: Pairs, kinds: Kinds, seed: str) -> tuple[IntArray, Shard]:
+    def _change(self, plain: Pairs, kinds: Kinds, seed: str) -> tuple[IntArray, Shard]:
         """Return the indices of the pairs that change, and a shard of these pairs with noise."""
         drawn = np.flatnonzero(np.any(list(kinds.values()), axis=0)).tolist()
         changed, lengths, tokens = array("q"), array("i"), [array("i") for _ in SIDES]
         for start in range(0, len(drawn), _LINES_AT_ONCE):
             some = {i: Random(f"{seed} {i}") for i in drawn[start : start + _LINES_AT_ONCE]}
-            for i, pair in self._noisy(plain, kinds, some):
+            for i, pair in self._add_noise(plain, kinds, some):
                 changed.append(i)
                 for side, noisy in enumerate(pair):
-                    ids = self._with_dropout(side, noisy, some[i])
+                    ids = self._apply_dropout(side, noisy, some[i])
                     tokens[side].extend(ids)
                     lengths.append(len(ids))
         flat = [np.asarray(side) for side in tokens]
         return np.asarray(changed), (np.asarray(lengths).reshape(-1, 2), *flat)
 
-    def _noisy(self, plain: Pairs, kinds: Kinds, randoms: Mapping[int, Random]) -> Iterator[tuple[int, IdPair]]:
+    def _add_noise(self, plain: Pairs, kinds: Kinds, randoms: Mapping[int, Random]) -> Iterator[tuple[int, IdPair]]:
         """Yield the index and the noisy ids of each usable pair among those with a random generator."""
         before = [tuple(ids.tolist() for ids in plain.pair(i)) for i in randoms]
         sides = (model.decode([pair[side] for pair in before]) for side, model in enumerate(self._models))
         texts = list(zip(*sides, strict=True))
         noisy = [
-            with_noise(text, [kind for kind, has in kinds.items() if has[i]], self._languages, random)
+            add_noise(text, [kind for kind, has in kinds.items() if has[i]], self._languages, random)
             for text, (i, random) in zip(texts, randoms.items(), strict=True)
         ]
-        for i, old, again, new in zip(randoms, before, self._encoded(texts), self._encoded(noisy), strict=True):
+        for i, old, again, new in zip(randoms, before, self._encode(texts), self._encode(noisy), strict=True):
             if old == again != new and self._is_usable(old, new):
                 yield i, new
 
-    def _encoded(self, pairs: Sequence[Pair]) -> Iterator[IdPair]:
+    def _encode(self, pairs: Sequence[Pair]) -> Iterator[IdPair]:
         sources, targets = ([pair[side] for pair in pairs] for side in range(len(SIDES)))
         return zip(self._tokenizer.encode_source(sources), self._tokenizer.encode_target(targets), strict=True)
 
@@ -138,7 +138,7 @@ class NoisyPairs:
             for before, ids in zip(old, new, strict=True)
         )
 
-    def _with_dropout(self, side: int, ids: Ids, random: Random) -> Ids:
+    def _apply_dropout(self, side: int, ids: Ids, random: Random) -> Ids:
         segmented = self._dropout.segmented(side, ids, random) if self._dropout else ids
         return segmented if len(segmented) <= self._longest else ids
 

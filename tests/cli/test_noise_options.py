@@ -37,10 +37,16 @@ def test_a_file_an_option_and_python_set_the_same_noise(tmp_path: Path, capsys: 
 
 @pytest.mark.slow
 @needs_mpi
-def test_two_ranks_have_the_bits_of_one(options: list[str], tmp_path: Path) -> None:
+def test_two_ranks_and_one_that_goes_on_have_the_bits_of_one_also_with_weights_and_bpe_dropout(
+    options: list[str], tmp_path: Path
+) -> None:
     assert MPIRUN is not None
+    options += ["--data.weights", "1.5", "--training.bpe-dropout", "0.1"]
     assert train(options) == 0
-    done = run([MPIRUN, "-n", "2", *TRAIN, *changed(options, "--run", str(tmp_path / "ranks"))])
+    ranks = changed(options, "--run", str(tmp_path / "ranks"))
+    done = run([MPIRUN, "-n", "2", *TRAIN, *changed(ranks, "--training.max-updates", "7")])
     assert done.returncode == 0, done.stderr
-    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "ranks"))
+    assert train(ranks) == 0
+    last = "checkpoints/step-00000012/model.safetensors"
+    one, two = ((tmp_path / name / last).read_bytes() for name in ("run", "ranks"))
     assert one == two

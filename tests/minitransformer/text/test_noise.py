@@ -7,13 +7,13 @@ from typing import get_args
 import pytest
 
 from minitransformer.config import NoiseKind
-from minitransformer.text.noise import NOISES, with_noise
+from minitransformer.text.noise import NOISES, add_noise
 
 GERMAN, CODED = "Der große Hund.", ">>fra<< a dog."
 
 
 def noisy(kind: NoiseKind, source: str, target: str = "x", seed: int = 1, languages: str = "en de") -> tuple[str, str]:
-    return with_noise((source, target), [kind], languages.split(), Random(seed))
+    return add_noise((source, target), [kind], languages.split(), Random(seed))
 
 
 def sources(kind: NoiseKind, source: str, n: int) -> list[str]:
@@ -113,5 +113,5 @@ def test_blanks_are_left_out_doubled_and_before_the_line() -> None:
 
 def test_kinds_are_combined() -> None:
     kinds: list[NoiseKind] = ["capitals", "blanks", "title", "no_end_mark"]
-    found = with_noise(("a dog.", "ein Hund."), kinds, ["en", "de"], Random(1))
+    found = add_noise(("a dog.", "ein Hund."), kinds, ["en", "de"], Random(1))
     assert (found[0].strip(), found[1]) == ("ADOG", "EIN HUND")
