@@ -19,6 +19,8 @@ KINDS = get_args(TokenizerType)
 TextNormalisation = Literal["keep", "nfc", "nmt_nfkc"]
 LeafSymbols = Literal["normalised", "tags"]
 TaskName = Literal["translation", "demonstration", "parsing"]
+Fault = Literal["repeated", "copied", "mojibake", "markup", "repetition", "script", "language", "numbers"]
+FAULTS: tuple[Fault, ...] = get_args(Fault)  # a pair with several faults is dropped for the first of them
 
 _BOUNDS = {
     "held_out": COUNT,
@@ -117,6 +119,12 @@ class DataConfig:
     max_ratio: float = 6.0
     """Pairs of training text are dropped and counted if one side has more than 20 tokens, and more than this many times
     the tokens of the other side."""
+    filter: tuple[Fault, ...] = ("mojibake", "repetition")
+    """Faults for which pairs of training text are dropped; all faults are counted.  "repeated": an earlier pair again.
+    "copied": the same text on both sides.  "mojibake": UTF-8 read as Latin-1 or Windows-1252, as in "Ã¼".  "markup":
+    entities or tags, as in "&nbsp;".  "repetition": only one character at least ten times, or one word at least five
+    times.  "script", "language": another script or language than the rest of the side.  "numbers": each
+    side has a number in digits that the other side lacks."""
     download_from: str = ""
     """URL of the folder from which missing files are downloaded."""
     sha256: tuple[str, ...] = ()
@@ -137,6 +145,7 @@ class DataConfig:
         require(is_pair or not self.languages, "data.languages", "the codes of source and target", self.languages)
         for code in self.languages:
             require_language("data.languages", code)
+        require(set(self.filter) <= set(FAULTS), "data.filter", f"some of {FAULTS}", self.filter)
         if bool(self.train_trees) != bool(self.validation_trees) or (self.train_trees and self.train_source):
             raise ConfigError("name both data.train_trees and data.validation_trees, or text, not one of each")
         if self.train_trees and self.joint_vocabulary:

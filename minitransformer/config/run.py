@@ -34,7 +34,7 @@ FREE = (
 # Settings whose default means "automatic"; a run that goes on keeps the values with which it began.
 AUTOMATIC = {"model": ("alpha",), "data": (), "training": ("n_micro_batches", "precision")}
 # Values of settings in files that were written before the settings existed, if today's default is another value.
-BEFORE = {"data": {"normalisation": "nmt_nfkc"}}
+BEFORE: dict[str, dict[str, Any]] = {"data": {"normalisation": "nmt_nfkc", "filter": []}}
 SMALL_BATCH = 4_000  # tokens; a smaller batch has only 2 micro-batches: operations on an eighth of it are too short
 
 

@@ -6,13 +6,18 @@ import bisect
 import filecmp
 import itertools
 import logging
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
 from minitransformer.config import DataConfig
+from minitransformer.config.data import Fault
+from minitransformer.data.inspection import Inspection, TextToInspect, inspect
 from minitransformer.data.pair_files import read_pair_file, require_one_direction, require_targets, survey_pair_file
 from minitransformer.data.survey import CorpusError, Survey, fingerprint_of_file, read_lines, survey
 from minitransformer.model.symbols import language_code
@@ -32,6 +37,10 @@ class Corpus(Protocol):
     @property
     def surveys(self) -> Mapping[Path, Survey]:
         """The survey of each file of the corpus."""
+
+    @property
+    def inspection(self) -> Inspection:
+        """The faults of the training text, and the pairs that are dropped for them; the corpus is without these."""
 
     def train(self) -> Iterator[Pair]:
         """Yield the training pairs."""
@@ -94,7 +103,8 @@ class FileCorpus:
     A file with both sides is in its pair of paths twice, as source and as target.  ``languages`` are the language codes
     of source and target in these files, if given.  ``tags`` and ``validation_tags`` are the target languages of files,
     if their sources begin with tags (see ``language_code``).  The training pairs still contain copies of held-out
-    pairs; ``prepare`` drops the copies.  ``surveys`` holds the survey of each file, made by ``of``.
+    pairs; ``prepare`` drops the copies.  ``surveys`` holds the survey of each file, and ``inspection`` the pairs that
+    are dropped before any are held out; ``of`` makes both.
     """
 
     train_files: Sequence[tuple[Path, Path]]
@@ -104,6 +114,7 @@ class FileCorpus:
     languages: Sequence[str] = ()
     tags: Sequence[str] = ()
     validation_tags: Sequence[str] = ()
+    inspection: Inspection = field(default_factory=Inspection)
     targets_are_symbols = False
 
     @classmethod
@@ -133,18 +144,22 @@ class FileCorpus:
             raise CorpusError("there is no training text: set data.train_source and data.train_target")
         if n_pairs == 0:
             raise CorpusError(f"{train[0][0]}: the training text is empty; nothing can be learnt from it")
+        if validation and not any(surveys[source].n_lines for source, _ in validation):
+            raise CorpusError(f"{validation[0][0]}: the validation text is empty")
+        corpus = cls(train, validation, 0, surveys, config.languages, config.tags, config.validation_tags)
+        inspection = corpus._inspect("training text", train, config.tags, config.filter)
         if validation:
-            if not any(surveys[source].n_lines for source, _ in validation):
-                raise CorpusError(f"{validation[0][0]}: the validation text is empty")
-            return cls(train, validation, 0, surveys, config.languages, config.tags, config.validation_tags)
-        stride = max(10, -(-n_pairs // config.held_out))  # rounded up, so that at most held_out pairs are held out
-        corpus = cls(train, (), stride, surveys, config.languages, config.tags)
-        if n_pairs <= corpus.stride // 2:
+            corpus._inspect("validation text", validation, config.validation_tags)
+            return replace(corpus, inspection=inspection)
+        n_kept = n_pairs - int(inspection.drop.sum())
+        stride = max(10, -(-n_kept // config.held_out))  # rounded up, so that at most held_out pairs are held out
+        if n_kept <= stride // 2:
+            dropped = f" ({n_pairs - n_kept} others are dropped by data.filter)" if n_kept < n_pairs else ""
             raise CorpusError(
-                f"{train[0][0]}: {n_pairs} pairs are too few to hold any of them out; set data.validation_source and"
-                " data.validation_target"
+                f"{train[0][0]}: {n_kept} pairs{dropped} are too few to hold any of them out; set"
+                " data.validation_source and data.validation_target"
             )
-        return corpus
+        return replace(corpus, stride=stride, inspection=inspection)
 
     def train(self) -> Iterator[Pair]:
         for i, pair in enumerate(self._read_training_files()):
@@ -174,14 +189,20 @@ class FileCorpus:
 
     def held_out_location(self, i: int) -> str | None:
         """Return the location of the i-th held-out pair (from 0); None if the pair is in a validation file."""
-        return self._location(i * self.stride + self.stride // 2) if self.stride else None
+        return self._location(self._kept[i * self.stride + self.stride // 2]) if self.stride else None
 
     def _index_in_text(self, i: int) -> int:
         """Return the index of the i-th training pair among all pairs of the training files."""
-        if not self.stride:
-            return i
-        whole, rest = divmod(i, self.stride - 1)  # the pair in the middle of every full stride is held out
-        return whole * self.stride + rest + (rest >= self.stride // 2)
+        if self.stride:
+            whole, rest = divmod(i, self.stride - 1)  # the pair in the middle of every full stride is held out
+            i = whole * self.stride + rest + (rest >= self.stride // 2)
+        return self._kept[i]
+
+    @cached_property
+    def _kept(self) -> Sequence[int]:
+        """The index in the training files of each pair that is not dropped for a fault."""
+        drop = self.inspection.drop
+        return array("q", np.flatnonzero(~drop).tobytes()) if drop.any() else range(self._ends[-1])
 
     def _location(self, i: int) -> str:
         number, i = self._place(i)
@@ -202,12 +223,26 @@ class FileCorpus:
         return list(itertools.accumulate(self.surveys[source].n_lines for source, _ in self.train_files))
 
     def _read_training_files(self) -> Iterator[Pair]:
-        return self._read_all(self.train_files, self.tags)
+        pairs, drop = self._read_all(self.train_files, self.tags), self.inspection.drop
+        return itertools.compress(pairs, (~drop).tobytes()) if drop.any() else pairs
 
     def _read_all(self, files: Sequence[tuple[Path, Path]], tags: Sequence[str]) -> Iterator[Pair]:
         for (source, target), tag in itertools.zip_longest(files, tags):
             pairs = read_pair_file(source, self.languages) if has_both_sides(source) else read_pairs(source, target)
             yield from pairs if tag is None else _tagged(pairs, tag)
+
+    def _inspect(
+        self, name: str, files: Sequence[tuple[Path, Path]], tags: Sequence[str], drop: Sequence[Fault] = ()
+    ) -> Inspection:
+        """Inspect files, those of each target language alone, because only they have its script."""
+        inspections, masks = list[Inspection](), dict[int, np.ndarray]()
+        for tag in dict.fromkeys(tags) or (None,):
+            numbers = [i for i in range(len(files)) if tag in (None, *tags[i : i + 1])]
+            alone = FileCorpus([files[i] for i in numbers], (), 0, self.surveys, self.languages)
+            text = TextToInspect(f"{name} in {tag}" if tag else name, alone._ends[-1], alone.train, alone.location)
+            inspections.append(inspect(text, drop))
+            masks |= zip(numbers, np.split(inspections[-1].drop, alone._ends[:-1]), strict=True)
+        return Inspection.joined(inspections, np.concatenate([masks[i] for i in range(len(files))]))
 
     def _is_held_out(self, i: int) -> bool:
         return self.stride > 0 and i % self.stride == self.stride // 2

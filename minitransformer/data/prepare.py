@@ -179,8 +179,8 @@ def prepare(
         read = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
         corpus = open_corpus(config)
         _log_oddities(corpus)
-        if not corpus.targets_are_symbols:
-            log_pairs(corpus)
+        if config.task == "demonstration":  # pairs of files are shown when they are inspected
+            log_pairs(list(enumerate(corpus.train())), corpus.location)
         stack.enter_context(lock_directory(directory, "preparing data"))
         _remove_manifest(directory)  # an incomplete directory has no manifest
         remove_unfinished(directory)
@@ -284,6 +284,7 @@ def _write_rest(
         "train_pairs": selection.n_pairs.total(),
         FILE_SIZES: [selection.n_pairs[i] for i in range(max(1, len(config.train_source)))],
         "validation_pairs": n_validation,
+        "faults": corpus.inspection.counts,
         "dropped": {reason: found.count for reason, found in dropped.items()},
         "first_dropped": {reason: found.first for reason, found in dropped.items()},
         IN_TRAINING: in_training.count,
@@ -300,6 +301,8 @@ def _write_rest(
         CHECKSUMS: checksums_of(directory, _files_of(directory, tokenizer)),
     }
     write_text(directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    if not corpus.targets_are_symbols:
+        _log.info(f"sentences in a line of the source: {selection.lines.description}")
     for reason, found in dropped.items():
         _log.info(f"pairs dropped as {reason}: {found.count:,} ({found.locations})")
     if in_training.count:
@@ -356,7 +359,7 @@ def _remove_manifest(directory: Path) -> None:
 
 def _hold_out(corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, world: Communicator) -> _PairSelection:
     """Return the held-out pairs, and the indices of the training pairs to drop because they are copies of these."""
-    dropped, in_training = dict[str, Found](), Found()
+    dropped, in_training = dict(corpus.inspection.dropped), Found()
     encoded = _encode(corpus.validation(), tokenizer)
     held_out = list(worth_holding_out(corpus.validation(), encoded, config, dropped, corpus.held_out_location))
     normalised = list(_normalise((one.pair for one in held_out), tokenizer))

@@ -101,6 +101,14 @@ class LineCounts:
         self.sentences.update(other.sentences)
         self.tokens.update(other.tokens)
 
+    @property
+    def description(self) -> str:
+        """The shares of lines with one sentence, with two, and with more, as text."""
+        n_lines = max(1, self.sentences.total() - self.sentences[0])
+        shares = {"one": self.sentences[1] / n_lines, "two": self.sentences[2] / n_lines}
+        shares["more"] = sum(n for sentences, n in self.sentences.items() if sentences > 2) / n_lines
+        return ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+
     def usual(self) -> dict[str, int]:
         """Return the fields ``sentences`` and ``tokens`` of a profile."""
         return {"sentences": max(1, _least(self.sentences, 0.5)), "tokens": _greatest(self.tokens, 0.99)}

@@ -16,13 +16,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from minitransformer.config import ConfigError
 from minitransformer.data.languages import without_region
+from minitransformer.data.numbers import changed_numbers
 from minitransformer.data.profile import TextProfile, splitter_for
 from minitransformer.data.sentences import LINE, SentenceSplitter, needs_blank
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import LANGUAGE_CODE, language_code
 from minitransformer.text.casing import form_of, in_sentence_case
 from minitransformer.text.codes import Parts, cut_parts, has_letters, plain_text, text_of, with_textual_codes
-from minitransformer.text.numbers import changed_numbers
 from minitransformer.text.sentence import Sentence
 from minitransformer.text.terms import Terms
 from minitransformer.text.translation import Note, Translation

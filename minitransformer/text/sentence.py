@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from minitransformer.data.numbers import changed_numbers
 from minitransformer.text.casing import Form, in_form
 from minitransformer.text.codes import Code, Part, Parts, plain_text
 from minitransformer.text.loops import repetition
-from minitransformer.text.numbers import changed_numbers
 from minitransformer.text.placeholders import with_placeholders
 from minitransformer.text.placement import FlatText, with_codes, with_marks, without_codes
 from minitransformer.text.terms import TermCode, with_targets

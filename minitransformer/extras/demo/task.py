@@ -7,6 +7,7 @@ from pathlib import Path
 
 from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Corpus, Pair
+from minitransformer.data.inspection import Inspection
 from minitransformer.data.survey import Survey
 from minitransformer.extras.demo import demo_corpus, words
 from minitransformer.inference.task import Task, TranslationTask
@@ -16,6 +17,7 @@ class GeneratedCorpus:
     """The demonstration's corpus of generated English and German."""
 
     targets_are_symbols = False
+    inspection = Inspection()  # generated text has no faults
 
     def __init__(self) -> None:
         self._corpus = demo_corpus()

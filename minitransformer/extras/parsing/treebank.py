@@ -9,6 +9,7 @@ from pathlib import Path
 
 from minitransformer.config import DataConfig, LeafSymbols
 from minitransformer.data.corpus import Pair
+from minitransformer.data.inspection import Inspection
 from minitransformer.data.survey import CorpusError, Survey, survey
 from minitransformer.extras.parsing.linear import linearised
 from minitransformer.extras.parsing.penn import read_trees
@@ -27,6 +28,7 @@ class TreebankCorpus:
     leaves: LeafSymbols
     surveys: dict[Path, Survey] = field(default_factory=dict)
     n_trees: dict[Path, int] = field(default_factory=dict)
+    inspection = Inspection()  # trees are not inspected
     targets_are_symbols = True
 
     @classmethod

@@ -37,7 +37,7 @@ def config_of(folder: Path, pairs: list[tuple[str, str]], **fields: Any) -> Data
     (folder / "v.de").write_text("b a\nc\nd\u2028d\n", encoding="utf-8")
     train: dict[str, Any] = {"train_source": ("en",), "train_target": ("de",)}
     validation = {"validation_source": ("v.en",), "validation_target": ("v.de",)}
-    sizes = {"vocabulary_size": 20, "max_length": 80, "max_ratio": 3.0}
+    sizes = {"vocabulary_size": 20, "max_length": 80, "max_ratio": 3.0, "filter": ()}  # the text repeats letters
     return DataConfig(raw=folder, directory=folder / "data", **(train | validation | sizes | fields))
 
 
@@ -297,7 +297,7 @@ SETTINGS = {
     "train_source": ["en"], "train_target": ["de"], "validation_source": ["v.en"], "validation_target": ["v.de"],
     "languages": [], "train_trees": [], "validation_trees": [], "leaf_symbols": "normalised", "held_out": 1_000,
     "tokenizer": "bpe", "vocabulary_size": 20, "normalisation": "keep", "joint_vocabulary": True,
-    "max_length": 80, "max_ratio": 3.0, "tags": [], "validation_tags": [],
+    "max_length": 80, "max_ratio": 3.0, "tags": [], "validation_tags": [], "filter": [],
 }  # fmt: skip
 
 
@@ -395,6 +395,7 @@ def test_python_holds_no_more_of_a_text_eight_times_as_long(tmp_path: Path, monk
     """With lines at once, shards and the tokenizer's sample so small that either text is many times as long."""
     monkeypatch.setattr(prepare_module, "_LINES_AT_ONCE", 40)
     monkeypatch.setattr("minitransformer.data.store.PAIRS_PER_SHARD", 100)
+    monkeypatch.setattr("minitransformer.data.inspection.N_SAMPLED", 40)
     monkeypatch.setattr("minitransformer.data.tokenizer.MAX_TRAINING_SENTENCES", 100)
 
     def peak(times: int) -> int:

@@ -20,9 +20,11 @@ def changed_numbers(source: str, translation: str) -> list[str]:
         return []
     wanted, found = (Counter(map(_digits, _NUMBER.findall(text))) for text in (source, translation))
     missing, others = wanted - found, found - wanted
-    lacking = {digits for digits in missing if others or int(digits) > _SMALL}
+    lacking = {digits for digits in missing if others or len(digits) > 2 or int(digits) > _SMALL}
     return [number for number in dict.fromkeys(_NUMBER.findall(source)) if _digits(number) in lacking]
 
 
 def _digits(number: str) -> str:
-    return re.sub(r"\D", "", number)
+    """Return the digits of a number in ASCII: Arabic, Persian, Hindi … have digits of their own."""
+    digits = re.sub(r"\D", "", number)
+    return digits if digits.isascii() else "".join(str(int(digit)) for digit in digits)
