@@ -159,14 +159,14 @@ class _Scripts:
     """The script of each line of a side, as a number, and for each script the first lines' pairs."""
 
     def __init__(self) -> None:
-        self._of_lines, self._numbers = array("H"), dict[str | None, int]()
+        self._codes, self._numbers = array("H"), dict[str | None, int]()
         self._first = list[list[tuple[int, Pair]]]()
         self._number(None)  # 0: no letters
 
     def add(self, i: int, line: str, pair: Pair) -> None:
         """Add the next line, which is of the i-th pair."""
         number = self._number(script_of(line))
-        self._of_lines.append(number)
+        self._codes.append(number)
         if len(first := self._first[number]) < N_EXAMPLES:
             first.append((i, pair))
 
@@ -179,12 +179,12 @@ class _Scripts:
 
     def rare(self) -> Iterator[tuple[int, Pair]]:
         """Yield the pairs whose lines have a rare script; first those with text, then the others with empty text."""
-        counts = np.bincount(np.frombuffer(self._of_lines, np.uint16), minlength=1)
+        counts = np.bincount(np.frombuffer(self._codes, np.uint16), minlength=1)
         is_rare = (counts > 0) & (counts < LEAST_SHARE * counts[1:].sum())
         is_rare[0] = False  # lines without letters
         for number in np.flatnonzero(is_rare).tolist():
             yield from self._first[number]
-        for i in np.flatnonzero(is_rare[np.frombuffer(self._of_lines, np.uint16)]).tolist():
+        for i in np.flatnonzero(is_rare[np.frombuffer(self._codes, np.uint16)]).tolist():
             yield i, ("", "")
 
 

@@ -418,7 +418,7 @@ def files_of_prepared_text_are_those_of_one_process(run: Run, alone: Alone) -> N
     assert contents(run.directory / "data") == files
     assert len(files) > 3 * 10
     manifest = json.loads(files["manifest.json"])
-    assert manifest["dropped"].keys() >= {"empty", "too long"}
+    assert manifest["dropped"].keys() >= {"empty", "too long", "mojibake"}
     assert all(manifest["train_pairs_of_files"])
     assert sum(manifest["train_pairs_of_files"]) == manifest["train_pairs"]
     assert manifest["targets_with_lost_characters"]

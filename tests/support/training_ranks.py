@@ -250,9 +250,9 @@ def corpus_in(directory: Path) -> Path:
 
 
 def text_to_prepare(world: Communicator, directory: Path, validation: str) -> DataConfig:
-    """90 pairs, with copies, pairs to drop and characters to lose."""
+    """95 pairs, with copies, mojibake, pairs to drop and characters to lose."""
     words = [" ".join("abcdefgh"[i % 8] * (1 + i % 3) for i in range(start, start + 4)) for start in range(70)]
-    words += ["", "a c e g b d f h a c e g", "a b c d aa b", "\u00ad a"] * 5
+    words += ["", "a c e g b d f h a c e g", "a b c d aa b", "\u00ad a", "a bÃ¼ c"] * 5
     if world.rank == 0:
         for name, lines in (("a", words[:50]), ("b", words[50:])):
             for language in ("en", "de"):
