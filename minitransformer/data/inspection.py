@@ -33,7 +33,7 @@ DESCRIPTIONS: dict[Fault, str] = {
     "numbers": "other numbers in digits on the two sides",
 }
 LEAST_SHARE = 0.1  # of a side's lines: a rarer script is not one of the side
-N_SAMPLED = 10_000  # pairs, spread over the text: they tell the languages of the sides
+N_SAMPLED = 5_000  # pairs, spread over the text: they tell the languages of the sides
 MOST_COPIES = 0.1  # share of pairs that are copied; more are worth a warning
 N_EXAMPLES = 3
 _CHARACTERS, _BEFORE = 80, 20  # of a line that is shown; of these before its mojibake or markup
@@ -118,24 +118,25 @@ class _Marks:
 def _mark_pairs(text: TextToInspect) -> tuple[_Marks, list[tuple[int, Pair]]]:
     """Mark all faults but those of languages, and check the pairs' lengths; return also the sample with its indices."""
     marks, keys, lengths, sample = _Marks(), array("q"), array("i"), list[tuple[int, Pair]]()
-    sides = _Scripts(), _Scripts()
-    stride = max(1, text.n_pairs // N_SAMPLED)
+    sources, targets = _Scripts(), _Scripts()
+    stride = max(1, -(-text.n_pairs // N_SAMPLED))
     for i, pair in enumerate(text.read()):
+        source, target = pair
         marks.masks.append(0)
-        is_complete = pair[0] != "" and pair[1] != ""
-        keys.append(hash(pair) if is_complete else i)  # 64 bits: two of 100 million pairs collide once in 3,000 texts
         if i < N_CHECKED:
-            lengths.extend(map(len, pair))
-        for side, line in zip(sides, pair, strict=True):
-            side.add(i, line if is_complete else "", pair)
+            lengths.extend((len(source), len(target)))
+        is_complete = source != "" and target != ""
+        keys.append(hash(pair) if is_complete else i)  # 64 bits: two of 100 million pairs collide once in 3,000 texts
+        sources.add(i, source if is_complete else "", pair)
+        targets.add(i, target if is_complete else "", pair)
         if is_complete:
-            for fault in faults_of(*pair):
+            for fault in faults_of(source, target):
                 marks.add(fault, i, pair)
             if i % stride == 0:
                 sample.append((i, pair))
     log_pairs(sample, text.location)
     warn_of_shift(np.frombuffer(lengths, np.int32).reshape(-1, 2), text.location)
-    for side in sides:
+    for side in (sources, targets):
         for i, pair in side.rare():
             marks.add("script", i, pair)
     _mark_repeated(text, marks, np.frombuffer(keys, np.int64))

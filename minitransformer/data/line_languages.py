@@ -15,7 +15,7 @@ from minitransformer.config.checks import ConfigError
 
 LEAST_SHARE = 0.1  # of a side's lines: a rarer language is not one of the side
 LEAST_MARGIN = 20.0  # nats: a line of another language is so much more probable in it
-_LONGEST = 150  # characters of a line that are compared
+_LONGEST = 120  # characters of a line that are compared
 
 
 def can_tell(required: bool) -> bool:
@@ -34,7 +34,8 @@ class SideLanguages:
 
     def __init__(self, sample: Sequence[str]) -> None:
         self._langid: Any = import_module("py3langid")
-        counts = Counter(self._langid.classify(line[:_LONGEST])[0] for line in sample)
+        self._sample = {line: self._classify(line) for line in sample}
+        counts = Counter(self._sample[line][0] for line in sample)
         self._own = {language for language, n in counts.items() if n >= LEAST_SHARE * len(sample)}
 
     def is_other(self, line: str) -> bool:
@@ -42,9 +43,13 @@ class SideLanguages:
 
         This is never so if no language has a tenth of the lines, because then py3langid may not know the side's.
         """
-        line = line[:_LONGEST]
-        language, score = self._langid.classify(line)
+        language, score = self._sample.get(line) or self._classify(line)
         if language in self._own or not self._own:
             return False
-        scores = dict(self._langid.rank(line))
+        scores = dict(self._langid.rank(line[:_LONGEST]))
         return bool(score - max(scores[own] for own in self._own) > LEAST_MARGIN)
+
+    def _classify(self, line: str) -> tuple[str, float]:
+        """Return the most probable language of a line, and its score in nats."""
+        language, score = self._langid.classify(line[:_LONGEST])
+        return language, score
