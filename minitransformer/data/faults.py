@@ -32,6 +32,7 @@ _LATIN = re.compile("[A-Za-zÀ-ÖØ-öø-ʯ]")
 _OTHER = re.compile(
     "[\u0370-\u1dff\u1f00-\u1fff\u2c00-\u2dff\u3005-\ufdff\ufe70-\ufeff\uff66-\uffef\U00010000-\U0001efff\U00020000-\U000fffff]"
 )
+_DIGITS = re.compile(r"\d+")
 _scripts = dict[str, str]()  # of letters that were seen
 
 
@@ -77,9 +78,10 @@ def has_other_numbers(source: str, target: str) -> bool:
 
     One side alone does not count, because a translation may write a number in words, or in another unit.
     """
-    if not (changed_numbers(source, target) and changed_numbers(target, source)):
+    numbers, others = _DIGITS.findall(source), _DIGITS.findall(target)
+    if not numbers or not others or "".join(numbers) == "".join(others):  # equal also for 500,000 and 500 000
         return False
-    return re.sub(r"\D", "", source) != re.sub(r"\D", "", target)  # equal for 500,000 and 500 000
+    return bool(changed_numbers(source, target) and changed_numbers(target, source))
 
 
 def script_of(line: str) -> str | None:

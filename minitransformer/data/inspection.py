@@ -160,23 +160,19 @@ class _Scripts:
     """The script of each line of a side, as a number, and for each script the first lines' pairs."""
 
     def __init__(self) -> None:
-        self._codes, self._numbers = array("H"), dict[str | None, int]()
-        self._first = list[list[tuple[int, Pair]]]()
-        self._number(None)  # 0: no letters
+        self._codes, self._numbers = array("H"), dict[str | None, int]({None: 0})  # 0: no letters
+        self._first: list[list[tuple[int, Pair]]] = [[]]
 
     def add(self, i: int, line: str, pair: Pair) -> None:
         """Add the next line, which is of the i-th pair."""
-        number = self._number(script_of(line))
-        self._codes.append(number)
-        if len(first := self._first[number]) < N_EXAMPLES:
-            first.append((i, pair))
-
-    def _number(self, script: str | None) -> int:
+        script = script_of(line)
         number = self._numbers.get(script)
         if number is None:
             number = self._numbers[script] = len(self._first)
             self._first.append([])
-        return number
+        self._codes.append(number)
+        if len(first := self._first[number]) < N_EXAMPLES:
+            first.append((i, pair))
 
     def rare(self) -> Iterator[tuple[int, Pair]]:
         """Yield the pairs whose lines have a rare script; first those with text, then the others with empty text."""
