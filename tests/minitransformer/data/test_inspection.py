@@ -206,6 +206,25 @@ def test_pairs_are_held_out_of_what_the_filter_keeps(drop: tuple[Fault, ...], tm
     assert sum(corpus.inspection.drop) == sum(data.manifest["dropped"].get(fault, 0) for fault in drop) > 0
 
 
+def test_each_target_language_has_its_own_script(tmp_path: Path, logged: list[str]) -> None:
+    """The files of Russian are few; only their line in Latin letters is dropped."""
+    russian = [(source, f"Предложение {i}.") for i, (source, _) in enumerate(GOOD[:10])]
+    config_of(tmp_path, [*russian, ("one", "eins")])
+    for name in "t.en", "t.de":
+        (tmp_path / name).rename(tmp_path / f"r{name}")
+    config_of(tmp_path, [*GOOD, ("two", "Два")])
+    files = {"train_source": ("t.en", "rt.en", "t.en"), "train_target": ("t.de", "rt.de", "t.de")}
+    corpus = FileCorpus.of(DataConfig(raw=tmp_path, **files, tags=("de", "ru", "de"), filter=("script",)))  # type: ignore[arg-type]
+    assert corpus.inspection.drop.nonzero()[0].tolist() == [200, 211, 412]
+    twice = f"{tmp_path / 't.en'}:201"
+    assert corpus.inspection.dropped["script"].first == [twice, twice, "rt.en:11"]
+    assert corpus.inspection.counts["script"] == 3
+    assert "training text in ru: script (another script than the rest of the side): 1 of 11 pairs, dropped" in logged
+    train = list(corpus.train())
+    assert [corpus.file_of(i) for i in range(len(train))] == sorted(corpus.file_of(i) for i in range(len(train)))
+    assert len([i for i in range(len(train)) if corpus.file_of(i) == 1]) == 9
+
+
 def test_validation_files_are_reported_and_never_dropped(tmp_path: Path, logged: list[str]) -> None:
     for name, lines in ("v.en", ["one", "two"]), ("v.de", ["fÃ¼nf", "two"]):
         (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
