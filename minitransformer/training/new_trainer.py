@@ -74,7 +74,8 @@ def check_lengths(config: ModelConfig, data: PreparedData) -> None:
 def training_pairs(config: RunConfig, data: PreparedData) -> TrainingPairs:
     """Return the training pairs; with ``weights`` of files, the pairs of an epoch are drawn anew in every epoch.
 
-    Raises: CheckpointError if the data does not tell which pairs are of which file; ConfigError if no pair is drawn.
+    Raises: CheckpointError if the data does not tell which pairs are of which file; ConfigError if an epoch has no
+        pair of a file.
     """
     pairs, weights = _unweighted_pairs(config, data), config.data.weights
     if not weights:
@@ -85,10 +86,10 @@ def training_pairs(config: RunConfig, data: PreparedData) -> TrainingPairs:
             f"{data.directory}: was prepared by a version that did not note the pairs of each file, which data.weights"
             " needs; set data.directory to another directory, or remove this one, and the text is prepared again"
         )
-    weighted = WeightedPairs(pairs, sizes, weights, config.training.seed)
-    if not len(weighted):
-        raise ConfigError(f"data.weights: {weights} leave none of {sum(sizes):,} pairs in an epoch; raise them")
-    return weighted
+    for file, n_pairs, weight in zip(config.data.train_source, sizes, weights, strict=True):
+        if n_pairs and not round(weight * n_pairs):
+            raise ConfigError(f"data.weights: {weight:g} leaves none of {file}'s {n_pairs:,} pairs; raise it")
+    return WeightedPairs(pairs, sizes, weights, config.training.seed)
 
 
 def _unweighted_pairs(config: RunConfig, data: PreparedData) -> TrainingPairs:

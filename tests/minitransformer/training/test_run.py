@@ -76,7 +76,7 @@ def test_weights_change_the_pairs_of_an_epoch_and_not_the_prepared_data(tmp_path
     with pytest.raises(ConfigError, match=r"data.weights is \[1.5\] there, \[3.0\] here"):
         job_of(changed(weighted, "data", weights=(3.0,)))
     rare = changed(dataclasses.replace(weighted, run=tmp_path / "rare"), "data", weights=(1e-5,))
-    with pytest.raises(ConfigError, match=rf"data.weights: \(1e-05,\) leave none of {n_pairs} pairs in an epoch"):
+    with pytest.raises(ConfigError, match=rf"data.weights: 1e-05 leaves none of .*'s {n_pairs} pairs"):
         job_of(rare)
     fields = json.loads(manifest)
     del fields["train_pairs_of_files"]  # as an earlier version has prepared it
