@@ -57,6 +57,7 @@ class Tokenizer:
         )
         self._source_words = _word_encoder(source_model, self.source)
         self._target_words = _word_encoder(target_model or source_model, self.target)
+        self._codes = _language_codes(self.source)
 
     @classmethod
     def train(
@@ -179,16 +180,6 @@ class Tokenizer:
         """The languages whose codes may begin a source line, as in ">>fra<< The cat is …"; () if there are none."""
         return tuple(piece[len(BLANK) + 2 : -2] for piece in self._codes)
 
-    @cached_property
-    def _codes(self) -> dict[str, int]:
-        """The pieces of the source that are codes of languages, and their ids."""
-        pieces = (str(self.source.id_to_piece(i)) for i in range(self.n_source_words))
-        return {
-            piece: i
-            for i, piece in enumerate(pieces)
-            if piece.startswith(BLANK) and LANGUAGE_CODE.fullmatch(piece, len(BLANK))
-        }
-
     def _spelt(self, ids: list[int]) -> list[int]:
         """Replace each code of a language, except at the beginning, by the ids of its characters."""
         if not self._codes or self._codes_by_id.keys().isdisjoint(ids[1:]):
@@ -248,6 +239,16 @@ class Tokenizer:
                 f"{directory}: no usable tokenizer here ({error}); name the directory of"
                 " prepared data, or of a trained model"
             ) from error
+
+
+def _language_codes(model: sentencepiece.SentencePieceProcessor) -> dict[str, int]:
+    """Return the pieces that are codes of languages, and their ids.  Raises: ValueError if a piece is not UTF-8."""
+    pieces = (str(model.id_to_piece(i)) for i in range(model.get_piece_size()))
+    return {
+        piece: i
+        for i, piece in enumerate(pieces)
+        if piece.startswith(BLANK) and LANGUAGE_CODE.fullmatch(piece, len(BLANK))
+    }
 
 
 def _word_encoder(model: bytes, processor: sentencepiece.SentencePieceProcessor) -> WordEncoder | None:
