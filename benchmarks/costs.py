@@ -90,7 +90,7 @@ def measure_input(options: argparse.Namespace) -> None:
         of_batch = seconds_of_a_batch(data.stores["train"].read(), SMALL.batch_tokens)
     of_update = median_seconds(ours(SMALL)[1], options.rounds) / len(SMALL.batches())
     print(f"input of a batch of {SMALL.batch_tokens:,} tokens: {1e3 * of_batch:.1f} ms,", end=" ")
-    print(f"{100 * of_batch / of_update:.1f} % of an update of the small-1024 model ({1e3 * of_update:.0f} ms)")
+    print(f"{100 * of_batch / of_update:.2f} % of an update of the small-1024 model ({1e3 * of_update:.0f} ms)")
 
 
 def prepared(files: list[str], directory: Path) -> PreparedData:

@@ -118,6 +118,7 @@ NOT_RUN = {
     r"^pip install|^python3 -m venv|^source ": "changes the environment; that extras exist is tested in test_documents",
     r"--download": "needs a network",
     r"--device cuda": "needs a GPU",
+    r"--training.noise": "needs text with capitals, tested in tests/cli/test_noise_options.py",
     r"^mpirun": "several processes are tested in tests/parallel",
     r"^podman": "needs a network; the image is tested in tests/test_copied_files.py",
     r"^curl|^minitransformer-serve": "a server, tested in tests/cli/test_serve_command.py",
@@ -238,6 +239,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs = [(f"{one} {other}", f"{NUMBERS[one]} {NUMBERS[other]}") for one in NUMBERS for other in NUMBERS]
     units = b"".join(unit_of(("en", "fr"), pair) for pair in pairs)
     (folder / "memory.tmx").write_bytes(opening("en") + units + CLOSING)
+    shutil.copy(folder / "web.de", folder / "web.fr")
     (folder / "messages.po").write_text('msgid "one"\nmsgstr ""\n')
     unit = '<trans-unit id="1"><source>one <g id="1">two</g></source></trans-unit>'
     (folder / "site.xlf").write_text(f'<xliff version="1.2"><file><body>{unit}</body></file></xliff>')
