@@ -278,7 +278,8 @@ def test_and_goes_on_before_it_pauses_again(stepping: Stepping, monkeypatch: pyt
 def test_a_search_pauses_for_cheaper_work_of_a_client_that_has_taken_less_time(
     stepping: Stepping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepping.queue, "_next_pause", 1e99)  # long sentences have not had their share
+    monkeypatch.setattr(stepping.queue, "_next_pause", 1e99)  # long sentences have not had their share,
+    monkeypatch.setattr(translation_queue, "LONG_SHARE", 1 - 1e-12)  # also after the next pause
     own, dear = stepping.ask("own", cost=50), stepping.ask("dear", cost=900, client="other")
     stepping.step()
     other = stepping.ask("a", "b", cost=20, client="third") + stepping.ask("c", cost=601, client="third")
