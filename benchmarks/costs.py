@@ -1,4 +1,4 @@
-"""What does training cost besides the arithmetic of its updates?
+"""Measure what training costs besides the arithmetic of its updates.
 
     python benchmarks/costs.py python                          tape, dispatch and Python
     python benchmarks/costs.py input [SOURCE TARGET] [--noise capitals=0.05 …]           text made into batches

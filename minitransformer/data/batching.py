@@ -164,7 +164,7 @@ class BatchOrder:
 class ReadAhead(Generic[Read]):
     """The next batch of a training, which a thread reads while this batch is computed.
 
-    The thread reads one batch at a time, and only when it is told to.  What is read does not depend on the thread.
+    The thread reads one batch at a time, and only after ``begin``.  The batch does not depend on the thread.
     """
 
     def __init__(self) -> None:

@@ -245,7 +245,7 @@ def with_every_transport_the_fast_sum_is_that_of_all_ranks(run: Run, alone: Alon
 
 @ranks_run("sum_on_gpus", WAYS, "exact", "bfloat16", on=(2,))
 def messages_between_gpus_round_to_bfloat16_and_all_ranks_have_the_same(run: Run, alone: Alone) -> None:
-    """What a rank receives.  In the host's memory, which ranks share here, nothing is sent."""
+    """Check the sum that a rank receives.  In the host's memory, which ranks share here, nothing is sent."""
     way = run.arguments[0]
     assert all(", rounded to bfloat16 in messages; " in result["said"] for result in run.results)
     found, (first, second) = [np.load(run.directory / f"{rank}.npy") for rank in range(2)], (summand(0), summand(1))

@@ -163,7 +163,7 @@ FAULTY = [("one", "einsÃ¼"), ("two", "- - - - - - -"), ("three", "three"), ("f
 
 
 def test_faults_are_counted_and_shown_and_only_some_are_dropped_by_default(tmp_path: Path, logged: list[str]) -> None:
-    """What is dropped by default teaches nothing: broken characters, and lines without content."""
+    """The default drops only pairs that teach nothing: broken characters, and lines without content."""
     config = config_of(tmp_path, [*GOOD, *FAULTY], vocabulary_size=200)
     data = prepare(config, tmp_path / "data")
     manifest = data.manifest
