@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from autograd.array import Device
 from autograd.kernel_registry import KernelChoice, references_only
 from autograd.packed_weight import PackedDtype
 from cli.command import run_command, say
-from cli.options import parse_options, require_threads
+from cli.options import Repeated, parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.packages import import_extra
-from minitransformer.extras.serve.languages import languages_of
+from minitransformer.extras.serve.directions import Direction, Directions
+from minitransformer.extras.serve.languages import Language, pairs_of
 from minitransformer.extras.serve.translation_queue import TranslationQueue
 from minitransformer.extras.serve.translation_request import Limits
 from minitransformer.inference.search import SearchConfig
@@ -34,6 +36,7 @@ _BOUNDS = {
     "tokens_per_minute": (1, 1_000_000_000),
     "tokens_waiting": (20_000, 1_000_000_000),  # at least one line of the greatest length can wait
 }
+_PAIR = re.compile("([^-/=]+)-([^-/=]+)=(.+)")  # such as en-de=runs/a; a code's region follows "_", such as pt_BR
 _ORIGIN = re.compile(
     r"\*|[a-z-]+-extension://\*|"
     r"(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:]+\])(:[0-9]+)?"
@@ -44,8 +47,10 @@ _ORIGIN = re.compile(
 class ServeOptions:
     """The options of minitransformer-serve."""
 
-    run: Path = RunConfig.run
-    """Directory of a training run, or any directory with a model and its tokenizer."""
+    run: Repeated[Path] = ()
+    """Directory of a training run, or any directory with a model and its tokenizer; runs/demo if not given. Give --run
+    several times for several directions, such as --run en-de=runs/a --run de-en=runs/b; without SOURCE-TARGET= the
+    languages are those of the run's training files."""
     host: str = "127.0.0.1"
     """Address to listen on; 127.0.0.1 can be reached from this machine only, 0.0.0.0 from others, too."""
     port: int = 5000
@@ -140,13 +145,12 @@ def _serve(options: ServeOptions) -> None:
     from minitransformer.extras.serve.server import address_of, listen, run_server  # noqa: PLC0415
 
     is_local = is_loopback(options.host)
-    require_weights(model_directory(options.run))
-    require_no_trees(options.run, Tokenizer.load(options.run))
-    languages = languages_of(options.run, options.source, options.target)
+    runs = _runs(options)
     with listen(options.host, options.port) as listening:
-        translator, metrics = Translator.load(options.run, device=options.device, weights=options.weights), Metrics()
+        load = functools.cache(functools.partial(Translator.load, device=options.device, weights=options.weights))
+        directions = Directions([Direction(*pair, load(run)) for pair, run in runs.items()])
+        metrics = Metrics()
         queue = TranslationQueue(
-            translator,
             search,
             max_tokens=options.tokens_waiting,
             n_threads=options.threads,
@@ -155,17 +159,16 @@ def _serve(options: ServeOptions) -> None:
         )
         app = create_app(
             queue,
-            languages,
+            directions,
             Limits(characters=options.longest_text, alternatives=options.beam - 1),
             metrics,
             tokens_per_minute=options.tokens_per_minute,
             allowed_origins=options.allow_origin,
             local_only=is_local and options.proxy is None,
-            known_words=task_of_run(options.run).known_words,
+            known_words=task_of_run(next(iter(runs.values()))).known_words if len(runs) == 1 else "",
             origin_remedy="start the server with --allow-origin and this origin to allow it",
         )
-        targets = ", ".join(language.name for language in languages.targets)
-        say(f"{address_of(listening)} translates {languages.source.name} to {targets}; Ctrl-C ends it")
+        say(f"{address_of(listening)} translates {_description(runs)}; Ctrl-C ends it")
         if not is_local:
             say(f"warning: everybody who reaches {options.host} can use it, without a password and unencrypted")
         try:
@@ -174,6 +177,36 @@ def _serve(options: ServeOptions) -> None:
             say("stopped")
         finally:
             _end(queue)
+
+
+def _runs(options: ServeOptions) -> dict[tuple[Language, Language], Path]:
+    """Return the run of each pair of languages.
+
+    Raises: ConfigError if languages are not known, or two runs have the same; CheckpointError if there is no model.
+    """
+    given = options.run or (RunConfig.run,)
+    pairs = [None if run.exists() else _PAIR.fullmatch(str(run)) for run in given]
+    if (options.source or options.target) and (len(given) > 1 or pairs[0]):
+        raise ConfigError("--source and --target go with one --run PATH; else name languages as in --run en-de=PATH")
+    found: dict[tuple[Language, Language], Path] = {}
+    for run, pair in zip(given, pairs, strict=True):
+        source, target, path = pair.groups() if pair else (options.source, options.target, run)
+        require_weights(model_directory(Path(path)))
+        require_no_trees(Path(path), Tokenizer.load(Path(path)))
+        for languages in pairs_of(Path(path), source, target):
+            if languages in found:
+                names = " to ".join(language.name for language in languages)
+                raise ConfigError(f"--run: {found[languages]} and {path} both translate {names}; give one of them")
+            found[languages] = Path(path)
+    return found
+
+
+def _description(pairs: Iterable[tuple[Language, Language]]) -> str:
+    """Return pairs of languages as text, such as "English to German, French; German to English"."""
+    targets: dict[str, list[str]] = {}
+    for source, target in pairs:
+        targets.setdefault(source.name, []).append(target.name)
+    return "; ".join(f"{source} to {', '.join(names)}" for source, names in targets.items())
 
 
 def _end(queue: TranslationQueue) -> None:

@@ -83,7 +83,7 @@ class Terms:
 
 
 class TermCode(Code):
-    """A code before or after a source term, or the target term in its place.
+    """A code before or after a source term, or the target term in its place, which a second model copies.
 
     The content of the begin is the target term, that of the end the source term.
     """
@@ -101,7 +101,7 @@ def with_targets(parts: Parts) -> tuple[Parts, list[str]]:
         if isinstance(part, TermCode) and part.kind == "begin":
             inside.append(part)
             words = ""
-        elif isinstance(part, TermCode):
+        elif isinstance(part, TermCode) and part.kind == "end":
             term = inside.pop()
             if not words.strip():
                 unplaced.append(str(part.content))

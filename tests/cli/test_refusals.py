@@ -184,6 +184,10 @@ REFUSED = {  # RUN is a trained run
     "serve --proxy '*'": r"--proxy must be an IP address or a network; got \*",
     "serve --longest-text 0": "--longest-text must be between 1 and 1,000,000",
     "serve --tokens-waiting 19999": "--tokens-waiting must be between 20,000 and 1,000,000,000",
+    "serve --run RUN --run en-de=RUN": "^error: --run: .* and .* both translate English to German; give one of them",
+    "serve --run de-en=RUN --source de": "^error: --source and --target go with one --run PATH; .* --run en-de=PATH",
+    "serve --run english-german=RUN": f"^error: language {CODE}",
+    "serve --run de-en=nowhere": "^error: nowhere: there is no model here",
     "serve --beam 0": "beam ≥ n_best",
     **{f"serve --allow-origin '*' {origin}": ORIGIN for origin in ORIGINS},
     # convert

@@ -517,3 +517,73 @@ def test_a_server_that_has_gone_is_said_on_the_page(browser: Browser, run: Path)
     browser.evaluate("document.getElementById('text').focus()")
     browser.ask("Input.insertText", text="one")
     wait_for(browser, "document.getElementById('error').textContent === 'the server cannot be reached'")
+
+
+@pytest.fixture
+def several(run: Path) -> Iterator[Served]:
+    """A server of English to German and to French, and of German to English."""
+    pairs = [f"--run={pair}={run}" for pair in ("en-fr", "de-en")]
+    with served(f"en-de={run}", *pairs, languages=()) as server:
+        yield server
+
+
+CHOSEN = "['source', 'target'].map((id) => byId(id).value).join(' ')"
+OFFERED = "[...byId('target').options].map((option) => option.textContent).join(' ')"
+
+
+def choose(browser: Browser, side: str, code: str) -> None:
+    browser.evaluate(f"byId('{side}').value = '{code}'")
+    browser.evaluate(f"byId('{side}').dispatchEvent(new Event('change', {{bubbles: true}}))")
+
+
+def test_pairs_are_chosen_and_swapped_where_the_other_direction_exists(browser: Browser, several: Served) -> None:
+    for width, theme in ((390, "light"), (390, "dark"), (1280, "light"), (1280, "dark")):
+        browser.show(width=width, height=800, theme=theme)
+        browser.open(several.address)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate(f"{CHOSEN} + ': ' + {OFFERED}") == "en de: German French"
+    browser.evaluate("byId('text').focus()")
+    type_and_wait(browser, "one two")
+    expected = several.post("/translate", form("one two"))["translatedText"]
+    browser.evaluate("byId('swap').click()")
+    assert browser.evaluate(f"{CHOSEN} + ': ' + {OFFERED}") == "de en: French English"
+    assert browser.evaluate("[document.title, byId('text').value, byId('text').lang]") == [
+        "German to English", expected, "de"
+    ]  # fmt: skip
+    choose(browser, "target", "fr")
+    wait_for(browser, "document.querySelector('.done')?.textContent === 'translated by way of English'")
+    assert browser.evaluate("byId('swap').disabled"), "nothing is translated from French"
+    assert browser.complaints() == []
+
+
+def test_the_page_says_which_language_was_detected_and_asks_no_attention_of_two_models(
+    browser: Browser, several: Served
+) -> None:
+    browser.open(several.address)
+    detected = [{"language": code, "confidence": 99.0} for code in ("de", "fr", "en")]
+    answer = {"translatedText": ["un", "deux", "trois"], "detectedLanguage": detected, "pivot": ["en", None, None]}
+    browser.evaluate("window.asked = []")
+    browser.evaluate(
+        f"window.fetch = async (...given) => {{ asked.push(given); return Response.json({json.dumps(answer)}) }}"
+    )
+    browser.evaluate("byId('text').value = 'a\\nb\\nc'")
+    browser.evaluate("choosePair('auto', 'fr')")
+    wait_for(browser, "document.querySelectorAll('.done').length === 3")
+    assert browser.evaluate("[...document.querySelectorAll('.done')].map((note) => note.textContent)") == [
+        "translated from German by way of English", "this is French, not translated", "translated from English"
+    ]  # fmt: skip
+    words = "document.querySelectorAll('.translation button')"
+    browser.evaluate(f"for (const word of {words}) word.dispatchEvent(new Event('pointerenter'))")
+    assert browser.evaluate("asked.map(([path]) => path)") == ["translate", "attention"]
+    fields = {"q": "c", "translation": "trois", "source": "en", "target": "fr"}
+    assert browser.evaluate("JSON.parse(asked[1][1].body)") == fields
+    assert browser.evaluate("document.querySelector('h1').textContent") == "Any language →to French"
+
+
+def test_a_server_of_several_directions_names_them(
+    run: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minitransformer.extras.serve.server.run_server", lambda *args, **options: None)
+    words = [f"--run={pair}={run}" for pair in ("en-de", "pt_BR-en", "en-fr")]
+    status, _, error = command("serve", *words, "--port", "0")
+    assert (status, "translates English to German, French; pt-br to English; Ctrl-C" in error) == (0, True), error

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,8 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.data.profile import TextProfile
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.serve.app import create_app
-from minitransformer.extras.serve.languages import Language, Languages
+from minitransformer.extras.serve.directions import Direction, Directions
+from minitransformer.extras.serve.languages import Language
 from minitransformer.extras.serve.metrics import Metrics
 from minitransformer.extras.serve.translation_queue import TranslationQueue
 from minitransformer.extras.serve.translation_request import Limits
@@ -33,7 +34,13 @@ from minitransformer.inference.translator import Translator
 from minitransformer.text.translation import Translation
 
 ROOT = Path(__file__).resolve().parents[2]
-LANGUAGES = Languages(Language("en"), Language("de"))
+
+
+def directions_of(*pairs: str, **translators: Any) -> Directions:
+    """Directions such as "en-de"; each has its translator in ``translators``, such as en_de, or one that shouts."""
+    languages = [tuple(map(Language, pair.replace("_", "-").split("-"))) for pair in (*pairs, *translators)]
+    models = [*(ScriptedTranslator() for _ in pairs), *translators.values()]
+    return Directions([Direction(*two, model) for two, model in zip(languages, models, strict=True)])
 
 
 @functools.cache
@@ -61,7 +68,8 @@ class ScriptedTranslator:
 
     longest_source, tokenizer, profile = 20, WordTokenizer(), TextProfile()
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[str], str] = str.upper) -> None:
+        self.write = write
         self.batches: list[list[str]] = []
 
     def n_best(
@@ -73,7 +81,7 @@ class ScriptedTranslator:
 
         def shouted(line: str, k: int) -> Translation:
             links = tuple((i, i) for i in range(len(line.split()))) if aligned else ()
-            return Translation(line.upper() + "!" * k, -k - 1.0, -k - 0.5, links, is_cut="endless" in line)
+            return Translation(self.write(line) + "!" * k, -k - 1.0, -k - 0.5, links, is_cut="endless" in line)
 
         return [[shouted(line, k) for k in range(config.n_best)] for line in lines]
 
@@ -81,18 +89,22 @@ class ScriptedTranslator:
         return list(map(len, self.tokenizer.encode_source(lines)))
 
 
-def queue_of(translator: Any, beam: int = 4, max_tokens: int = 10_000, **options: Any) -> TranslationQueue:
-    return TranslationQueue(translator, SearchConfig(beam=beam), max_tokens=max_tokens, n_threads=1, **options)
+def queue_of(beam: int = 4, max_tokens: int = 10_000, **options: Any) -> TranslationQueue:
+    return TranslationQueue(SearchConfig(beam=beam), max_tokens=max_tokens, n_threads=1, **options)
 
 
 @contextmanager
 def client_of(translator: Any, *, tokens_waiting: int = 10_000, beam: int = 4, **options: Any) -> Iterator[TestClient]:
-    """A client of an application; the queue is its attribute ``queue``."""
+    """A client of an application with a translator from English to German, or with directions.
+
+    The queue is its attribute ``queue``.
+    """
     metrics = Metrics()
     counts = {"on_batch": metrics.count_batch, "on_cut": metrics.count_cut}
-    queue = queue_of(translator, beam, tokens_waiting, **counts)
+    queue = queue_of(beam, tokens_waiting, **counts)
     limits = Limits(characters=200, alternatives=3)
-    app = create_app(queue, LANGUAGES, limits, metrics, **({"tokens_per_minute": 1_000_000} | options))
+    directions = translator if isinstance(translator, Directions) else directions_of(en_de=translator)
+    app = create_app(queue, directions, limits, metrics, **({"tokens_per_minute": 1_000_000} | options))
     with TestClient(app) as client:
         client.queue = queue  # type: ignore[attr-defined]
         yield client
@@ -127,10 +139,12 @@ class Served:
 
 
 @contextmanager
-def served(run: Path, *options: str, before: str = "") -> Iterator[Served]:
+def served(
+    run: Path | str, *options: str, languages: Sequence[str] = ("--source", "en", "--target", "de"), before: str = ""
+) -> Iterator[Served]:
     """The command as a process on a free port; ``before`` is code that it runs first."""
     code = f"import sys, cli.serve\n{before}\nsys.exit(cli.serve.main())"
-    words = ["--run", str(run), "--port", "0", "--source", "en", "--target", "de", "--threads", "1", *options]
+    words = ["--run", str(run), "--port", "0", *languages, "--threads", "1", *options]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", code, *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:

@@ -26,12 +26,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from minitransformer.data.profile import TextProfile
 from minitransformer.data.survey import CorpusError
 from minitransformer.extras.files.documents import readable_endings
 from minitransformer.extras.files.html import HtmlText
+from minitransformer.extras.serve.directions import Chain, Detection, Direction, Directions
 from minitransformer.extras.serve.guard import Guard, RateLimit, network_of
-from minitransformer.extras.serve.languages import Language, Languages, in_requests
+from minitransformer.extras.serve.languages import Language
 from minitransformer.extras.serve.metrics import MEDIA_TYPE, Metrics
 from minitransformer.extras.serve.specification import specification
 from minitransformer.extras.serve.translated_files import TranslatedFiles, read_file
@@ -43,17 +43,19 @@ from minitransformer.extras.serve.translation_request import (
     TranslationRequest,
     answer_of,
     check_languages,
-    detection,
+    detection_fields,
+    direction_of,
+    pivot_code,
     request_of,
     require_fields,
     road_settings,
-    target_of,
     texts_of,
+    unavailable,
 )
 from minitransformer.extras.serve.word_attention import TooLongError, attention_cost, word_attention
 from minitransformer.inference.translator import Translator
 from minitransformer.text.codes import Parts, with_textual_codes
-from minitransformer.text.road import Road, RoadSteps, Sentences
+from minitransformer.text.road import RoadSteps, Sentences
 from minitransformer.text.translation import Translation
 
 MOST_PARTS = 1_000  # most parts of a segment: the work of placing codes grows with the square of their number
@@ -65,7 +67,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def create_app(
     queue: TranslationQueue,
-    languages: Languages,
+    directions: Directions,
     limits: Limits,
     metrics: Metrics,
     *,
@@ -85,7 +87,7 @@ def create_app(
         local_only: refuse requests from pages of other hosts than this machine; for a server on a loopback address.
         origin_remedy: how to allow an origin; the end of the answer to a page that is refused.
     """
-    endpoints = _Endpoints(queue, languages, limits, metrics, RateLimit(tokens_per_minute), known_words)
+    endpoints = _Endpoints(queue, directions, limits, metrics, RateLimit(tokens_per_minute), known_words)
     metrics.watch_queue(queue.__len__)
 
     @asynccontextmanager
@@ -127,7 +129,7 @@ class _Endpoints:
     """The endpoints of the server: ``routes`` has a method for each path."""
 
     queue: TranslationQueue
-    languages: Languages
+    directions: Directions
     limits: Limits
     metrics: Metrics
     rate: RateLimit
@@ -159,21 +161,47 @@ class _Endpoints:
         ]
 
     async def translate(self, request: Request) -> Response:
-        """Translate a text, or a list of texts."""
-        wanted = request_of(await _fields(request), self.languages, self.limits)
-        if wanted.is_html:
-            return JSONResponse(answer_of(wanted, await self._translate_html(request, wanted)))
-        return JSONResponse(answer_of(wanted, await self._translate(request, wanted.texts, wanted.road, wanted.n_best)))
+        """Translate a text, or a list of texts, whose languages may differ if the server detects them."""
+        wanted = request_of(await _fields(request), self.directions, self.limits)
+        detections, chains = await self._chains(request, wanted)
+        found: dict[int, list[Translation]] = {}
+        for chain in dict.fromkeys(chains):
+            numbers = [i for i, its in enumerate(chains) if its == chain]
+            translations = await self._translate_texts(request, [wanted.texts[i] for i in numbers], chain, wanted)
+            found |= zip(numbers, translations, strict=True)
+        return JSONResponse(answer_of(wanted, [found[i] for i in range(len(chains))], detections, chains))
 
-    async def _translate_html(self, request: Request, wanted: TranslationRequest) -> list[list[Translation]]:
-        """Translate HTML texts; each has one translation."""
+    async def _chains(self, request: Request, wanted: TranslationRequest) -> tuple[list[Detection], list[Chain]]:
+        """Return the detected languages of the texts, [] if the request names it, and the chain of each text.
+
+        A text in the target language has the chain (), and stays as it is.
+        Raises: RequestError if a detected language is not translated to the target language.
+        """
+        if wanted.source:
+            return [], [self.directions.chain(wanted.source, wanted.target)] * len(wanted.texts)
         size = sum(map(len, wanted.texts))
-        pages = await self._compute(request, size, lambda: list(map(HtmlText, wanted.texts)))
+        detections = await self._compute(request, size, lambda: self.directions.detect_each(wanted.texts))
+        chains = [self.directions.chain(each.language, wanted.target) for each in detections]
+        for detection, chain in zip(detections, chains, strict=True):
+            if not chain and detection.language != wanted.target:
+                raise unavailable(detection.language, wanted.target, self.directions)
+        return detections, chains
+
+    async def _translate_texts(
+        self, request: Request, texts: Sequence[str], chain: Chain, wanted: TranslationRequest
+    ) -> list[list[Translation]]:
+        """Translate texts by one chain.  HTML has one translation; an empty chain leaves texts as they are."""
+        if not chain:
+            return [[Translation(text, 0.0, 0.0)] for text in texts]
+        if not wanted.is_html:
+            return await self._translate(request, texts, chain, wanted.road, wanted.n_best)
+        size = sum(map(len, texts))
+        pages = await self._compute(request, size, lambda: list(map(HtmlText, texts)))
         segments = [segment for page in pages for segment in page.segments]
-        remaining = iter(await self._translate(request, segments, wanted.road, 1))
+        remaining = iter(await self._translate(request, segments, chain, wanted.road, 1))
         found = [[next(remaining)[0] for _ in page.segments] for page in pages]
         filled = zip(pages, found, strict=True)
-        return await self._compute(request, size, lambda: [[page.translation(texts)] for page, texts in filled])
+        return await self._compute(request, size, lambda: [[page.translation(its)] for page, its in filled])
 
     async def translate_file(self, request: Request) -> Response:
         """Translate a file; the answer has the URL of the translated file."""
@@ -183,17 +211,22 @@ class _Endpoints:
             if not isinstance(upload := form["file"], UploadFile) or not upload.filename:
                 raise RequestError(400, "Invalid request: empty file")
             name, content = upload.filename, await upload.read()
-        _, target = check_languages(fields, self.languages)
-        codes = self.languages.source.code, target.code
+        source, target = check_languages(fields, self.directions)
+        readable = [each for each in self.directions.sources if target in self.directions.targets(each)]
+        sources = [source] if source else readable
         try:
-            document = await self._compute(request, len(content), lambda: read_file(name, content, codes))
+            read, document = await self._compute(
+                request, len(content) * len(sources), lambda: read_file(name, content, sources, target, self.directions)
+            )
         except CorpusError as error:
             raise RequestError(400, f"Invalid request: {error}") from error
-        found = await self._translate(request, document.segments, road_settings(fields, target, self.limits), 1)
+        chain = self.directions.chain(read, target)
+        found = await self._translate(request, document.segments, chain, road_settings(fields, self.limits), 1)
         await self._compute(request, len(content), lambda: document.fill([best[0] for best in found]))
         translated = await self._compute(request, len(content), document.content)
-        key = self.files.add(name, codes[1], translated)
-        return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", name=key))})
+        key = self.files.add(name, target.code, translated)
+        pivot = {"pivot": pivot_code(chain)} if len(chain) > 1 else {}
+        return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", name=key))} | pivot)
 
     async def download_file(self, request: Request) -> Response:
         """Return a translated file."""
@@ -205,16 +238,39 @@ class _Endpoints:
         return Response(content, media_type="application/octet-stream", headers=headers)
 
     async def _translate(
-        self, request: Request, texts: Sequence[str | Parts], settings: RoadSettings, n_best: int
+        self, request: Request, texts: Sequence[str | Parts], chain: Chain, settings: RoadSettings, n_best: int
     ) -> list[list[Translation]]:
-        """Return up to ``n_best`` translations of each text, best first.
+        """Return up to ``n_best`` translations of each text, best first; the last model of a chain finds them.
 
+        A model before it finds one translation of each text, whose codes, and translated terms, the last model copies.
+        """
+        *before, last = chain
+        first = list[Translation]()
+        for direction in before:  # one at most
+            first = [its[0] for its in await self._translate_by(request, texts, direction, settings, 1)]
+            texts, settings = [list(each.parts) for each in first], replace(settings, terms=None)
+        found = await self._translate_by(request, texts, last, settings, n_best, is_first=not before)
+        for one, its in zip(first, found, strict=False):
+            its[:] = [replace(each, notes=tuple(dict.fromkeys((*one.notes, *each.notes)))) for each in its]
+        return found
+
+    async def _translate_by(
+        self,
+        request: Request,
+        texts: Sequence[str | Parts],
+        direction: Direction,
+        settings: RoadSettings,
+        n_best: int,
+        *,
+        is_first: bool = True,
+    ) -> list[list[Translation]]:
+        """Return up to ``n_best`` translations of each text by one model, best first.
+
+        ``is_first`` is false if a model before it has translated the texts: then they are counted, but not refused.
         Raises: RequestError if a text has more than MOST_PARTS parts, and as ``_translations`` does.
         """
-        translator, target = self.queue.translator, settings.target
-        profile = replace(translator.profile, source=self.languages.source.code, target=target.code)
-        tag = _tag_of(profile, target)
-        steps = Road(translator.tokenizer, profile, settings.skip, settings.terms, tag).steps(texts)
+        translator = direction.translator
+        steps = direction.road(settings.skip, settings.terms).steps(texts)
         wholes = ([text] if isinstance(text, str) else text for text in texts)
         size = sum(len(part) for part in itertools.chain.from_iterable(wholes) if isinstance(part, str))
 
@@ -226,27 +282,39 @@ class _Endpoints:
             return _next_sentences(steps, None, translator)
 
         wish, lengths, done = await self._compute(request, size, begin)
-        is_first = True
         while wish is not None:
-            found = await self._translations(request, wish, lengths, n_best, is_first=is_first)
+            found = await self._translations(request, translator, wish, lengths, n_best, is_first=is_first)
             wish, lengths, done = await self._compute(request, size, partial(_next_sentences, steps, found, translator))
             is_first = False  # the same text again: it is counted, but not refused
         return done
 
     async def _translations(
-        self, request: Request, wish: Sentences, lengths: Sequence[int], n_best: int, *, is_first: bool
+        self,
+        request: Request,
+        translator: Translator,
+        wish: Sentences,
+        lengths: Sequence[int],
+        n_best: int,
+        *,
+        is_first: bool,
     ) -> list[list[Translation]]:
         """Return up to ``n_best`` translations of each sentence; ``lengths`` has their numbers of tokens.
 
         Raises: RequestError if a sentence is too long, and as ``_charge`` does; OverloadedError; ClientDisconnect.
         """
-        longest = self.queue.translator.longest_source
+        longest = translator.longest_source
         if max(lengths, default=0) > longest:
             raise RequestError(413, f"Invalid request: a sentence has more than {longest} tokens; split it")
         costs = [self.queue.cost(n_tokens) for n_tokens in lengths]
         with self._charge(request, costs, may_refuse=is_first):
             futures = self.queue.translate(
-                wish.lines, costs, n_best, client=_client(request), aligned=wish.aligned, no_repeat=wish.no_repeat
+                translator,
+                wish.lines,
+                costs,
+                n_best,
+                client=_client(request),
+                aligned=wish.aligned,
+                no_repeat=wish.no_repeat,
             )
         return await _results(futures, request)
 
@@ -264,8 +332,8 @@ class _Endpoints:
         """Return how much each word of a translation attends to each word of its source."""
         fields = await _fields(request)
         source, target = (" ".join(texts_of(fields, name, self.limits)) for name in ("q", "translation"))
-        tag = _tag_of(self.queue.translator.profile, target_of(fields, self.languages))
-        translator, size = self.queue.translator, len(source) + len(target)
+        direction = direction_of(fields, self.directions)
+        translator, tag, size = direction.translator, direction.tag, len(source) + len(target)
         try:
             cost = await self._compute(request, size, lambda: attention_cost(translator, source, target, tag))
         except TooLongError as error:
@@ -281,22 +349,25 @@ class _Endpoints:
         return (await _results([work], request))[0]
 
     async def detect(self, request: Request) -> Response:
-        """Return the only language that the server translates from, for any text."""
-        texts_of(await _fields(request), "q", self.limits)
-        return JSONResponse([detection(self.languages.source)])
+        """Return the languages that a text, or all texts of a list together, may have, the most probable first."""
+        texts = texts_of(await _fields(request), "q", self.limits)
+        if not self.directions.can_detect:
+            raise RequestError(400, "Invalid request: this server cannot detect languages")
+        found = await self._compute(request, sum(map(len, texts)), lambda: self.directions.detect("\n".join(texts)))
+        return JSONResponse(list(map(detection_fields, found)))
 
     async def known_languages(self, request: Request) -> Response:
         """Return all languages, and for each the languages into which the server translates it."""
-        source, targets = self.languages.source, self.languages.targets
-        known = {each: list[str]() for each in targets} | {source: [target.code for target in targets]}
-        ordered = dict.fromkeys((source, *targets))
-        return JSONResponse([{"code": each.code, "name": each.name, "targets": known[each]} for each in ordered])
+        targets = {
+            each: [target.code for target in self.directions.targets(each)] for each in self.directions.languages
+        }
+        return JSONResponse([{"code": each.code, "name": each.name, "targets": its} for each, its in targets.items()])
 
     async def settings(self, request: Request) -> Response:
         """Return the settings that clients of LibreTranslate read when they start."""
         language = {
             side: {"code": one.code, "name": one.name}
-            for side, one in (("source", self.languages.source), ("target", self.languages.target))
+            for side, one in (("source", self.directions.first.source), ("target", self.directions.first.target))
         }
         return JSONResponse(
             {
@@ -347,16 +418,22 @@ class _Endpoints:
         self.rate.spend(client, tokens)
 
     def _page_values(self) -> dict[str, str]:
-        source, target = self.languages.source, self.languages.target
+        directions, first = self.directions, self.directions.first
+        targets = {source: directions.targets(source) for source in directions.sources}
         values = {
-            "source_code": source.code, "source_name": source.name, "target_code": target.code,
-            "target_name": target.name, "characters": self.limits.characters,
+            "source_code": first.source.code, "source_name": first.source.name, "target_code": first.target.code,
+            "target_name": first.target.name, "characters": self.limits.characters,
             "alternatives": min(3, self.limits.alternatives),
             "hidden": "" if self.known_words else "hidden", "words": self.known_words,
-            "one_target": "" if self.languages.others else "hidden",
+            "one_pair": "hidden" if list(map(len, targets.values())) == [1] else "",
         }  # fmt: skip
         escaped = {name: html.escape(str(value)) for name, value in values.items()}
-        return escaped | {"targets": "".join(map(_option, self.languages.targets))}
+        all_targets = list(dict.fromkeys(itertools.chain(*targets.values())))
+        sources = [_option(each.code, each.name, its) for each, its in targets.items()]
+        if len(sources) > 1 and directions.can_detect:
+            sources.append(_option("auto", "Any language", all_targets))
+        options = (_option(each.code, each.name) for each in all_targets)
+        return escaped | {"sources": "".join(sources), "targets": "".join(options)}
 
 
 def _part(name: str, media_type: str, values: Mapping[str, str] | None = None) -> Endpoint:
@@ -370,14 +447,10 @@ def _part(name: str, media_type: str, values: Mapping[str, str] | None = None) -
     return answer
 
 
-def _option(language: Language) -> str:
-    """Return the HTML of a language in a list from which users choose."""
-    return f'<option value="{html.escape(language.code)}">{html.escape(language.name)}</option>'
-
-
-def _tag_of(profile: TextProfile, target: Language) -> str | None:
-    """Return the tag with which a model was trained to translate to ``target``; None for a model without tags."""
-    return next((tag for tag in profile.targets if in_requests(tag) == target.code), None)
+def _option(code: str, name: str, targets: Sequence[Language] = ()) -> str:
+    """Return the HTML of a language in a list from which users choose; to ``targets`` it is translated."""
+    data = f' data-targets="{" ".join(target.code for target in targets)}"' if targets else ""
+    return f'<option value="{html.escape(code)}"{data}>{html.escape(name)}</option>'
 
 
 def _most_parts(texts: Sequence[str | Parts]) -> int:

@@ -41,24 +41,10 @@ class Language:
         return NAMES.get(self.code, self.code)
 
 
-@dataclass(frozen=True)
-class Languages:
-    """The languages that a model reads (``source``) and writes: ``target``, and ``others`` if it has several."""
+def pairs_of(run: Path, source: str | None, target: str | None) -> list[tuple[Language, Language]]:
+    """Return the pairs of languages that a model translates; a language that is None is that of the run's ``run.json``.
 
-    source: Language
-    target: Language
-    others: tuple[Language, ...] = ()
-
-    @property
-    def targets(self) -> tuple[Language, ...]:
-        """All languages that the model writes."""
-        return self.target, *self.others
-
-
-def languages_of(run: Path, source: str | None, target: str | None) -> Languages:
-    """Return the languages ``source`` and ``target``; if one is None, use the language in the run's ``run.json``.
-
-    A model of several languages writes all of them if ``target`` is None.
+    A model of several languages has a pair for each of them if ``target`` is None.
     Raises: ConfigError if ``run.json`` names no language (see ``language_of_run``), if a code has a wrong form, or if
     a model of several languages does not write ``target``.
     """
@@ -76,7 +62,7 @@ def languages_of(run: Path, source: str | None, target: str | None) -> Languages
             f"{run}: no names of training text say its {' and '.join(missing)} language; {' and '.join(remedies)}"
         )
     read, *written = (Language(in_requests(str(code))) for code in (codes["source"], *targets))
-    return Languages(read, written[0], tuple(written[1:]))
+    return [(read, each) for each in written]
 
 
 def in_requests(code: str) -> str:

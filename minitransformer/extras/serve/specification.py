@@ -23,7 +23,9 @@ _REQUIRED = ("q", "source", "target", "translation", "file")
 
 def specification() -> dict[str, Any]:
     """Return the description of the API in Swagger 2.0."""
-    translated: dict[str, Any] = {"translatedText": _TEXT, "alternatives": _TEXTS, "detectedLanguage": _DETECTION}
+    translated: dict[str, Any] = {
+        "translatedText": _TEXT, "alternatives": _TEXTS, "detectedLanguage": _DETECTION, "pivot": _TEXT
+    }  # fmt: skip
     language: dict[str, Any] = {"code": _TEXT, "name": _TEXT, "targets": _TEXTS}
     words: dict[str, Any] = {"source": _TEXTS, "translation": _TEXTS, "weights": {"type": "array"}}
     return {
@@ -38,11 +40,13 @@ def specification() -> dict[str, Any]:
             "/translate_file": _post(
                 "Translate a file.",
                 ("file", "source", "target", "api_key"),
-                {"type": "object", "properties": {"translatedFileUrl": _TEXT}},
+                {"type": "object", "properties": {"translatedFileUrl": _TEXT, "pivot": _TEXT}},
             ),
-            "/detect": _post("Name the language.", ("q", "api_key"), {"type": "array", "items": _DETECTION}),
+            "/detect": _post("Detect the language.", ("q", "api_key"), {"type": "array", "items": _DETECTION}),
             "/attention": _post(
-                "Show attention between words.", ("q", "translation", "target"), {"type": "object", "properties": words}
+                "Show attention between words.",
+                ("q", "translation", "source", "target"),
+                {"type": "object", "properties": words},
             ),
             "/languages": _get("List the languages.", {"type": "array", "items": {"properties": language}}),
             "/frontend/settings": _get("List limits and formats of files.", {"type": "object"}),

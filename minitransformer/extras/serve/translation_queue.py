@@ -57,11 +57,12 @@ class _Waiting:
 
 @dataclass(eq=False, kw_only=True)
 class _Sentence(_Waiting):
-    """A sentence, the number of its translations, and how they are found.
+    """A sentence, the model that translates it, the number of its translations, and how they are found.
 
     ``is_aligned`` asks for the alignment of words; with ``no_repeat``, translations do not repeat themselves.
     """
 
+    translator: Translator
     line: str
     n_best: int
     is_aligned: bool
@@ -77,7 +78,11 @@ class _Sentence(_Waiting):
         if not isinstance(other, _Sentence) or other.is_short != self.is_short:
             return False
         is_similar = other.client == self.client or max(self.cost, other.cost) <= 2 * min(self.cost, other.cost)
-        return is_similar and (other.n_best, other.no_repeat) == (self.n_best, self.no_repeat)
+        return (
+            is_similar
+            and other.translator is self.translator
+            and (other.n_best, other.no_repeat) == (self.n_best, self.no_repeat)
+        )
 
 
 @dataclass(eq=False, kw_only=True)
@@ -112,7 +117,7 @@ class _Batch:
 
 
 class TranslationQueue:
-    """A queue of sentences and other work of clients, and the only thread that uses the model.
+    """A queue of sentences and other work of clients, and the only thread that uses the models.
 
     A ``Translator`` computes on all cores, so a second thread would only slow down the first.  So would a thread that
     cuts and joins texts, because Python computes on one thread at a time.
@@ -128,7 +133,6 @@ class TranslationQueue:
 
     def __init__(
         self,
-        translator: Translator,
         search: SearchConfig,
         *,
         max_tokens: int,
@@ -137,7 +141,7 @@ class TranslationQueue:
         on_cut: Callable[[int], None] = lambda n: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.translator, self.search, self.max_tokens = translator, search, max_tokens
+        self.search, self.max_tokens = search, max_tokens
         self._n_threads, self._on_batch, self._on_cut, self._clock = n_threads, on_batch, on_cut, clock
         self._waiting: list[_Work] = []
         self._running: list[_Batch] = []  # each has paused for the next one, except the last
@@ -183,6 +187,7 @@ class TranslationQueue:
 
     def translate(
         self,
+        translator: Translator,
         lines: Sequence[str],
         costs: Sequence[int],
         n_best: int,
@@ -191,7 +196,7 @@ class TranslationQueue:
         aligned: Sequence[bool] | None = None,
         no_repeat: bool = False,
     ) -> list[Future[list[Translation]]]:
-        """Add lines to the queue; return for each line the future of its translations: up to ``n_best``, best first.
+        """Add lines for a model; return for each the future of its translations: up to ``n_best``, best first.
 
         ``aligned`` says for each line whether its translations have word alignments.  With ``no_repeat``, translations
         do not repeat themselves.  If a future is cancelled, the search for its line ends.
@@ -204,6 +209,7 @@ class TranslationQueue:
                 client=client,
                 cost=cost,
                 since=since,
+                translator=translator,
                 line=line,
                 n_best=n_best,
                 is_aligned=is_aligned,
@@ -362,7 +368,7 @@ class TranslationQueue:
             return [not sentence.future.cancelled() for sentence in sentences]
 
         try:
-            found = self.translator.n_best(
+            found = sentences[0].translator.n_best(
                 list(lines), search, n_threads=self._n_threads, wanted=after_step, aligned=aligned
             )
         except Exception as error:

@@ -1,6 +1,6 @@
 """Checked requests of LibreTranslate's API, and their answers.
 
-Error messages are exactly LibreTranslate's, because programs compare them.
+Error messages are LibreTranslate's, because programs compare them; those on languages also name the server's pairs.
 
 Source: the API of LibreTranslate 1.6, https://docs.libretranslate.com/guides/api_usage
 """
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from minitransformer.config import ConfigError
-from minitransformer.extras.serve.languages import Language, Languages, in_requests
+from minitransformer.extras.serve.directions import Chain, Detection, Direction, Directions
+from minitransformer.extras.serve.languages import Language, in_requests
 from minitransformer.text.road import STEPS, Step
 from minitransformer.text.terms import Terms
 from minitransformer.text.translation import Note, Translation
@@ -45,9 +46,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class RoadSettings:
-    """The target language of a request, the steps that it leaves out, and its terms with their translations."""
+    """The steps of the road that a request leaves out, and its terms with their translations."""
 
-    target: Language
     skip: tuple[Step, ...] = ()
     terms: Terms | None = None
 
@@ -59,10 +59,11 @@ class TranslationRequest:
     texts: tuple[str, ...]
     is_list: bool
     """True if the request has a list of texts; then the answer has lists, too."""
-    road: RoadSettings
+    source: Language | None
+    """None if the request asks the server to detect it."""
+    target: Language
+    road: RoadSettings = RoadSettings()
     alternatives: int = 0
-    detected: Language | None = None
-    """The source language if the request asks the server to detect it, else None."""
     is_html: bool = False
 
     @property
@@ -71,30 +72,30 @@ class TranslationRequest:
         return 1 + self.alternatives
 
 
-def request_of(fields: Mapping[str, Any], languages: Languages, limits: Limits) -> TranslationRequest:
+def request_of(fields: Mapping[str, Any], directions: Directions, limits: Limits) -> TranslationRequest:
     """Return the request in the fields of a JSON object or a form.  Raises: RequestError if a field is wrong."""
     require_fields(fields, "q", "source", "target")
     alternatives = _alternatives(fields.get("alternatives"), limits)
     texts = texts_of(fields, "q", limits)
-    detected, target = check_languages(fields, languages)
+    source, target = check_languages(fields, directions)
     if (form := fields.get("format") or "text") not in ("text", "html"):
         raise RequestError(400, f"{_short(form)} format is not supported")
-    is_list, road = isinstance(fields["q"], list), road_settings(fields, target, limits)
-    return TranslationRequest(tuple(texts), is_list, road, alternatives, detected, form == "html")
+    is_list, road = isinstance(fields["q"], list), road_settings(fields, limits)
+    return TranslationRequest(tuple(texts), is_list, source, target, road, alternatives, form == "html")
 
 
-def road_settings(fields: Mapping[str, Any], target: Language, limits: Limits) -> RoadSettings:
+def road_settings(fields: Mapping[str, Any], limits: Limits) -> RoadSettings:
     """Return the steps of a request: ``skip`` names steps to leave out, ``as_is`` all, ``glossary`` maps terms.
 
     A form writes the glossary as JSON.  Raises: RequestError if a field is wrong.
     """
     if str(fields.get("as_is", "")).lower() in ("true", "1"):
-        return RoadSettings(target, STEPS)
+        return RoadSettings(STEPS)
     given = fields.get("skip") or []
     skip = [each for each in STEPS if each in (given if isinstance(given, list) else str(given).split(","))]
     if len(skip) != len(given if isinstance(given, list) else str(given).split(",")):
         raise RequestError(400, f"Invalid request: skip parameter must name steps among {', '.join(STEPS)}")
-    return RoadSettings(target, tuple(skip), _terms(fields.get("glossary"), limits))
+    return RoadSettings(tuple(skip), _terms(fields.get("glossary"), limits))
 
 
 def _terms(given: Any, limits: Limits) -> Terms | None:
@@ -140,21 +141,30 @@ def texts_of(fields: Mapping[str, Any], name: str, limits: Limits) -> Sequence[s
     return texts
 
 
-def answer_of(wanted: TranslationRequest, found: Sequence[Sequence[Translation]]) -> dict[str, Any]:
-    """Return the fields of the answer: also notes, and alternatives and scores if the request asks for alternatives.
+def answer_of(
+    wanted: TranslationRequest,
+    found: Sequence[Sequence[Translation]],
+    detections: Sequence[Detection],
+    chains: Sequence[Chain],
+) -> dict[str, Any]:
+    """Return the fields of the answer: also notes, pivots, and alternatives and scores if alternatives are requested.
 
     A score is the sum over all sentences of log-probability / length penalty.
 
     Args:
         found: for each text its translations, best first.
+        detections: the language of each text; [] if the request names it.
+        chains: the directions in which each text was translated.
     """
     best = [texts[0] for texts in found]
     answer: dict[str, Any] = {"translatedText": [each.text for each in best]}
     if wanted.alternatives:
         answer["alternatives"] = [[each.text for each in texts[1:]] for texts in found]
         answer["scores"] = [[round(each.score, 4) for each in texts] for texts in found]
-    if wanted.detected:
-        answer["detectedLanguage"] = [detection(wanted.detected) for _ in found]
+    if detections:
+        answer["detectedLanguage"] = list(map(detection_fields, detections))
+    if any(pivots := list(map(pivot_code, chains))):
+        answer["pivot"] = pivots
     if any(each.notes for each in best):
         answer["notes"] = [[_note(note) for note in each.notes] for each in best]
     if any(copied := [_copied(each) for each in best]):
@@ -177,42 +187,65 @@ def _copied(translation: Translation) -> list[list[int]]:
     return found
 
 
-def detection(language: Language) -> dict[str, Any]:
-    """Return ``language``, the server's only source language, as the result of a detection."""
-    return {"confidence": 100.0, "language": language.code}
+def detection_fields(detection: Detection) -> dict[str, Any]:
+    """Return a detection as answers have it."""
+    return {"confidence": detection.confidence, "language": detection.language.code}
 
 
-def check_languages(fields: Mapping[str, Any], languages: Languages) -> tuple[Language | None, Language]:
-    """Check the languages of a request; return the source language and the target language.
+def pivot_code(chain: Chain) -> str | None:
+    """Return the code of the third language by which a chain leads, or None."""
+    return chain[0].target.code if len(chain) > 1 else None
 
-    The source language is None unless the request has "auto" for it.
-    Raises: RequestError if the server does not translate between these languages.
+
+def check_languages(fields: Mapping[str, Any], directions: Directions) -> tuple[Language | None, Language]:
+    """Return the source language and the target language of a request; the source is None for "auto".
+
+    Raises: RequestError if the server does not translate between these languages, or cannot detect languages.
     """
     is_auto = fields["source"] == "auto"
-    source = languages.source if is_auto else _named(fields["source"], (languages.source, *languages.targets))
-    target = _named(fields["target"], (*languages.targets, languages.source))
-    if source != languages.source or target not in languages.targets:
-        raise RequestError(
-            400,
-            f"{target.name} ({target.code}) is not available as a target language from {source.name} ({source.code})",
-        )
-    return source if is_auto else None, target
+    if is_auto and not directions.can_detect:
+        raise RequestError(400, "auto is not supported: this server cannot detect languages; name the source")
+    sources = directions.sources if is_auto else (_named(fields["source"], directions.languages, directions),)
+    targets = [target for source in sources for target in directions.targets(source)]
+    target = _named(fields["target"], (*targets, *directions.languages), directions)
+    if target not in targets:
+        raise unavailable(sources[0], target, directions)
+    return None if is_auto else sources[0], target
 
 
-def target_of(fields: Mapping[str, Any], languages: Languages) -> Language:
-    """Return the target language of a request, which may leave it out if the server has one.  Raises: RequestError."""
-    if languages.others or fields.get("target"):
+def unavailable(source: Language, target: Language, directions: Directions) -> RequestError:
+    """Return the error that the server does not translate from ``source`` to ``target``."""
+    pair = f"{target.name} ({target.code}) is not available as a target language from {source.name} ({source.code})"
+    return RequestError(400, f"{pair}; this server translates {directions.pairs()}")
+
+
+def direction_of(fields: Mapping[str, Any], directions: Directions) -> Direction:
+    """Return the direction of a request, which may leave out a language if the server has no other.
+
+    Raises: RequestError if a language is missing or unknown, or if no model translates directly between them.
+    """
+    source = directions.sources[0]
+    if len(directions.sources) > 1:
+        require_fields(fields, "source")
+        source = _named(fields["source"], directions.languages, directions)
+    targets = directions.targets(source)
+    if len(targets) != 1 or fields.get("target"):
         require_fields(fields, "target")
-        return _named(fields["target"], languages.targets)
-    return languages.target
+        targets = [_named(fields["target"], (*targets, *directions.languages), directions)]
+    chain = directions.chain(source, targets[0])
+    if not chain:
+        raise unavailable(source, targets[0], directions)
+    if pivot := pivot_code(chain):
+        raise RequestError(400, f"Invalid request: two models translate, by {pivot}; ask for each of them")
+    return chain[0]
 
 
-def _named(given: Any, known: Sequence[Language]) -> Language:
+def _named(given: Any, known: Sequence[Language], directions: Directions) -> Language:
     """Return the language with a code, or else the first with a code like it.  Raises: RequestError if none has."""
     code = in_requests(str(given))
     same = [each for each in known if code == each.code] or [each for each in known if _is_same(code, each.code)]
     if not same:
-        raise RequestError(400, f"{_short(given)} is not supported")
+        raise RequestError(400, f"{_short(given)} is not supported; this server translates {directions.pairs()}")
     return same[0]
 
 

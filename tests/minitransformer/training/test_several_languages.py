@@ -9,7 +9,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import serving
 from browser import Browser
 from serving import client_of, served
 from small_run import output_of, written
@@ -28,7 +27,8 @@ from minitransformer.data.survey import CorpusError
 from minitransformer.data.token_dropout import BpeDropout
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.report.attended import token_pair
-from minitransformer.extras.serve.languages import Language, Languages, languages_of
+from minitransformer.extras.serve.directions import Direction, Directions
+from minitransformer.extras.serve.languages import Language, pairs_of
 from minitransformer.inference.translator import Translator
 from minitransformer.text.road import STEPS, Road
 from tests.support.training import StoppingMonitor, job_of, weights
@@ -173,16 +173,14 @@ def test_the_command_translates_lines_and_documents(config: RunConfig, language:
         translate(wrong, io.BytesIO(), io.BytesIO())
 
 
-def test_the_server_lists_the_languages_and_translates_to_each(
-    config: RunConfig, translator: Translator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    languages = languages_of(config.run, None, None)
-    assert languages == Languages(Language("en"), Language("de"), (Language("fr"),))
-    assert languages_of(config.run, None, "fr").targets == (Language("fr"),)
+def test_the_server_lists_the_languages_and_translates_to_each(config: RunConfig, translator: Translator) -> None:
+    english, german, french = map(Language, ("en", "de", "fr"))
+    pairs = pairs_of(config.run, None, None)
+    assert pairs == [(english, german), (english, french)]
+    assert pairs_of(config.run, None, "fr") == [(english, french)]
     with pytest.raises(ConfigError, match="run does not translate to es; it translates to de, fr"):
-        languages_of(config.run, None, "es")
-    monkeypatch.setattr(serving, "LANGUAGES", languages)
-    with client_of(translator) as client:
+        pairs_of(config.run, None, "es")
+    with client_of(Directions([Direction(*pair, translator) for pair in pairs])) as client:
         listed = client.get("/languages").json()
         assert [(each["code"], each["targets"]) for each in listed] == [("en", ["de", "fr"]), ("de", []), ("fr", [])]
         for language in WORDS:
@@ -198,7 +196,10 @@ def test_the_server_lists_the_languages_and_translates_to_each(
             assert attention["source"] == ["one", "two"]
             np.testing.assert_allclose(np.sum(attention["weights"], axis=1), 1, atol=2e-3)
         refused = client.post("/translate", json={"q": "one", "source": "en", "target": "es"})
-        assert (refused.status_code, refused.json()) == (400, {"error": "es is not supported"})
+        assert (refused.status_code, refused.json()) == (
+            400,
+            {"error": "es is not supported; this server translates en to de, en to fr"},
+        )
         refused = client.post("/attention", json={"q": "one", "translation": "eins"})
         assert refused.json() == {"error": "Invalid request: missing target parameter"}
         page = client.get("/").text
@@ -206,15 +207,15 @@ def test_the_server_lists_the_languages_and_translates_to_each(
 
 
 def test_the_page_of_the_server_has_a_list_of_languages(config: RunConfig, browser: Browser) -> None:
-    every_target = "place = sys.argv.index('--target'); del sys.argv[place : place + 2]"
-    with served(config.run, before=every_target) as server:
+    with served(config.run, languages=()) as server:
         browser.open(server.address)
         browser.evaluate("document.getElementById('text').focus()")
         browser.ask("Input.insertText", text="one two four")
         result = "document.getElementById('result').innerText.trim().split('\\n')[0].replace(/\\s+/g, ' ')"
         wait_until(lambda: browser.evaluate(result).startswith("eins zwei vier"))
         browser.evaluate(
-            "const list = document.getElementById('target'); list.value = 'fr'; list.dispatchEvent(new Event('change'))"
+            "const list = document.getElementById('target'); list.value = 'fr';"
+            " list.dispatchEvent(new Event('change', {bubbles: true}))"
         )
         wait_until(lambda: browser.evaluate(result).startswith("un deux quatre"))
         assert browser.evaluate("document.querySelector('h1').textContent").endswith("French")

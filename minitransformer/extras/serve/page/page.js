@@ -5,7 +5,9 @@ const UNSPACED = String.raw`\p{sc=Han}\p{sc=Hira}\p{sc=Kana}ー\p{sc=Thai}\p{sc=
 /** A word, or a character of a script without blanks between words, with the punctuation behind it. */
 const WORD = new RegExp(String.raw`[${UNSPACED}]\p{M}*[^\p{L}\p{N} ]*|[^ ${UNSPACED}]+`, "gu");
 const byId = (id) => document.getElementById(id);
-const {source, alternatives} = document.body.dataset;
+const alternatives = Number(document.body.dataset.alternatives);
+const targetOptions = [...byId("target").options];
+const names = Object.fromEntries([...document.querySelectorAll("option")].map(({value, textContent}) => [value, textContent]));
 let timer = null, running = null, shownText = null;
 
 function element(name, properties = {}, ...children) {
@@ -30,14 +32,14 @@ async function translate() {
   clearTimeout(timer);
   const text = byId("text").value, lines = text.split(/\r?\n/).map((line) => line.trim()).filter(Boolean);
   running?.abort();
-  const mine = running = new AbortController(), target = byId("target").value;
+  const mine = running = new AbortController(), source = byId("source").value, target = byId("target").value;
   byId("error").textContent = "";
   if (text === shownText) return showAsCurrent();
   if (!lines.length) return show([], {}, text);
   byId("result").classList.add("old");
   byId("translate").setAttribute("aria-disabled", "true");
   try {
-    const answer = await ask("translate", {q: lines, source, target, alternatives: Number(alternatives)}, mine.signal);
+    const answer = await ask("translate", {q: lines, source, target, alternatives}, mine.signal);
     if (mine === running) show(lines, answer, text);
   } catch (error) {
     if (mine !== running) return; // a later text is on its way
@@ -53,16 +55,21 @@ function showAsCurrent() {
   byId("translate").removeAttribute("aria-disabled");
 }
 
-function show(lines, {translatedText = [], alternatives: others = [], scores = [], notes = [], copied = []}, text) {
+function show(lines, answer, text) {
+  const {translatedText = [], alternatives: others = [], scores = [], notes = [], copied = []} = answer;
   shownText = text;
   showAsCurrent();
   byId("attention").hidden = true;
   byId("said").textContent = translatedText.join("\n");
   byId("result").replaceChildren(...lines.flatMap((line, i) => {
-    const best = wordsOf(line, translatedText[i], copied[i]);
+    const found = answer.detectedLanguage?.[i].language, pivot = answer.pivot?.[i], stays = found === byId("target").value;
+    const source = pivot || stays ? null : found || byId("source").value; // null: there is no attention between both texts
+    const best = wordsOf(line, translatedText[i], copied[i], source);
     best.classList.add("translation");
-    const items = (others[i] || []).map((other, k) => element("li", {}, wordsOf(line, other), score(scores[i][k + 1])));
-    const done = (notes[i] || []).map(noteOf);
+    const items = (others[i] || []).map((other, k) => element("li", {}, wordsOf(line, other, [], source), score(scores[i][k + 1])));
+    const way = [found && `from ${names[found]}`, pivot && `by way of ${names[pivot]}`].filter(Boolean).join(" ");
+    const said = stays ? `this is ${names[found]}, not translated` : way && `translated ${way}`;
+    const done = [...(said ? [{message: said}] : []), ...(notes[i] || [])].map(noteOf);
     return items.length ? [best, ...done, element("ol", {className: "alternatives", ariaLabel: "Alternatives"}, ...items)] : [best, ...done];
   }));
 }
@@ -78,8 +85,9 @@ function noteOf({message, uncertain}) {
 
 // ---- attention
 
-/** A line of words; each shows its attention when it is pointed at or focused.  Words in the ranges `copied` look different. */
-function wordsOf(line, translation, copied = []) {
+/** A line of words; each shows its attention to a line in the language `source` when it is pointed at or focused, unless
+    `source` is null.  Words in the ranges `copied` look different. */
+function wordsOf(line, translation, copied = [], source = byId("source").value) {
   const group = element("div", {className: "words", role: "group", ariaLabel: translation, dir: "auto"});
   const target = byId("target").value;
   const matches = [...translation.matchAll(WORD)], words = matches.map(([word]) => word);
@@ -93,7 +101,7 @@ function wordsOf(line, translation, copied = []) {
     }
     const attend = async () => {
       choose(button);
-      found ??= ask("attention", {q: line, translation, target});
+      found ??= ask("attention", {q: line, translation, source, target});
       try {
         const attention = await found;
         if (button.classList.contains("chosen")) showAttention(word, i, line, words, attention);
@@ -102,8 +110,10 @@ function wordsOf(line, translation, copied = []) {
         byId("error").textContent = error.message;
       }
     };
-    button.addEventListener("pointerenter", attend);
-    button.addEventListener("focus", attend);
+    if (source !== null) {
+      button.addEventListener("pointerenter", attend);
+      button.addEventListener("focus", attend);
+    }
     group.append(button, translation[index + word.length] === " " ? " " : "");
   });
   group.addEventListener("keydown", moveWithArrows);
@@ -151,6 +161,33 @@ function moveWithArrows(event) {
   there.focus();
 }
 
+// ---- languages
+
+/** The codes of the languages to which the server translates a source language. */
+function targetsOf(source) {
+  return byId("source").querySelector(`[value="${source}"]`)?.dataset.targets.split(" ") ?? [];
+}
+
+/** Show a pair: offer the targets of its source, and the swap if the other direction exists. */
+function showPair(source, wanted) {
+  const codes = targetsOf(source), target = codes.includes(wanted) ? wanted : codes[0];
+  byId("target").replaceChildren(...targetOptions.filter(({value}) => codes.includes(value)));
+  byId("source").value = source;
+  byId("target").value = target;
+  byId("swap").disabled = !targetsOf(target).includes(source);
+  byId("source-name").textContent = byId("text-label").textContent = names[source];
+  byId("target-name").textContent = byId("result-title").textContent = names[target];
+  document.title = `${names[source]} to ${names[target]}`;
+  byId("text").lang = byId("source-words").lang = source === "auto" ? "" : source;
+  byId("result").lang = target;
+}
+
+function choosePair(source, target) {
+  showPair(source, target);
+  shownText = null;
+  translate();
+}
+
 // ---- typing
 
 byId("form").addEventListener("submit", (event) => {
@@ -158,12 +195,10 @@ byId("form").addEventListener("submit", (event) => {
   shownText = null;
   translate();
 });
-byId("target").addEventListener("change", ({target: chosen}) => {
-  const name = chosen.selectedOptions[0].textContent;
-  byId("target-name").textContent = byId("result-title").textContent = name;
-  byId("result").lang = chosen.value;
-  shownText = null;
-  translate();
+byId("pair").addEventListener("change", () => choosePair(byId("source").value, byId("target").value));
+byId("swap").addEventListener("click", () => {
+  if (shownText === byId("text").value) byId("text").value = byId("said").textContent; // the translation, to be translated back
+  choosePair(byId("target").value, byId("source").value);
 });
 byId("text").addEventListener("input", () => {
   clearTimeout(timer);
@@ -172,3 +207,4 @@ byId("text").addEventListener("input", () => {
 byId("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) translate();
 });
+showPair(byId("source").value, byId("target").value);

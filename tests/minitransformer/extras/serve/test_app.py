@@ -255,7 +255,8 @@ def test_every_answer_has_the_headers_and_no_cookie(client: Any, path: str) -> N
 
 def test_the_page_names_its_languages_and_no_other_address(client: Any) -> None:
     page = client.get("/").text
-    assert 'data-source="en" data-alternatives="3"' in page
+    assert 'data-alternatives="3"' in page
+    assert '<option value="en" data-targets="de">English</option>' in page
     for text in (page, client.get("/page.js").text, client.get("/page.css").text):
         assert not any(word in text for word in ("http:", "https:", "//cdn", "@import", "innerHTML", "style="))
 
@@ -359,9 +360,9 @@ def test_a_full_queue_is_status_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "attention_cost", lambda *arguments: 60)
     translator = Waiting()
     with client_of(translator) as client:
-        client.queue.translate(["long"], [600], 1)
+        client.queue.translate(translator, ["long"], [600], 1)
         assert translator.has_begun.wait(TIME_LIMIT)
-        client.queue.translate(["longer"] * 8, [600] * 8, 1)
+        client.queue.translate(translator, ["longer"] * 8, [600] * 8, 1)
         client.queue.max_tokens = 8 * 600
         for path, fields in (("/translate", form("one")), ("/attention", {"q": "one", "translation": "eins"})):
             answer = client.post(path, json=fields)

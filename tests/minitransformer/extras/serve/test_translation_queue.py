@@ -25,10 +25,10 @@ class Queued(ScriptedTranslator):
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
-        self.queue = queue_of(self, **options)
+        self.queue = queue_of(**options)
 
     def ask(self, *lines: str, cost: int = 20, n_best: int = 1, client: str = "") -> list[Future[list[Translation]]]:
-        return self.queue.translate(lines, [cost] * len(lines), n_best, client=client)
+        return self.queue.translate(self, lines, [cost] * len(lines), n_best, client=client)
 
 
 class Held(Queued):
@@ -92,7 +92,7 @@ def test_an_idle_queue_waits_for_company(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_batch_is_bounded_and_filled_with_the_cheapest(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 12)
-    futures = held.queue.translate(["oldest", "dear", "cheap", "a", "b"], [200, 100, 20, 20, 90], 1)
+    futures = held.queue.translate(held, ["oldest", "dear", "cheap", "a", "b"], [200, 100, 20, 20, 90], 1)
     assert held.texts_of(futures) == ["OLDEST", "DEAR", "CHEAP", "A", "B"]
     assert held.batches[1:] == [["oldest", "cheap", "a"], ["dear", "b"]]
 
@@ -105,7 +105,7 @@ def test_a_batch_shrinks_with_the_square_of_the_length(cost: int, size: int, hel
 
 
 def test_long_sentences_do_not_share_a_batch_with_short_ones(held: Held) -> None:
-    futures = held.queue.translate(["long", "a", "longer", "b"], [600, 20, 620, 512], 1)
+    futures = held.queue.translate(held, ["long", "a", "longer", "b"], [600, 20, 620, 512], 1)
     assert held.texts_of(futures) == ["LONG", "A", "LONGER", "B"]
     assert sorted(held.batches[1:]) == [["a", "b"], ["long", "longer"]]
 
@@ -133,6 +133,34 @@ def test_the_client_whose_work_has_taken_the_least_time_is_next(held: Held, monk
     for future in futures:
         future.result(TIME_LIMIT)
     assert computed == ["flood", *["other"] * 4, "flood", *["other"] * 2, "flood"]
+
+
+def test_models_compute_in_turns_and_no_direction_starves_another(held: Held) -> None:
+    """A flood in one direction delays a sentence in another by one batch; one of its own client by those before it."""
+    n_before = dict[str, int]()
+
+    def write(line: str) -> str:
+        n_before[line] = len(held.batches)
+        return line
+
+    def ask_another(line: str, client: str) -> list[Future[list[Translation]]]:
+        return held.queue.translate(ScriptedTranslator(write), [line], [20], 1, client=client)
+
+    flood = held.ask(*["a"] * 150, client="flood")
+    own = ask_another("own", "flood")
+    flood += held.ask(*["b"] * 50, client="flood")
+    other = ask_another("other", "other")
+    held.texts_of([*flood, *own, *other])
+    assert list(map(len, held.batches)) == [1, 64, 64, 64, 8], "no batch has two models"
+    assert n_before["other"] <= 2
+    assert n_before["own"] == 4
+
+
+def test_all_models_share_one_budget(held: Held) -> None:
+    held.queue.max_tokens = 20 * (7 + 8)
+    held.ask(*"abcde", client="one")
+    with pytest.raises(OverloadedError):
+        held.queue.translate(ScriptedTranslator(), list("vwxyz"), [20] * 5, 1, client="other")
 
 
 @pytest.mark.parametrize(("cost", "first"), [(1_000, "other"), (1, "flood")])
@@ -352,9 +380,9 @@ def test_together_is_as_alone() -> None:
     """Texts are the same and scores differ by rounding, whatever the others ask for."""
     translator = small_translator()
     lines = ["one", "two three", "six five four three two one", "four", "five one", "two", "six six six", "three one"]
-    queue = queue_of(translator)
+    queue = queue_of()
     numbers = [1 + i % 4 for i in range(len(lines))]
-    futures = [queue.translate([line], [20], n)[0] for line, n in zip(lines, numbers, strict=True)]
+    futures = [queue.translate(translator, [line], [20], n)[0] for line, n in zip(lines, numbers, strict=True)]
     for line, n, future in zip(lines, numbers, futures, strict=True):
         (alone,) = translator.n_best([line], SearchConfig(beam=4, n_best=n), n_threads=1)
         together = future.result(TIME_LIMIT)

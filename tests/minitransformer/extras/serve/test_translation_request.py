@@ -9,32 +9,32 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving import LANGUAGES, form
+from serving import directions_of, form, small_translator
 
 from minitransformer.config import ConfigError, RunConfig
-from minitransformer.extras.serve.languages import Language, Languages, languages_of
-from minitransformer.extras.serve.translation_request import (
-    Limits,
-    RequestError,
-    RoadSettings,
-    TranslationRequest,
-    request_of,
-)
+from minitransformer.extras.serve.directions import Direction, Directions
+from minitransformer.extras.serve.languages import Language, pairs_of
+from minitransformer.extras.serve.translation_request import Limits, RequestError, TranslationRequest, request_of
 
-LIMITS, ROAD = Limits(characters=20, alternatives=3), RoadSettings(Language("de"))
+LIMITS, ENGLISH_GERMAN = Limits(characters=20, alternatives=3), directions_of("en-de")
+PAIR = Language("en"), Language("de")
 
 
 def test_a_text_and_a_list_of_texts() -> None:
-    assert request_of(form("one\ntwo "), LANGUAGES, LIMITS) == TranslationRequest(("one\ntwo ",), False, ROAD)
-    assert request_of(form(["one", ""]), LANGUAGES, LIMITS) == TranslationRequest(("one", ""), True, ROAD)
-    assert request_of(form("one", alternatives="2", format="text", api_key="x"), LANGUAGES, LIMITS).alternatives == 2
+    assert request_of(form("one\ntwo "), ENGLISH_GERMAN, LIMITS) == TranslationRequest(("one\ntwo ",), False, *PAIR)
+    assert request_of(form(["one", ""]), ENGLISH_GERMAN, LIMITS) == TranslationRequest(("one", ""), True, *PAIR)
+    assert (
+        request_of(form("one", alternatives="2", format="text", api_key="x"), ENGLISH_GERMAN, LIMITS).alternatives == 2
+    )
     for source, target in (("EN", "De"), ("en-US", "de_AT"), ("en", "de")):
-        assert request_of({"q": "one", "source": source, "target": target}, LANGUAGES, LIMITS).detected is None
-    regional = Languages(Language("en-us"), Language("en-gb"))
+        found = request_of({"q": "one", "source": source, "target": target}, ENGLISH_GERMAN, LIMITS)
+        assert (found.source, found.target) == PAIR
+    regional = Directions([Direction(Language("en-us"), Language("en-gb"), small_translator())])
     assert request_of({"q": "one", "source": "en", "target": "en"}, regional, LIMITS).texts == ("one",)
 
 
 MISSING = "Invalid request: missing {} parameter"
+PAIRS = "; this server translates en to de"
 NO_TEXT = "Invalid request: q must be a string or a list of strings"
 
 
@@ -44,13 +44,13 @@ NO_TEXT = "Invalid request: q must be a string or a list of strings"
     (form([]), MISSING.format("q")), (form(5), NO_TEXT), (form(["one", None]), NO_TEXT), (form({"a": 1}), NO_TEXT),
     (form(["x" * 11, "y" * 10]), "Invalid request: request (21) exceeds text limit (20)"),
     (form("a\ud800"), "Invalid request: q holds half of a surrogate pair"),
-    (form("one") | {"source": "fr"}, "fr is not supported"),
-    (form("one") | {"target": "auto"}, "auto is not supported"),
-    (form("one") | {"target": ["de"]}, "['de'] is not supported"),
-    (form("one") | {"target": "\ud800" + "x" * 99}, "?" + "x" * 19 + " is not supported"),
+    (form("one") | {"source": "fr"}, "fr is not supported" + PAIRS),
+    (form("one") | {"target": "auto"}, "auto is not supported" + PAIRS),
+    (form("one") | {"target": ["de"]}, "['de'] is not supported" + PAIRS),
+    (form("one") | {"target": "\ud800" + "x" * 99}, "?" + "x" * 19 + " is not supported" + PAIRS),
     (form("one") | {"source": "de", "target": "en"},
-     "English (en) is not available as a target language from German (de)"),
-    (form("one") | {"target": "en"}, "English (en) is not available as a target language from English (en)"),
+     "English (en) is not available as a target language from German (de)" + PAIRS),
+    (form("one") | {"target": "en"}, "English (en) is not available as a target language from English (en)" + PAIRS),
     (form("one", format="xml"), "xml format is not supported"),
     *((form("one", alternatives=n), "Invalid request: alternatives parameter is not a number")
       for n in ("many", [1], float("inf"))),
@@ -58,7 +58,7 @@ NO_TEXT = "Invalid request: q must be a string or a list of strings"
 ])  # fmt: skip
 def test_wrong_requests_are_refused_with_a_reason(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError) as caught:
-        request_of(fields, LANGUAGES, LIMITS)
+        request_of(fields, ENGLISH_GERMAN, LIMITS)
     assert (caught.value.status, caught.value.message) == (400, message)
 
 
@@ -73,7 +73,7 @@ JSON = st.recursive(
 @settings(max_examples=30)
 def test_any_fields_are_understood_or_refused(fields: dict[str, Any]) -> None:
     with contextlib.suppress(RequestError):
-        found = request_of({"source": "en", "target": "de"} | fields, LANGUAGES, LIMITS)
+        found = request_of({"source": "en", "target": "de"} | fields, ENGLISH_GERMAN, LIMITS)
         assert all(isinstance(text, str) for text in found.texts)
         assert sum(map(len, found.texts)) <= 20
         assert 0 <= found.alternatives <= 3
@@ -91,8 +91,8 @@ def codes(
     if data is not None:
         run = json.loads(RunConfig().to_json()) | more
         (folder / "run.json").write_text(json.dumps(run | {"data": run["data"] | data}), encoding="utf-8")
-    found = languages_of(folder, *given)
-    return found.source.code, found.target.code
+    ((source, target),) = pairs_of(folder, *given)
+    return source.code, target.code
 
 
 UNKNOWN: list[Any] = [["train.txt"], ["train.en", "train.fr"], ["train"], "train.en", None]
