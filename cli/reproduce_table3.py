@@ -15,14 +15,8 @@ from cli.run_options import start_of
 from minitransformer.data.corpus import text_files
 from minitransformer.data.prepare import PreparedData
 from minitransformer.data.survey import CorpusError
-from minitransformer.extras.paper.claims import comparisons
 from minitransformer.extras.paper.table3 import Experiment, Result, Scale, rows_named
-from minitransformer.extras.paper.table3_report import (
-    as_markdown,
-    claims_as_markdown,
-    outcomes_as_markdown,
-    provenance_as_markdown,
-)
+from minitransformer.extras.paper.table3_report import as_markdown, differences_as_markdown, provenance_as_markdown
 from minitransformer.system.files import write_text
 from minitransformer.training.progress_bar import ProgressBar
 from parallel.communicator import Communicator
@@ -119,9 +113,5 @@ def _tables(experiment: Experiment, corpus: str) -> str:
         result = experiment.result(row, seed)
         if result is not None:
             results[row][seed] = result
-    compared = list(comparisons(results))
-    parts = (
-        as_markdown(results, experiment.scale), outcomes_as_markdown(compared), claims_as_markdown(compared),
-        provenance_as_markdown(results, corpus),
-    )  # fmt: skip
-    return "\n".join(parts)
+    parts = as_markdown(results, experiment.scale), differences_as_markdown(results)
+    return "\n".join([*parts, provenance_as_markdown(results, corpus)])

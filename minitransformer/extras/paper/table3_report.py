@@ -1,15 +1,20 @@
-"""A report of Table 3 in the paper's layout: our numbers beside the paper's, and which comparisons hold."""
+"""A report of Table 3 in the paper's layout: our numbers and differences beside the paper's."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from dataclasses import dataclass
+from statistics import fmean, stdev
 
 from minitransformer.config import ModelConfig
-from minitransformer.extras.paper.claims import CLAIMS, Comparison, Results
-from minitransformer.extras.paper.statistics import Estimate
 from minitransformer.extras.paper.table3 import PRINTED, Result, Scale, short
 
+Results = Mapping[str, Mapping[int, Result]]  # by row and seed; the base model is one of the rows
+
+# 97.5 % quantiles: of Student's t for 1, 2, … degrees of freedom, and of the normal distribution.
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+_NORMAL = 1.95996
 _COLUMNS = {
     "n_layers": "N", "d_model": "d_model", "d_ff": "d_ff", "n_heads": "h", "d_k": "d_k", "d_v": "d_v",
     "p_drop": "P_drop", "label_smoothing": "ε_ls",
@@ -49,43 +54,23 @@ def _line(row: str, config: ModelConfig, base: ModelConfig, results: Sequence[Re
     return f"| {letter} | {' | '.join([*changed, *numbers])} |"
 
 
-def outcomes_as_markdown(compared: Sequence[Comparison]) -> str:
-    """Return a table of the paper's comparisons with our results."""
-    lines = ["| against base | by | paper | here | |", "|-|-|-|-|-|"]
-    lines += [
-        f"| {short(one.row)} | {'PPL' if one.measure == 'perplexity' else 'BLEU'} |"
-        f" {one.printed:+.2f} | {'+' if one.measured.mean > 0 else ''}{one.measured} | {one.outcome} |"
-        for one in compared
-    ]
+def differences_as_markdown(results: Results) -> str:
+    """Return a table of each row's differences from the base model, paired by seed, beside the paper's.
+
+    With several seeds, ± is half a 95 % interval: if it contains 0, the difference may be chance.
+    """
+    base, lines = results["base"], ["| against base | PPL | paper | BLEU | paper |", "|-|-|-|-|-|"]
+    for row, by_seed in results.items():
+        seeds = sorted(by_seed.keys() & base.keys())
+        if row == "base" or not seeds:
+            continue
+        cells = [short(row)]
+        for measure in ("perplexity", "bleu"):
+            ours = Estimate.of([getattr(by_seed[seed], measure) - getattr(base[seed], measure) for seed in seeds])
+            printed = getattr(PRINTED[row], measure) - getattr(PRINTED["base"], measure)
+            cells += [f"{'+' if ours.mean > 0 else ''}{ours}", f"{round(printed, 2):+.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def claims_as_markdown(compared: Sequence[Comparison]) -> str:
-    """Return a list of the paper's conclusions, each with the number of its comparisons that hold here, and totals."""
-    lines = ["The paper's conclusions, and in how many comparisons each holds here:", ""]
-    for claim in CLAIMS:
-        counts = [
-            f"{name} {_count(claim_comparisons)}"
-            for measure, name in (("perplexity", "perplexity"), ("bleu", "BLEU"))
-            if (claim_comparisons := claim.among(compared, measure))
-        ]
-        if counts:
-            lines.append(f"- {claim.text}: {', '.join(counts)}")
-    signs, equalities = ([one for one in compared if one.is_equality == wanted] for wanted in (False, True))
-    lines += [
-        "",
-        f"Of all comparisons {_count(compared)} hold: of signs {_count(signs)}, of equalities {_count(equalities)}.",
-    ]
-    if any(one.measured.half_width is None for one in compared):
-        lines.append("With one seed there are no confidence intervals: any of these differences may be chance.")
-    return "\n".join(lines) + "\n"
-
-
-def _count(compared: Sequence[Comparison]) -> str:
-    undecided = sum(one.outcome == "undecided" for one in compared)
-    return f"{sum(one.holds for one in compared)} of {len(compared)}" + (
-        f" ({undecided} undecided)" if undecided else ""
-    )
 
 
 def provenance_as_markdown(results: Results, corpus: str) -> str:
@@ -113,3 +98,39 @@ def _common_value(cells: Mapping[str, Result], name: str) -> str:
     most = max(named, key=lambda value: len(named[value]))
     others = [f"{value} ({', '.join(named[value])})" for value in named if value != most]
     return most if not others else f"{most}; NOT THE SAME: {'; '.join(others)}"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean, and half the width of its 95 % confidence interval by Student's t.
+
+    The width is None for a single number, and if the mean is not finite.
+    """
+
+    mean: float
+    half_width: float | None
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Estimate:
+        """Estimate the mean of independent measurements.  Raises: ValueError if there are none."""
+        if not numbers:
+            raise ValueError("Estimate: expected at least one number; got none")
+        mean, n = fmean(numbers), len(numbers)
+        if n == 1 or not math.isfinite(mean):
+            return cls(mean, None)
+        return cls(mean, _quantile(n - 1) * stdev(numbers) / math.sqrt(n))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" if self.half_width is None else f"{self.mean:.2f} ± {self.half_width:.2f}"
+
+
+def _quantile(freedom: int) -> float:
+    """Return t with P(T ≤ t) = 0.975 for ``freedom`` degrees of freedom, to four digits.
+
+    Source: Abramowitz & Stegun (1964), Handbook of Mathematical Functions, 26.7.5, for values beyond the table ``_T``.
+    """
+    if freedom <= len(_T):
+        return _T[freedom - 1]
+    z = _NORMAL
+    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + math.fsum(term / freedom**power for power, term in enumerate(terms, 1))

@@ -1,4 +1,4 @@
-"""Table 3 at a small scale: its models, the training of cells, and what their figures say of the paper's claims."""
+"""Table 3 at a small scale: its models, the training of cells, and the tables of their figures."""
 
 import dataclasses
 import json
@@ -18,8 +18,6 @@ from minitransformer import Transformer, presets
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.config.run import resolved
 from minitransformer.extras.paper import table3_report
-from minitransformer.extras.paper.claims import Comparison, comparisons, printed_difference
-from minitransformer.extras.paper.statistics import Estimate
 from minitransformer.extras.paper.table3 import PRINTED, Experiment, Result, Scale, rows_named
 from minitransformer.system.files import CorruptFileError
 from minitransformer.training.callbacks import Callback
@@ -184,17 +182,17 @@ def test_an_interrupted_and_killed_cell_ends_with_the_same_figures(trained: Expe
 
 
 def test_means_come_with_students_interval() -> None:
-    assert Estimate.of([3.0]) == Estimate(3.0, None)
-    two = Estimate.of([1.0, 3.0])
+    assert table3_report.Estimate.of([3.0]) == table3_report.Estimate(3.0, None)
+    two = table3_report.Estimate.of([1.0, 3.0])
     assert (two.mean, two.half_width) == (2, pytest.approx(12.706))
     few = enumerate((4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306), 3)
     for n, quantile in (*few, (10, 2.2622), (11, 2.2281), (21, 2.0860), (121, 1.9799)):  # in any table of Student's t
         numbers = [0.0, 2.0] * (n // 2) + [1.0] * (n % 2)
         expected = quantile * statistics.stdev(numbers) / math.sqrt(n)
-        assert Estimate.of(numbers).half_width == pytest.approx(expected, rel=1e-4), n
-    assert [str(Estimate.of([1.0])), str(two)] == ["1.00", "2.00 ± 12.71"]
+        assert table3_report.Estimate.of(numbers).half_width == pytest.approx(expected, rel=1e-4), n
+    assert [str(table3_report.Estimate.of([1.0])), str(two)] == ["1.00", "2.00 ± 12.71"]
     with pytest.raises(ValueError, match="expected at least one number"):
-        Estimate.of([])
+        table3_report.Estimate.of([])
 
 
 RESULTS = Path(__file__).parents[4] / "docs" / "lab" / "table3.md"
@@ -206,90 +204,14 @@ def result(perplexity: float, bleu: float) -> Result:
     return Result(**(CELL | sizes | names | {"perplexity": perplexity, "bleu": bleu}))
 
 
-@pytest.mark.parametrize(("measured", "outcome"), [
-    ([-0.5], "same sign"), ([0.5], "other sign"), ([0.0], "no difference"), ([0.004], "no difference"),
-    ([-0.5, -0.6, -0.5], "holds"), ([0.5, 0.6, 0.5], "does not hold"), ([-0.5, 0.6, -0.5], "undecided"),
-    ([0.0, 0.0], "undecided"), ([math.nan], "not finite"), ([math.inf, 1.0, 2.0], "not finite"),
-])  # fmt: skip
-def test_a_sign_holds_when_it_is_the_papers_and_no_accident(measured: list[float], outcome: str) -> None:
-    comparison = Comparison("table3-A-h1", "bleu", -0.9, Estimate.of(measured))
-    assert comparison.outcome == outcome
-    assert comparison.holds == (outcome in ("same sign", "holds"))
-
-
-@pytest.mark.parametrize(("row", "printed"), [("table3-E", -0.1), ("table3-A-h16", 0.0), ("table3-D-ls2", -0.1)])
-@pytest.mark.parametrize(("measured", "outcome"), [
-    ([0.0], "nearly identical"), ([0.39], "nearly identical"), ([-0.4], "further apart"), ([0.05, -0.05, 0.0], "holds"),
-    ([-5.0, -5.1, -4.9], "does not hold"), ([5.0, 5.1, 4.9], "does not hold"),
-    ([0.05, 0.06, 0.05], "holds"),  # a difference that is no accident, but a small one
-    ([0.7, -0.7, 0.1], "undecided"),  # none is seen, but neither could one be that the paper calls worse
-    ([0.3, 0.7, 0.5], "undecided"), ([math.nan], "not finite"), ([math.inf, 1.0, 2.0], "not finite"),
-])  # fmt: skip
-def test_an_equality_rules_out_what_would_matter(row: str, printed: float, measured: list[float], outcome: str) -> None:
-    comparison = Comparison(row, "bleu", printed, Estimate.of(measured))
-    assert comparison.outcome == outcome
-    assert comparison.holds == (outcome in ("nearly identical", "holds"))
-
-
-def test_perplexities_are_near_by_their_ratio() -> None:
-    perplexities = {"base": 13.8, "table3-E": 13.6, "table3-A-h16": 14.1}
-    learned, _, heads, _ = comparisons({row: {1: result(number, 20.0)} for row, number in perplexities.items()})
-    assert (learned.scale, learned.outcome) == (pytest.approx(13.8 / 4.92), "nearly identical")
-    assert (heads.printed, heads.outcome) == (-0.01, "further apart")
-
-
-def claims(results: dict[str, dict[int, Result]]) -> list[str]:
-    return table3_report.claims_as_markdown(list(comparisons(results))).splitlines()
-
-
-def test_by_the_papers_own_figures_all_that_it_claims_holds() -> None:
-    results = {row: {1: result(printed.perplexity, printed.bleu)} for row, printed in PRINTED.items()}
-    assert claims(results)[2:] == [
-        "- (A) with 1 or 32 heads models are worse than with 8: perplexity 2 of 2, BLEU 2 of 2",
-        "- (B) smaller d_k is worse: perplexity 2 of 2, BLEU 2 of 2",
-        "- (C) bigger models are better: perplexity 7 of 7",
-        "- (D) dropout helps: perplexity 1 of 1, BLEU 1 of 1",
-        "- (D) label smoothing hurts perplexity and improves BLEU: perplexity 2 of 2, BLEU 1 of 1",
-        "- (E) learned positions do nearly the same as sinusoids: perplexity 1 of 1, BLEU 1 of 1",
-        "",
-        "Of all comparisons 38 of 38 hold: of signs 33 of 33, of equalities 5 of 5.",
-        "With one seed there are no confidence intervals: any of these differences may be chance.",
-    ]
-
-
-def test_claims_of_which_nothing_was_trained_are_left_out_and_what_is_undecided_is_counted() -> None:
-    results = {
-        "base": {seed: result(5.0, 20.0) for seed in (1, 2)},
-        "table3-B-dk16": {1: result(6.0, 19.0), 2: result(6.0, 22.0)},
-        "table3-E": {1: result(9.0, 25.0), 2: result(1.0, 15.0)},
-        "big": {1: result(4.0, 21.0), 2: result(4.0, 21.0)},
-    }
-    assert claims(results)[2:] == [
-        "- (B) smaller d_k is worse: perplexity 1 of 1, BLEU 0 of 1 (1 undecided)",
-        "- (E) learned positions do nearly the same as sinusoids: perplexity 0 of 1 (1 undecided),"
-        " BLEU 0 of 1 (1 undecided)",
-        "",
-        "Of all comparisons 3 of 6 (3 undecided) hold:"
-        " of signs 3 of 4 (1 undecided), of equalities 0 of 2 (2 undecided).",
-    ]
-
-
-def test_the_committed_outcomes_and_claims_are_those_of_the_committed_figures() -> None:
+def test_the_committed_figures_stand_beside_the_papers_differences() -> None:
     text = RESULTS.read_text(encoding="utf-8")
-    names = {row.removeprefix("table3-"): row for row in PRINTED}
-    base = re.search(r"^\| base \| \| (\S+) ±", text, re.M)
-    assert base
-    compared = []
-    one = r" \| [\d.]+ ± [\d.]+ \| (\S+) ± (\S+) \| (\S+) \| ([a-z ]+)"
-    for name, *fields in re.findall(rf"^\| (\S+) \| [^|]+{one}{one} \|$", text, re.M):
-        for measure, (mean, half_width, printed, outcome) in {"perplexity": fields[:4], "bleu": fields[4:]}.items():
-            scale = float(base[1]) / PRINTED["base"].perplexity if measure == "perplexity" else 1.0
-            measured = Estimate(float(mean), float(half_width))
-            compared.append(Comparison(names[name], measure, float(printed), measured, scale))
-            assert compared[-1].printed == printed_difference(names[name], measure)
-            assert compared[-1].outcome == outcome, (name, measure)
-    assert len(compared) == 38
-    assert table3_report.claims_as_markdown(compared) in text
+    printed = {row: {1: result(numbers.perplexity, numbers.bleu)} for row, numbers in PRINTED.items()}
+    rows = table3_report.differences_as_markdown(printed).splitlines()[2:]
+    differences = [(name, p, b) for name, _, p, _, b in (row.strip("| ").split(" | ") for row in rows)]
+    found = re.findall(r"^\| (\S+) \| [^|]+" + 2 * r" \| \S+ ± \S+ \| \S+ ± \S+ \| (\S+)" + r" \|$", text, re.M)
+    assert found == differences
+    assert len(found) == 19
 
 
 def test_differences_are_paired_by_seed() -> None:
@@ -299,9 +221,8 @@ def test_differences_are_paired_by_seed() -> None:
         "big": {1: result(4.0, 21.0), 3: result(6.0, 11.0)},
         "table3-E": {},
     }
-    perplexity, bleu = comparisons(results)
-    assert (perplexity.row, perplexity.printed, perplexity.measured) == ("big", -0.59, Estimate(-1.0, 0.0))
-    assert (bleu.printed, bleu.measured, bleu.outcome) == (0.6, Estimate(1.0, 0.0), "holds")
+    (row,) = table3_report.differences_as_markdown(results).splitlines()[2:]
+    assert row == "| big | -1.00 ± 0.00 | -0.59 | +1.00 ± 0.00 | +0.60 |"
 
 
 def test_the_table_prints_what_a_row_changes_beside_the_papers_figures() -> None:
@@ -316,9 +237,8 @@ def test_the_table_prints_what_a_row_changes_beside_the_papers_figures() -> None
         "| (A) |  |  |  | 1 | 128 | 128 |  |  | 1,000 | 6.00 | 5.29 | 19.00 | 24.9 | 1.23 | 1.2e+07 |",
     ]
     assert learned.startswith("| (E) learned positions |  |  |")
-    assert table3_report.outcomes_as_markdown(list(comparisons(results))).splitlines()[2:] == [
-        "| A-h1 | PPL | +0.37 | +1.00 | same sign |", "| A-h1 | BLEU | -0.90 | -1.00 | same sign |",
-        "| E | PPL | +0.00 | 0.00 | nearly identical |", "| E | BLEU | -0.10 | 0.00 | nearly identical |",
+    assert table3_report.differences_as_markdown(results).splitlines()[2:] == [
+        "| A-h1 | +1.00 | +0.37 | -1.00 | -0.90 |", "| E | 0.00 | +0.00 | 0.00 | -0.10 |",
     ]  # fmt: skip
 
 
