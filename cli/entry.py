@@ -21,7 +21,7 @@ COMMANDS = {
     "prepare": "convert raw text to subword tokens, before the training",
     "presets": "list the models that --preset names, with their sizes",
     "doctor": "examine this machine, and what a training needs of it",
-    "report": "show a training, or a model's attention, as a page or a picture",
+    "report": "show a training, or a model's attention, as a page",
     "average": "average the last checkpoints of a run into one model",
     "convert": "read a model of another program, or write one for it",
     "parse": "parse sentences into constituency trees",

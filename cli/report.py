@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.command import run_command, say
-from cli.options import Positional, as_text, given, parse_kind
+from cli.options import Positional, as_text, parse_kind
 from minitransformer.config import RunConfig
-from minitransformer.extras.packages import import_extra
-from minitransformer.extras.report.attended import AttendedPair, Kind, attended_pair
-from minitransformer.extras.report.errors import PICTURES, ReportError, check_suffix
+from minitransformer.extras.report.attended import attended_pair
+from minitransformer.extras.report.errors import ReportError
 from minitransformer.extras.report.page import attention_page
 from minitransformer.extras.report.run_page import run_page
 from minitransformer.extras.report.run_record import read_runs
@@ -57,18 +56,10 @@ class SentenceOptions(TranslationOptions):
 
 @dataclass(frozen=True)
 class AttentionOptions(TranslationOptions):
-    """Draw every head of every layer for one sentence, as a self-contained HTML page or as a picture."""
+    """Draw every head of every layer for one sentence, as a self-contained HTML page."""
 
     output: Path = Path("attention.html")
-    """File to write: .html for the page; .png, .svg or .pdf for a picture."""
-    kinds: tuple[Kind, ...] = ("encoder", "decoder", "encoder-decoder")
-    """For a picture: kinds of attention to draw."""
-    layers: tuple[int, ...] = ()
-    """For a picture: layers to draw, counted from 1; all if none is given."""
-    heads: tuple[int, ...] = ()
-    """For a picture: heads to draw, counted from 1; all if none is given."""
-    least_weight: float = 0.0
-    """For a picture: draw no line for smaller weights; 0.2 keeps sentences of 40 tokens readable."""
+    """File to write, which ends in .html."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +72,9 @@ class TrainingReportOptions:
     runs: Positional[tuple[Path, ...]] = (RunConfig.run,)
     """Directories of training runs."""
     output: Path = Path("training.html")
-    """File to write: .html for the self-contained page; .png, .svg or .pdf for a picture of the curves."""
+    """File to write, a self-contained page, which ends in .html."""
 
 
-PICTURE_OPTIONS = ("kinds", "layers", "heads", "least_weight")
 KINDS = {"attention": AttentionOptions, "sentence": SentenceOptions, "training": TrainingReportOptions}
 
 
@@ -94,7 +84,7 @@ def main() -> int:
 
 
 def report(arguments: Sequence[str]) -> int:
-    """Draw the page or the picture that the options describe."""
+    """Write the page that the options describe."""
     options: AttentionOptions | SentenceOptions | TrainingReportOptions = parse_kind(
         KINDS, DESCRIPTION, arguments, '; to draw the attention of a sentence, give "attention" before it'
     )
@@ -105,7 +95,7 @@ def report(arguments: Sequence[str]) -> int:
 
 def report_sentence(options: SentenceOptions) -> int:
     """Write the page of one sentence."""
-    check_suffix(options.output, (".html",))
+    require_page(options.output)
     page, translation = sentence_page(*options.load())
     write_text(options.output, page)
     say(f"{translation}\nwrote {options.output}")
@@ -113,64 +103,23 @@ def report_sentence(options: SentenceOptions) -> int:
 
 
 def report_attention(options: AttentionOptions) -> int:
-    """Draw the attention of one sentence."""
-    check_suffix(options.output, (".html", *PICTURES))
-    is_page = options.output.suffix.lower() == ".html"
-    if is_page and (chosen_there := given(options, PICTURE_OPTIONS)):
-        raise ReportError(
-            f"{chosen_there[0]}: an option of pictures, but {options.output} is a page, on which you choose; leave it"
-            " out, or name a file that ends in .png, .svg or .pdf"
-        )
-    if not is_page:
-        check_picture_options(options)
+    """Write the page of one sentence's attention."""
+    require_page(options.output)
     pair = attended_pair(*options.load())
-    if is_page:
-        write_text(options.output, attention_page(pair))
-    else:
-        draw(pair, options)
+    write_text(options.output, attention_page(pair))
     say(f"{pair.translation}\nwrote {options.output}")
     return 0
 
 
 def report_training(options: TrainingReportOptions) -> int:
-    """Write the page or the picture that the options describe."""
-    check_suffix(options.output, (".html", *PICTURES))
-    runs = read_runs(options.runs)
-    if options.output.suffix.lower() == ".html":
-        write_text(options.output, run_page(runs))
-    else:
-        import_extra("report", "matplotlib")
-        from minitransformer.extras.report.run_picture import run_picture  # noqa: PLC0415
-        from minitransformer.extras.report.saving import save_picture  # noqa: PLC0415
-
-        save_picture(run_picture(runs), options.output)
+    """Write the page of training runs."""
+    require_page(options.output)
+    write_text(options.output, run_page(read_runs(options.runs)))
     say(f"wrote {options.output}")
     return 0
 
 
-def check_picture_options(options: AttentionOptions) -> None:
-    """Raise ReportError for options that are invalid for every model; MissingExtraError without matplotlib."""
-    import_extra("report", "matplotlib")
-    if not options.kinds:
-        raise ReportError("--kinds: name at least one kind of attention")
-    if not 0 <= options.least_weight <= 1:
-        raise ReportError(f"--least-weight: weights are between 0 and 1; got {options.least_weight}")
-
-
-def draw(pair: AttendedPair, options: AttentionOptions) -> None:
-    """Write a picture of the kinds, layers and heads that the options name."""
-    from minitransformer.extras.report.picture import attention_picture  # noqa: PLC0415
-    from minitransformer.extras.report.saving import save_picture  # noqa: PLC0415
-
-    layers = chosen("layers", options.layers, pair.depth(options.kinds))
-    heads = chosen("heads", options.heads, pair.weights.encoder.shape[1])
-    save_picture(
-        attention_picture(pair, options.kinds, layers, heads, least_weight=options.least_weight), options.output
-    )
-
-
-def chosen(name: str, numbers: Sequence[int], n: int) -> list[int]:
-    """Convert numbers counted from 1 to indices; without numbers, return all ``n`` indices.  Raises: ReportError."""
-    if wrong := [number for number in numbers if not 1 <= number <= n]:
-        raise ReportError(f"--{name}: expected numbers from 1 to {n}; got {wrong[0]}")
-    return [number - 1 for number in numbers] or list(range(n))
+def require_page(path: Path) -> None:
+    """Raise ReportError unless the file's name ends in .html."""
+    if path.suffix.lower() != ".html":
+        raise ReportError(f"{path}: is written as a page; expected a name that ends in .html")

@@ -282,7 +282,7 @@ def test_every_extra_that_a_text_installs_exists_and_has_no_name_of_an_index() -
         groups = re.findall(r"pip install (?:--quiet )?-e ['\"]\.\[([\w,]+)\]['\"]", text)
         named |= {extra for group in groups for extra in group.split(",")}
         named |= set(re.findall(r"import_extra\(['\"](\w+)", text))
-    assert named >= {"mpi", "cuda12", "report", "convert", "test"}
+    assert named >= {"mpi", "cuda12", "serve", "hub", "convert", "test"}
     assert named <= known
 
 

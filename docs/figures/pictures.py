@@ -1,6 +1,6 @@
 """Make the pictures of README: pages of a real run in a browser, and what commands print.
 
-    python docs/figures/pictures.py [--run runs/demo]        # needs Chromium
+    python docs/figures/pictures.py [--run runs/demo]        # needs Chromium, and the runs of docs/guide/watching.md
 
 ``pictures.json`` has a hash of what each picture shows; a test compares it with today's files.
 """
@@ -29,6 +29,7 @@ SHOWN = {  # picture → the folders of its page, the part of the address that s
     "sentence.png": (("report/sentence_page", "report/shared"), "step=3&head=1&row=3", 1_200, 820),
     "attention.png": (("report/attention_page", "report/shared"), "kind=encoder-decoder&layer=2", 1_200, 620),
     "training.png": (("report/training_page", "report/shared"), "", 1_200, 490),
+    "runs.png": (("report/training_page", "report/shared"), "", 1_200, 520),
     "server.png": (("serve/page",), "", 1_200, 640),
 }
 TERMINAL = (  # the commands of terminal.svg
@@ -96,6 +97,7 @@ def pages(run: Path) -> dict[str, Callable[[], str]]:
         "sentence.png": lambda: sentence_page(translator, SENTENCE)[0],
         "attention.png": lambda: attention_page(attended_pair(translator, SENTENCE)),
         "training.png": lambda: run_page(read_runs([run])),
+        "runs.png": lambda: run_page(read_runs([run.parent / name for name in ("good", "high", "learned-by-heart")])),
     }
 
 

@@ -1,4 +1,4 @@
-"""Pages and pictures of a run and of its attention by the command, and the documented keys of the run's files."""
+"""Pages of a run and of its attention by the command, and the documented keys of the run's files."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import Command, Trained, log_of, output_of, results_of, translated
+from small_run import Trained, log_of, output_of, results_of, translated
 
 from cli.report import report
 
@@ -30,11 +30,6 @@ def test_the_page_has_the_losses_and_scores_of_the_run(trained: Trained, tmp_pat
     validation = results_of(trained.run)["validation"]
     (final,) = (row["values"][0] for row in data["facts"]["Result"] if row["name"] == "final score, validation")
     assert final == f"BLEU {validation['bleu']:.2f}\n{validation['signature']}"
-
-
-def test_a_picture_of_a_run(trained: Trained, tmp_path: Path) -> None:
-    output_of(lambda: report(["training", str(trained.run), "--output", str(tmp_path / "a.svg")]))
-    assert "Norm of the gradient" in (tmp_path / "a.svg").read_text(encoding="utf-8")
 
 
 def documented(heading: str) -> set[str]:
@@ -75,20 +70,3 @@ def test_arguments_that_are_not_utf8_are_read_with_replacements(trained: Trained
         f"warning: the {name} is not UTF-8; read with replacements" for name in ("sentence", "target")
     ]
     assert data_of(page)["translation"] == "é <b> caf\ufffd"
-
-
-@pytest.mark.parametrize("name", ["a.png", "A.SVG"])
-def test_a_picture(name: str, trained: Trained, tmp_path: Path) -> None:
-    words = ["attention", "one two", "--run", str(trained.run), "--output", str(tmp_path / name)]
-    output_of(lambda: report([*words, "--kinds", "encoder-decoder", "decoder", "--heads", "2"]))
-    output_of(lambda: report([*words, "--least-weight", "0.2"]))
-    assert (tmp_path / name).stat().st_size > 1_000
-
-
-@pytest.mark.usefixtures("without_matplotlib")
-def test_without_matplotlib_a_page_can_be_made_and_a_picture_tells_the_remedy(
-    trained: Trained, command: Command, tmp_path: Path
-) -> None:
-    words = ["attention", "one", "--run", str(trained.run), "--output"]
-    assert command("report", *words, str(tmp_path / "a.html")).status == 0
-    assert '[report]"' in command("report", *words, str(tmp_path / "a.png")).refusal

@@ -1,4 +1,4 @@
-"""The data of attention pages and pictures: a sentence, its translation, and the attention between their tokens."""
+"""The data of attention pages: a sentence, its translation, and the attention between their tokens."""
 
 from __future__ import annotations
 
@@ -62,10 +62,6 @@ class AttendedPair:
             "encoder-decoder": (self.outputs, self.source, self.weights.encoder_decoder),
         }[kind]
 
-    def depth(self, kinds: Sequence[Kind]) -> int:
-        """Return the largest number of layers of these kinds; encoder and decoder may have different depths."""
-        return max(len(self.weights.encoder if kind == "encoder" else self.weights.decoder) for kind in kinds)
-
 
 @dataclass(frozen=True)
 class TokenPair:
@@ -88,7 +84,7 @@ def token_pair(
     ``sentence``, which blanks separate.
 
     Raises: ReportError if a side is empty or too long, or if the model appends no end symbol to sources, which pages
-        and pictures need.
+        need.
     """
     if not translator.model.config.source_end:
         raise ReportError("report: the model appends no end symbol to sources (source_end), which the display needs")

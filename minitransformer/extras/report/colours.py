@@ -1,8 +1,7 @@
-"""Colours for pictures; the colours of heads are distinguishable on white and on near-black."""
+"""Colours of heads and of runs, which are distinguishable on white and on near-black."""
 
 from __future__ import annotations
 
-FAINT = "#5d6675"  # colour of titles and notes
 _COLOURS = (
     "#4878d0", "#e4572e", "#2f9e5f", "#a064c8", "#c99700", "#1899b0", "#d6508f", "#8a6f4d",
     "#6f9a1f", "#7575dd", "#c04a4a", "#2fa08f", "#d6804f", "#8f5fb8", "#77859b", "#4f9f3a",

@@ -1,4 +1,4 @@
-"""The curves of training runs, panel by panel, for the page and for the picture."""
+"""The curves of training runs, panel by panel, for the page."""
 
 from __future__ import annotations
 

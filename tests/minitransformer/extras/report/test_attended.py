@@ -1,4 +1,4 @@
-"""What pages and pictures are given to show, also with pieces merged into words."""
+"""What pages are given to show, also with pieces merged into words."""
 
 import dataclasses
 from typing import Any, get_args
