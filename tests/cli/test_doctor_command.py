@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import io
-import mmap
 import re
 import socket
 import sys
@@ -26,7 +25,7 @@ from minitransformer.config import ModelConfig
 from minitransformer.extras.doctor import machine, together
 from minitransformer.extras.doctor.check import Replay, conclusion
 from minitransformer.extras.doctor.finding import Finding, merged
-from minitransformer.extras.doctor.machine import cores, left_by_mpich, shared_memory
+from minitransformer.extras.doctor.machine import cores, shared_memory
 from minitransformer.model.transformer import Transformer
 from minitransformer.system import provenance
 from minitransformer.system.threads import available_cores
@@ -150,26 +149,16 @@ def test_more_processes_than_cores_are_wrong_on_the_cpu() -> None:
     assert cores("cpu", 0, crowded[:2]).found.startswith("1 of the 2 that this process may use")
 
 
-def test_files_of_mpich_that_none_maps_are_left_by_killed_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine, "SHARED_MEMORY", tmp_path)
-    (tmp_path / "mpich_shm_just_removed").symlink_to(tmp_path / "nothing")
-    for name in ("mpich_shm_1_0", "mpich_shm_2_0", "another"):
-        (tmp_path / name).write_bytes(bytes(4096))
-    with (tmp_path / "mpich_shm_1_0").open("r+b") as file, mmap.mmap(file.fileno(), 0):
-        assert left_by_mpich() == [tmp_path / "mpich_shm_2_0"]
-    with (tmp_path / "mpich_shm_2_0").open("rb"):
-        assert left_by_mpich() == [tmp_path / "mpich_shm_1_0"], "its process has not mapped it yet"
-    assert left_by_mpich() == [tmp_path / "mpich_shm_1_0", tmp_path / "mpich_shm_2_0"]
-
-
 def test_mpi_is_not_started_where_shared_memory_is_too_small(
     examined: Examined, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = SimpleNamespace(f_bavail=31, f_frsize=1_000_000)
     monkeypatch.setattr(machine.os, "statvfs", lambda path: room)
-    monkeypatch.setattr(machine, "left_by_mpich", list)
     assert shared_memory(1).remedy == shared_memory(3).remedy is None
-    assert shared_memory(4).remedy == "give it 32 MB (docker run --shm-size)"
+    assert shared_memory(4).remedy == (
+        "give it 32 MB (docker run --shm-size); killed processes of MPICH leave files: rm /dev/shm/mpich_shm_* when no"
+        " MPI program runs"
+    )
     monkeypatch.setenv("PMI_SIZE", "8")
     monkeypatch.setenv("MPI_LOCALNRANKS", "4")
     monkeypatch.setitem(sys.modules, "mpi4py", None)  # it would be an error to look for it
@@ -182,15 +171,6 @@ def test_mpi_is_not_started_where_shared_memory_is_too_small(
         status, output, error = command("doctor", "--run", str(tmp_path))
         assert (status, output) == (1, "")
         assert (f"error: {socket.gethostname()}: /dev/shm has 31 MB free" in error) == machine_is_named
-    monkeypatch.setattr(machine, "left_by_mpich", lambda: [Path("/dev/shm/a"), Path("/dev/shm/b c")])
-    output = "; killed processes left 2 files that no process uses: rm /dev/shm/a '/dev/shm/b c'"
-    assert output in shared_memory(1).found
-    assert output in shared_memory(3).found
-    assert shared_memory(4).remedy == (
-        "rm /dev/shm/a '/dev/shm/b c' (no process uses them), or give it 32 MB (docker run --shm-size)"
-    )
-    monkeypatch.setattr(machine, "left_by_mpich", lambda: [Path("/dev/shm/a")] * 90)
-    assert shared_memory(3).found.endswith("uses: rm /dev/shm/mpich_shm_* when no MPI program runs")
     monkeypatch.setattr(machine, "SHARED_MEMORY", tmp_path / "nothing")
     assert shared_memory(4) == Finding("shared memory", f"this system has no {tmp_path / 'nothing'}")
 

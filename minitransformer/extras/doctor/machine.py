@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
-from collections.abc import Iterator
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -26,8 +23,7 @@ from parallel.communicator import Communicator
 from parallel.launch import INSTALL_MPI
 from parallel.placement import Placement, cores_of
 
-SHARED_MEMORY, PROCESSES = Path("/dev/shm"), Path("/proc")
-FILES_OF_MPICH = "mpich_shm_*"
+SHARED_MEMORY = Path("/dev/shm")
 SAME_PROCESSOR = (
     "for other processors, set the environment variable OPENBLAS_CORETYPE, such as Haswell, on all machines"
 )
@@ -143,62 +139,24 @@ def cuda_kernels(choice: KernelChoice, placement: Placement) -> Finding:
 
 
 def shared_memory(n_ranks: int) -> Finding:
-    """Return whether shared memory is large enough for ``n_ranks`` processes; if not, the MPI library would crash.
-
-    If killed processes of MPICH left files in shared memory, also return the command that removes the files.
-    """
+    """Return whether shared memory is large enough for ``n_ranks`` processes; if not, the MPI library would crash."""
     if not SHARED_MEMORY.exists():
         return Finding("shared memory", f"this system has no {SHARED_MEMORY}")
-    state = os.statvfs(SHARED_MEMORY)
-    free, needed, left = state.f_bavail * state.f_frsize, n_ranks * BYTES_OF_RANK, left_by_mpich()
-    removal = _removal(left)
-    unused = f"; killed processes left {len(left)} files that no process uses: {removal}" if left else ""
     if n_ranks == 1:
-        return Finding("shared memory", f"not needed by one process, alone{unused}")
+        return Finding("shared memory", "not needed by one process, alone")
+    state = os.statvfs(SHARED_MEMORY)
+    free, needed = state.f_bavail * state.f_frsize, n_ranks * BYTES_OF_RANK
     if free >= needed:
-        found = f"{SHARED_MEMORY} has the {needed / 1e6:.0f} MB that {n_ranks} processes may need"
-        return Finding("shared memory", found + unused)
+        return Finding(
+            "shared memory", f"{SHARED_MEMORY} has the {needed / 1e6:.0f} MB that {n_ranks} processes may need"
+        )
     found = f"{SHARED_MEMORY} has {free / 1e6:.0f} MB free, too little for {n_ranks} processes: MPI would crash"
-    more = f"give it {needed / 1e6:.0f} MB (docker run --shm-size)"
-    return Finding("shared memory", found, f"{removal} (no process uses them), or {more}" if left else more)
-
-
-def _removal(left: list[Path]) -> str:
-    """Return the ``rm`` command for these files; name at most three files, and more files by MPICH's file pattern."""
-    if len(left) <= 3:
-        return f"rm {shlex.join(map(str, left))}"
-    return f"rm {SHARED_MEMORY}/{FILES_OF_MPICH} when no MPI program runs"
-
-
-def left_by_mpich() -> list[Path]:
-    """Return the files in shared memory that killed processes of MPICH left.
-
-    The files belong to this user, and no process that this user may inspect maps or opens them.
-    """
-    left = {path for path in SHARED_MEMORY.glob(FILES_OF_MPICH) if _is_mine(path)}
-    for process in PROCESSES.glob("[0-9]*") if left else ():
-        left.difference_update(_files_in_use(process))
-    return sorted(path for path in left if path.exists())
-
-
-def _files_in_use(process: Path) -> Iterator[Path]:
-    """Yield the files that a process has open, then the files that it maps; MPICH maps a file before closing it.
-
-    Yield nothing if the process belongs to another user, or has ended.
-    """
-    with suppress(OSError):
-        for file in (process / "fd").iterdir():
-            with suppress(FileNotFoundError):  # closed meanwhile
-                yield file.readlink()
-    with suppress(OSError):
-        yield from (Path(line.split(maxsplit=5)[-1]) for line in (process / "maps").read_text().splitlines())
-
-
-def _is_mine(path: Path) -> bool:
-    try:
-        return path.stat().st_uid == os.getuid()
-    except FileNotFoundError:  # a process of MPICH has just removed it
-        return False
+    return Finding(
+        "shared memory",
+        found,
+        f"give it {needed / 1e6:.0f} MB (docker run --shm-size); killed processes of MPICH leave files:"
+        f" rm {SHARED_MEMORY}/mpich_shm_* when no MPI program runs",
+    )
 
 
 def precision(chosen: str, why_no_bfloat16: str | None) -> Finding:
