@@ -99,8 +99,6 @@ bench: $(VENV)/installed-for-bench
 	$(BIN)/python benchmarks/translation.py
 	$(BIN)/python benchmarks/costs.py python
 	$(BIN)/python benchmarks/costs.py input
-	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/sums.py
 	$(BIN)/python benchmarks/costs.py exchange
 	$(BIN)/python benchmarks/costs.py checkpoint base
 

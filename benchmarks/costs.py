@@ -1,9 +1,10 @@
-"""Measure what training costs besides the arithmetic of its updates.
+"""Measure what training costs besides the arithmetic of its updates, and what texts cost beside their search.
 
     python benchmarks/costs.py python                          tape, dispatch and Python
     python benchmarks/costs.py input [SOURCE TARGET] [--noise capitals=0.05 …]           text made into batches
     python benchmarks/costs.py checkpoint [tiny small-1024 base] [--directory DIR]
     python benchmarks/costs.py exchange [tiny small-1024 base] [--ranks 2] [--messages]
+    python benchmarks/costs.py texts [RUN]                 the road between a text and the sentences of a search
 
 Updates are those of ``training.py``.
 
@@ -15,19 +16,23 @@ Updates are those of ``training.py``.
   the checkpoint is written.
 - ``exchange``: a barrier before each reduce_scatter and all_gather separates the time that ranks wait for the slowest
   one from the time of the exchange.  Starts mpirun itself.
+- ``texts``: held-out lines of one sentence are translated by ``translate`` and by the model alone, in turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +42,18 @@ from training import ours
 from workload import WORKLOADS
 
 from autograd import RandomStream, backward
-from minitransformer import Batch, Transformer
+from minitransformer import Batch, Transformer, Translator
 from minitransformer.config import DataConfig, TrainingConfig
 from minitransformer.data.batching import cut_into_micro_batches, plan_epoch, read_batch
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.store import Pairs
+from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.task import task_of
 from minitransformer.training.checkpoint import CheckpointWriter, Snapshot
 from minitransformer.training.noisy_pairs import NoisyPairs
 
 SMALL = WORKLOADS["small-1024"]
-VOCABULARY = 10_000
+VOCABULARY, N_LINES = 10_000, 10_000
 
 
 def seconds_of(work: Callable[[], object]) -> float:
@@ -213,11 +219,30 @@ def proportional_kilobytes() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
+def measure_texts(options: argparse.Namespace) -> None:
+    """Report how much longer the road takes than the model alone: one by one, and for many lines."""
+    run = Path(*options.of or ["runs/demo"])
+    translator, rows = Translator.load(run), (run / "translations.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = [line for row in rows if not re.search(r"[.?!][\"“”]? ", line := json.loads(row)["source"])]
+    many = (lines * (N_LINES // len(lines) + 1))[:N_LINES]
+    works: dict[str, Callable[[Callable[[list[str]], object]], object]] = {
+        "one sentence": lambda translate: [translate([line]) for line in lines[:200]],
+        f"{N_LINES:,} lines": lambda translate: translate(many),
+    }
+    ways = translator.translate, lambda lines: translator.n_best(lines, SearchConfig())
+    for name, work in works.items():
+        turns = [[seconds_of(partial(work, each)) for each in ways] for _ in range(7)]
+        ratios = [road / search for road, search in turns]
+        spread = f"({min(ratios):.3f} to {max(ratios):.3f})"
+        print(f"{name}: {statistics.median(ratios):.3f} times the model alone {spread}")
+
+
 COSTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "python": measure_python,
     "input": measure_input,
     "checkpoint": measure_checkpoints,
     "exchange": measure_exchange,
+    "texts": measure_texts,
 }
 
 
@@ -225,7 +250,7 @@ def main() -> None:
     """Measure a cost, or run as a rank."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cost", choices=[*COSTS, "rank"])
-    parser.add_argument("of", nargs="*", help="workloads, or files of text")
+    parser.add_argument("of", nargs="*", help="workloads, files of text, or a run")
     parser.add_argument("--noise", nargs="*", default=[], help="kinds and shares, as in training.noise")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", type=Path, help="on the file system to measure")

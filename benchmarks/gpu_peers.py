@@ -30,7 +30,7 @@ SECONDS = {"cuda": 60, "cpu": 20}  # that must be left when a contest begins, co
 SECONDS_TO_END = 5  # that must be left after a round
 LEAST_ROUNDS = 3  # of a contest; fewer give no result
 LARGE, SMALL = 0, 1  # indices in ``Sizes.tokens``
-CONTESTS = (  # those with a goal first
+CONTESTS = (  # the strongest peers first
     ("base", LARGE, "PyTorch, compiled"), ("base", LARGE, "PyTorch, packed, compiled, in graphs"),
     ("big", LARGE, "PyTorch, compiled"), ("base", SMALL, "PyTorch, eager"), ("base", LARGE, "PyTorch, eager"),
     ("base", SMALL, "PyTorch, packed, compiled, in graphs"), ("big", LARGE, "PyTorch, eager"),

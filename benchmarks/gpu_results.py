@@ -1,4 +1,4 @@
-"""A JSON file of results, complete after every write, from which the next call continues; goals; a table.
+"""A JSON file of results, complete after every write, from which the next call continues; a table.
 
 Rows belong to the code and the card that made them.  Rows of other code, or of another card, stay in the file, but
 count neither as results nor in the summary.
@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 MOST_BEGUN = 2  # an item that was begun so often without a result counts as failed
 LARGE, SMALL = 25_000, 3_168  # tokens of a side
-H200_MILLISECONDS = 20.5  # of an update of the base model on an H200
-OUTCOME = {True: "reached", False: "MISSED", None: "not measured"}
 Row = dict[str, Any]
 
 
@@ -70,7 +68,7 @@ class Results:
     def _write(self, rows: list[Row]) -> None:
         """Write a new file and rename it over the old one; a killed process leaves one of them complete."""
         of_run = [row for row in rows if self.run.items() <= row.items() and "begun" not in row]
-        content = {"machine": self.machine, **summary_of(of_run, self.machine["card"]), "rows": rows}
+        content = {"machine": self.machine, **summary_of(of_run), "rows": rows}
         new = self.path.with_name(f"{self.path.name}.new")
         new.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
         new.replace(self.path)
@@ -82,76 +80,18 @@ def _plain(facts: Row) -> Row:
     return dict(json.loads(text, parse_constant=str))
 
 
-class Goal(NamedTuple):
-    """A goal for our speed relative to a contestant of PyTorch; ``stretch`` is a higher goal, or None."""
-
-    model: str
-    tokens: int
-    peer: str
-    least: float
-    stretch: float | None = None
-
-
-GOALS = (
-    Goal("base", LARGE, "PyTorch, compiled", 1.3),
-    Goal("base", LARGE, "PyTorch, packed, compiled, in graphs", 1.0, 1.2),
-    Goal("big", LARGE, "PyTorch, compiled", 1.2),
-    Goal("base", SMALL, "PyTorch, eager", 4.0),
-)
-
-
-def goals_of(rows: list[Row], card: str) -> list[Row]:
-    """Return all goals; a goal without a measurement is neither reached nor missed (None)."""
-    measured = [(row, {one["name"]: one for one in row["contestants"]}) for row in rows if "contestants" in row]
-    ratios = {
-        (row["model"], row["batch tokens"], name): one["ours_is_times_as_fast"]
-        for row, contest in measured
-        for name, one in contest.items()
-        if len(contest) > 1
-    }
-    goals = []
-    for goal in GOALS:
-        ratio = ratios.get((goal.model, goal.tokens, goal.peer))
-        what = f"{goal.model}, {goal.tokens:,} tokens: at least {goal.least} × as fast as {goal.peer}"
-        goals.append(_goal(what, ratio, None if ratio is None else ratio >= goal.least))
-        if goal.stretch and ratio is not None:
-            goals[-1] |= {"stretch": f"{goal.stretch} ×", "stretch reached": ratio >= goal.stretch}
-    alone = [
-        one["ms"]
-        for row, contest in measured
-        for name, one in contest.items()
-        if name == "ours" and (row["model"], row["batch tokens"]) == ("base", LARGE)
-    ]
-    ms, is_h200 = min(alone, default=None), "H200" in card
-    what = f"base, {LARGE:,} tokens: at most {H200_MILLISECONDS} ms on an H200"
-    goals.append(_goal(what, ms, None if ms is None or not is_h200 else ms <= H200_MILLISECONDS))
-    for row, contest in measured:
-        ours, peaks = contest.get("ours"), [one["peak MB"] for name, one in contest.items() if name != "ours"]
-        if ours and peaks and min(peaks) > 0:
-            ratio = ours["peak MB"] / min(peaks)
-            peer = next(name for name in contest if name != "ours")
-            what = f"{row['model']}, {row['batch tokens']:,} tokens: peak memory at most that of {peer}"
-            goals.append(_goal(what, ratio, ratio <= 1))
-    return goals
-
-
-def _goal(what: str, measured: float | None, is_reached: bool | None) -> Row:
-    return {"goal": what, "measured": measured, "reached": is_reached}
-
-
-def summary_of(rows: list[Row], card: str) -> dict[str, Any]:
-    """Return goals, ends of stages and failed items, from the rows of one code and one card."""
+def summary_of(rows: list[Row]) -> dict[str, Any]:
+    """Return ends of stages and failed items, from the rows of one code and one card."""
     names = ("stage", "model", "batch tokens", "what", "name", "peer")
     return {
-        "goals": goals_of(rows, card),
         "stages": {row["stage"]: row["ended"] for row in rows if "ended" in row},
         "failed": {", ".join(str(row[n]) for n in names if n in row): row["error"] for row in rows if "error" in row},
     }
 
 
 def table(rows: list[Row], machine: Row) -> str:
-    """Return tables of contests and goals, then lines of ended stages and failed items."""
-    summary = summary_of(rows, machine["card"])
+    """Return a table of contests, then lines of ended stages and failed items."""
+    summary = summary_of(rows)
     lines = ["", f"{machine['card']}; commit {machine['commit']}, code {machine['code']}", "",
              "| model, batch | | ms an update (quartiles) | target tokens/s | ours is … times as fast | peak MB |",
              "|-|-|-|-|-|-|"]  # fmt: skip
@@ -169,10 +109,5 @@ def table(rows: list[Row], machine: Row) -> str:
             lines += ["", f"{row['what']}: {speeds} tokens/s; ours is {row['ours_is_times_as_fast']:.2f} × as fast"]
         if "minutes" in row:
             lines += ["", f"Multi30k: {row['minutes']:.1f} min, {row['results']['validation']['detail']}"]
-    lines += ["", "| goal | measured | |", "|-|-|-|"]
-    for goal in summary["goals"]:
-        measured = "" if goal["measured"] is None else f"{goal['measured']:.2f}"
-        stretch = f"; stretch ({goal['stretch']}) {OUTCOME[goal['stretch reached']]}" if "stretch" in goal else ""
-        lines.append(f"| {goal['goal']} | {measured} | {OUTCOME[goal['reached']]}{stretch} |")
     lines += ["", *(f"{stage} ended {ended}" for stage, ended in summary["stages"].items())]
     return "\n".join([*lines, *(f"failed: {name}: {error}" for name, error in summary["failed"].items())])

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from benchmark_runs import ROOT, SMALL_CONFIG, benchmark
+from benchmark_runs import ROOT, benchmark
 from number_words import sentences
 from small_run import write_parallel_text
 
@@ -67,17 +67,6 @@ def test_costs_of_input(source: str, tmp_path: Path) -> None:
     assert shown_ratio(shown, r"noise in a batch of 2,560 tokens: ([\d.]+) ms") > 0
 
 
-def test_startup() -> None:
-    shown = benchmark("startup.py", "--rounds", 1, change=f"startup.WORDS = 300; startup.CONFIG = {SMALL_CONFIG}")
-    assert shown_ratio(shown, r"first line after ([\d.]+) s") > 0
-
-
-@needs_mpi
-def test_sums() -> None:
-    shown = benchmark("sums.py", 2, "--rounds", 1, "--elements", 10_000)
-    assert "| MPI.Allreduce at once |" in shown
-
-
 @needs_mpi
 def test_costs_of_the_exchange() -> None:
     assert "| tiny |" in benchmark("costs.py", "exchange", "tiny", "--rounds", 1)
@@ -95,13 +84,12 @@ def test_serving(model: Path) -> None:
     assert shown.count("beside documents") == 2
 
 
-def test_texts(model: Path, tmp_path: Path) -> None:
+def test_costs_of_texts(model: Path, tmp_path: Path) -> None:
     run = shutil.copytree(model, tmp_path / "run")
-    rows = [{"source": f"{line}.", "reference": f"{line}."} for line in sentences(5, seed=2)]
+    rows = [{"source": f"{line}."} for line in sentences(5, seed=2)]
     (run / "translations.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    change = "texts.N_PARAGRAPHS = texts.ROUNDS = 1"
-    shown = benchmark("texts.py", run, "--lines", 20, change=change)
-    assert shown.count("sentences a line") == 8
+    shown = benchmark("costs.py", "texts", run, change="costs.N_LINES = 20")
+    assert shown_ratio(shown, r"one sentence: ([\d.]+) times the model alone") > 0
     assert shown_ratio(shown, r"20 lines: ([\d.]+) times the model alone") > 0
 
 

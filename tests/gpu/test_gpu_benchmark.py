@@ -27,7 +27,7 @@ import gpu_ours
 import gpu_peers
 import gpu_ranks
 from gpu_card import Card
-from gpu_results import Results, goals_of
+from gpu_results import Results
 from workload import Workload
 
 from autograd.kernels.cuda import driver
@@ -222,7 +222,7 @@ def test_the_tests_that_need_a_gpu_are_collected(python: Path) -> None:
     assert "error" not in done.stdout.splitlines()[-1]
 
 
-# The file of results, goals, and contests.
+# The file of results, and contests.
 
 MACHINE = {"device": "cuda", "card": "NVIDIA H200", "driver": "1", "commit": "a", "code": "b"}
 
@@ -314,35 +314,6 @@ def test_the_file_is_json_also_with_numbers_that_json_does_not_have(tmp_path: Pa
 
     content = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"), parse_constant=refuse)
     assert content["rows"][0]["most_off"] == "NaN"
-
-
-def contest(tokens: int, ratios: dict[str, float], ms: float) -> dict[str, Any]:
-    """Return a row of ours alone, or of a pair."""
-    contestants = [
-        {"name": name, "ms": ms * ratio, "ours_is_times_as_fast": ratio, "peak MB": 900 if name == "ours" else 1_000}
-        for name, ratio in {"ours": 1.0, **ratios}.items()
-    ]
-    return {"model": "base", "batch tokens": tokens, "contestants": contestants}
-
-
-@pytest.mark.parametrize(("ratio", "reached", "stretch"), [(0.9, False, False), (1.0, True, False), (1.2, True, True)])
-def test_goals_are_ratios_to_pytorch(ratio: float, reached: bool, stretch: bool) -> None:
-    rows = [contest(25_000, {"PyTorch, packed, compiled, in graphs": ratio}, 20.0), contest(25_000, {}, 19.0)]
-    goals = goals_of(rows, "NVIDIA H200")
-    compiled, packed = goals[:2]
-    assert (packed["reached"], packed["stretch reached"], packed["measured"]) == (reached, stretch, ratio)
-    assert compiled["reached"] is None
-    assert goals[-1]["measured"] == 0.9
-    assert goals[-1]["reached"]
-
-
-@pytest.mark.parametrize(
-    ("card", "ms", "reached"),
-    [("NVIDIA H200", 20.5, True), ("NVIDIA H200", 20.6, False), ("NVIDIA H100 80GB HBM3", 20.0, None)],
-)
-def test_milliseconds_are_judged_on_an_h200_only(card: str, ms: float, reached: bool | None) -> None:
-    goal = next(goal for goal in goals_of([contest(25_000, {}, ms)], card) if "20.5 ms" in goal["goal"])
-    assert goal["reached"] is reached
 
 
 def test_words_are_as_frequent_as_one_divided_by_their_rank() -> None:
