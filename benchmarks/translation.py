@@ -1,6 +1,6 @@
 """How fast is translation, compared with CTranslate2 and PyTorch with the same weights?
 
-    pip install ctranslate2 torch
+    pip install -e ".[bench]"
     python benchmarks/translation.py [1 32 96] [--rounds 5] [--avx2]
 
 A unit of work is beam search (beam 4, base model) for the given number of sentences at once.  A sentence has 27 words

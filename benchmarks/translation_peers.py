@@ -12,6 +12,10 @@ from torch.nn import functional
 from torch_peer import PADDING, TorchTransformer, padded
 
 from minitransformer.config import ModelConfig
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.convert.ctranslate2_writer import write_ctranslate2
+from minitransformer.extras.convert.parts import Parts
+from minitransformer.extras.convert.vocabulary import word_model
 from minitransformer.model.files import load_model_files
 from minitransformer.model.positions import sinusoids
 from minitransformer.model.symbols import END, START, UNKNOWN
@@ -68,40 +72,10 @@ def _layer(ours: Weights, layer: str) -> Weights:
 
 def convert_to_ctranslate2(ours: Path, theirs: Path) -> None:
     """Read our model and write it for CTranslate2, whose words are our ids, written as text."""
-    from ctranslate2.specs import TransformerSpec  # noqa: PLC0415 (keep it out of the memory of PyTorch's process)
-
-    config, weights = read_fused(ours)
-    spec = TransformerSpec.from_config(config.n_layers, config.n_heads, pre_norm=False)
-    spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = weights["embedding.weight"]
-    spec.decoder.projection.weight = weights["embedding.weight"]
-    for name, stack in ("encoder", spec.encoder), ("decoder", spec.decoder):
-        stack.position_encodings.encodings = weights["positions"]  # its own are tensor2tensor's, counted from 1
-        for i, layer in enumerate(stack.layer):
-            _fill_layer(layer, f"{name}.{i}", weights)
-    words = [SYMBOLS.get(i, str(i)) for i in range(config.vocabulary_size)]
-    spec.register_source_vocabulary(words)
-    spec.register_target_vocabulary(words)
-    spec.config.layer_norm_epsilon = config.layer_norm_eps
-    spec.validate()
-    spec.optimize()  # the three matrices of words become one
+    config, weights = load_model_files(ours)
+    tokenizer = Tokenizer(word_model([SYMBOLS.get(i, str(i)) for i in range(config.vocabulary_size)]))
     theirs.mkdir()
-    spec.save(str(theirs))
-
-
-def _fill_layer(layer: Any, name: str, weights: Weights) -> None:
-    attentions = [("self_attention", layer.self_attention, ["query", "output"])]
-    if hasattr(layer, "attention"):
-        attentions += [("source_attention", layer.attention, ["query", "key_value", "output"])]
-    linears = {"hidden": layer.ffn.linear_0, "output": layer.ffn.linear_1}
-    for attention, spec, parts in attentions:
-        linears |= {f"{attention}.{part}": linear for part, linear in zip(parts, spec.linear, strict=True)}
-    for part, linear in linears.items():
-        linear.weight = weights[f"{name}.{part}.weight"]
-        if f"{name}.{part}.bias" in weights:
-            linear.bias = weights[f"{name}.{part}.bias"]
-    for index, spec in enumerate([*(spec for _, spec, _ in attentions), layer.ffn]):
-        spec.layer_norm.gamma = weights[f"{name}.norms.{index}.weight"]
-        spec.layer_norm.beta = weights[f"{name}.norms.{index}.bias"]
+    write_ctranslate2(Parts(config, weights, tokenizer), theirs)
 
 
 class Cache:
