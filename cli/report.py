@@ -53,6 +53,11 @@ class SentenceOptions(TranslationOptions):
     output: Path = Path("sentence.html")
     """File to write, which ends in .html."""
 
+    def page(self) -> tuple[str, list[str]]:
+        """Return the page, and the translation that it shows."""
+        page, translation = sentence_page(*self.load())
+        return page, [translation]
+
 
 @dataclass(frozen=True)
 class AttentionOptions(TranslationOptions):
@@ -60,6 +65,11 @@ class AttentionOptions(TranslationOptions):
 
     output: Path = Path("attention.html")
     """File to write, which ends in .html."""
+
+    def page(self) -> tuple[str, list[str]]:
+        """Return the page, and the translation that it shows."""
+        pair = attended_pair(*self.load())
+        return attention_page(pair), [pair.translation]
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,10 @@ class TrainingReportOptions:
     """Directories of training runs."""
     output: Path = Path("training.html")
     """File to write, a self-contained page, which ends in .html."""
+
+    def page(self) -> tuple[str, list[str]]:
+        """Return the page; it shows no single translation."""
+        return run_page(read_runs(self.runs)), []
 
 
 KINDS = {"attention": AttentionOptions, "sentence": SentenceOptions, "training": TrainingReportOptions}
@@ -88,38 +102,9 @@ def report(arguments: Sequence[str]) -> int:
     options: AttentionOptions | SentenceOptions | TrainingReportOptions = parse_kind(
         KINDS, DESCRIPTION, arguments, '; to draw the attention of a sentence, give "attention" before it'
     )
-    if isinstance(options, SentenceOptions):
-        return report_sentence(options)
-    return report_training(options) if isinstance(options, TrainingReportOptions) else report_attention(options)
-
-
-def report_sentence(options: SentenceOptions) -> int:
-    """Write the page of one sentence."""
-    require_page(options.output)
-    page, translation = sentence_page(*options.load())
+    if options.output.suffix.lower() != ".html":
+        raise ReportError(f"{options.output}: is written as a page; expected a name that ends in .html")
+    page, translation = options.page()
     write_text(options.output, page)
-    say(f"{translation}\nwrote {options.output}")
+    say("\n".join([*translation, f"wrote {options.output}"]))
     return 0
-
-
-def report_attention(options: AttentionOptions) -> int:
-    """Write the page of one sentence's attention."""
-    require_page(options.output)
-    pair = attended_pair(*options.load())
-    write_text(options.output, attention_page(pair))
-    say(f"{pair.translation}\nwrote {options.output}")
-    return 0
-
-
-def report_training(options: TrainingReportOptions) -> int:
-    """Write the page of training runs."""
-    require_page(options.output)
-    write_text(options.output, run_page(read_runs(options.runs)))
-    say(f"wrote {options.output}")
-    return 0
-
-
-def require_page(path: Path) -> None:
-    """Raise ReportError unless the file's name ends in .html."""
-    if path.suffix.lower() != ".html":
-        raise ReportError(f"{path}: is written as a page; expected a name that ends in .html")
