@@ -279,7 +279,7 @@ def test_every_extra_that_a_text_installs_exists_and_has_no_name_of_an_index() -
     assert [path for path, text in texts.items() if "minitransformer[" in text] == []
     named: set[str] = set()
     for text in texts.values():
-        groups = re.findall(r"pip install (?:--quiet )?-e ['\"]\.\[([\w,]+)\]['\"]", text)
+        groups = re.findall(r"pip (?:install|wheel) [^`\n]*-e ['\"]\.\[([\w,]+)\]['\"]", text)
         named |= {extra for group in groups for extra in group.split(",")}
         named |= set(re.findall(r"import_extra\(['\"](\w+)", text))
     assert named >= {"mpi", "cuda12", "serve", "hub", "convert", "test"}
