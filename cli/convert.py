@@ -62,7 +62,7 @@ class ConvertOptions:
     target_spm: Path | None = None
     """sentencepiece model of the target alone, for a model without a tokenizer."""
     licence: str | None = None
-    """Licence of the model, such as "CC-BY-4.0", which a bundle records."""
+    """Licence of the model, such as "CC-BY-4.0", which a bundle or a package of Argos Translate records."""
 
 
 def main() -> int:
@@ -73,8 +73,10 @@ def main() -> int:
 def convert(arguments: Sequence[str]) -> int:
     """Read the source and write the output; certify the conversion if sentences are given."""
     options = parse_options(ConvertOptions, DESCRIPTION, arguments)
-    if options.licence and options.to != "bundle":
-        raise ConversionError(f"--licence: {options.to} records no licence; use --to bundle, or leave the option out")
+    if options.licence and options.to not in ("bundle", "argos"):
+        raise ConversionError(
+            f"--licence: {options.to} records no licence; use --to bundle or argos, or leave the option out"
+        )
     require_writable(options.output, options.to, options.storage)  # before a large model is read
     origin = download(str(options.source), options.revision) if is_hub_name(options.source) else None
     if origin:

@@ -31,6 +31,7 @@ from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data.corpus import text_files
 from minitransformer.data.given_tokenizer import made_by
 from minitransformer.data.prepare import PreparedData, prepare
+from minitransformer.data.profile import TextProfile
 from minitransformer.extras.convert.formats import WRITABLE
 from minitransformer.extras.convert.parts import ConversionError, Parts
 from minitransformer.extras.files.download import ARCHIVES
@@ -195,7 +196,8 @@ def test_lora_trains_its_own_numbers_and_is_merged_into_a_plain_model(page_modul
     np.testing.assert_allclose(plain.log_probabilities(batch), model.log_probabilities(batch), atol=1e-5)
     assert losses[1] < 0.92 * losses[0]
     for to in WRITABLE:
-        write_parts(Parts.load(Path("models/lora")), Path("written", to), to)
+        parts = replace(Parts.load(Path("models/lora")), profile=TextProfile("en", "de"))
+        write_parts(parts, Path("written", to), to)
     assert Translator.load("models/lora").translate(["one two"])
     assert train(fine_tuning(names["run"]), model=type(model), callbacks=[]).updates == 300, "it is finished already"
     other = fine_tuning(replace(names["run"], run=Path("runs/other"), init_optimizer=True))

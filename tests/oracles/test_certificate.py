@@ -18,6 +18,7 @@ from small_run import output_of
 from state_dict_files import WORDS, write_fairseq, write_joeynmt
 
 from cli.convert import convert
+from minitransformer.data.profile import TextProfile
 from minitransformer.extras.convert.certificate import SIDES, OtherModel, certify, other_side
 from minitransformer.extras.convert.formats import READABLE, read_parts
 
@@ -30,7 +31,7 @@ MARIANS = {"attention_bias": True, "layer_norm_eps": 1e-5, "normalisation": "len
 WRITTEN: list[tuple[str, dict[str, Any]]] = [  # to a format, and of which models
     ("onnx", {}), ("onnx", {"joint": False}), ("marian", MARIANS), ("ctranslate2", {}),
     ("ctranslate2", {"norm": "pre", "attention_bias": True, "start": "zero", "positions": "halves"}),
-    ("ctranslate2", {"joint": False, "positions": "learned", "start": "end"}),
+    ("ctranslate2", {"joint": False, "positions": "learned", "start": "end"}), ("argos", {}),
 ]  # fmt: skip
 
 
@@ -39,7 +40,7 @@ def test_a_model_that_was_written_is_certified_by_the_command(
     name: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
     lines = sentences(20 if name == "ctranslate2" else 5, seed=5)
-    trained_parts(**changes).save(tmp_path / "ours")
+    dataclasses.replace(trained_parts(**changes), profile=TextProfile("en", "de")).save(tmp_path / "ours")
     (tmp_path / "lines").write_text("\n".join(lines), encoding="utf-8")
     words = [str(tmp_path / "ours"), "--to", name, "--output", str(tmp_path / "theirs")]
     output = output_of(lambda: convert([*words, "--certify", str(tmp_path / "lines")]))

@@ -1,4 +1,4 @@
-"""A reader of packages of Argos Translate: .argosmodel files, or the directories to which Argos Translate unpacks them.
+"""A reader and a writer of packages of Argos Translate: .argosmodel files, or directories to which it unpacks them.
 
 A package is a .zip archive of one directory.  The directory has ``metadata.json``, ``sentencepiece.model`` for both
 languages, and ``model``, the directory of a CTranslate2 model.
@@ -8,19 +8,36 @@ Source: Argos Translate 1.11, ``package.py`` and ``translate.py`` (https://githu
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 import shutil
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from minitransformer.data.profile import PROFILE_FILE
+from minitransformer.data.rare_words import splits_at_blanks
 from minitransformer.extras.convert.ctranslate2 import read_ctranslate2
+from minitransformer.extras.convert.ctranslate2_writer import write_model
 from minitransformer.extras.convert.foreign_files import SettingsFile, foreign_content
-from minitransformer.extras.convert.parts import ConversionError, Parts, require_inflatable
+from minitransformer.extras.convert.parts import (
+    NOT_STATED,
+    ConversionError,
+    Parts,
+    require_inflatable,
+    warning_of_penalty,
+)
+from minitransformer.extras.convert.vocabulary import model_format, parsed, words_beyond
+from minitransformer.extras.serve.languages import Language, in_requests
+from minitransformer.model.storage import Storage
 from minitransformer.system.errors import UserError
-from minitransformer.system.files import require_regular
+from minitransformer.system.files import require_regular, write_text
 
+LOG = logging.getLogger(__name__)
 SUFFIX = ".argosmodel"
 METADATA, TOKENIZER, MODEL = "metadata.json", "sentencepiece.model", "model"
 ALPHA = 0.2  # exponent of the length penalty in Argos Translate's search
@@ -28,8 +45,8 @@ _FILES = re.compile(rf"[^/]+/({re.escape(METADATA)}|\w+\.model|{MODEL}/[\w.]+)")
 
 
 def is_argos(path: Path) -> bool:
-    """Return whether a path is a package of Argos Translate: a .argosmodel file, or a directory."""
-    return path.suffix == SUFFIX if path.is_file() else (path / METADATA).is_file() and (path / MODEL).is_dir()
+    """Return whether a path is a package of Argos Translate: a .argosmodel file, a directory with one, or unpacked."""
+    return _package(path).suffix == SUFFIX or ((path / METADATA).is_file() and (path / MODEL).is_dir())
 
 
 def read_argos(path: Path) -> Parts:
@@ -39,16 +56,37 @@ def read_argos(path: Path) -> Parts:
     Transformer lacks a feature of the model, or if a .argosmodel file is corrupt; CorruptFileError if a JSON file in a
     directory is missing or corrupt.
     """
-    if path.is_dir():
-        return _read_directory(path)
-    with TemporaryDirectory() as temporary:
-        directory = Path(temporary).resolve()
-        with foreign_content(path, "a package of Argos Translate"):
-            _extract(path, directory)
+    package = _package(path)
+    with unpacked(package) as directory:
         try:
             return _read_directory(directory)
         except UserError as error:
-            raise ConversionError(str(error).replace(str(directory), str(path))) from error
+            if directory == package:
+                raise
+            raise ConversionError(str(error).replace(str(directory), str(package))) from error
+
+
+def _package(path: Path) -> Path:
+    """Return the only .argosmodel file in a directory, or else ``path``."""
+    found = list(path.glob(f"*{SUFFIX}"))
+    return found[0] if len(found) == 1 else path
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """Yield the directory of a package, which is a temporary one if ``path`` is or has a .argosmodel file.
+
+    Raises: ConversionError if a .argosmodel file is corrupt.
+    """
+    package = _package(path)
+    if package.is_dir():
+        yield package
+        return
+    with TemporaryDirectory() as temporary:
+        directory = Path(temporary).resolve()
+        with foreign_content(package, "a package of Argos Translate"):
+            _extract(package, directory)
+        yield directory
 
 
 def _extract(path: Path, directory: Path) -> None:
@@ -73,3 +111,66 @@ def _read_directory(directory: Path) -> Parts:
     parts = read_ctranslate2(directory / MODEL, directory / TOKENIZER)
     profile = settings.languages("from_code", "to_code")
     return replace(parts, config=replace(parts.config, alpha=ALPHA), profile=profile)
+
+
+def write_argos(parts: Parts, directory: Path, storage: Storage = "float32") -> None:
+    """Write a package, ``translate-SOURCE_TARGET.argosmodel``, which Argos Translate and LibreTranslate install.
+
+    Raises: ConversionError if CTranslate2 cannot express the model, if its languages are not known, or if one
+    sentencepiece model cannot do for both; CheckpointError if a file cannot be written.
+    """
+    with TemporaryDirectory(dir=directory) as temporary:
+        package = Path(temporary) / "package"
+        (package / MODEL).mkdir(parents=True)
+        write_model(parts, package / MODEL, storage)
+        (package / TOKENIZER).write_bytes(_subwords(parts))
+        source, target = _languages(parts)
+        name = f"translate-{source.code}_{target.code}"
+        about = {
+            "type": "translate", "code": name, "package_version": "1.0", "argos_version": "1.11",
+            "from_code": source.code, "from_name": source.name, "to_code": target.code, "to_name": target.name,
+        }  # fmt: skip
+        write_text(package / METADATA, json.dumps(about, indent=2) + "\n")
+        licence = f"Licence: {parts.licence or NOT_STATED}."
+        readme = f"# {source.name} to {target.name}\n\nWritten by minitransformer. {licence}\n"
+        write_text(package / "README.md", readme)
+        package.rename(package.with_name(name))
+        archive = Path(shutil.make_archive(str(directory / name), "zip", temporary, name))
+        archive.rename(archive.with_suffix(SUFFIX))
+    if penalty := warning_of_penalty(parts.config, ALPHA, "Argos Translate has no other"):
+        LOG.warning(penalty)
+
+
+def _subwords(parts: Parts) -> bytes:
+    """Return the sentencepiece model of the source, which must also decode the words of the target.
+
+    Raises: ConversionError if there is no such model.
+    """
+    source, target = parts.tokenizer.models[0], parts.tokenizer.models[-1]
+    control = model_format().ModelProto.SentencePiece.CONTROL  # control symbols decode to nothing
+    decoded = [piece.piece for piece in parsed(source).pieces if piece.type != control]
+    if splits_at_blanks(source) or words_beyond(target, decoded):
+        raise ConversionError(
+            "tokenizer: a package of Argos Translate has one sentencepiece model, which must split the source and join"
+            " the target; this model has none that does both: write it as ctranslate2, or train one tokenizer for both"
+            " languages"
+        )
+    return source
+
+
+def _languages(parts: Parts) -> tuple[Language, Language]:
+    """Return the languages of a model.
+
+    Raises: ConversionError if one is not known, or if the model has several targets.
+    """
+    if parts.profile.targets:
+        raise ConversionError(
+            f"the model translates to {', '.join(parts.profile.targets)}: a package of Argos Translate has one target"
+        )
+    source, target = parts.profile.languages
+    if source is None or target is None:
+        raise ConversionError(
+            "the model names no languages, and a package of Argos Translate needs them; write their codes beside the"
+            f' model, for example {{"source": "en", "target": "de"}} to {PROFILE_FILE}'
+        )
+    return Language(in_requests(source)), Language(in_requests(target))

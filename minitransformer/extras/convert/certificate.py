@@ -23,6 +23,7 @@ from sentencepiece import SentencePieceProcessor
 from autograd.blas import product_threads
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.extras.convert.argos import MODEL, TOKENIZER, unpacked
 from minitransformer.extras.convert.ctranslate2 import SETTINGS_FILE
 from minitransformer.extras.convert.foreign_files import SettingsFile, sentencepiece_models
 from minitransformer.extras.convert.parts import ConversionError, Parts, Vocabulary
@@ -38,7 +39,7 @@ CERTIFICATE_FILE = "certificate.json"
 GREEDY, BEAM = 1, 4
 EXTRA_TOKENS = 50  # a translation has at most 50 tokens more than its source, as in the paper
 AT_ONCE = 32  # number of sentences in one beam search
-_WEIGHTS = (".safetensors", ".bin", ".onnx")
+_WEIGHTS = (".safetensors", ".bin", ".onnx", ".argosmodel")
 
 UNKNOWN_WORD = "ꙮ"  # a rare letter, U+A66E: hardly any vocabulary has it
 MOST_UNKNOWN = 3  # unknown words in a row
@@ -323,6 +324,14 @@ class CTranslate2Side:
         return [self._target_ids.get(word, UNKNOWN) for word in result.hypotheses[0]]
 
 
+class ArgosSide(CTranslate2Side):
+    """A package of Argos Translate in CTranslate2, with which Argos Translate computes."""
+
+    def __init__(self, model: OtherModel) -> None:
+        with unpacked(model.directory) as directory:
+            super().__init__(OtherModel(directory / MODEL, model.parts, directory / TOKENIZER))
+
+
 class OnnxSide:
     """A model in onnxruntime: the two graphs that ``write_onnx`` writes."""
 
@@ -383,6 +392,7 @@ class OnnxSide:
 SIDES: dict[str, tuple[Callable[[OtherModel], OtherSide], tuple[str, ...]]] = {
     "marian": (MarianSide, ("transformers", "torch")),
     "ctranslate2": (CTranslate2Side, ("ctranslate2",)),
+    "argos": (ArgosSide, ("ctranslate2",)),
     "onnx": (OnnxSide, ("onnxruntime",)),
 }
 

@@ -66,10 +66,22 @@ _CHOICES: Mapping[str, Mapping[Any, Any]] = {
 
 
 def write_ctranslate2(parts: Parts, directory: Path, storage: Storage = "float32") -> None:
-    """Write the directory of a CTranslate2 model, with the sentencepiece models of its tokenizer.
+    """Write the directory of a CTranslate2 model, and ``tokenizer.model`` or ``source.spm`` and ``target.spm``.
 
-    Files: ``model.bin`` (binary version 6), ``config.json``, the vocabularies, and ``tokenizer.model`` or
-    ``source.spm`` and ``target.spm``.  If words are separated by blanks, there are no sentencepiece models.
+    If words are separated by blanks, there are no sentencepiece models.
+    Raises: as ``write_model``.
+    """
+    write_model(parts, directory, storage)
+    if not all(map(splits_at_blanks, parts.tokenizer.models)):
+        _write_tokenizer(parts.tokenizer, directory)
+    reason = "CTranslate2's models store none, and its search has this by default"
+    if penalty := warning_of_penalty(parts.config, 1, reason):
+        LOG.warning(penalty)
+
+
+def write_model(parts: Parts, directory: Path, storage: Storage) -> None:
+    """Write ``model.bin`` (binary version 6), ``config.json`` and the vocabularies of a CTranslate2 model.
+
     Raises: ConversionError if CTranslate2 cannot express the model, or if a weight is not finite or too large for
     ``storage``; CheckpointError if a file cannot be written.
     """
@@ -87,10 +99,6 @@ def write_ctranslate2(parts: Parts, directory: Path, storage: Storage = "float32
     files[SETTINGS_FILE] = _settings(config, target, choices["start"][0])
     for name, content in files.items():
         write_text(directory / name, json.dumps(content, indent=2, sort_keys=True) + "\n")
-    if not all(map(splits_at_blanks, models)):
-        _write_tokenizer(parts.tokenizer, directory)
-    if penalty := warning_of_penalty(config, 1, "CTranslate2's models store none, and its search has this by default"):
-        LOG.warning(penalty)
 
 
 def _require_expressible(parts: Parts) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from minitransformer.extras.convert.argos import is_argos, read_argos
+from minitransformer.extras.convert.argos import is_argos, read_argos, write_argos
 from minitransformer.extras.convert.ctranslate2 import is_ctranslate2, read_ctranslate2
 from minitransformer.extras.convert.ctranslate2_writer import write_ctranslate2
 from minitransformer.extras.convert.fairseq import is_fairseq, read_fairseq
@@ -86,7 +86,9 @@ FORMATS: dict[str, Format] = {
         ("float32", "float16", "int8"),
         has_tokenizer=False,
     ),
-    "argos": Format("a package of Argos Translate (.argosmodel)", is_argos, read_argos),
+    "argos": Format(
+        "a package of Argos Translate (.argosmodel)", is_argos, read_argos, write_argos, ("float32", "float16", "int8")
+    ),
     "marian-npz": Format(
         "a .npz file of Marian, with its vocabulary (.yml, .json or .spm) and perhaps source.spm and target.spm",
         is_marian_npz,

@@ -149,7 +149,7 @@ def test_sentences_are_the_nonempty_lines_and_a_file_without_is_refused(tmp_path
     ("marian", "torch", "torch is not installed: pip install transformers torch"),
     ("ctranslate2", "ctranslate2", "ctranslate2 is not installed: pip install ctranslate2"),
     ("onnx", "onnxruntime", "onnxruntime is not installed: pip install onnxruntime"),
-    ("fairseq", "", "fairseq models are not run by another program; possible: marian, ctranslate2, onnx"),
+    ("fairseq", "", "fairseq models are not run by another program; possible: marian, ctranslate2, argos, onnx"),
 ])  # fmt: skip
 def test_a_missing_program_is_named(name: str, missing: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificate_module, "find_spec", lambda package: None if package == missing else package)

@@ -22,6 +22,7 @@ from pytorch_files import older_file, zip_file
 
 from minitransformer.config import model as config_module
 from minitransformer.config.model import CHOICES, ModelConfig
+from minitransformer.data.profile import TextProfile
 from minitransformer.extras.convert.ctranslate2 import read_model_file
 from minitransformer.extras.convert.foreign_files import read_lines, read_npz, sentencepiece_models
 from minitransformer.extras.convert.formats import FORMATS, WRITABLE, read_parts, recognise
@@ -366,6 +367,44 @@ def test_a_package_is_read_as_a_file_and_as_a_directory(package: Path, tmp_path:
             np.testing.assert_array_equal(found.weights[name], array)
         assert (found.config.normalisation, found.config.alpha) == ("length", 0.2)
         assert found.profile.languages == ("en", "de")
+
+
+ENGLISH_TO_GERMAN = TextProfile("en", "de")
+
+
+def test_a_package_that_was_written_is_read_again(tmp_path: Path, logged: list[str]) -> None:
+    """Argos Translate reads the names of the languages; our reader does not."""
+    before = dataclasses.replace(subword_parts({}), profile=ENGLISH_TO_GERMAN, licence="CC0")
+    write_parts(before, tmp_path / "written", "argos")
+    (package,) = (tmp_path / "written").iterdir()
+    for path in (tmp_path / "written", package):
+        assert recognise(path) == "argos"
+        after = read_parts(path)
+        line = ["a bad cad d"]
+        assert after.tokenizer.encode_target(line) == before.tokenizer.encode_target(line)
+        assert after.profile == ENGLISH_TO_GERMAN
+        for name, array in before.weights.items():
+            np.testing.assert_array_equal(after.weights[name], array)
+    with zipfile.ZipFile(package) as archive:
+        about = json.loads(archive.read("translate-en_de/metadata.json"))
+        assert b"Licence: CC0." in archive.read("translate-en_de/README.md")
+    names = {"from_code": "en", "from_name": "English", "to_code": "de", "to_name": "German", "type": "translate"}
+    assert names.items() <= about.items()
+    assert ["^0.6 becomes length^0.2, because Argos Translate has no other" in line for line in logged] == [True]
+
+
+@pytest.mark.parametrize(("parts", "message"), [
+    (subword_parts({}), "the model names no languages, .* to text.json"),
+    (dataclasses.replace(subword_parts({}), profile=TextProfile("en", targets=("de", "fr"))),
+     "translates to de, fr: a package of Argos Translate has one target"),
+    (dataclasses.replace(subword_parts({}, joint=False), profile=ENGLISH_TO_GERMAN), "tokenizer: .* both: write it as"),
+    (dataclasses.replace(random_parts({}), profile=ENGLISH_TO_GERMAN), "tokenizer: .* one sentencepiece model"),
+    (random_parts({"neighbourhood": 3}), "model.neighbourhood: CTranslate2 has no self-attention"),
+])  # fmt: skip
+def test_what_argos_translate_lacks_is_named(parts: Parts, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match=message):
+        write_parts(parts, tmp_path / "written", "argos")
+    assert not (tmp_path / "written").exists()
 
 
 def test_members_elsewhere_are_not_written(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
