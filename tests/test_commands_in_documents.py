@@ -127,6 +127,7 @@ NOT_RUN = {
     r"import (torch|yaml|ctranslate2)|onnxruntime": "needs other programs, tested in tests/oracles",
     r"fine_tuning\(run\)": "trains for minutes, tested in tests/minitransformer/training/test_pretrained.py",
     r"models/onnx|models/certified": "needs onnxruntime, tested in tests/oracles/test_onnx.py",
+    r"argostranslate|^marian-decoder": "needs other programs; of these only argostranslate is tested in tests/oracles",
     r"MarianMTModel": "needs transformers, tested in tests/oracles/test_marian_directory.py",
     r"parsing-craft|--treebank|score trees": "needs a treebank, tested in tests/cli/test_parse_command.py",
     r"^minitransformer-translate(\s+#|$)": "reads from the keyboard",

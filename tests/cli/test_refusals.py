@@ -185,7 +185,7 @@ REFUSED = {  # RUN is a trained run
     **{f"serve --allow-origin '*' {origin}": ORIGIN for origin in ORIGINS},
     # convert
     "convert old --output new": "^error: old: no known format; .*minitransformer: model.json and model.safetensors",
-    "convert onnx --output new": "ONNX graphs are written, not read; give the model from which",
+    "convert onnx --output new": "onnx is written, not read; give the model from which",
     "convert RUN/model.safetensors --output new": "model.safetensors: is a file; give the directory of a",
     "convert RUN --output mine": "^error: mine: exists and is not an empty directory; choose another",
     "convert RUN --output mine/notes/new": r"new: cannot be written \(.*\); .* choose another directory\n",

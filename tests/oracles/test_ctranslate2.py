@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -9,8 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ctranslate2_models import SHAPES, WORDS, change_json, ctranslate2_directory, model_of, random_parts, scores_of
-from marian_npz_files import SETTINGS, SOURCE, TARGET, write_marian, write_npz
+from ctranslate2_models import (
+    SHAPES,
+    WORDS,
+    change_json,
+    ctranslate2_directory,
+    model_of,
+    random_parts,
+    scores_of,
+    write_parts,
+)
+from marian_npz_files import SOURCE, TARGET, write_marian
 from number_words import sentences, trained_parts
 from shared_data import DATA, needs
 
@@ -18,8 +28,10 @@ from minitransformer import Batch, Translator
 from minitransformer.extras.convert.certificate import OtherModel, other_side
 from minitransformer.extras.convert.ctranslate2 import read_ctranslate2
 from minitransformer.extras.convert.formats import read_parts, recognise
+from minitransformer.extras.paper.compatibility import CONVENTIONS
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.search import SearchConfig
+from minitransformer.model.symbols import START
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason='CTranslate2 is not installed: pip install -e ".[oracles]"')
 TOLERANCE = 1e-4  # of log p of a sentence, float32
@@ -167,7 +179,6 @@ def test_ctranslate2s_models_are_ours(kind: Any, quantization: str | None, biase
 
 MARIANS: dict[str, dict[str, Any]] = {
     "one embedding": {},
-    "pre-norm": {"transformer-preprocess": "n", "transformer-postprocess": "da", "transformer-postprocess-top": "n"},
     "gelu": {"transformer-ffn-activation": "gelu", "tied-embeddings-all": False, "tied-embeddings": True},
     "relu, untied": {"transformer-ffn-activation": "relu", "tied-embeddings-all": False, "dec-depth": 3},
 }
@@ -179,16 +190,49 @@ def marians_positions(n: int, d: int) -> Any:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype("f")
 
 
+def marian_in_ctranslate2(npz: Path, vocabularies: list[Path], output: Path) -> Any:
+    """Return a translator of a model of Marian, which CTranslate2's converter reads."""
+    with np.load(npz) as arrays:
+        (d,) = {array.shape[1] for name, array in arrays.items() if name.endswith("_ln_scale")}
+        np.savez(output.with_suffix(".npz"), **arrays, Wpos=marians_positions(50, d))
+    files = [str(path) for path in vocabularies]
+    converter = ctranslate2.converters.MarianConverter(str(output.with_suffix(".npz")), files)
+    directory = converter.convert(str(output))
+    change_json(Path(directory) / "config.json", layer_norm_epsilon=1e-6)  # Marian's; without it CTranslate2 takes 1e-5
+    return ctranslate2.Translator(directory)
+
+
+WRITTEN: dict[str, tuple[dict[str, Any], bool]] = {  # settings, and whether both languages have one vocabulary
+    "one embedding": ({"activation": "swish"}, True),
+    "untied": ({"tied": "none", "n_decoder_layers": 1}, False),
+    "without biases": ({"tied": "target", "softmax_bias": False, "attention_bias": False}, False),
+}
+
+
+@pytest.mark.parametrize(("changes", "joint"), WRITTEN.values(), ids=WRITTEN)
+def test_ctranslate2_reads_our_probabilities_from_a_file_that_we_write_for_marian(
+    changes: dict[str, Any], joint: bool, tmp_path: Path
+) -> None:
+    parts = random_parts(CONVENTIONS["marian"] | changes, joint=joint)
+    bias = parts.weights.get("softmax_bias", np.zeros(len(WORDS), np.float32)).copy()
+    bias[START] = -1e4  # Marian has no start symbol
+    config = dataclasses.replace(parts.config, softmax_bias=True)
+    parts = dataclasses.replace(parts, config=config, weights={**parts.weights, "softmax_bias": bias})
+    write_parts(parts, tmp_path / "marian", "marian-npz")
+    vocabularies = sorted((tmp_path / "marian").glob("vocab*.yml"))
+    translator = marian_in_ctranslate2(tmp_path / "marian" / "model.npz", vocabularies, tmp_path / "ct2")
+    lines = [[" ".join(words) for words in side] for side in (SOURCE_WORDS, TARGET_WORDS)]
+    ids = parts.tokenizer.encode_source(lines[0]), parts.tokenizer.encode_target(lines[1])
+    scored = translator.score_batch(SOURCE_WORDS, TARGET_WORDS)
+    assert [sum(each.log_probs) for each in scored] == pytest.approx(scores_of(parts, *ids), abs=TOLERANCE)
+
+
 @pytest.mark.parametrize("changes", MARIANS.values(), ids=MARIANS)
 def test_ctranslate2_reads_the_same_numbers_from_a_file_of_marian(changes: dict[str, Any], tmp_path: Path) -> None:
     top = {"transformer-postprocess-top": ""} | changes
-    arrays = write_marian(tmp_path / "marian", **top)
-    write_npz(tmp_path / "theirs.npz", {**SETTINGS, **top}, arrays | {"Wpos": marians_positions(50, 8)})
-    vocabularies = [str(path) for path in sorted((tmp_path / "marian").glob("*.yml"))]
-    converter = ctranslate2.converters.MarianConverter(str(tmp_path / "theirs.npz"), vocabularies)
-    directory = converter.convert(str(tmp_path / "converted"))
-    change_json(Path(directory) / "config.json", layer_norm_epsilon=1e-6)  # Marian's; without it CTranslate2 takes 1e-5
-    translator = ctranslate2.Translator(directory)
+    write_marian(tmp_path / "marian", **top)
+    vocabularies = sorted((tmp_path / "marian").glob("*.yml"))
+    translator = marian_in_ctranslate2(tmp_path / "marian" / "model.npz", vocabularies, tmp_path / "ct2")
     assert recognise(tmp_path / "marian") == "marian-npz"
     parts = read_parts(tmp_path / "marian")
     ours = model_of(parts)

@@ -35,7 +35,6 @@ def parameters(
     """Random parameters: gains away from 1, biases away from 0."""
     draw, d, d_ff = np.random.default_rng(seed), settings["dim-emb"], settings["transformer-dim-ffn"]
     shapes: dict[str, tuple[int, int]] = {"decoder_ff_logit_out_b": (1, n_target)}
-    is_pre = settings["transformer-preprocess"] == "n"
     if settings["tied-embeddings-all"]:
         shapes["Wemb"] = (n_target, d)
     else:
@@ -50,11 +49,8 @@ def parameters(
                     shapes |= {f"{prefix}_{kind}_W{letter}": (d, d), f"{prefix}_{kind}_b{letter}": (1, d)}
             shapes |= {f"{prefix}_ffn_W1": (d, d_ff), f"{prefix}_ffn_b1": (1, d_ff)}
             shapes |= {f"{prefix}_ffn_W2": (d_ff, d), f"{prefix}_ffn_b2": (1, d)}
-            suffix = "_pre" if is_pre else ""
             for norm in norms:
-                shapes |= {f"{prefix}_{norm}_ln_{part}{suffix}": (1, d) for part in ("scale", "bias")}
-        if is_pre:
-            shapes |= {f"{stack}_top_ln_{part}": (1, d) for part in ("scale", "bias")}
+                shapes |= {f"{prefix}_{norm}_ln_{part}": (1, d) for part in ("scale", "bias")}
     arrays = {name: draw.standard_normal(shape) / max(1, shape[0]) ** 0.5 for name, shape in shapes.items()}
     return {
         n: (1 + 0.3 * a if "ln_scale" in n else 0.3 * a if a.shape[0] == 1 else a).astype("f")

@@ -19,6 +19,7 @@ from minitransformer.extras.convert.foreign_files import WEIGHTS, foreign_conten
 from minitransformer.extras.convert.joeynmt import is_joeynmt, read_joeynmt
 from minitransformer.extras.convert.marian_directory import is_marian, read_marian, write_marian
 from minitransformer.extras.convert.marian_npz import is_marian_npz, read_marian_npz
+from minitransformer.extras.convert.marian_npz_writer import BINARY_FILE, write_bergamot, write_marian_npz
 from minitransformer.extras.convert.parts import (
     ConversionError,
     Parts,
@@ -93,6 +94,12 @@ FORMATS: dict[str, Format] = {
         "a .npz file of Marian, with its vocabulary (.yml, .json or .spm) and perhaps source.spm and target.spm",
         is_marian_npz,
         read_marian_npz,
+        write_marian_npz,
+    ),
+    "bergamot": Format(
+        f"{BINARY_FILE}, config.yml and vocab*.spm",
+        lambda path: (path / BINARY_FILE).exists() and any(path.glob("vocab*.spm")),
+        write=write_bergamot,
     ),
     "fairseq": Format(
         "a checkpoint (.pt), or model.safetensors and args.json; dict.txt or dict.LANGUAGE.txt",
@@ -225,8 +232,9 @@ def recognise(source: Path) -> str:
             return name
     if source.is_file():
         raise ConversionError(f"{source}: is a file; give the directory of a model, a .npz file or a .argosmodel file")
-    if FORMATS["onnx"].recognise(source):
-        raise ConversionError(f"{source}: ONNX graphs are written, not read; give the model from which they were made")
+    for name in ("onnx", "bergamot"):
+        if FORMATS[name].recognise(source):
+            raise ConversionError(f"{source}: {name} is written, not read; give the model from which this was made")
     if kind := read_object(source / "config.json").get("model_type"):
         looked_up(str(source / "config.json"), "model_type", kind, {"marian": None})
         raise ConversionError(f"{source}: has no {' or '.join(WEIGHTS[::2])}; download it, too")

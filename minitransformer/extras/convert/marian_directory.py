@@ -288,8 +288,9 @@ def write_marian(parts: Parts, directory: Path, storage: str = "float32") -> Non
     ``storage``; CheckpointError if a file cannot be written.
     """
     choices = expressed("MarianMT", parts.config, _CHOICES)
-    require_expressible(parts)
     config = parts.config
+    symbols = [UNKNOWN_WORD, PADDING_WORD, END_WORD, *[START_WORD] * _adds_start_to_positions(config)]
+    require_expressible("MarianMT", parts, symbols)
     separate = not choices["tied"][0]
     adds_padding = _adds_start_to_positions(config)
     orders = [_order(n, separate, adds_padding) for n in (config.n_source_words, config.vocabulary_size)]
@@ -305,8 +306,13 @@ def write_marian(parts: Parts, directory: Path, storage: str = "float32") -> Non
         LOG.warning(warning)
 
 
-def require_expressible(parts: Parts) -> None:
-    """Raise ConversionError if MarianMT cannot express the model; the settings in ``_CHOICES`` are not checked here."""
+def require_expressible(program: str, parts: Parts, symbols: Sequence[str]) -> None:
+    """Raise ConversionError if MarianMT, or Marian itself, cannot express the model; its choices are not checked here.
+
+    Args:
+        program: the name of the program for the message.
+        symbols: the program's own words, which the vocabularies must not have.
+    """
     config = parts.config
     expected = {
         "source_end": (config.source_end, True),
@@ -318,15 +324,14 @@ def require_expressible(parts: Parts) -> None:
     }
     problems = [f"{name} is {value}, must be {only}" for name, (value, only) in expected.items() if value != only]
     if is_of_words(parts.tokenizer.source):
-        problems.append("the tokenizer makes classes of rare words, which transformers lacks")
+        problems.append("the tokenizer makes classes of rare words, which the program lacks")
     vocabularies = [words_of(model) for model in parts.tokenizer.models]
     if config.tied == "all" and vocabularies[0] != vocabularies[-1]:
         problems.append('tied is "all", but source and target have different words')
-    symbols = [UNKNOWN_WORD, PADDING_WORD, END_WORD, *[START_WORD] * _adds_start_to_positions(config)]
     if any(set(symbols) & set(words[END + 1 :]) for words in vocabularies):
         problems.append(f"a word is named as a symbol ({', '.join(symbols)})")
     if problems:
-        raise ConversionError(f"MarianMT has no such model: {'; '.join(problems)}")
+        raise ConversionError(f"{program} has no such model: {'; '.join(problems)}")
 
 
 def _warnings(parts: Parts, storage: str) -> list[str]:

@@ -113,7 +113,7 @@ DECODER_FILE = "decoder.yml"
 UNKNOWN_WORD, END_WORD = "<unk>", "</s>"
 _SIGMOID_SLOPE = 1.702  # of Marian's gelu, x σ(1.702 x)
 
-_REQUIRED: dict[str, tuple[Any, ...]] = {  # setting → the values that our model can express; the default is the first
+REQUIRED: dict[str, tuple[Any, ...]] = {  # setting → the values that our model can express; the default is the first
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
     "transformer-ffn-depth": (2,),
@@ -128,11 +128,10 @@ _REQUIRED: dict[str, tuple[Any, ...]] = {  # setting → the values that our mod
     "ulr": (False,),
     "lemma-dim-emb": (0,),
 }
-_ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "swish": "swish", "gelu": "swish"}  # see ``_layers`` for gelu
-_NORMS = {  # transformer-preprocess, -postprocess and -postprocess-top, without "d" for dropout → our setting ``norm``
-    ("", "an", ""): "post",
-    ("n", "a", "n"): "pre",
-}
+ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "swish": "swish", "gelu": "swish"}  # see ``_layers`` for gelu
+# transformer-preprocess, -postprocess and -postprocess-top, without "d" for dropout → our setting ``norm``.  Before
+# self-attention, Marian's pre-norm normalises the queries, but not the keys and values.  Our model has no such layer.
+NORMS = {("", "an", ""): "post"}
 _ATTENTION = {"query": "q", "key": "k", "value": "v", "output": "o"}
 
 
@@ -156,7 +155,7 @@ def read_marian_npz(path: Path) -> Parts:
     weights = embeddings(source, target, _tables(arrays, settings), bias)
     depths = settings.of("enc-depth", int), settings.of("dec-depth", int)
     config = _configuration(settings, decoder, depths)
-    weights |= dict(_layers(arrays, depths, config["norm"], settings.of("transformer-ffn-activation", str) == "gelu"))
+    weights |= dict(_layers(arrays, depths, settings.of("transformer-ffn-activation", str) == "gelu"))
     arrays.require_none_left()
     model_config = ModelConfig(**config, **vocabulary_settings(source, target, weights))
     return Parts(model_config, weights, tokenizer, (source, target))
@@ -237,7 +236,7 @@ def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, 
 
 def _configuration(settings: SettingsFile, decoder: SettingsFile, depths: tuple[int, int]) -> dict[str, Any]:
     """Return the settings of the layers, and the length penalty in decoder.yml (α = 0 if it has none)."""
-    for name, possible in _REQUIRED.items():
+    for name, possible in REQUIRED.items():
         value = settings.of(name, object, possible[0])
         if value not in possible:
             raise ConversionError(f"{settings.path}: {name} = {value!r} is not supported; only {possible}")
@@ -245,9 +244,9 @@ def _configuration(settings: SettingsFile, decoder: SettingsFile, depths: tuple[
         str(settings.of(f"transformer-{name}", object, "") or "").replace("d", "")
         for name in ("preprocess", "postprocess", "postprocess-top")
     )
-    norm = looked_up(str(settings.path), "transformer-(preprocess, postprocess, postprocess-top)", steps, _NORMS)
+    norm = looked_up(str(settings.path), "transformer-(preprocess, postprocess, postprocess-top)", steps, NORMS)
     name = "transformer-ffn-activation"
-    activation = looked_up(str(settings.path), name, settings.of(name, str), _ACTIVATIONS)
+    activation = looked_up(str(settings.path), name, settings.of(name, str), ACTIVATIONS)
     d_model, d_ff, n_heads = (
         settings.of(name, int) for name in ("dim-emb", "transformer-dim-ffn", "transformer-heads")
     )
@@ -264,31 +263,42 @@ def _configuration(settings: SettingsFile, decoder: SettingsFile, depths: tuple[
     }
 
 
-def _layers(arrays: WeightsFile, depths: tuple[int, int], norm: str, is_gelu: bool) -> Iterator[tuple[str, Array]]:
-    """Yield the parameters of all layers under our names.
+def parameter_names(depths: tuple[int, int]) -> Iterator[tuple[str, str]]:
+    """Yield two names of each parameter of the layers: our name, and Marian's name.
 
-    Marian's gelu(x) = x σ(1.702 x) is swish(1.702 x) / 1.702.  So the matrix and the bias before swish are multiplied
-    by 1.702, and the matrix after swish is divided by 1.702.
+    Args:
+        depths: the numbers of layers of encoder and decoder.
     """
-    suffix, slope = ("_pre" if norm == "pre" else ""), np.float32(_SIGMOID_SLOPE if is_gelu else 1)
     for stack, n_layers in zip(STACKS, depths, strict=True):
         for i in range(n_layers):
             ours, theirs = f"{stack}.layers.{i}", f"{stack}_l{i + 1}"
             for kind, name in (("self", "self_attention"), ("context", "source_attention"))[: 1 + (stack == "decoder")]:
                 for part, letter in _ATTENTION.items():
-                    yield f"{ours}.{name}.{part}.weight", arrays.take(f"{theirs}_{kind}_W{letter}")
-                    yield f"{ours}.{name}.{part}.bias", arrays.take(f"{theirs}_{kind}_b{letter}").ravel()
-                yield from _norm(arrays, f"{ours}.{name}_residual.norm", f"{theirs}_{kind}_Wo", suffix)
-            for part, number, factor in (("hidden", 1, slope), ("output", 2, 1 / slope)):
-                yield f"{ours}.feed_forward.{part}.weight", arrays.take(f"{theirs}_ffn_W{number}") * factor
-                bias = arrays.take(f"{theirs}_ffn_b{number}").ravel()
-                yield f"{ours}.feed_forward.{part}.bias", bias * slope if part == "hidden" else bias
-            yield from _norm(arrays, f"{ours}.feed_forward_residual.norm", f"{theirs}_ffn_ffn", suffix)
-        if suffix:
-            yield from _norm(arrays, f"{stack}.norm", f"{stack}_top", "")
+                    yield f"{ours}.{name}.{part}.weight", f"{theirs}_{kind}_W{letter}"
+                    yield f"{ours}.{name}.{part}.bias", f"{theirs}_{kind}_b{letter}"
+                yield from _norm_names(f"{ours}.{name}_residual.norm", f"{theirs}_{kind}_Wo")
+            for part, number in (("hidden", 1), ("output", 2)):
+                yield f"{ours}.feed_forward.{part}.weight", f"{theirs}_ffn_W{number}"
+                yield f"{ours}.feed_forward.{part}.bias", f"{theirs}_ffn_b{number}"
+            yield from _norm_names(f"{ours}.feed_forward_residual.norm", f"{theirs}_ffn_ffn")
 
 
-def _norm(arrays: WeightsFile, ours: str, theirs: str, suffix: str) -> Iterator[tuple[str, Array]]:
-    """Yield the gain and the bias of a layer norm under our names."""
-    yield f"{ours}.gain", arrays.take(f"{theirs}_ln_scale{suffix}").ravel()
-    yield f"{ours}.bias", arrays.take(f"{theirs}_ln_bias{suffix}").ravel()
+def _norm_names(ours: str, theirs: str) -> Iterator[tuple[str, str]]:
+    yield f"{ours}.gain", f"{theirs}_ln_scale"
+    yield f"{ours}.bias", f"{theirs}_ln_bias"
+
+
+def _layers(arrays: WeightsFile, depths: tuple[int, int], is_gelu: bool) -> Iterator[tuple[str, Array]]:
+    """Yield the parameters of all layers under our names.
+
+    Marian's gelu(x) = x σ(1.702 x) is swish(1.702 x) / 1.702.  So the matrix and the bias before swish are multiplied
+    by 1.702, and the matrix after swish is divided by 1.702.
+    """
+    slope = np.float32(_SIGMOID_SLOPE if is_gelu else 1)
+    for ours, theirs in parameter_names(depths):
+        array = arrays.take(theirs)
+        if ".feed_forward.hidden." in ours:
+            array = array * slope
+        elif ours.endswith(".feed_forward.output.weight"):
+            array = array / slope
+        yield ours, array if ours.endswith(".weight") else array.ravel()

@@ -130,6 +130,19 @@ def without_other_words(model: bytes) -> bytes:
     return bytes(message.SerializeToString())
 
 
+def in_marians_order(model: bytes) -> bytes:
+    """Return the sentencepiece model with the ids of Marian: 0 is </s>, 1 is <unk>, and there is no start symbol."""
+    message = parsed(model)
+    kept = [message.pieces[END], message.pieces[UNKNOWN], *message.pieces[END + 1 :]]
+    kept[0].piece, kept[1].piece = "</s>", "<unk>"
+    del message.pieces[:]
+    message.pieces.extend(kept)
+    spec = message.trainer_spec
+    spec.eos_id, spec.unk_id, spec.bos_id, spec.vocab_size = 0, 1, -1, len(kept)
+    spec.eos_piece, spec.unk_piece = kept[0].piece, kept[1].piece
+    return bytes(message.SerializeToString())
+
+
 def word_model(words: Sequence[str]) -> bytes:
     """Return a sentencepiece model that splits lines at blanks, for a vocabulary without a sentencepiece model.
 

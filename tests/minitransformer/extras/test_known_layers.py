@@ -13,6 +13,7 @@ from minitransformer import Transformer
 from minitransformer.extras.convert.formats import WRITABLE, read_parts
 from minitransformer.extras.convert.parts import ConversionError
 from minitransformer.extras.known_layers import UnknownLayerError, require_known_layers
+from minitransformer.extras.paper.compatibility import CONVENTIONS
 from minitransformer.extras.report.errors import ReportError
 from minitransformer.extras.report.sentence import sentence_numbers
 from minitransformer.model.layers import FeedForward, LayerNorm, Linear, Residual
@@ -93,7 +94,7 @@ def test_a_changed_copy_of_this_project_draws_and_exports_its_layers_as_no_other
 ) -> None:
     """Its own format keeps its layers."""
     change(monkeypatch)
-    parts = subword_parts({})
+    parts = subword_parts(CONVENTIONS["marian"])  # all formats can express these settings
     with pytest.raises(ReportError, match=rf"^sentence: the page cannot draw this model: .*{message}"):
         sentence_numbers(Transformer(parts.config), [3, 5], [4])
     for name in WRITABLE:

@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+import struct
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from ctranslate2_models import change_json, model_of, random_parts, write_parts
+from ctranslate2_models import change_json, model_of, random_parts, subword_parts, write_parts
 from marian_npz_files import SETTINGS, TARGET, vocabulary_in_yaml, write_marian, write_npz
 from safetensors.numpy import load_file, save_file
 from state_dict_files import tables
@@ -16,12 +17,14 @@ from state_dict_files import tables
 from autograd.packed_weight import nearest_bfloat16
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.extras.convert.formats import read_parts
+from minitransformer.extras.convert.formats import read_parts, recognise
 from minitransformer.extras.convert.layers import sines_between, sines_first
 from minitransformer.extras.convert.marian_directory import EMBEDDINGS, POSITIONS
 from minitransformer.extras.convert.marian_npz import read_settings, read_vocabulary
 from minitransformer.extras.convert.parts import ConversionError, Parts
+from minitransformer.extras.paper.compatibility import CONVENTIONS
 from minitransformer.model.positions import sinusoids
+from minitransformer.model.symbols import START
 from minitransformer.model.transformer import WeightsError
 from minitransformer.system.files import CorruptFileError
 
@@ -254,12 +257,95 @@ def test_a_setting_that_ours_lack_is_refused_by_name(name: str, value: Any, tmp_
 
 
 def test_another_order_of_layer_norms_and_parameters_that_ours_lack_are_named(tmp_path: Path) -> None:
-    write_marian(tmp_path, **{"transformer-preprocess": "n"})
-    with pytest.raises(ConversionError, match=r"postprocess-top\) = \('n', 'an', ''\) is not supported; only "):
+    write_marian(tmp_path, **{"transformer-preprocess": "n", "transformer-postprocess": "da"})
+    with pytest.raises(ConversionError, match=r"postprocess-top\) = \('n', 'a', ''\) is not supported; only "):
         read_parts(tmp_path)
     write_npz(tmp_path / "model.npz", SETTINGS, write_marian(tmp_path) | {"Wtype": np.zeros((2, 8), "f")})
     with pytest.raises(ConversionError, match="1 arrays that this Transformer does not have: Wtype$"):
         read_parts(tmp_path)
+
+
+MARIANS: dict[str, Any] = CONVENTIONS["marian"] | {"alpha": 0.6}
+
+
+@pytest.mark.parametrize(("settings", "joint"), [
+    ({"activation": "swish", "n_decoder_layers": 1}, True), ({"tied": "none"}, True),
+    ({"tied": "target", "softmax_bias": False, "attention_bias": False}, False),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("make", [random_parts, subword_parts], ids=["words", "subwords"])
+def test_a_model_that_was_written_for_marian_is_read_again(
+    make: Any, settings: dict[str, Any], joint: bool, tmp_path: Path, logged: list[str]
+) -> None:
+    """Marian has no start symbol, and has biases of 0 for none."""
+    before = make(MARIANS | settings, joint=joint)
+    write_parts(before, tmp_path / "written", "marian-npz")
+    assert recognise(tmp_path / "written") == "marian-npz"
+    after = read_parts(tmp_path / "written")
+    biases = {"attention_bias": True, "softmax_bias": True}
+    assert after.config == dataclasses.replace(before.config, **biases, attention_gain=1.0, max_positions=512)
+    line = ["a bad c cab ꙮ"]
+    assert after.tokenizer.encode_source(line) == before.tokenizer.encode_source(line)
+    assert after.tokenizer.encode_target(line) == before.tokenizer.encode_target(line)
+    for name, array in before.weights.items():
+        is_of_words = name == "softmax_bias" or "embedding" in name or name == "projection.weight"
+        pair = [np.delete(each, START, axis=0) if is_of_words else each for each in (after.weights[name], array)]
+        np.testing.assert_array_equal(*pair)
+    zeros = [array for name, array in after.weights.items() if name not in before.weights and name != "softmax_bias"]
+    assert not np.any(zeros)
+    with np.load(tmp_path / "written" / "model.npz") as arrays:
+        assert all(array.flags.c_contiguous for array in arrays.values())
+    assert logged == []
+
+
+def test_bergamot_gets_the_same_arrays_at_multiples_of_256_bytes(tmp_path: Path) -> None:
+    """Sixteen bytes, 32 for each array, names, shapes, the size of the padding, and the padding precede the values."""
+    parts = subword_parts(MARIANS)
+    for name in ("marian-npz", "bergamot"):
+        write_parts(parts, tmp_path / name, name)
+    data = (tmp_path / "bergamot" / "model.bin").read_bytes()
+    version, n_arrays = struct.unpack_from("<2Q", data)
+    headers = list(struct.iter_unpack("<4Q", data[16 : 16 + 32 * n_arrays]))
+    place, found, shapes = 16 + 32 * n_arrays, {}, []
+    names = [name.decode() for name in data[place:].split(b"\0")[:n_arrays]]
+    place += sum(length for length, *_ in headers)
+    for _, _, n_axes, _ in headers:
+        shapes.append(struct.unpack_from(f"<{n_axes}i", data, place))
+        place += 4 * n_axes
+    place += 8 + struct.unpack_from("<Q", data, place)[0]
+    for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
+        assert place % 256 == 0
+        array = np.frombuffer(data[place : place + size], {0x404: "<f4", 0x101: "i1"}[kind])
+        found[name] = array[: np.prod(shape)].reshape(shape)
+        place += size
+    assert (version, place) == (1, len(data))
+    with np.load(tmp_path / "marian-npz" / "model.npz") as arrays:
+        assert found.keys() == set(arrays.files)
+        for name, array in found.items():
+            np.testing.assert_array_equal(array, arrays[name], strict=True)
+    with pytest.raises(ConversionError, match="bergamot is written, not read; give the model from which this was made"):
+        read_parts(tmp_path / "bergamot")
+    with pytest.raises(ConversionError, match="tokenizer: Bergamot needs sentencepiece models, and this model splits"):
+        write_parts(random_parts(MARIANS), tmp_path / "words", "bergamot")
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"positions": "interleaved"}, "Marian: model.positions = 'interleaved' is not supported; only 'halves'"),
+    ({"start": "symbol"}, "Marian: model.start = 'symbol' is not supported; only 'zero'"),
+    ({"activation": "gelu"}, "Marian: model.activation = 'gelu' is not supported; only 'swish', 'relu'"),
+    ({"norm": "pre"}, "Marian: model.norm = 'pre' is not supported; only 'post'"),
+    ({"first_position": 1}, "Marian has no such model: first_position is 1, must be 0"),
+    ({"source_end": False}, "Marian has no such model: source_end is False, must be True"),
+], ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")  # fmt: skip
+def test_what_marian_itself_lacks_is_named(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match=f"^{message}$"):
+        write_parts(parts_of(**MARIANS | settings), tmp_path / "marian", "marian-npz")
+
+
+def test_what_marian_itself_computes_otherwise_is_a_warning(tmp_path: Path, logged: list[str]) -> None:
+    write_parts(parts_of(**MARIANS | {"normalisation": "gnmt"}), tmp_path / "marian", "marian-npz")
+    epsilon, penalty = logged
+    assert "Marian's layer norm adds 1e-06 to the variance, this model 1e-05" in epsilon
+    assert "length penalty ((5 + length) / 6)^0.6 becomes length^0.6, because Marian has no other" in penalty
 
 
 def test_a_choice_between_models_is_left_to_the_user(tmp_path: Path) -> None:
