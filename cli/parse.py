@@ -14,7 +14,7 @@ from autograd.array import Device
 from autograd.kernel_registry import KernelChoice, references_only
 from cli.command import run_command, say
 from cli.counting import counting
-from cli.options import Rule, parse_options, require_rules, require_threads
+from cli.options import Repeated, Rule, parse_options, require_rules, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import RunConfig
 from minitransformer.data.survey import CorpusError
@@ -29,6 +29,7 @@ DESCRIPTION = """Parse the sentences on standard input, one per line, into trees
 output, one per line. With --treebank FILE: parse the words of its trees instead; then compare the two files with
 minitransformer-score trees."""
 
+DEFAULT_RUN = Path("runs/parsing-craft")
 SENTENCES_AT_ONCE = 512  # batched together by length; their trees are written together
 
 
@@ -39,8 +40,9 @@ RULES = (Rule(("words",), "does not go with", ("treebank",), "the trees have the
 class ParseOptions:
     """The options of minitransformer-parse."""
 
-    run: Path = Path("runs/parsing-craft")
-    """Directory of a training run on a treebank."""
+    run: Repeated[Path] = ()
+    """Directory of a training run on a treebank; runs/parsing-craft if not given. Give --run several times for an
+    ensemble: the models' probabilities are averaged; they must have the same tokenizer."""
     treebank: Path | None = None
     """Parse the words of these trees (Penn bracket format, plain, .gz, .xz or .zst) instead of standard input."""
     words: Splitting = "penn"
@@ -80,7 +82,7 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
 
 
 def _parse(options: ParseOptions, source: Source, target: BinaryIO) -> None:
-    search, parser = options.search, Parser.load(options.run, device=options.device)
+    search, parser = options.search, Parser.load(*(options.run or (DEFAULT_RUN,)), device=options.device)
     is_typed = options.treebank is None and source.isatty()
     if is_typed:
         say("type a sentence and press Enter; Ctrl-D ends")

@@ -1,5 +1,6 @@
 """Parsing from end to end: a treebank, a model, trees of sentences, and their score."""
 
+import dataclasses
 import io
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from cli.score import score
 from cli.serve import serve
 from cli.train import train
 from cli.translate import translate
+from minitransformer import Transformer, Translator
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
-from minitransformer.extras.parsing.penn import read_tree, read_trees
+from minitransformer.extras.convert.parts import Parts
+from minitransformer.extras.parsing.parser import PARSING, Parser
+from minitransformer.extras.parsing.penn import read_tree, read_trees, write_tree
 from minitransformer.extras.parsing.plain import plain
 from minitransformer.system.files import CheckpointError
 
@@ -72,6 +76,20 @@ def test_each_sentence_becomes_a_tree_over_its_words(trained_parser: Trained) ->
     assert trees[1] == ""
     assert parsed(trained_parser, "a re-do.", "--words", "blanks") != parsed(trained_parser, "a re-do.")
     assert parsed(trained_parser, "\ufeffthe dog sees a cat.\n") == trees[:1]  # a byte order mark is no word
+
+
+def test_several_runs_parse_together(trained_parser: Trained, tmp_path: Path) -> None:
+    """An ensemble of a model with itself is the model; another one, which is sure of other trees, has a say."""
+    text, parts = "the dog sees a cat\nthe man near the house likes a dog .\n", Parts.load(trained_parser.run)
+    weights = {name: -4 * array for name, array in parts.weights.items()}
+    dataclasses.replace(parts, weights=weights).save(tmp_path / "other")
+    run, other, alone = str(trained_parser.run), str(tmp_path / "other"), parsed(trained_parser, text)
+    assert parsed(trained_parser, text, "--run", run, "--run", run) == alone
+    both = parsed(trained_parser, text, "--run", run, "--run", other)
+    parser = Parser(Translator([Transformer.load(run), Transformer.load(other)], parts.tokenizer))
+    trees = parser.parse([line.split() for line in text.splitlines()], dataclasses.replace(PARSING, beam=3))
+    assert both == [write_tree(tree) for tree in trees]
+    assert both != alone
 
 
 def test_references_parse_as_kernels_do(trained_parser: Trained, kernels_run: list[object]) -> None:

@@ -30,12 +30,12 @@ class Parser:
         self.vocabulary = BracketVocabulary(tokenizer.target_symbols, tokenizer.lexicon)
 
     @classmethod
-    def load(cls, directory: str | Path, *, device: Device = "cpu") -> Parser:
-        """Load the model of a run on a treebank.
+    def load(cls, directory: str | Path, *others: str | Path, device: Device = "cpu") -> Parser:
+        """Load the model of a run on a treebank, or an ensemble of the models of several runs.
 
-        Raises: CheckpointError if there is no model, or if it is not a parser.
+        Raises: CheckpointError if there is no model, if it is not a parser, or if the runs have different tokenizers.
         """
-        parser = cls(Translator.load(directory, device=device))
+        parser = cls(Translator.load(directory, *others, device=device))
         if not makes_trees(parser.translator.tokenizer.target_symbols):
             raise CheckpointError(f"{directory}: the model makes no trees; name a run that was trained on a treebank")
         return parser

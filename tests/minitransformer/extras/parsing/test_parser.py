@@ -29,14 +29,17 @@ VOCABULARY = BracketVocabulary(SYMBOLS)
 MODEL = ModelConfig(vocabulary_size=len(SYMBOLS), n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
 
 
+@pytest.mark.parametrize("n_models", [1, 2])
 @given(seed=SEEDS, words=st.sampled_from([["a"], ["a", "."], ["."], ["a", "b"]]))
 @settings(max_examples=4)
-def test_a_wide_beam_finds_the_best_tree_of_all(seed: int, words: list[str]) -> None:
-    """Among all sequences up to 5 symbols that are trees, by trying each."""
-    model, source = Transformer(MODEL, seed=seed, dtype="float64"), [3] * len(words)
-    model.parameters.values *= 2.5
+def test_a_wide_beam_finds_the_best_tree_of_all(n_models: int, seed: int, words: list[str]) -> None:
+    """Among all sequences up to 5 symbols that are trees, by trying each; by one model, or an ensemble."""
+    models = [Transformer(MODEL, seed=seed + i, dtype="float64") for i in range(n_models)]
+    for model in models:
+        model.parameters.values *= 2.5
+    source = [3] * len(words)
     config = SearchConfig(beam=150, alpha=0.3, n_best=3, max_extra_tokens=6 - len(source))
-    found = beam_search(model, [source], config, BracketConstraint(VOCABULARY, [words]))[0]
+    found = beam_search(models, [source], config, BracketConstraint(VOCABULARY, [words]))[0]
     sequences = itertools.chain.from_iterable(itertools.product(range(3, 9), repeat=n) for n in range(6))
     tree_ids = []
     for ids in sequences:  # by another way than the search's
@@ -45,7 +48,7 @@ def test_a_wide_beam_finds_the_best_tree_of_all(seed: int, words: list[str]) -> 
         if leaves == [looks(word) for word in words] and linearised(tree_of(symbols, words)) == symbols:
             tree_ids.append(ids)
     # what the greatest length cuts off is a hypothesis too, though no tree
-    best = ranked([model], source, tree_ids, config)
+    best = ranked(models, source, tree_ids, config)
     whole = [h for h in found if h.ids in set(tree_ids)]
     assert [h.ids for h in whole] == [h.ids for h in best[: len(whole)]]
     assert all(len(h.ids) == 5 for h in found if h not in whole)
