@@ -48,7 +48,7 @@ def print_completion() -> None:
 
 def kinds_of(command: str) -> Mapping[str, type]:
     """Return the dataclass of options of each kind of a command; {} if the command has no kinds."""
-    kinds: Mapping[str, type] = getattr(import_module(f"cli.{command}"), "KINDS", {})
+    kinds: Mapping[str, type] = getattr(import_module(f"{__package__}.{command}"), "KINDS", {})
     return kinds
 
 
@@ -59,7 +59,7 @@ def options_of_commands() -> dict[str, type]:
         if kinds := kinds_of(name):
             found |= {f"{name} {kind}": options for kind, options in kinds.items()}
         else:
-            found[name] = getattr(import_module(f"cli.{name}"), f"{name.title()}Options")
+            found[name] = getattr(import_module(f"{__package__}.{name}"), f"{name.title()}Options")
     return found
 
 

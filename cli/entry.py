@@ -82,7 +82,7 @@ def start(name: str) -> int:
         signal.signal(signal.SIGINT, _end)
     try:
         import_module("minitransformer")  # first, because it checks that the other packages are ours
-        run = import_module(f"cli.{name}").main
+        run = import_module(f"{__package__}.{name}").main
     except Exception as error:  # a package that is incomplete, or of another Python, may raise any error
         if "--debug" in sys.argv:
             raise

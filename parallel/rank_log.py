@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from parallel.communicator import Ranks
 from parallel.placement import numbered
 
-LOGGERS = ("autograd", "parallel", "minitransformer")
+LOGGERS = ("autograd", "parallel", "minitransformer")  # in a wheel, the last is above all
 
 _log = logging.getLogger(__name__)
 

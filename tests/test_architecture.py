@@ -44,8 +44,8 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-# The table of extras; public names that are imported on first use; a child process that checks the kernels.
-MAY_NAME_MODULES = {"minitransformer.system.extensions", "minitransformer", "autograd.kernels.cuda.check"}
+# The table of extras, and public names that are imported on first use.
+MAY_NAME_MODULES = {"minitransformer.system.extensions", "minitransformer"}
 
 
 @cache

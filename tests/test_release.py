@@ -1,5 +1,7 @@
 """A release: its version is the same everywhere, and its wheel works in a fresh environment, far from the clone."""
 
+import ast
+import email
 import os
 import re
 import subprocess
@@ -15,7 +17,13 @@ from small_run import SMALL_MODEL, changed, write_parallel_text
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PACKAGES = ("autograd", "cli", "minitransformer", "parallel", "recipes")
+PLACES = {  # of the clone's folders in a wheel
+    "autograd": "minitransformer/autograd",
+    "parallel": "minitransformer/parallel",
+    "minitransformer": "minitransformer",
+    "cli": "minitransformer/cli",
+    "recipes": "minitransformer/cli/recipes",
+}
 
 
 def run(*command: str | Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -52,7 +60,7 @@ def test_the_lowest_versions_that_are_tested_are_the_bounds() -> None:
 
 @pytest.mark.slow
 def test_wheel_and_sdist_have_every_file_of_the_packages(release: tuple[Path, Path]) -> None:
-    listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=False)
+    listed = subprocess.run(["git", "ls-files", *PLACES], cwd=ROOT, capture_output=True, text=True, check=False)
     files = listed.stdout.split()
     if not files:
         pytest.skip("git cannot list the files here: this is no clone")
@@ -61,7 +69,8 @@ def test_wheel_and_sdist_have_every_file_of_the_packages(release: tuple[Path, Pa
         in_wheel = {name for name in archive.namelist() if ".dist-info/" not in name}
     with tarfile.open(sdist) as archive:
         in_sdist = {name.partition("/")[2] for name in archive.getnames()}
-    assert in_wheel == {f"cli/{name}" if name.startswith("recipes/") else name for name in files}
+    placed = {PLACES[name.partition("/")[0]] + name[name.index("/") :] for name in files}
+    assert in_wheel == placed - {"minitransformer/clone.py"}
     assert in_sdist >= {*files, "LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "tests/test_release.py"}
 
 
@@ -70,8 +79,67 @@ def fresh(release: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) 
     """An environment with the wheel and what it needs, and nothing else."""
     directory = tmp_path_factory.mktemp("fresh")
     venv.create(directory, with_pip=True)
-    run(directory / "bin/pip", "install", "--quiet", release[0], folder=directory)
+    run(directory / "bin/pip", "install", "--quiet", release[0], "autograd", folder=directory)
     return directory
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+import minitransformer
+for module in pkgutil.walk_packages(minitransformer.__path__, "minitransformer."):
+    try:
+        importlib.import_module(module.name)
+    except ImportError as error:  # of an extra that is not installed
+        assert not (error.name or "autograd").startswith(("autograd", "parallel", "cli", "minitransformer")), error
+print(sorted({"autograd", "parallel", "cli"} & sys.modules.keys()))
+from minitransformer.autograd import Tensor, backward, op
+from minitransformer.autograd.kernels.cpu.library import library
+import autograd, numpy
+x = Tensor(numpy.array(3.0))
+backward(x * x)
+print(float(x.grad), float(autograd.grad(lambda x: x * x)(3.0)), library().obstacle)
+"""
+
+
+@pytest.mark.slow
+def test_a_wheel_leaves_the_names_of_other_packages_alone(fresh: Path, tmp_path: Path) -> None:
+    """PyPI's autograd, which is installed beside it, works in the same process."""
+    done = run(fresh / "bin/python", "-c", IMPORT_ALL, folder=tmp_path)
+    assert done.stdout.splitlines() == ["[]", "6.0 6.0 None"]
+    child = "import subprocess as s, minitransformer.autograd.kernels.cuda.check as c; s.run([*c.CHILD, '0'])"
+    assert "No module named 'cupy'" in run(fresh / "bin/python", "-c", child, folder=tmp_path).stderr
+
+
+@pytest.mark.slow
+def test_a_wheel_names_no_module_by_its_name_in_the_clone(release: tuple[Path, Path]) -> None:
+    """In an import or a string, which no import statement of ``test_a_wheel_leaves…`` need have reached."""
+    with zipfile.ZipFile(release[0]) as archive:
+        texts = {name: archive.read(name).decode() for name in archive.namelist() if name.endswith(".py")}
+    modules = {re.sub(r"/|\.py$", ".", name.removeprefix("minitransformer/")).rstrip(".") for name in texts}
+    for name, text in texts.items():
+        nodes = list(ast.walk(ast.parse(text)))
+        imported = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+        imported |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        strings = {str(node.value).partition(":")[0] for node in nodes if isinstance(node, ast.Constant)}
+        tops = {module.partition(".")[0] for module in imported if module}
+        assert not tops & {"autograd", "parallel", "cli"}, name
+        assert not {each for each in strings & modules if each.startswith(("autograd.", "parallel.", "cli."))}, name
+
+
+@pytest.mark.slow
+def test_pypi_accepts_the_files_and_shows_their_page(release: tuple[Path, Path]) -> None:
+    run(sys.executable, "-m", "twine", "check", "--strict", *release, folder=ROOT)
+    run(sys.executable, "-m", "check_wheel_contents", release[0], folder=ROOT)
+    with zipfile.ZipFile(release[0]) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        page = email.message_from_bytes(archive.read(name))
+    links = re.findall(r"\]\(([^)]+)\)", str(page.get_payload()))
+    address = page["Project-URL"].partition(", ")[2]
+    for link in links:
+        assert link.startswith(("https://", "#"))
+        kind, _, path = link.removeprefix(f"{address}/").partition(f"/v{PROJECT['version']}/")
+        assert not link.startswith(address) or (kind in ("raw", "blob") and (ROOT / path.partition("#")[0]).exists())
+    assert any(link.startswith(address) for link in links)
 
 
 @pytest.mark.slow
@@ -101,10 +169,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from autograd import Tensor, backward
-from autograd.optim import Adam
 from minitransformer import Batch, DataConfig, ModelConfig, RunConfig, TrainingConfig, Transformer, Translator
 from minitransformer import presets, train
+from minitransformer.autograd import Tensor, backward
+from minitransformer.autograd.optim import Adam
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.state import TrainingState
 from minitransformer.training.update import StepResult

@@ -166,7 +166,7 @@ def _refusal(name: str) -> str:
     """Return why a function of NumPy does not take tensors, and what to use."""
     if name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"):
         return f"np.{name} of a Tensor has no gradient; {_COMPARED}"
-    use = f"use autograd.ops.{name}" if name in __all__ else "compute it with functions of autograd.ops"
+    use = f"use {__name__}.{name}" if name in __all__ else f"compute it with functions of {__name__}"
     return f"np.{name} of a Tensor would have no gradient; {use}, or np.{name} of its .value"
 
 

@@ -52,7 +52,8 @@ class TrainingConfig:
     learning_rate_factor: float = 1.0
     """Constant factor on the learning rate of the built-in schedules."""
     optimizer: str = ADAM
-    """The optimizer: "adam", or "package.module:Class", a class of yours derived from autograd.optim.Optimizer."""
+    """The optimizer: "adam", or "package.module:Class", a class of yours derived from
+    minitransformer.autograd.optim.Optimizer."""
     beta1: float = 0.9
     """The optimizer's β₁."""
     beta2: float = 0.98

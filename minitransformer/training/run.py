@@ -91,7 +91,8 @@ def train(
     Args:
         config: the settings; ``RunConfig()`` is the demonstration, which takes minutes on two CPU cores.
         model: the class of the model, derived from ``Transformer``; by default the class that ``config.model`` names.
-        world: the ranks that train together, from ``parallel.launch.communicator()``; by default this process alone.
+        world: the ranks that train together, from ``minitransformer.parallel.launch.communicator()``; by default this
+            process alone.
         callbacks: objects called during training on this rank; by default a progress bar on stderr, on rank 0.
         always_average: average the last checkpoints into the final model even if the best single model is better; with
             ``training.ema``, take the moving average after the last update.

@@ -1,22 +1,25 @@
 """Modules beside a user's script that have the names of our packages."""
 
+import importlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import autograd
+import autograd.optim
+import minitransformer.autograd.optim
+import minitransformer.parallel.reducer
+import parallel.reducer
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_python(*arguments: str | Path, folder: Path, packages: Path = ROOT) -> tuple[int, list[str]]:
+def run_python(*arguments: str | Path, folder: Path) -> tuple[int, list[str]]:
     """Return the status of a Python program, which runs in a folder, and the lines of its errors."""
-    environment = os.environ | {"PYTHONPATH": str(packages)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
     return done.returncode, done.stderr.splitlines()
@@ -55,36 +58,14 @@ def test_a_module_that_hides_one_of_ours_is_named_with_the_remedy(module: str, t
 COMMAND = "import sys, cli.entry; sys.exit(cli.entry.presets())"
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """A folder with our packages, as pip installs them."""
-    for package in ("autograd", "parallel", "minitransformer", "cli"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path.resolve()
-
-
-@pytest.mark.parametrize("code", ["import minitransformer", COMMAND])
-def test_an_autograd_that_overwrote_ours_is_named_with_the_remedy(code: str, installed: Path) -> None:
-    """As ``pip install autograd`` does: the ``__init__.py`` is replaced, and our other files remain."""
-    (installed / "autograd/__init__.py").write_text("def grad(function): ...\n", encoding="utf-8")
-    status, lines = run_python("-c", code, folder=installed, packages=installed)
-    assert status == 1
-    assert f"has overwritten {installed / 'autograd/__init__.py'}: reinstall minitransformer in" in lines[-1]
-    assert code != COMMAND or (len(lines) == 1 and lines[0].startswith("error: "))
-
-
-def test_an_autograd_that_ours_overwrote_is_named_at_the_first_import(installed: Path) -> None:
-    (installed / "autograd/tracer.py").write_text("")
-    status, (line,) = run_python("-c", "import minitransformer", folder=installed, packages=installed)
-    assert status == 0
-    assert line.startswith(f"{installed / 'autograd'} has files of two packages: minitransformer's autograd")
-
-
-@pytest.mark.parametrize("name", ["grad", "numpy"])
-def test_what_only_the_other_autograd_has_is_answered_with_whose_package_this_is(name: str) -> None:
-    with pytest.raises(ImportError, match=rf"is minitransformer's, which has no '{name}': install PyPI's autograd in"):
-        exec(f"from autograd import {name}")
-    assert not hasattr(autograd, "typo")
+def test_the_names_of_a_wheel_are_the_same_modules_in_a_clone() -> None:
+    assert minitransformer.autograd.optim is autograd.optim
+    assert minitransformer.parallel.reducer is parallel.reducer
+    for module in (autograd, autograd.optim):
+        assert module.__spec__
+        assert importlib.reload(module).__name__ == module.__spec__.name == module.__name__
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'autograd\.missing'"):
+        importlib.import_module("minitransformer.autograd.missing")
 
 
 @pytest.mark.parametrize(

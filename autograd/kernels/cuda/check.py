@@ -21,7 +21,7 @@ from autograd.kernels.cuda import cublaslt, nvrtc, register_all
 from autograd.kernels.cuda.driver import lack_of_bfloat16
 
 _log = logging.getLogger(__name__)
-CHILD = (sys.executable, "-P", "-m", "autograd.kernels.cuda.check_child")
+CHILD = (sys.executable, "-P", "-m", f"{__package__}.check_child")
 SECONDS = 120  # that the child may take to check a kernel, which is already compiled
 CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV")  # faults of a kernel
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -125,7 +125,7 @@ def _check(command: Sequence[str], results: CheckResults) -> None:
     Raises: CheckError if a child reports nothing; _UncheckedError if a kernel gave no final result (all others are
         checked).
     """
-    paths = filter(None, [str(nvrtc.SOURCES.parents[2]), os.environ.get("PYTHONPATH")])
+    paths = filter(None, [str(Path(__file__).parents[__name__.count(".")]), os.environ.get("PYTHONPATH")])
     environment, is_final, status = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, True, -1
     while status:
         child = subprocess.run(

@@ -1,0 +1,59 @@
+"""Two steps of a build: PyPI's page gets complete links, and a wheel has all packages inside ``minitransformer``."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+MOVED = {"autograd": "autograd", "parallel": "parallel", "cli": "cli", "recipes": "cli/recipes"}
+IMPORT = re.compile(r"^( *from )((?:autograd|parallel|cli)(?:\.\w+)* import )", re.MULTILINE)
+LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?:|#)([^)]+)\)")
+
+
+class CompleteLinks(MetadataHookInterface):
+    """README with links to the repository's files of this version, and the project's addresses."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the fields that pyproject.toml calls dynamic."""
+        address, version = self.config["repository"], metadata["version"]
+
+        def complete(match: re.Match[str]) -> str:
+            kind = "raw" if match[1].startswith("!") else "blob"
+            return f"{match[1]}{address}/{kind}/v{version}/{match[2]})"
+
+        text = (Path(self.root) / "README.md").read_text("utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": LINK.sub(complete, text)}
+        pages = {"Documentation": "blob/main/docs", "Issues": "issues", "Changelog": "blob/main/CHANGELOG.md"}
+        metadata["urls"] = {"Repository": address} | {name: f"{address}/{path}" for name, path in pages.items()}
+
+
+class OnePackage(BuildHookInterface[Any]):
+    """The packages of a wheel below ``minitransformer``: their own names at the top belong to others, too."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Copy the packages, and rewrite their imports and the console scripts; an editable wheel stays as it is."""
+        if version == "editable":
+            return
+        self.copy = TemporaryDirectory()
+        package = Path(self.copy.name) / "minitransformer"
+        ignored = shutil.ignore_patterns("__pycache__", ".*")
+        shutil.copytree(Path(self.root) / "minitransformer", package, ignore=ignored)
+        (package / "clone.py").unlink()
+        for source, target in MOVED.items():
+            shutil.copytree(Path(self.root) / source, package / target, ignore=ignored)
+        for path in package.rglob("*.py"):
+            path.write_bytes(IMPORT.sub(r"\1minitransformer.\2", path.read_bytes().decode()).encode())
+        build_data["force_include"][str(package)] = "minitransformer"
+        scripts = self.metadata.core.scripts
+        scripts.update({name: f"minitransformer.{function}" for name, function in scripts.items()})
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the copy."""
+        if version != "editable":
+            self.copy.cleanup()
