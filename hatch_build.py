@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import runpy
+import shlex
 import shutil
+import subprocess
+import sysconfig
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,6 +38,18 @@ class CompleteLinks(MetadataHookInterface):
         metadata["urls"] = {"Repository": address} | {name: f"{address}/{path}" for name, path in pages.items()}
 
 
+def compile_kernels(folder: Path) -> None:
+    """Compile the C functions for several kinds of this machine's processors, for users without a compiler."""
+    options, system = runpy.run_path(str(folder / "options.py")), sysconfig.get_platform()
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    sources = sorted(map(str, folder.glob("*.c")))
+    (folder / "builds").mkdir()
+    for n, tuning in enumerate(options["BUILDS"]["amd64" in system or "x86_64" in system]):
+        library = folder / "builds" / f"kernels-{n}.{'dll' if system.startswith('win') else 'so'}"
+        command = [*compiler, *options["FLAGS"], "-DFOR_WHEEL", *tuning, *sources, "-lm", "-o", str(library)]
+        subprocess.run(command, check=True)
+
+
 class OnePackage(BuildHookInterface[Any]):
     """The packages of a wheel below ``minitransformer``: their own names at the top belong to others, too."""
 
@@ -49,6 +66,10 @@ class OnePackage(BuildHookInterface[Any]):
             shutil.copytree(Path(self.root) / source, package / target, ignore=ignored)
         for path in package.rglob("*.py"):
             path.write_bytes(IMPORT.sub(r"\1minitransformer.\2", path.read_bytes().decode()).encode())
+        if os.environ.get("MINITRANSFORMER_KERNELS") == "1":
+            compile_kernels(package / "autograd/kernels/cpu")
+            platform_tag = re.sub(r"\W", "_", sysconfig.get_platform())
+            build_data.update(pure_python=False, tag=f"py3-none-{platform_tag}")
         build_data["force_include"][str(package)] = "minitransformer"
         scripts = self.metadata.core.scripts
         scripts.update({name: f"minitransformer.{function}" for name, function in scripts.items()})

@@ -17,6 +17,7 @@ from waiting import wait_until
 from autograd import ops
 from autograd.kernels.compiler import cached_code, code_of
 from autograd.kernels.cpu import library as cpu
+from autograd.kernels.cpu.options import BUILDS
 
 COMPILER = shlex.split(os.environ.get("CC") or "cc")[0]
 needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason="no C compiler is here")
@@ -200,3 +201,38 @@ def test_a_hung_compiler_ends_with_its_processes(cache: Path, tmp_path: Path, mo
     assert list(cache.iterdir()) == []
     state = Path(f"/proc/{started.read_text().strip()}/stat")
     wait_until(lambda: not state.exists() or state.read_text().split()[2] == "Z")
+
+
+FEATURES = ({"avx2", "fma", "bmi2"}, {"avx512f", "avx512bw", "avx512vl"}, {"avx512_vnni", "avx512_bf16"})
+
+
+@needs_compiler
+def test_without_a_compiler_the_best_build_of_the_wheel_that_this_processor_runs_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All builds are the same code here; the first says which of them this processor runs."""
+    monkeypatch.setenv("MINITRANSFORMER_CFLAGS", "-O0 -DFOR_WHEEL")
+    code = cpu._compile(cpu._command())
+    for n in range(len(BUILDS[platform.machine() == "x86_64"])):
+        (tmp_path / f"kernels-{n}.so").write_bytes(code)
+    monkeypatch.setattr(cpu, "WHEEL_BUILDS", tmp_path)
+    monkeypatch.setenv("CC", "missing-compiler")
+    reported = set(cpu._processor().split())
+    best = next((n for n, features in enumerate(FEATURES) if not features <= reported), len(FEATURES))
+    assert cpu.library().command == f"the wheel's builder (kernels-{best})"
+    assert cpu.library().functions
+    assert caplog.records == []
+
+
+@needs_compiler
+def test_a_compiler_comes_before_the_builds_of_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cpu, "WHEEL_BUILDS", tmp_path)
+    (tmp_path / "kernels-0.so").write_bytes(cpu._compile(cpu._command()))
+    assert cpu.library().command.endswith("-O0")
+    cpu._libraries.clear()
+    monkeypatch.setenv("MINITRANSFORMER_CFLAGS", "-no-such-option")
+    assert cpu.library().command == "the wheel's builder (kernels-0)"
+    assert "no-such-option" in caplog.text
+    assert "the kernels of the wheel are used" in caplog.text

@@ -22,3 +22,18 @@ const char used_extensions[] =
     "bf16=" USED(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) "i8mm=" USED(__ARM_FEATURE_MATMUL_INT8)
     "fphp=" USED(__ARM_FEATURE_FP16_SCALAR_ARITHMETIC) "asimdhp=" USED(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
     "sve=" USED(__ARM_FEATURE_SVE) "sve2=" USED(__ARM_FEATURE_SVE2);
+
+/* Return 1 if this processor and its system run build n of a wheel (BUILDS of options.py), else 0. */
+int64_t runs_build(int64_t n) {
+#if defined(FOR_WHEEL) && defined(__x86_64__)
+    __builtin_cpu_init();
+    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    const int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                       __builtin_cpu_supports("avx512vl");
+    const int bf16 = avx512 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+    return n == 0 || (n == 1 && avx2) || (n == 2 && avx512) || (n == 3 && bf16);
+#else
+    return n == 0;
+#endif
+}

@@ -1,7 +1,7 @@
 """The C functions of this folder, compiled on first use for this machine and loaded with ctypes.
 
-Every ``NAME.c`` is part of one shared library.  Without a C compiler there is no library, no kernel supports any
-arguments, and the references run.
+Every ``NAME.c`` is part of one shared library.  Without a C compiler, builds of the wheel are used.  If there are none,
+there is no library, no kernel supports any arguments, and the references run.
 """
 
 from __future__ import annotations
@@ -28,16 +28,12 @@ import numpy as np
 
 from autograd.array import Array
 from autograd.kernels.compiler import CompilerError, cached_code
+from autograd.kernels.cpu.options import FLAGS, WIDE
 
 _log = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).parent
-# No -ffast-math: it may reorder sums by the alignment of an array.  Loops that add have explicit lanes instead.
-FLAGS = (
-    "-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC",
-    "-shared", "-pthread",
-)  # fmt: skip
-WIDE = "-mprefer-vector-width=512"  # else GCC and Clang use only 256 of AVX-512's 512 bits
+WHEEL_BUILDS = SOURCES / "builds"  # compiled libraries, in wheels for users without a compiler
 NATIVE = {True: "-march=native", False: "-mcpu=native"}  # x86, and Arm and others: use all instructions of this CPU
 SECONDS = 120.0  # that the compiler may take; it usually takes 3
 _PROTOTYPE = re.compile(r"^(void|float|double) (\w+)\(([^)]*)\)\s*\{", re.MULTILINE)
@@ -88,6 +84,10 @@ class Function:
 
 class _RefusalError(CompilerError):
     """An error: the compiler refuses an option or a source."""
+
+
+class _NoCompilerError(CompilerError):
+    """An error: there is no compiler."""
 
 
 class Library(NamedTuple):
@@ -147,11 +147,26 @@ def _open() -> Library:
                 f"{shlex.join(command)} compiles for extensions that this CPU does not report: "
                 f"{', '.join(unreported)}; remove them from the environment variable MINITRANSFORMER_CFLAGS"
             )
-        sets = {type_: None if name == "none" else name for type_, name in _pairs(shared, "instruction_sets").items()}
-        return Library(_functions_of(shared), shlex.join(command), sha256, None, sets)
+        return Library(_functions_of(shared), shlex.join(command), sha256, None, _instruction_sets(shared))
     except (CompilerError, OSError) as error:
+        if builds := sorted(WHEEL_BUILDS.glob("kernels-*")):
+            if not isinstance(error, _NoCompilerError):
+                _log.warning(f"{error}; the kernels of the wheel are used")
+            return _open_build(builds)
         _log.warning(f"{error}; NumPy computes instead, which takes up to three times as long")
         return Library({}, obstacle=str(error))
+
+
+def _open_build(builds: list[Path]) -> Library:
+    """Return the library of the last of a wheel's builds that this CPU runs; any CPU runs the first."""
+    runs_build = ctypes.CDLL(str(builds[0])).runs_build
+    path = max(path for n, path in enumerate(builds) if runs_build(ctypes.c_int64(n)))
+    shared, sha256 = ctypes.CDLL(str(path)), hashlib.sha256(path.read_bytes()).hexdigest()
+    return Library(_functions_of(shared), f"the wheel's builder ({path.stem})", sha256, None, _instruction_sets(shared))
+
+
+def _instruction_sets(shared: ctypes.CDLL) -> dict[str, str | None]:
+    return {type_: None if name == "none" else name for type_, name in _pairs(shared, "instruction_sets").items()}
 
 
 def _load_native(*restrictions: str) -> tuple[list[str], ctypes.CDLL, str]:
@@ -208,7 +223,7 @@ def _command(*tuning: str) -> list[str]:
     name, *options = shlex.split(os.environ.get("CC") or "cc")
     compiler = shutil.which(name)
     if compiler is None:
-        raise CompilerError(
+        raise _NoCompilerError(
             "no C compiler was found (cc, or what the environment variable CC names): install GCC or Clang"
         )
     wide = (WIDE,) if _is_x86() else ()

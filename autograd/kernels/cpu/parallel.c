@@ -61,14 +61,18 @@ static void *help(void *number) {
 
 /* Start helpers until there are n; they receive no signals, which Python's main thread handles. */
 static void start_helpers(int64_t n) {
+#ifndef _WIN32 /* which has no signals for threads */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+#endif
     for (pthread_t thread; n_helpers < n && n_helpers < MOST_HELPERS; n_helpers++) {
         if (pthread_create(&thread, 0, help, (void *)(intptr_t)n_helpers)) break;
         pthread_detach(thread);
     }
+#ifndef _WIN32
     pthread_sigmask(SIG_SETMASK, &before, 0);
+#endif
 }
 
 int run_parts(Part part, const void *arguments, int64_t n, int64_t threads) {

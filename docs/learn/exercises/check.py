@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autograd import KeyRanges, Segments, Tensor, backward, ops
-from autograd.optim import adam_update
+from minitransformer.autograd import KeyRanges, Segments, Tensor, backward, ops
+from minitransformer.autograd.optim import adam_update
 from minitransformer.config import TrainingConfig
 from minitransformer.inference.search import SearchConfig
 from minitransformer.model.masks import causal_mask, self_attention_mask
