@@ -73,6 +73,22 @@ def test_imports_run_downwards() -> None:
         assert ours <= MAY_IMPORT[module_of(path).split(".")[0]], path
 
 
+def test_a_wheel_can_rewrite_each_use_of_a_packages_name() -> None:
+    """hatch_build.py rewrites lines that begin with ``from autograd``; no other import, and no string."""
+    moved = ("autograd", "parallel", "cli")
+    form = re.compile(r" *from [\w.]+ import ")
+    for path in FILES:
+        lines = text_of(path).splitlines()
+        for node in nodes_of(path):
+            if isinstance(node, ast.Import):
+                assert not {alias.name.split(".")[0] for alias in node.names} & set(moved), (path, node.lineno)
+            elif isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in moved:
+                assert form.match(lines[node.lineno - 1]), (path, node.lineno)
+            elif isinstance(node, ast.Constant):
+                name = str(node.value).partition(":")[0]
+                assert not (name in module_names() and name.startswith(moved)), (path, node.lineno)
+
+
 def test_matrix_products_of_the_engine_ask_for_threads_in_one_place() -> None:
     multiplying = {module_of(path) for path in FILES for node in nodes_of(path) if isinstance(node, ast.MatMult)}
     engine = {module for module in multiplying if module.startswith("autograd")}

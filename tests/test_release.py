@@ -1,6 +1,5 @@
 """A release: its version is the same everywhere, and its wheel works in a fresh environment, far from the clone."""
 
-import ast
 import email
 import os
 import re
@@ -126,22 +125,6 @@ print(library().command, len(library().functions), library().instruction_sets)""
     assert without.startswith("the wheel's builder (kernels-")
     assert not compiled.startswith("the wheel's builder")
     assert without.partition(")")[2].split()[0] == compiled.partition("-march=native")[2].split()[0] != "0"
-
-
-@pytest.mark.slow
-def test_a_wheel_names_no_module_by_its_name_in_the_clone(release: tuple[Path, Path]) -> None:
-    """In an import or a string, which no import statement of ``test_a_wheel_leaves…`` need have reached."""
-    with zipfile.ZipFile(release[0]) as archive:
-        texts = {name: archive.read(name).decode() for name in archive.namelist() if name.endswith(".py")}
-    modules = {re.sub(r"/|\.py$", ".", name.removeprefix("minitransformer/")).rstrip(".") for name in texts}
-    for name, text in texts.items():
-        nodes = list(ast.walk(ast.parse(text)))
-        imported = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
-        imported |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-        strings = {str(node.value).partition(":")[0] for node in nodes if isinstance(node, ast.Constant)}
-        tops = {module.partition(".")[0] for module in imported if module}
-        assert not tops & {"autograd", "parallel", "cli"}, name
-        assert not {each for each in strings & modules if each.startswith(("autograd.", "parallel.", "cli."))}, name
 
 
 @pytest.mark.slow
