@@ -4,6 +4,8 @@
 other names of the packages beside ``minitransformer``.
 """
 
+from __future__ import annotations
+
 import sys
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
