@@ -35,7 +35,7 @@ class DeviceError(RuntimeError):
 def namespace(x: Array) -> Any:
     """Return the module (``numpy`` or ``cupy``) whose functions accept ``x``; Python scalars belong to NumPy.
 
-    A packed weight, which only kernels of the CPU read, belongs to NumPy too.
+    A packed weight (``autograd.ops.linear.pack_weight``), which only kernels of the CPU read, belongs to NumPy too.
 
     Raises: TypeError if ``x`` is not an array.
     """
@@ -126,7 +126,10 @@ def persistent_pool(device: Device) -> AbstractContextManager[object]:
 
 
 def to_device(x: Array, device: Device) -> Array:
-    """Return ``x`` on ``device``: itself if it is there already, else a copy."""
+    """Return ``x`` on ``device``, "cpu" or "cuda": itself if it is there already, else a copy.
+
+    Raises: DeviceError if the device is unknown or CuPy cannot be imported.
+    """
     xp = namespace_of_device(device)
     return to_host(x) if xp is np else xp.asarray(x)
 

@@ -22,6 +22,7 @@ class Segments:
 
     There may be gaps: a cache of fixed capacity has unused rows after the end of each segment.  Segments with gradients
     must not overlap: a token of two segments would get only the gradient of one.
+    Shapes: starts, lengths (B,) int64.
     """
 
     starts: IntArray
@@ -106,7 +107,10 @@ class AttentionMask:
         return {}
 
     def bias(self, xp: Any, dtype: Any) -> Array | None:
-        """Return ``padded_mask`` as (B, 1, Q, K) to add to scores: 0 where allowed, else −∞; None if all is allowed."""
+        """Return ``padded_mask`` as an array to add to scores: 0 where allowed, else −∞; None if all is allowed.
+
+        Shapes: returns (B, 1, Q, K), an array of the module ``xp`` (numpy or cupy) and of ``dtype``.
+        """
         if self.padded_mask is None:
             return None
         wanted = (xp.__name__, np.dtype(dtype).name)
@@ -210,7 +214,8 @@ class KeyIndices(AttentionMask):
 class CachedKeys(AttentionMask):
     """A mask over the keys of a key/value cache, as arrays on the device.
 
-    The keys of a segment lie step by step, ``n_slots`` keys for each step.  A query attends to the first ``n_steps``
+    A step is a position of the sequence that a search generates.  The keys of a segment lie step by step, ``n_slots``
+    keys for each step (one for each hypothesis).  A query attends to the first ``n_steps``
     steps of its segment, or with a ``neighbourhood`` r to the last r + 1 of these steps.  Of each step it attends to
     one key: that in slot ``slots[segment, query, step]``, or in slot 0 if ``slots`` is None.
     Nothing is checked, because reading the arrays would wait for the device.  Every query must attend to a key.

@@ -34,7 +34,10 @@ class ShapeError(ArgumentError):
 
 
 class Dispatch(Kernels[Implementation]):
-    """A readable reference that defines the correct result, and faster kernels that must agree with the reference."""
+    """A function of arrays, whose Python code (the reference) defines the correct result, and its faster kernels.
+
+    ``@Dispatch`` makes one of a function; ``kernel`` registers a kernel.  A call runs what ``choose`` returns.
+    """
 
     def __init__(self, reference: Implementation) -> None:
         super().__init__(reference.__name__)
@@ -42,7 +45,10 @@ class Dispatch(Kernels[Implementation]):
         functools.update_wrapper(self, reference)
 
     def choose(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Implementation:
-        """Return the first kernel that supports these arguments, else the reference."""
+        """Return the latest registered kernel that supports these arguments, else the reference.
+
+        ``arguments`` are the positional arguments, ``static`` those by keyword.
+        """
         return self.first_that_supports(arguments, static) or self.reference
 
     def __call__(self, *arguments: Any, **static: Any) -> Any:
@@ -216,7 +222,11 @@ operations: dict[str, Operation] = {}
 
 
 def op(reference: Run, *, moves: bool = False) -> Operation:
-    """Turn a function of arrays that returns ``(y, backward)`` into an operation and list it in ``operations``."""
+    """Turn a function of arrays that returns ``(y, backward)`` into an operation on tensors: a decorator.
+
+    ``backward(dy)`` returns one gradient for each positional argument.  The operation is added to ``operations``, a
+    dict of this module, under its name.  ``moves`` says that it only moves elements, so that bfloat16 stays bfloat16.
+    """
     operation = Operation(reference, moves=moves)
     operations[operation.__name__] = operation
     return operation

@@ -30,17 +30,20 @@ class Optimizer:
     A class that needs whole matrices also overrides ``transform``.
 
     Args:
+        buffer: the parameters, such as ``model.parameters``.
+        beta1, beta2, eps: β₁, β₂ and ε, for ``direction``.
         pieces: the slices of the flat buffer to update; other ranks update the rest.  The arrays of state have the
             numbers of these slices, one slice after the other.
 
     If the arrays are set to the state of another training, set ``earlier_updates`` to the number of updates of that
     training.  ``t`` counts these updates, too, so that corrections of bias fit the state.
+    Raises: TypeError if ``buffer`` is no ParameterBuffer; ValueError unless 0 ≤ β₁, β₂ < 1 and ε > 0.
     """
 
     arrays: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays of state, such as "m": attributes that begin as zeros, and that checkpoints save."""
     weight_decay: ClassVar[float] = 0.0
-    """λ."""
+    """λ: how strongly each update draws the parameters to 0."""
     ema: Array | None = None
     """The moving average of the parameters, if ``begin_average`` has begun one; also an array of the state."""
     ema_decay = 0.0
@@ -65,17 +68,19 @@ class Optimizer:
         self.earlier_updates = self.t = 0
 
     def direction(self, gradients: Array, *state: Array) -> Sequence[Array]:
-        """Return the direction d of some numbers, and the new values of their state, in the order of ``arrays``.
+        """Return the direction d of n parameters (numbers), and the new values of their state.
 
-        Shapes: the mean gradients and all others (n,).  ``self.t`` is the number of this update, from 1.
+        ``gradients`` are their mean gradients; ``state`` has their numbers of each array in ``arrays``, in that order.
+        ``self.t`` is the number of this update, from 1.
+        Shapes: all (n,), dtype and device of the buffer's values.
         """
         raise NotImplementedError(f"{type(self).__qualname__}: define direction(self, gradients, *state)")
 
     def transform(self, name: str, direction: Array) -> Array:
-        """Return the direction of the parameter ``name``, given the directions of its numbers, in its shape.
+        """Return the direction of the parameter ``name``, given the result of ``direction`` for it, in its shape.
 
-        If a class overrides this method, every rank collects the directions of all numbers in each update, and calls
-        it for each parameter that its shard has numbers of.
+        If a class overrides this method, every rank collects the directions of the whole buffer in each update.  It
+        then calls the method for each parameter of which it updates a slice.
         """
         return direction
 
@@ -91,7 +96,7 @@ class Optimizer:
         return {name: getattr(self, name) for name in names}
 
     def of_all(self, state: Mapping[str, Array]) -> Optimizer:
-        """Return a copy of this optimizer that updates the whole buffer, with these arrays of state."""
+        """Return a copy of this optimizer that updates the whole buffer, with ``state``, arrays of its size by name."""
         whole = copy.copy(self)
         whole.pieces, whole.size = (slice(None),), len(self.buffer.values)
         for name, array in state.items():
@@ -99,14 +104,15 @@ class Optimizer:
         return whole
 
     def shard(self, flat: Array) -> Array:
-        """Return the pieces of an array of the buffer's size, one after the other."""
+        """Return the slices ``pieces`` of ``flat``, an array of the buffer's size, one after the other."""
         pieces = [flat[piece] for piece in self.pieces]
         return pieces[0] if len(pieces) == 1 else namespace(flat).concatenate(pieces)
 
     def scalars(self, learning_rate: float, step: int, n_tokens: int = 1) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the scalars of update number ``step`` (from 1), on the host: 1/tokens, α and t.
+        """Return 1 / ``n_tokens``, the learning rate α and t, the scalars of update number ``step`` (from 1).
 
         t is ``step`` plus ``earlier_updates``; ``direction`` reads it as ``self.t``.
+        Shapes: returns (N_SCALARS,), N_SCALARS = 3, float64 on the host.
         """
         self.t = step + self.earlier_updates
         return np.array([1 / n_tokens, learning_rate, self.t])
@@ -114,8 +120,8 @@ class Optimizer:
     def step(self, learning_rate: float, step: int, n_tokens: int = 1, *, max_norm: float = math.inf) -> float:
         """Make update number ``step`` (from 1) with the mean gradients: the buffer's gradients / ``n_tokens``.
 
-        Return the norm of the mean gradients.  If it exceeds ``max_norm``, they are scaled down to this norm.  If it is
-        not finite, nothing changes.
+        ``learning_rate`` is α.  Return the norm of the mean gradients.  If it exceeds ``max_norm``, they are scaled
+        down to this norm.  If it is not finite, nothing changes.
         Raises: ValueError if a number is out of bounds, or ``backward`` has not set the gradients.
         """
         self._check(learning_rate, step, n_tokens, max_norm)
@@ -154,8 +160,8 @@ class Optimizer:
     ) -> None:
         """Update all pieces, or the slice ``within`` of each, with ``scale`` times the buffer's gradients.
 
-        Nothing changes if ``scale`` is 0.  ``gather`` returns all numbers of a flat array of which each rank has its
-        pieces; only a class with ``transform`` calls it.
+        Nothing changes if ``scale`` is 0.  ``gather(flat)`` returns a flat array with the pieces of all ranks, given
+        one that has this rank's pieces; only a class with ``transform`` calls it.
         Shapes: scalars (N_SCALARS,), see ``scalars``; scale (), see ``clip``; float64, on the buffer's device.
         """
         directions = None
@@ -225,7 +231,7 @@ class Optimizer:
     def begin_average(self, decay: float) -> None:
         """Begin a moving average of the parameters at their present values; ``update_average`` moves it.
 
-        Raises: ValueError if ``decay`` is out of bounds, or the class has an array of the same name.
+        Raises: ValueError unless 0 ≤ ``decay`` < 1, or if the class has an array of state named "ema".
         """
         if not 0 <= decay < 1:
             raise ValueError(f"{self._name}.begin_average: expected 0 ≤ decay < 1; got {decay}")
@@ -240,7 +246,7 @@ class Optimizer:
 
         d = min(decay, (1 + t) / (10 + t)), where t is ``step``, the number of the update, from 1.  So the average
         forgets the first parameters early, and covers about the last tenth of the updates until d reaches the decay.
-        Nothing changes without an average, or if ``scale`` is 0.  ``within`` as in ``update``.
+        Nothing changes without an average, or if ``scale`` is 0.  ``scale`` and ``within`` are those of ``update``.
         Sources: Polyak & Juditsky 1992; Kingma & Ba 2015, section 7.2 (the exponential average); TensorFlow's
         ``ExponentialMovingAverage`` (the growing decay).
         """
@@ -257,7 +263,8 @@ class Adam(Optimizer):
 
     m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;  θ ← θ − α · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 
-    It has kernels, which make an update in one pass over memory.
+    g is the mean gradient, α the learning rate, t the number of the update, from 1.  m and v begin as 0.
+    Kernels make an update in one pass over memory.
     """
 
     arrays = ("m", "v")
@@ -265,9 +272,9 @@ class Adam(Optimizer):
     v: Array
 
     def scalars(self, learning_rate: float, step: int, n_tokens: int = 1) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the scalars of update number ``step`` (from 1), on the host: 1/tokens, α/(1 − β₁ᵗ) and 1 − β₂ᵗ.
+        """Return 1 / ``n_tokens``, α/(1 − β₁ᵗ) and 1 − β₂ᵗ, the scalars of update number ``step`` (from 1).
 
-        t is ``step`` plus ``earlier_updates``.
+        α is ``learning_rate``; t is ``step`` plus ``earlier_updates``.  Shapes: returns (3,), float64 on the host.
         """
         t = step + self.earlier_updates
         return np.array([1 / n_tokens, learning_rate / (1 - self.beta1**t), 1 - self.beta2**t])
@@ -312,7 +319,8 @@ def adam_update(
 ) -> None:
     """Make one step of Adam in place, with g = scale · gradients; change nothing if the scale is 0.
 
-    Shapes: all (n,) and of one dtype, except low_precision (another dtype), scalars (N_SCALARS,) and scale ().
+    Shapes: all (n,) and of one dtype, except low_precision (another dtype), scalars (3,) of ``Adam.scalars``, and
+    scale () of ``clip``.
     Changes values, m and v, and sets ``low_precision`` to the rounded values.
     """
     xp, applies = namespace(values), scale > 0
@@ -338,9 +346,9 @@ def average_update(average: Array, values: Array, share: Array, scale: Array) ->
 def sum_squares(gradients: Array) -> Array:
     """Return partial sums of squares of the gradient; their total is the squared norm.
 
-    Each partial sum is over ALIGNMENT consecutive elements.  A shard begins at a multiple of ALIGNMENT, so the sums of
-    all shards, concatenated, have the same bits however the gradient is divided.
-    Shapes: gradients (n,) → (⌈n / ALIGNMENT⌉,).
+    Each partial sum is over ALIGNMENT (64) consecutive elements.  A shard begins at a multiple of ALIGNMENT, so the
+    sums of all shards, concatenated, have the same bits however the gradient is divided.
+    Shapes: gradients (n,) → (⌈n / 64⌉,).
     """
     runs, rest = in_runs(gradients)
     squares = (runs * runs).sum(1)
@@ -348,9 +356,9 @@ def sum_squares(gradients: Array) -> Array:
 
 
 def in_runs(gradients: Array) -> tuple[Array, Array]:
-    """Return all runs of ALIGNMENT elements, and the elements after the last run.
+    """Return the first 64 k elements as k rows of ALIGNMENT (64) elements, and the r < 64 elements after them.
 
-    Shapes: (n,) → (k, ALIGNMENT), (r,).
+    Shapes: (n,) → (k, 64), (r,).
     """
     n_in_runs = len(gradients) // ALIGNMENT * ALIGNMENT
     return gradients[:n_in_runs].reshape(-1, ALIGNMENT), gradients[n_in_runs:]
@@ -358,11 +366,12 @@ def in_runs(gradients: Array) -> tuple[Array, Array]:
 
 @Dispatch
 def clip(squares: Array, loss: Array, scalars: Array, *, max_norm: float = math.inf) -> Array:
-    """Return (loss, ‖g‖, scale) for the mean gradient g = gradients · scalars[0].
+    """Return (loss, ‖g‖, scale) for the mean gradient g = gradients · scalars[0]; scalars[0] is 1 / tokens.
 
-    ``scale · gradients`` is g, scaled down so that its norm is at most ``max_norm``.  The scale is 0 if the loss or the
-    norm is not finite: the update must then change nothing.  Sums are float64.
-    Shapes: squares (k,), see ``sum_squares``; loss (); scalars (N_SCALARS,); returns (3,) float64.
+    ``loss`` is returned as it is.  ``scale · gradients`` is g, scaled down so that its norm is at most ``max_norm``.
+    The scale is 0 if the loss or the norm is not finite: the update must then change nothing.  Sums are float64.
+    Shapes: squares (k,), the result of ``sum_squares`` for gradients; loss (); scalars (N_SCALARS,), see
+    ``Optimizer.scalars``; returns (3,) float64.
     Source: Pascanu, Mikolov & Bengio 2013, algorithm 1.
     """
     xp, per_token = namespace(squares), scalars[0].astype(np.float64)

@@ -30,6 +30,8 @@ ALIGNMENT = 64  # elements: 256 bytes of float32, so that every parameter is ali
 class Parameter(Tensor):
     """A tensor that training changes; a view into the flat buffer once its layer has a ``ParameterBuffer``.
 
+    ``initialise(stream_id, shape)`` returns the initial values, such as ``glorot_uniform`` of this module; the
+    ``ParameterBuffer`` calls it.  Before, ``value`` is empty.
     A frozen parameter (``ParameterBuffer.freeze``) is a constant.
     """
 
@@ -54,11 +56,11 @@ class Parameter(Tensor):
 
     @property
     def neighbours(self) -> Sequence[Parameter]:
-        """All parameters of the buffer."""
+        """All parameters of this parameter's ``ParameterBuffer``; () before there is one."""
         return self.gradient_buffer.parameters if self.gradient_buffer else ()
 
     def view_of(self, flat: Array) -> Array:
-        """Return this parameter's slice of a flat array, in its shape."""
+        """Return this parameter's slice of ``flat``, an array laid out as its buffer, in the parameter's shape."""
         return flat[self.offset : self.offset + self.size].reshape(self.declared_shape)
 
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
@@ -94,12 +96,16 @@ class _Gradients:
 
 
 class Layer:
-    """An object whose attributes hold parameters, other layers, or lists of layers."""
+    """The base class of layers and models.
+
+    ``named_parameters`` finds the parameters in an object's attributes: ``Parameter``, ``Layer``, or lists of these.
+    """
 
 
 def named_parameters(layer: Layer, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
-    """Yield every parameter below ``layer`` with its dotted path of attributes, in the order of declaration.
+    """Yield every parameter of ``layer`` with its name, in the order of declaration.
 
+    A name is the path of attributes, after ``prefix``, such as "encoder.layers.0.self_attention.query.weight".
     A parameter that several layers share appears once, under its first name.
     """
     seen: set[int] = set()
@@ -123,8 +129,8 @@ def _walk(thing: Any, name: str) -> Iterator[tuple[str, Parameter]]:
 class ParameterBuffer:
     """The flat buffers of all parameters of a layer.
 
-    Shapes: ``values`` and ``gradients`` (size,), one dtype, one device; parameters begin at multiples of ALIGNMENT,
-    and the padding between them stays zero.
+    Shapes: ``values`` and ``gradients`` (size,), one dtype, one device; parameters begin at multiples of ALIGNMENT
+    (64), and the padding between them stays zero.
     With dtype "bfloat16", values (master weights) and gradients are float32; updates, checkpoints and sums use these.
     ``low_precision`` (size,) holds the rounded values (low-precision weights).  Operations read matrices from it, and
     gains and biases from ``values``.
@@ -186,13 +192,13 @@ class ParameterBuffer:
         self._set_views()
 
     def refresh_low_precision(self) -> None:
-        """Round the values into ``low_precision`` again, after code other than Adam has changed the values."""
+        """Round the values into ``low_precision`` again, after code other than an ``Optimizer`` has changed them."""
         if self.low_precision is not None:
             self.low_precision[...] = self.values.astype(self.low_precision.dtype)
 
     @cached_property
     def vectors(self) -> Array | None:
-        """The indices of gains and biases in ``values``; None if there are no low-precision weights."""
+        """The indices of gains and biases in ``values``, int64 on its device; None without low-precision weights."""
         if self.low_precision is None:
             return None
         vectors = [p for p in self.named.values() if len(p.declared_shape) < 2]

@@ -44,9 +44,10 @@ class StreamId:
 class RandomStream:
     """A source of the random stream ids of one forward pass, numbered in the order of use.
 
-    Dropout is on if and only if a stream is passed to the model; there is no other switch.
+    Dropout is on if and only if a stream is passed to the model; there is no other switch.  A training makes one for
+    each update and micro-batch (see ``StreamId``).
 
-    Raises: ValueError for a seed outside of [0, 2⁶⁴).
+    Raises: TypeError if the seed is no whole number; ValueError if it is outside of [0, 2⁶⁴).
     """
 
     def __init__(self, seed: int, update: int | Array = 0, micro_batch: int = 0) -> None:
@@ -63,7 +64,7 @@ class RandomStream:
 def named_stream_id(seed: int, name: str) -> StreamId:
     """Return the random stream id of a name, for draws that do not depend on the update (a parameter's initial values).
 
-    Raises: ValueError for a seed outside of [0, 2⁶⁴).
+    Raises: TypeError if the seed is no whole number; ValueError if it is outside of [0, 2⁶⁴).
     """
     _check(seed)
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
@@ -90,10 +91,9 @@ def random_words(like: Array, *, stream_id: StreamId, count: int) -> Array:
 
 
 def philox4x64_10(counter: Sequence[Array], key: Sequence[int]) -> list[Array]:
-    """Apply ten rounds of Philox.
+    """Apply ten rounds of Philox: compute a block of four random words from each 256-bit counter.
 
-    For each key this is a bijection of 256-bit counters: no two counters give the same block.
-
+    For each key this is a bijection: no two counters give the same block.
     Shapes: counter, four arrays (n,) uint64, the lowest words first; key, two words in [0, 2⁶⁴).  Returns the n blocks
         as four arrays (n,) uint64.
     """

@@ -23,7 +23,7 @@ from autograd.array import Array, Device, device_of, namespace, to_host
 class PendingGradient:
     """A gradient that is computed only when its destination is known, which saves a copy.
 
-    ``into(out, add)`` writes it to ``out``, a contiguous array of its shape, or adds it there.
+    ``into(out, add)`` adds it to ``out``, a contiguous array of its shape, or writes it there if ``add`` is false.
     """
 
     shape: tuple[int, ...]
@@ -31,7 +31,8 @@ class PendingGradient:
     """An array with the gradient's dtype, on the gradient's device."""
     into: Callable[[Array, bool], None]
     is_deferred: bool = False
-    """True if ``wait_for_deferred_gradients`` must be called after ``into`` and before anything reads ``out``."""
+    """True if ``into`` only enqueues the work, on another CUDA stream.  Call ``wait_for_deferred_gradients`` of this
+    module before anything reads ``out``."""
     is_new: bool = False
     """True if ``like`` is the gradient itself, in a new array, to which other gradients may be added in place."""
 
@@ -55,7 +56,7 @@ _FLOAT16 = np.dtype(np.float16)
 
 
 class TapeError(RuntimeError):
-    """An error: the tape does not allow this backward pass."""
+    """An error of ``backward``: there is no tape, it was consumed before, or ``gradient`` does not fit the result."""
 
 
 class BackwardError(ValueError):
@@ -76,7 +77,7 @@ def is_recording() -> bool:
 
 @contextmanager
 def no_tape() -> Iterator[None]:
-    """Run operations of this thread without recording: nothing is kept for a backward pass."""
+    """Record no tape for operations of this thread in the context ``with no_tape():``; they keep nothing in memory."""
     before, _recording.enabled = _recording.enabled, False
     try:
         yield
@@ -122,8 +123,9 @@ class Node:
 class Tensor:
     """An array with a gradient.
 
-    A leaf is made from an array; every other tensor is the result of an operation.  Plain arrays as arguments of an
-    operation are constants.  After ``backward(loss)`` the ``grad`` of a leaf is dloss/dleaf.
+    A leaf is made from ``value``: an array of NumPy or CuPy, which is not copied, or numbers in lists.  Every other
+    tensor is the result of an operation, which sets ``node``.  Plain arrays as arguments of an operation are constants.
+    After ``backward(loss)`` the ``grad`` of a leaf is dloss/dleaf.
     Raises: TypeError for a Tensor as ``value``, and for float16.
     """
 
@@ -219,11 +221,14 @@ class Tensor:
 
     @property
     def neighbours(self) -> Sequence[Tensor]:
-        """The leaves that get the gradient 0 from ``backward`` if this leaf receives a gradient and they do not."""
+        """The leaves that get the gradient 0 if this leaf receives a gradient and they do not; () but for parameters."""
         return ()
 
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
-        """Set ``grad`` (if ``first``) or add to it; ``destination`` is for parameters and ignored here."""
+        """Set ``grad`` if this is the first gradient of a backward pass, else add to it.
+
+        ``destination`` is ignored here; see ``Parameter.receive_gradient``.
+        """
         del destination
         gradient = gradient_array(gradient)
         self.grad = gradient.copy() if first or self.grad is None else self.grad + gradient

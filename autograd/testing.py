@@ -33,8 +33,9 @@ def check_gradients(
     max_coordinates: int = 60,
     seed: int = 0,
 ) -> None:
-    """Check ⟨ds/dx, u⟩ = (s(x + h u) − s(x − h u)) / 2h for s = ⟨w, function(*inputs)⟩, in float64.
+    """Check the gradients of a function by central differences, in float64; return if all agree.
 
+    Check ⟨ds/dx, u⟩ = (s(x + h u) − s(x − h u)) / 2h for s = ⟨w, function(*inputs)⟩ with random weights w.
     For every leaf x, u is first a random direction, then a single coordinate at a time.  A small array is checked at
     every coordinate, a larger one at a random choice.  If the random direction fails, bisection finds a wrong
     coordinate.

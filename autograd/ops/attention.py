@@ -22,8 +22,9 @@ def attention(
 
     Source: Vaswani et al. 2017, equation 1.  Dropout of the attention weights is that of tensor2tensor; the paper has
         none.
-    Shapes: q (T, H, K), k (S, H, K), v (S, H, V); mask of T queries over S keys.  Returns (T, H, V).
-    Saves: q, k and v padded to (B, H, longest, ·), the attention weights, and the mask.
+    Shapes: q (T, H, K), k (S, H, K), v (S, H, V) for T queries, S keys and H heads; mask of T queries over S keys.
+        Returns (T, H, V).
+    Saves: q, k and v padded to (B, H, longest, ·) for the mask's B segments, the attention weights, and the mask.
     Raises: ShapeError if the arguments do not fit together.
     """
     check_shapes(q, k, v, mask)

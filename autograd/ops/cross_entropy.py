@@ -123,7 +123,10 @@ def check_projection(x: Array, weight: Array, bias: Array | None) -> None:
 def smoothed_masses(
     smoothing: float, over: SmoothedClasses, impossible: int | None, n_classes: int
 ) -> tuple[float, float]:
-    """Return the mass that q gives to each class that shares ε, and to the target.  Raises: ValueError."""
+    """Return the mass that q gives to each class that shares ε, and to the target; see ``cross_entropy``.
+
+    Raises: ValueError, as ``cross_entropy``.
+    """
     if over not in get_args(SmoothedClasses):
         raise ArgumentError(f"cross_entropy: over must be one of {get_args(SmoothedClasses)}, got {over!r}")
     if (over == "V-2") != (impossible is not None):

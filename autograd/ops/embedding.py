@@ -48,7 +48,8 @@ def embedding(table: Array, ids: Array, *, order: Array | None = None) -> tuple[
 def order_of(ids: IntArray) -> np.ndarray[Any, np.dtype[np.int32]]:
     """Return the indices that sort the ids in ascending order; equal ids keep their order.
 
-    If an order is copied into a longer buffer, −1 fills the rest of the buffer.
+    If you copy the result into a longer array, as CUDA graphs need, fill the rest of that array with −1.
+    Shapes: (T,) integers → (T,) int32.
     """
     if ids.size and ids.min() >= 0 and ids.max() < 2**16:
         ids = ids.astype(np.uint16)  # NumPy has a radix sort for this dtype

@@ -17,6 +17,7 @@ def feed_forward(x: Tensor, weight1: Tensor, bias1: Tensor | None, weight2: Tens
     Source: Vaswani et al. 2017, section 3.3, equation 2.
     Shapes: x (T, D), weight1 (D, F), bias1 (F,), weight2 (F, D), bias2 (D,) or None.  Returns (T, D).
     Saves: what ``linear_relu`` and ``linear`` save.
+    Raises: ShapeError if the arguments do not fit together, or if bias1 is None.
     """
     together = joint_feed_forward.compute(x, weight1, bias1, weight2, bias2)
     return together[0] if together is not None else linear(linear_relu(x, weight1, bias1), weight2, bias2)

@@ -68,7 +68,10 @@ def linear_relu(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
 
 
 def check_linear(name: str, x: Array, weight: Array, bias: Array | None, *, may_lack_bias: bool = True) -> None:
-    """Check the arguments of ``linear`` or ``linear_relu``.  Raises: ShapeError if they do not fit together."""
+    """Check the arguments of ``linear`` or ``linear_relu``.
+
+    ``may_lack_bias`` allows None for ``bias``.  Raises: ShapeError, with ``name``, if they do not fit together.
+    """
     fit = x.ndim == weight.ndim == 2 and x.shape[1] == weight.shape[0]
     if not fit or (bias.shape != weight.shape[1:] if bias is not None else not may_lack_bias):
         raise ShapeError(
@@ -81,8 +84,8 @@ def check_linear(name: str, x: Array, weight: Array, bias: Array | None, *, may_
 def pack_weight(weight: Array, *, dtype: PackedDtype = "float32") -> Array:
     """Return the weight W packed for repeated products y = x W.
 
-    With "int8" each column is rounded to 255 levels: multiples of its greatest absolute value / 127.  Kernels round x,
-    too (see ``PackedWeight``): with "bfloat16" each number, with "int8" each row to 255 levels of its own.
+    "bfloat16" rounds each number of W.  "int8" rounds each column to 255 levels: multiples of its greatest absolute
+    value / 127.  Kernels also round x; with "int8" each row has levels of its own.  Pass the result to ``linear``.
     The packed weight may hold a copy, so it is valid only until the weight changes.
     Shapes: (I, O) → (I, O).
     """
