@@ -221,7 +221,7 @@ class Tensor:
 
     @property
     def neighbours(self) -> Sequence[Tensor]:
-        """The leaves that get the gradient 0 if this leaf receives a gradient and they do not; () but for parameters."""
+        """The leaves that get the gradient 0 if this leaf gets a gradient and they do not; () but for parameters."""
         return ()
 
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:

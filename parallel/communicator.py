@@ -44,10 +44,13 @@ class Ranks(Protocol):
         """Wait until all ranks have called this."""
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
-        """Send one array to a rank and receive another from it."""
+        """Send the array ``sent`` to rank ``partner``, and write the array that it sends to ``received``."""
 
     def gatherv_array(self, array: Any, lengths: Sequence[int]) -> Any | None:
-        """Concatenate flat arrays of these lengths, one from each rank, on rank 0; return None on the others."""
+        """Concatenate each rank's flat ``array`` on rank 0; return None on the others.
+
+        ``lengths`` has the length of each rank's array.
+        """
 
     def waiting_for_rank_0(self) -> AbstractContextManager[None]:
         """Return a context in which rank 0 works alone; the others wait at its end for as long as rank 0 is alive."""
@@ -131,7 +134,10 @@ def working_ranks(size: int, n_micro_batches: int, order: SumOrder = "exact") ->
 
 
 def micro_batches_of_rank(rank: int, size: int, n_micro_batches: int, order: SumOrder = "exact") -> range:
-    """Return the micro-batches that a rank computes, range(0) if it is idle; in the exact order they form a subtree."""
+    """Return the indices of the micro-batches that rank ``rank`` of ``size`` computes, range(0) if it is idle.
+
+    In the exact order they form a subtree of the tree along which gradients are added.
+    """
     n_working = working_ranks(size, n_micro_batches, order)
     if rank >= n_working:
         return range(0)
@@ -139,7 +145,10 @@ def micro_batches_of_rank(rank: int, size: int, n_micro_batches: int, order: Sum
 
 
 def call_on_rank_0(function: Callable[[], Result], ranks: Ranks) -> Result:
-    """Call ``function`` on rank 0 and return its result on every rank; the other ranks sleep meanwhile."""
+    """Call ``function`` on rank 0 and return its result on every rank; the other ranks sleep meanwhile.
+
+    All ranks must call this.  The result must be picklable.
+    """
     results = list[Result]()
     with ranks.waiting_for_rank_0():
         if ranks.rank == 0:
@@ -164,9 +173,9 @@ def work_in_turn(tasks: Iterable[Task], work: Callable[[Task], Result], world: R
 
 
 def shard_of_rank(rank: int, size: int, n_elements: int) -> slice:
-    """Return the slice of a flat array that belongs to a rank.
+    """Return the shard of rank ``rank`` of ``size``: its slice of a flat array of ``n_elements``.
 
-    Shards have nearly equal sizes and begin at multiples of ALIGNMENT.
+    Shards have nearly equal sizes and begin at multiples of ALIGNMENT (64).
     """
     n_blocks = -(-n_elements // ALIGNMENT)
     bounds = (min(n_elements, n_blocks * r // size * ALIGNMENT) for r in (rank, rank + 1))

@@ -66,9 +66,10 @@ class GradientReducer(Protocol):
         """
 
     def map_shards(self, function: Callable[[Any], Any], array: Any) -> Any:
-        """Apply ``function`` to each rank's pieces of ``array``; return the results in the order of ``array``.
+        """Apply ``function`` to each rank's pieces of ``array``; return the results of all ranks on every rank.
 
-        ``function`` returns a flat array with one number per block of consecutive values.
+        ``function`` returns a flat array with one number per block of consecutive values, such as
+        ``autograd.optim.sum_squares``.  The results have the order of ``array``.
         """
 
     def all_gather(self, low_precision: Any | None = None, vectors: Any | None = None) -> None:
@@ -148,7 +149,7 @@ def choose_reducer(
         order: "exact" adds along one tree for any number of ranks.  "fast" uses all ranks, and between GPUs NCCL
             chooses the order.
         sent_in: the type of gradients in messages; if NCCL chooses the order, nothing is rounded.
-        n_threads: threads of this rank that may add.
+        n_threads: threads of this rank that may add gradients in host memory.
     """
     if world.size == 1:
         return LocalReducer(np if cupy is None else cupy)

@@ -187,7 +187,7 @@ class DataConfig:
 
     @property
     def task(self) -> TaskName:
-        """The task: "parsing" if targets are trees, "demonstration" if no files are named."""
+        """The task: "parsing" if targets are trees, "demonstration" if no files are named, else "translation"."""
         if self.train_trees:
             return "parsing"
         return "translation" if self.train_source else "demonstration"

@@ -152,14 +152,14 @@ class RunConfig:
         return settings | {"device": self.device, "kernels": self.kernels}
 
     def claim_directory(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Write this configuration, and ``facts`` that are no settings, to run.json in the run's directory."""
+        """Write this configuration, and ``facts`` (JSON values by name), to run.json in the run's directory."""
         text = json.dumps(json.loads(self.to_json()) | dict(facts), indent=2) + "\n" if facts else self.to_json()
         write_text(self.run / RUN_FILE, text)
 
     def check_directory(self) -> None:
         """Raise ConfigError if the run's directory is ``init_from``, or holds a run with other settings.
 
-        Settings in ``FREE`` may differ; the message names the other settings that differ.
+        Some settings may differ, such as training.max_updates; the message names the others that differ.
         """
         require_other_directory(self.run, self.init_from)
         if differences := self.differences(FREE):
@@ -172,7 +172,8 @@ class RunConfig:
     def differences(self, free: Collection[str]) -> list[str]:
         """Describe each setting that differs from the run in this directory; return [] if the directory holds no run.
 
-        The ``free`` settings are not compared.  Raises: CorruptFileError if the saved file lacks the fields of a run.
+        Settings of training whose names are in ``free``, such as "max_updates", are not compared.
+        Raises: CorruptFileError if run.json lacks the fields of a run.
         """
         if not (self.run / RUN_FILE).exists():
             return []

@@ -32,15 +32,17 @@ def beam_search(
     wanted: Wanted | None = None,
     n_finished: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the ``n_best`` highest-scoring translations that the beam finds for each source, best first.
+    """Return the ``config.n_best`` highest-scoring translations that the beam finds for each source, best first.
 
     The search of a sentence ends when no live hypothesis can still beat the sentence's n-th best finished hypothesis:
     log p only falls, and the penalty is largest at the greatest length.  At this length only the end symbol may come
-    next, so every hypothesis becomes finished.  START and UNKNOWN are never generated.
+    next, so every hypothesis becomes finished.  The start symbol and the unknown word are never generated.
 
     Args:
-        models: one model, or an ensemble (see ``Predictor``), which has the length penalty of its first model.
+        models: one model, or an ensemble, whose probabilities of each token are averaged.  An ensemble has the length
+            penalty of its first model.
         sources: ids without start and end symbols.
+        config: None takes ``SearchConfig()``.
         constraint: forbids tokens, except the end symbol at the greatest length; it does not change the log p of
             allowed tokens.
         advance: a function that is called with the number of sources that were finished since the last call.

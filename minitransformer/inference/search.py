@@ -36,7 +36,10 @@ class SearchError(UserError, FloatingPointError):
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """The settings of a search; beam and α are the paper's (section 6.1), unless the model has its own α."""
+    """The settings of a search; beam and α are the paper's (section 6.1), unless the model has its own α.
+
+    Raises: ConfigError for a value out of bounds, or n_best > beam.
+    """
 
     beam: int = 4
     """Hypotheses kept alive for each sentence; 1 is greedy search."""
@@ -51,7 +54,7 @@ class SearchConfig:
     normalisation: Normalisation | None = None
     """The length penalty: "gnmt", ((5 + length)/6)^α, or "length", length^α; None takes the model's own."""
     max_length_factor: float | None = 6.0
-    """A translation has at most this many tokens for each token of its source, plus FREE_TOKENS; None: no such limit.
+    """A translation has at most this many tokens for each token of its source, plus 20; None: no such limit.
     With both defaults, every target that data.max_length and data.max_ratio accept is short enough."""
     no_repeat: int = 0
     """If not 0, no translation has the same sequence of this many tokens twice."""
@@ -84,7 +87,7 @@ class SearchConfig:
         return dataclasses.replace(self, alpha=alpha, normalisation=self.normalisation or config.normalisation)
 
     def greatest_lengths(self, n_tokens: IntArray) -> IntArray:
-        """Return the greatest lengths of translations, end symbol included, for sources of ``n_tokens`` tokens."""
+        """Return the greatest lengths (n,) of translations, end symbol included, for sources of ``n_tokens`` (n,)."""
         longest: IntArray = n_tokens + self.max_extra_tokens
         if self.max_length_factor is not None:
             longest = np.minimum(longest, (self.max_length_factor * n_tokens).astype(np.int64) + FREE_TOKENS)
@@ -113,16 +116,19 @@ class Hypothesis:
 
 
 class Constraint(Protocol):
-    """A rule for the next token of each hypothesis.  A hypothesis is a row; a search begins with a row per source."""
+    """A rule for the next token of each hypothesis, such as a given beginning.
+
+    A hypothesis is a row; a search begins with a row per source.  W is the size of the vocabulary.
+    """
 
     def forbidden(self) -> Any:
         """Return booleans (rows, W), True for tokens that may not come next; (1, W) if all rows are equal."""
 
     def follow(self, rows: IntArray, tokens: IntArray) -> None:
-        """Select these rows, and append the i-th of ``tokens`` to the i-th selected row."""
+        """Select ``rows`` as ``select`` does, then append the i-th of ``tokens`` to the i-th selected row."""
 
     def select(self, rows: IntArray) -> None:
-        """Select these rows."""
+        """Replace all rows by these, given by their indices; an index may occur twice or not at all."""
 
 
 class Sampler(Protocol):

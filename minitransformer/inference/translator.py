@@ -41,12 +41,16 @@ class Translator:
     """A trained model, or an ensemble, with its tokenizer.  Create a new one after the model's parameters change.
 
     Args:
-        model: one model, or an ensemble of models, whose probabilities are averaged (see ``Predictor``).  The length
-            penalty is that of the first model.
+        model: one model, or an ensemble: models whose probabilities of each token are averaged.  The length penalty is
+            that of the first model.
+        tokenizer: the tokenizer that made the text of the model's training.
         weights: "bfloat16" rounds both factors of products with weights; it is faster on CPUs with instructions for
             bfloat16.  "int8" rounds both to 255 levels; it is faster still, needs a quarter of the memory, and gives
             slightly worse translations.
-        profile: the languages, and the usual lines of the training text, by which texts are cut into sentences.
+        profile: the languages, and the numbers of sentences and tokens in the training text's lines, by which texts are
+            cut into sentences.
+
+    Raises: ConfigError for other ``weights``, or for other than "float32" on a GPU.
     """
 
     def __init__(
@@ -69,9 +73,11 @@ class Translator:
     def load(
         cls, directory: str | Path, *others: str | Path, device: Device = "cpu", weights: PackedDtype = "float32"
     ) -> Translator:
-        """Load the model of a run, or an ensemble of the models of several runs; see ``load_with_tokenizer``.
+        """Load the model of a run (the directory ``RunConfig.run``), or an ensemble of the models of several runs.
 
-        Raises: CheckpointError if the runs have different tokenizers.
+        Before the first validation of a run, this is the model of its newest checkpoint.
+        Raises: CheckpointError if a file is missing or corrupt, or if the runs have different tokenizers; ConfigError
+        as the class.
         """
         model, tokenizer = load_with_tokenizer(Path(directory), device=device)
         models = [model]
@@ -91,11 +97,11 @@ class Translator:
 
     @cached_property
     def prefixer(self) -> Prefixer:
-        """The converter of given beginnings of translations."""
+        """The object that converts ``prefixes``, texts with which translations must begin, to tokens."""
         return Prefixer(self.tokenizer, self.longest_source)
 
     def fingerprint(self) -> str:
-        """Return a checksum of configurations, weights, the weights' dtype and tokenizer, to identify a translator."""
+        """Return 32 hexadecimal digits, a checksum of configurations, weights, the weights' dtype and tokenizer."""
         checksum = hashlib.blake2b(digest_size=16)
         for model, settings in zip(self.models, self._settings, strict=True):
             checksum.update(settings.encode())
@@ -120,17 +126,22 @@ class Translator:
     ) -> list[str]:
         """Return the best translation of each text; the translation of an empty text is empty.
 
-        A text is cut into sentences, and its codes, unknown characters and capitals are taken care of (see ``Road``).
+        A text is cut into sentences.  Markup and placeholders, characters that the tokenizer lacks, and words in
+        capitals are replaced before the search and restored in the translation.
 
         Args:
+            beam: hypotheses kept for each sentence; 1 is greedy search.
             alpha: the exponent of the length penalty; None takes the model's.
+            n_threads: None takes all cores, or 1 on a GPU.
             prefixes: a given beginning of each translation, "" for none; then all steps are left out.
             sampling: see ``n_best``.
-            skip: steps of the road to leave out; ``STEPS`` leaves out all.
+            skip: steps to leave out, among "sentences", "codes", "unknown", "capitals" and "loops" (translate again if
+                a translation repeats itself).
             terms: translations of terms, such as {"dog": "Hund"}.
             to_language: the target language, for a model of several, such as "fr".
 
-        Raises: ConfigError if the model does not translate to ``to_language``, or needs it.
+        Raises: ConfigError if the model does not translate to ``to_language``, or needs it; TypeError if ``texts`` is
+            one text; ValueError if the numbers of texts and prefixes differ; SearchError, see ``beam_search``.
         """
         road, config = self.road(STEPS if prefixes else skip, terms, to_language), SearchConfig(beam=beam, alpha=alpha)
         found = self.translate_texts(texts, config, road, n_threads=n_threads, prefixes=prefixes, sampling=sampling)
@@ -139,7 +150,7 @@ class Translator:
     def road(
         self, skip: Collection[Step] = (), terms: Mapping[str, str] | None = None, to_language: str | None = None
     ) -> Road:
-        """Return the road of texts through this model, without the steps in ``skip``."""
+        """Return the steps before and after a search, for ``translate_texts``; the arguments are ``translate``'s."""
         return Road(self.tokenizer, self.profile, skip, Terms(terms) if terms else None, to_language)
 
     def translate_texts(
@@ -155,15 +166,20 @@ class Translator:
         n_before: int = 0,
         aligned: bool = False,
     ) -> list[list[Translation]]:
-        """Return ``config.n_best`` translations of each text, best first, with notes on what was done.
+        """Return ``config.n_best`` translations of each text, best first.
+
+        A ``Translation`` has ``text``, ``log_probability`` in nats, ``score``, and ``notes`` on the steps, such as what
+        to check.
 
         Args:
-            texts: texts, or the parts of texts with inline codes.
-            road: the road of the texts; None for ``road()``.
+            texts: texts, or lists of their parts: strings and inline codes (``minitransformer.text.codes.Code``).
+            road: the steps before and after the search; None for ``road()``.
             advance: is called, on any thread, with the share of a text that was translated since the last call.
             prefixes: a given beginning of the translation of each text's first sentence, "" for none.
             n_before: the number of texts that come before these, so that each has its own random numbers.
-            aligned: align the words of texts of one sentence with those of their translations.
+            aligned: align the words of texts of one sentence with those of their translations (``alignment``).
+
+        Raises: as ``translate``.
         """
         require_lists("translate", texts, prefixes)
         if prefixes is not None and len(prefixes) != len(texts):
@@ -209,7 +225,7 @@ class Translator:
         aligned: Sequence[bool] | None = None,
         wanted: Wanted | None = None,
     ) -> list[list[Translation]]:
-        """Return ``config.n_best`` translations of each line with different texts, best first, by the model alone.
+        """Return ``config.n_best`` different translations of each line, best first: the search without other steps.
 
         A line has fewer translations, but at least one, if a longer search finds no more; an unwanted line has none.
         Lines are translated in batches of similar length, on ``n_threads`` threads (None: all cores; 1 on a GPU).
@@ -226,6 +242,8 @@ class Translator:
             wanted: is called, on any thread, after each step of a search, and before the alignment of a line.  It
                 returns for each line whether its translation is still wanted.  The search of an unwanted line ends,
                 and the line has no translations.
+
+        Raises: as ``translate``.
         """
         require_lists("translate", lines, prefixes)
         self.profile.require_tags(lines)

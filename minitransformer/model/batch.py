@@ -39,6 +39,7 @@ NO_ORDERS = Orders()
 class Batch:
     """Packed sentence pairs.  Sources (with ``source_end``) and labels end with END; decoder inputs begin with START.
 
+    START is the id 1, END the id 2.  ``labels`` are the target tokens that the decoder predicts.
     Shapes: source_ids (S,), decoder_ids and labels (T,), integers; a label is −1 where no token is predicted.
     ``source`` and ``target`` hold the lengths and offsets of B sentences each.
     """
@@ -54,7 +55,8 @@ class Batch:
         """Return a batch of pairs; the sequences of ids must not have start and end symbols.
 
         ``source_end`` is the model's setting; if it is false, no end symbol is appended to the sources.
-        Raises: EmptySourceError if a source would have no token.  ValueError if the numbers of sources and targets
+        Raises: EmptySourceError if a source would have no token.  TypeError if a sentence is not a sequence of ids.
+        ValueError if the numbers of sources and targets
         differ, if an id is not a whole number ≥ 0, or if a target contains the start symbol, which only begins
         decoder inputs.
         """
@@ -66,7 +68,7 @@ class Batch:
 
     @classmethod
     def of(cls, sources: PackedIds, targets: PackedIds) -> Batch:
-        """Return a batch of packed sources and targets, as ``pack_sequences`` returns them.
+        """Return a batch of packed sources and targets: their ids, with the end symbols appended, and their segments.
 
         Raises: ValueError if a target contains the start symbol.
         """
@@ -99,16 +101,19 @@ class Batch:
 
     @cached_property
     def source_orders(self) -> Orders:
-        """The indices that sort ``source_ids`` and ``source_positions``."""
+        """The indices that sort ``source_ids`` and ``source_positions``: ``order`` of ``ops.embedding``."""
         return Orders(order_of(self.source_ids), order_of(self.source_positions))
 
     @cached_property
     def target_orders(self) -> Orders:
-        """The indices that sort ``decoder_ids`` and ``target_positions``."""
+        """The indices that sort ``decoder_ids`` and ``target_positions``: ``order`` of ``ops.embedding``."""
         return Orders(order_of(self.decoder_ids), order_of(self.target_positions))
 
     def masks(self, neighbourhood: int | None) -> BatchMasks:
-        """Return the attention masks; self-attention sees ``neighbourhood`` tokens on each side, or all if None."""
+        """Return the masks ``encoder`` and ``decoder`` of self-attention, and ``source`` of attention to the source.
+
+        Self-attention sees ``neighbourhood`` tokens on each side, or all if None; the decoder's sees no later token.
+        """
         return BatchMasks(
             self_attention_mask(self.source, neighbourhood),
             causal_mask(self.target, neighbourhood),

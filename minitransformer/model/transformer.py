@@ -55,6 +55,10 @@ class Transformer(Layer):
             weights (updated and saved), gradients, statistics and sums are float32.
         device: "cpu" or "cuda".
         allocate: see ``ParameterBuffer``; if several processes train the model, the ``allocate`` of their reducer.
+
+    In the methods, S and T are the numbers of source and target tokens of a batch, D is d_model, and W the number of
+    words in the vocabulary.
+    Raises: TypeError, ValueError or ConfigError if an argument is invalid; DeviceError if there is no such device.
     """
 
     def __init__(
@@ -89,7 +93,10 @@ class Transformer(Layer):
         self._projection_by_columns: Array | None = None
 
     def make_layers(self, config: ModelConfig) -> None:
-        """Make the embeddings and layers; a derived class may override this method to replace some of them."""
+        """Set the attributes that hold the embeddings and layers, such as ``encoder``, ``decoder`` and ``projection``.
+
+        A derived class may override this method: call the inherited one, then replace some of the attributes.
+        """
         self.source_embedding = Embedding(config.n_source_words, config.d_model)
         self.target_embedding = (
             self.source_embedding if config.tied == "all" else Embedding(config.vocabulary_size, config.d_model)
@@ -104,7 +111,7 @@ class Transformer(Layer):
         self.softmax_bias = Parameter((config.vocabulary_size,), zeros) if config.softmax_bias else None
 
     def named_parameters(self) -> Iterable[tuple[str, Parameter]]:
-        """Return every parameter with its name, such as "encoder.layers.0.self_attention.query.weight"."""
+        """Return pairs of a name, such as "encoder.layers.0.self_attention.query.weight", and its parameter."""
         return self.parameters.named.items()
 
     @property
@@ -120,7 +127,11 @@ class Transformer(Layer):
         random: RandomStream | None = None,
         orders: Orders = NO_ORDERS,
     ) -> Tensor:
-        """Compute the encoder's output (S, D) from packed source ids (S,) and their positions in their sentences."""
+        """Compute the encoder's output (S, D) from packed source ids (S,) and their positions (S,) in their sentences.
+
+        ``mask`` is that of self-attention (``batch.masks(…).encoder``).  ``random`` turns dropout on.  ``orders`` are
+        ``batch.source_orders``, or nothing.
+        """
         x = self.source_embedding.with_positions(
             ids, self.source_positions, positions, self.config.p_drop, random, orders
         )
@@ -137,8 +148,10 @@ class Transformer(Layer):
         caches: list[KeyValueCache] | None = None,
         orders: Orders = NO_ORDERS,
     ) -> Tensor:
-        """Compute the decoder's output (T, D) from its inputs (T,) and their positions in their sentences.
+        """Compute the decoder's output (T, D) from its inputs (T,) and their positions (T,) in their sentences.
 
+        ``memory`` is ``decoder.memory`` of the encoder's output.  The masks are those of self-attention and of
+        attention to the source (``decoder`` and ``source`` of ``batch.masks(…)``).  ``random`` turns dropout on.
         With ``caches``, one key/value cache for each layer, ``ids`` has only the newest token of each sequence.
         """
         x = self._embed_targets(ids, positions, random, orders)
@@ -169,7 +182,8 @@ class Transformer(Layer):
     def top_k(self, decoded: Tensor, *, n: int, forbidden: Array) -> tuple[Array, Array]:
         """Return log p (nats) and ids of the n best next tokens that are not forbidden, best first, on the device.
 
-        Shapes: decoded (T, D), forbidden (T, W) or (1, W); returns two (T, n), float64 and int64.
+        Shapes: decoded (T, D), the decoder's output; forbidden (T, W) or (1, W), booleans; returns two (T, n), float64
+        and int64.
         """
         if not self._projects_plainly("linear_top_k"):
             return top_k_of(log_softmax_values(self.project(decoded).value), n=n, forbidden=forbidden)
@@ -237,6 +251,7 @@ class Transformer(Layer):
         """Compute the label-smoothed cross-entropy in nats, summed over target tokens.
 
         Dropout is applied if and only if ``random`` is given.  Divide by ``batch.n_target_tokens`` for the mean.
+        Shapes: returns ().  Raises: TypeError for another batch or ``random``.
         A training calls this once for each micro-batch, and adds the results.
         """
         if not isinstance(batch, ModelInput):
@@ -277,11 +292,11 @@ class Transformer(Layer):
             return log_softmax_values(self.in_float32().logits(batch).value)
 
     def weights(self) -> dict[str, Array]:
-        """Return the parameters' values by name, on the host."""
+        """Return the parameters' values by name, as NumPy arrays; on a CPU they are views, not copies."""
         return {name: to_host(values) for name, values in self.parameters.named_values().items()}
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:
-        """Copy values into the parameters.
+        """Copy ``weights``, arrays by the names of ``named_parameters``, into all parameters.
 
         Raises: WeightsError, which lists up to five missing names, unknown names or wrong shapes, before any change.
         """
@@ -302,12 +317,19 @@ class Transformer(Layer):
         self.parameters.refresh_low_precision()
 
     def save(self, directory: str | Path) -> None:
-        """Write configuration and weights into a directory; at every moment each file is complete or absent."""
+        """Write ``model.json`` and ``model.safetensors`` into a directory; each is always complete or absent.
+
+        Raises: CheckpointError if the directory cannot be written.
+        """
         save_model_files(Path(directory), self.config, self.weights())
 
     @classmethod
     def load(cls, directory: str | Path, *, dtype: str = "float32", device: Device = "cpu") -> Transformer:
-        """Return the model that ``save`` wrote.  Raises: CheckpointError, WeightsError, ConfigError."""
+        """Return the model that ``save`` wrote to a directory, in ``dtype`` on ``device``.
+
+        Raises: CheckpointError if a file is missing or corrupt; WeightsError if the weights do not fit the
+        configuration; ConfigError if the model is of another class.
+        """
         config, weights = load_model_files(Path(directory))
         require_enough_weights(Path(directory), config, weights)
         if not names_class(config.implementation, cls):

@@ -47,7 +47,7 @@ class TrainingReport:
 
     @classmethod
     def of(cls, state: TrainingState, learning_rate: float, gradient_norm: float) -> TrainingReport:
-        """Return the figures of the interval that ends with this state; the interval must have tokens."""
+        """Return the figures of the updates since the last log line; there must have been one."""
         return cls(
             step=state.step,
             epoch=state.epoch,
@@ -65,6 +65,7 @@ class ValidationReport:
     """The scores of held-out text: the loss, BLEU or F1 with its signature, and the ``measures`` of callbacks.
 
     The loss is in nats per target token, without label smoothing.  ``samples`` are the first translated sentences.
+    ``best`` is true if all earlier validations were worse (``training.best_by``).  ``seconds`` is the validation's time.
     """
 
     step: int
@@ -95,17 +96,21 @@ class CallbackError(UserError):
 class Callback:
     """Methods that a training run calls; in this base class they do nothing.  Every rank has its own callbacks.
 
-    After an error in a method that runs between updates, the run is saved before it ends.
+    ``state`` has the number of updates, ``step``, and ``epoch``.  After an error in a method that runs between updates,
+    the run is saved before it ends.
     """
 
     def begin(self, state: TrainingState, max_updates: int) -> None:
         """Handle the start of training, before update ``state.step`` + 1."""
 
     def after_step(self, result: StepResult, state: TrainingState, model: Transformer) -> None:
-        """Handle an update.  On a GPU the update may still be running; reading the result waits for its end."""
+        """Handle an update.  ``result`` has the summed ``loss`` in nats, ``n_tokens``, and the gradient's ``norm``.
+
+        On a GPU the update may still be running; reading the result waits for its end.
+        """
 
     def go_back(self, state: TrainingState) -> None:
-        """Handle a return of training to an earlier state."""
+        """Handle a return of training to a checkpoint, ``state``, after numbers that were not finite."""
 
     def validating(self, n_done: int, n_sentences: int) -> None:
         """Handle the progress of a validation, or of the evaluation at the end; called on any thread."""
@@ -195,7 +200,7 @@ def _check(measures: Any, others: Mapping[str, float]) -> dict[str, float]:
 
 
 class MetricsFile(Callback):
-    """The file ``metrics.jsonl`` in the run's directory.
+    """The file ``metrics.jsonl`` in the run's directory: each report as a line of JSON.
 
     A full disk does not end the training: a line that cannot be written is written with the next one.
     """

@@ -85,6 +85,8 @@ def train(
 ) -> RunResult:
     """Train a model on raw text, and save it for ``Translator.load``; resume from the last checkpoint if there is one.
 
+    Return a ``RunResult``: the directory ``run``, the number of ``updates``, ``is_complete`` (false if interrupted; the
+    same call then continues), the ``model``, and the ``results``: BLEU, cost, provenance.
     Progress is logged with Python's ``logging``; loggers have the names of the modules.  Rank 0 also logs the warnings
     of other ranks.
 
@@ -98,8 +100,10 @@ def train(
             ``training.ema``, take the moving average after the last update.
         evaluates: true to make the final model at the end, and score it.
 
-    Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
-    DeviceError; TrainingDivergedError; DisagreementError on rank 0 if ranks differ.
+    Raises: ConfigError if settings do not fit together, or the run's directory holds another run; CorpusError if text
+    cannot be used; CheckpointError if a file of the run cannot be read or written; OutOfMemoryError; DeviceError;
+    TrainingDivergedError if the loss or a gradient is not finite again and again; DisagreementError on rank 0 if ranks
+    have different settings, data or code.
     """
     config = _with_class(config, model)
     world = world or SerialCommunicator()
