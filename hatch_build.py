@@ -22,10 +22,10 @@ LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?:|#)([^)]+)\)")
 
 
 class CompleteLinks(MetadataHookInterface):
-    """README with links to the repository's files of this version, and the project's addresses."""
+    """A hook that completes README.md's links: they lead to the repository's files of this version."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set the fields that pyproject.toml calls dynamic."""
+        """Set ``readme`` and ``urls`` of the package's metadata, which pyproject.toml leaves to this hook."""
         address, version = self.config["repository"], metadata["version"]
 
         def complete(match: re.Match[str]) -> str:
@@ -39,7 +39,11 @@ class CompleteLinks(MetadataHookInterface):
 
 
 def compile_kernels(folder: Path) -> None:
-    """Compile the C functions for several kinds of this machine's processors, for users without a compiler."""
+    """Compile the C files of a folder for users without a compiler, to ``builds/kernels-N.so`` in this folder.
+
+    There is a library for each kind of processor in ``BUILDS`` of ``options.py``.
+    Raises: CalledProcessError if the compiler fails, which the variable CC names.
+    """
     options, system = runpy.run_path(str(folder / "options.py")), sysconfig.get_platform()
     compiler = shlex.split(os.environ.get("CC", "cc"))
     sources = sorted(map(str, folder.glob("*.c")))
@@ -51,10 +55,13 @@ def compile_kernels(folder: Path) -> None:
 
 
 class OnePackage(BuildHookInterface[Any]):
-    """The packages of a wheel below ``minitransformer``: their own names at the top belong to others, too."""
+    """A hook that puts all packages of a wheel into ``minitransformer``, because PyPI has another ``autograd``."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Copy the packages, and rewrite their imports and the console scripts; an editable wheel stays as it is."""
+        """Copy the packages, and rewrite their imports and the console scripts; an editable wheel stays as it is.
+
+        If the variable MINITRANSFORMER_KERNELS is 1, also compile the kernels.
+        """
         if version == "editable":
             return
         self.copy = TemporaryDirectory()
@@ -75,6 +82,6 @@ class OnePackage(BuildHookInterface[Any]):
         scripts.update({name: f"minitransformer.{function}" for name, function in scripts.items()})
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove the copy."""
+        """Remove the copy of the packages."""
         if version != "editable":
             self.copy.cleanup()

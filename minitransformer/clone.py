@@ -47,13 +47,13 @@ class SisterFinder(MetaPathFinder, Loader):
     """An importer of ``minitransformer.autograd.NAME``: it returns the module ``autograd.NAME``, not a second one."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return a spec for a module of a sister package, None for other modules."""
+        """Return a spec if ``name`` is ``minitransformer.autograd`` or ``….parallel``, or a module in it, else None."""
         package, _, module = name.partition(".")
         is_ours = package == "minitransformer" and module.partition(".")[0] in SISTERS
         return ModuleSpec(name, self) if is_ours else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Import and return the module of the sister package; keep its own spec, which Python replaces."""
+        """Import and return the module ``autograd.NAME`` for this name; store its spec, which Python then replaces."""
         module = import_module(spec.name.removeprefix("minitransformer."))
         spec.loader_state = module.__spec__
         return module

@@ -31,7 +31,7 @@ FAULTS = {  # a mistake in each function, and what is said of it
 }  # fmt: skip
 
 
-def _verdicts(path: Path, printed: pytest.CaptureFixture[str]) -> dict[str, str]:
+def _outcomes(path: Path, printed: pytest.CaptureFixture[str]) -> dict[str, str]:
     CHECK["check"](str(path))
     return dict(line.split(maxsplit=1) for line in printed.readouterr().out.splitlines()[:-1])
 
@@ -39,8 +39,8 @@ def _verdicts(path: Path, printed: pytest.CaptureFixture[str]) -> dict[str, str]
 def test_the_solutions_are_right_and_the_functions_to_write_are_not_yet_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert _verdicts(EXERCISES / "solutions.py", capsys) == dict.fromkeys(FAULTS, "right")
-    assert _verdicts(EXERCISES / "functions.py", capsys) == dict.fromkeys(FAULTS, "not yet written")
+    assert _outcomes(EXERCISES / "solutions.py", capsys) == dict.fromkeys(FAULTS, "right")
+    assert _outcomes(EXERCISES / "functions.py", capsys) == dict.fromkeys(FAULTS, "not yet written")
 
 
 def test_functions_and_solutions_take_the_same_arguments() -> None:
@@ -58,15 +58,15 @@ def test_a_mistake_is_named_by_the_first_wrong_number(
     before, after = SOLUTIONS.split(f"def {name}(")
     assert right in after
     (tmp_path / "mine.py").write_text(f"{before}def {name}({after.replace(right, wrong, 1)}", "utf-8")
-    assert said in _verdicts(tmp_path / "mine.py", capsys)[name]
+    assert said in _outcomes(tmp_path / "mine.py", capsys)[name]
 
 
 def test_a_missing_function_and_a_wrong_result_are_said_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.py").write_text("def softmax(x):\n    x += 1\n\ndef adam(*all):\n    return 1\n", "utf-8")
-    verdicts = _verdicts(tmp_path / "mine.py", capsys)
-    assert verdicts["softmax"] == "wrong: returns nothing"
-    assert verdicts["adam"] == "wrong: expected 3 arrays, got int"
-    assert verdicts["greedy"] == "wrong: there is no function of this name"
+    outcomes = _outcomes(tmp_path / "mine.py", capsys)
+    assert outcomes["softmax"] == "wrong: returns nothing"
+    assert outcomes["adam"] == "wrong: expected 3 arrays, got int"
+    assert outcomes["greedy"] == "wrong: there is no function of this name"
     assert not CHECK["check"](str(tmp_path / "mine.py"))

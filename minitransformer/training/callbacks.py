@@ -65,7 +65,7 @@ class ValidationReport:
     """The scores of held-out text: the loss, BLEU or F1 with its signature, and the ``measures`` of callbacks.
 
     The loss is in nats per target token, without label smoothing.  ``samples`` are the first translated sentences.
-    ``best`` is true if all earlier validations were worse (``training.best_by``).  ``seconds`` is the validation's time.
+    ``best`` is true if all earlier validations were worse (``training.best_by``).  ``seconds`` is its duration.
     """
 
     step: int

@@ -131,7 +131,7 @@ def _log_probabilities(tokens: list[int]) -> Any:
 
 
 def first_difference(result: Any, right: Any) -> str | None:
-    """Return what is wrong first in ``result``, or None if it is right up to rounding."""
+    """Return the first fault of ``result``, as text; None if it equals ``right`` up to rounding."""
     if isinstance(right, tuple):
         if not isinstance(result, tuple | list) or len(result) != len(right):
             return f"expected {len(right)} arrays, got {type(result).__name__}"
@@ -145,12 +145,12 @@ def first_difference(result: Any, right: Any) -> str | None:
     wrong = np.argwhere(~np.isclose(result.astype(float), right.astype(float), rtol=1e-6, atol=1e-9))
     if not len(wrong):
         return None
-    place = tuple(map(int, wrong[0]))
-    return f"{f'number {list(place)}' if place else 'the number'} is {result[place]:.6g}, expected {right[place]:.6g}"
+    index = tuple(map(int, wrong[0]))
+    return f"{f'number {list(index)}' if index else 'the number'} is {result[index]:.6g}, expected {right[index]:.6g}"
 
 
-def verdict(function: Callable[..., Any] | None, calls: list[Case], path: str) -> str:
-    """Return "right", "not yet written", or "wrong: " and the first thing that is wrong."""
+def outcome(function: Callable[..., Any] | None, calls: list[Case], path: str) -> str:
+    """Return "right", "not yet written", or "wrong: …" with the first fault, for a student's function in ``path``."""
     if function is None:
         return "wrong: there is no function of this name"
     for case in calls:
@@ -167,15 +167,15 @@ def verdict(function: Callable[..., Any] | None, calls: list[Case], path: str) -
 
 
 def check(path: str) -> bool:
-    """Print the verdict on each function of a file.  Returns whether none is wrong."""
+    """Print the outcome of each function of a file.  Return whether none is wrong."""
     functions = runpy.run_path(path)
     calls = [(name, list(group)) for name, group in itertools.groupby(cases(), lambda case: case.function)]
     with np.errstate(all="ignore"):
-        verdicts = {name: verdict(functions.get(name), group, path) for name, group in calls}
-    for name, found in verdicts.items():
+        outcomes = {name: outcome(functions.get(name), group, path) for name, group in calls}
+    for name, found in outcomes.items():
         print(f"{name:22} {found}")
-    print(f"{path}: {list(verdicts.values()).count('right')} of {len(verdicts)} are right")
-    return not any(found.startswith("wrong") for found in verdicts.values())
+    print(f"{path}: {list(outcomes.values()).count('right')} of {len(outcomes)} are right")
+    return not any(found.startswith("wrong") for found in outcomes.values())
 
 
 if __name__ == "__main__":

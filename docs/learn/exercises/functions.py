@@ -14,7 +14,7 @@ def softmax(x):
 
 
 def causal_mask(n):
-    """Return booleans (n, n): whether token i may look at token j, which is so for itself and all before it."""
+    """Return booleans (n, n), true if token i may attend to token j: to itself and to all tokens before it."""
     raise NotImplementedError
 
 
@@ -56,7 +56,10 @@ def positions(n, d_model):
 
 
 def smoothed_target(word, n_words, smoothing):
-    """Return probabilities (n_words,): 1 − ε for the word; the other words share ε equally.  Section 5.4."""
+    """Return probabilities (n_words,): 1 − ε for the id ``word``; the other ids share ε = ``smoothing`` equally.
+
+    Section 5.4.
+    """
     raise NotImplementedError
 
 
@@ -118,9 +121,9 @@ def length_penalty(length, alpha):
 
 
 def greedy(log_probabilities, end, longest):
-    """Return the list of tokens that are the most probable ones, each after those before it, without ``end``.
+    """Return a list of tokens, each the most probable one after the tokens before it, without ``end``.
 
-    ``log_probabilities(tokens)`` returns those of the next token (V,) after the list ``tokens``.  The list is complete
-    when ``end`` is the most probable token, or with ``longest`` tokens.
+    ``log_probabilities(tokens)`` returns the log-probabilities (V,) of the token that follows the list ``tokens``.
+    The list is complete when ``end`` is the most probable token, or when it has ``longest`` tokens.
     """
     raise NotImplementedError

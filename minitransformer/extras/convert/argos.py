@@ -50,7 +50,7 @@ def is_argos(path: Path) -> bool:
 
 
 def read_argos(path: Path) -> Parts:
-    """Read a package.
+    """Read the package at ``path``, for which ``is_argos`` is true.
 
     Raises: ConversionError if the tokenizer is not a sentencepiece model, if translations need a prefix, if our
     Transformer lacks a feature of the model, or if a .argosmodel file is corrupt; CorruptFileError if a JSON file in a
@@ -114,10 +114,10 @@ def _read_directory(directory: Path) -> Parts:
 
 
 def write_argos(parts: Parts, directory: Path, storage: Storage = "float32") -> None:
-    """Write a package, ``translate-SOURCE_TARGET.argosmodel``, which Argos Translate and LibreTranslate install.
+    """Write ``translate-SOURCE_TARGET.argosmodel`` to a directory, for Argos Translate and LibreTranslate.
 
-    Raises: ConversionError if CTranslate2 cannot express the model, if its languages are not known, or if one
-    sentencepiece model cannot do for both; CheckpointError if a file cannot be written.
+    Raises: ConversionError if CTranslate2 cannot express the model, if its languages are not known, or if no single
+    sentencepiece model serves both languages; CheckpointError if a file cannot be written.
     """
     with TemporaryDirectory(dir=directory) as temporary:
         package = Path(temporary) / "package"

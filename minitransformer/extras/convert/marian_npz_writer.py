@@ -54,7 +54,7 @@ _CHOICES: Mapping[str, Mapping[Any, Any]] = {
 
 
 def write_marian_npz(parts: Parts, directory: Path, _: Storage = "float32") -> None:
-    """Write a directory that Marian decodes with: ``marian-decoder -c decoder.yml``.
+    """Write ``model.npz``, ``decoder.yml`` and vocabularies, with which ``marian-decoder -c decoder.yml`` translates.
 
     Raises: ConversionError if Marian cannot express the model; CheckpointError if a file cannot be written.
     """
@@ -65,8 +65,8 @@ def write_marian_npz(parts: Parts, directory: Path, _: Storage = "float32") -> N
 def write_bergamot(parts: Parts, directory: Path, _: Storage = "float32") -> None:
     """Write a directory for Bergamot, Marian in a browser: ``model.bin``, ``config.yml`` and sentencepiece models.
 
-    Raises: ConversionError if Marian cannot express the model, or if words are separated by blanks; CheckpointError if
-    a file cannot be written.
+    Raises: ConversionError if Marian cannot express the model, or if the tokenizer splits lines at blanks;
+    CheckpointError if a file cannot be written.
     """
     items = _items(parts)
     if any(map(splits_at_blanks, parts.tokenizer.models)):
@@ -114,7 +114,7 @@ def _binary(items: Mapping[str, Array]) -> bytes:
 
 
 def _decoder(config: ModelConfig, model: str, vocabularies: list[str]) -> str:
-    """Return the settings of the search as YAML, with the names of the files."""
+    """Return the content of decoder.yml: the names of the model's files, and the settings of the search."""
     return _yaml(
         {
             "relative-paths": True,

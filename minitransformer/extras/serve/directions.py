@@ -39,7 +39,7 @@ class Direction:
         return next((tag for tag in tags if in_requests(tag) == self.target.code), None)
 
     def road(self, skip: Collection[Step], terms: Terms | None) -> Road:
-        """Return the road of texts through the model, without the steps in ``skip``."""
+        """Return the ``Road`` of this direction's model, with its languages, and without the steps in ``skip``."""
         profile = replace(self.translator.profile, source=self.source.code, target=self.target.code)
         return Road(self.translator.tokenizer, profile, skip, terms, self.tag)
 
@@ -100,7 +100,7 @@ class Directions:
     def detect(self, text: str) -> list[Detection]:
         """Return the languages that a text may have, the most probable first; markup and addresses do not count.
 
-        The only source language is that of every text.
+        With one source language, return that language.
         """
         if self._identifier is None:
             return [Detection(self.sources[0], 100.0)]
@@ -109,7 +109,7 @@ class Directions:
         return [Detection(self._by_code[code], round(100 * share, 1)) for code, share in ranks]
 
     def detect_each(self, texts: Sequence[str]) -> list[Detection]:
-        """Return the most probable language of each text; a short text has that of all texts together."""
+        """Return the most probable language of each text; up to 40 characters, that of all texts together."""
         together = self.detect("\n".join(texts))
         return [(self.detect(text) if len(text) > SHORT_TEXT else together)[0] for text in texts]
 
@@ -120,7 +120,7 @@ def _pair(chain: Chain) -> str:
 
 
 def _identifier(codes: Collection[str]) -> Any:
-    """Return py3langid's identifier of those languages that it knows; None without the package, or without two."""
+    """Return py3langid's identifier, limited to ``codes``; None if it is not installed or knows fewer than two."""
     if find_spec("py3langid") is None:
         _log.info("languages of texts are not detected; to detect them: pip install py3langid")
         return None
