@@ -31,7 +31,9 @@ class Optimizer:
 
     Args:
         buffer: the parameters, such as ``model.parameters``.
-        beta1, beta2, eps: β₁, β₂ and ε, for ``direction``.
+        beta1: β₁, for ``direction``.
+        beta2: β₂.
+        eps: ε.
         pieces: the slices of the flat buffer to update; other ranks update the rest.  The arrays of state have the
             numbers of these slices, one slice after the other.
 
