@@ -61,18 +61,22 @@ class SentenceNumbers:
     logits: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
     """Logits of the next token after each decoder input, (T, W)."""
 
+    def arrays(self) -> dict[str, FloatArray]:
+        """Return all numbers but logits by name, such as "encoder.layers.0.self_attention.scores"."""
+        named = dict(self.results)
+        for side, (embedding, position) in zip(("source", "target"), self.embedded, strict=True):
+            named |= {f"{side}.embedding": embedding, f"{side}.position": position}
+        for name, heads in self.attention.items():
+            named |= {f"{name}.{kind}": array for kind, array in vars(heads).items()}
+        return named
+
 
 def sentence_numbers(model: Transformer, source: Ids, target: Ids) -> SentenceNumbers:
     """Compute the numbers of a sentence, with ``target`` as the decoder's input; both lack start and end symbols.
 
     Raises: ReportError if the model has a layer that is not the paper's.
     """
-    plain = type(model)(model.config, seed=None, device=model.device)  # a model for search has packed weights
-    plain.parameters.values[...] = model.parameters.values
-    try:
-        require_known_layers(plain)
-    except UnknownLayerError as error:
-        raise ReportError(f"sentence: the page cannot draw this model: {error}") from error
+    plain = plain_model(model, "sentence")
     recorder = _Recorder(plain)
     with no_tape(), observed(recorder):
         batch = Batch.from_token_ids([source], [target], source_end=model.config.source_end)
@@ -84,6 +88,20 @@ def sentence_numbers(model: Transformer, source: Ids, target: Ids) -> SentenceNu
         embeddings[batch.decoder_ids == START] = 0
         recorder.numbers.embedded.append((embeddings, encodings))
     return recorder.numbers
+
+
+def plain_model(model: Transformer, page: str) -> Transformer:
+    """Return a copy of the model with weights that are not packed for search.
+
+    Raises: ReportError, with the kind of ``page``, if the model has a layer that is not the paper's.
+    """
+    plain = type(model)(model.config, seed=None, device=model.device)
+    plain.parameters.values[...] = model.parameters.values
+    try:
+        require_known_layers(plain)
+    except UnknownLayerError as error:
+        raise ReportError(f"{page}: the page cannot draw this model: {error}") from error
+    return plain
 
 
 class _Recorder:

@@ -11,3 +11,9 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
+/** Decode base64. */
+function toBytes(base64) {
+  const text = atob(base64), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
+}
