@@ -7,21 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autograd.packed_weight import PackedDtype
 from cli.command import run_command, say
 from cli.options import Positional, as_text, parse_kind
 from minitransformer.config import RunConfig
+from minitransformer.config.run import TRANSLATIONS_FILE
 from minitransformer.extras.report.attended import attended_pair
 from minitransformer.extras.report.errors import ReportError
+from minitransformer.extras.report.live import live_page
 from minitransformer.extras.report.page import attention_page
 from minitransformer.extras.report.run_page import run_page
-from minitransformer.extras.report.run_record import read_runs
+from minitransformer.extras.report.run_record import read_run, read_runs
 from minitransformer.extras.report.sentence_page import sentence_page
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import write_text
 
 DESCRIPTION = """Show what a model computes and how it was trained. "attention" draws every head of every layer for
-one sentence. "sentence" shows all its numbers, step by step. "training" shows training runs side by side."""
+one sentence. "sentence" shows all its numbers, step by step. "live" writes a page that translates by itself, in a
+browser. "training" shows training runs side by side."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,27 @@ class AttentionOptions(TranslationOptions):
 
 
 @dataclass(frozen=True)
+class LiveOptions:
+    """Write a page with the model itself, which translates in a browser, offline, and shows how."""
+
+    sentences: Positional[tuple[str, ...]] = ()
+    """Sentences that the page offers; if none is given, the first ones of the run's validation set."""
+    run: Path = RunConfig.run
+    """Directory of a training run, or any directory with a model and its tokenizer."""
+    weights: PackedDtype = "bfloat16"
+    """Type of number to which the page's weights are rounded. "int8" halves the page, and changes few translations."""
+    output: Path = Path("live.html")
+    """File to write, which ends in .html."""
+
+    def page(self) -> tuple[str, list[str]]:
+        """Return the page; it shows no single translation."""
+        translator, sentences = Translator.load(self.run), [as_text("sentence", each) for each in self.sentences]
+        if not sentences and (self.run / TRANSLATIONS_FILE).exists():
+            sentences = [source for source, _ in read_run(self.run).pairs()[:N_OFFERED]]
+        return live_page(translator, sentences, self.weights), []
+
+
+@dataclass(frozen=True)
 class TrainingReportOptions:
     """Show curves, scores, translations, costs and settings of training runs, finished or not, side by side.
 
@@ -89,7 +114,10 @@ class TrainingReportOptions:
         return run_page(read_runs(self.runs)), []
 
 
-KINDS = {"attention": AttentionOptions, "sentence": SentenceOptions, "training": TrainingReportOptions}
+N_OFFERED = 4  # sentences of the validation set
+KINDS = {
+    "attention": AttentionOptions, "sentence": SentenceOptions, "live": LiveOptions, "training": TrainingReportOptions,
+}  # fmt: skip
 
 
 def main() -> int:
@@ -99,7 +127,7 @@ def main() -> int:
 
 def report(arguments: Sequence[str]) -> int:
     """Write the page that the options describe."""
-    options: AttentionOptions | SentenceOptions | TrainingReportOptions = parse_kind(
+    options: AttentionOptions | SentenceOptions | LiveOptions | TrainingReportOptions = parse_kind(
         KINDS, DESCRIPTION, arguments, '; to draw the attention of a sentence, give "attention" before it'
     )
     if options.output.suffix.lower() != ".html":

@@ -13,7 +13,9 @@ from waiting import TIME_LIMIT
 
 from autograd.packed_weight import PackedDtype, nearest_bfloat16, quantised
 from minitransformer import Translator
+from minitransformer.extras.report.attended import END_MARK, START_MARK
 from minitransformer.extras.report.live import model_data
+from minitransformer.extras.report.sentence_page import N_BEST
 from minitransformer.inference.search import SearchConfig
 
 NODE = shutil.which("node")
@@ -25,18 +27,19 @@ SCRIPTS
 const model = new Model(data.model), source = new Tokenizer(data.model.source);
 const target = data.model.target ? new Tokenizer(data.model.target) : source;
 for (const name of data.off) model.off.add(name);
-const finite = (row) => [...row].map((x) => Number.isFinite(x) ? x : null);
+const shownToken = (id) => id === END ? data.marks[1] : shownPieces(["", target.pieces[id]])[1]; // as on the page
 const found = data.lines.map((line) => {
   const begin = performance.now(), pieces = source.encode(line);
   const ids = pieces.map(({id}) => id).slice(0, data.model.longest);
-  const {translations, steps} = translate(model, target, ids, data.settings, data.nBest);
+  const {translations, steps} = translate(model, target, ids, data.settings);
   const ms = performance.now() - begin;
-  const {rows, logits} = data.numbers ? recordNumbers(model, ids, translations[0].ids) : {};
+  const view = data.numbers ? viewData(model, target, pieces, translations[0].ids) : null;
+  const listed = ([name, {shape, values}]) => [name, {shape, values: [...values]}];
   return {
     ms, pieces: pieces.map(({piece}) => piece), ids: pieces.map(({id}) => id), target: translations[0]?.ids,
-    translations: translations.map(({text, logP, score}) => ({text, logP, score})),
-    fates: steps.map((step) => step.map(({fate}) => fate)), logits: logits?.map(finite),
-    numbers: rows && Object.fromEntries(Object.entries(rows).map(([name, each]) => [name, each.map(finite)])),
+    translations: translations.map(({text, logP, score, ids}) => ({text, logP, score, ids})),
+    fates: steps.map((step) => step.map(({fate}) => fate)), places: view?.places, attention: view?.attention.pieces,
+    numbers: view && Object.fromEntries(Object.entries(view.arrays).map(listed)),
   };
 });
 console.log(JSON.stringify(found));
@@ -48,7 +51,6 @@ def computed(
     lines: Sequence[str],
     *,
     beam: int = 4,
-    n_best: int = 4,
     alpha: float | None = None,
     temperature: float = 1,
     off: Sequence[str] = (),
@@ -56,7 +58,7 @@ def computed(
 ) -> list[dict[str, Any]]:
     """What the page's program finds for each line; ``model`` is what ``model_data`` returns."""
     folder = files("minitransformer.extras.report")
-    names = ["shared/base.js", *(f"live_page/{name}.js" for name in ("tokenizer", "model", "search"))]
+    names = ["shared/base.js", *(f"live_page/{name}.js" for name in ("tokenizer", "model", "search", "views"))]
     program = PROGRAM.replace("SCRIPTS", "\n".join((folder / name).read_text("utf-8") for name in names))
     config = model["config"]
     settings = {
@@ -64,8 +66,8 @@ def computed(
         "temperature": temperature,
     }  # fmt: skip
     asked = {
-        "model": model, "lines": list(lines), "settings": settings, "nBest": n_best, "off": list(off),
-        "numbers": numbers,
+        "model": model, "lines": list(lines), "settings": settings, "off": list(off),
+        "numbers": numbers, "marks": [START_MARK, END_MARK], "nBest": N_BEST, "colours": [], "blocks": [],
     }  # fmt: skip
     assert NODE
     ran = subprocess.run(
@@ -92,7 +94,7 @@ def differences(
     model, rounding = translator.model, {"float32": lambda x: x, "bfloat16": nearest_bfloat16, "int8": nearest_int8}
     plain = type(model)(model.config, seed=None, dtype=dtype)
     plain.set_weights({name: rounding[weights](x) if x.ndim == 2 else x for name, x in model.weights().items()})
-    found = computed(model_data(translator, weights), lines, n_best=1)
+    found = computed(model_data(translator, weights), lines)
     assert [each["ids"] for each in found] == translator.tokenizer.encode_source(lines)
     expected = [best[0] for best in Translator(plain, translator.tokenizer).n_best(lines, SearchConfig())]
     ours = [each["translations"][0] for each in found]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,17 @@ from autograd.packed_weight import PackedDtype, nearest_bfloat16, quantised
 from minitransformer.config import ModelConfig
 from minitransformer.data.lexicon import makes_trees
 from minitransformer.data.protobuf import fields
+from minitransformer.extras.report import page, sentence_page
+from minitransformer.extras.report.attended import END_MARK, START_MARK, origin_of
+from minitransformer.extras.report.colours import head_colours
 from minitransformer.extras.report.errors import ReportError
+from minitransformer.extras.report.self_contained import page_with_views
 from minitransformer.extras.report.sentence import plain_model
+from minitransformer.extras.report.sentence_page import N_BEST, blocks_of
 from minitransformer.inference.translator import Translator
 
+SCRIPTS = ("tokenizer.js", "model.js", "search.js", "views.js", "tree.js", "page.js")
+VIEWS = {"attention_page": page.SCRIPTS, "sentence_page": sentence_page.SCRIPTS}
 MOST_PARAMETERS = 8_000_000  # with more, ten words take longer than half a second, and a page has over 20 MB
 ACTIVATIONS = ("relu", "swish", "gelu_tanh")
 
@@ -29,15 +37,33 @@ _RULES, _SPACES = 2, (3, 4, 5)  # a blank before the text, blanks removed, blank
 _OWN_SYMBOL, _UNUSED = 4, 5
 
 
+def live_page(translator: Translator, sentences: Sequence[str], weights: PackedDtype = "bfloat16") -> str:
+    """Return the page; it offers ``sentences``, and begins with the first.
+
+    Raises: ReportError, see ``model_data``.
+    """
+    config = translator.model.config
+    data = {
+        "model": model_data(translator, weights),
+        "sentences": list(sentences),
+        "languages": [language or "" for language in translator.profile.languages],
+        "origin": origin_of(translator) + ("" if weights == "float32" else f"; weights rounded to {weights}"),
+        "colours": head_colours(config.n_heads),
+        "marks": [START_MARK, END_MARK],
+        "blocks": blocks_of(config),
+        "nBest": N_BEST,
+    }
+    return page_with_views("live_page", SCRIPTS, VIEWS, "A Transformer that computes in this page", data)
+
+
 def model_data(translator: Translator, weights: PackedDtype) -> dict[str, Any]:
     """Return what the page's program reads of a model: configuration, weights, and the tokenizer of each side.
 
     Raises: ReportError, which names what the program cannot compute.
     """
-    model = translator.model
+    model, tokenizer = translator.model, translator.tokenizer
     _check_model(translator)
     plain_model(model, "live")
-    tokenizer = translator.tokenizer
     source, *target = [tokenizer_data(pieces) for pieces in tokenizer.models]
     config = dataclasses.asdict(dataclasses.replace(model.config, alpha=model.config.own_alpha))
     return {

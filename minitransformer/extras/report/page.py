@@ -11,7 +11,7 @@ from autograd.array import FloatArray
 from minitransformer.extras.report.attended import AttendedPair, Kind
 from minitransformer.extras.report.colours import head_colours
 from minitransformer.extras.report.merging import merge_words
-from minitransformer.extras.report.self_contained import self_contained_page
+from minitransformer.extras.report.self_contained import page_of_view
 
 SCRIPTS = ("state.js", "address.js", "controls.js", "draw.js")
 WEIGHT_STEPS = 65_535  # weights are stored in 16 bits: 0 … 1 in steps of 1.5e-5
@@ -20,7 +20,7 @@ WEIGHT_STEPS = 65_535  # weights are stored in 16 bits: 0 … 1 in steps of 1.5e
 def attention_page(pair: AttendedPair) -> str:
     """Return the HTML page of a sentence's attention."""
     title = f"Attention: {pair.sentence}"
-    return self_contained_page("attention_page", SCRIPTS, title, page_data(pair))
+    return page_of_view("attention_page", SCRIPTS, "Attention", title, page_data(pair))
 
 
 def page_data(pair: AttendedPair) -> dict[str, Any]:

@@ -62,12 +62,16 @@ class SentenceNumbers:
     """Logits of the next token after each decoder input, (T, W)."""
 
     def arrays(self) -> dict[str, FloatArray]:
-        """Return all numbers but logits by name, such as "encoder.layers.0.self_attention.scores"."""
+        """Return all numbers but logits by name, such as "encoder.layers.0.self_attention.scores".
+
+        Shapes: (T, D), or one matrix for each head: (H, T, K), (H, T, V) or (H, T, S).
+        """
         named = dict(self.results)
         for side, (embedding, position) in zip(("source", "target"), self.embedded, strict=True):
-            named |= {f"{side}.embedding": embedding, f"{side}.position": position}
+            named |= {f"{side}.embedding": embedding, f"{side}.position": position, f"{side}.sum": embedding + position}
         for name, heads in self.attention.items():
-            named |= {f"{name}.{kind}": array for kind, array in vars(heads).items()}
+            for kind, array in vars(heads).items():
+                named[f"{name}.{kind}"] = array if kind in ("scores", "weights") else array.swapaxes(0, 1)
         return named
 
 

@@ -1,13 +1,5 @@
 // ---- the controls
 
-function choice(type, name, value, text, onChange, colour) {
-  const input = element("input", {type, name, value});
-  input.addEventListener("change", onChange);
-  const label = element("span", {className: colour ? "head" : "", textContent: text});
-  if (colour) label.style.setProperty("--colour", colour);
-  return element("label", {className: "choice"}, input, label);
-}
-
 function buildControls() {
   for (const kind of Object.keys(KIND_NAMES)) {
     byId("kinds").append(choice("radio", "kind", kind, KIND_NAMES[kind], () => change({kind, word: null})));
@@ -47,25 +39,6 @@ function drawControls() {
   byId("merge-choice").hidden = !data.words;
   byId("least").value = leastShown(shown());
   byId("least-choice").hidden = state.kind === "alignment";
-}
-
-/** Make a group of buttons one stop of the Tab key; arrows, Home and End move within it. */
-function moveWithArrows(group, columns, onMove) {
-  group.addEventListener("focusin", ({target}) => {
-    for (const button of group.querySelectorAll("button")) button.tabIndex = button === target ? 0 : -1;
-  });
-  group.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's own keys, as Alt+ArrowLeft to go back
-    const buttons = [...group.querySelectorAll("button")];
-    const here = buttons.indexOf(document.activeElement), steps = {
-      ArrowDown: columns, ArrowUp: -columns, ArrowRight: 1, ArrowLeft: -1, Home: -here, End: buttons.length - 1 - here,
-    };
-    const there = buttons[here + steps[event.key]];
-    if (here < 0 || !there) return;
-    event.preventDefault();
-    there.focus();
-    onMove(here + steps[event.key]);
-  });
 }
 
 /** Change the view, and draw it; a kind without the current layer shows its last one. */

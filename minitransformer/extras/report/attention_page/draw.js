@@ -209,18 +209,25 @@ function drawAlignment() {
 
 // ---- start
 
-byId("sentence").textContent = data.sentence;
-byId("translation").textContent = data.translation;
-document.querySelector(".pair").classList.toggle("long", data.sentence.length + data.translation.length > 200);
-byId("origin").textContent = `Model: ${data.origin}.`;
-byId("overview-box").open = matchMedia("(min-width: 861px)").matches; // a narrow page begins with the words
-buildControls();
-moveWithArrows(byId("overview"), nHeads, () => {});
-for (const [id, side] of [["queries", "q"], ["keys", "k"]]) {
-  moveWithArrows(byId(id), 1, (place) => choose({side, place}));
+/** Show the attention of a sentence; the first time, build the controls and read the view from the address. */
+function show(given) {
+  const isFirst = !nHeads;
+  data = given;
+  nHeads = data.colours.length;
+  unpackKinds();
+  overviewShows = "";
+  hovered = state.word = null;
+  if (isFirst) {
+    byId("overview-box").open = matchMedia("(min-width: 861px)").matches; // a narrow page begins with the words
+    buildControls();
+    moveWithArrows(byId("overview"), nHeads, () => {});
+    for (const [id, side] of [["queries", "q"], ["keys", "k"]]) {
+      moveWithArrows(byId(id), 1, (place) => choose({side, place}));
+    }
+    byId("lines").addEventListener("keydown", (event) => { if (event.key === "Escape") choose(null); });
+    addEventListener("hashchange", () => { readAddress(); draw(); });
+    new ResizeObserver(drawFocus).observe(byId("lines"));
+    readAddress();
+  }
+  draw();
 }
-byId("lines").addEventListener("keydown", (event) => { if (event.key === "Escape") choose(null); });
-addEventListener("hashchange", () => { readAddress(); draw(); });
-new ResizeObserver(drawFocus).observe(byId("lines"));
-readAddress();
-draw();

@@ -5,12 +5,12 @@ const LEAST = [0, 5, 10, 20, 50]; // percent: the reader may hide weights below 
 const MANY = 24; // with more words, the table has no numbers, and small weights have no lines by default
 const LEAST_OF_MANY = 20;
 
-const nHeads = data.colours.length;
+let nHeads = 0;
 
-/** Decode base64 of 16-bit numbers into weights. */
-function unpacked(text) {
-  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-  const view = new DataView(bytes.buffer);
+/** Decode base64 of 16-bit numbers into weights; a page that computes has them already. */
+function unpacked(weights) {
+  if (typeof weights !== "string") return weights;
+  const bytes = toBytes(weights), view = new DataView(bytes.buffer);
   return Float32Array.from({length: bytes.length / 2}, (_, i) => view.getUint16(2 * i, true) / 65535);
 }
 
@@ -20,8 +20,8 @@ function sumsWithoutEnd({weights, keys}) {
     weights.subarray(row * keys.length, (row + 1) * keys.length - 1).reduce((sum, weight) => sum + weight, 0));
 }
 
-for (const kinds of [data.pieces, data.words || {}]) {
-  for (const kind of Object.values(kinds)) {
+function unpackKinds() {
+  for (const kind of [data.pieces, data.words || {}].flatMap(Object.values)) {
     kind.weights = unpacked(kind.weights);
     kind.sums = sumsWithoutEnd(kind);
   }

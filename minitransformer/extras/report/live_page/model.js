@@ -98,6 +98,7 @@ class Model {
       : this.sinusoid(position + first);
     record(`${side}.embedding`, row);
     record(`${side}.position`, place);
+    record(`${side}.sum`, plus(row, place));
     return plus(row, place);
   }
 
@@ -110,14 +111,10 @@ class Model {
     });
   }
 
-  /** Apply a layer of the encoder (`states` is null) or of the decoder, unless it is switched off. */
-  layer(stack, i, rows, states, memory, record) {
-    const name = `${stack}.layers.${i}`, isOff = this.off.has(`${stack}.${i}`);
-    if (isOff) {
-      states?.forEach(({keys, values}) => { keys.push(null); values.push(null); }); // so that positions count on
-      return rows;
-    }
-    rows = this.sublayer(`${name}.self_attention`, rows, record, (x) => {
+  /** Apply a layer of the encoder (`states` is null) or of the decoder. A layer that is off returns what it reads. */
+  layer(stack, i, given, states, memory, record) {
+    const name = `${stack}.layers.${i}`;
+    let rows = this.sublayer(`${name}.self_attention`, given, record, (x) => {
       const {keys, values} = this.keysValues(`${name}.self_attention`, x, record);
       states?.forEach((state, row) => { state.keys.push(keys[row]); state.values.push(values[row]); });
       return this.attention(`${name}.self_attention`, x, states ?? x.map(() => ({keys, values})), record);
@@ -126,11 +123,12 @@ class Model {
       rows = this.sublayer(`${name}.source_attention`, rows, record, (x) =>
         this.attention(`${name}.source_attention`, x, x.map(() => memory), record));
     }
-    return this.sublayer(`${name}.feed_forward`, rows, record, (x) => {
+    rows = this.sublayer(`${name}.feed_forward`, rows, record, (x) => {
       const hidden = this.linear(`${name}.feed_forward.hidden`, x).map((row) => row.map(ACTIVATIONS[this.config.activation]));
       hidden.forEach((row) => record(`${name}.feed_forward.hidden.weight`, row));
       return this.linear(`${name}.feed_forward.output`, hidden, record);
     });
+    return this.off.has(`${stack}.${i}`) ? given : rows;
   }
 
   /** Add what a sublayer computes to its input; the norm is after the sum ("post") or before the sublayer ("pre"). */

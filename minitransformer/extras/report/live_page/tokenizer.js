@@ -73,7 +73,7 @@ class Tokenizer {
 
   /** Return the replacement of the longest rule that fits at a byte, and the rule's length; else one character.
    *
-   * The rules are a double-array trie. Source: https://github.com/s-yata/darts-clone, the format of a unit. */
+   * The rules are a double-array trie. Source: darts.h of Darts-clone, the format of a unit. */
   replaced(bytes, at) {
     const {trie, replacements} = this, childOf = (node, unit) => node ^ ((unit >>> 10) << ((unit & 512) >>> 6));
     let node = trie.length ? childOf(0, trie[0]) : 0, found = -1, length = 0;

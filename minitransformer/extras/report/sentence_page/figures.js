@@ -1,7 +1,7 @@
 // ---- figures: numbers as colours
 
 function colour(name) {
-  const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const text = getComputedStyle(byId("figures")).getPropertyValue(name).trim();
   return [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16));
 }
 
@@ -9,7 +9,7 @@ function colour(name) {
 const strength = (x, greatest) => Math.min(1, Math.abs(x) / greatest) ** 0.7;
 
 function rowLabels(figure) {
-  return element("ol", {className: "rows"}, ...figure.rows.map((text, row) => {
+  return element("ol", {className: "rows"}, ...data.labels[figure.rows].map((text, row) => {
     const button = element("button", {type: "button", textContent: text});
     button.setAttribute("aria-pressed", row === state.row);
     button.addEventListener("click", () => change({row}));
@@ -18,8 +18,9 @@ function rowLabels(figure) {
 }
 
 function readingOf(figure, row, column, x) {
-  const place = figure.columns ? `“${figure.rows[row]}” → “${figure.columns[column]}”` : `“${figure.rows[row]}”, number ${column + 1}`;
-  byId("reading").textContent = `${figure.title}, ${place}: ${shownNumber(x)}`;
+  const label = data.labels[figure.rows][row];
+  const place = figure.columns ? `“${label}” → “${data.labels[figure.columns][column]}”` : `“${label}”, number ${column + 1}`;
+  byId("number").textContent = `${figure.title}, ${place}: ${shownNumber(x)}`;
 }
 
 /** Draw a matrix on a stretched canvas, with one pixel for each number. */
@@ -50,11 +51,11 @@ function heat(figure) {
 /** Make a table of the numbers between two sequences of words. */
 function table(figure) {
   const {rows, columns, greatest, values} = sheet(figure);
-  const head = element("tr", {}, element("td"), ...figure.columns.map((text) => {
+  const head = element("tr", {}, element("td"), ...data.labels[figure.columns].map((text) => {
     return element("th", {scope: "col"}, element("span", {textContent: text}));
   }));
   const body = range(rows).map((row) => {
-    const label = element("th", {scope: "row", textContent: figure.rows[row], className: row === state.row ? "chosen" : ""});
+    const label = element("th", {scope: "row", textContent: data.labels[figure.rows][row], className: row === state.row ? "chosen" : ""});
     label.addEventListener("click", () => change({row}));
     return element("tr", {}, label, ...range(columns).map((column) => {
       const x = values[row * columns + column], forbidden = !Number.isFinite(x);
@@ -80,7 +81,8 @@ function piecesElement(pieces) {
   }));
 }
 
-function predictionElement({inputs, places}) {
+function predictionElement() {
+  const {places, labels: {target: inputs}} = data;
   const place = Math.min(state.row, places.length - 1);
   const chosen = (i) => places[i].find((word) => word.chosen).piece;
   const line = element("ol", {className: "places"}, ...inputs.map((_, row) => {

@@ -1,6 +1,6 @@
 // ---- the state of the page: the indices of a step, a head and a row; the address stores them
 
-const steps = data.blocks.flatMap((block, b) => block.steps.map((step) => ({...step, block: b})));
+let steps = [];
 const state = {step: 0, head: 0, row: 0};
 
 function readAddress() {
@@ -23,32 +23,28 @@ function change(changes) {
 
 // ---- the numbers
 
-const decoded = new Map();
-
-/** Return a matrix as {shape, values, greatest}; the values of forbidden keys are −∞. */
-function matrix(number) {
-  if (!decoded.has(number)) {
-    const {shape, greatest, steps} = data.matrices[number];
-    const bytes = Uint8Array.from(atob(steps), (letter) => letter.charCodeAt(0));
-    const view = new DataView(bytes.buffer);
-    const values = Float32Array.from({length: bytes.length / 2}, (_, i) => {
+/** Return an array as {shape, values, greatest}; the values of forbidden keys are −∞. A page that computes has its values. */
+function matrix(name) {
+  const array = data.arrays[name];
+  if (!array.values) {
+    const bytes = toBytes(array.steps), view = new DataView(bytes.buffer);
+    array.values = Float32Array.from({length: bytes.length / 2}, (_, i) => {
       const step = view.getInt16(2 * i, true);
-      return step === -32768 ? -Infinity : step / 32767 * greatest;
+      return step === -32768 ? -Infinity : step / 32767 * array.greatest;
     });
-    decoded.set(number, {shape, values, greatest});
   }
-  return decoded.get(number);
+  return array;
 }
 
 /** Return the matrix of the chosen head; if a figure has no heads, return its only matrix. */
 function sheet(figure) {
-  const {shape, values, greatest} = matrix(figure.matrix);
+  const {shape, values, greatest} = matrix(figure.array);
   const [rows, columns] = shape.slice(-2);
   const start = shape.length === 3 ? state.head * rows * columns : 0;
   return {rows, columns, greatest, values: values.subarray(start, start + rows * columns)};
 }
 
-const hasHeads = (step) => step.figures.some((figure) => data.matrices[figure.matrix].shape.length === 3);
+const hasHeads = (step) => step.figures.some((figure) => data.arrays[figure.array].shape.length === 3);
 
 function shownNumber(x) {
   if (!Number.isFinite(x)) return "−∞";

@@ -3,15 +3,12 @@
 const template = (name, value) => document.querySelector(`template[data-${name}="${value}"]`);
 
 function buildBlocks() {
-  byId("sentence").textContent = data.sentence;
-  byId("translation").textContent = data.translation;
-  byId("origin").textContent = data.origin;
   byId("blocks").append(...data.blocks.map((block, b) => {
     const button = element("button", {type: "button", textContent: block.name});
     button.addEventListener("click", () => change({step: steps.findIndex((step) => step.block === b)}));
     return element("li", {className: block.name.split(" ")[0]}, button);
   }));
-  byId("heads").append(element("span", {className: "note", textContent: "head"}), ...data.colours.map((shade, head) => {
+  byId("head").append(element("span", {className: "note", textContent: "head"}), ...data.colours.map((shade, head) => {
     const button = element("button", {type: "button", textContent: head + 1});
     button.style.setProperty("--colour", shade);
     button.addEventListener("click", () => change({head}));
@@ -20,7 +17,7 @@ function buildBlocks() {
   byId("back").addEventListener("click", () => change({step: state.step - 1}));
   byId("next").addEventListener("click", () => change({step: state.step + 1}));
   document.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input") || !byId("steps").checkVisibility()) return;
     if (event.key === "ArrowRight") change({step: state.step + 1});
     if (event.key === "ArrowLeft") change({step: state.step - 1});
   });
@@ -56,15 +53,23 @@ function draw() {
   const step = steps[state.step];
   drawWay(step);
   drawExplanation(step);
-  byId("heads").hidden = !hasHeads(step);
-  for (const [head, button] of [...byId("heads").querySelectorAll("button")].entries()) button.setAttribute("aria-pressed", head === state.head);
-  byId("reading").textContent = "";
-  const extra = step.pieces ? [piecesElement(step.pieces)] : step.places ? [predictionElement(step)] : [];
+  byId("head").hidden = !hasHeads(step);
+  for (const [head, button] of [...byId("head").querySelectorAll("button")].entries()) button.setAttribute("aria-pressed", head === state.head);
+  byId("number").textContent = "";
+  const extra = step.pieces ? [piecesElement(data.pieces[step.pieces])] : step.kind === "prediction" ? [predictionElement()] : [];
   byId("figures").replaceChildren(...extra, ...step.figures.map(figureElement));
 }
 
-buildBlocks();
-readAddress();
-draw();
-window.addEventListener("hashchange", () => { readAddress(); draw(); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+/** Show the numbers of a sentence; the first time, build the steps and read the view from the address. */
+function show(given) {
+  const isFirst = !steps.length;
+  data = given;
+  steps = data.blocks.flatMap((block, b) => block.steps.map((step) => ({...step, block: b})));
+  if (isFirst) {
+    buildBlocks();
+    readAddress();
+    addEventListener("hashchange", () => { readAddress(); draw(); });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  }
+  draw();
+}

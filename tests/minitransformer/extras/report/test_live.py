@@ -1,21 +1,29 @@
 """The program of the page that computes finds what Python finds: pieces, translations, log p, and every number."""
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from browser import Browser
 from live_pages import computed, nearest_int8, needs_node
+from waiting import wait_until
 
 import minitransformer.data.tokenizer as tokenizer_module
 from autograd.packed_weight import nearest_bfloat16
-from minitransformer import ModelConfig, Transformer, Translator
+from minitransformer import Batch, ModelConfig, Transformer, Translator
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.report import live as live_module
+from minitransformer.extras.report.attended import END_MARK, shown_pieces
 from minitransformer.extras.report.errors import ReportError
-from minitransformer.extras.report.live import model_data
+from minitransformer.extras.report.live import live_page, model_data
 from minitransformer.extras.report.sentence import sentence_numbers
+from minitransformer.extras.report.sentence_page import blocks_of
 from minitransformer.inference.search import SearchConfig
+from minitransformer.model.symbols import END
+from tests.minitransformer.extras.report.test_page import assert_loads_nothing
 
 LINES = ["one two three", "two one", "three <b>two</b> two", "café naïve 12 Ａ", "zwei\u00adx ﬁve"] * 4
 SYLLABLES = ["ka", "lo", "mir", "tes", "u", "é", "nd", "stra", "pol", "wi", "zor"]
@@ -59,12 +67,19 @@ def assert_same(found: list[dict[str, Any]], translator: Translator, lines: list
     tokenizer = translator.tokenizer
     assert [each["ids"] for each in found] == tokenizer.encode_source(lines)
     assert [each["pieces"] for each in found] == [tokenizer.source_pieces(line) for line in lines]
-    expected = translator.n_best(lines, SearchConfig(**settings))
-    for each, all_best in zip(found, expected, strict=True):
-        best = all_best if each["ids"] else []
-        assert [one["text"] for one in each["translations"]] == [one.text for one in best]
-        for kind, values in (("logP", [b.log_probability for b in best]), ("score", [b.score for b in best])):
-            np.testing.assert_allclose([one[kind] for one in each["translations"]], values, rtol=1e-6, atol=1e-6)
+    config = SearchConfig(**settings).for_model(translator.model.config)
+    for each, (best,) in zip(found, translator.n_best(lines, SearchConfig(**settings)), strict=True):
+        if not each["ids"]:
+            assert each["translations"] == []
+            continue
+        assert each["translations"][0]["text"] == best.text
+        for one in each["translations"]:  # its log p is that of a forward pass
+            pair = each["ids"][: translator.longest_source], one["ids"]
+            rows = translator.model.log_probabilities(Batch.from_token_ids([pair[0]], [pair[1]]))
+            log_p = rows[np.arange(len(rows)), [*pair[1], END]].sum()
+            assert one["logP"] == pytest.approx(log_p, rel=1e-6, abs=1e-6)
+            assert one["score"] == pytest.approx(log_p / config.length_penalty(len(rows)), rel=1e-6, abs=1e-6)
+        assert each["translations"][0]["logP"] == pytest.approx(best.log_probability, rel=1e-6, abs=1e-6)
 
 
 @needs_node
@@ -72,9 +87,9 @@ def assert_same(found: list[dict[str, Any]], translator: Translator, lines: list
 def test_translations_are_those_of_the_command(name: str) -> None:
     translator, lines = translator_of(**VARIATIONS[name]), ["one two", "three two one", *ODD_LINES]
     data = model_data(translator, "float32")
-    assert_same(computed(data, lines), translator, lines, n_best=4)
-    assert_same(computed(data, lines[:3], beam=1, n_best=1, alpha=0), translator, lines[:3], beam=1, alpha=0.0)
-    assert_same(computed(data, lines[:2], beam=6, n_best=2), translator, lines[:2], beam=6, n_best=2)
+    assert_same(computed(data, lines), translator, lines)
+    assert_same(computed(data, lines[:3], beam=1, alpha=0), translator, lines[:3], beam=1, alpha=0.0)
+    assert_same(computed(data, lines[:2], beam=6), translator, lines[:2], beam=6)
 
 
 @needs_node
@@ -93,7 +108,7 @@ def test_pieces_are_those_of_sentencepiece(
     config = dataclasses.replace(CONFIG, vocabulary_size=size, source_vocabulary_size=size, tied="none")
     translator = Translator(Transformer(config, dtype="float64", seed=1), tokenizer)
     lines = [*LINES[:5], *ODD_LINES, *made_up_lines(5, seed=2)]
-    found = computed(model_data(translator, "float32"), lines, beam=1, n_best=1)
+    found = computed(model_data(translator, "float32"), lines, beam=1)
     assert_same(found, translator, lines, beam=1)
 
 
@@ -101,7 +116,7 @@ def test_pieces_are_those_of_sentencepiece(
 def test_rounded_weights_are_the_nearest() -> None:
     for dtype, rounded in (("bfloat16", nearest_bfloat16), ("int8", nearest_int8)):
         data = model_data(translator_of(), dtype)  # type: ignore[arg-type]
-        assert_same(computed(data, ["one two"]), translator_of(rounded), ["one two"], n_best=4)
+        assert_same(computed(data, ["one two"]), translator_of(rounded), ["one two"])
 
 
 @needs_node
@@ -115,16 +130,16 @@ def test_temperature_and_switches_change_the_model_as_their_names_say() -> None:
         return Translator(model, translator.tokenizer)
 
     warm = changed(translator.model.config, **{"projection.weight": weights["projection.weight"] / 3})
-    assert_same(computed(data, lines, temperature=3), warm, lines, n_best=4)
+    assert_same(computed(data, lines, temperature=3), warm, lines)
     output = "encoder.layers.1.self_attention.output.weight"
     headless = weights[output].copy()
     headless[:3] = 0  # the rows of head 0
     without_head = changed(translator.model.config, **{output: headless})
     found = computed(data, lines, off=["encoder.1.self_attention.0"])
-    assert_same(found, without_head, lines, n_best=4)
+    assert_same(found, without_head, lines)
     assert found[0]["translations"] != computed(data, lines)[0]["translations"]
     shallow = changed(dataclasses.replace(translator.model.config, n_layers=1, n_decoder_layers=1))
-    assert_same(computed(data, lines, off=["encoder.1"]), shallow, lines, n_best=4)
+    assert_same(computed(data, lines, off=["encoder.1"]), shallow, lines)
     assert computed(data, lines, off=["decoder.0", "encoder.0"])[0]["translations"], (
         "nothing is left but the embeddings"
     )
@@ -136,30 +151,33 @@ def test_the_numbers_of_a_sentence_are_those_of_the_model(name: str) -> None:
     translator = translator_of(**VARIATIONS[name])
     (found,) = computed(model_data(translator, "float32"), ["one two"], numbers=True)
     expected = sentence_numbers(translator.model, found["ids"], found["target"])
-    np.testing.assert_allclose(found["logits"], expected.logits, rtol=1e-5, atol=1e-4)
-    arrays = expected.arrays()
-    assert found["numbers"].keys() <= arrays.keys()
-    assert len(found["numbers"]) == 4 + 2 * 11 + 19 + (2 if translator.model.config.norm == "pre" else 0)
-    for key in found["numbers"]:
-        array = arrays[key]
-        rows = found["numbers"][key]
-        if key.endswith((".scores", ".weights")):  # a row for each query and head; later words have no number
-            rows = np.array([row + [None] * (array.shape[2] - len(row)) for row in rows], float)
-            rows = rows.reshape(array.shape[1], array.shape[0], -1).swapaxes(0, 1)
-            empty = -np.inf if key.endswith(".scores") else 0
-            rows = np.where(np.isnan(rows), empty, rows)
-        np.testing.assert_allclose(np.reshape(rows, array.shape), array, rtol=1e-5, atol=1e-4, err_msg=key)
+    best = [row[0] for row in found["places"]]
+    assert [one["piece"] for one in best] == [shown_token(translator, int(row.argmax())) for row in expected.logits]
+    np.testing.assert_allclose([one["logit"] for one in best], expected.logits.max(1), rtol=1e-5, atol=1e-4)
+    arrays, shown = expected.arrays(), found["numbers"]
+    named = {figure["array"] for block in blocks_of(translator.model.config) for step in block["steps"]
+             for figure in step["figures"]}  # fmt: skip
+    assert shown.keys() == named <= arrays.keys()
+    for key in shown:
+        numbers = np.array(shown[key]["values"], float).reshape(shown[key]["shape"])  # −∞ is None in JSON, here NaN
+        numbers[np.isnan(numbers)] = -np.inf
+        np.testing.assert_allclose(numbers, arrays[key], rtol=1e-5, atol=1e-4, err_msg=key)
+    weights = np.concatenate([arrays[f"encoder.layers.{i}.self_attention.weights"].ravel() for i in range(2)])
+    np.testing.assert_allclose(list(found["attention"]["encoder"]["weights"].values()), weights, rtol=1e-5, atol=1e-4)
+
+
+def shown_token(translator: Translator, token: int) -> str:
+    return END_MARK if token == END else shown_pieces(["x", translator.tokenizer.target.id_to_piece(token)])[1]
 
 
 @needs_node
 def test_every_hypothesis_of_a_step_has_a_fate() -> None:
-    (found,) = computed(model_data(translator_of(), "float32"), ["one two three"], beam=3, n_best=2)
+    (found,) = computed(model_data(translator_of(), "float32"), ["one two three"], beam=3)
     steps = found["fates"]
     assert {len(step) for step in steps[:-1]} == {6}, "at the greatest length each hypothesis can only end"
-    fates = [fate for step in steps for fate in step]
-    assert set(fates) <= {"kept", "cut", "ended", "worse", "left"}
-    assert fates.count("ended") >= 2, "the translations"
-    assert all(step.count("kept") + step.count("left") <= 3 for step in steps)
+    assert {fate for step in steps for fate in step} <= {"kept", "cut", "ended", "worse", "left"}
+    assert sum(step.count("ended") for step in steps) == 1, "the best translation"
+    assert all(step.count("kept") == 3 for step in steps[:-1])
 
 
 def test_models_that_the_page_cannot_compute_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,3 +204,98 @@ def test_models_that_the_page_cannot_compute_are_refused_by_name(monkeypatch: py
     assert "operation" in refusal(Translator(louder, plain.tokenizer))
     monkeypatch.setattr(live_module, "MOST_PARAMETERS", 1_000)
     assert "parameters, and the page at most 1,000" in refusal(translator_of())
+
+
+ODD_TEXT = "</script><img src=x onerror=alert(1)><b>two</b> one"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    path = tmp_path_factory.mktemp("pages") / "live.html"
+    path.write_text(live_page(translator_of(), ["one two", ODD_TEXT], "int8"), encoding="utf-8")
+    return {"live": path}
+
+
+TRANSLATION = "document.getElementById('translation').textContent"
+
+
+def typed(browser: Browser, text: str) -> str:
+    """Type a sentence; return its translation."""
+    browser.evaluate(
+        f"(byId('sentence').value = {json.dumps(text)}, byId('sentence').dispatchEvent(new Event('input')))"
+    )
+    wait_until(lambda: browser.evaluate("timer === null"))
+    return str(browser.evaluate(TRANSLATION))
+
+
+def test_the_page_translates_what_is_typed_and_text_is_never_markup(opened: Any) -> None:
+    browser, translator = opened("live"), translator_of(nearest_int8)
+    tags = "[...document.querySelectorAll('b, img, script')].map(({tagName}) => tagName)"
+    assert browser.evaluate(TRANSLATION) == translator.n_best(["one two"], SearchConfig())[0][0].text
+    for tab in range(3):
+        browser.evaluate(f"document.querySelectorAll('#tabs input')[{tab}].click()")
+        assert typed(browser, ODD_TEXT) == translator.n_best([ODD_TEXT], SearchConfig())[0][0].text
+        found = browser.evaluate(tags)
+        assert found.count("SCRIPT") == 2
+        assert "IMG" not in found
+        assert "B" not in found or tab == 2  # titles of figures
+    assert "The vocabulary lacks" in browser.evaluate("byId('found').textContent")
+    assert typed(browser, " ") == ""
+    refused = "fetch('data:,x').then(() => 'fetched', () => 'refused')"
+    assert browser.evaluate(refused) == "refused"
+    browser.events.clear()  # its refusal
+
+
+def test_the_page_loads_nothing(pages: dict[str, Path]) -> None:
+    assert_loads_nothing(pages["live"].read_text("utf-8"))
+
+
+@pytest.mark.parametrize("width", [390, 1_280])
+def test_every_view_fits_the_window(opened: Any, width: int) -> None:
+    browser = opened("live")
+    browser.show(width=width)
+    for name in ("search", "attention", "numbers"):
+        browser.evaluate(f"document.querySelector('#tabs input[value={name}]').click()")
+        assert browser.evaluate(f"byId('{name}').checkVisibility()")
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    named = "({labels, ariaLabel, textContent}) => labels?.length || ariaLabel || textContent"
+    assert browser.evaluate(f"[...document.querySelectorAll('button, input, select')].every({named})")
+    identical = "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(({id}) => id))"
+    assert browser.evaluate(identical) == 0
+
+
+def test_switches_and_settings_change_the_translation_at_once(opened: Any) -> None:
+    browser = opened("live")
+    score = "document.querySelector('#best tr').textContent"
+    before = browser.evaluate(score)
+    browser.evaluate("document.querySelector('#switches button').click()")
+    assert browser.evaluate(score) != before
+    assert browser.evaluate("document.querySelector('#switches button').ariaPressed") == "false"
+    browser.evaluate("byId('reset').click()")
+    assert browser.evaluate(score) == before
+    for name, value in (("alpha", 0), ("temperature", 2), ("beam", 1)):
+        browser.evaluate(f"(byId('{name}').value = {value}, byId('{name}').dispatchEvent(new Event('input')))")
+        wait_until(lambda: browser.evaluate("timer === null"))
+        assert browser.evaluate(score) != before
+        before = browser.evaluate(score)
+    assert browser.evaluate("state.found.steps.every((step) => step.length === 1)"), "greedy"
+
+
+def test_the_tree_grows_step_by_step_and_keys_move_in_it(opened: Any) -> None:
+    browser = opened("live")
+    n_nodes, reading = "document.querySelectorAll('#tree button').length", "byId('why').textContent"
+    assert "Ended: the best translation" in browser.evaluate(reading)
+    all_nodes = browser.evaluate(n_nodes)
+    browser.evaluate("document.querySelector('#tree [aria-pressed=true]').focus()")
+    browser.press("ArrowLeft")
+    assert "Kept" in browser.evaluate(reading)
+    browser.press("Home", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown")
+    assert "Cut: the last one that goes on has" in browser.evaluate(reading)
+    browser.evaluate("(byId('step').value = 1, byId('step').dispatchEvent(new Event('input')))")
+    assert browser.evaluate(n_nodes) == 8 < all_nodes
+    browser.evaluate("byId('play').click()")
+    assert browser.evaluate(n_nodes) == 0
+    wait_until(lambda: 0 < browser.evaluate(n_nodes) < all_nodes)
+    browser.evaluate("byId('play').click()")
+    browser.evaluate("document.querySelectorAll('#best button')[1].click()")
+    assert browser.evaluate("state.selected === state.found.translations[1]")

@@ -91,13 +91,13 @@ def test_the_page_has_every_step_in_order_with_its_numbers(translator: Translato
     (scores,) = next(step for step in data["blocks"][4]["steps"] if step["kind"] == "scores")["figures"]
     tokens = translator.tokenizer.encode_source(["one two"])[0], translator.tokenizer.encode_target(["TWO"])[0]
     expected = sentence_numbers(translator.model, *tokens).attention["decoder.layers.0.self_attention"].scores
-    matrix = data["matrices"][scores["matrix"]]
+    matrix = data["arrays"][scores["array"]]
     steps = np.frombuffer(base64.b64decode(matrix["steps"]), "<i2").reshape(matrix["shape"])
     found = np.where(steps == -32768, -np.inf, steps / 32767 * matrix["greatest"])
     assert (np.isneginf(found) == np.isneginf(expected)).all()
     finite = np.isfinite(expected)
     np.testing.assert_allclose(found[finite], expected[finite], atol=np.abs(expected[finite]).max() / 32_767)
-    places = data["blocks"][-1]["steps"][0]["places"]
+    places = data["places"]
     assert [sum(word["chosen"] for word in place) for place in places] == [1] * (len(tokens[1]) + 1)
     assert all(a["p"] >= b["p"] for place in places for a, b in itertools.pairwise(place))
 
@@ -144,7 +144,7 @@ def test_every_step_is_shown_within_the_window(opened: Any, name: str, width: in
 def test_the_address_keeps_step_head_and_row_and_the_keys_move(opened: Any) -> None:
     browser = opened("short", "step=5&head=2&row=2")
     assert browser.evaluate("document.getElementById('title').textContent") == "Weights"
-    assert browser.evaluate("document.querySelectorAll('#heads [aria-pressed=true]')[0].textContent") == "2"
+    assert browser.evaluate("document.querySelectorAll('#head [aria-pressed=true]')[0].textContent") == "2"
     cells = "[...document.querySelectorAll('.words tbody tr:first-child td')].map((cell) => cell.textContent)"
     row = browser.evaluate(cells)
     assert sum(map(float, row)) == pytest.approx(1, abs=0.05)
