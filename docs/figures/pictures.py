@@ -25,7 +25,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES, EXTRAS = ROOT / "docs" / "figures", ROOT / "minitransformer" / "extras"
 SENTENCE = "The small dog sees three red houses."
+VIEWS = ("report/attention_page", "report/sentence_page")
 SHOWN = {  # picture → the folders of its page, the part of the address that selects a view, width and height
+    "live.png": (("report/live_page", *VIEWS, "report/shared"), "", 1_280, 1_310),
     "sentence.png": (("report/sentence_page", "report/shared"), "step=3&head=1&row=3", 1_200, 820),
     "attention.png": (("report/attention_page", "report/shared"), "kind=encoder-decoder&layer=2", 1_200, 620),
     "training.png": (("report/training_page", "report/shared"), "", 1_200, 490),
@@ -87,6 +89,7 @@ def pages(run: Path) -> dict[str, Callable[[], str]]:
     """Return what makes the page of each picture."""
     from minitransformer import Translator  # noqa: PLC0415 (slower to import than the hashes need)
     from minitransformer.extras.report.attended import attended_pair  # noqa: PLC0415
+    from minitransformer.extras.report.live import live_page  # noqa: PLC0415
     from minitransformer.extras.report.page import attention_page  # noqa: PLC0415
     from minitransformer.extras.report.run_page import run_page  # noqa: PLC0415
     from minitransformer.extras.report.run_record import read_runs  # noqa: PLC0415
@@ -94,6 +97,7 @@ def pages(run: Path) -> dict[str, Callable[[], str]]:
 
     translator = Translator.load(run)
     return {
+        "live.png": lambda: live_page(translator, [SENTENCE, "Where does your sister live?", "I have two children."]),
         "sentence.png": lambda: sentence_page(translator, SENTENCE)[0],
         "attention.png": lambda: attention_page(attended_pair(translator, SENTENCE)),
         "training.png": lambda: run_page(read_runs([run])),

@@ -4,16 +4,20 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import sacrebleu
+from live_pages import NODE, differences
 from readme import demonstrated
 from small_run import output_of
 
+from autograd.packed_weight import PackedDtype
 from cli.train import train
 from minitransformer import Translator
 from minitransformer.extras.demo import SHOWCASE
 from minitransformer.extras.demo.words import DATA
+from minitransformer.extras.report.run_record import read_run
 from minitransformer.text.road import STEPS
 
 WRITTEN_OTHERWISE = [
@@ -53,6 +57,12 @@ def test_the_trained_demonstration_answers_what_readme_shows(tmp_path: Path) -> 
     print(f"{len(changed)} of {len(names) * len(SENTENCES_WITH_A_NAME)} names are not copied: {changed}")
     assert len(changed) <= 0.05 * len(names) * len(SENTENCES_WITH_A_NAME)
     check_paragraphs_and_capitals(translator, run)
+    if NODE:
+        lines = [source for source, _ in read_run(run).pairs()[:100]]
+        for weights in get_args(PackedDtype):
+            n_different, log_p = differences(translator, lines, weights, "float64")
+            assert n_different == 0, "translations of the page that translates"
+            assert log_p < 1e-9
     assert json.loads((run / "results.json").read_text())["test"]["bleu"] >= 96
 
 

@@ -3,9 +3,11 @@
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,7 +16,8 @@ from waiting import TIME_LIMIT
 from autograd.packed_weight import PackedDtype, nearest_bfloat16, quantised
 from minitransformer import Translator
 from minitransformer.extras.report.attended import END_MARK, START_MARK
-from minitransformer.extras.report.live import model_data
+from minitransformer.extras.report.live import live_page, model_data
+from minitransformer.extras.report.run_record import read_run
 from minitransformer.extras.report.sentence_page import N_BEST
 from minitransformer.inference.search import SearchConfig
 
@@ -29,10 +32,10 @@ const target = data.model.target ? new Tokenizer(data.model.target) : source;
 for (const name of data.off) model.off.add(name);
 const shownToken = (id) => id === END ? data.marks[1] : shownPieces(["", target.pieces[id]])[1]; // as on the page
 const found = data.lines.map((line) => {
-  const begin = performance.now(), pieces = source.encode(line);
+  const begin = process.cpuUsage(), pieces = source.encode(line);
   const ids = pieces.map(({id}) => id).slice(0, data.model.longest);
   const {translations, steps} = translate(model, target, ids, data.settings);
-  const ms = performance.now() - begin;
+  const {user, system} = process.cpuUsage(begin), ms = (user + system) / 1000;
   const view = data.numbers ? viewData(model, target, pieces, translations[0].ids) : null;
   const listed = ([name, {shape, values}]) => [name, {shape, values: [...values]}];
   return {
@@ -110,3 +113,23 @@ def nearest_int8(values: Any) -> Any:
     """Round each row of a matrix to 255 levels."""
     levels, scales = quantised(values)
     return (levels * scales).astype(np.float32)
+
+
+def main() -> None:
+    """Print how the program's translations of a run's held-out sentences differ from Python's."""
+    run = Path(sys.argv[1])
+    translator, lines = Translator.load(run), [source for source, _ in read_run(run).pairs()[:300]]
+    plain = [best[0].text for best in translator.n_best(lines, SearchConfig())]
+    for weights in get_args(PackedDtype):
+        found = computed(model_data(translator, weights), lines)
+        changed = sum(one["translations"][0]["text"] != text for one, text in zip(found, plain, strict=True))
+        size = len(live_page(translator, lines[:1], weights)) / 1e6
+        print(
+            f"{weights}: {size:.1f} MB; differ from Python, log p by: {differences(translator, lines, weights)}; in"
+            f" float64: {differences(translator, lines, weights, 'float64')}; differ from float32: {changed};"
+            f" median CPU time {np.median([one['ms'] for one in found]):.0f} ms"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 // ---- the tree of a search: a column for each step, the most probable hypothesis on top
 
-const COLUMN = 92, ROW = 34, NODE = 70, MIDDLE = 13; // pixels
+const COLUMN = 92, ROW = 34, NODE = 72, MIDDLE = 13; // pixels
 
 const fixed = (x) => x.toFixed(2).replace("-", "−").replace(/^−(0\.0*)$/, "$1");
 
