@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from tests.minitransformer.extras.report.test_page import Structure
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAPER_AND_CODE = (DOCS / "learn/paper-and-code.md").read_text("utf-8")
+README = (ROOT / "README.md").read_text("utf-8")
 PAGES = (".md", ".ipynb")
 OF_THE_TOP = {"index.md", "contributing.md", "changelog.md"}  # README, CONTRIBUTING and CHANGELOG, on the site
 
@@ -238,6 +239,18 @@ def test_the_parts_of_the_drawing_lead_to_the_code(site: Path, browser: Browser)
         browser.open((site / page).as_uri())
         shown = "document.querySelector('object.drawing').getBoundingClientRect().width"
         assert browser.evaluate(shown) > 500
+
+
+def test_the_first_picture_leads_to_the_page_that_translates_if_the_site_has_it() -> None:
+    picture = '<a href="guide/attention.html#a-page-that-translates"><img alt="A page" src="figures/live.png" /></a>'
+    files = {"live.html": object()}
+    first, other = (SimpleNamespace(file=SimpleNamespace(src_uri=uri)) for uri in ("index.md", "guide/attention.md"))
+    replaced = hook("live").on_page_content
+    lookup = SimpleNamespace(get_file_from_path=files.get)
+    assert replaced(picture, first, None, lookup) == picture.replace(picture.split('"')[1], "live.html")
+    assert replaced(picture, other, None, lookup) == picture
+    assert replaced(picture, first, None, SimpleNamespace(get_file_from_path={}.get)) == picture
+    assert "](docs/figures/live.png)](docs/guide/attention.md#a-page-that-translates)" in README
 
 
 def test_no_rule_lets_list_items_scroll() -> None:

@@ -25,6 +25,7 @@ function search() {
   const notes = [`${state.pieces.length} pieces, ${found.steps.length} steps, ${ms.toFixed(0)} ms.`];
   if (unknown.length) notes.push(`The vocabulary lacks “${unknown.join("”, “")}”.`);
   if (pieces.length > state.pieces.length) notes.push(`Only the first ${state.pieces.length} pieces are translated.`);
+  if (model.off.size) notes.push(`Switched off: ${[...model.off].map((name) => name.replace("_attention", "").replaceAll(/\d+/g, (n) => Number(n) + 1).replaceAll(".", " ")).join(", ")}.`);
   byId("found").textContent = state.pieces.length ? notes.join(" ") : "";
   change({found, chosen: 0, selected: found.translations[0] ?? null, nShown: found.steps.length});
 }
@@ -40,7 +41,7 @@ function draw() {
   byId("translation").textContent = chosen?.text ?? "";
   for (const input of byId("tabs").querySelectorAll("input")) input.checked = input.value === state.tab;
   for (const name of Object.keys(TABS)) byId(name).hidden = name !== state.tab || !chosen;
-  for (const name of Object.keys(SLIDERS)) byId(`${name}-value`).textContent = byId(name).value;
+  for (const name of Object.keys(SLIDERS)) byId(`${name}-value`).textContent = Number(slider(name).toFixed(2));
   for (const button of byId("switches").querySelectorAll("button")) button.ariaPressed = String(!model.off.has(button.value));
   if (!chosen) return;
   if (state.tab === "search") drawSearch(translations, steps);
@@ -60,24 +61,28 @@ function drawSearch(translations, steps) {
     return element("tr", {}, element("td", {}, button), ...numbers);
   }));
   if (isFocused) byId("best").querySelectorAll("button")[state.chosen].focus();
-  byId("tree-note").textContent = `Each step continues the ${slider("beam")} best hypotheses. Wider lines: more probable words. Dashed: given up.`;
+  byId("tree-note").textContent = `Each step continues the best hypotheses, at most ${slider("beam")}. Wider lines: more probable words. Dashed: given up.`;
   byId("step").max = steps.length;
   byId("step").value = state.nShown;
   byId("step-value").textContent = `${state.nShown} of ${steps.length}`;
   drawTree(steps, state.nShown, state.selected);
 }
 
+function openTab(tab) {
+  history.replaceState(null, "", "#"); // the views of the other tabs write what they show
+  change({tab});
+}
+
 // ---- the controls
 
 function buildControls() {
-  for (const [name, value] of Object.entries(SLIDERS)) {
-    byId(name).value = value;
-    byId(name).addEventListener("input", searchSoon);
-  }
+  byId("alpha").max = Math.max(3, SLIDERS.alpha);
+  setSliders();
+  for (const name of Object.keys(SLIDERS)) byId(name).addEventListener("input", searchSoon);
   byId("sentence").addEventListener("input", searchSoon);
   byId("reset").addEventListener("click", () => {
     model.off.clear();
-    for (const [name, value] of Object.entries(SLIDERS)) byId(name).value = value;
+    setSliders();
     search();
   });
   byId("examples").append(...data.sentences.map((sentence) => {
@@ -85,7 +90,7 @@ function buildControls() {
     button.addEventListener("click", () => { byId("sentence").value = sentence; search(); });
     return button;
   }));
-  byId("tabs").append(...Object.entries(TABS).map(([tab, name]) => choice("radio", "tab", tab, name, () => change({tab}))));
+  byId("tabs").append(...Object.entries(TABS).map(([tab, name]) => choice("radio", "tab", tab, name, () => openTab(tab))));
   for (const [stack, depth] of Object.entries(model.depth)) {
     byId("switches").append(...range(depth).map((i) => layerSwitches(stack, i)));
   }
@@ -99,6 +104,11 @@ function buildControls() {
   });
 }
 
+function setSliders() {
+  for (const [name, value] of Object.entries(SLIDERS)) byId(name).value = value;
+}
+
+/** Make a card with a switch for a layer and for each head of its attention. */
 function layerSwitches(stack, i) {
   const rows = Object.entries(stack === "encoder" ? {self_attention: "self"} : {self_attention: "self", source_attention: "source"});
   const press = (value, text, label) => {
@@ -118,7 +128,7 @@ function layerSwitches(stack, i) {
   return card;
 }
 
-/** Search when the user has stopped typing, or at once if a search is fast. */
+/** Search soon, but not for every letter of a fast typist. */
 function searchSoon() {
   stop();
   timer = setTimeout(search, 80);
