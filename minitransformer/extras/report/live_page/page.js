@@ -139,6 +139,7 @@ function play() {
   let nShown = 0;
   const next = () => {
     change({nShown: nShown++});
+    byId("tree").scrollLeft = byId("tree").scrollWidth;
     if (nShown > state.found.steps.length) stop();
     else timer = setTimeout(next, 500);
   };

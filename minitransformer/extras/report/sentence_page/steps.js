@@ -17,7 +17,7 @@ function buildBlocks() {
   byId("back").addEventListener("click", () => change({step: state.step - 1}));
   byId("next").addEventListener("click", () => change({step: state.step + 1}));
   document.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input") || !byId("steps").checkVisibility()) return;
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input") || !byId("steps").offsetParent) return;
     if (event.key === "ArrowRight") change({step: state.step + 1});
     if (event.key === "ArrowLeft") change({step: state.step - 1});
   });
