@@ -119,7 +119,9 @@ class _SamplingSearch(Search):
     """
 
     def __init__(self, request: Request, sampling: Sampling, numbers: Sequence[int]) -> None:
-        super().__init__(request)
+        super().__init__(request, len(request.sources))
+        self.predictor.encode(request.sources)
+        self.predictor.load(self.sentences)
         n_sources, n_best, constraint = len(request.sources), request.config.n_best, request.constraint
         self.sampling, self.never_generated, shape = sampling, self.never(), (n_sources, n_best)
         longest = int(self.max_lengths.max())

@@ -1,6 +1,6 @@
 """Beam search with a length penalty; it stops only when no better translation can be found.
 
-On a GPU, a search of one sentence is kept for the next sentence.
+On a GPU, a search of few sentences is kept for the next sentences, because captures take longer than such a search.
 
 Source: Wu et al. 2016, equation 14 (length penalty).  The order of steps is that of tensor2tensor, which decoded the
 paper's models.
@@ -9,14 +9,11 @@ paper's models.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from autograd import no_tape
-from autograd.array import Array
 from autograd.graphs import graph_stream
-from autograd.ops.top_k import top
-from minitransformer.inference.beam_steps import BeamSearch
+from minitransformer.inference.beam_steps import BeamSearch, may_be_graphs
+from minitransformer.inference.cache import FEW_SLOTS
 from minitransformer.inference.search import Advance, Constraint, Hypothesis, Request, SearchConfig, Wanted
 from minitransformer.model.batch import Ids
 from minitransformer.model.transformer import Transformer
@@ -31,6 +28,7 @@ def beam_search(
     n_given: Sequence[int] | None = None,
     wanted: Wanted | None = None,
     n_finished: int | None = None,
+    n_at_once: int | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the ``config.n_best`` highest-scoring translations that the beam finds for each source, best first.
 
@@ -51,6 +49,7 @@ def beam_search(
         wanted: a function that returns for each source whether its translation is still wanted; called after each
             step.  The search of an unwanted source ends, and the source has no hypothesis.
         n_finished: the number of translations of each source to return, if not ``n_best``; it may exceed the beam.
+        n_at_once: the most sources at work together on a GPU without a constraint; others wait for them to end.
 
     Raises: SearchError if the models' outputs are not finite, or the constraint allows no translation.
     """
@@ -61,52 +60,24 @@ def beam_search(
     n_finished = n_finished or config.n_best
     request = Request(models, sources, config, constraint, advance, n_given, wanted)
     with no_tape(), graph_stream(models[0].device) as stream:
-        if stream is None:
-            return BeamSearch(request, n_finished).run()
-        kept = next((kept for kept in stream.kept if kept.restart(request, n_finished)), None)
-        search = kept.search if kept else BeamSearch(request, n_finished, stream)
-        found: list[list[Hypothesis]] = search.run()
-        if kept := kept or _kept_search(search):
-            kept.search.release_callbacks()
-            stream.kept[:] = [kept]
+        n_slots = _count_slots(request, n_at_once)
+        kept = [] if stream is None else [one for one in stream.kept if one.restart(request, n_finished, n_slots)]
+        search = kept[0] if kept else BeamSearch(request, n_finished, n_slots, stream)
+        found = search.run()
+        if stream is not None and n_slots <= FEW_SLOTS and search.graphs is not None and search.graphs.has_launched:
+            search.release_callbacks()
+            stream.kept[:] = [search]
         return found
 
 
-@dataclass(frozen=True)
-class KeptSearch:
-    """A search of one sentence on a GPU that is kept for the next sentence, because captures take longer than a search.
+def _count_slots(request: Request, n_at_once: int | None) -> int:
+    """Return the number of sources to search together: all of them, unless slots can be filled again.
 
-    Its graphs write to the arrays of the search, so these arrays must stay.  ``encoding`` is the graph of the encoder.
+    Few are rounded up if steps may be graphs, so that many searches have the same shapes.
     """
-
-    search: BeamSearch
-    encoding: Any
-
-    def restart(self, request: Request, n_finished: int) -> bool:
-        """Begin the search of another sentence with the same arrays and graphs; return False if this is impossible."""
-        search = self.search
-        if len(request.sources) > 1 or request.constraint is not None or not top.may_run("cuda"):
-            return False
-        if (request.config.beam, n_finished) != (search.config.beam, search.n_finished):
-            return False
-        if not search.predictor.take(request.models, request.sources[0]):
-            return False
-        state, penalties, n_steps = search.state, search.penalties, search.n_steps
-        search.begin(request)
-        arrays: list[Array] = [*state, penalties, n_steps]
-        values: list[Array] = [*search.state, search.penalties, search.n_steps]
-        search.state, search.penalties, search.n_steps = state, penalties, n_steps
-        if [array.shape for array in arrays] != [new.shape for new in values]:
-            return False
-        for array, new in zip(arrays, values, strict=True):
-            array[...] = new
-        self.encoding.launch()
-        return True
-
-
-def _kept_search(search: BeamSearch) -> KeptSearch | None:
-    """Return a search that can be restarted, with a graph of its encoder; None if it has not ended with a graph."""
-    if search.graphs is None or not (search.predictor.is_padded and search.graphs.has_launched):
-        return None
-    encoding = search.graphs.stream.try_capture(search.predictor.encode, "the encoder")
-    return KeptSearch(search, encoding) if encoding is not None else None
+    n_sources = len(request.sources)
+    if request.models[0].device == "cpu" or request.constraint is not None:
+        return n_sources
+    is_rounded = n_sources <= FEW_SLOTS and may_be_graphs(request)
+    n_slots = 1 << (n_sources - 1).bit_length() if is_rounded else n_sources
+    return min(n_slots, n_at_once or n_slots)

@@ -7,6 +7,7 @@ constraint computes on the host.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from typing import Any, NamedTuple, cast
 
@@ -16,18 +17,21 @@ from autograd import Tensor, namespace, to_device, to_host
 from autograd.array import Array, BoolArray, IntArray, ReadLater, namespace_of_device
 from autograd.graphs import GraphStream, ShapedGraphs
 from autograd.ops.top_k import top
-from minitransformer.inference.cache import axis_length, newest_step
+from minitransformer.inference.cache import NewestStep, axis_length, newest_step
 from minitransformer.inference.search import Hypothesis, Request, Search, forbidden_tokens
 from minitransformer.model.symbols import END, START
 from minitransformer.system.threads import require_wanted
 
 STEPS_BEHIND = {"cpu": 0, "cuda": 1}  # steps that the host enqueues before it reads the outcome of a step
-REMOVED_AT_ONCE = {"cpu": (1, 0.0), "cuda": (1, 0.25), "graph": (64, 0.5)}
-"""The least number and share of finished sentences to remove from a batch; then a graph must be captured again."""
+REMOVED_AT_ONCE = {"cpu": 0.0, "cuda": 0.25}
+"""The least share of finished sentences to remove from a search whose steps are no graphs."""
+REFILLED_AT_ONCE = 1 / 16
+"""The least share of slots with finished sentences that get other sentences, with about 50 launches of kernels."""
+NO_SENTENCE = -1
 
 
 class State(NamedTuple):
-    """The state of a search: k live and n finished hypotheses of each of S sentences, best first.
+    """The state of a search: k live and n finished hypotheses of the sentence in each of S slots, best first.
 
     At first a sentence has one hypothesis: k is 1, or all other hypotheses have log p −∞.
 
@@ -37,7 +41,8 @@ class State(NamedTuple):
     ``finished_scores`` and ``finished_log_p`` (S, n) float64, −∞ for hypotheses that do not exist yet;
     ``finished_ids`` (S, n, L) int64, with END after the last token.
     ``done`` (S,) bool marks sentences whose search has ended.  Steps that the host enqueues before it reads ``done``
-    do not change the finished hypotheses of these sentences.  ``limits`` and ``greatest_penalties`` (S,) never change.
+    do not change the finished hypotheses of these sentences.  ``n_steps`` (S,) int64 is the number of the next step of
+    each sentence.  ``limits`` and ``greatest_penalties`` (S,) do not change while a sentence is in a slot.
     """
 
     log_p: Array
@@ -48,6 +53,7 @@ class State(NamedTuple):
     finished_log_p: Array
     finished_ids: Array
     done: Array
+    n_steps: Array
     limits: Array
     greatest_penalties: Array
 
@@ -57,85 +63,147 @@ class State(NamedTuple):
 
 
 class BeamSearch(Search):
-    """A beam search of several sources at once; see ``beam_search``.
+    """A beam search of several sources; see ``beam_search``.
 
-    The number of steps, ``n_steps``, is an array (1,) on a GPU.  So a CUDA graph of one step computes any later step of
-    the same shapes.
+    Each slot holds a sentence at work.  On a GPU, slots whose sentences have ended get the next sources, so sentences
+    at different steps are computed together, and all steps have the same shapes: one CUDA graph computes each of them.
+    On a CPU, and with a constraint, all sources begin together, and are removed when they have ended.
 
     Args:
+        n_slots: the number of sources that are searched together: all of them on a CPU, or with a constraint.
         stream: the current stream, if it can be captured; without it, every step is launched kernel by kernel.
     """
 
-    def __init__(self, request: Request, n_finished: int, stream: GraphStream | None = None) -> None:
-        self.n_finished, self.device = n_finished, request.models[0].device
+    def __init__(self, request: Request, n_finished: int, n_slots: int, stream: GraphStream | None = None) -> None:
+        self.n_finished, self.n_slots, self.device = n_finished, n_slots, request.models[0].device
         self.xp = namespace_of_device(self.device)
         self.graphs: ShapedGraphs | None = None
-        if (
-            stream is not None and request.constraint is None and top.may_run("cuda")
-        ):  # its reference may copy from the host
+        if stream is not None and may_be_graphs(request):
             self.graphs = ShapedGraphs(stream, "a step of the search")
-        super().__init__(request)
+        super().__init__(request, n_slots, stream if self.graphs else None)
         self.never_generated = to_device(self.never(), self.device)
         self.n_candidates = 2 * self.config.beam if self.config.beam > 1 else 1
         """Number of continuations of a sentence, and of each of its hypotheses, that are ranked."""
+        self.longest = axis_length(int(self.max_lengths.max()), n_slots, self.device)
+        self.state = self._empty_state()
+        self.penalties = self._penalties()
 
     def begin(self, request: Request) -> None:
-        """Set all attributes that depend on the sources of ``request``: of the host, and the first state."""
+        """Set all attributes of the host that depend on the sources of ``request``."""
         super().begin(request)
-        self.state, self.penalties = self._first_state()
-        self.n_steps: int | Array = 1 if self.device == "cpu" else self.xp.ones(1, np.int64)
-        self.removed: list[tuple[IntArray, State]] = []
+        self.sentences = np.full(self.n_slots, NO_SENTENCE)
+        self.started = np.zeros(self.n_slots, np.int64)
+        """The number of steps that were enqueued before a slot's sentence."""
+        self.n_encoded = self.n_begun = 0
+        self.removed: list[tuple[IntArray, Array, Array, Array]] = []
 
-    def _first_state(self) -> tuple[State, Array]:
-        """Return the state before the first step, and the length penalties (L,) of 1, 2, … tokens."""
-        xp, config, n, n_finished = self.xp, self.config, len(self.sentences), self.n_finished
-        k = 1 if self.graphs is None else config.beam  # a graph computes only steps of the same shapes
-        longest = axis_length(int(self.max_lengths.max()), n, self.device)
-        log_p = xp.full((n, k), -np.inf, np.float64)
-        log_p[:, 0] = 0
-        state = State(
-            log_p,
-            xp.full((n, k), START, np.int64),
-            xp.full((n, k, longest), END, np.int64),
+    def restart(self, request: Request, n_finished: int, n_slots: int) -> bool:
+        """Begin the search of other sources with the same arrays and graphs; return False if this is impossible."""
+        if (request.config.beam, n_finished, n_slots) != (self.config.beam, self.n_finished, self.n_slots):
+            return False
+        if not (may_be_graphs(request) and self.predictor.fits(request.models, request.longest_source)):
+            return False
+        self.begin(request)
+        self.state.done[...] = True
+        self.penalties[...] = self._penalties()
+        return bool(self.max_lengths.max() <= self.longest)
+
+    def _empty_state(self) -> State:
+        """Return a state without sentences."""
+        xp, n, n_finished, longest = self.xp, self.n_slots, self.n_finished, self.longest
+        k = 1 if self.device == "cpu" or self.constraint is not None else self.config.beam
+        return State(
+            xp.zeros((n, k), np.float64),
+            xp.zeros((n, k), np.int64),
             xp.zeros((n, k, longest), np.int64),
-            xp.full((n, n_finished), -np.inf, np.float64),
-            xp.full((n, n_finished), -np.inf, np.float64),
-            xp.full((n, n_finished, longest), END, np.int64),
-            xp.zeros(n, np.bool_),
-            to_device(self.max_lengths, self.device),
-            to_device(config.length_penalty(self.max_lengths), self.device),
+            xp.zeros((n, k, longest), np.int64),
+            xp.zeros((n, n_finished), np.float64),
+            xp.zeros((n, n_finished), np.float64),
+            xp.zeros((n, n_finished, longest), np.int64),
+            xp.ones(n, np.bool_),
+            xp.ones(n, np.int64),
+            xp.ones(n, np.int64),
+            xp.ones(n, np.float64),
         )
-        penalties = np.array([config.length_penalty(length) for length in range(1, longest + 1)], np.float64)
-        return state, to_device(penalties, self.device)
+
+    def _penalties(self) -> Array:
+        """Return the length penalties (L,) of 1, 2, … tokens."""
+        penalties = [self.config.length_penalty(length) for length in range(1, self.longest + 1)]
+        return to_device(np.array(penalties, np.float64), self.device)
+
+    def _fill(self, slots: IntArray, n_steps: int) -> None:
+        """Begin the search of the next sources in these slots, after ``n_steps`` steps; sources may be fewer."""
+        if self.n_begun == self.n_encoded:
+            some = self.sources[self.n_encoded :][: self.n_slots]
+            self.predictor.encode(some)
+            self.n_encoded += len(some)
+        slots = slots[: self.n_encoded - self.n_begun]
+        rows = to_device(slots, self.device)
+        self._collect(slots)
+        self.sentences[slots] = sentences = np.arange(self.n_begun, self.n_begun + len(slots))
+        self.started[slots] = n_steps
+        self.n_begun += len(slots)
+        self.predictor.load(slots)
+        limits = self.max_lengths[sentences]
+        of_sentences = ~self.is_wanted[sentences], np.ones_like(limits), limits, self.config.length_penalty(limits)
+        first = -np.inf, START, END, 0, -np.inf, -np.inf, END, *(to_device(x, self.device) for x in of_sentences)
+        for x, value in zip(self.state, first, strict=True):
+            x[rows] = value
+        self.state.log_p[rows, 0] = 0
+
+    def _collect(self, slots: IntArray) -> None:
+        """Note the finished hypotheses of the sentences in these slots; they stay on the device until the end."""
+        slots = slots[self.sentences[slots] != NO_SENTENCE]
+        if len(slots):
+            rows, state = to_device(slots, self.device), self.state
+            finished = state.finished_scores[rows], state.finished_log_p[rows], state.finished_ids[rows]
+            self.removed.append((self.sentences[slots], *finished))
 
     def run(self) -> list[list[Hypothesis]]:
         """Step until all sentences are done; return their hypotheses.  On a GPU, ``done`` is read one step later."""
-        is_done: BoolArray = np.zeros(len(self.sentences), np.bool_)
+        n_sources = len(self.max_lengths)
+        is_done: BoolArray = np.zeros(n_sources + 1, np.bool_)
+        is_done[NO_SENTENCE] = True
         pending: deque[tuple[IntArray, ReadLater]] = deque()
-        for length in range(1, int(self.max_lengths.max()) + 1):
+        self._fill(np.arange(self.n_slots), 0)
+        for n_steps in itertools.count(1):
             require_wanted()
-            self._enqueue(length)
+            lengths = n_steps - self.started
+            self._enqueue(int(lengths[~is_done[self.sentences]].max(initial=1)))
             n_before = is_done.sum()
-            pending.append((self.sentences, ReadLater(self.state.done)))
+            pending.append((self.sentences.copy(), ReadLater(self.state.done)))
             if len(pending) > STEPS_BEHIND[self.device]:
                 sentences, done = pending.popleft()
                 is_done[sentences] |= done.read()
-            self.update_wanted()
-            is_done |= (self.max_lengths <= length) | ~self.is_wanted
+            is_done[self.sentences] |= self.max_lengths[self.sentences] <= lengths
+            self._stop_unwanted(is_done)
             if is_done.sum() > n_before:
                 self.advance(int(is_done.sum() - n_before))
-            rows_done = is_done[self.sentences]
-            if rows_done.all():
+            if is_done.all():
                 break
-            has_graph = self.graphs is not None and self.graphs.has_launched
-            fewest, share = REMOVED_AT_ONCE["graph" if has_graph else self.device]
-            if rows_done.sum() >= max(fewest, share * len(rows_done)):
-                self._remove(rows_done)
-        self.removed.append((self.sentences, self.state))
-        return self.results(self._hypotheses(len(is_done)))
+            self._replace(is_done[self.sentences], n_steps)
+        self._collect(np.arange(len(self.sentences)))
+        return self.results(self._hypotheses(n_sources))
+
+    def _stop_unwanted(self, is_done: BoolArray) -> None:
+        """End the search of sentences that are no longer wanted."""
+        self.update_wanted()
+        stopped = ~(is_done[:-1] | self.is_wanted)
+        if stopped.any():
+            is_done[:-1] |= stopped
+            slots = np.flatnonzero(np.isin(self.sentences, np.flatnonzero(stopped)))
+            self.state.done[to_device(slots, self.device)] = True
+
+    def _replace(self, is_done: BoolArray, n_steps: int) -> None:
+        """Begin other sentences in the slots of those that are done, or remove these slots if no source is left."""
+        if self.n_begun < len(self.sources):
+            if is_done.sum() >= REFILLED_AT_ONCE * len(is_done):
+                self._fill(np.flatnonzero(is_done), n_steps)
+        elif self.graphs is None and is_done.sum() >= max(1, REMOVED_AT_ONCE[self.device] * len(is_done)):
+            self._remove(is_done)
 
     def _enqueue(self, length: int) -> None:
-        """Enqueue step ``length``: launch the graph of a step of the same shapes, or the kernels of the step."""
+        """Enqueue a step, at most step ``length`` of a sentence: launch the graph of its shapes, or its kernels."""
         capacity = self.predictor.reserve(length)
         if self.graphs is None or not self.graphs.launch((*self.state.log_p.shape, capacity), self._step_in_place):
             self.state = self._step(self.state)
@@ -148,27 +216,26 @@ class BeamSearch(Search):
 
     def _step(self, state: State) -> State:
         """Enqueue the kernels of a step; return the state after it."""
-        index = newest_step(self.n_steps)
-        state.cache_index[:, :, index] = self.xp.arange(state.log_p.shape[1])[:, None]
-        decoded = self.predictor.decode(state.newest.reshape(-1), state.cache_index, self.n_steps)
-        state = self._branch(state, decoded, index)
-        self.n_steps += 1
-        return state
+        n_steps = int(state.n_steps.max()) if self.device == "cpu" else state.n_steps
+        newest = sentences, steps = newest_step(n_steps)
+        state.cache_index[sentences, :, steps] = self.xp.arange(state.log_p.shape[1])
+        decoded = self.predictor.decode(state.newest.reshape(-1), state.cache_index, n_steps)
+        return self._branch(state, decoded, newest)
 
     def _forbidden(self, state: State) -> Array:
         """Return booleans, True for tokens that may not come next: (S·k, W), or (1, W) if equal for all hypotheses."""
-        is_last = state.limits <= self.n_steps
+        is_last = state.limits <= state.n_steps
         if self.device == "cpu" and not is_last.any():  # on a GPU, reading this would wait
             return forbidden_tokens(self.never_generated, self.constraint, None)
         rows = self.xp.repeat(is_last, state.log_p.shape[1])
         return forbidden_tokens(self.never_generated, self.constraint, rows)
 
-    def _branch(self, state: State, decoded: list[Tensor], index: slice | Array) -> State:
+    def _branch(self, state: State, decoded: list[Tensor], newest: NewestStep) -> State:
         """Rank the best 2k continuations: finish those that end, and keep the best k of the rest as live hypotheses.
 
         Greedy search takes only the best continuation: if it ends, no hypothesis is live.
         """
-        n_sentences, k = state.log_p.shape
+        (n_sentences, k), (sentences, steps) = state.log_p.shape, newest
         token_log_p, token = self.predictor.top_k(decoded, n=self.n_candidates, forbidden=self._forbidden(state))
         n_tokens = token.shape[1]
         token_log_p = token_log_p.reshape(n_sentences, k, n_tokens) + state.log_p[:, :, None]
@@ -176,19 +243,20 @@ class BeamSearch(Search):
         token, parent = _take(token.reshape(n_sentences, k * n_tokens), choice), choice // n_tokens
         ends, exists = token == END, log_p > -np.inf  # False for log p NaN
         ended_log_p = self.xp.where(ends & exists & ~state.done[:, None], log_p, -np.inf)
-        finished = self._finish(state, ended_log_p, parent, index)
+        finished = self._finish(state, ended_log_p, parent, steps)
         log_p, best = _best(self.xp.where(exists & ~ends, log_p, -np.inf), self.config.beam)
         parent, token = _take(parent, best), _take(token, best)
         ids, cache_index = _take(state.ids, parent), _take(state.cache_index, parent)
-        ids[:, :, index] = token[:, :, None]
+        ids[sentences, :, steps] = token
         if self.constraint is not None:
             rows = np.arange(n_sentences)[:, None] * k + to_host(parent)
             self.constraint.follow(rows.ravel(), to_host(token).ravel())
         bound, last_score = log_p.max(axis=1) / state.greatest_penalties, finished[0][:, -1]
-        done = state.done | ~((bound > last_score) & (state.limits > self.n_steps))  # no better one can be found
-        return State(log_p, token, ids, cache_index, *finished, done, state.limits, state.greatest_penalties)
+        done = state.done | ~((bound > last_score) & (state.limits > state.n_steps))  # no better one can be found
+        n_steps = state.n_steps + ~done  # sentences that are done stay within the arrays
+        return State(log_p, token, ids, cache_index, *finished, done, n_steps, state.limits, state.greatest_penalties)
 
-    def _finish(self, state: State, log_p: Array, parent: Array, index: slice | Array) -> tuple[Array, Array, Array]:
+    def _finish(self, state: State, log_p: Array, parent: Array, steps: Any) -> tuple[Array, Array, Array]:
         """Return the n best of the old and new finished hypotheses; of equal scores, the older hypothesis comes first.
 
         Shapes: log_p (S, candidates), −∞ for a candidate that does not end; parent (S, candidates), the hypothesis that
@@ -197,7 +265,9 @@ class BeamSearch(Search):
         xp, n_best, old_scores = self.xp, self.n_finished, state.finished_scores
         if self.device == "cpu" and not (log_p > -np.inf).any():  # on a GPU, reading this would wait
             return old_scores, state.finished_log_p, state.finished_ids
-        scores, choice = _best(xp.concatenate([old_scores, log_p / self.penalties[index]], axis=1), n_best)
+        scores, choice = _best(
+            xp.concatenate([old_scores, log_p / self.penalties[steps].reshape(-1, 1)], axis=1), n_best
+        )
         old_rows = xp.broadcast_to(xp.arange(n_best), old_scores.shape)
         rows = _take(xp.concatenate([old_rows, n_best + parent], axis=1), choice)
         finished_log_p = _take(xp.concatenate([state.finished_log_p, log_p], axis=1), choice)
@@ -205,19 +275,18 @@ class BeamSearch(Search):
 
     def _remove(self, done: BoolArray) -> None:
         """Remove the sentences that are done; their finished hypotheses stay on the device until the end."""
-        unfinished, done_on_device = np.flatnonzero(~done), to_device(np.flatnonzero(done), self.device)
-        self.removed.append((self.sentences[done], self.state.select(done_on_device)))
+        unfinished, slots = np.flatnonzero(~done), np.flatnonzero(done)
+        self._collect(slots)
         if self.constraint is not None:
             k = self.state.log_p.shape[1]
             self.constraint.select((unfinished[:, None] * k + np.arange(k)).ravel())
-        self.sentences = self.sentences[unfinished]
+        self.sentences, self.started = self.sentences[unfinished], self.started[unfinished]
         self.state = self.state.select(self.predictor.select(unfinished))
 
     def _hypotheses(self, n_sentences: int) -> list[list[Hypothesis]]:
         """Return the finished hypotheses of every sentence, best first, on the host."""
         found: list[list[Hypothesis]] = [[] for _ in range(n_sentences)]
-        for sentences, state in self.removed:
-            finished = state.finished_scores, state.finished_log_p, state.finished_ids
+        for sentences, *finished in self.removed:
             arrays = zip(sentences, *map(to_host, finished), strict=True)
             for sentence, scores, log_p, ids in arrays:
                 found[sentence] = [
@@ -226,6 +295,14 @@ class BeamSearch(Search):
                     if score > -np.inf
                 ]
         return found
+
+
+def may_be_graphs(request: Request) -> bool:
+    """Return whether the steps of a search may be CUDA graphs: without a constraint and the reference of ``top``.
+
+    That reference may copy from the host.
+    """
+    return request.constraint is None and top.may_run("cuda")
 
 
 def _best(x: Array, n: int) -> tuple[Array, Array]:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import numpy as np
 
 from autograd import AttentionMask, CachedKeys, KeyRanges, Segments, Tensor, namespace, to_device
-from autograd.array import Array, Device, device_of
-from autograd.masks import pad
+from autograd.array import Array, Device, IntArray, device_of, namespace_of_device
 from minitransformer.model.layers import KeysValues
 
+FEW_SLOTS = 16
+"""At most so many sentences are searched together by a search that is kept on a GPU for later sentences."""
+NewestStep: TypeAlias = tuple[Any, Any]
 
-def newest_step(n_steps: int | Array) -> slice | Array:
-    """Return the index of the newest step: a slice, or an array (1,) on a GPU, so that indexing keeps the axis."""
-    return slice(n_steps - 1, n_steps) if isinstance(n_steps, int) else n_steps - 1
 
+def newest_step(n_steps: int | Array) -> NewestStep:
+    """Return the indices of the sentences and of their newest step, for arrays (S, …, steps, …).
 
-def axis_length(n_tokens: int, n_sentences: int, device: Device) -> int:
-    """Return the length of an axis for ``n_tokens`` tokens of each sentence.
-
-    For one sentence on a GPU, the length is a multiple of 128.  So most sentences have the same shapes and CUDA graphs.
+    If n_steps is a number, it is that of every sentence; on a GPU it is an array (S,).
     """
-    return n_tokens if device == "cpu" or n_sentences > 1 else -(-n_tokens // 128) * 128
+    if isinstance(n_steps, int):
+        return slice(None), n_steps - 1
+    return namespace(n_steps).arange(len(n_steps)), n_steps - 1
+
+
+def axis_length(n_tokens: int, n_slots: int, device: Device) -> int:
+    """Return the length of an axis for ``n_tokens`` tokens of each of ``n_slots`` sentences.
+
+    For few sentences on a GPU, the length is a multiple of 128.  So most sentences have the same shapes and graphs.
+    """
+    return n_tokens if device == "cpu" or n_slots > FEW_SLOTS else -(-n_tokens // 128) * 128
 
 
 class LayerCache:
@@ -30,11 +40,11 @@ class LayerCache:
     Shapes: two arrays (S, capacity, k, H, K or V).
     """
 
-    def __init__(self, n_sentences: int, n_hypotheses: int, first_capacity: int = 16) -> None:
-        self.n_sentences, self.n_hypotheses, self.first_capacity = n_sentences, n_hypotheses, first_capacity
+    def __init__(self, n_slots: int, n_hypotheses: int, first_capacity: int = 16) -> None:
+        self.n_slots, self.n_hypotheses, self.first_capacity = n_slots, n_hypotheses, first_capacity
         self.capacity = 0
-        self.newest: slice | Array = slice(0, 0)
-        """The index of the step that is appended next; see ``newest_step``."""
+        self.newest: NewestStep = (slice(None), 0)
+        """The step that is appended next; see ``newest_step``."""
         self._arrays: list[Array] = []
 
     def reserve(self, n_steps: int) -> int:
@@ -49,11 +59,12 @@ class LayerCache:
 
         A step may have fewer than k hypotheses; the first step has one.
         """
-        newest = [tensor.value.reshape(self.n_sentences, 1, -1, *tensor.shape[1:]) for tensor in keys_values]
+        newest = [tensor.value.reshape(self.n_slots, -1, *tensor.shape[1:]) for tensor in keys_values]
         if not self._arrays:
-            self._arrays = [self._with_capacity(x[:, :0]) for x in newest]
+            self._arrays = [self._with_capacity(x[:, None][:, :0]) for x in newest]
+        sentences, steps = self.newest
         for array, x in zip(self._arrays, newest, strict=True):
-            array[:, self.newest, : x.shape[2]] = x
+            array[sentences, steps, : x.shape[1]] = x
         keys, values = (Tensor(array.reshape(-1, *array.shape[3:])) for array in self._arrays)
         return keys, values
 
@@ -67,46 +78,58 @@ class LayerCache:
     def select(self, sentences: Array) -> None:
         """Select these sentences, in this order."""
         self._arrays = [array[sentences] for array in self._arrays]
-        self.n_sentences = len(sentences)
+        self.n_slots = len(sentences)
 
 
 class Memory:
-    """Every decoder layer's keys and values of S sources, padded once.
+    """Every decoder layer's keys and values of one source in each of S slots.
 
-    Shapes: ``keys_values`` (S·longest, H, K or V) for each layer; ``lengths`` (S,) of the sources: later positions are
-    not read.
+    Shapes: arrays (S·longest, H, K or V) for each layer; ``lengths`` (S,) of the sources: later positions are not read.
     """
 
-    def __init__(self, keys_values: list[KeysValues], source: Segments, lengths: Array) -> None:
-        self._arrays = [[pad(tensor.value, source) for tensor in layer] for layer in keys_values]
-        self._lengths = to_device(lengths, device_of(self._arrays[0][0]))
+    def __init__(self, n_slots: int, longest: int, device: Device) -> None:
+        self.n_slots, self.longest = n_slots, longest
+        self.lengths = namespace_of_device(device).ones(n_slots, np.int64)  # a query must attend to a key
+        self._arrays: list[list[Array]] = []
         self._masks: dict[int, AttentionMask] = {}
 
-    def overwrite(self, keys_values: list[KeysValues]) -> None:
-        """Overwrite the keys and values in place with new ones, padded to the same length."""
+    def store(self, slots: IntArray, keys_values: list[KeysValues], lengths: IntArray) -> None:
+        """Store the keys and values of packed sources of these lengths, each in its slot."""
+        source = Segments.of_lengths(lengths)
+        rows = slots[source.segment_of_token] * self.longest + source.position_in_segment
+        self.overwrite(to_device(rows, device_of(self.lengths)), keys_values)
+        self.lengths[to_device(slots, device_of(self.lengths))] = to_device(lengths, device_of(self.lengths))
+        self._masks = {}
+
+    def overwrite(self, rows: Array | slice, keys_values: list[KeysValues]) -> None:
+        """Store keys and values in these rows."""
+        if not self._arrays:
+            n_rows = self.n_slots * self.longest
+            self._arrays = [
+                [namespace(x.value).zeros((n_rows, *x.shape[1:]), x.dtype) for x in kv] for kv in keys_values
+            ]
         for arrays, layer in zip(self._arrays, keys_values, strict=True):
             for array, new in zip(arrays, layer, strict=True):
-                array[...] = new.value.reshape(array.shape)
+                array[rows] = new.value
 
     @property
     def keys_values(self) -> list[KeysValues]:
-        """The keys and values of each decoder layer, flattened to one axis of positions."""
-        packed = [[Tensor(x.reshape(-1, *x.shape[2:])) for x in layer] for layer in self._arrays]
-        return [(keys, values) for keys, values in packed]
+        """The keys and values of each decoder layer, on one axis of slots and positions."""
+        return [(Tensor(keys), Tensor(values)) for keys, values in self._arrays]
 
     def mask(self, n_queries: int) -> AttentionMask:
         """Return ``encoder_decoder_mask`` for ``n_queries`` queries of each sentence; computed once, then cached."""
         if n_queries not in self._masks:
-            n_sentences, longest = self._arrays[0][0].shape[:2]
-            keys, queries = (Segments.of_lengths(np.full(n_sentences, n)) for n in (longest, n_queries))
-            if device_of(self._lengths) == "cuda":
-                self._masks[n_queries] = CachedKeys(self._lengths, queries, keys)
+            keys, queries = (Segments.of_lengths(np.full(self.n_slots, n)) for n in (self.longest, n_queries))
+            if device_of(self.lengths) == "cuda":
+                self._masks[n_queries] = CachedKeys(self.lengths, queries, keys)
             else:
                 first = np.repeat(keys.starts, n_queries)
-                self._masks[n_queries] = KeyRanges(first, first + np.repeat(self._lengths, n_queries), queries, keys)
+                self._masks[n_queries] = KeyRanges(first, first + np.repeat(self.lengths, n_queries), queries, keys)
         return self._masks[n_queries]
 
     def select(self, sentences: Array) -> None:
-        """Select these sentences, in this order; their indices are on the model's device."""
-        self._arrays = [[x[sentences] for x in layer] for layer in self._arrays]
-        self._lengths, self._masks = self._lengths[sentences], {}
+        """Select these slots, in this order; their indices are on the model's device."""
+        for layer in self._arrays:
+            layer[:] = [x.reshape(self.n_slots, -1, *x.shape[1:])[sentences].reshape(-1, *x.shape[1:]) for x in layer]
+        self.n_slots, self.lengths, self._masks = len(sentences), self.lengths[sentences], {}

@@ -23,8 +23,9 @@ from minitransformer.inference.search import Advance, Constraint, Hypothesis, Sa
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import map_in_threads
 
-BATCHES_AT_ONCE = {"cpu": 2, "cuda": 1}  # a step on a GPU takes the same time for few and for many sentences
+BATCHES_AT_ONCE = 2  # on a CPU
 HYPOTHESES_AT_ONCE = {"cpu": 512, "cuda": 1_024}  # live hypotheses of one batch: enough for fast matrix products
+SHORT = 127  # tokens: lines up to this length may be in one batch on a GPU
 SCORES_AT_ONCE = 512 * 128**2  # of queries and keys in a batch, for each head: bounds the memory for very long lines
 MOST_FINISHED = 16  # times n_best: the most finished hypotheses that are searched for different texts
 FIRST_EXTRA_TOKENS = 50  # in the first search, which ends earlier; lines that reach this limit are searched again
@@ -44,7 +45,7 @@ class LineSearch:
     prefixer: Prefixer
     sources: Sequence[Sequence[int]]
     beginnings: Sequence[Prefix]
-    constraint_of: Callable[[IntArray], Constraint | None]
+    constraint_of: Callable[[IntArray], Constraint | None] | None
     sampling: Sampler | None
     numbers: Sequence[int] | None
     wanted: Wanted | None
@@ -76,30 +77,37 @@ class LineSearch:
     def _search(
         self, batch: IntArray, config: SearchConfig, n_finished: int, advance: Advance
     ) -> list[list[Hypothesis]]:
-        """Search the lines with the indices ``batch``, longest first; if memory does not suffice, half as many."""
+        """Search the lines with the indices ``batch``, longest first; if memory does not suffice, half as many at once.
+
+        On a GPU one search takes all lines, and has a part of them at work, unless all its lines must begin together.
+        """
         found: list[list[Hypothesis]] = []
         counted = _CountedLines(advance)
+        begin_together = self.models[0].device == "cpu" or self.sampling or self._is_constrained(config)
         while len(found) < len(batch):
-            some = batch[len(found) :][: self._most_lines(int(batch[len(found)]), config)]
+            left = batch[len(found) :]
+            n_at_once = self._most_lines(len(self.sources[left[0]]), config)
+            some = left[:n_at_once] if begin_together else left
             try:
-                found += self._search_at_once(some, config, n_finished, counted)
+                found += self._search_at_once(some, config, n_finished, counted, n_at_once)
             except MemoryError as error:
-                if len(some) == 1:
+                n_lines = min(n_at_once, len(some))
+                if n_lines == 1:
                     raise
                 traceback.clear_frames(error.__traceback__)  # the frames hold the arrays that filled the memory
-                self._search_fewer(len(some))
+                self._search_fewer(n_lines)
                 counted.restart(len(found))
         return found
 
-    def _most_lines(self, longest: int, config: SearchConfig) -> int | None:
-        """Return the most lines to search at once, of which line ``longest`` is the longest; None for all.
+    def _most_lines(self, longest: int, config: SearchConfig) -> int:
+        """Return the most lines to search at once, of which the longest has ``longest`` tokens.
 
         Half of a GPU's free memory stays free, because only the largest arrays are counted.
         """
-        if self.models[0].device == "cpu":
-            return self.most_at_once
-        n_bytes = sum(bytes_of_search(model.config, len(self.sources[longest]), config) for model in self.models)
-        n_lines = max(1, free_gpu_memory() // 2 // n_bytes)
+        n_lines = lines_at_once(longest, config.beam, self.models[0].device)
+        if self.models[0].device == "cuda":
+            n_bytes = sum(bytes_of_search(model.config, longest, config) for model in self.models)
+            n_lines = max(1, min(n_lines, free_gpu_memory() // 2 // n_bytes))
         return min(n_lines, self.most_at_once or n_lines)
 
     def _search_fewer(self, n_lines: int) -> None:
@@ -112,7 +120,7 @@ class LineSearch:
             cupy.get_default_memory_pool().free_all_blocks()
 
     def _search_at_once(
-        self, batch: IntArray, config: SearchConfig, n_finished: int, advance: Advance
+        self, batch: IntArray, config: SearchConfig, n_finished: int, advance: Advance, n_at_once: int
     ) -> list[list[Hypothesis]]:
         some, n_given = [self.sources[i] for i in batch], [self.beginnings[i].n_tokens for i in batch]
         wanted, constraint = self.wanted, self._constraint(batch, config)
@@ -120,10 +128,13 @@ class LineSearch:
         if self.sampling:
             numbers = [int(i) if self.numbers is None else self.numbers[i] for i in batch]
             return self.sampling.sample(self.models, some, config, numbers, advance, constraint, n_given, some_wanted)
-        return beam_search(self.models, some, config, constraint, advance, n_given, some_wanted, n_finished)
+        return beam_search(self.models, some, config, constraint, advance, n_given, some_wanted, n_finished, n_at_once)
+
+    def _is_constrained(self, config: SearchConfig) -> bool:
+        return bool(self.constraint_of or config.no_repeat or any(each.n_tokens for each in self.beginnings))
 
     def _constraint(self, batch: IntArray, config: SearchConfig) -> Constraint | None:
-        constraint = self.constraint_of(batch)
+        constraint = self.constraint_of(batch) if self.constraint_of else None
         if any(self.beginnings[i].n_tokens for i in batch):
             constraint = PrefixConstraint([self.beginnings[i] for i in batch], self.prefixer.pieces)
         if not config.no_repeat:
@@ -187,17 +198,30 @@ def decoded_texts(tokenizer: Tokenizer, hypotheses: Sequence[Hypothesis], prefix
     return [BETWEEN_WORDS.sub(" ", prefix.completed(text)).strip(" ") for text in decoded]
 
 
-def batches_by_length(sources: Sequence[Sequence[int]], rows: list[int], beam: int, device: Device) -> list[IntArray]:
-    """Return batches of rows of ``sources``, longest first; a batch has a bounded number of hypotheses.
+def lines_at_once(longest: int, beam: int, device: Device) -> int:
+    """Return the most lines of at most ``longest`` tokens to search at once: a bounded number of hypotheses.
 
-    Batches of very long sources are smaller, because attention scores grow with the square of the length.  Batches that
-    are formed at once take sources in turns.  Batches, and so the bits of results, do not depend on the threads.
+    Very long lines are fewer, because attention scores grow with the square of the length.
+    """
+    longest += 1  # the end symbol
+    return max(1, min(HYPOTHESES_AT_ONCE[device] // beam, SCORES_AT_ONCE // longest**2))
+
+
+def batches_by_length(sources: Sequence[Sequence[int]], rows: list[int], beam: int, device: Device) -> list[IntArray]:
+    """Return batches of rows of ``sources``, longest first.
+
+    On a CPU a batch has ``lines_at_once``, and batches that are formed at once take sources in turns.  Batches, and so
+    the bits of results, do not depend on the threads.
+    On a GPU a search has only a part of a batch at work.  No line of a batch is much shorter than its longest line, so
+    that few very long lines do not limit the others.
     """
     by_length = np.array(sorted(rows, key=lambda i: -len(sources[i])), np.int64)
-    n, batches, start = BATCHES_AT_ONCE[device], list[IntArray](), 0
+    if device == "cuda":
+        doublings = [max(SHORT, len(sources[i])).bit_length() for i in by_length]
+        return [batch for batch in np.split(by_length, np.flatnonzero(np.diff(doublings)) + 1) if len(batch)]
+    n, batches, start = BATCHES_AT_ONCE, list[IntArray](), 0
     while start < len(by_length):
-        longest = len(sources[by_length[start]]) + 1  # and the end symbol
-        at_once = n * max(1, min(HYPOTHESES_AT_ONCE[device] // beam, SCORES_AT_ONCE // longest**2))
+        at_once = n * lines_at_once(len(sources[by_length[start]]), beam, device)
         dealt = by_length[start : start + at_once]
         batches += [dealt] if len(dealt) < FEW else [dealt[i::n] for i in range(n)]
         start += at_once

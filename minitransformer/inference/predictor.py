@@ -14,7 +14,8 @@ from weakref import ref
 import numpy as np
 
 from autograd import CachedKeys, Segments, Tensor, namespace, to_device
-from autograd.array import Array, IntArray
+from autograd.array import Array, IntArray, namespace_of_device
+from autograd.graphs import GraphStream, ShapedGraphs
 from autograd.ops.softmax import log_softmax_values
 from minitransformer.inference.cache import LayerCache, Memory, axis_length, newest_step
 from minitransformer.model.batch import Ids, pack_sequences
@@ -28,32 +29,30 @@ FIRST_CAPACITY = {"cpu": 16, "cuda": 64}  # steps for which memory is reserved f
 
 
 class ModelState:
-    """One model's keys and values in a search, of the sources and of the tokens generated so far.
+    """One model's keys and values in a search, of the sources in ``n_slots`` slots and of the tokens generated so far.
 
-    A single source on a GPU is padded to ``axis_length``, so that later sources have the same shapes (``take``).
     The state has only a weak reference to the model: a search that is kept for later sentences must not keep the model.
+
+    Args:
+        longest: the greatest number of tokens of a source.
+        stream: a stream that can be captured; with a single slot, the encoder is a CUDA graph for a padded source.
     """
 
-    def __init__(self, model: Transformer, sources: Sequence[Ids], beam: int) -> None:
+    def __init__(self, model: Transformer, n_slots: int, longest: int, beam: int, stream: GraphStream | None) -> None:
         self._model, self.beam = ref(model), beam
-        source_ids, source = pack_sequences(sources, end=model.config.source_end)
-        self.is_padded = (
-            model.device == "cuda"
-            and len(sources) == 1
+        self.memory = Memory(n_slots, axis_length(longest, n_slots, model.device), model.device)
+        self.caches = [LayerCache(n_slots, beam, FIRST_CAPACITY[model.device]) for _ in model.decoder.layers]
+        self._encoded: tuple[list[KeysValues], IntArray] | None = None
+        self._graphs: ShapedGraphs | None = None
+        if (
+            stream is not None
+            and n_slots == 1
             and type(model) is Transformer  # layers of other classes may read the padding
             and model.config.neighbourhood is None
             and model.config.positions != "learned"  # a table without rows for the padding
-        )
-        if self.is_padded:
-            self._lengths = to_device(source.lengths, model.device)
-            self._ids = to_device(_pad(source_ids), model.device)
-            self.memory = Memory(self._encode(), Segments.of_lengths([len(self._ids)]), self._lengths)
-        else:
-            mask = self_attention_mask(source, model.config.neighbourhood)
-            encoded = model.encode(source_ids, source.position_in_segment, mask)
-            self.memory = Memory(model.decoder.memory(encoded), source, source.lengths)
-        first = FIRST_CAPACITY[model.device]
-        self.caches = [LayerCache(len(sources), beam, first) for _ in model.decoder.layers]
+        ):
+            self._graphs = ShapedGraphs(stream, "the encoder")
+            self._ids = namespace_of_device(model.device).empty(self.memory.longest, np.int64)
 
     @property
     def model(self) -> Transformer:
@@ -66,27 +65,37 @@ class ModelState:
         """Return whether this is the state of the object ``model``."""
         return self._model() is model
 
-    def take(self, source: Ids) -> bool:
-        """Replace the padded source; return False if this state is not padded, or padded lengths differ.
+    def encode(self, sources: Sequence[Ids]) -> None:
+        """Compute the keys and values of sources, which ``load`` stores in slots."""
+        model = self.model
+        ids, source = pack_sequences(sources, end=model.config.source_end)
+        if self._graphs is not None:
+            padded = np.pad(ids, (0, self.memory.longest - len(ids)), constant_values=END)
+            for array, new in (self._ids, padded), (self.memory.lengths, source.lengths):
+                array[...] = to_device(new, model.device)
+            if not self._graphs.launch(self._ids.shape, self._encode_padded):
+                self._encode_padded()
+            return
+        mask = self_attention_mask(source, model.config.neighbourhood)
+        encoded = model.encode(ids, source.position_in_segment, mask)
+        self._encoded = model.decoder.memory(encoded), source.lengths
 
-        Call ``encode`` next.
-        """
-        ids, segments = pack_sequences([source], end=self.model.config.source_end)
-        padded = _pad(ids)
-        if not self.is_padded or len(padded) != len(self._ids):
-            return False
-        for array, new in (self._ids, padded), (self._lengths, segments.lengths):
-            array[...] = to_device(new, self.model.device)
-        return True
-
-    def encode(self) -> None:
-        """Compute keys and values of the padded source again, in place; a CUDA graph can capture this."""
-        self.memory.overwrite(self._encode())
-
-    def _encode(self) -> list[KeysValues]:
+    def _encode_padded(self) -> None:
+        """Compute keys and values of the padded source in the only slot; a CUDA graph can capture this."""
         segments, positions = Segments.of_lengths([len(self._ids)]), namespace(self._ids).arange(len(self._ids))
-        encoded = self.model.encode(self._ids, positions, CachedKeys(self._lengths, segments, segments))
-        return self.model.decoder.memory(encoded)
+        encoded = self.model.encode(self._ids, positions, CachedKeys(self.memory.lengths, segments, segments))
+        self.memory.overwrite(slice(None), self.model.decoder.memory(encoded))
+
+    def load(self, slots: IntArray) -> None:
+        """Store the next encoded sources in these slots."""
+        if self._encoded is None:
+            return
+        keys_values, lengths = self._encoded
+        now, later = lengths[: len(slots)], lengths[len(slots) :]
+        n = int(now.sum())
+        self.memory.store(slots, [(Tensor(k.value[:n]), Tensor(v.value[:n])) for k, v in keys_values], now)
+        left = [(Tensor(k.value[n:]), Tensor(v.value[n:])) for k, v in keys_values]
+        self._encoded = (left, later) if len(later) else None
 
     def decode(self, newest: Array, cache_index: Array, n_steps: int | Array) -> Tensor:
         """Compute the decoder's output (S·k, D) at the newest token (S·k,) of every hypothesis; see ``Predictor``."""
@@ -109,12 +118,6 @@ class ModelState:
             cache.select(sentences)
 
 
-def _pad(ids: IntArray) -> IntArray:
-    """Return the ids of one source, padded with END to ``axis_length``."""
-    n = len(ids)
-    return np.pad(ids, (0, axis_length(n, 1, "cuda") - n), constant_values=END)
-
-
 class Predictor:
     """The models of a search with their states; they have the same vocabularies and the same device.
 
@@ -122,32 +125,34 @@ class Predictor:
     p of one model.
     Source: fairseq (``EnsembleModel``) and Sockeye (``ensemble-mode`` "linear") average in this way by default.
     Differs: Marian adds the models' log-probabilities, each multiplied by a weight; the sum is no distribution.
+
+    Args:
+        longest, stream: see ``ModelState``; the end symbol of a source counts, too.
     """
 
-    def __init__(self, models: Sequence[Transformer], sources: Sequence[Ids], beam: int) -> None:
+    def __init__(
+        self, models: Sequence[Transformer], n_slots: int, longest: int, beam: int, stream: GraphStream | None = None
+    ) -> None:
         sizes = {(model.config.n_source_words, model.config.vocabulary_size) for model in models}
         if len(sizes) > 1:
             raise ValueError(f"an ensemble needs models of the same tokenizer; got vocabularies of {sorted(sizes)}")
-        self.states = [ModelState(model, sources, beam) for model in models]
+        self.states = [ModelState(model, n_slots, longest, beam, stream) for model in models]
         self.device = models[0].device
 
-    @property
-    def is_padded(self) -> bool:
-        """True if there is a single padded source, which ``take`` can replace."""
-        return all(state.is_padded for state in self.states)
-
-    def take(self, models: Sequence[Transformer], source: Ids) -> bool:
-        """Replace the padded source; return False for other models, another padded length, or without padding.
-
-        Call ``encode`` next.
-        """
+    def fits(self, models: Sequence[Transformer], longest: int) -> bool:
+        """Return whether these are the models, and ``longest`` tokens of a source fit into a slot."""
         are_same = len(models) == len(self.states) and all(map(ModelState.is_of, self.states, models))
-        return are_same and all(state.take(source) for state in self.states)
+        return are_same and longest <= self.states[0].memory.longest
 
-    def encode(self) -> None:
-        """Compute the keys and values of the single source again; a CUDA graph can capture this."""
+    def encode(self, sources: Sequence[Ids]) -> None:
+        """Compute the keys and values of sources, of which ``load`` stores the first ones in slots, then the next."""
         for state in self.states:
-            state.encode()
+            state.encode(sources)
+
+    def load(self, slots: IntArray) -> None:
+        """Store as many encoded sources as ``slots`` in these slots, in place of others."""
+        for state in self.states:
+            state.load(slots)
 
     def reserve(self, n_steps: int) -> int:
         """Reserve memory for the keys and values of ``n_steps`` steps; return the number of steps reserved."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from autograd import namespace, to_device
 from autograd.array import Array, BoolArray, IntArray, device_of
+from autograd.graphs import GraphStream
 from minitransformer.config import ConfigError, ModelConfig, Normalisation
 from minitransformer.config.model import ALPHA
 from minitransformer.inference.predictor import Predictor
@@ -159,22 +160,34 @@ class Request(NamedTuple):
     n_given: Sequence[int] | None
     wanted: Wanted | None
 
+    @property
+    def longest_source(self) -> int:
+        """The greatest number of tokens of a source, with the end symbol of models that append one."""
+        ends = any(model.config.source_end for model in self.models)
+        return max(map(len, self.sources)) + ends
+
 
 class Search:
-    """The common part of beam search and sampling: models, limits, the constraint, and the caller's two functions."""
+    """The common part of beam search and sampling: models, limits, the constraint, and the caller's two functions.
 
-    def __init__(self, request: Request) -> None:
-        self.predictor = Predictor(request.models, request.sources, request.config.beam)
+    Args:
+        n_slots: the number of sources that are searched together.
+        stream: the current stream, if it can be captured.
+    """
+
+    def __init__(self, request: Request, n_slots: int, stream: GraphStream | None = None) -> None:
+        longest = request.longest_source
+        self.predictor = Predictor(request.models, n_slots, longest, request.config.beam, stream)
         self.begin(request)
 
     def begin(self, request: Request) -> None:
         """Set all attributes except ``predictor`` for the sources of ``request``."""
         models, sources, config, constraint, advance, n_given, wanted = request
-        self.config = config
+        self.config, self.sources = config, sources
         self.constraint, self.advance, self._ask_wanted = constraint, advance, wanted
         self.n_target_words = models[0].config.vocabulary_size
         _require_one_each("n_given", sources if n_given is None else n_given, len(sources))
-        self.sentences = np.arange(len(sources))  # indices of the sources in the state, in its order
+        self.sentences = np.arange(len(sources))  # indices of the sources in the slots
         n_words = np.array([len(source) for source in sources], np.int64)
         longest = n_words if n_given is None else np.maximum(n_words, n_given)
         self.max_lengths = config.greatest_lengths(longest)  # (sources,)

@@ -217,7 +217,7 @@ class Translator:
         config: SearchConfig,
         *,
         n_threads: int | None = None,
-        constraint_of: Callable[[IntArray], Constraint | None] = lambda numbers: None,
+        constraint_of: Callable[[IntArray], Constraint | None] | None = None,
         advance: Advance = lambda n: None,
         prefixes: Sequence[str] | None = None,
         sampling: Sampler | None = None,
@@ -231,7 +231,7 @@ class Translator:
         Lines are translated in batches of similar length, on ``n_threads`` threads (None: all cores; 1 on a GPU).
 
         Args:
-            constraint_of: returns the constraint of the search for the lines with the given indices.
+            constraint_of: returns the constraint of the search for the lines with the given indices; None for none.
             advance: is called, on any thread, with the number of lines that were translated since the last call.
             prefixes: a given beginning of each translation, "" for none; it replaces the constraint.  A search may
                 continue the last word of a prefix, unless a blank follows the word.

@@ -52,7 +52,7 @@ def cached_mask(
     The cache of a sentence holds ``capacity`` steps of ``n_slots`` keys each.  Hypotheses with a common prefix
     share the prefix's keys: ``cache_index`` (S, k, ≥ n_steps) has, for each hypothesis, the slot of each step's key.
     The mask equals ``causal_mask`` of each hypothesis.
-    On a GPU ``n_steps`` is an array (1,) on the device, like ``cache_index``; neither is copied to the host.
+    On a GPU ``n_steps`` is an array (S,) on the device, like ``cache_index``; neither is copied to the host.
     """
     n_sentences, k = cache_index.shape[:2]
     n_filled = n_steps if isinstance(n_steps, int) else min(capacity, cache_index.shape[2])

@@ -20,10 +20,10 @@ class PositionError(UserError, ValueError):
 
 
 class SamePosition(NamedTuple):
-    """The position that all ``n_tokens`` tokens have, as in a step of a search.
+    """The position that tokens have in a step of a search: all ``n_tokens`` tokens, or those of each sentence.
 
-    ``position`` is a number on the host, or an array (1,) on the device.  ``farthest`` is an upper bound of the
-    position, which gives the length of the table without copying ``position`` to the host.
+    ``position`` is a number on the host, or an array (S,) on the device, with the position of n_tokens / S tokens each.
+    ``farthest`` is an upper bound, which gives the length of the table without copying ``position`` to the host.
     """
 
     position: int | Array
@@ -32,7 +32,10 @@ class SamePosition(NamedTuple):
 
     def rows(self, first_position: int, device: Device) -> Array:
         """Return the row (n_tokens,) of each token in a table that begins with position −``first_position``."""
-        return namespace_of_device(device).zeros(self.n_tokens, np.int64) + (self.position + first_position)
+        xp, position = namespace_of_device(device), self.position
+        if isinstance(position, int):
+            return xp.full(self.n_tokens, position + first_position, np.int64)
+        return xp.repeat(position + first_position, self.n_tokens // len(position))
 
 
 class PositionalEncoding(Layer, ABC):

@@ -92,7 +92,7 @@ def test_so_are_trees(cupy: Any) -> None:
 
 EXAMPLE = {
     "seed": 1, "beam": 4, "n_best": 4, "alpha": 0.6, "normalisation": "gnmt", "sources": [[3], [3, 4, 5, 3], [], [4]],
-    "extra": 3, "given": None, "steps_behind": 1, "removed_at_once": 0.25,
+    "extra": 3, "given": None, "steps_behind": 1, "removed_at_once": 0.25, "n_at_once": 2,
 }  # fmt: skip
 CASES = st.fixed_dictionaries(
     {
@@ -106,6 +106,7 @@ CASES = st.fixed_dictionaries(
         "given": st.none() | st.lists(st.lists(st.integers(3, W - 1), max_size=3), min_size=4, max_size=4),
         "steps_behind": st.integers(0, 3),
         "removed_at_once": st.sampled_from([0.0, 0.25, 0.7]),
+        "n_at_once": st.integers(1, 4),
     }
 )
 
@@ -114,7 +115,9 @@ CASES = st.fixed_dictionaries(
 @given(case=CASES)
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(case=EXAMPLE)
-def test_so_are_those_of_one_model_whenever_the_host_reads(variant: int, case: dict[str, Any], cupy: Any) -> None:
+def test_so_are_those_of_one_model_whenever_the_host_reads_and_with_any_number_at_work(
+    variant: int, case: dict[str, Any], cupy: Any
+) -> None:
     beam, sources, counts = case["beam"], case["sources"], dict[str, list[int]]()
     config = SearchConfig(beam, case["alpha"], min(case["n_best"], beam), case["extra"], case["normalisation"])
 
@@ -122,13 +125,12 @@ def test_so_are_those_of_one_model_whenever_the_host_reads(variant: int, case: d
         prefixes = case["given"] and [Prefix("", "", tuple(ids)) for ids in case["given"][: len(sources)]]
         constraint = prefixes and PrefixConstraint(prefixes, [""] * W)
         advance = counts.setdefault(model.device, []).append
-        return beam_search(
-            model, sources, config, constraint, advance, prefixes and [prefix.n_tokens for prefix in prefixes]
-        )
+        n_given = prefixes and [prefix.n_tokens for prefix in prefixes]
+        return beam_search(model, sources, config, constraint, advance, n_given, n_at_once=case["n_at_once"])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(STEPS_BEHIND, "cuda", case["steps_behind"])
-        patch.setitem(REMOVED_AT_ONCE, "cuda", (1, case["removed_at_once"]))
+        patch.setitem(REMOVED_AT_ONCE, "cuda", case["removed_at_once"])
         expected, found = map(search, models(case["seed"], config=dataclasses.replace(TINY, **VARIANTS[variant])))
     assert ids_of(found) == ids_of(expected)
     for some, others in zip(found, expected, strict=True):
@@ -195,8 +197,8 @@ def test_what_a_search_reads_and_uploads_does_not_grow_with_its_steps(extra: int
     names = [name for step in steps for name, *_ in step]
     assert len(steps) == 6 + extra
     assert names.count("read") == 2 * 3  # of those that are removed together, and of the rest
-    shrinking = [i for i, step in enumerate(steps) if any(name == "upload" for name, *_ in step)]
-    assert shrinking == [extra]  # indices of those that stay
+    uploading = [i for i, step in enumerate(steps) if any(name == "upload" for name, *_ in step)]
+    assert uploading == [extra, 5 + extra]  # indices of the sentences that stay, and of those whose results are read
 
 
 def ending_after(*lengths: int) -> tuple[Transformer, list[list[int]], SearchConfig]:
@@ -209,6 +211,17 @@ def test_a_sentence_that_is_no_longer_wanted_is_removed_at_once(cupy: Any) -> No
     """The host need not read that."""
     flags = iter([[True, True], [True, False], *[[True, True]] * 9])
     assert steps_of(*ending_after(5, 5), lambda: next(flags))[0] == [2, 2, 1, 1, 1]
+
+
+def test_the_slot_of_a_sentence_that_is_no_longer_wanted_is_filled_again(cupy: Any) -> None:
+    """Sentences that are not wanted when they begin leave their slots after a step."""
+    model, sources, config = ending_after(9, 5, 4, 6, 5)
+    expected, counted, flags = beam_search(model, sources, config), list[int](), [True, True, False, True, True]
+    found = beam_search(
+        model, sources, config, None, counted.append, wanted=lambda: [sum(counted) < 2, *flags[1:]], n_at_once=2
+    )
+    assert ids_of(found) == [[], *ids_of(expected[1:2]), [], *ids_of(expected[3:])]
+    assert sum(counted) == 5
 
 
 def test_a_sentence_ends_at_its_greatest_length_without_a_step_more(cupy: Any) -> None:

@@ -23,7 +23,7 @@ from autograd.precision import rounded, upcast
 from autograd.random import StreamId, random_words
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.beam import beam_search
-from minitransformer.inference.beam_steps import REMOVED_AT_ONCE, BeamSearch
+from minitransformer.inference.beam_steps import BeamSearch
 from minitransformer.inference.search import SearchConfig
 from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 
@@ -221,13 +221,22 @@ def test_beam_search_finds_what_numpy_finds(implementation: None, beam: int) -> 
 def test_steps_as_graphs_leave_the_translations_of_launches(variation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, graphs, capture = model_on("cuda", variation).for_search(), list[Any](), GraphStream.capture
     monkeypatch.setattr(GraphStream, "capture", lambda *some: (graphs.append(capture(*some)), graphs[-1])[1])
-    monkeypatch.setitem(REMOVED_AT_ONCE, "graph", REMOVED_AT_ONCE["cuda"])  # so products have the same shapes
     search = SearchConfig(beam=4, n_best=4, max_extra_tokens=60)
     with registered():
         by_graphs = beam_search(model, SOURCES, search)
         assert graphs
         monkeypatch.setattr(GraphStream, "capture", no_graph)
+        monkeypatch.setattr(BeamSearch, "restart", lambda *some: False)
         assert beam_search(model, SOURCES, search) == by_graphs
+
+
+@needs_gpu
+def test_sentences_in_a_few_slots_have_the_translations_of_each_alone() -> None:
+    model, search = model_on("cuda", "paper").for_search(), SearchConfig(beam=4, n_best=4, max_extra_tokens=20)
+    with registered():
+        alone = [beam_search(model, [source], search)[0] for source in SOURCES]
+        found = beam_search(model, SOURCES, search, n_at_once=2)
+    assert [[each.ids for each in best] for best in found] == [[each.ids for each in best] for best in alone]
 
 
 @needs_gpu

@@ -15,7 +15,7 @@ from autograd.ops.top_k import top
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import ConfigError
 from minitransformer.inference import beam_steps, line_search, predictor
-from minitransformer.inference.beam import KeptSearch, beam_search
+from minitransformer.inference.beam import beam_search
 from minitransformer.inference.beam_steps import BeamSearch
 from minitransformer.inference.line_search import LineSearch, bytes_of_search
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint
@@ -40,10 +40,10 @@ def model_of(dtype: str = "float32", model_class: type[Transformer] = Transforme
 
 
 class Step(NamedTuple):
-    """How a step was enqueued, for how many sentences, and what was asked of the stand-in until the next one."""
+    """How a step was enqueued, in how many slots, and what was asked of the stand-in until the next one."""
 
     how: str
-    n_sentences: int
+    n_slots: int
     calls: set[str]
 
 
@@ -73,36 +73,38 @@ def search_by_launches(models: Any, *sources: list[list[int]]) -> tuple[list[lis
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GraphStream, "capture", fail)
-        patch.setattr(KeptSearch, "restart", lambda *arguments: False)
+        patch.setattr(BeamSearch, "restart", lambda *arguments: False)
         return search(models, *sources)
 
 
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
 def test_graphs_equal_launches(changes: dict[str, Any], launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is a new graph for each number of sentences and each capacity of the cache; the first step is launched."""
+    """There is a new graph for each capacity of the cache; the first step is launched."""
     monkeypatch.setitem(predictor.FIRST_CAPACITY, "cuda", 8)
-    monkeypatch.setitem(beam_steps.REMOVED_AT_ONCE, "graph", (1, 0.5))
     model = model_of(**changes)
     expected, steps_of_launches = search_by_launches(model)
     found, steps = search(model)
     assert found == expected
     assert {step.how for step in steps_of_launches} == {"launches"}
-    shapes = [(step.n_sentences, i >= 8) for i, step in enumerate(steps)]
-    assert len(set(shapes)) >= 3
-    is_new = [shape not in shapes[:i] for i, shape in enumerate(shapes)]
-    assert [step.how for step in steps] == ["launches" if new else "graph" for new in is_new]
+    assert {step.n_slots for step in steps} == {4}
+    assert len(steps) > 10
+    assert [step.how for step in steps] == ["launches" if i in (0, 8) else "graph" for i in range(len(steps))]
     assert all(step.calls <= {"graph", "pinned", "event", "wait"} for step in steps if step.how == "graph")
     assert "cached_attention" in launched
     assert [len(streams) for streams in graphs._idle.values()] == [1]  # of both searches
 
 
 @pytest.mark.slow
-def test_a_graph_of_one_sentence_is_launched_for_the_next(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No step of it is computed in Python; a longer cache, another model or references alone need new steps."""
+def test_the_graph_of_few_sentences_is_launched_for_the_next(
+    launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step of it is computed in Python; another model or number of slots, or references alone, need new steps."""
     monkeypatch.setitem(predictor.FIRST_CAPACITY, "cuda", 6)
     model, other = model_of(n_decoder_layers=2), model_of(norm="pre", start="end")
     for models, sources, is_known in [
-        (model, [[4, 5]], False), (model, [[5, 6, 7, 8, 9]], True), (model, SOURCES, False), (model, [[9, 4]], True),
+        (model, [[4, 5]], False), (model, [[5, 6, 7, 8, 9]], True), (model, SOURCES, False),
+        (model, SOURCES[::-1], True), (model, [*SOURCES, [9, 8]], True),
+        (model, [[9, 4]], False), (model, [[4, 8]], True),
         ([model, other], [[4, 5]], False), ([model, other], [[4, 5, 7]], True), (other, [[5, 6, 7]], False),
     ]:  # fmt: skip
         expected, _ = search_by_launches(models, sources)
@@ -120,12 +122,34 @@ def test_a_graph_of_one_sentence_is_launched_for_the_next(launched: list[str], m
     variants: list[dict[str, Any]] = [{"model_class": OwnModel}, {"neighbourhood": 2}, {"positions": "learned"}]
     for changes in variants:
         model = model_of(**changes)
-        assert [search(model, [[5, 6]])[1][0].how for _ in range(2)] == ["launches", "launches"]
+        expected, _ = search_by_launches(model, [[7, 4, 8]])
+        search(model, [[5, 6]])
+        found, steps = search(model, [[7, 4, 8]])
+        assert found == expected
+        assert {step.how for step in steps} == {"graph"}
 
 
-def test_few_finished_sentences_are_not_removed_because_a_graph_must_be_captured_again(launched: list[str]) -> None:
-    assert {step.n_sentences for step in search(model_of())[1]} == {3}
-    assert 1 in {step.n_sentences for step in search_by_launches(model_of())[1]}
+@pytest.mark.parametrize("changes", VARIANTS, ids=str)
+def test_one_graph_searches_all_sentences_in_a_few_slots(
+    changes: dict[str, Any], launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slots are filled again as sentences end; float32 rounds in another order than for each sentence alone."""
+    monkeypatch.setattr(beam_steps, "REFILLED_AT_ONCE", 0.5)
+    sources = np.random.default_rng(0).integers(4, 19, (9, 7))
+    lines = [source[: 1 + i % 7].tolist() for i, source in enumerate(sources)]
+    model = model_of(**changes)
+    alone, filled, fill = [search_by_launches(model, [line]) for line in lines], list[list[int]](), BeamSearch._fill
+    monkeypatch.setattr(BeamSearch, "_fill", lambda *some: (filled.append(some[1].tolist()), fill(*some)))
+    found, steps = search(model, lines, n_at_once=4)
+    for some, ((expected,), _) in zip(found, alone, strict=True):
+        assert [each.ids for each in some] == [each.ids for each in expected]
+        assert [each.score for each in some] == pytest.approx([each.score for each in expected], rel=1e-5)
+    assert [step.how for step in steps] == ["launches"] + (len(steps) - 1) * ["graph"]
+    assert {step.n_slots for step in steps} == {4}
+    assert len(steps) < sum(len(its_steps) for _, its_steps in alone) / 2
+    assert filled[0] == [0, 1, 2, 3]
+    assert 2 <= len(filled) <= 4
+    assert all(step.calls <= {"graph", "pinned", "event", "wait"} for step in steps[1:])
 
 
 @pytest.mark.parametrize("kind", ["a constraint", "no kernel", "no top"])
@@ -159,7 +183,7 @@ def test_steps_without_memory_for_a_graph_are_launched(
 def search_of_lines(model: Transformer, n: int) -> tuple[list[list[Hypothesis]], list[int]]:
     """Return the hypotheses of n lines of equal length, and the numbers of lines counted as finished."""
     sources = np.random.default_rng(0).integers(4, 19, (12, 9)).tolist()[:n]
-    lines = LineSearch([model], Any, sources, [NO_PREFIX] * n, lambda batch: None, None, None, None)
+    lines = LineSearch([model], Any, sources, [NO_PREFIX] * n, None, None, None, None)
     counted: list[int] = []
     return lines.run(SearchConfig(beam=2, max_extra_tokens=12), 1, counted.append), counted
 
@@ -170,10 +194,10 @@ def free_unused_memory(cupy: Any) -> None:
         pool.free_all_blocks()
 
 
-def test_lines_for_which_memory_does_not_suffice_are_searched_in_smaller_batches(
+def test_if_memory_does_not_suffice_fewer_lines_are_at_work(
     launched: list[str], cupy: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A batch that does not fit is halved; its lines are counted once, and have the same translations.
+    """A number of slots that does not fit is halved; lines are counted once, and have the same translations.
 
     Other processes of the GPU take memory that was free when the batch was chosen.
     """
@@ -184,13 +208,13 @@ def test_lines_for_which_memory_does_not_suffice_are_searched_in_smaller_batches
     monkeypatch.setattr(BeamSearch, "run", lambda self: (at_once.append(len(self.sentences)), run(self))[1])
     expected, _ = search_of_lines(model, 12)
     free_unused_memory(cupy)
-    search_of_lines(model, 5)
+    search_of_lines(model, 4)
     limit = fake_cuda.Memory.used
     free_unused_memory(cupy)
     at_once.clear()
     monkeypatch.setattr(fake_cuda, "LIMIT", limit)
     found, counted = search_of_lines(model, 12)
-    assert at_once == [12, 6, 3, 3, 3, 3]
+    assert at_once == [16, 6]
     assert found == expected
     assert sum(counted) == 12
     assert caplog.text.count("out of memory with 12 lines at once") == caplog.text.count("out of memory") == 1
@@ -210,7 +234,7 @@ def test_a_gpu_with_little_free_memory_searches_few_lines_at_once(
     for _ in range(2):
         at_once.clear()
         assert search_of_lines(model, 12)[0] == expected
-        assert at_once == [5, 5, 2]
+        assert at_once == [5]
     assert "out of memory" not in caplog.text
 
 

@@ -27,7 +27,7 @@ def search(most: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[list[Hypoth
             raise MemoryError("none left")
         return beam_search(models, sources, config, constraint, advance, *more)
 
-    lines = LineSearch([random_model(3)], Any, SOURCES, [NO_PREFIX] * 6, lambda batch: None, None, None, None)
+    lines = LineSearch([random_model(3)], Any, SOURCES, [NO_PREFIX] * 6, None, None, None, None)
     with monkeypatch.context() as patch:
         patch.setattr(line_search, "beam_search", search_a_few)
         found = lines.run(SearchConfig(max_extra_tokens=4), 1, counted.append)

@@ -16,7 +16,7 @@ from minitransformer import Transformer, Translator, presets
 from minitransformer.config import ConfigError
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.beam import beam_search
-from minitransformer.inference.line_search import batches_by_length
+from minitransformer.inference.line_search import batches_by_length, lines_at_once
 from minitransformer.inference.search import SearchConfig
 from minitransformer.model.files import load_model_files
 from minitransformer.model.symbols import END
@@ -54,8 +54,8 @@ def test_sentences_are_dealt_out_by_length_and_none_is_lost() -> None:
         ("cpu", 128, [0, *range(2, 10)], [[3, 4, 0, 6], [7, 9, 8, 2], [5]]),
         ("cpu", 4, [0, *range(2, 8)], [[3, 7, 4, 0, 6, 2, 5]]),
         ("cpu", 4, [], []),
-        ("cuda", 4, [0, *range(2, 10)], [[3, 7, 4, 9, 0, 8, 6, 2, 5]]),  # a step of all is as fast as a step of a half
-        ("cuda", 256, [0, *range(2, 10)], [[3, 7, 4, 9], [0, 8, 6, 2], [5]]),
+        ("cuda", 4, [0, *range(2, 10)], [[3, 7, 4, 9, 0, 8, 6, 2, 5]]),  # slots are filled again
+        ("cuda", 4, [], []),
     ]
     for device, beam, indices, expected in cases:
         assert [batch.tolist() for batch in batches_by_length(sources, indices, beam, device)] == expected
@@ -69,6 +69,13 @@ def test_of_very_long_sentences_there_are_fewer_together_and_none_is_lost(beam: 
     assert max(len(batch) * max(len(sources[i]) for i in batch) ** 2 for batch in batches) <= 512 * 128**2
     batches = batches_by_length([[3] * 127] * 2_048, list(range(2_048)), beam, "cpu")
     assert {len(batch) for batch in batches} == {512 // beam if beam < 512 else 2}
+
+
+def test_on_a_gpu_a_very_long_sentence_does_not_limit_the_number_of_short_ones_at_work() -> None:
+    sources = [[3] * n for n in (9, 800, 130, 127, 500, 200, 1)]
+    batches = [batch.tolist() for batch in batches_by_length(sources, list(range(7)), 4, "cuda")]
+    assert batches == [[1], [4], [5, 2], [3, 0, 6]]
+    assert [lines_at_once(len(sources[batch[0]]), 4, "cuda") for batch in batches] == [13, 33, 207, 256]
 
 
 @pytest.mark.parametrize(("n_items", "n_blas_threads"), [(1, 4), (2, 2), (3, 1), (9, 1)])
