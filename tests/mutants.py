@@ -64,6 +64,7 @@ TESTS = {  # the nearest first: it kills most
     "autograd/ops/linear_maps.py": f"{FUSED} {OPS} -k linear_maps",
     "autograd/ops/shape.py": f"{UNIT}/test_arithmetic.py {OPS} -k 'shape or transpose or getitem or gathered or sum'",
     "autograd/ops/softmax.py": f"{UNIT}/test_softmax.py {OPS} -k softmax",
+    "autograd/ops/beam.py": f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py {DEVICE_SEARCH}",
     "autograd/ops/top_k.py": f"{UNIT}/test_top_k.py {SEARCH}/test_beam.py",
     "autograd/op.py": f"{UNIT}/test_op.py {OPS} {UNIT}/test_random.py {UNIT}/test_precision.py",
     "autograd/kernel_registry.py": f"{UNIT}/test_kernel_registry.py {UNIT}/test_op.py",

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from autograd import Tensor, namespace, to_device, to_host
+from autograd import to_device, to_host
 from autograd.array import Array, BoolArray, IntArray, ReadLater, namespace_of_device
 from autograd.graphs import GraphStream, ShapedGraphs
+from autograd.ops.beam import extend_beams
 from autograd.ops.top_k import top
-from minitransformer.inference.cache import NewestStep, axis_length, newest_step
+from minitransformer.inference.cache import axis_length
 from minitransformer.inference.search import Hypothesis, Request, Search, forbidden_tokens
 from minitransformer.model.symbols import END, START
 from minitransformer.system.threads import require_wanted
@@ -81,7 +82,9 @@ class BeamSearch(Search):
         if stream is not None and may_be_graphs(request):
             self.graphs = ShapedGraphs(stream, "a step of the search")
         super().__init__(request, n_slots, stream if self.graphs else None)
-        self.never_generated = to_device(self.never(), self.device)
+        only_end = np.arange(self.n_target_words)[None] != END
+        self.rules = to_device(np.concatenate([self.never(), only_end]), self.device)
+        """Booleans (2, W), True for tokens that are never generated, and for tokens other than END."""
         self.n_candidates = 2 * self.config.beam if self.config.beam > 1 else 1
         """Number of continuations of a sentence, and of each of its hypotheses, that are ranked."""
         self.longest = axis_length(int(self.max_lengths.max()), n_slots, self.device)
@@ -146,7 +149,8 @@ class BeamSearch(Search):
         self.predictor.load(slots)
         limits = self.max_lengths[sentences]
         of_sentences = ~self.is_wanted[sentences], np.ones_like(limits), limits, self.config.length_penalty(limits)
-        first = -np.inf, START, END, 0, -np.inf, -np.inf, END, *(to_device(x, self.device) for x in of_sentences)
+        own_key = self.xp.arange(self.state.log_p.shape[1])[:, None]  # of the first step
+        first = -np.inf, START, END, own_key, -np.inf, -np.inf, END, *(to_device(x, self.device) for x in of_sentences)
         for x, value in zip(self.state, first, strict=True):
             x[rows] = value
         self.state.log_p[rows, 0] = 0
@@ -217,61 +221,26 @@ class BeamSearch(Search):
     def _step(self, state: State) -> State:
         """Enqueue the kernels of a step; return the state after it."""
         n_steps = int(state.n_steps.max()) if self.device == "cpu" else state.n_steps
-        newest = sentences, steps = newest_step(n_steps)
-        state.cache_index[sentences, :, steps] = self.xp.arange(state.log_p.shape[1])
         decoded = self.predictor.decode(state.newest.reshape(-1), state.cache_index, n_steps)
-        return self._branch(state, decoded, newest)
-
-    def _forbidden(self, state: State) -> Array:
-        """Return booleans, True for tokens that may not come next: (S·k, W), or (1, W) if equal for all hypotheses."""
-        is_last = state.limits <= state.n_steps
-        if self.device == "cpu" and not is_last.any():  # on a GPU, reading this would wait
-            return forbidden_tokens(self.never_generated, self.constraint, None)
-        rows = self.xp.repeat(is_last, state.log_p.shape[1])
-        return forbidden_tokens(self.never_generated, self.constraint, rows)
-
-    def _branch(self, state: State, decoded: list[Tensor], newest: NewestStep) -> State:
-        """Rank the best 2k continuations: finish those that end, and keep the best k of the rest as live hypotheses.
-
-        Greedy search takes only the best continuation: if it ends, no hypothesis is live.
-        """
-        (n_sentences, k), (sentences, steps) = state.log_p.shape, newest
-        token_log_p, token = self.predictor.top_k(decoded, n=self.n_candidates, forbidden=self._forbidden(state))
-        n_tokens = token.shape[1]
-        token_log_p = token_log_p.reshape(n_sentences, k, n_tokens) + state.log_p[:, :, None]
-        log_p, choice = _best(token_log_p.reshape(n_sentences, k * n_tokens), self.n_candidates)
-        token, parent = _take(token.reshape(n_sentences, k * n_tokens), choice), choice // n_tokens
-        ends, exists = token == END, log_p > -np.inf  # False for log p NaN
-        ended_log_p = self.xp.where(ends & exists & ~state.done[:, None], log_p, -np.inf)
-        finished = self._finish(state, ended_log_p, parent, steps)
-        log_p, best = _best(self.xp.where(exists & ~ends, log_p, -np.inf), self.config.beam)
-        parent, token = _take(parent, best), _take(token, best)
-        ids, cache_index = _take(state.ids, parent), _take(state.cache_index, parent)
-        ids[sentences, :, steps] = token
+        forbidden, rule = self._forbidden(state)
+        token_log_p, token = self.predictor.top_k(decoded, n=self.n_candidates, forbidden=forbidden, rule=rule)
+        sizes = {"beam": self.config.beam, "n_ranked": self.n_candidates, "end": END}
+        *arrays, parent = extend_beams(*state, token_log_p, token, self.penalties, **sizes)
+        state = State(*arrays)
         if self.constraint is not None:
-            rows = np.arange(n_sentences)[:, None] * k + to_host(parent)
-            self.constraint.follow(rows.ravel(), to_host(token).ravel())
-        bound, last_score = log_p.max(axis=1) / state.greatest_penalties, finished[0][:, -1]
-        done = state.done | ~((bound > last_score) & (state.limits > state.n_steps))  # no better one can be found
-        n_steps = state.n_steps + ~done  # sentences that are done stay within the arrays
-        return State(log_p, token, ids, cache_index, *finished, done, n_steps, state.limits, state.greatest_penalties)
+            rows = np.arange(len(parent))[:, None] * (len(decoded[0]) // len(parent)) + to_host(parent)
+            self.constraint.follow(rows.ravel(), to_host(state.newest).ravel())
+        return state
 
-    def _finish(self, state: State, log_p: Array, parent: Array, steps: Any) -> tuple[Array, Array, Array]:
-        """Return the n best of the old and new finished hypotheses; of equal scores, the older hypothesis comes first.
-
-        Shapes: log_p (S, candidates), −∞ for a candidate that does not end; parent (S, candidates), the hypothesis that
-        the candidate continues.  Returns scores, log p and ids; see ``State``.
-        """
-        xp, n_best, old_scores = self.xp, self.n_finished, state.finished_scores
-        if self.device == "cpu" and not (log_p > -np.inf).any():  # on a GPU, reading this would wait
-            return old_scores, state.finished_log_p, state.finished_ids
-        scores, choice = _best(
-            xp.concatenate([old_scores, log_p / self.penalties[steps].reshape(-1, 1)], axis=1), n_best
-        )
-        old_rows = xp.broadcast_to(xp.arange(n_best), old_scores.shape)
-        rows = _take(xp.concatenate([old_rows, n_best + parent], axis=1), choice)
-        finished_log_p = _take(xp.concatenate([state.finished_log_p, log_p], axis=1), choice)
-        return scores, finished_log_p, _take(xp.concatenate([state.finished_ids, state.ids], axis=1), rows)
+    def _forbidden(self, state: State) -> tuple[Array, Array | None]:
+        """Return ``forbidden`` and ``rule`` of ``log_softmax_top``; at the greatest length only END may come next."""
+        is_last = state.limits <= state.n_steps
+        if self.constraint is None:
+            return self.rules, is_last
+        if self.device == "cpu" and not is_last.any():  # on a GPU, reading this would wait
+            return forbidden_tokens(self.rules[:1], self.constraint, None), None
+        rows = self.xp.repeat(is_last, state.log_p.shape[1])
+        return forbidden_tokens(self.rules[:1], self.constraint, rows), None
 
     def _remove(self, done: BoolArray) -> None:
         """Remove the sentences that are done; their finished hypotheses stay on the device until the end."""
@@ -303,21 +272,6 @@ def may_be_graphs(request: Request) -> bool:
     That reference may copy from the host.
     """
     return request.constraint is None and top.may_run("cuda")
-
-
-def _best(x: Array, n: int) -> tuple[Array, Array]:
-    """Return the n greatest numbers of each row and their columns, greatest first, ties by column, NaN last."""
-    if namespace(x) is not np:
-        return cast(tuple[Array, Array], top(x, n=n))  # does not wait, unlike CuPy's sorts
-    columns = np.argsort(-x, axis=1, kind="stable")[:, :n]
-    return _take(x, columns), columns
-
-
-def _take(x: Array, index: Array) -> Array:
-    """Return x[s, index[s, i]] for every sentence s.  Shapes: x (S, m, …), index (S, n); returns (S, n, …)."""
-    n_sentences, m = x.shape[:2]
-    rows = index + namespace(x).arange(0, n_sentences * m, m)[:, None]
-    return x.reshape(n_sentences * m, *x.shape[2:])[rows]
 
 
 def _until_end(ids: Any) -> tuple[int, ...]:

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import numpy as np
 
 from autograd import AttentionMask, CachedKeys, KeyRanges, Segments, Tensor, namespace, to_device
 from autograd.array import Array, Device, IntArray, device_of, namespace_of_device
+from autograd.ops.beam import append_to_cache
 from minitransformer.model.layers import KeysValues
 
 FEW_SLOTS = 16
 """At most so many sentences are searched together by a search that is kept on a GPU for later sentences."""
-NewestStep: TypeAlias = tuple[Any, Any]
-
-
-def newest_step(n_steps: int | Array) -> NewestStep:
-    """Return the indices of the sentences and of their newest step, for arrays (S, …, steps, …).
-
-    If n_steps is a number, it is that of every sentence; on a GPU it is an array (S,).
-    """
-    if isinstance(n_steps, int):
-        return slice(None), n_steps - 1
-    return namespace(n_steps).arange(len(n_steps)), n_steps - 1
 
 
 def axis_length(n_tokens: int, n_slots: int, device: Device) -> int:
@@ -43,8 +31,8 @@ class LayerCache:
     def __init__(self, n_slots: int, n_hypotheses: int, first_capacity: int = 16) -> None:
         self.n_slots, self.n_hypotheses, self.first_capacity = n_slots, n_hypotheses, first_capacity
         self.capacity = 0
-        self.newest: NewestStep = (slice(None), 0)
-        """The step that is appended next; see ``newest_step``."""
+        self.n_steps: int | Array = 0
+        """The number of the step whose keys and values are appended next: of all sentences, or (S,) on a GPU."""
         self._arrays: list[Array] = []
 
     def reserve(self, n_steps: int) -> int:
@@ -59,12 +47,10 @@ class LayerCache:
 
         A step may have fewer than k hypotheses; the first step has one.
         """
-        newest = [tensor.value.reshape(self.n_slots, -1, *tensor.shape[1:]) for tensor in keys_values]
+        newest = [tensor.value for tensor in keys_values]
         if not self._arrays:
-            self._arrays = [self._with_capacity(x[:, None][:, :0]) for x in newest]
-        sentences, steps = self.newest
-        for array, x in zip(self._arrays, newest, strict=True):
-            array[sentences, steps, : x.shape[1]] = x
+            self._arrays = [self._with_capacity(x.reshape(self.n_slots, -1, 1, *x.shape[1:])[:, :0]) for x in newest]
+        append_to_cache(*self._arrays, *newest, self.n_steps)
         keys, values = (Tensor(array.reshape(-1, *array.shape[3:])) for array in self._arrays)
         return keys, values
 

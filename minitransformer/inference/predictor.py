@@ -17,13 +17,14 @@ from autograd import CachedKeys, Segments, Tensor, namespace, to_device
 from autograd.array import Array, IntArray, namespace_of_device
 from autograd.graphs import GraphStream, ShapedGraphs
 from autograd.ops.softmax import log_softmax_values
-from minitransformer.inference.cache import LayerCache, Memory, axis_length, newest_step
+from autograd.ops.top_k import top, without
+from minitransformer.inference.cache import LayerCache, Memory, axis_length
 from minitransformer.model.batch import Ids, pack_sequences
 from minitransformer.model.layers import KeysValues
 from minitransformer.model.masks import cached_mask, self_attention_mask
 from minitransformer.model.positions import SamePosition
 from minitransformer.model.symbols import END
-from minitransformer.model.transformer import Transformer, top_k_of
+from minitransformer.model.transformer import Transformer
 
 FIRST_CAPACITY = {"cpu": 16, "cuda": 64}  # steps for which memory is reserved first; a GPU reads only used ones
 
@@ -99,9 +100,9 @@ class ModelState:
 
     def decode(self, newest: Array, cache_index: Array, n_steps: int | Array) -> Tensor:
         """Compute the decoder's output (S·k, D) at the newest token (S·k,) of every hypothesis; see ``Predictor``."""
-        newest_index, capacity = newest_step(n_steps), self.caches[0].capacity
+        capacity = self.caches[0].capacity
         for cache in self.caches:
-            cache.newest = newest_index
+            cache.n_steps = n_steps
         return self.model.decode(
             newest,
             SamePosition(n_steps - 1, len(newest), farthest=cache_index.shape[2] - 1),
@@ -166,14 +167,15 @@ class Predictor:
         """
         return [state.decode(newest, cache_index, n_steps) for state in self.states]
 
-    def top_k(self, decoded: Sequence[Tensor], *, n: int, forbidden: Array) -> tuple[Array, Array]:
+    def top_k(self, decoded: Sequence[Tensor], *, n: int, forbidden: Array, rule: Array | None) -> tuple[Array, Array]:
         """Return log p (nats) and ids of the n best next tokens that are not forbidden, best first, on the device.
 
-        Shapes: decoded (T, D) for each model; forbidden (T, W) or (1, W); returns two (T, n), float64 and int64.
+        Shapes: decoded (T, D) for each model; for the rest see ``Transformer.top_k``.
         """
         if len(self.states) == 1:
-            return self.states[0].model.top_k(decoded[0], n=n, forbidden=forbidden)
-        return top_k_of(self.log_probabilities(decoded), n=n, forbidden=forbidden)
+            return self.states[0].model.top_k(decoded[0], n=n, forbidden=forbidden, rule=rule)
+        values, ids = top(without(self.log_probabilities(decoded), forbidden, rule), n=n)
+        return values.astype(np.float64), ids
 
     def log_probabilities(self, decoded: Sequence[Tensor]) -> Array:
         """Compute log p (nats) of every token of the vocabulary, on the device.  Shapes: returns (T, W)."""

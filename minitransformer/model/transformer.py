@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from autograd import AttentionMask, Layer, Parameter, ParameterBuffer, RandomStream, Tensor, no_tape, ops
-from autograd.array import Array, Device, IntArray, device_of, namespace, to_device, to_host
+from autograd.array import Array, Device, IntArray, namespace, to_device, to_host
 from autograd.kernel_registry import register_kernels
 from autograd.ops.linear import pack_weight
 from autograd.ops.softmax import log_softmax_values
-from autograd.ops.top_k import linear_top_k, top
+from autograd.ops.top_k import linear_top_k, log_softmax_top
 from autograd.packed_weight import PackedDtype
 from autograd.parameters import Allocate, zeros
 from minitransformer.config import ModelConfig
@@ -179,18 +177,20 @@ class Transformer(Layer):
         logits = self.projection.logits(decoded) if by_columns is None else ops.linear(decoded, by_columns, None)
         return logits if self.softmax_bias is None else logits + self.softmax_bias
 
-    def top_k(self, decoded: Tensor, *, n: int, forbidden: Array) -> tuple[Array, Array]:
+    def top_k(self, decoded: Tensor, *, n: int, forbidden: Array, rule: Array | None = None) -> tuple[Array, Array]:
         """Return log p (nats) and ids of the n best next tokens that are not forbidden, best first, on the device.
 
-        Shapes: decoded (T, D), the decoder's output; forbidden (T, W) or (1, W), booleans; returns two (T, n), float64
-        and int64.
+        Shapes: decoded (T, D), the decoder's output; for ``forbidden`` and ``rule`` see ``log_softmax_top``; returns two
+        (T, n), float64 and int64.
         """
+        found: tuple[Array, Array]
         if not self._projects_plainly("linear_top_k"):
-            return top_k_of(log_softmax_values(self.project(decoded).value), n=n, forbidden=forbidden)
+            found = log_softmax_top(self.project(decoded).value, forbidden, rule, n=n)
+            return found
         by_columns = self._projection_by_columns
         weight = self.projection.weight.value.T if by_columns is None else by_columns
         bias = None if self.softmax_bias is None else self.softmax_bias.value
-        found: tuple[Array, Array] = linear_top_k(decoded.value, weight, bias, n=n, forbidden=forbidden)
+        found = linear_top_k(decoded.value, weight, bias, n=n, forbidden=forbidden, rule=rule)
         return found
 
     def for_search(self, *, dtype: PackedDtype = "float32") -> Transformer:
@@ -338,13 +338,6 @@ class Transformer(Layer):
         model = cls(config, seed=None, dtype=dtype, device=device)
         model.set_weights(weights)
         return model
-
-
-def top_k_of(log_p: Array, *, n: int, forbidden: Array) -> tuple[Array, Array]:
-    """Return the n greatest of ``log_p`` (T, W) that are not forbidden, and their ids; see ``Transformer.top_k``."""
-    namespace(log_p).copyto(log_p, -np.inf, where=to_device(forbidden, device_of(log_p)))
-    values, ids = top(log_p, n=n)
-    return values.astype(np.float64), ids
 
 
 def implementation_of(model: type[Transformer]) -> str | None:

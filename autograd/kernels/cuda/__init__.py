@@ -5,8 +5,8 @@ import importlib
 from autograd.kernel_registry import at_first_use
 
 MODULES = (
-    "adam", "arithmetic", "attention", "clip", "cross_entropy", "dropout", "embedding", "feed_forward", "layer_norm",
-    "linear", "linear_maps", "top_k",
+    "adam", "arithmetic", "attention", "beam", "clip", "cross_entropy", "dropout", "embedding", "feed_forward",
+    "layer_norm", "linear", "linear_maps", "top_k",
 )  # fmt: skip
 
 

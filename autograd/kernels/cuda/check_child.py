@@ -19,7 +19,7 @@ import numpy as np
 
 from autograd.array import Array, Device, namespace, namespace_of_device, to_device, to_host, use_gpu
 from autograd.kernel_registry import kernels_for
-from autograd.kernels.cuda import attention, layer_norm, register_all
+from autograd.kernels.cuda import attention, beam, layer_norm, register_all
 from autograd.kernels.cuda.check import SECONDS
 from autograd.kernels.cuda.driver import lack_of_bfloat16
 from autograd.masks import CachedKeys, KeyRanges, Segments
@@ -112,6 +112,34 @@ def _cached_attention(draw: Draw) -> Iterator[Case]:
         yield (draw(queries.n_tokens, 3, width), *draw(2, n_keys, 3, width)), {"mask": mask}
 
 
+def _beams(draw: Draw) -> Iterator[Case]:
+    """Yield states in which every result exists: at most one of 2k continuations of a sentence ends."""
+    end, longest = 2, beam.THREADS + 20
+    for n, k, n_finished in [(1, beam.MOST, beam.MOST), (33, 4, 4), (WAVE // beam.THREADS + 1, 4, 1)]:
+        n_steps = 1 + draw.ids(longest - 1, n)
+        exists = np.arange(longest) < n_steps[:, None, None]
+        ids, slots = (np.where(exists, draw.ids(50, n, k, longest), 0) for _ in range(2))
+        finished_ids = np.where(exists, draw.ids(50, n, n_finished, longest), 0)
+        scores = -np.sort(np.abs(draw(n, n_finished)))
+        token = 3 + draw.ids(50, n * k, 2 * k)
+        token[::k, 0] = end
+        token_log_p = -np.sort(np.abs(draw(n * k, 2 * k)))
+        state = draw(n, k), draw.ids(50, n, k), ids, slots, scores, 2 * scores, finished_ids, draw.ids(2, n) > 0
+        numbers = n_steps, n_steps + draw.ids(2, n), 1 + np.abs(draw(n)), token_log_p, token, 1 + np.abs(draw(longest))
+        yield (*state, *numbers), {"beam": k, "n_ranked": 2 * k, "end": end}
+
+
+def _caches(draw: Draw) -> Iterator[Case]:
+    for n, k, n_slots in [(1, 1, 4), (7, 4, 4), (WAVE // beam.THREADS + 1, 1, 1)]:
+        caches = draw(n, 5, n_slots, 2, 33), draw(n, 5, n_slots, 2, 65)
+        yield (*caches, draw(n * k, 2, 33), draw(n * k, 2, 65), 1 + draw.ids(5, n)), {}
+
+
+def _log_softmax(draw: Draw) -> Iterator[Case]:
+    for n, (width,) in [*itertools.product(LENGTHS, WORDS), (WAVE // 1_024 + 1, WORDS[0])]:
+        yield (draw.whole(2 * n, width), draw.ids(2, 2, width) > 0, draw.ids(2, n) > 0), {"n": 8}
+
+
 NORMS, WORDS = [(width,) for width in (192, *layer_norm.WIDTHS)], [(33,), (5_003,), (37_000,)]
 SHAPES, MANY = [(64, 128), (33, 65)], (64, 2_048)  # of matrices; MANY: many blocks, each of 256 rows of 128 columns
 BOTH, FLOAT32, BFLOAT16 = ("float32", "bfloat16"), ("float32",), ("bfloat16",)
@@ -123,6 +151,7 @@ CASES: dict[str, tuple[tuple[str, ...], Cases]] = {  # the dtypes in which a ker
     "add": (BFLOAT16, _rows(lambda x, n, d: (x(n, d), x(n, d)), 32, [(63,)])),
     "add_norm": (BOTH, _rows(
         lambda x, n, d: (x(n, d), x(n, d), x.float32(d), x.float32(d)), 32, NORMS, **DROPOUT)),
+    "append_to_cache": (FLOAT32, _caches),
     "attention": (BOTH, _attention),
     "clip": (FLOAT32, _rows(
         lambda x, n: (np.square(x(n).astype(float)), np.array(7.0), SCALARS), 0.25, max_norm=0.01)),
@@ -131,6 +160,7 @@ CASES: dict[str, tuple[tuple[str, ...], Cases]] = {  # the dtypes in which a ker
     "embedding_with_positions": (BOTH, _rows(
         lambda x, n, d: (x(37, d), x.ids(37, n), x(41, d), x.ids(41, n)), 64 / 16, [(64,), (65,)],
         scale=8.0, **DROPOUT)),
+    "extend_beams": (("float64",), _beams),
     "feed_forward": (BFLOAT16, _rows(
         lambda x, n, d, f: (x.whole(n, d), x.whole(d, f), x.whole(f) + np.float32(0.5), x(f, d), x.float32(d)),
         64, [(64, 128)], last=MANY)),
@@ -145,6 +175,7 @@ CASES: dict[str, tuple[tuple[str, ...], Cases]] = {  # the dtypes in which a ker
     "linear_relu": (BOTH, _rows(
         lambda x, n, i, o: (x.whole(n, i), x.whole(i, o), x.whole(o) + np.float32(0.5)), 64, SHAPES, last=MANY)),
     "linear_transposed": (BOTH, _rows(lambda x, n, i, o: (x(n, i), x(o, i)), 64, SHAPES, last=MANY)),
+    "log_softmax_top": (FLOAT32, _log_softmax),
     "random_words": (FLOAT32, lambda x: (((x(0),), {"stream_id": DROPOUT["stream_id"], "count": n})
                                          for n in (*LENGTHS, WAVE * 4 + 1))),
     "sum_squares": (FLOAT32, _rows(lambda x, n: (x(n),), 0.25)),
@@ -235,7 +266,7 @@ def _on(device: Device, x: Any) -> Any:
     """Return an argument on the device; on the CPU floating-point numbers become float64."""
     if x is None or device == "cuda":
         return None if x is None else to_device(x, "cuda")
-    return x if x.dtype.kind == "i" else upcast(x).astype(np.float64)
+    return x if x.dtype.kind in "ib" else upcast(x).astype(np.float64)
 
 
 def _difference(got: Array, exact: Array) -> float:
@@ -246,7 +277,7 @@ def _difference(got: Array, exact: Array) -> float:
     computed, expected = upcast(to_host(got)), np.asarray(exact)
     if computed.shape != expected.shape:
         raise WrongResultError(f"a result has shape {computed.shape}; expected {expected.shape}")
-    if expected.dtype.kind in "iu":
+    if expected.dtype.kind in "iub":
         return float((computed != expected).any())
     if not np.isfinite(computed).all():
         raise WrongResultError("an element of a result is not finite, or not written")

@@ -11,6 +11,7 @@ from autograd.kernels.compiler import CompilerError
 from autograd.kernels.cuda import (
     adam,
     attention,
+    beam,
     clip,
     cross_entropy,
     dropout,
@@ -32,6 +33,7 @@ KERNELS: dict[str, tuple[int, set[str]]] = {  # the most registers, and every na
         if kind != "backward" or width <= attention.WIDEST_IN_ONE_PASS
     }),
     attention.CACHED_SOURCE: (128, {attention.CACHED_KERNEL}),
+    beam.SOURCE: (128, {beam.EXTEND, beam.APPEND}),
     clip.SOURCE: (40, {clip.SQUARES, clip.CLIP}),
     cross_entropy.SOURCE: (32, {cross_entropy.kernel_name(dtype) for dtype in STORAGE}),
     dropout.SOURCE: (48, {
@@ -47,7 +49,7 @@ KERNELS: dict[str, tuple[int, set[str]]] = {  # the most registers, and every na
         for greatest in layer_norm.WIDTHS for width in (greatest, greatest - layer_norm.MULTIPLE)
     }),
     linear.SOURCE: (40, {linear.kernel_name(kind, dtype) for kind in linear.PASSES for dtype in STORAGE}),
-    top_k.SOURCE: (64, set(top_k.KERNELS.values())),
+    top_k.SOURCE: (64, {top_k.LOG_SOFTMAX, *top_k.KERNELS.values()}),
 }  # fmt: skip
 MOST_REGISTERS_OF_HEADS = {16: 168, 32: 168, 64: 224, 128: 255}
 

@@ -12,7 +12,18 @@ from cuda_kernels import MODULES
 from nvrtc_versions import installed, launch_ptx, needs_interpreter, ptx_of, write_ptx
 
 from autograd import Segments
-from autograd.kernels.cuda import attention, clip, cross_entropy, embedding, layer_norm, linear, nvrtc, top_k
+from autograd.kernels.cuda import (
+    attention,
+    beam,
+    check_child,
+    clip,
+    cross_entropy,
+    embedding,
+    layer_norm,
+    linear,
+    nvrtc,
+    top_k,
+)
 from autograd.precision import rounded
 from autograd.random import StreamId
 from minitransformer.model.masks import cached_mask, causal_mask
@@ -60,15 +71,29 @@ def run_cross_entropy() -> None:
     )
 
 
+def run_beam() -> None:
+    """Run with the most hypotheses, of which many end with few probable tokens, so that all warps have some."""
+    arrays, static = next(check_child._beams(check_child.Draw("float64")))
+    arrays[4][:], arrays[12][:, 1:] = -100, static["end"]
+    beam.extend_beams_in_place(*arrays, **static)
+    beam.append_to_cache_in_one_pass(*draw(2, 1, 3, 2, 1, 140), *draw(2, 2, 1, 140), np.array([3]))
+
+
+def run_top_k() -> None:
+    top_k.top_in_one_block(draw(2, 1025), n=3)
+    top_k.log_softmax_top_in_one_block(draw(2, 1025), np.zeros((2, 1025), np.bool_), np.array([True]), n=3)
+
+
 RUNS: dict[str, Callable[[], object]] = {
     "attention": run_attention,
+    "beam": run_beam,
     "cached_attention": run_cached_attention,
     "clip": lambda: clip.sum_squares_by_blocks(draw(1000)),
     "cross_entropy": run_cross_entropy,
     "embedding": run_embedding,
     "layer_norm": run_layer_norm,
     "linear": lambda: linear.sum_of_rows(draw(300, 65)),
-    "top_k": lambda: top_k.top_in_one_block(draw(2, 1025), n=3),
+    "top_k": run_top_k,
 }
 USERS = {"attention_long": "attention", "mma": "attention", "common": "cross_entropy"}  # a source that has this header
 WAIT = re.compile(r"\b(?:__syncthreads|__syncwarp|finish_copies)\(\);")
@@ -83,6 +108,7 @@ INDICES = [  # off by one
     ("attention.cuh", "words[row][threadIdx.x % 2 * 4 + i]", 0, "words[row][threadIdx.x % 2 * 4 + i + 1]"),
     ("mma.cuh", "row + r < end", 0, "row + r <= end"),
     ("cached_attention.cu", "step < n;", 0, "step <= n;"),
+    ("beam.cu", "i < key_width;", 0, "i <= key_width;"),
     ("clip.cu", "i < n &&", 0, "i <= n &&"),
     ("cross_entropy.cu", "i < n_words - n_in_vectors", 0, "i <= n_words - n_in_vectors"),
     ("layer_norm.cu", "words[32 * j + lane()]", 0, "words[32 * j + lane() + 1]"),

@@ -47,11 +47,18 @@ def maps(*indices: int, shape: tuple[int, int] = (8, 9), bias: Any = None, **mor
     return [argument for at in indices for argument in (array(*shape, at=at, **more), bias)]
 
 
+def beams(n: int, k: int, n_finished: int) -> list[Any]:
+    """Return the arguments of ``extend_beams``."""
+    histories = array(n, k, 9), array(n, k, 9), array(n, n_finished), array(n, n_finished), array(n, n_finished, 9)
+    return [array(n, k), array(n, k), *histories, *[array(n)] * 4, *[array(n * k, 2 * k)] * 2, array(9)]
+
+
 HEADS = [bf16(7, 2, 64)] * 3
 CACHED = {"mask": cached_mask(np.zeros((2, 3, 5), np.int64), np.array([4]), 3, 4)}
 ADAM = [array(9)] * 4
 SCALE = [array(3, dtype="float64"), array(dtype="float64")]
 IDS = array(5, dtype="int64")
+STEPS = array(3, dtype="int64")
 STREAM_ID = StreamId(1, 1)
 CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("add_norm", [bf16(5, 512)] * 2 + [array(512)] * 2, {"rate": 0.1, "stream_id": STREAM_ID, "eps": 1e-5}, True),
@@ -134,6 +141,15 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("linear_cross_entropy", [array(5, 0), array(9, 0), None, IDS], {}, False),
     ("linear_cross_entropy", [array(5, 8), bf16(9, 8), None, IDS], {}, False),
     ("linear_cross_entropy", [array(5, 8), array(9, 8), None, array(5, dtype="int32")], {}, False),
+    ("append_to_cache", [*[array(3, 5, 4, 2, 8)] * 2, *[array(12, 2, 8)] * 2, STEPS], {}, True),
+    ("append_to_cache", [*[array(3, 5, 4, 2, 8)] * 2, *[array(12, 2, 8)] * 2, 4], {}, False),
+    ("append_to_cache", [*[bf16(3, 5, 4, 2, 8)] * 2, *[bf16(12, 2, 8)] * 2, STEPS], {}, False),
+    ("extend_beams", beams(3, 4, 4), {"beam": 4, "n_ranked": 8, "end": 2}, True),
+    ("extend_beams", beams(3, 1, 4), {"beam": 4, "n_ranked": 8, "end": 2}, False),
+    ("extend_beams", beams(3, 17, 4), {"beam": 17, "n_ranked": 34, "end": 2}, False),
+    ("extend_beams", beams(3, 4, 17), {"beam": 4, "n_ranked": 8, "end": 2}, False),
+    ("log_softmax_top", [array(6, 9), array(2, 9, dtype="bool"), array(3, dtype="bool")], {"n": 3}, True),
+    ("log_softmax_top", [array(6, 9, dtype="float64"), array(1, 9, dtype="bool"), None], {"n": 3}, False),
     ("top", [array(5, 9)], {"n": 3}, True),
     ("top", [array(5, 9, dtype="float64")], {"n": 3}, True),
     ("top", [array(5, 9, contiguous=False)], {"n": 3}, False),

@@ -1,6 +1,7 @@
 """Steps of a search as CUDA graphs, without a GPU: kernels run on the CPU, and a stand-in records what is captured."""
 
 import gc
+from collections import Counter
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -37,6 +38,12 @@ def model_of(dtype: str = "float32", model_class: type[Transformer] = Transforme
     model = model_class(ModelConfig(vocabulary_size=19, **{**SIZES, **changes}), seed=3, dtype=dtype, device="cuda")
     model.parameters.values *= 1.5
     return model.for_search()
+
+
+def array_operations(graph: Any) -> list[str]:
+    """Return the names of CuPy's own operations in a captured graph."""
+    own = [work.__qualname__ for work in graph.work if getattr(work, "__module__", "").startswith("fake_")]
+    return [name for name in own if "poisoned" not in name]  # memory that is not written, which is no operation
 
 
 class Step(NamedTuple):
@@ -92,6 +99,24 @@ def test_graphs_equal_launches(changes: dict[str, Any], launched: list[str], mon
     assert all(step.calls <= {"graph", "pinned", "event", "wait"} for step in steps if step.how == "graph")
     assert "cached_attention" in launched
     assert [len(streams) for streams in graphs._idle.values()] == [1]  # of both searches
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_nearly_all_of_a_graph_are_kernels_and_products(
+    beam: int, launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CuPy computes which sentences are at their last step, and the rows of their positions."""
+    captured, capture = list[Any](), GraphStream.capture
+    monkeypatch.setattr(GraphStream, "capture", lambda *some: (captured.append(capture(*some)), captured[-1])[1])
+    beam_search(model_of(n_decoder_layers=3), SOURCES, SearchConfig(beam=beam, max_extra_tokens=12))
+    (graph,) = captured
+    assert len(array_operations(graph)) == 4
+    del launched[:]
+    graph.launch()
+    assert Counter(launched) == {
+        "embed_float": 1, "add_norm_forward_float_below_128": 9, "cached_attention": 6, "append_to_cache": 3,
+        "log_softmax_top": 1, "extend_beams": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.slow
@@ -208,7 +233,7 @@ def test_if_memory_does_not_suffice_fewer_lines_are_at_work(
     monkeypatch.setattr(BeamSearch, "run", lambda self: (at_once.append(len(self.sentences)), run(self))[1])
     expected, _ = search_of_lines(model, 12)
     free_unused_memory(cupy)
-    search_of_lines(model, 4)
+    search_of_lines(model, 2)
     limit = fake_cuda.Memory.used
     free_unused_memory(cupy)
     at_once.clear()

@@ -1,0 +1,76 @@
+"""The arrays of a beam search, changed in place by one kernel launch for a step, and one for each layer's cache."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autograd.array import Array, namespace
+from autograd.kernels.cuda.driver import launch
+from autograd.ops.beam import append_to_cache, extend_beams
+
+SOURCE = "beam.cu"
+EXTEND, APPEND = "extend_beams", "append_to_cache"
+THREADS = 128
+MOST = 16  # live hypotheses, and finished ones, of a sentence
+
+
+def _is_supported(log_p: Array, *arrays: Array, beam: int, n_ranked: int, end: int) -> bool:
+    del end
+    n_finished, (n_rows, n_tokens) = arrays[3].shape[1], arrays[11].shape
+    fits = log_p.shape[1] == beam <= MOST and n_finished <= MOST and n_tokens <= 2 * MOST
+    return (
+        fits
+        and n_rows > 0
+        and n_ranked <= min(2 * MOST, beam * n_tokens)
+        and all(x.flags.c_contiguous for x in (log_p, *arrays))
+    )
+
+
+@extend_beams.kernel("cuda", supports=_is_supported)
+def extend_beams_in_place(
+    log_p: Array,
+    newest: Array,
+    ids: Array,
+    cache_index: Array,
+    finished_scores: Array,
+    finished_log_p: Array,
+    finished_ids: Array,
+    done: Array,
+    n_steps: Array,
+    limits: Array,
+    greatest_penalties: Array,
+    token_log_p: Array,
+    token: Array,
+    penalties: Array,
+    *,
+    beam: int,
+    n_ranked: int,
+    end: int,
+) -> tuple[Array, ...]:
+    """Compute the reference's result, and overwrite the state; a block computes a sentence."""
+    finished = finished_scores, finished_log_p, finished_ids
+    state = log_p, newest, ids, cache_index, *finished, done, n_steps, limits, greatest_penalties
+    parents = namespace(log_p).empty((len(log_p), beam), np.int64)
+    more = map(np.int32, (n_ranked, finished_scores.shape[1], ids.shape[2]))
+    arrays = *state, token_log_p, token, penalties, parents
+    launch(
+        SOURCE, EXTEND, len(log_p), THREADS, *arrays, np.int32(beam), np.uint32(token.shape[1]), *more, np.int64(end)
+    )
+    return (*state, parents)
+
+
+def _is_cache(keys: Array, values: Array, new_keys: Array, new_values: Array, n_steps: int | Array) -> bool:
+    arrays = keys, values, new_keys, new_values
+    return not isinstance(n_steps, int) and all(x.dtype == np.float32 and x.flags.c_contiguous for x in arrays)
+
+
+@append_to_cache.kernel("cuda", supports=_is_cache)
+def append_to_cache_in_one_pass(
+    keys: Array, values: Array, new_keys: Array, new_values: Array, n_steps: int | Array
+) -> None:
+    """Write what the reference writes; a block copies the key and the value of a hypothesis."""
+    (n_sentences, capacity, n_slots), n_tokens = keys.shape[:3], len(new_keys)
+    arrays = keys, values, new_keys, new_values, n_steps
+    widths = (np.int32(x.size // n_tokens) for x in (new_keys, new_values))
+    slots = np.uint32(n_tokens // n_sentences), np.int32(n_slots), np.int64(capacity)
+    launch(SOURCE, APPEND, n_tokens, THREADS, *arrays, *slots, *widths)
