@@ -27,7 +27,7 @@ STEPS_BEHIND = {"cpu": 0, "cuda": 1}  # steps that the host enqueues before it r
 REMOVED_AT_ONCE = {"cpu": 0.0, "cuda": 0.25}
 """The least share of finished sentences to remove from a search whose steps are no graphs."""
 REFILLED_AT_ONCE = 1 / 16
-"""The least share of slots with finished sentences that get other sentences, with about 50 launches of kernels."""
+"""The least share of slots with finished sentences that get other sentences, by kernels outside of the graph."""
 NO_SENTENCE = -1
 
 

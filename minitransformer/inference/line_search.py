@@ -186,10 +186,13 @@ def _attempts(config: SearchConfig) -> Iterator[tuple[SearchConfig, int]]:
 
 
 def bytes_of_search(model: ModelConfig, n_source: int, config: SearchConfig) -> int:
-    """Count the bytes of the largest arrays of a line's search: keys and values of all steps, and a step's logits."""
+    """Count the bytes of the largest arrays of a line's search: keys and values of all steps, and a step's logits.
+
+    A source is counted twice: on a GPU another one is encoded before it gets the slot.
+    """
     n_steps = int(config.greatest_lengths(np.array(n_source)))
     keys_values = model.decoder_depth * model.n_heads * (model.d_k + model.d_v)
-    return 4 * ((n_source + config.beam * n_steps) * keys_values + config.beam * model.vocabulary_size)
+    return 4 * ((2 * n_source + config.beam * n_steps) * keys_values + config.beam * model.vocabulary_size)
 
 
 def decoded_texts(tokenizer: Tokenizer, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[str]:

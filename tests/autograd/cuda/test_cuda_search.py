@@ -12,6 +12,7 @@ import pytest
 from autograd import graphs
 from autograd.graphs import GraphStream
 from autograd.kernel_registry import references_only
+from autograd.kernels.cuda import beam as beam_kernel
 from autograd.ops.top_k import top
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import ConfigError
@@ -192,6 +193,19 @@ def test_steps_that_cannot_be_graphs_are_launched(
     assert ("no CUDA graph of a step" in caplog.text) == (kind == "no kernel")
 
 
+def test_steps_with_more_hypotheses_than_the_kernel_takes_are_graphs_of_references(
+    launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beam_kernel, "MOST", 1)
+    model = model_of()
+    expected, _ = search_by_launches(model)
+    del launched[:]
+    found, steps = search(model)
+    assert found == expected
+    assert [step.how for step in steps] == ["launches"] + (len(steps) - 1) * ["graph"]
+    assert {"top_k_double", "extend_beams"} & set(launched) == {"top_k_double"}
+
+
 def test_steps_without_memory_for_a_graph_are_launched(
     launched: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -264,10 +278,10 @@ def test_a_gpu_with_little_free_memory_searches_few_lines_at_once(
 
 
 def test_the_memory_of_a_search_is_that_of_its_caches_and_logits() -> None:
-    """The base model: 1,024 hypotheses of 128 steps have 3.2 GB of keys and values."""
+    """The base model: 1,024 hypotheses of 128 steps have 3.2 GB of keys and values; a source is counted twice."""
     config = SearchConfig(beam=4, max_extra_tokens=100, max_length_factor=None)
     caches = 6 * 8 * 128 * 4  # bytes of a step of a hypothesis
-    assert bytes_of_search(ModelConfig(37_000), 28, config) == (28 + 4 * 128) * caches + 4 * 4 * 37_000
+    assert bytes_of_search(ModelConfig(37_000), 28, config) == (2 * 28 + 4 * 128) * caches + 4 * 4 * 37_000
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
