@@ -87,7 +87,7 @@ class BeamSearch(Search):
         """Booleans (2, W), True for tokens that are never generated, and for tokens other than END."""
         self.n_candidates = 2 * self.config.beam if self.config.beam > 1 else 1
         """Number of continuations of a sentence, and of each of its hypotheses, that are ranked."""
-        self.longest = axis_length(int(self.max_lengths.max()), n_slots, self.device)
+        self.longest = self._axis_length()
         self.state = self._empty_state()
         self.penalties = self._penalties()
 
@@ -107,9 +107,14 @@ class BeamSearch(Search):
         if not (may_be_graphs(request) and self.predictor.fits(request.models, request.longest_source)):
             return False
         self.begin(request)
+        if self._axis_length() != self.longest:
+            return False
         self.state.done[...] = True
         self.penalties[...] = self._penalties()
-        return bool(self.max_lengths.max() <= self.longest)
+        return True
+
+    def _axis_length(self) -> int:
+        return axis_length(int(self.max_lengths.max()), self.n_slots, self.device)
 
     def _empty_state(self) -> State:
         """Return a state without sentences."""

@@ -141,9 +141,10 @@ class Predictor:
         self.device = models[0].device
 
     def fits(self, models: Sequence[Transformer], longest: int) -> bool:
-        """Return whether these are the models, and ``longest`` tokens of a source fit into a slot."""
+        """Return whether these are the models, and slots for sources of ``longest`` tokens have the same length."""
         are_same = len(models) == len(self.states) and all(map(ModelState.is_of, self.states, models))
-        return are_same and longest <= self.states[0].memory.longest
+        memory = self.states[0].memory
+        return are_same and axis_length(longest, memory.n_slots, self.device) == memory.longest
 
     def encode(self, sources: Sequence[Ids]) -> None:
         """Compute the keys and values of sources, of which ``load`` stores the first ones in slots, then the next."""

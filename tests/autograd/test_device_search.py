@@ -19,6 +19,7 @@ from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.attention import source_attention_weights
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.beam_steps import REMOVED_AT_ONCE, STEPS_BEHIND, BeamSearch
+from minitransformer.inference.predictor import Predictor
 from minitransformer.inference.prefix import Prefix, PrefixConstraint
 from minitransformer.inference.search import Hypothesis, SearchConfig, SearchError, Wanted
 from minitransformer.model.layers import Linear
@@ -222,6 +223,15 @@ def test_the_slot_of_a_sentence_that_is_no_longer_wanted_is_filled_again(cupy: A
     )
     assert ids_of(found) == [[], *ids_of(expected[1:2]), [], *ids_of(expected[3:])]
     assert sum(counted) == 5
+
+
+def test_a_search_is_kept_for_sources_of_the_same_padded_length(cupy: Any) -> None:
+    """A short source does not get the padding of a long one."""
+    _, model = models(1)
+    for longest, padded in [(100, [1, 128]), (200, [129, 256])]:
+        predictor = Predictor([model], 1, longest, 2)
+        assert [n for n in (1, 128, 129, 256, 257) if predictor.fits([model], n)] == padded
+    assert not predictor.fits(models(2)[1:], 200)
 
 
 def test_a_sentence_ends_at_its_greatest_length_without_a_step_more(cupy: Any) -> None:
