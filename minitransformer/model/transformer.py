@@ -180,8 +180,8 @@ class Transformer(Layer):
     def top_k(self, decoded: Tensor, *, n: int, forbidden: Array, rule: Array | None = None) -> tuple[Array, Array]:
         """Return log p (nats) and ids of the n best next tokens that are not forbidden, best first, on the device.
 
-        Shapes: decoded (T, D), the decoder's output; for ``forbidden`` and ``rule`` see ``log_softmax_top``; returns two
-        (T, n), float64 and int64.
+        Shapes: decoded (T, D), the decoder's output; for ``forbidden`` and ``rule`` see ``log_softmax_top``; returns
+        two (T, n), float64 and int64.
         """
         found: tuple[Array, Array]
         if not self._projects_plainly("linear_top_k"):
