@@ -207,11 +207,12 @@ def test_steps_with_more_hypotheses_than_the_kernel_takes_are_graphs_of_referenc
 
 
 def test_steps_without_memory_for_a_graph_are_launched(
-    launched: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    launched: list[str], cupy: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     model = model_of()
     expected, _ = search_by_launches(model)
+    free_unused_memory(cupy)  # of graphs of other tests
     monkeypatch.setattr(fake_cuda, "LIMIT", fake_cuda.Memory.used)  # only the pool of graphs takes such memory here
     found, steps = search(model)
     assert found == expected
