@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = ROOT / "runs" / "demo"
@@ -21,6 +22,8 @@ PICTURE = re.compile(r'<a href="[^"]*">(?=<img [^>]*src="figures/live\.png")')
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the page, if there is a trained demonstration."""
+    from mkdocs.structure.files import File  # noqa: PLC0415 (a quick test of the other function runs without mkdocs)
+
     if (RUN / "results.json").exists():
         files.append(File.generated(config, "live.html", content=live_page_of(RUN)))
     return files

@@ -61,11 +61,21 @@ COMMAND = "import sys, cli.entry; sys.exit(cli.entry.presets())"
 def test_the_names_of_a_wheel_are_the_same_modules_in_a_clone() -> None:
     assert minitransformer.autograd.optim is autograd.optim
     assert minitransformer.parallel.reducer is parallel.reducer
-    for module in (autograd, autograd.optim):
-        assert module.__spec__
-        assert importlib.reload(module).__name__ == module.__spec__.name == module.__name__
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'autograd\.missing'"):
         importlib.import_module("minitransformer.autograd.missing")
+
+
+RELOADED = """
+import importlib
+import minitransformer.autograd.optim, autograd.optim
+for module in (autograd, autograd.optim):
+    assert importlib.reload(module).__name__ == module.__spec__.name == module.__name__
+"""
+
+
+def test_a_module_with_two_names_can_be_loaded_again(tmp_path: Path) -> None:
+    """In a process of its own: operations that are defined again have no kernels."""
+    assert run_python("-c", RELOADED, folder=tmp_path) == (0, [])
 
 
 @pytest.mark.parametrize(
