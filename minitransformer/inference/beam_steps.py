@@ -153,9 +153,9 @@ class BeamSearch(Search):
         self.n_begun += len(slots)
         self.predictor.load(slots)
         limits = self.max_lengths[sentences]
-        of_sentences = ~self.is_wanted[sentences], np.ones_like(limits), limits, self.config.length_penalty(limits)
+        by_sentence = ~self.is_wanted[sentences], np.ones_like(limits), limits, self.config.length_penalty(limits)
         own_key = self.xp.arange(self.state.log_p.shape[1])[:, None]  # of the first step
-        first = -np.inf, START, END, own_key, -np.inf, -np.inf, END, *(to_device(x, self.device) for x in of_sentences)
+        first = -np.inf, START, END, own_key, -np.inf, -np.inf, END, *(to_device(x, self.device) for x in by_sentence)
         for x, value in zip(self.state, first, strict=True):
             x[rows] = value
         self.state.log_p[rows, 0] = 0

@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -171,9 +172,11 @@ def test_a_kernel_is_checked_again_if_its_child_was_ended_but_not_if_it_crashed(
 
 def test_all_sources_are_compiled_side_by_side_before_a_child_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled, side_by_side, run = list[str](), threading.Barrier(2), subprocess.run
+    calls = itertools.count()
 
     def compile_source(name: str, architecture: str) -> nvrtc.Program:
-        side_by_side.wait(timeout=60)
+        if next(calls) < 2:
+            side_by_side.wait(timeout=60)
         compiled.append(name)
         if name == "adam.cu":
             raise CompilerError("refused: the check of its kernels reports it")
