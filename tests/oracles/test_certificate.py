@@ -80,6 +80,18 @@ def test_a_model_of_marianmt_that_was_read_is_certified_by_the_command(
     assert found["weights"].keys() == {"model.bin" if options else "model.safetensors"}
 
 
+def test_marianmt_computes_on_one_thread(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    write_directory(tmp_path / "theirs")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        other_side("marian", OtherModel(tmp_path / "theirs", read_parts(tmp_path / "theirs", "marian")))
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
 def certificate_of(source: Path, lines: list[str], folder: Path, *options: str, within: float = 1e-4) -> dict[str, Any]:
     """Convert with a certificate, which must say that the models are equal; return it."""
     (folder / "lines").write_text("\n".join(lines), encoding="utf-8")

@@ -221,12 +221,13 @@ class OtherModel:
 
 
 class MarianSide:
-    """A model of MarianMT in the package transformers; needs PyTorch."""
+    """A model of MarianMT in the package transformers; needs PyTorch, whose products then use one thread."""
 
     package = "transformers"
     beams: tuple[int, ...] = (GREEDY, BEAM)
 
     def __init__(self, model: OtherModel) -> None:
+        import_module("torch").set_num_threads(1)  # one sentence: threads would wait longer than they compute
         transformers = import_module("transformers")
 
         self._model = transformers.MarianMTModel.from_pretrained(model.directory).eval()
