@@ -83,7 +83,11 @@ def with_ids_of(model: bytes, words: Sequence[str]) -> bytes:
     """Return the sentencepiece model with new ids: the id of each piece is its index in ``words``.
 
     The new model splits text into the same pieces.  The first three words are the symbols for unknown words, start and
-    end.  Words that are no pieces of the old model get an id, but no text is split into them.  In a unigram model,
+    end.  A single character that is no piece of the old model becomes one with the lowest score: the other program
+    splits text by the old model, which leaves such a character as it is, and finds it in the vocabulary.  (Of several
+    such characters in a row, the other program makes one unknown word.)
+
+    Other words that are no pieces of the old model get an id, but no text is split into them.  In a unigram model,
     these words are unused pieces, which can be decoded.  A BPE model would merge characters to unused pieces; there,
     these words are control symbols, which decode to nothing.
 
@@ -101,11 +105,14 @@ def with_ids_of(model: bytes, words: Sequence[str]) -> bytes:
     pieces = {piece.piece: piece for piece in old.pieces}
     kinds = message.SentencePiece
     is_unigram = old.trainer_spec.model_type == old.trainer_spec.UNIGRAM
+    lowest = min(piece.score for piece in old.pieces)
     for word in words:
         if LANGUAGE_CODE.fullmatch(word):
             message.pieces.add(piece=BLANK + word, score=0.0, type=kinds.USER_DEFINED)
         elif word in pieces:
             message.pieces.append(pieces[word])
+        elif len(word) == 1 and not old.trainer_spec.byte_fallback:
+            message.pieces.add(piece=word, score=lowest)
         else:
             message.pieces.add(piece=word, score=0.0, type=kinds.UNUSED if is_unigram else kinds.CONTROL)
     _set_symbols(message)
