@@ -18,7 +18,8 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 MOVED = {"autograd": "autograd", "parallel": "parallel", "cli": "cli", "recipes": "cli/recipes"}
 IMPORT = re.compile(r"^( *from )((?:autograd|parallel|cli)(?:\.\w+)* import )", re.MULTILINE)
-LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?:|#)([^)]+)\)")
+PICTURE = re.compile(r"(!\[[^\]]*\]\()(?!https?:|#)([^)]+)\)")
+LINK = re.compile(r"(\]\()(?!https?:|#)([^)]+)\)")
 
 
 class CompleteLinks(MetadataHookInterface):
@@ -27,13 +28,10 @@ class CompleteLinks(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         """Set ``readme`` and ``urls`` of the package's metadata, which pyproject.toml leaves to this hook."""
         address, version = self.config["repository"], metadata["version"]
-
-        def complete(match: re.Match[str]) -> str:
-            kind = "raw" if match[1].startswith("!") else "blob"
-            return f"{match[1]}{address}/{kind}/v{version}/{match[2]})"
-
         text = (Path(self.root) / "README.md").read_text("utf-8")
-        metadata["readme"] = {"content-type": "text/markdown", "text": LINK.sub(complete, text)}
+        for pattern, kind in (PICTURE, "raw"), (LINK, "blob"):  # a picture may be the text of a link
+            text = pattern.sub(rf"\1{address}/{kind}/v{version}/\2)", text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
         pages = {"Documentation": "blob/main/docs", "Issues": "issues", "Changelog": "blob/main/CHANGELOG.md"}
         metadata["urls"] = {"Repository": address} | {name: f"{address}/{path}" for name, path in pages.items()}
 
