@@ -27,6 +27,7 @@ def extend_beams(
     token_log_p: Array,
     token: Array,
     penalties: Array,
+    /,
     *,
     beam: int,
     n_ranked: int,

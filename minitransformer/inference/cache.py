@@ -10,7 +10,7 @@ from autograd.ops.beam import append_to_cache
 from minitransformer.model.layers import KeysValues
 
 FEW_SLOTS = 16
-"""At most so many sentences are searched together by a search that is kept on a GPU for later sentences."""
+"""The most sentences that are searched together by a search that is kept on a GPU for later sentences."""
 
 
 def axis_length(n_tokens: int, n_slots: int, device: Device) -> int:

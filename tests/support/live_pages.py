@@ -59,7 +59,7 @@ def computed(
     off: Sequence[str] = (),
     numbers: bool = False,
 ) -> list[dict[str, Any]]:
-    """What the page's program finds for each line; ``model`` is what ``model_data`` returns."""
+    """Return what the page's program finds for each line; ``model`` is what ``model_data`` returns."""
     folder = files("minitransformer.extras.report")
     names = ["shared/base.js", *(f"live_page/{name}.js" for name in ("tokenizer", "model", "search", "views"))]
     program = PROGRAM.replace("SCRIPTS", "\n".join((folder / name).read_text("utf-8") for name in names))

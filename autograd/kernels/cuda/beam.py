@@ -11,52 +11,28 @@ from autograd.ops.beam import append_to_cache, extend_beams
 SOURCE = "beam.cu"
 EXTEND, APPEND = "extend_beams", "append_to_cache"
 THREADS = 128
+N_STATE = 11  # arrays of the state, which come first
 MOST = 16  # live hypotheses, and finished ones, of a sentence
 
 
-def _is_supported(log_p: Array, *arrays: Array, beam: int, n_ranked: int, end: int) -> bool:
+def _is_supported(*arrays: Array, beam: int, n_ranked: int, end: int) -> bool:
     del end
-    n_finished, (n_rows, n_tokens) = arrays[3].shape[1], arrays[11].shape
-    fits = log_p.shape[1] == beam <= MOST and n_finished <= MOST and n_tokens <= 2 * MOST
-    return (
-        fits
-        and n_rows > 0
-        and n_ranked <= min(2 * MOST, beam * n_tokens)
-        and all(x.flags.c_contiguous for x in (log_p, *arrays))
-    )
+    log_p, finished_scores, token = arrays[0], arrays[4], arrays[12]
+    n_rows, n_tokens = token.shape
+    fits = log_p.shape[1] == beam <= MOST and finished_scores.shape[1] <= MOST and n_tokens <= 2 * MOST
+    fits = fits and n_rows > 0 and n_ranked <= min(2 * MOST, beam * n_tokens)
+    return fits and all(x.flags.c_contiguous for x in arrays)
 
 
 @extend_beams.kernel("cuda", supports=_is_supported)
-def extend_beams_in_place(
-    log_p: Array,
-    newest: Array,
-    ids: Array,
-    cache_index: Array,
-    finished_scores: Array,
-    finished_log_p: Array,
-    finished_ids: Array,
-    done: Array,
-    n_steps: Array,
-    limits: Array,
-    greatest_penalties: Array,
-    token_log_p: Array,
-    token: Array,
-    penalties: Array,
-    *,
-    beam: int,
-    n_ranked: int,
-    end: int,
-) -> tuple[Array, ...]:
+def extend_beams_in_place(*arrays: Array, beam: int, n_ranked: int, end: int) -> tuple[Array, ...]:
     """Compute the reference's result, and overwrite the state; a block computes a sentence."""
-    finished = finished_scores, finished_log_p, finished_ids
-    state = log_p, newest, ids, cache_index, *finished, done, n_steps, limits, greatest_penalties
+    log_p, ids, finished_scores, token = arrays[0], arrays[2], arrays[4], arrays[12]
     parents = namespace(log_p).empty((len(log_p), beam), np.int64)
+    sizes = np.int32(beam), np.uint32(token.shape[1])
     more = map(np.int32, (n_ranked, finished_scores.shape[1], ids.shape[2]))
-    arrays = *state, token_log_p, token, penalties, parents
-    launch(
-        SOURCE, EXTEND, len(log_p), THREADS, *arrays, np.int32(beam), np.uint32(token.shape[1]), *more, np.int64(end)
-    )
-    return (*state, parents)
+    launch(SOURCE, EXTEND, len(log_p), THREADS, *arrays, parents, *sizes, *more, np.int64(end))
+    return (*arrays[:N_STATE], parents)
 
 
 def _is_cache(keys: Array, values: Array, new_keys: Array, new_values: Array, n_steps: int | Array) -> bool:

@@ -25,17 +25,8 @@ def top_in_one_block(x: Array, *, n: int) -> tuple[Array, Array]:
     n = min(n, width)
     values, columns = xp.empty((n_rows, n), x.dtype), xp.empty((n_rows, n), np.int64)
     if n_rows and n:
-        launch(
-            SOURCE,
-            KERNELS[str(x.dtype)],
-            n_rows,
-            _count_threads(width),
-            x,
-            values,
-            columns,
-            np.int64(width),
-            np.int32(n),
-        )
+        numbers = np.int64(width), np.int32(n)
+        launch(SOURCE, KERNELS[str(x.dtype)], n_rows, _count_threads(width), x, values, columns, *numbers)
     return values, columns
 
 

@@ -26,7 +26,7 @@ from minitransformer.inference.translator import Translator
 
 SCRIPTS = ("tokenizer.js", "model.js", "search.js", "views.js", "tree.js", "page.js")
 VIEWS = {"attention_page": page.SCRIPTS, "sentence_page": sentence_page.SCRIPTS}
-MOST_PARAMETERS = 8_000_000  # with more, ten words take longer than half a second, and a page has over 20 MB
+MOST_PARAMETERS = 8_000_000  # with more, a page in bfloat16 has over 20 MB
 ACTIVATIONS = ("relu", "swish", "gelu_tanh")
 
 # Numbers of fields, and of types of pieces, in sentencepiece_model.proto.

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeAlias
 
 from minitransformer.data.languages import without_region
+from minitransformer.data.line_languages import can_tell
 from minitransformer.extras.serve.languages import Language, in_requests
 from minitransformer.inference.translator import Translator
 from minitransformer.text.codes import textual_codes
@@ -121,7 +121,7 @@ def _pair(chain: Chain) -> str:
 
 def _identifier(codes: Collection[str]) -> Any:
     """Return py3langid's identifier, limited to ``codes``; None if it is not installed or knows fewer than two."""
-    if find_spec("py3langid") is None:
+    if not can_tell(required=False):
         _log.info("languages of texts are not detected; to detect them: pip install py3langid")
         return None
     module = import_module("py3langid.langid")

@@ -1,4 +1,4 @@
-"""What pages are given to show, also with pieces merged into words."""
+"""Tests of what pages show of a pair, also with pieces merged into words."""
 
 import dataclasses
 from typing import Any, get_args
