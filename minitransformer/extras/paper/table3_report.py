@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 
 from minitransformer.config import ModelConfig
+from minitransformer.extras.paper.statistics import Estimate
 from minitransformer.extras.paper.table3 import PRINTED, Result, Scale, short
 
 Results = Mapping[str, Mapping[int, Result]]  # by row and seed; the base model is one of the rows
 
-# 97.5 % quantiles: of Student's t for 1, 2, … degrees of freedom, and of the normal distribution.
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-_NORMAL = 1.95996
 _COLUMNS = {
     "n_layers": "N", "d_model": "d_model", "d_ff": "d_ff", "n_heads": "h", "d_k": "d_k", "d_v": "d_v",
     "p_drop": "P_drop", "label_smoothing": "ε_ls",
@@ -98,39 +94,3 @@ def _common_value(cells: Mapping[str, Result], name: str) -> str:
     most = max(named, key=lambda value: len(named[value]))
     others = [f"{value} ({', '.join(named[value])})" for value in named if value != most]
     return most if not others else f"{most}; NOT THE SAME: {'; '.join(others)}"
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean, and half the width of its 95 % confidence interval by Student's t.
-
-    The width is None for a single number, and if the mean is not finite.
-    """
-
-    mean: float
-    half_width: float | None
-
-    @classmethod
-    def of(cls, numbers: Sequence[float]) -> Estimate:
-        """Estimate the mean of independent measurements.  Raises: ValueError if there are none."""
-        if not numbers:
-            raise ValueError("Estimate: expected at least one number; got none")
-        mean, n = fmean(numbers), len(numbers)
-        if n == 1 or not math.isfinite(mean):
-            return cls(mean, None)
-        return cls(mean, _quantile(n - 1) * stdev(numbers) / math.sqrt(n))
-
-    def __str__(self) -> str:
-        return f"{self.mean:.2f}" if self.half_width is None else f"{self.mean:.2f} ± {self.half_width:.2f}"
-
-
-def _quantile(freedom: int) -> float:
-    """Return t with P(T ≤ t) = 0.975 for ``freedom`` degrees of freedom, to four digits.
-
-    Source: Abramowitz & Stegun (1964), Handbook of Mathematical Functions, 26.7.5, for values beyond the table ``_T``.
-    """
-    if freedom <= len(_T):
-        return _T[freedom - 1]
-    z = _NORMAL
-    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + math.fsum(term / freedom**power for power, term in enumerate(terms, 1))

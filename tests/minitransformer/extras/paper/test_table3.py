@@ -18,6 +18,7 @@ from minitransformer import Transformer, presets
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.config.run import resolved
 from minitransformer.extras.paper import table3_report
+from minitransformer.extras.paper.statistics import Estimate
 from minitransformer.extras.paper.table3 import PRINTED, Experiment, Result, Scale, rows_named
 from minitransformer.system.files import CorruptFileError
 from minitransformer.training.callbacks import Callback
@@ -182,17 +183,17 @@ def test_an_interrupted_and_killed_cell_ends_with_the_same_figures(trained: Expe
 
 
 def test_means_come_with_students_interval() -> None:
-    assert table3_report.Estimate.of([3.0]) == table3_report.Estimate(3.0, None)
-    two = table3_report.Estimate.of([1.0, 3.0])
+    assert Estimate.of([3.0]) == Estimate(3.0, None)
+    two = Estimate.of([1.0, 3.0])
     assert (two.mean, two.half_width) == (2, pytest.approx(12.706))
     few = enumerate((4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306), 3)
     for n, quantile in (*few, (10, 2.2622), (11, 2.2281), (21, 2.0860), (121, 1.9799)):  # in any table of Student's t
         numbers = [0.0, 2.0] * (n // 2) + [1.0] * (n % 2)
         expected = quantile * statistics.stdev(numbers) / math.sqrt(n)
-        assert table3_report.Estimate.of(numbers).half_width == pytest.approx(expected, rel=1e-4), n
-    assert [str(table3_report.Estimate.of([1.0])), str(two)] == ["1.00", "2.00 ± 12.71"]
+        assert Estimate.of(numbers).half_width == pytest.approx(expected, rel=1e-4), n
+    assert [str(Estimate.of([1.0])), str(two)] == ["1.00", "2.00 ± 12.71"]
     with pytest.raises(ValueError, match="expected at least one number"):
-        table3_report.Estimate.of([])
+        Estimate.of([])
 
 
 RESULTS = Path(__file__).parents[4] / "docs" / "lab" / "table3.md"
