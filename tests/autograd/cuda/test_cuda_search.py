@@ -48,7 +48,7 @@ def array_operations(graph: Any) -> list[str]:
 
 
 class Step(NamedTuple):
-    """The record of a step: how it was enqueued, in how many slots, and what was asked of the stand-in until the next one."""
+    """A step: how it was enqueued, in how many slots, and what was asked of the stand-in until the next one."""
 
     how: str
     n_slots: int
