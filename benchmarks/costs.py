@@ -37,11 +37,11 @@ from pathlib import Path
 from typing import Any
 
 from contest import describe_machine
-from threadpoolctl import threadpool_limits
 from training import ours
 from workload import WORKLOADS
 
 from autograd import RandomStream, backward
+from autograd.blas import product_threads
 from minitransformer import Batch, Transformer, Translator
 from minitransformer.config import DataConfig, TrainingConfig
 from minitransformer.data.batching import cut_into_micro_batches, plan_epoch, read_batch
@@ -77,7 +77,7 @@ def measure_python(options: argparse.Namespace) -> None:
     def update(model: Transformer, batch: Batch) -> Callable[[], None]:
         return lambda: backward(model.loss(batch, RandomStream(1)))
 
-    with threadpool_limits(1, user_api="blas"):  # as a thread of training computes it
+    with product_threads(1):  # as a thread of training computes it
         empty = median_seconds(update(Transformer(minute), Batch.from_token_ids([[3]], [[3]])), 7 * options.rounds)
         full = median_seconds(update(Transformer(SMALL.config), Batch.from_token_ids(sources, targets)), options.rounds)
     print(f"a micro-batch of the small-1024 model: {1e3 * full:.0f} ms, of which {1e3 * empty:.2f} ms", end=" ")
