@@ -1,13 +1,17 @@
-"""The notebooks run, and print what they show."""
+"""The notebooks run, in a clone and elsewhere, and print what they show."""
 
 import re
+import subprocess
+import sys
+import venv
 from pathlib import Path
 
 import nbformat
 import pytest
-from executed import NOTEBOOKS, ROOT, executed
+from executed import ADDRESS, NOTEBOOKS, ROOT, addressed, executed
 from nbformat import NotebookNode
 from small_run import write_parallel_text
+from waiting import TIME_LIMIT
 
 from minitransformer import DataConfig, ModelConfig, RunConfig, TrainingConfig, train
 
@@ -34,13 +38,54 @@ def shown(notebook: NotebookNode) -> list[tuple[str, str]]:
     [pytest.param(path, marks=[pytest.mark.slow] if path.stem in TRAINING else [], id=path.stem) for path in NOTEBOOKS],
 )
 def test_a_notebook_prints_what_it_shows(path: Path) -> None:
+    require_same_outputs(executed(path), path)
+
+
+def require_same_outputs(notebook: NotebookNode, path: Path) -> None:
     """Words are the same; numbers are within 20 % or 0.05, because rounding in training differs between processors."""
-    stored, new = shown(nbformat.read(path, as_version=4)), shown(executed(path))
+    stored, new = shown(nbformat.read(path, as_version=4)), shown(notebook)
     without_numbers = [[(kind, NUMBER.sub("#", text)) for kind, text in each] for each in (new, stored)]
     assert without_numbers[0] == without_numbers[1]
     for (_, text), (_, expected) in zip(new, stored, strict=True):
         numbers, expected_numbers = ([float(number) for number in NUMBER.findall(each)] for each in (text, expected))
         assert numbers == pytest.approx(expected_numbers, rel=0.2, abs=0.05), text
+
+
+@pytest.mark.slow
+def test_outside_a_clone_a_notebook_installs_the_package_and_in_a_clone_it_uses_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment has Jupyter's kernel only.  The wheel of this tree replaces the repository's address."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share/jupyter"))
+    venv.create(tmp_path, with_pip=True)
+    for command in (
+        [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT],
+        [tmp_path / "bin/pip", "install", "--quiet", "ipykernel"],
+        [tmp_path / "bin/python", "-m", "ipykernel", "install", "--prefix", tmp_path, "--name", "elsewhere"],
+    ):
+        subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=TIME_LIMIT)
+    (wheel,) = tmp_path.glob("*.whl")
+    path = ROOT / "docs" / "notebooks" / "attention_heads.ipynb"
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+    notebook = executed(tmp_path / path.name, {f"git+{ADDRESS}": wheel.as_uri()}, kernel="elsewhere")
+    assert "restart the kernel" in notebook.cells[1].outputs.pop().text, "pip has installed something"
+    require_same_outputs(notebook, path)
+    start = "random = np.random.default_rng(1)"
+    changes = {start: f"import minitransformer\n\nprint(minitransformer.__file__)\n{start}"}
+    of_clone = executed(ROOT / "docs" / "notebooks" / "gradients.ipynb", changes, kernel="elsewhere")
+    assert of_clone.cells[2].outputs[0].text.strip() == str(ROOT / "minitransformer/__init__.py")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_has_the_address_of_the_repository(path: Path) -> None:
+    assert addressed(path, ADDRESS) == nbformat.read(path, as_version=4)
+    address = "https://github.com/me/mini"
+    title, start = addressed(path, address).cells[:2]
+    colab = "https://colab.research.google.com/github/me/mini/blob/main/docs/notebooks"
+    assert f"[Open in Colab]({colab}/{path.name})" in title.source
+    assert f'"minitransformer@git+{address}"' in start.source
+    assert start == addressed(NOTEBOOKS[0], address).cells[1]
 
 
 @pytest.mark.slow
