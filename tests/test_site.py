@@ -233,12 +233,39 @@ def test_formulas_are_mathml_and_notebooks_are_pages_with_their_pictures(site: P
 def test_the_parts_of_the_drawing_lead_to_the_code(site: Path, browser: Browser) -> None:
     drawing = (site / "figures/architecture.svg").read_text("utf-8")
     links = re.findall(r'<a href="../(learn/[\w-]+\.html)#([\w-]+)" target="_top">', drawing)
-    assert len(links) == 16
+    assert len(links) == 2 * 16, "wide and narrow"
     assert [link for link in links if f'id="{link[1]}"' not in (site / link[0]).read_text("utf-8")] == []
     for page in ("index.html", "learn/transformer.html"):
         browser.open((site / page).as_uri())
         shown = "document.querySelector('object.drawing').getBoundingClientRect().width"
         assert browser.evaluate(shown) > 500
+
+
+FAULTS = """(() => {
+    const svg = document.querySelector("svg"), frame = svg.getBoundingClientRect(), {width} = svg.viewBox.baseVal;
+    const texts = [...svg.querySelectorAll("text")].map((text) => ({
+        name: text.textContent, box: text.getBoundingClientRect(),
+        size: parseFloat(getComputedStyle(text).fontSize) * frame.width / width})).filter(({box}) => box.width);
+    const meet = (a, b) => a.left < b.right && b.left < a.right && a.top + 3 < b.bottom && b.top + 3 < a.bottom;
+    const isWithin = (a, b) => a.left >= b.left && a.right <= b.right && a.top >= b.top && a.bottom <= b.bottom;
+    return texts.flatMap(({name, size, box}, i) => [
+        ...(size < 9 ? [`${name}: ${size} px`] : []), ...(isWithin(box, frame) ? [] : [`${name}: cut off`]),
+        ...texts.slice(i + 1).filter((other) => meet(box, other.box)).map((other) => `${name} on ${other.name}`)]);
+})()"""
+
+
+@pytest.mark.parametrize("name", ["architecture", "quality-over-time"])
+@pytest.mark.parametrize("width", [390, 760])
+def test_labels_of_drawings_can_be_read(name: str, width: int, browser: Browser, tmp_path: Path) -> None:
+    """At 390 pixels, less a page's margins, they have 9 pixels at least."""
+    drawing = (DOCS / "figures" / f"{name}.svg").read_text("utf-8")
+    (tmp_path / "page.html").write_text(
+        f"<style>body {{ margin: 16px }} svg {{ width: 100%; height: auto }}</style>{drawing}", "utf-8"
+    )
+    browser.show(width=width)
+    browser.open((tmp_path / "page.html").as_uri())
+    assert browser.evaluate("document.querySelectorAll('svg text').length") > 8
+    assert browser.evaluate(FAULTS) == []
 
 
 def test_the_first_picture_leads_to_the_page_that_translates_if_the_site_has_it() -> None:
