@@ -86,6 +86,13 @@ class Browser:
             self.ask("Input.dispatchKeyEvent", type="keyDown", modifiers=modifiers, **named, **text)
             self.ask("Input.dispatchKeyEvent", type="keyUp", **named)
 
+    def tap(self, selector: str) -> None:
+        """Tap with a finger on the middle of an element."""
+        box = f"document.querySelector({selector!r}).getBoundingClientRect()"
+        x, y = self.evaluate(f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({box})")
+        self.ask("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.ask("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
     def show(self, *, width: int = 1200, height: int = 800, theme: str = "light") -> None:
         """Give the window a size, and the page a theme that its user prefers."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)

@@ -1,35 +1,41 @@
 // ---- numbers and ticks
 
-/** Format a number with four significant digits, six from 1,000; very large and very small numbers have an exponent. */
-function shown(value) {
-  const size = Math.abs(value);
-  if (size && (size < 1e-3 || size >= 1e6)) return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
-  return value.toLocaleString("en", {maximumSignificantDigits: size >= 1000 ? 6 : 4});
+/** Format a number with four significant digits, six from 1,000; a very large or small `size` asks for an exponent. */
+function shown(value, size = Math.abs(value)) {
+  if (value && (size < 1e-3 || size >= 1e6)) return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
+  return value.toLocaleString("en", {maximumSignificantDigits: Math.abs(value) >= 1000 ? 6 : 4});
+}
+
+/** Return a function that formats the ticks of an axis, all with an exponent or none. */
+function tickFormat(ticks) {
+  const sizes = ticks.filter(Boolean).map(Math.abs), low = Math.min(...sizes), size = low < 1e-3 ? low : Math.max(...sizes);
+  return (tick) => shown(tick, size);
 }
 
 /** Return round numbers between low and high, about n of them: multiples of 1, 2 or 5 times a power of ten. */
 function linearTicks(low, high, n) {
   const rough = (high - low) / n, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= rough * (1 - 1e-9));
+  const step = power * [1, 2, 5, 10].find((factor) => 1.5 * factor * power >= rough);
   const first = Math.ceil(low / step - 1e-9);
   return range(Math.floor(high / step + 1e-9) - first + 1).map((i) => Number(((first + i) * step).toPrecision(12)));
 }
 
-/** Return powers of ten between low and high, and multiples by 2 and 5 if the powers are few; the ends if at most one fits. */
+/** Return powers of ten between low and high, with multiples by 2 and 5 if they are few; linear ticks if at most two fit. */
 function logTicks(low, high) {
   const powers = range(Math.ceil(Math.log10(high)) - Math.floor(Math.log10(low)) + 1).map((i) => i + Math.floor(Math.log10(low)));
   const every = Math.ceil(powers.length / 8), factors = powers.length > 4 ? [1] : [1, 2, 5];
   const found = powers.filter((_, i) => i % every === 0).flatMap((power) => factors.map((factor) => factor * 10 ** power));
   const within = found.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
-  return within.length > 1 ? within : [low, high];
+  return within.length > 2 ? within : linearTicks(low, high, 4);
 }
 
-/** Return a scale with ticks; the scale maps values to the interval [begin, end]. */
+/** Return a scale with ticks and their format; the scale maps values to the interval [begin, end]. */
 function scaleOf(low, high, begin, end, isLog, nTicks) {
   const to = isLog ? Math.log10 : (value) => value;
   if (high <= low) [low, high] = isLog ? [low / 2, low * 2] : [low - (Math.abs(low) || 1) / 2, low + (Math.abs(low) || 1) / 2];
   const place = (value) => begin + (end - begin) * (to(value) - to(low)) / (to(high) - to(low));
-  return {place, ticks: isLog ? logTicks(low, high) : linearTicks(low, high, nTicks)};
+  const ticks = isLog ? logTicks(low, high) : linearTicks(low, high, nTicks);
+  return {place, ticks, format: tickFormat(ticks)};
 }
 
 /** Return the unit of shown training times, and the unit's length in seconds. */
@@ -108,11 +114,11 @@ function drawAxes(svg, x, y, unit, width, height) {
   const bottom = height - MARGIN.bottom;
   for (const tick of y.ticks) {
     drawing("line", {class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y.place(tick), y2: y.place(tick)}, svg);
-    drawing("text", {x: MARGIN.left - 6, y: y.place(tick) + 4, "text-anchor": "end"}, svg).textContent = shown(tick);
+    drawing("text", {x: MARGIN.left - 6, y: y.place(tick) + 4, "text-anchor": "end"}, svg).textContent = y.format(tick);
   }
   for (const tick of x.ticks) {
     drawing("line", {class: "grid", x1: x.place(tick), x2: x.place(tick), y1: bottom, y2: bottom + 4}, svg);
-    drawing("text", {x: x.place(tick), y: bottom + 17, "text-anchor": "middle"}, svg).textContent = shown(tick);
+    drawing("text", {x: x.place(tick), y: bottom + 17, "text-anchor": "middle"}, svg).textContent = x.format(tick);
   }
   drawing("text", {x: (MARGIN.left + width - MARGIN.right) / 2, y: height - 5, "text-anchor": "middle"}, svg).textContent = unit;
 }
@@ -161,7 +167,8 @@ function readOnHover(svg, reading, curves, height, xText, xName) {
   };
   const hide = () => { marks.replaceChildren(); reading.hidden = true; stop = -1; };
   svg.onpointermove = svg.onpointerdown = (event) => show(event.clientX - svg.getBoundingClientRect().left);
-  svg.onpointerleave = svg.onblur = hide;
+  svg.onblur = hide;
+  svg.onpointerleave = ({pointerType}) => { if (pointerType !== "touch") hide(); }; // a finger that reads is lifted
   svg.onkeydown = (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     const target = {ArrowRight: stop + 1, ArrowLeft: stop < 0 ? stops.length - 1 : stop - 1, Home: 0, End: stops.length - 1}[event.key];

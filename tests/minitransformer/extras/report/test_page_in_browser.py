@@ -418,6 +418,26 @@ def test_the_pointer_reads_the_nearest_values_of_all_curves(opened: Any) -> None
     assert texts(browser, READING) == []
 
 
+def test_a_finger_reads_values_that_stay_when_it_is_lifted(opened: Any) -> None:
+    browser = opened("one run")
+    browser.tap(".panel svg")
+    assert texts(browser, READING)[0].startswith("update ")
+    browser.evaluate("document.activeElement.blur()")
+    assert texts(browser, READING) == []
+
+
+def test_ticks_are_round_neither_few_nor_many_and_written_alike(opened: Any) -> None:
+    browser = opened("one run")
+    assert browser.evaluate("linearTicks(2.1, 7.4, 5)") == [3, 4, 5, 6, 7]
+    assert browser.evaluate("logTicks(0.91, 1.79)") == [1, 1.2, 1.4, 1.6]
+    assert browser.evaluate("logTicks(4, 7000)") == [10, 100, 1000]
+    counts = browser.evaluate("""range(400).map((i) => linearTicks(0.3, 0.3 + 1.05 ** i, 5).length)""")
+    assert (min(counts), max(counts)) == (3, 8)
+    written = "((ticks) => ticks.map(tickFormat(ticks)))"
+    assert browser.evaluate(f"{written}([0, 5e-4, 1e-3, 1.5e-3])") == ["0", "5e-4", "1e-3", "1.5e-3"]
+    assert browser.evaluate(f"{written}([0, 20000, 100000])") == ["0", "20,000", "100,000"]
+
+
 def test_arrow_keys_read_every_point_and_a_screen_reader_hears_where_curves_begin_and_end(opened: Any) -> None:
     browser = opened("one run")
     browser.evaluate("document.querySelector('.panel svg').focus()")
