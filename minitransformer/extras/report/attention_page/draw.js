@@ -83,11 +83,10 @@ function drawWords() {
   for (const [id, side, title] of [["queries", "q", titles[0]], ["keys", "k", titles[1]]]) {
     byId(`${id}-title`).textContent = title;
     const list = byId(id), focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
-    list.replaceChildren(...view[id].map((word, place) => element("li", {}, wordButton(word, side, place))));
+    replaceChildren(list, view[id].map((word, place) => element("li", {}, wordButton(word, side, place))));
     const buttons = list.querySelectorAll("button");
     const current = focused >= 0 ? focused : state.word?.side === side ? state.word.place : 0;
     buttons.forEach((button, place) => { button.tabIndex = place === current ? 0 : -1; });
-    if (focused >= 0 && buttons[focused]) buttons[focused].focus();
   }
 }
 

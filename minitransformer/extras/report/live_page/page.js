@@ -53,14 +53,13 @@ function draw() {
 }
 
 function drawSearch(translations, steps) {
-  const isFocused = byId("best").contains(document.activeElement);
-  byId("best").replaceChildren(...translations.slice(0, MOST_LISTED).map((one, i) => {
-    const button = element("button", {type: "button", dir: "auto", textContent: one.text || "(no word)", ariaPressed: String(i === state.chosen)});
+  replaceChildren(byId("best"), translations.slice(0, MOST_LISTED).map((one, i) => {
+    const text = element("span", {dir: "auto", textContent: one.text || "(no word)"});
+    const button = element("button", {type: "button", ariaPressed: String(i === state.chosen)}, text);
     button.addEventListener("click", () => change({chosen: i, selected: one, nShown: steps.length}));
     const numbers = [one.logP, one.penalty, one.score].map((x) => element("td", {textContent: fixed(x)}));
     return element("tr", {}, element("td", {}, button), ...numbers);
   }));
-  if (isFocused) byId("best").querySelectorAll("button")[state.chosen].focus();
   byId("tree-note").textContent = `Each step continues the best hypotheses, at most ${slider("beam")}. Wider lines: more probable words. Dashed: given up.`;
   byId("step").max = steps.length;
   byId("step").value = state.nShown;
@@ -94,6 +93,7 @@ function buildControls() {
   for (const [stack, depth] of Object.entries(model.depth)) {
     byId("switches").append(...range(depth).map((i) => layerSwitches(stack, i)));
   }
+  moveWithArrows(byId("switches"), 1, () => {});
   byId("play").addEventListener("click", () => { if (timer) { stop(); draw(); } else play(); });
   byId("step").addEventListener("input", () => { stop(); change({nShown: Number(byId("step").value)}); });
   byId("tree").addEventListener("keydown", (event) => {

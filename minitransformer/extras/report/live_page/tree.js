@@ -50,7 +50,7 @@ function nodeButton(one, isChosen, isPressed, left, top) {
 
 /** Say what a hypothesis is, its numbers, and what became of it. */
 function explanation(one) {
-  const text = targetTokenizer.decode(idsOf(one.parent)), piece = shownToken(one.token);
+  const text = targetTokenizer.decode(idsOf(one.parent)) || data.marks[0], piece = shownToken(one.token);
   const p = `“${piece}” after “${text}”: p = ${(100 * Math.exp(one.tokenLogP)).toFixed(1)} %, sum of log p ${fixed(one.logP)}.`;
   const score = one.penalty && `score ${fixed(one.score)} = ${fixed(one.logP)} ÷ ${fixed(one.penalty)}`;
   const fates = {

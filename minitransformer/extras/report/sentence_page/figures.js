@@ -8,13 +8,15 @@ function colour(name) {
 /** Return a number's strength of colour, from 0 to 1; weak colours are strengthened, so that they can be seen. */
 const strength = (x, greatest) => Math.min(1, Math.abs(x) / greatest) ** 0.7;
 
+/** Make a button that chooses a row. */
+function rowButton(text, row, chosen = state.row) {
+  const button = element("button", {type: "button", textContent: text, ariaPressed: String(row === chosen)});
+  button.addEventListener("click", () => change({row}));
+  return button;
+}
+
 function rowLabels(figure) {
-  return element("ol", {className: "rows"}, ...data.labels[figure.rows].map((text, row) => {
-    const button = element("button", {type: "button", textContent: text});
-    button.setAttribute("aria-pressed", row === state.row);
-    button.addEventListener("click", () => change({row}));
-    return element("li", {}, button);
-  }));
+  return element("ol", {className: "rows"}, ...data.labels[figure.rows].map((text, row) => element("li", {}, rowButton(text, row))));
 }
 
 function readingOf(figure, row, column, x) {
@@ -39,12 +41,12 @@ function heat(figure) {
     image.data[4 * i + 3] = 255;
   });
   context.putImageData(image, 0, 0);
-  canvas.addEventListener("pointermove", (event) => {
+  canvas.onpointermove = canvas.onpointerdown = (event) => { // a finger that taps does not move
     const box = canvas.getBoundingClientRect();
     const row = Math.min(rows - 1, Math.floor((event.clientY - box.top) / box.height * rows));
     const column = Math.min(columns - 1, Math.floor((event.clientX - box.left) / box.width * columns));
     if (row >= 0 && column >= 0) readingOf(figure, row, column, values[row * columns + column]);
-  });
+  };
   return element("div", {className: "heat"}, rowLabels(figure), element("div", {className: "scroll", tabIndex: 0}, canvas));
 }
 
@@ -55,9 +57,8 @@ function table(figure) {
     return element("th", {scope: "col"}, element("span", {textContent: text}));
   }));
   const body = range(rows).map((row) => {
-    const label = element("th", {scope: "row", textContent: data.labels[figure.rows][row], className: row === state.row ? "chosen" : ""});
-    label.addEventListener("click", () => change({row}));
-    return element("tr", {}, label, ...range(columns).map((column) => {
+    const label = rowButton(data.labels[figure.rows][row], row);
+    return element("tr", {}, element("th", {scope: "row"}, label), ...range(columns).map((column) => {
       const x = values[row * columns + column], forbidden = !Number.isFinite(x);
       const cell = element("td", {textContent: shownNumber(x), className: forbidden ? "forbidden" : x < 0 ? "negative" : ""});
       cell.style.setProperty("--share", forbidden ? 0 : strength(x, greatest).toFixed(3));
@@ -85,12 +86,7 @@ function predictionElement() {
   const {places, labels: {target: inputs}} = data;
   const place = Math.min(state.row, places.length - 1);
   const chosen = (i) => places[i].find((word) => word.chosen).piece;
-  const line = element("ol", {className: "places"}, ...inputs.map((_, row) => {
-    const button = element("button", {type: "button", textContent: chosen(row)});
-    button.setAttribute("aria-pressed", row === place);
-    button.addEventListener("click", () => change({row}));
-    return element("li", {}, button);
-  }));
+  const line = element("ol", {className: "places"}, ...inputs.map((_, row) => element("li", {}, rowButton(chosen(row), row, place))));
   const read = element("p", {className: "note", textContent: `after “${inputs.slice(0, place + 1).join(" ")}”`});
   const bars = element("table", {className: "bars"}, ...places[place].map(({piece, logit, p, chosen}) => {
     const bar = element("span", {className: "bar"});

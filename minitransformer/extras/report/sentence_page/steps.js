@@ -17,7 +17,8 @@ function buildBlocks() {
   byId("back").addEventListener("click", () => change({step: state.step - 1}));
   byId("next").addEventListener("click", () => change({step: state.step + 1}));
   document.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input") || !byId("steps").offsetParent) return;
+    const {target} = event, isScrolled = target.matches(".scroll") && target.scrollWidth > target.clientWidth;
+    if (event.altKey || event.ctrlKey || event.metaKey || isScrolled || target.matches("input") || !byId("steps").offsetParent) return;
     if (event.key === "ArrowRight") change({step: state.step + 1});
     if (event.key === "ArrowLeft") change({step: state.step - 1});
   });
@@ -26,7 +27,7 @@ function buildBlocks() {
 function drawWay(step) {
   for (const [b, item] of [...byId("blocks").children].entries()) item.firstChild.setAttribute("aria-current", b === step.block ? "step" : "false");
   byId("blocks").children[step.block].scrollIntoView({block: "nearest", inline: "nearest"});
-  byId("steps").replaceChildren(...steps.map((each, number) => [each, number]).filter(([each]) => each.block === step.block).map(([each, number]) => {
+  replaceChildren(byId("steps"), steps.map((each, number) => [each, number]).filter(([each]) => each.block === step.block).map(([each, number]) => {
     const {title, short} = template("kind", each.kind).dataset;
     const button = element("button", {type: "button", textContent: short ?? title});
     button.setAttribute("aria-current", number === state.step ? "step" : "false");
@@ -57,7 +58,7 @@ function draw() {
   for (const [head, button] of [...byId("head").querySelectorAll("button")].entries()) button.setAttribute("aria-pressed", head === state.head);
   byId("number").textContent = "";
   const extra = step.pieces ? [piecesElement(data.pieces[step.pieces])] : step.kind === "prediction" ? [predictionElement()] : [];
-  byId("figures").replaceChildren(...extra, ...step.figures.map(figureElement));
+  replaceChildren(byId("figures"), [...extra, ...step.figures.map(figureElement)]);
 }
 
 /** Show the numbers of a sentence; the first time, build the steps and read the view from the address. */

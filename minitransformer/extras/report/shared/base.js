@@ -11,6 +11,13 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
+/** Replace the children of a container; the focus of a button goes to the new button at its place. */
+function replaceChildren(container, children) {
+  const place = [...container.querySelectorAll("button")].indexOf(document.activeElement);
+  container.replaceChildren(...children);
+  container.querySelectorAll("button")[place]?.focus();
+}
+
 /** Decode base64. */
 function toBytes(base64) {
   const text = atob(base64), bytes = new Uint8Array(text.length);

@@ -271,6 +271,10 @@ def test_switches_and_settings_change_the_translation_at_once(opened: Any) -> No
     browser.evaluate("document.querySelector('#switches button').click()")
     assert browser.evaluate(score) != before
     assert browser.evaluate("document.querySelector('#switches button').ariaPressed") == "false"
+    browser.evaluate("document.querySelector('#switches button').focus()")
+    browser.press("ArrowRight")
+    assert browser.evaluate("document.activeElement.ariaLabel") == "head 1 of self-attention, encoder 1"
+    assert browser.evaluate("document.querySelectorAll('#switches [tabindex=\"0\"]').length") == 1
     browser.evaluate("byId('reset').click()")
     assert browser.evaluate(score) == before
     for name, value in (("alpha", 0), ("temperature", 2), ("beam", 1)):
@@ -281,6 +285,13 @@ def test_switches_and_settings_change_the_translation_at_once(opened: Any) -> No
     assert browser.evaluate("state.found.steps.every((step) => step.length === 1)"), "greedy"
 
 
+def test_a_long_translation_is_cut_where_others_stand_below(opened: Any) -> None:
+    browser = opened("live")
+    browser.show(width=390)
+    browser.evaluate("document.querySelector('#best span').textContent = 'word '.repeat(200)")
+    assert browser.evaluate("document.querySelector('#best button').offsetHeight") < 120
+
+
 def test_the_tree_grows_step_by_step_and_keys_move_in_it(opened: Any) -> None:
     browser = opened("live")
     n_nodes, reading = "document.querySelectorAll('#tree button').length", "byId('why').textContent"
@@ -289,6 +300,8 @@ def test_the_tree_grows_step_by_step_and_keys_move_in_it(opened: Any) -> None:
     browser.evaluate("document.querySelector('#tree [aria-pressed=true]').focus()")
     browser.press("ArrowLeft")
     assert "Kept" in browser.evaluate(reading)
+    browser.press("Home")
+    assert " after “<BOS>”: " in browser.evaluate(reading)
     browser.press("Home", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown")
     assert "Cut: the last one that goes on has" in browser.evaluate(reading)
     browser.evaluate("(byId('step').value = 1, byId('step').dispatchEvent(new Event('input')))")

@@ -138,7 +138,9 @@ def test_every_step_is_shown_within_the_window(opened: Any, name: str, width: in
     assert len(titles) == n_titles
     assert browser.evaluate("document.getElementById('next').disabled")
     assert browser.evaluate("document.querySelectorAll('main b:not(figcaption b), script').length") == 2
-    assert browser.evaluate("document.querySelectorAll('.bars tr').length") == 10
+    heights = "[...document.querySelectorAll('.bars tr')].map((row) => row.offsetHeight)"
+    assert len(browser.evaluate(heights)) == 10
+    assert max(browser.evaluate(heights)) < 40, "each on one line"
 
 
 def test_the_address_keeps_step_head_and_row_and_the_keys_move(opened: Any) -> None:
@@ -150,3 +152,24 @@ def test_the_address_keeps_step_head_and_row_and_the_keys_move(opened: Any) -> N
     assert sum(map(float, row)) == pytest.approx(1, abs=0.05)
     browser.press("ArrowRight")
     assert browser.evaluate("location.hash") == "#step=6&head=2&row=2"
+
+
+def test_buttons_that_are_drawn_again_keep_the_focus(opened: Any) -> None:
+    browser = opened("short", "step=4")
+    for selector, n in (("#steps button", 2), (".words th button", 1)):
+        browser.evaluate(f"document.querySelectorAll({selector!r})[{n}].focus()")
+        browser.press("Enter")
+        assert browser.evaluate(f"document.querySelectorAll({selector!r})[{n}] === document.activeElement")
+    assert browser.evaluate("location.hash") == "#step=5&head=1&row=2"
+
+
+def test_a_tap_reads_a_number_and_arrows_in_a_wide_figure_scroll_it(opened: Any) -> None:
+    browser = opened("odd", "step=5")
+    browser.show(width=390)
+    browser.evaluate("document.querySelector('#figures .scroll').focus()")
+    browser.press("ArrowRight")
+    assert browser.evaluate("location.hash") == "#step=5"
+    browser.evaluate("change({step: steps.findIndex((step) => step.kind === 'projections')})")
+    browser.evaluate("document.querySelector('canvas').scrollIntoView({block: 'center'})")
+    browser.tap("canvas")
+    assert browser.evaluate("document.getElementById('number').textContent").startswith("queries, ")
