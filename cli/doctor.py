@@ -21,7 +21,7 @@ from cli.run_options import RunStart, parse_run_options
 from minitransformer.config import RunConfig
 from minitransformer.extras.doctor.check import diagnosis
 from minitransformer.extras.doctor.finding import Finding, merged
-from minitransformer.extras.doctor.machine import machine, memory, precision, shared_memory
+from minitransformer.extras.doctor.machine import machine, memory, precision, prepared_data, shared_memory
 from minitransformer.extras.doctor.together import together
 from minitransformer.system.ranks import choose_placements
 from minitransformer.training.automatic_settings import resolve
@@ -30,7 +30,8 @@ from parallel.launch import LaunchError, communicator, is_first_launched_here, n
 from parallel.placement import Placement
 
 DESCRIPTION = """Examine the machine for training, and test it: versions, libraries, cores, GPUs; under mpirun also
-whether the processes agree, and the time of a sum over them. The exit status is 0 if nothing is wrong; else it
+whether the processes agree, and the time of a sum over them. If the run's data is prepared, all of its bytes are
+compared with their checksums. The exit status is 0 if nothing is wrong; else it
 is 1, and each problem comes with its remedy. Start it as you will start the training:
 mpirun -n 8 minitransformer-doctor ... What a training needs, minitransformer-train --dry-run examines."""
 
@@ -94,6 +95,7 @@ def examine(options: DoctorOptions, world: Communicator) -> list[Finding]:
         *together(world, placements, device, training.n_micro_batches, training.sum),
         precision(training.precision, why_no_bfloat16),
         memory(world),
+        prepared_data(planned.data_directory, world),
     ]
 
 

@@ -21,6 +21,7 @@ from minitransformer.data.inspection import Inspection, TextToInspect, inspect
 from minitransformer.data.pair_files import read_pair_file, require_one_direction, require_targets, survey_pair_file
 from minitransformer.data.survey import CorpusError, Survey, fingerprint_of_file, read_lines, survey
 from minitransformer.model.symbols import language_code
+from minitransformer.system.checksums import passes
 from minitransformer.system.file_kinds import has_both_sides
 from minitransformer.system.files import is_same_file
 
@@ -73,11 +74,12 @@ def text_files(config: DataConfig) -> dict[str, Path]:
 
 def changed_files(config: DataConfig, fingerprints: Mapping[str, Mapping[str, Any]]) -> list[Path]:
     """Return the text files whose fingerprints have changed; a file that was removed does not count as changed."""
-    return [
-        path
-        for name, path in text_files(config).items()
-        if path.exists() and name in fingerprints and fingerprint_of_file(path) != fingerprints[name]
-    ]
+
+    def has(path: Path, fingerprint: Mapping[str, Any]) -> bool:
+        return passes(lambda: fingerprint_of_file(path) == fingerprint, [path], fingerprint)
+
+    there = {name: path for name, path in text_files(config).items() if path.exists() and name in fingerprints}
+    return [path for name, path in there.items() if not has(path, fingerprints[name])]
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[Pair]:

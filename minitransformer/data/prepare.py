@@ -48,7 +48,7 @@ from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.batch import IdPair
 from minitransformer.model.files import WEIGHTS_FILE
-from minitransformer.system.checksums import checksums_of, compare_files
+from minitransformer.system.checksums import checksums_of, compare_files, passes
 from minitransformer.system.files import (
     CheckpointError,
     CorruptFileError,
@@ -81,18 +81,21 @@ class PreparedData:
     manifest: dict[str, Any]
 
     @classmethod
-    def open(cls, directory: Path) -> PreparedData:
-        """Open a prepared directory.  Raises: CheckpointError if it is missing or incomplete."""
+    def open(cls, directory: Path, *, anew: bool = False) -> PreparedData:
+        """Open a prepared directory.  Compare all bytes with their checksums, unless they have passed (``passes``).
+
+        ``anew`` compares all bytes in any case.  Raises: CheckpointError if the data is missing, incomplete or corrupt.
+        """
         if not cls.is_in(directory):
             raise CheckpointError(f"{directory}: no prepared data here (no {MANIFEST}); prepare the data first")
         manifest = read_object(directory / MANIFEST)
         if not all(isinstance(manifest.get(field), dict) for field in _OBJECTS):
             raise CorruptFileError(f"{directory / MANIFEST}: is no manifest of prepared data; prepare the data again")
         data = cls(directory, Tokenizer.load(directory), manifest)
-        data._check_files()
+        data._check_files(anew)
         return data
 
-    def _check_files(self) -> None:
+    def _check_files(self, anew: bool) -> None:
         """Compare files with their checksums, and ids with the vocabulary sizes.  Raises: CorruptFileError."""
         listed, found = self.manifest[CHECKSUMS], _files_of(self.directory, self.tokenizer)
         try:
@@ -100,9 +103,14 @@ class PreparedData:
                 raise CorruptFileError(
                     f"{self.directory}: holds {', '.join(sorted(found))}; expected the files that {MANIFEST} lists"
                 )
-            compare_files(self.directory, found, listed, MANIFEST)
-            for store in self.stores.values():
-                store.check_ids(self.tokenizer.n_source_words, self.tokenizer.n_target_words)
+
+            def compare() -> bool:
+                compare_files(self.directory, found, listed, MANIFEST)
+                for store in self.stores.values():
+                    store.check_ids(self.tokenizer.n_source_words, self.tokenizer.n_target_words)
+                return True
+
+            passes(compare, (self.directory / name for name in sorted(found)), listed, anew=anew)
         except CorruptFileError as error:
             raise CorruptFileError(f"{error}. Prepare the data again") from error
 

@@ -1,6 +1,7 @@
 """Lists of the size and SHA-256 of the files in a directory; readers compare them to detect corrupt files.
 
 A list is written last, and removed before a listed file changes in place.  So an existing list is never out of date.
+Large files are compared once: ``passes`` remembers it.
 """
 
 from __future__ import annotations
@@ -8,14 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from platformdirs import user_cache_path
 
 from minitransformer.system.files import CheckpointError, CorruptFileError, read_json, require_regular, write_text
 from minitransformer.system.records import as_object
 
 CHECKSUMS_FILE = "checksums.json"
+SETTLED = 2.0  # seconds: the coarsest step of the times that a file system notes (FAT)
 FORMAT = 1  # of checkpoints and model directories; increased when older versions cannot read new ones
 
 
@@ -88,6 +94,45 @@ def compare_files(directory: Path, names: Iterable[str], listed: Mapping[str, An
             raise CorruptFileError(
                 f"{path}: has changed since it was written (its SHA-256 is not the one that was noted)"
             )
+
+
+def passes(check: Callable[[], bool], paths: Iterable[Path], expected: object, *, anew: bool = False) -> bool:
+    """Return ``check()``; return True without a call if it has returned True and no file was written since.
+
+    ``check`` compares the files with ``expected``, which JSON can express.  A file was not written if its path, size,
+    and times of modification and of status change are the same, so a copied or restored file is checked again.  What
+    has passed is remembered as an empty file in the user's cache directory.  Its name is a hash of all this, so ranks
+    on several machines need no lock.  A file that was written in the last ``SETTLED`` seconds is not remembered,
+    because another write could have the same time.  ``anew`` forgets an earlier result.
+    """
+    began, (mark, newest) = time.time(), _mark(paths, expected)
+    with suppress(OSError):  # without a cache directory, every check is made
+        if mark and anew:
+            mark.unlink(missing_ok=True)
+        elif mark and mark.exists():
+            return True
+    passed = check()
+    if mark and passed and newest < (began - SETTLED) * 1e9:
+        with suppress(OSError):
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+    return passed
+
+
+def _mark(paths: Iterable[Path], expected: object) -> tuple[Path | None, int]:
+    """Return the path that exists after a check of these files has passed, and their newest time in nanoseconds.
+
+    The path is None if a file cannot be read, which its check reports, or without a home directory.
+    """
+    key, newest = hashlib.blake2b(json.dumps(expected, sort_keys=True).encode(), digest_size=16), 0
+    with suppress(OSError, RuntimeError):
+        for path in paths:
+            file = path.stat()
+            times = file.st_mtime_ns, file.st_ctime_ns
+            key.update(f"{path.absolute()!r} {file.st_size} {times}\n".encode())
+            newest = max(newest, *times)
+        return user_cache_path("minitransformer") / "checked" / key.hexdigest(), newest
+    return None, newest
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import importlib.metadata
 import io
 import re
+import shutil
 import socket
 import sys
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from minitransformer.training.divergence import UpdateFacts, write_repro_bundle
 from parallel.communicator import SerialCommunicator
 from parallel.placement import Placement
 from parallel.reducer import LocalReducer
+from tests.support.training import corrupt
 
 
 @pytest.fixture(autouse=True)
@@ -224,6 +226,19 @@ def test_in_a_narrow_terminal_nothing_is_cut_off(width: int) -> None:
     assert max(map(len, screen.getvalue().splitlines())) <= width
     assert screen.getvalue().count("[bold]eleven") == 3
     assert "[red]" in screen.getvalue()
+
+
+def test_a_flipped_bit_in_prepared_data_is_found(examined: Examined, trained: Trained, tmp_path: Path) -> None:
+    def without_folds(output: str) -> str:
+        return output.replace(" ", "")
+
+    assert f"okdatanonepreparedin{tmp_path}/data" in without_folds(examined())
+    shutil.copytree(trained.run / "data", tmp_path / "data")
+    assert f"okdata200pairsin{tmp_path}/data,allbytesastheywerewritten" in without_folds(examined())
+    corrupt(tmp_path / "data/train-00000.source.npy")
+    output = without_folds(examined(status=1))
+    assert f"wrongdata{tmp_path}/data/train-00000.source.npy:haschangedsinceitwaswritten" in output
+    assert f"→remove{tmp_path}/data:" in output
 
 
 @needs_mpi

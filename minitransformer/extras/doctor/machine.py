@@ -1,4 +1,4 @@
-"""Checks of one process on its machine: versions, libraries, cores, shared memory, GPUs."""
+"""Checks of one process on its machine: versions, libraries, cores, shared memory, GPUs, prepared data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from autograd.kernel_registry import KernelChoice
 from autograd.kernels.cpu.library import library
 from autograd.kernels.cuda.check import CheckError, check_results
 from autograd.kernels.cuda.driver import lack_of_bfloat16
+from minitransformer.data.prepare import PreparedData
 from minitransformer.extras.doctor.finding import SAME_EVERYWHERE, Finding
+from minitransformer.system.files import CheckpointError
 from minitransformer.system.memory import describe_free_memory
 from minitransformer.system.provenance import blas_libraries, code_version
 from minitransformer.system.ranks import SAME_KERNELS
-from parallel.communicator import Communicator
+from parallel.communicator import Communicator, call_on_rank_0
 from parallel.launch import INSTALL_MPI
 from parallel.placement import Placement, cores_of
 
@@ -136,6 +138,21 @@ def cuda_kernels(choice: KernelChoice, placement: Placement) -> Finding:
     lack = [f"no others: {reason}"] if (reason := lack_of_bfloat16()) else []
     found = "\n".join([right, *lack, *(f"not used: {warning}" for warning in warnings)])
     return Finding("CUDA kernels", found, results.remedy if warnings else None)
+
+
+def prepared_data(directory: Path, world: Communicator) -> Finding:
+    """Return whether prepared data has its checksums; one rank of each machine reads all bytes, all must call this."""
+
+    def compare() -> Finding:
+        if not PreparedData.is_in(directory):
+            return Finding("data", f"none prepared in {directory}")
+        try:
+            n_pairs = PreparedData.open(directory, anew=True).manifest["train_pairs"]
+        except CheckpointError as error:
+            return Finding("data", str(error), f"remove {directory}: the next training prepares its text again")
+        return Finding("data", f"{n_pairs:,} pairs in {directory}, all bytes as they were written")
+
+    return call_on_rank_0(compare, world.node)
 
 
 def shared_memory(n_ranks: int) -> Finding:

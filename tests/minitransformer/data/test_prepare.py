@@ -18,7 +18,9 @@ from minitransformer.data import prepare as prepare_module
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.prepare import PreparedData, prepare, selected_text
 from minitransformer.data.selection import HeldOut, separate, worth_training_on
+from minitransformer.data.store import TokenStore
 from minitransformer.data.survey import CorpusError, Found
+from minitransformer.system import checksums
 from minitransformer.system.checksums import checksums_of
 from minitransformer.system.files import CheckpointError, CorruptFileError, lock_directory
 from minitransformer.training.run_data import open_or_prepare
@@ -453,6 +455,39 @@ def test_a_flipped_bit_is_noticed_when_data_is_opened_which_is_not_replaced(tmp_
     (directory / "manifest.json").write_bytes(b'{"train_pairs": ')
     with pytest.raises(CheckpointError, match=r"manifest\.json: cannot be read .*corrupt"):
         open_or_prepare(run)
+
+
+def test_data_and_text_are_read_once_until_they_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(checksums, "SETTLED", 0)
+    run = RunConfig(data=config_of(tmp_path, GOOD))
+    directory = prepared(run.data).directory
+    compare = Mock(side_effect=prepare_module.compare_files)
+    monkeypatch.setattr(prepare_module, "compare_files", compare)
+    monkeypatch.setattr(TokenStore, "check_ids", pytest.fail)
+    monkeypatch.setattr("minitransformer.data.corpus.fingerprint_of_file", pytest.fail)
+    assert open_or_prepare(run).manifest["train_pairs"] == 20
+    assert not compare.called
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "en").write_text((tmp_path / "en").read_text().replace("a", "b"))
+    with pytest.raises(CheckpointError, match=r"/en: not the text that .* was prepared from"):
+        open_or_prepare(run)
+    corrupt(directory / SHARD)
+    with pytest.raises(CorruptFileError, match=f"{SHARD}.*has changed since it was written"):
+        open_or_prepare(run)
+
+
+def test_a_bit_that_the_disk_flips_is_found_when_all_bytes_are_compared(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checksums, "_mark", lambda *_: (directory.parent / "the same size and times", 0))
+    PreparedData.open(directory)
+    corrupt(directory / SHARD)
+    PreparedData.open(directory)
+    for anew in (True, False):
+        with pytest.raises(CorruptFileError, match=f"{SHARD}.*has changed since it was written"):
+            PreparedData.open(directory, anew=anew)
 
 
 def test_a_manifest_without_checksums_and_held_out_lines_that_are_no_pairs_are_named(directory: Path) -> None:
