@@ -62,6 +62,8 @@ def shown_in(document: Path) -> list[str]:
     scripts = [
         line for block in re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.M) for line in block.splitlines()
     ]
+    for block in re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.M):  # command: [mpirun, -n, "16", …]
+        scripts += [re.sub(r"^ *command:|[\[\],]", " ", line) for line in block.splitlines()]
     spans = re.findall(
         r"`((?:mpirun|srun|minitransformer)[^`]* --[^`]*)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     )
@@ -120,6 +122,7 @@ NOT_RUN = {
     r"--device cuda": "needs a GPU",
     r"--training.noise": "needs text with capitals, tested in tests/cli/test_noise_options.py",
     r"^mpirun": "several processes are tested in tests/parallel",
+    r"^rclone|--callback copies": "needs rclone and a bucket; the callback is tested in tests/test_copied_files.py",
     r"^podman": "needs a network; the image is tested in tests/test_copied_files.py",
     r"^curl|^minitransformer-serve": "a server, tested in tests/cli/test_serve_command.py",
     r"opus|models/en-de|fairseq-model|joeynmt-model": "needs models of others",

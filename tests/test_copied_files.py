@@ -14,6 +14,8 @@ import pytest
 
 from cli.options import parse_options
 from cli.serve import ServeOptions
+from minitransformer.training.callbacks import Callback, TrainingReport
+from minitransformer.training.state import TrainingState
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("autograd", "parallel", "minitransformer", "cli")
@@ -23,6 +25,7 @@ CONTAINERFILE, UNIT = (
 ENTRY_POINTS = [json.loads(words) for words in re.findall(r"^ENTRYPOINT (.*)$", CONTAINERFILE, re.MULTILINE)]
 STARTS = [shlex.split(command) for command in re.findall(r"^ExecStart=(.*)$", UNIT, re.MULTILINE)]
 COPIES = [line.split() for line in re.findall(r"^COPY (.*)$", CONTAINERFILE, re.MULTILINE)]
+CLUSTERS = (ROOT / "docs/guide/clusters.md").read_text("utf-8")
 BLOCKS = [
     (path.name, language, block)
     for path in sorted((ROOT / "docs").rglob("*.md"))
@@ -101,3 +104,42 @@ def test_nginx_reads_the_locations(locations: str, tmp_path: Path) -> None:
     server = f"server {{ listen 127.0.0.1:8080; {locations} }}"
     path.write_text(f"pid {tmp_path}/pid;\nevents {{}}\nhttp {{ access_log off;\n{server} }}\n", encoding="utf-8")
     checked("nginx", "-t", "-e", "stderr", "-p", tmp_path, "-c", path)
+
+
+def program(path: Path, text: str) -> None:
+    path.write_text(f"#!{shutil.which('bash')}\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+@needs("bash")
+@pytest.mark.parametrize(("status", "queued"), [(0, ""), (1, ""), (130, "requeue 17\n"), (143, "requeue 17\n")])
+def test_the_script_for_slurm_queues_its_job_again_after_a_signal(status: int, queued: str, tmp_path: Path) -> None:
+    (script,) = re.findall(r"^```bash\n(.*?)^```", CLUSTERS, re.DOTALL | re.MULTILINE)
+    (tmp_path / "train.sh").write_text(script, encoding="utf-8")
+    program(tmp_path / "srun", f'echo "$*" > {tmp_path}/started; exit {status}')
+    program(tmp_path / "scontrol", 'echo "$*"')
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "17"}
+    done = subprocess.run(
+        ["bash", str(tmp_path / "train.sh")], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (status, queued, "")
+    assert "minitransformer-train" in (tmp_path / "started").read_text()
+
+
+@needs("bash")
+def test_the_callback_with_rclone_copies_the_run_until_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```", CLUSTERS, re.DOTALL | re.MULTILINE)
+    namespace: dict[str, type[Callback]] = {}
+    exec(block, namespace)
+    program(tmp_path / "rclone", f'test ! -e {tmp_path}/full || exit 5; echo "$*" >> {tmp_path}/calls')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    callback = namespace["ToBucket"]()
+    callback.begin(TrainingState(), 100)
+    callback.copying.wait()  # type: ignore[attr-defined]
+    callback.report(TrainingReport(10, 1, 1.0, 1e-3, 1.0, 1.0, 1.0, 1))
+    callback.end()
+    sync = "sync runs/mine bucket:my-runs/mine --exclude .* --exclude .*/**\n"
+    assert (tmp_path / "calls").read_text() == 3 * sync
+    (tmp_path / "full").touch()
+    with pytest.raises(subprocess.CalledProcessError):
+        callback.end()
