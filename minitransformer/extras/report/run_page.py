@@ -15,7 +15,7 @@ from minitransformer.extras.report.comparison import compare_systems
 from minitransformer.extras.report.curves import shown_panels
 from minitransformer.extras.report.run_facts import facts, settings, state
 from minitransformer.extras.report.run_record import RunRecord, is_sample, read_run
-from minitransformer.extras.report.self_contained import self_contained_page
+from minitransformer.extras.report.self_contained import page_with_plots
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import write_text
 from minitransformer.system.records import as_object
@@ -35,7 +35,7 @@ def run_page(runs: Sequence[RunRecord], *, is_training: bool = False) -> str:
     """
     title = f"Training: {', '.join(run.name for run in runs)}"
     data = {**run_page_data(runs), "isTraining": is_training}
-    return self_contained_page("training_page", ("plot.js", "page.js"), title, data)
+    return page_with_plots("training_page", ("page.js",), title, data)
 
 
 def run_page_data(runs: Sequence[RunRecord]) -> dict[str, Any]:

@@ -12,13 +12,15 @@ from string import Template
 from typing import Any
 
 
-def self_contained_page(folder: str, scripts: Sequence[str], title: str, data: Any) -> str:
-    """Return a page with ``data``; its body, style and scripts are files in ``folder``.
+def page_with_plots(folder: str, scripts: Sequence[str], title: str, data: Any) -> str:
+    """Return a page with ``data`` that draws curves; its body, style and scripts are files in ``folder``.
 
     A Content-Security-Policy allows only this style and these scripts.  Text in ``data`` is never read as HTML: the
     scripts insert it as text, and ``embedded_json`` escapes it.
     """
-    return _page(_part(folder, "page.css"), _part(folder, "page.html"), _joined(folder, scripts), title, data)
+    style, script = (_part("shared", f"plot.{kind}") for kind in ("css", "js"))
+    style, script = style + _part(folder, "page.css"), script + _joined(folder, scripts)
+    return _page(style, _part(folder, "page.html"), script, title, data)
 
 
 def page_of_view(folder: str, scripts: Sequence[str], heading: str, title: str, data: Any) -> str:
