@@ -14,6 +14,7 @@ from minitransformer.config import RunConfig
 from minitransformer.config.run import TRANSLATIONS_FILE
 from minitransformer.extras.report.attended import attended_pair
 from minitransformer.extras.report.errors import ReportError
+from minitransformer.extras.report.learning import learning_page
 from minitransformer.extras.report.live import live_page
 from minitransformer.extras.report.page import attention_page
 from minitransformer.extras.report.run_page import run_page
@@ -25,7 +26,7 @@ from minitransformer.system.files import write_text
 
 DESCRIPTION = """Show what a model computes and how it was trained. "attention" draws every head of every layer for
 one sentence. "sentence" shows all its numbers, step by step. "live" writes a page that translates by itself, in a
-browser. "training" shows training runs side by side."""
+browser; "learning" one in which a small model learns. "training" shows training runs side by side."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,18 @@ class LiveOptions:
 
 
 @dataclass(frozen=True)
+class LearningOptions:
+    """Write a page in which a small Transformer learns to reverse lines of digits, in a browser, offline."""
+
+    output: Path = Path("learning.html")
+    """File to write, which ends in .html."""
+
+    def page(self) -> tuple[str, list[str]]:
+        """Return the page; it needs no run, and shows no translation."""
+        return learning_page(), []
+
+
+@dataclass(frozen=True)
 class TrainingReportOptions:
     """Show curves, scores, translations, costs and settings of training runs, finished or not, side by side.
 
@@ -116,7 +129,8 @@ class TrainingReportOptions:
 
 N_OFFERED = 4  # sentences of the validation set
 KINDS = {
-    "attention": AttentionOptions, "sentence": SentenceOptions, "live": LiveOptions, "training": TrainingReportOptions,
+    "attention": AttentionOptions, "sentence": SentenceOptions, "live": LiveOptions, "learning": LearningOptions,
+    "training": TrainingReportOptions,
 }  # fmt: skip
 
 
@@ -127,7 +141,7 @@ def main() -> int:
 
 def report(arguments: Sequence[str]) -> int:
     """Write the page that the options describe."""
-    options: AttentionOptions | SentenceOptions | LiveOptions | TrainingReportOptions = parse_kind(
+    options: AttentionOptions | SentenceOptions | LiveOptions | LearningOptions | TrainingReportOptions = parse_kind(
         KINDS, DESCRIPTION, arguments, '; to draw the attention of a sentence, give "attention" before it'
     )
     if options.output.suffix.lower() != ".html":

@@ -280,6 +280,15 @@ def test_the_first_picture_leads_to_the_page_that_translates_if_the_site_has_it(
     assert "](docs/figures/live.png)](docs/guide/attention.md#a-page-that-translates)" in README
 
 
+def test_links_to_the_guide_of_the_page_that_learns_lead_to_the_page() -> None:
+    link = '<p><a href="../guide/attention.html#a-page-that-learns">Watch it</a></p>'
+    for uri, there in (("index.md", "learning.html"), ("learn/transformer.md", "../learning.html")):
+        page = SimpleNamespace(file=SimpleNamespace(src_uri=uri))
+        lookup = SimpleNamespace(get_file_from_path={}.get)
+        shown = hook("live").on_page_content(link, page, None, lookup)
+        assert shown == f'<p><a href="{there}">Watch it</a></p>'
+
+
 def test_no_rule_lets_list_items_scroll() -> None:
     """The box of an item that scrolls cuts off its marker, such as "2.", which stands outside."""
     css = (DOCS / "assets" / "site.css").read_text("utf-8")

@@ -165,6 +165,7 @@ REFUSED = {  # RUN is a trained run
     "report training": "runs/demo: holds no training run",
     "report training absent --output a.gif": "a.gif: is written as a page; expected a name that ends in .html",
     "report sentence one --output a.png --run RUN": "a.png: is written as a page; expected",
+    "report learning --output a.gif": "a.gif: is written as a page; expected a name that ends in .html",
     "report live one --output a.png --run RUN": "a.png: is written as a page; expected",
     "report attention one --output a.gif --run RUN": "a.gif: is written as a page; expected a name that ends in .html",
     "report attention '' --output a.html --run RUN": "the sentence is empty",

@@ -1,4 +1,4 @@
-"""The program of the page that computes, run by Node: its pieces, translations and numbers."""
+"""The programs of pages that compute, run by Node: pieces, translations and numbers of the live page."""
 
 import json
 import shutil
@@ -25,8 +25,6 @@ NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="no Node here (Debian: apt install nodejs)")
 
 PROGRAM = """
-const document = {getElementById: () => ({textContent: require("fs").readFileSync(0, "utf-8")})};
-SCRIPTS
 const model = new Model(data.model), source = new Tokenizer(data.model.source);
 const target = data.model.target ? new Tokenizer(data.model.target) : source;
 for (const name of data.off) model.off.add(name);
@@ -60,9 +58,6 @@ def computed(
     numbers: bool = False,
 ) -> list[dict[str, Any]]:
     """Return what the page's program finds for each line; ``model`` is what ``model_data`` returns."""
-    folder = files("minitransformer.extras.report")
-    names = ["shared/base.js", *(f"live_page/{name}.js" for name in ("tokenizer", "model", "search", "views"))]
-    program = PROGRAM.replace("SCRIPTS", "\n".join((folder / name).read_text("utf-8") for name in names))
     config = model["config"]
     settings = {
         "beam": beam, "alpha": config["alpha"] if alpha is None else alpha, "normalisation": config["normalisation"],
@@ -72,18 +67,27 @@ def computed(
         "model": model, "lines": list(lines), "settings": settings, "off": list(off),
         "numbers": numbers, "marks": [START_MARK, END_MARK], "nBest": N_BEST, "colours": [], "blocks": [],
     }  # fmt: skip
+    scripts = [f"live_page/{name}.js" for name in ("tokenizer", "model", "search", "views")]
+    found: list[dict[str, Any]] = in_node(scripts, PROGRAM, asked)
+    return found
+
+
+def in_node(scripts: Sequence[str], program: str, data: Any) -> Any:
+    """Run scripts of a page on its ``data``, then a program; return the JSON that the program prints."""
+    folder = files("minitransformer.extras.report")
+    document = 'const document = {getElementById: () => ({textContent: require("fs").readFileSync(0, "utf-8")})};'
+    code = [document, *((folder / name).read_text("utf-8") for name in ("shared/base.js", *scripts)), program]
     assert NODE
     ran = subprocess.run(
-        [NODE, "--eval", program],
-        input=json.dumps(asked),
+        [NODE, "--eval", "\n".join(code)],
+        input=json.dumps(data),
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    found: list[dict[str, Any]] = json.loads(ran.stdout)
-    return found
+    return json.loads(ran.stdout)
 
 
 def differences(

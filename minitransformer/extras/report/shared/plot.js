@@ -94,7 +94,7 @@ function drawPanel(panel, svg, reading, isLog) {
   const [unit, seconds] = xName === "seconds" ? timeUnit(greatest(xs)) : ["updates", 1];
   const low = isLog ? least(ys) : panel.fromZero ? Math.min(0, least(ys)) : least(ys);
   const x = scaleOf(0, greatest(xs) / seconds, MARGIN.left, width - MARGIN.right, false, width / 90);
-  const y = scaleOf(low, greatest(ys), height - MARGIN.bottom, MARGIN.top, isLog, 5);
+  const y = scaleOf(low, Math.max(greatest(ys), panel.to ?? -Infinity), height - MARGIN.bottom, MARGIN.top, isLog, 5);
   drawAxes(svg, x, y, unit, width, height);
   const placed = curves.map((curve) => ({...curve, points: curve.points.map((point) => (
     {...point, left: x.place(point.x / seconds), top: y.place(point.y)}))}));
