@@ -1,4 +1,4 @@
-"""Numbers stored in bfloat16 and computed with in float32.
+"""Numbers stored in bfloat16 and computed with in float32, and products that round float32 to TF32.
 
 bfloat16 is the upper half of a float32: the same range, with 8 bits of precision.  Operations do not handle it
 themselves: ``Operation.choose`` passes bfloat16 arrays to kernels that take them, else to ``in_float32``.  Nothing
@@ -8,13 +8,36 @@ relies on type promotion, in which NumPy and CuPy differ.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
 from autograd.array import Array, DeviceError
 from autograd.tensor import Backward, Gradient, PendingGradient, gradient_array, put
+
+_rounds_to_tf32: ContextVar[bool] = ContextVar("rounds_to_tf32", default=False)
+
+
+@contextmanager
+def tf32_products(when: bool) -> Iterator[None]:
+    """Let the products of a GPU round factors of float32 to TF32 in this context if ``when`` is true, else do not.
+
+    TF32 is float32 with 10 bits of precision instead of 23.  Tensor cores multiply it, and add in float32.  A CPU and
+    the references ignore this context.
+    """
+    token = _rounds_to_tf32.set(when)
+    try:
+        yield
+    finally:
+        _rounds_to_tf32.reset(token)
+
+
+def rounds_to_tf32() -> bool:
+    """Return whether products may round factors of float32 to TF32; see ``tf32_products``."""
+    return _rounds_to_tf32.get()
 
 
 def dtype_named(name: Any) -> np.dtype[Any]:

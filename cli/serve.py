@@ -13,7 +13,6 @@ from pathlib import Path
 
 from autograd.array import Device
 from autograd.kernel_registry import KernelChoice, references_only
-from autograd.packed_weight import PackedDtype
 from cli.command import run_command, say
 from cli.options import Repeated, parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
@@ -27,6 +26,7 @@ from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.task import task_of_run
 from minitransformer.inference.translator import Translator, require_no_trees
 from minitransformer.model.files import model_directory, require_weights
+from minitransformer.model.transformer import WeightsChoice
 
 DESCRIPTION = """Serve translations: a page for people, and a JSON API that programs for LibreTranslate can use.
 Ctrl-C or SIGTERM ends it, after the requests that have begun are answered. Nothing that users type is stored."""
@@ -68,9 +68,10 @@ class ServeOptions:
     """A translation has at most this many tokens for each token of its source, plus 20."""
     max_extra_tokens: int = SearchConfig.max_extra_tokens
     """The greatest number of tokens by which a translation exceeds its source."""
-    weights: PackedDtype = "float32"
-    """bfloat16 rounds the weights and their inputs: faster on a CPU that has instructions for it. int8 rounds them
-    to 255 levels: faster still, slightly worse translations. A GPU has float32 only."""
+    weights: WeightsChoice = "automatic"
+    """automatic is float32, multiplied by TF32 on a GPU, which float32 does not do. bfloat16 rounds the weights and
+    their inputs: faster on a CPU that has instructions for it. int8 rounds them to 255 levels: faster still, slightly
+    worse translations. A GPU has no bfloat16 and int8."""
     threads: int | None = None
     """Threads to compute on; all cores if not given."""
     device: Device = RunConfig.device

@@ -12,7 +12,6 @@ from typing import BinaryIO
 
 from autograd.array import Device
 from autograd.kernel_registry import KernelChoice, references_only
-from autograd.packed_weight import PackedDtype
 from cli.command import run_command, say
 from cli.counting import counting
 from cli.options import Repeated, Rule, as_text, given, parse_options, require_rules, require_threads
@@ -42,6 +41,7 @@ from minitransformer.extras.files.stream import (
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator, load_translator
+from minitransformer.model.transformer import WeightsChoice
 from minitransformer.system.file_kinds import has_both_sides, is_compressed, is_memory
 from minitransformer.system.files import is_same_file
 from minitransformer.text.road import STEPS, Road, Step
@@ -91,9 +91,10 @@ class TranslateOptions:
     """Where to compute."""
     kernels: KernelChoice = RunConfig.kernels
     """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
-    weights: PackedDtype = "float32"
-    """bfloat16 rounds the weights and their inputs: faster on a CPU that has instructions for it. int8 rounds them
-    to 255 levels: faster still, slightly worse translations. A GPU has float32 only."""
+    weights: WeightsChoice = "automatic"
+    """automatic is float32, multiplied by TF32 on a GPU, which float32 does not do. bfloat16 rounds the weights and
+    their inputs: faster on a CPU that has instructions for it. int8 rounds them to 255 levels: faster still, slightly
+    worse translations. A GPU has no bfloat16 and int8."""
     no_repeat: int = SearchConfig.no_repeat
     """No translation has the same sequence of this many tokens twice; 0 allows it, except for translations that would
     repeat themselves."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from autograd import no_tape, to_host
 from autograd.array import BoolArray, FloatArray, IntArray
+from autograd.precision import tf32_products
 from autograd.random import StreamId, named_stream_id, uniform
 from minitransformer.config import ConfigError
 from minitransformer.inference.search import (
@@ -74,7 +75,7 @@ class Sampling:
         Raises: SearchError if the models' outputs are not finite, or if the constraint allows no translation.
         """
         config = config.for_model(models[0].config)
-        with no_tape():
+        with no_tape(), tf32_products(models[0].rounds_to_tf32):
             request = Request(models, sources, config, constraint, advance, n_given, wanted)
             return _SamplingSearch(request, self, numbers).run()
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from autograd import no_tape
 from autograd.graphs import graph_stream
+from autograd.precision import tf32_products
 from minitransformer.inference.beam_steps import BeamSearch, may_be_graphs
 from minitransformer.inference.cache import FEW_SLOTS
 from minitransformer.inference.search import Advance, Constraint, Hypothesis, Request, SearchConfig, Wanted
@@ -59,7 +60,7 @@ def beam_search(
     config = (config or SearchConfig()).for_model(models[0].config)
     n_finished = n_finished or config.n_best
     request = Request(models, sources, config, constraint, advance, n_given, wanted)
-    with no_tape(), graph_stream(models[0].device) as stream:
+    with no_tape(), tf32_products(models[0].rounds_to_tf32), graph_stream(models[0].device) as stream:
         n_slots = _count_slots(request, n_at_once)
         kept = [] if stream is None else [one for one in stream.kept if one.restart(request, n_finished, n_slots)]
         search = kept[0] if kept else BeamSearch(request, n_finished, n_slots, stream)

@@ -12,7 +12,6 @@ from typing import get_args
 
 from autograd import to_host
 from autograd.array import Device, IntArray
-from autograd.packed_weight import PackedDtype
 from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.data.lexicon import makes_trees
 from minitransformer.data.profile import TextProfile
@@ -23,7 +22,7 @@ from minitransformer.inference.line_search import LineSearch, decoded_texts
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, Prefixer
 from minitransformer.inference.search import Advance, Constraint, Hypothesis, Sampler, SearchConfig, Wanted
 from minitransformer.model.files import CONFIG_FILE, model_directory
-from minitransformer.model.transformer import Transformer
+from minitransformer.model.transformer import Transformer, WeightsChoice
 from minitransformer.system.errors import require_lists
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import available_cores, map_in_threads, require_wanted
@@ -44,13 +43,14 @@ class Translator:
         model: one model, or an ensemble: models whose probabilities of each token are averaged.  The length penalty is
             that of the first model.
         tokenizer: the tokenizer that made the text of the model's training.
-        weights: "bfloat16" rounds both factors of products with weights; it is faster on CPUs with instructions for
-            bfloat16.  "int8" rounds both to 255 levels; it is faster still, needs a quarter of the memory, and gives
-            slightly worse translations.
+        weights: "automatic" is float32; on a GPU products round their factors to TF32.  With "float32" nothing is
+            rounded.  "bfloat16" rounds both factors of products with weights; it is faster on CPUs with instructions
+            for bfloat16.  "int8" rounds both to 255 levels; it is faster still, needs a quarter of the memory, and
+            gives slightly worse translations.
         profile: the languages, and the numbers of sentences and tokens in the training text's lines, by which texts are
             cut into sentences.
 
-    Raises: ConfigError for other ``weights``, or for other than "float32" on a GPU.
+    Raises: ConfigError for other ``weights``, or for "bfloat16" or "int8" on a GPU.
     """
 
     def __init__(
@@ -58,20 +58,21 @@ class Translator:
         model: Transformer | Sequence[Transformer],
         tokenizer: Tokenizer,
         *,
-        weights: PackedDtype = "float32",
+        weights: WeightsChoice = "automatic",
         profile: TextProfile | None = None,
     ) -> None:
-        if weights not in get_args(PackedDtype):
-            raise ConfigError(f"weights: expected one of {get_args(PackedDtype)}; got {weights!r}")
+        if weights not in get_args(WeightsChoice):
+            raise ConfigError(f"weights: expected one of {get_args(WeightsChoice)}; got {weights!r}")
         models = [model] if isinstance(model, Transformer) else model
         self.models = [each.for_search(dtype=weights) for each in models]
-        self.model, self.tokenizer, self.weights = self.models[0], tokenizer, weights
+        self.model, self.tokenizer = self.models[0], tokenizer
+        self.weights = "float32" if weights == "automatic" and not self.model.rounds_to_tf32 else weights
         self.profile = profile or TextProfile()
         self._settings = [each.config.to_json() for each in models]  # identify the models, in ``fingerprint``
 
     @classmethod
     def load(
-        cls, directory: str | Path, *others: str | Path, device: Device = "cpu", weights: PackedDtype = "float32"
+        cls, directory: str | Path, *others: str | Path, device: Device = "cpu", weights: WeightsChoice = "automatic"
     ) -> Translator:
         """Load the model of a run (the directory ``RunConfig.run``), or an ensemble of the models of several runs.
 
@@ -337,7 +338,7 @@ class _Counted:
 
 
 def load_translator(
-    directory: Path, *others: Path, device: Device = "cpu", weights: PackedDtype = "float32"
+    directory: Path, *others: Path, device: Device = "cpu", weights: WeightsChoice = "automatic"
 ) -> Translator:
     """Load the translator of a run, or an ensemble, as ``Translator.load`` does.
 

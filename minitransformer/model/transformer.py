@@ -7,7 +7,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from autograd import AttentionMask, Layer, Parameter, ParameterBuffer, RandomStream, Tensor, no_tape, ops
 from autograd.array import Array, Device, IntArray, namespace, to_device, to_host
@@ -37,6 +37,7 @@ from minitransformer.system.errors import UserError
 from minitransformer.system.threads import available_cores, map_in_threads
 
 DTYPES = ("float32", "float64", "bfloat16")
+WeightsChoice: TypeAlias = Literal["automatic", "float32", "bfloat16", "int8"]  # of a search
 
 
 class WeightsError(UserError, ValueError):
@@ -56,8 +57,11 @@ class Transformer(Layer):
 
     In the methods, S and T are the numbers of source and target tokens of a batch, D is d_model, and W the number of
     words in the vocabulary.
+    ``rounds_to_tf32`` says that a search with this model is computed within ``tf32_products``.
     Raises: TypeError, ValueError or ConfigError if an argument is invalid; DeviceError if there is no such device.
     """
+
+    rounds_to_tf32 = False
 
     def __init__(
         self,
@@ -193,22 +197,25 @@ class Transformer(Layer):
         found = linear_top_k(decoded.value, weight, bias, n=n, forbidden=forbidden, rule=rule)
         return found
 
-    def for_search(self, *, dtype: PackedDtype = "float32") -> Transformer:
+    def for_search(self, *, dtype: WeightsChoice = "float32") -> Transformer:
         """Return a copy of the model for search: the weights of layers and projection are packed (``pack_weight``).
 
         The copy is valid only until the parameters change.  Both factors of products with packed weights are rounded to
-        ``dtype``.  Everything else is computed in float32, for any dtype of the parameters.
+        ``dtype``.  Everything else is computed in float32, for any dtype of the parameters.  "automatic" is float32,
+        on a GPU with ``rounds_to_tf32``.
         The projection weight is packed as (D, W).
-        Raises: ConfigError for another dtype than float32 on a GPU.
+        Raises: ConfigError for "bfloat16" or "int8" on a GPU.
         """
-        only_float32 = '"float32" on a GPU, where a search computes in float32; other weights are for CPUs'
-        require(dtype == "float32" or self.device == "cpu", "weights", only_float32, dtype)
+        on_gpu = '"automatic" or "float32" on a GPU, where a search computes in float32; other weights are for CPUs'
+        packed_in: PackedDtype = "float32" if dtype == "automatic" else dtype
+        require(packed_in == "float32" or self.device == "cpu", "weights", on_gpu, dtype)
         model = copy.copy(self.in_float32())
+        model.rounds_to_tf32 = dtype == "automatic" and self.device == "cuda"
         packs_projection = is_exactly(Embedding, "pack_weight", model.projection)
         packing: list[Callable[[], Any]] = [
-            lambda: pack_weight(model.projection.weight.value.T, dtype=dtype) if packs_projection else None,
-            lambda: layer_with_packed_weights(model.encoder, dtype=dtype),
-            lambda: layer_with_packed_weights(model.decoder, dtype=dtype),
+            lambda: pack_weight(model.projection.weight.value.T, dtype=packed_in) if packs_projection else None,
+            lambda: layer_with_packed_weights(model.encoder, dtype=packed_in),
+            lambda: layer_with_packed_weights(model.decoder, dtype=packed_in),
         ]
         n_threads = available_cores() if model.device == "cpu" else 1
         packed = map_in_threads(lambda pack: pack(), packing, n_threads)

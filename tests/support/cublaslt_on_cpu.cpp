@@ -13,6 +13,7 @@ namespace {
 
 enum Status { kSuccess = 0, kInvalid = 7, kNotSupported = 15 };
 enum Type { kFloat = 0, kBf16 = 14 };
+enum Compute { kComputeFloat = 68, kComputeTf32 = 77 };
 constexpr int kCandidates = 5;
 constexpr size_t kWorkspaceOfOne = 1 << 20;
 constexpr int kSplits = 5;  // the word of an algorithm that says so
@@ -26,6 +27,7 @@ struct Layout {
 };
 
 struct Operation {
+    int compute;
     int32_t transpose_a = 0, transpose_b = 0;
     uint32_t epilogue = 1;
     void *bias = nullptr, *mask = nullptr;
@@ -66,6 +68,15 @@ void store(void* base, int32_t type, int64_t i, float x) {
     uint32_t bits;
     std::memcpy(&bits, &x, 4);
     static_cast<uint16_t*>(base)[i] = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// Rounds to 10 bits of fraction, as tensor cores round factors to TF32.
+float as_tf32(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
+    std::memcpy(&x, &bits, 4);
+    return x;
 }
 
 template <typename T>
@@ -115,8 +126,8 @@ const char* cublasLtGetStatusName(int status) {
 int cublasLtCreate(void** handle) { return *handle = new char, kSuccess; }
 
 int cublasLtMatmulDescCreate(Operation** made, int compute, int scale) {
-    if (compute != 68 || scale != kFloat) return kNotSupported;
-    *made = new Operation;
+    if ((compute != kComputeFloat && compute != kComputeTf32) || scale != kFloat) return kNotSupported;
+    *made = new Operation{compute};
     return kSuccess;
 }
 
@@ -216,8 +227,10 @@ int cublasLtMatmul(void* handle, const Operation* operation, const float* alpha,
             for (int64_t i = 0; i < k; ++i) {
                 const int64_t in_a = operation->transpose_a ? i + row * of_a->stride : row + i * of_a->stride;
                 const int64_t in_b = operation->transpose_b ? column + i * of_b->stride : i + column * of_b->stride;
-                sum += double(load(a, of_a->type, in_a + p * of_a->step)) *
-                       load(b, of_b->type, in_b + p * of_b->step);
+                float of_row = load(a, of_a->type, in_a + p * of_a->step);
+                float of_column = load(b, of_b->type, in_b + p * of_b->step);
+                if (operation->compute == kComputeTf32) of_row = as_tf32(of_row), of_column = as_tf32(of_column);
+                sum += double(of_row) * of_column;
             }
             const int64_t place = row + column * of_d->stride + p * of_d->step;
             const int64_t bit = row + column * operation->mask_stride;

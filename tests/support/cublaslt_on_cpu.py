@@ -86,7 +86,8 @@ class Recorder:
 
 def forget() -> None:
     """What products keep for the whole process: of another library, or of another stand-in for CuPy, it is wrong."""
-    for cached in (cublaslt.handle, products._prepare, products._workspace, algorithms.choices_of):
+    cached_of_products = products._prepare, products._workspace, products._multiplies_tf32
+    for cached in (cublaslt.handle, *cached_of_products, algorithms.choices_of):
         cached.cache_clear()
     epilogues._refusals.clear()
     side_stream.thread_stream.__dict__.clear()

@@ -27,7 +27,7 @@ TYPES = {"float32": 0, "bfloat16": 14}  # cudaDataType
 EPILOGUES: dict[Epilogue, int] = {
     "none": 1, "bias": 4, "relu_bias": 6, "relu_mask_bias": 134, "relu_backward": 136, "relu_bias_backward": 152,
 }  # fmt: skip
-COMPUTE_FLOAT32 = 68  # no TF32, also for products of float32
+COMPUTE_FLOAT32, COMPUTE_TF32 = 68, 77  # cublasComputeType; both add in float32
 # Attributes of a product, of a layout and of a search.
 TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS, BIAS_STEP, MASK, MASK_STRIDE = 3, 4, 7, 8, 10, 11, 12  # of a product
 COUNT, STEP = 5, 6  # of a layout
@@ -81,6 +81,8 @@ class Problem(NamedTuple):
     """The alignment of the bias in bytes; 0 without a bias."""
     bias_step: int = 0
     n_products: int = 1
+    rounds_to_tf32: bool = False
+    """True if the library may round factors of float32 to TF32."""
 
     @property
     def may_be_split(self) -> bool:
@@ -185,7 +187,8 @@ class Product:
         self.problem, self.device, self.handle = problem, device, handle(device)
         self.algorithm: Algorithm | None = None  # set when it has been chosen
         left, right, out = problem.left, problem.right, problem.out
-        self._operation = self._create("MatmulDesc", COMPUTE_FLOAT32, TYPES["float32"])
+        compute = COMPUTE_TF32 if problem.rounds_to_tf32 else COMPUTE_FLOAT32
+        self._operation = self._create("MatmulDesc", compute, TYPES["float32"])
         self._set("MatmulDesc", self._operation, TRANSPOSE_A, c_int32(right.transposed))
         self._set("MatmulDesc", self._operation, TRANSPOSE_B, c_int32(left.transposed))
         self._set("MatmulDesc", self._operation, EPILOGUE, c_uint32(EPILOGUES[problem.epilogue]))

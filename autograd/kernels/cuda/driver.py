@@ -11,11 +11,11 @@ from autograd.array import Array, namespace_of_device
 from autograd.kernels.cuda.nvrtc import machine_code
 
 STORAGE = {"float32": "float", "bfloat16": "bf16"}  # dtype → the name of the type in kernels
-LEAST_CAPABILITY = 80  # compute capability 8.0: the first that multiplies bfloat16 matrices
+LEAST_CAPABILITY = 80  # compute capability 8.0: the first that multiplies matrices of bfloat16 and TF32
 
 
 def lack_of_bfloat16() -> str | None:
-    """Return why kernels in bfloat16 cannot run on the current GPU; None if they can."""
+    """Return why kernels in bfloat16 cannot run on the current GPU; None if they can, and products in TF32, too."""
     capability = str(namespace_of_device("cuda").cuda.Device().compute_capability)
     if int(capability) >= LEAST_CAPABILITY:
         return None

@@ -1,4 +1,4 @@
-"""Matrix products of CuPy arrays by cuBLASLt, in float32 or bfloat16, always summed in float32."""
+"""Matrix products of CuPy arrays by cuBLASLt, in float32, TF32 or bfloat16, always summed in float32."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from autograd.kernels.cuda.cublaslt import (
     alignment,
     mask_stride,
 )
+from autograd.kernels.cuda.driver import lack_of_bfloat16
 from autograd.op import ShapeError
+from autograd.precision import rounds_to_tf32
 from autograd.tensor import PendingGradient, deferred_waits
 
 
@@ -51,7 +53,8 @@ def product(
     For a stack of P products out is (P, M, N); left, right and bias have a first axis P or are shared; a mask is not
     allowed.
     The matrices of a stack may be at any distance from one another, in ascending order.
-    Dtypes: left and right have one dtype; out has that dtype or float32; bias has the dtype of out.
+    Dtypes: left and right have one dtype; out has that dtype or float32; bias has the dtype of out.  Within
+    ``tf32_products`` factors of float32 may be rounded to TF32.
     Raises: ShapeError if they do not fit together; ProductError if cuBLASLt rejects the product.
     """
     _check(left, right, out, bias, mask)
@@ -74,7 +77,8 @@ def product(
         add,
         alignment(operands.bias | bias_step * out.itemsize),
         bias_step,
-        n_products=len(out) if out.ndim == 3 else 1,
+        len(out) if out.ndim == 3 else 1,
+        rounds_to_tf32() and matrices[0].dtype == "float32" and _multiplies_tf32(device),
     )
     prepared = _prepare(problem, device)
     workspace = _workspace(device, stream.ptr).data.ptr
@@ -282,6 +286,12 @@ _name = functools.cache(str)  # of a dtype, cached: NumPy takes microseconds to 
 @functools.lru_cache(maxsize=4096)  # batches differ in their number of tokens
 def _prepare(problem: Problem, device: int) -> Product:
     return Product(problem, device)
+
+
+@functools.cache
+def _multiplies_tf32(device: int) -> bool:
+    """Return whether a GPU, the current one, has tensor cores for TF32."""
+    return lack_of_bfloat16() is None
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import fake_cuda
 import fake_streams
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from autograd.kernels.cuda.algorithms import class_of
 from autograd.kernels.cuda.cublaslt import Matrix, Problem
 from autograd.kernels.cuda.products import mask_shape, multiplied, product, stack_of, weight_gradients
 from autograd.op import ShapeError
-from autograd.precision import rounded, upcast
+from autograd.precision import rounded, tf32_products, upcast
 from autograd.tensor import gradient_array, wait_for_deferred_gradients
 
 on_device = pytest.mark.usefixtures("device_products")
@@ -220,6 +221,39 @@ def test_what_is_dense_in_no_direction_or_lies_in_descending_order_is_refused() 
         product(floats(4, 3), y, floats(4, 4).T, epilogue="bias", bias=floats(4))
     with pytest.raises(ShapeError, match=r"in ascending order; got shape \(3, 5, 6\), strides \(-120, 24, 4\)"):
         product(floats(4, 5), floats(3, 5, 6)[::-1], floats(3, 4, 6))
+
+
+# TF32.
+
+
+def as_tf32(x: Any) -> Any:
+    """Return numbers rounded to 10 bits of fraction, to nearest, ties to even."""
+    mantissa, exponent = np.frexp(x)
+    return np.ldexp(np.rint(mantissa * 2**11), exponent - 11)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_factors_of_float32_are_rounded_only_within_tf32_products(products_on_cpu: Recorder, dtype: str) -> None:
+    x, y, out = draw(7, 13, dtype=dtype), draw(13, 9, dtype=dtype), nothing(7, 9)
+    factors, results = (Placed(x, dtype).array, Placed(y, dtype).array), list[Any]()
+    for is_rounded in (False, True, False):
+        with tf32_products(is_rounded):
+            product(*factors, out.array)
+        results.append(out.values())
+    near(results[0], x @ y, TOLERANCE["float32"])
+    near(results[1], as_tf32(x) @ as_tf32(y), TOLERANCE["float32"])
+    np.testing.assert_array_equal(results[2], results[0])
+    computed_in = [compute for _, compute, _ in products_on_cpu.of("MatmulDescCreate")]
+    assert computed_in == ([68, 77] if dtype == "float32" else [68])
+
+
+def test_a_gpu_without_tensor_cores_for_tf32_rounds_nothing(
+    products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake_cuda.Device, "compute_capability", "75")
+    with tf32_products(True):
+        product(floats(2, 3), floats(3, 4), floats(2, 4))
+    assert [compute for _, compute, _ in products_on_cpu.of("MatmulDescCreate")] == [68]
 
 
 # Stacks.

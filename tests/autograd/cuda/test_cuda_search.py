@@ -8,6 +8,7 @@ from weakref import ref
 import fake_cuda
 import numpy as np
 import pytest
+from cublaslt_on_cpu import Recorder
 
 from autograd import graphs
 from autograd.graphs import GraphStream
@@ -16,11 +17,13 @@ from autograd.kernels.cuda import beam as beam_kernel
 from autograd.ops.top_k import top
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import ConfigError
+from minitransformer.extras.sampling import Sampling
 from minitransformer.inference import beam_steps, line_search, predictor
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.beam_steps import BeamSearch
 from minitransformer.inference.line_search import LineSearch, bytes_of_search
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint
+from minitransformer.inference.scoring import score_pairs
 from minitransformer.inference.search import Hypothesis, SearchConfig
 
 SIZES: dict[str, Any] = {"n_layers": 1, "d_model": 32, "d_ff": 24, "n_heads": 2, "d_k": 8, "d_v": 6}
@@ -285,7 +288,22 @@ def test_the_memory_of_a_search_is_that_of_its_caches_and_logits() -> None:
     assert bytes_of_search(ModelConfig(37_000), 28, config) == (2 * 28 + 4 * 128) * caches + 4 * 4 * 37_000
 
 
+@pytest.mark.parametrize("samples", [False, True])
+@pytest.mark.parametrize(("weights", "compute"), [("automatic", 77), ("float32", 68)])
+def test_a_search_multiplies_by_tf32_unless_weights_are_float32(
+    weights: Any, compute: int, samples: bool, launched: list[str], products_on_cpu: Recorder
+) -> None:
+    model = model_of().for_search(dtype=weights)
+    sampling = Sampling(seed=1) if samples else None
+    LineSearch([model], Any, SOURCES, [NO_PREFIX] * 3, None, sampling, None, None).run(
+        SearchConfig(beam=2, max_extra_tokens=12), 1, lambda n: None
+    )
+    assert {arguments[1] for arguments in products_on_cpu.of("MatmulDescCreate")} == {compute}
+    score_pairs(model, [(SOURCES[0], SOURCES[0])])
+    assert products_on_cpu.of("MatmulDescCreate")[-1][1] == 68, "scores are those of float32"
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 def test_rounded_weights_are_refused_on_a_gpu(dtype: Any, launched: list[str]) -> None:
-    with pytest.raises(ConfigError, match=f"weights must be .float32. on a GPU, .* are for CPUs; got '{dtype}'"):
+    with pytest.raises(ConfigError, match=f"weights must be .*.float32. on a GPU, .* are for CPUs; got '{dtype}'"):
         model_of().for_search(dtype=dtype)
