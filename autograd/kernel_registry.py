@@ -38,7 +38,7 @@ class _Kernel(NamedTuple, Generic[Implementation]):
     run: Implementation
     device: Device
     supports: Callable[..., bool]
-    takes_bfloat16: bool
+    takes_16_bits: bool
 
 
 class Kernels(Generic[Implementation]):
@@ -53,16 +53,16 @@ class Kernels(Generic[Implementation]):
         device: Device,
         *,
         supports: Callable[..., bool] = lambda *arguments, **static: True,
-        takes_bfloat16: bool = False,
+        takes_16_bits: bool = False,
     ) -> Callable[[Implementation], Implementation]:
         """Register a kernel for arrays on ``device`` for which ``supports(*arguments, **static)`` is true.
 
-        The kernel registered last is tried first.  Operations pass bfloat16 arrays only to kernels with
-        ``takes_bfloat16``.
+        The kernel registered last is tried first.  Operations pass arrays of bfloat16 and float16 only to
+        kernels with ``takes_16_bits``.
         """
 
         def register(implementation: Implementation) -> Implementation:
-            self.kernels.insert(0, _Kernel(implementation, device, supports, takes_bfloat16))
+            self.kernels.insert(0, _Kernel(implementation, device, supports, takes_16_bits))
             if self not in _with_kernels:
                 _with_kernels.append(self)
             return implementation
@@ -78,16 +78,16 @@ class Kernels(Generic[Implementation]):
         self.kernels[:] = [kernel for kernel in self.kernels if kernel.device != device]
 
     def first_that_supports(
-        self, arguments: tuple[Any, ...], static: dict[str, Any], *, takes_bfloat16: bool = False
+        self, arguments: tuple[Any, ...], static: dict[str, Any], *, takes_16_bits: bool = False
     ) -> Implementation | None:
         """Return the first kernel for these arguments; None if there is none, or within ``references_only``.
 
-        With ``takes_bfloat16`` only kernels that take bfloat16 are tried.
+        With ``takes_16_bits`` only kernels that take arrays of 16 bits are tried.
         """
         if self.kernels and not _references_only.get():
             device = "cuda" if any(device_of(x) == "cuda" for x in arguments if x is not None) else "cpu"
             for kernel in self.kernels:
-                fits = kernel.device == device and (kernel.takes_bfloat16 or not takes_bfloat16)
+                fits = kernel.device == device and (kernel.takes_16_bits or not takes_16_bits)
                 if fits and kernel.supports(*arguments, **static):
                     return kernel.run
         return None

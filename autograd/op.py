@@ -5,7 +5,7 @@ positional argument (None for an argument without a gradient).  Parameters witho
 if they are given by keyword; all other keyword arguments are static.  ``@op`` makes the operation callable with
 tensors.  A kernel is another function of the same signature, registered with ``@operation.kernel(...)`` in another
 module (``autograd.kernel_registry``).  ``choose`` alone chooses between the reference and the kernels, and decides
-whether bfloat16 arguments are converted to float32 first.
+whether arguments of 16 bits are converted to float32 first.
 Code that checks, measures or times operations uses ``observed``.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from autograd.array import Array
 from autograd.kernel_registry import Implementation, Kernels
-from autograd.precision import in_float32, is_bfloat16
+from autograd.precision import in_float32, is_16_bit
 from autograd.tensor import Backward, Gradient, Node, Tensor, is_recording
 
 
@@ -71,7 +71,7 @@ def observed(observer: Run) -> Iterator[None]:
 
     ``observer(operation, run, *arguments, **static)`` receives the operation and its chosen implementation, and returns
     the ``(y, backward)`` of ``run(*arguments, **static)``, or wraps them.  Operations that an implementation calls are
-    observed too.  If an operation on bfloat16 arrays is computed in float32, that computation is not observed.  Joint
+    observed too.  If an operation on arrays of 16 bits is computed in float32, that computation is not observed.  Joint
     kernels do not run.
     """
     before, _observation.observer = _observation.observer, observer
@@ -97,12 +97,12 @@ class Operation(Dispatch[Run]):
         )
 
     def choose(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Run:
-        """Choose as ``Dispatch`` does; without a bfloat16 kernel, compute in float32 and round the results."""
+        """Choose as ``Dispatch`` does; without a kernel for 16 bits, compute in float32 and round the results."""
         run: Run
-        if self.moves or not any(map(is_bfloat16, arguments)):
+        if self.moves or not any(map(is_16_bit, arguments)):
             run = super().choose(arguments, static)
         else:
-            kernel = self.first_that_supports(arguments, static, takes_bfloat16=True)
+            kernel = self.first_that_supports(arguments, static, takes_16_bits=True)
             run = kernel or functools.partial(in_float32, super().choose)
         observer = _observation.observer
         return run if observer is None else functools.partial(observer, self, run)
@@ -157,7 +157,7 @@ class JointKernels(Kernels[Callable[..., tuple[list[Array], BackwardOfSeveral]]]
         """
         if _observation.observer is not None:
             return None
-        return self.first_that_supports(arguments, {}, takes_bfloat16=any(map(is_bfloat16, arguments)))
+        return self.first_that_supports(arguments, {}, takes_16_bits=any(map(is_16_bit, arguments)))
 
     def compute(self, *inputs: Any) -> list[Tensor] | None:
         """Return the results; None if there is no kernel, so that the caller calls one operation after the other."""
@@ -225,7 +225,7 @@ def op(reference: Run, *, moves: bool = False) -> Operation:
     """Turn a function of arrays that returns ``(y, backward)`` into an operation on tensors: a decorator.
 
     ``backward(dy)`` returns one gradient for each positional argument.  The operation is added to ``operations``, a
-    dict of this module, under its name.  ``moves`` says that it only moves elements, so that bfloat16 stays bfloat16.
+    dict of this module, under its name.  ``moves`` says that it only moves elements, which stay in 16 bits.
     """
     operation = Operation(reference, moves=moves)
     operations[operation.__name__] = operation

@@ -131,7 +131,8 @@ class ParameterBuffer:
 
     Shapes: ``values`` and ``gradients`` (size,), one dtype, one device; parameters begin at multiples of ALIGNMENT
     (64), and the padding between them stays zero.
-    With dtype "bfloat16", values (master weights) and gradients are float32; updates, checkpoints and sums use these.
+    With dtype "bfloat16" or "float16", values (master weights) and gradients are float32; updates, checkpoints and sums
+    use these.
     ``low_precision`` (size,) holds the rounded values (low-precision weights).  Operations read matrices from it, and
     gains and biases from ``values``.
     Initial values are a pure function of (seed, name), drawn in float64 whatever the dtype; zero without a seed.
@@ -159,7 +160,7 @@ class ParameterBuffer:
             parameter.offset = size
             size += -(-parameter.size // ALIGNMENT) * ALIGNMENT
         stored = dtype_named(dtype)
-        is_narrow = stored.name == "bfloat16"
+        is_narrow = stored.itemsize == 2
         value_dtype = np.dtype(np.float32) if is_narrow else stored
         self.values, gradients = (
             (xp.zeros(size, value_dtype), None) if allocate is None else allocate(size, value_dtype)

@@ -1,8 +1,8 @@
-"""Numbers stored in bfloat16 and computed with in float32, and products that round float32 to TF32.
+"""Numbers stored in 16 bits and computed with in float32, and products that round float32 to TF32.
 
-bfloat16 is the upper half of a float32: the same range, with 8 bits of precision.  Operations do not handle it
-themselves: ``Operation.choose`` passes bfloat16 arrays to kernels that take them, else to ``in_float32``.  Nothing
-relies on type promotion, in which NumPy and CuPy differ.
+bfloat16 is the upper half of a float32: the same range, with 8 bits of precision.  float16 has 11 bits, and ends at
+65,504.  Operations do not handle them themselves: ``Operation.choose`` passes arrays of 16 bits to kernels that take
+them, else to ``in_float32``.  Nothing relies on type promotion, in which NumPy and CuPy differ.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from autograd.array import Array, DeviceError
+from autograd.array import Array, DeviceError, namespace_of_device
 from autograd.tensor import Backward, Gradient, PendingGradient, gradient_array, put
 
+LEAST_CAPABILITY = 80  # compute capability 8.0: the first that multiplies matrices of bfloat16 and TF32
 _rounds_to_tf32: ContextVar[bool] = ContextVar("rounds_to_tf32", default=False)
 
 
@@ -40,6 +41,14 @@ def rounds_to_tf32() -> bool:
     return _rounds_to_tf32.get()
 
 
+def lack_of_bfloat16() -> str | None:
+    """Return why kernels in bfloat16 cannot run on the current GPU; None if they can, and products in TF32, too."""
+    capability = str(namespace_of_device("cuda").cuda.Device().compute_capability)
+    if int(capability) >= LEAST_CAPABILITY:
+        return None
+    return f"the GPU has compute capability {capability[:-1]}.{capability[-1]}, and bfloat16 needs 8.0"
+
+
 def dtype_named(name: Any) -> np.dtype[Any]:
     """Return the dtype of this name.
 
@@ -59,36 +68,35 @@ def dtype_named(name: Any) -> np.dtype[Any]:
     return dtype
 
 
-def is_bfloat16(x: Any) -> bool:
-    """Return whether x is an array of bfloat16."""
+def is_16_bit(x: Any) -> bool:
+    """Return whether x is an array of bfloat16 or float16."""
     try:
         dtype = x.dtype
     except AttributeError:
         return False
-    # The kind first: every operation calls this, and NumPy is slow to make the name.
-    return bool(dtype.kind == "V" and dtype.name == "bfloat16")
+    return bool(dtype.itemsize == 2 and (dtype.kind == "f" or dtype.name == "bfloat16"))
 
 
 def upcast(x: Any) -> Any:
-    """Return x in float32 if it is an array of bfloat16, else x itself."""
-    return x.astype(np.float32) if is_bfloat16(x) else x
+    """Return x in float32 if it is an array of bfloat16 or float16, else x itself."""
+    return x.astype(np.float32) if is_16_bit(x) else x
 
 
-def rounded(x: Array) -> Array:
-    """Return x rounded to bfloat16, to nearest, ties to even."""
-    return x.astype(dtype_named("bfloat16"))
+def rounded(x: Array, dtype: Any = "bfloat16") -> Array:
+    """Return x rounded to bfloat16 or float16, to nearest, ties to even."""
+    return x.astype(dtype_named(dtype))
 
 
 def as_gradient_of(x: Array, gradient: Gradient) -> Gradient:
     """Return ``gradient``, which is float32, as the gradient of x.
 
-    If x is bfloat16, the gradient is rounded to bfloat16, unless its destination is float32, as for a parameter.
+    If x has 16 bits, the gradient is rounded to its dtype, unless its destination is float32, as for a parameter.
     """
-    if not is_bfloat16(x):
+    if not is_16_bit(x):
         return gradient
 
     def into(out: Array, add: bool) -> None:
-        if isinstance(gradient, PendingGradient) and not is_bfloat16(out):
+        if isinstance(gradient, PendingGradient) and not is_16_bit(out):
             gradient.into(out, add)
         else:
             put(gradient_array(gradient).astype(out.dtype, copy=False), out, add)
@@ -105,7 +113,7 @@ def in_float32(
     """Convert the arguments to float32, run the implementation that ``choose`` returns, and round the result.
 
     A scalar, such as a loss, stays float32.
-    Saves: the bfloat16 arguments.  The backward pass repeats the computation, because the closure of the forward
+    Saves: the arguments of 16 bits.  The backward pass repeats the computation, because the closure of the forward
         pass would keep float32 arrays.
     """
 
@@ -120,4 +128,5 @@ def in_float32(
         return [None if dx is None else as_gradient_of(x, dx) for x, dx in zip(arguments, gradients, strict=True)]
 
     value = run_upcast()[0]
-    return rounded(value) if np.ndim(value) else value, backward
+    dtype = next(x.dtype for x in arguments if is_16_bit(x))
+    return rounded(value, dtype) if np.ndim(value) else value, backward

@@ -52,7 +52,6 @@ Backward: TypeAlias = Callable[[Array], Sequence[Gradient | None]]
 
 _REAL = "fiuV"  # kinds of dtypes; bfloat16 has kind V
 _INTEGERS = "biu"
-_FLOAT16 = np.dtype(np.float16)
 
 
 class TapeError(RuntimeError):
@@ -161,10 +160,6 @@ class Tensor:
         if isinstance(value, Tensor):
             raise TypeError("Tensor: expected an array, got a Tensor; take its .value for a new leaf")
         self.value = value if hasattr(value, "dtype") else _as_numbers(value)
-        if self.value.dtype == _FLOAT16:
-            raise TypeError(
-                "Tensor: float16 ends at 65504, so ordinary sums overflow; convert the array: array.astype(np.float32)"
-            )
         self.grad: Any = None  # an array after ``backward``; users compute with it without a check for None
         self.node = node
 

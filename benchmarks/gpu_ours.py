@@ -21,12 +21,12 @@ from gpu_card import FULL, ROOT, Card, draw, synchronize
 from workload import IdPairs, Workload
 
 from autograd.array import namespace_of_device, to_device, to_host
-from autograd.kernels.cuda import cublaslt, driver, nvrtc
+from autograd.kernels.cuda import cublaslt, nvrtc
 from autograd.kernels.cuda.check import CHILD, check_results
 from autograd.kernels.cuda.cublaslt import SPLIT_TERMS
 from autograd.kernels.cuda.linear import sum_of_rows
 from autograd.kernels.cuda.products import mask_shape, product
-from autograd.precision import dtype_named, rounded, upcast
+from autograd.precision import dtype_named, lack_of_bfloat16, rounded, upcast
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import plan_epoch, read_micro_batches
@@ -114,7 +114,7 @@ def compile_sources() -> dict[str, Any]:
 
     Raises: RuntimeError on a GPU without bfloat16, in which all stages compute.
     """
-    if lack := driver.lack_of_bfloat16():
+    if lack := lack_of_bfloat16():
         raise RuntimeError(lack)
     device = namespace_of_device("cuda").cuda.Device()
     architecture = f"sm_{device.compute_capability}"

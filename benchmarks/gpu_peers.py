@@ -152,6 +152,7 @@ Search = Callable[[int], list[list[str]]]  # number of words → the best transl
 EAGER = "PyTorch, eager"
 CTRANSLATE2_TYPES = {"cuda": ("float32", "float16", "bfloat16", "int8_float16"), "cpu": ("float32",)}
 CTRANSLATE2_BATCH = 64  # sentences
+OUR_WEIGHTS = {"eager": "float32", "float32": "automatic", "int8_float16": "float16"}  # by the peer's type, if another
 
 
 def decoding(card: Card) -> bool:
@@ -189,9 +190,9 @@ def searched(card: Card, directory: Path, n: int, peer: str) -> dict[str, Any]:
     pairs = Workload(card.sizes.models["base"], max(card.sizes.tokens), 1, zipf=True).pairs()
     words = np.array([word for source, target in pairs for word in (*source, *target)])
     lines, steps = IdsAsText().decode_target(np.resize(words, (n, SOURCE_WORDS)).tolist()), card.sizes.steps
-    their_search = torch_search if peer == EAGER else ctranslate2_search
+    their_search, kind = torch_search if peer == EAGER else ctranslate2_search, peer.split(", ")[1]
     searches: dict[str, tuple[Search, int]] = {
-        "ours": (our_search(directory, lines), steps - 1),
+        "ours": (our_search(directory, lines, OUR_WEIGHTS.get(kind, kind)), steps - 1),
         peer: (their_search(directory, lines, card.name, peer), steps),
     }
     found = [run(steps - 1) for run, _ in searches.values()]
@@ -213,15 +214,16 @@ def searched(card: Card, directory: Path, n: int, peer: str) -> dict[str, Any]:
     }
 
 
-def our_search(directory: Path, lines: list[str]) -> Search:
-    """Return our search of these lines, as ``minitransformer-translate`` searches."""
+def our_search(directory: Path, lines: list[str], weights: Any) -> Search:
+    """Return our search of these lines, as ``minitransformer-translate`` searches with these weights."""
     from translation import BEAM, SOURCE_WORDS, IdsAsText  # noqa: PLC0415 (needs PyTorch)
 
     from minitransformer import Transformer, Translator  # noqa: PLC0415
     from minitransformer.data.tokenizer import Tokenizer  # noqa: PLC0415
     from minitransformer.inference.search import SearchConfig  # noqa: PLC0415
 
-    translator = Translator(Transformer.load(directory / "ours", device="cuda"), cast(Tokenizer, IdsAsText()))
+    model = Transformer.load(directory / "ours", device="cuda")
+    translator = Translator(model, cast(Tokenizer, IdsAsText()), weights=weights)
 
     def search(n_words: int) -> list[list[str]]:
         config = SearchConfig(

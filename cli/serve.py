@@ -71,7 +71,7 @@ class ServeOptions:
     weights: WeightsChoice = "automatic"
     """automatic is float32, multiplied by TF32 on a GPU, which float32 does not do. bfloat16 rounds the weights and
     their inputs: faster on a CPU that has instructions for it. int8 rounds them to 255 levels: faster still, slightly
-    worse translations. A GPU has no bfloat16 and int8."""
+    worse translations. A GPU computes all in 16 bits with float16 and bfloat16, a CPU has no float16, a GPU no int8."""
     threads: int | None = None
     """Threads to compute on; all cores if not given."""
     device: Device = RunConfig.device

@@ -46,6 +46,15 @@ def test_training() -> None:
     ] == []
 
 
+def test_weights(model: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("\n".join(sentences(5, seed=1)), "utf-8")
+    shown = benchmark("weights.py", model, lines, lines)
+    rows = re.findall(r"^(\w+): (\d) of 5 changed, BLEU = ", shown, re.MULTILINE)
+    assert [name for name, _ in rows] == ["float32", "TF32", "float16", "bfloat16"]
+    assert rows[0][1] == "0"
+
+
 def test_costs_of_python() -> None:
     assert shown_ratio(benchmark("costs.py", "python", "--rounds", 1), r"ms, of which ([\d.]+) ms") > 0
 

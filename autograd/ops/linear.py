@@ -8,6 +8,7 @@ from autograd.array import Array, namespace
 from autograd.blas import product
 from autograd.op import Dispatch, ShapeError, op, unbroadcast
 from autograd.packed_weight import PackedDtype, nearest_bfloat16
+from autograd.precision import upcast
 from autograd.tensor import Backward
 
 
@@ -78,6 +79,15 @@ def check_linear(name: str, x: Array, weight: Array, bias: Array | None, *, may_
             f"{name}: expected x (T, I), weight (I, O) and bias (O,){' or None' * may_lack_bias};"
             f" got x {x.shape}, weight {weight.shape}, bias {getattr(bias, 'shape', None)}"
         )
+
+
+@Dispatch
+def linear_logits(x: Array, weight: Array, bias: Array | None) -> Array:
+    """Return x W + b, a row per token, in float32 if x and W have 16 bits, so that logits are not rounded.
+
+    Shapes: x (T, I), weight (I, W), bias (W,) or None.  Returns (T, W).
+    """
+    return linear.of_arrays(upcast(x), upcast(weight), bias)[0]
 
 
 @Dispatch

@@ -6,7 +6,7 @@ import numpy as np
 
 from autograd.array import Array, BoolArray, device_of, namespace, to_device
 from autograd.op import Dispatch
-from autograd.ops.linear import linear
+from autograd.ops.linear import linear_logits
 from autograd.ops.softmax import log_normaliser
 
 
@@ -18,8 +18,7 @@ def linear_top_k(
 
     Shapes: x (T, I), weight (I, W), bias (W,) or None; for the rest see ``log_softmax_top``.
     """
-    logits, _ = linear.of_arrays(x, weight, bias)
-    found: tuple[Array, Array] = log_softmax_top(logits, forbidden, rule, n=n)
+    found: tuple[Array, Array] = log_softmax_top(linear_logits(x, weight, bias), forbidden, rule, n=n)
     return found
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from autograd import AttentionMask, Tensor, namespace, no_tape, ops, to_host
 from autograd.array import Array, FloatArray
 from autograd.op import Operation, Run, observed
+from autograd.precision import upcast
 from autograd.tensor import Backward
 from minitransformer.model.batch import Batch, Ids
 from minitransformer.model.stacks import Decoder, DecoderLayer, Encoder, EncoderLayer
@@ -119,8 +120,8 @@ class _AttentionRecorder:
                 f"attention: {type(self).__bases__[1].__qualname__} computes {len(found)} operations"
                 " autograd.ops.attention in a call; its weights can be recorded only if it computes one"
             )
-        queries, keys, mask = found[0]
-        self.recorded = to_host(ops.attention(Tensor(queries), Tensor(keys), _identity(Tensor(keys)), mask=mask).value)
+        (queries, keys), mask = (Tensor(upcast(x)) for x in found[0][:2]), found[0][2]
+        self.recorded = to_host(ops.attention(queries, keys, _identity(keys), mask=mask).value)
         return y
 
 

@@ -13,7 +13,6 @@ from functools import partial
 import numpy as np
 
 from autograd.array import Device, IntArray, free_gpu_memory, gpu_module
-from minitransformer.config import ModelConfig
 from minitransformer.data.normalisation import BETWEEN_WORDS
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import beam_search
@@ -106,7 +105,7 @@ class LineSearch:
         """
         n_lines = lines_at_once(longest, config.beam, self.models[0].device)
         if self.models[0].device == "cuda":
-            n_bytes = sum(bytes_of_search(model.config, longest, config) for model in self.models)
+            n_bytes = sum(bytes_of_search(model, longest, config) for model in self.models)
             n_lines = max(1, min(n_lines, free_gpu_memory() // 2 // n_bytes))
         return min(n_lines, self.most_at_once or n_lines)
 
@@ -185,14 +184,15 @@ def _attempts(config: SearchConfig) -> Iterator[tuple[SearchConfig, int]]:
         yield config, n_finished
 
 
-def bytes_of_search(model: ModelConfig, n_source: int, config: SearchConfig) -> int:
+def bytes_of_search(model: Transformer, n_source: int, config: SearchConfig) -> int:
     """Count the bytes of the largest arrays of a line's search: keys and values of all steps, and a step's logits.
 
     A source is counted twice: on a GPU another one is encoded before it gets the slot.
     """
+    sizes, item_size = model.config, 4 if model.parameters.low_precision is None else 2
     n_steps = int(config.greatest_lengths(np.array(n_source)))
-    keys_values = model.decoder_depth * model.n_heads * (model.d_k + model.d_v)
-    return 4 * ((2 * n_source + config.beam * n_steps) * keys_values + config.beam * model.vocabulary_size)
+    keys_values = item_size * sizes.decoder_depth * sizes.n_heads * (sizes.d_k + sizes.d_v)
+    return (2 * n_source + config.beam * n_steps) * keys_values + 4 * config.beam * sizes.vocabulary_size
 
 
 def decoded_texts(tokenizer: Tokenizer, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[str]:

@@ -18,6 +18,7 @@ from autograd.array import Array, IntArray, namespace_of_device
 from autograd.graphs import GraphStream, ShapedGraphs
 from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import top, without
+from autograd.precision import upcast
 from minitransformer.inference.cache import LayerCache, Memory, axis_length
 from minitransformer.model.batch import Ids, pack_sequences
 from minitransformer.model.layers import KeysValues
@@ -181,7 +182,7 @@ class Predictor:
     def log_probabilities(self, decoded: Sequence[Tensor]) -> Array:
         """Compute log p (nats) of every token of the vocabulary, on the device.  Shapes: returns (T, W)."""
         model_log_p = [
-            log_softmax_values(state.model.project(each).value)
+            log_softmax_values(upcast(state.model.project(each).value))
             for state, each in zip(self.states, decoded, strict=True)
         ]
         return mean_probability(model_log_p)

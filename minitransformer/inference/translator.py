@@ -46,11 +46,13 @@ class Translator:
         weights: "automatic" is float32; on a GPU products round their factors to TF32.  With "float32" nothing is
             rounded.  "bfloat16" rounds both factors of products with weights; it is faster on CPUs with instructions
             for bfloat16.  "int8" rounds both to 255 levels; it is faster still, needs a quarter of the memory, and
-            gives slightly worse translations.
+            gives slightly worse translations.  On a GPU, "float16" and "bfloat16" store weights, activations, keys and
+            values in 16 bits.
         profile: the languages, and the numbers of sentences and tokens in the training text's lines, by which texts are
             cut into sentences.
 
-    Raises: ConfigError for other ``weights``, or for "bfloat16" or "int8" on a GPU.
+    Raises: ConfigError for other ``weights``, or for those in which the device cannot compute, such as "float16" on a
+        CPU and "int8" on a GPU.
     """
 
     def __init__(

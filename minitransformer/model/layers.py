@@ -14,6 +14,7 @@ from autograd.array import Array
 from autograd.ops.linear import pack_weight
 from autograd.packed_weight import PackedDtype
 from autograd.parameters import glorot_uniform, ones, scaled_normal, zeros
+from autograd.precision import is_16_bit, rounded
 from autograd.random import StreamId
 from minitransformer.config import ModelConfig
 from minitransformer.model.batch import NO_ORDERS, Orders
@@ -75,7 +76,7 @@ class Linear(Layer):
 
     def __init__(self, d_in: int, d_out: int, *, bias: bool, gain: float = 1.0) -> None:
         self.weight: Tensor = Parameter((d_in, d_out), lambda stream_id, shape: gain * glorot_uniform(stream_id, shape))
-        self.bias = Parameter((d_out,), zeros) if bias else None
+        self.bias: Tensor | None = Parameter((d_out,), zeros) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
         return ops.linear(x, self.weight, self.bias)
@@ -92,6 +93,8 @@ def layer_with_packed_weights(layer: AnyLayer, *, dtype: PackedDtype = "float32"
             setattr(prepared, name, packed)
     if isinstance(prepared, Linear) and is_exactly(Linear, "pack_weight", prepared):
         prepared.weight = Tensor(pack_weight(prepared.weight.value, dtype=dtype))
+        if prepared.bias is not None and is_16_bit(prepared.weight.value):  # else each product would round it
+            prepared.bias = Tensor(rounded(prepared.bias.value, prepared.weight.dtype))
     return prepared
 
 

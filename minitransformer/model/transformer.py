@@ -7,16 +7,19 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
 
 from autograd import AttentionMask, Layer, Parameter, ParameterBuffer, RandomStream, Tensor, no_tape, ops
 from autograd.array import Array, Device, IntArray, namespace, to_device, to_host
 from autograd.kernel_registry import register_kernels
-from autograd.ops.linear import pack_weight
+from autograd.ops.linear import linear, linear_logits, pack_weight
 from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import linear_top_k, log_softmax_top
 from autograd.packed_weight import PackedDtype
 from autograd.parameters import Allocate, zeros
+from autograd.precision import dtype_named, is_16_bit, lack_of_bfloat16, upcast
 from minitransformer.config import ModelConfig
 from minitransformer.config.checks import ConfigError, imported_class, require
 from minitransformer.model.batch import NO_ORDERS, Batch, Orders
@@ -36,8 +39,11 @@ from minitransformer.model.symbols import END, START
 from minitransformer.system.errors import UserError
 from minitransformer.system.threads import available_cores, map_in_threads
 
-DTYPES = ("float32", "float64", "bfloat16")
-WeightsChoice: TypeAlias = Literal["automatic", "float32", "bfloat16", "int8"]  # of a search
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+WeightsChoice: TypeAlias = Literal["automatic", "float32", "float16", "bfloat16", "int8"]  # of a search
+WEIGHTS_ON: dict[Device, tuple[WeightsChoice, ...]] = {
+    "cpu": ("automatic", "float32", "bfloat16", "int8"), "cuda": ("automatic", "float32", "float16", "bfloat16"),
+}  # fmt: skip
 
 
 class WeightsError(UserError, ValueError):
@@ -50,8 +56,8 @@ class Transformer(Layer):
     Args:
         config: the hyperparameters; ``vocabulary_size`` must be set.
         seed: determines the initial weights, together with each parameter's name; None leaves them zero.
-        dtype: of weights and activations: "float32", "float64" for checks, or "bfloat16".  With "bfloat16" the master
-            weights (updated and saved), gradients, statistics and sums are float32.
+        dtype: of weights and activations: "float32", "float64" for checks, "bfloat16", or "float16" for a search.  With
+            16 bits the master weights (updated and saved), gradients, statistics and sums are float32.
         device: "cpu" or "cuda".
         allocate: see ``ParameterBuffer``; if several processes train the model, the ``allocate`` of their reducer.
 
@@ -178,7 +184,12 @@ class Transformer(Layer):
     def project(self, decoded: Tensor) -> Tensor:
         """Compute unnormalised log-probabilities (T, W) of the next token from the decoder's output (T, D)."""
         by_columns = self._projection_by_columns
-        logits = self.projection.logits(decoded) if by_columns is None else ops.linear(decoded, by_columns, None)
+        if by_columns is None:
+            logits = self.projection.logits(decoded)
+        elif is_16_bit(by_columns):
+            logits = Tensor(linear_logits(decoded.value, by_columns, None))
+        else:
+            logits = ops.linear(decoded, by_columns, None)
         return logits if self.softmax_bias is None else logits + self.softmax_bias
 
     def top_k(self, decoded: Tensor, *, n: int, forbidden: Array, rule: Array | None = None) -> tuple[Array, Array]:
@@ -189,7 +200,7 @@ class Transformer(Layer):
         """
         found: tuple[Array, Array]
         if not self._projects_plainly("linear_top_k"):
-            found = log_softmax_top(self.project(decoded).value, forbidden, rule, n=n)
+            found = log_softmax_top(upcast(self.project(decoded).value), forbidden, rule, n=n)
             return found
         by_columns = self._projection_by_columns
         weight = self.projection.weight.value.T if by_columns is None else by_columns
@@ -200,16 +211,18 @@ class Transformer(Layer):
     def for_search(self, *, dtype: WeightsChoice = "float32") -> Transformer:
         """Return a copy of the model for search: the weights of layers and projection are packed (``pack_weight``).
 
-        The copy is valid only until the parameters change.  Both factors of products with packed weights are rounded to
-        ``dtype``.  Everything else is computed in float32, for any dtype of the parameters.  "automatic" is float32,
-        on a GPU with ``rounds_to_tf32``.
+        The copy is valid only until the parameters change.  On a CPU, both factors of products with packed weights are
+        rounded to ``dtype``; all else is float32, for any dtype of the parameters.  On a GPU, "float16" and "bfloat16"
+        are the dtype of weights, activations, keys and values, and logits are float32.  "automatic" is float32, on a
+        GPU with ``rounds_to_tf32``.
         The projection weight is packed as (D, W).
-        Raises: ConfigError for "bfloat16" or "int8" on a GPU.
+        Raises: ConfigError for a dtype in which this device cannot compute, and for weights too great for float16.
         """
-        on_gpu = '"automatic" or "float32" on a GPU, where a search computes in float32; other weights are for CPUs'
-        packed_in: PackedDtype = "float32" if dtype == "automatic" else dtype
-        require(packed_in == "float32" or self.device == "cpu", "weights", on_gpu, dtype)
-        model = copy.copy(self.in_float32())
+        possible = WEIGHTS_ON[self.device]
+        require(dtype in possible, "weights", f'one of {possible} on "{self.device}"', dtype)
+        is_narrow = self.device == "cuda" and dtype in ("float16", "bfloat16")
+        packed_in = "float32" if is_narrow or dtype == "automatic" else cast(PackedDtype, dtype)
+        model = copy.copy(self._in_16_bits(dtype) if is_narrow else self.in_float32())
         model.rounds_to_tf32 = dtype == "automatic" and self.device == "cuda"
         packs_projection = is_exactly(Embedding, "pack_weight", model.projection)
         packing: list[Callable[[], Any]] = [
@@ -223,16 +236,34 @@ class Transformer(Layer):
         return model
 
     def in_float32(self) -> Transformer:
-        """Return the model with its float32 master weights: itself, or a copy if the weights are bfloat16."""
+        """Return the model with its float32 master weights: itself, or a copy if the weights have 16 bits."""
         return self if self.parameters.low_precision is None else self.with_values(self.parameters.values)
 
-    def with_values(self, values: Array) -> Transformer:
+    def _in_16_bits(self, dtype: str) -> Transformer:
+        """Return the model in "float16" or "bfloat16", which must be multiplied on its GPU: itself, or a copy.
+
+        Raises: ConfigError if no kernel multiplies this dtype here, or if a weight is too great for it.
+        """
+        lack = lack_of_bfloat16() if dtype == "bfloat16" else None
+        if not linear.may_run(self.device):
+            lack = "no kernel of matrix products has passed its check, or kernels are references"
+        require(lack is None, "weights", f'"automatic" or "float32" here ({lack})', dtype)
+        greatest = float(abs(self.parameters.values).max())
+        fits = dtype == "bfloat16" or not greatest > float(np.finfo(np.float16).max)
+        require(fits, "weights", f'"bfloat16" or "float32", because a weight is {greatest:.6g}', dtype)
+        stored = self.parameters.low_precision
+        is_stored = stored is not None and stored.dtype == dtype_named(dtype)
+        return self if is_stored else self.with_values(self.parameters.values, dtype)
+
+    def with_values(self, values: Array, dtype: str | None = None) -> Transformer:
         """Return a copy of the model with these master weights, a flat array like ``parameters.values``, on its device.
 
-        The copy computes in the dtype of the master weights, which is never bfloat16.
+        The copy computes in ``dtype``; None is the dtype of the master weights, which never has 16 bits.
         """
-        model = type(self)(self.config, seed=None, dtype=self.parameters.values.dtype.name, device=self.device)
+        dtype = dtype or self.parameters.values.dtype.name
+        model = type(self)(self.config, seed=None, dtype=dtype, device=self.device)
         model.parameters.values[...] = values[: len(model.parameters.values)]  # a reducer may have padded them
+        model.parameters.refresh_low_precision()
         return model
 
     def decoded(self, batch: ModelInput, random: RandomStream | None = None) -> Tensor:

@@ -8,8 +8,7 @@ from typing import Any
 from autograd.array import Device, DeviceError
 from autograd.kernel_registry import KernelChoice, kernels_for, register_kernels
 from autograd.kernels.cpu.library import bfloat16_set
-from autograd.kernels.cuda.driver import lack_of_bfloat16
-from autograd.precision import dtype_named
+from autograd.precision import dtype_named, lack_of_bfloat16
 from minitransformer.config import RunConfig
 from minitransformer.config.run import initial_settings, kept_settings, resolved, with_values
 from minitransformer.data.store import MANIFEST

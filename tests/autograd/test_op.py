@@ -255,7 +255,7 @@ def test_numbers_of_sixteen_bits_go_to_kernels_that_take_them() -> None:
     x = np.ones(3, dtype_named("bfloat16"))
     joint = Together().joint
     assert joint.kernel_of((x,)) is None
-    taking = joint.kernel("cpu", takes_bfloat16=True)(lambda x: ([x, x], lambda dys: dys[:1]))
+    taking = joint.kernel("cpu", takes_16_bits=True)(lambda x: ([x, x], lambda dys: dys[:1]))
     assert joint.kernel_of((x,)) is taking
 
 

@@ -15,7 +15,7 @@ from autograd import DeviceError, Layer, Parameter, ParameterBuffer, Tensor, bac
 from autograd.op import Dispatch, Operation, operations
 from autograd.optim import Adam, adam_update
 from autograd.parameters import ALIGNMENT, glorot_uniform, ones, scaled_normal
-from autograd.precision import as_gradient_of, dtype_named, in_float32, is_bfloat16, rounded, upcast
+from autograd.precision import as_gradient_of, dtype_named, in_float32, is_16_bit, rounded, upcast
 from autograd.tensor import PendingGradient, gradient_array, put
 
 BF16 = dtype_named("bfloat16")
@@ -29,12 +29,13 @@ def draw(*shape: int) -> Any:
 # The type.
 
 
-def test_only_bfloat16_is_widened() -> None:
+def test_only_numbers_of_sixteen_bits_are_widened() -> None:
     for x in (np.ones(2), np.ones(2, np.float32), np.ones(2, np.uint16), np.zeros(2, "V2"), None, 3.0, [1.0]):
-        assert not is_bfloat16(x)
+        assert not is_16_bit(x)
         assert upcast(x) is x
-    assert is_bfloat16(draw(2))
-    assert upcast(draw(2)).dtype == np.float32
+    for x in (draw(2), np.ones(2, np.float16)):
+        assert is_16_bit(x)
+        assert upcast(x).dtype == np.float32
 
 
 def test_without_ml_dtypes_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,41 +57,35 @@ def test_nobody_imports_ml_dtypes_who_does_not_ask_for_bfloat16() -> None:
     assert done.stdout == "False\n"
 
 
-def test_float16_is_refused_as_a_leaf_and_as_a_result() -> None:
-    x = np.ones(3, np.float16)
-    for compute in (Tensor, ops.relu):
-        with pytest.raises(TypeError, match=r"^Tensor: float16 .*; convert the array: array.astype\(np.float32\)$"):
-            compute(x)
-
-
 # Operations.
 
 
+@pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float16)], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_an_operation_gives_what_it_gives_in_float32_rounded(case: OpCase) -> None:
+def test_an_operation_gives_what_it_gives_in_float32_rounded(case: OpCase, dtype: Any) -> None:
     drawn = Draw(np.random.default_rng(2), dict.fromkeys(AXES, 3))
     arrays, static = case.arguments(drawn), case.static(drawn)
     arguments, wide_arguments = (
-        [Tensor(convert(x.astype(BF16))) if is_float(x) else x for x in arrays] for convert in (np.asarray, upcast)
+        [Tensor(convert(x.astype(dtype))) if is_float(x) else x for x in arrays] for convert in (np.asarray, upcast)
     )
     result, wide_result = (operations[case.op](*these, **static) for these in (arguments, wide_arguments))
-    dy = np.asarray(np.random.default_rng(3).standard_normal(result.shape)).astype(BF16)
-    stored = BF16 if result.shape else np.float32
+    dy = np.asarray(np.random.default_rng(3).standard_normal(result.shape)).astype(dtype)
+    stored = dtype if result.shape else np.float32
     backward(result, dy.astype(stored))
     backward(wide_result, dy.astype(np.float32))
     assert result.dtype == stored
     np.testing.assert_array_equal(upcast(result.value), wide_result.value.astype(stored).astype(np.float32))
     for x, wide in zip(arguments, wide_arguments, strict=True):
         if isinstance(x, Tensor):
-            assert is_bfloat16(x.grad)
-            np.testing.assert_array_equal(upcast(x.grad), upcast(rounded(wide.grad)))
+            assert x.grad.dtype == dtype
+            np.testing.assert_array_equal(upcast(x.grad), upcast(rounded(wide.grad, dtype)))
 
 
 def test_gradients_that_meet_are_added_as_they_are_stored() -> None:
     x = Tensor(draw(3, 4))
     twice = x * 2.0
     backward(ops.sum(twice * twice + twice))
-    assert is_bfloat16(x.grad)
+    assert is_16_bit(x.grad)
     np.testing.assert_allclose(upcast(x.grad), 8 * upcast(x.value) + 2, rtol=2**-6)
 
 
@@ -107,7 +102,7 @@ def test_a_kernel_gets_bfloat16_if_it_says_that_it_takes_it(takes: bool) -> None
         return lambda x: (np.zeros(2, np.float32), lambda dy: (name, x.dtype))
 
     operation = Operation(of_dtype("reference"))
-    operation.kernel("cpu", supports=lambda x: len(x) == 2, takes_bfloat16=takes)(of_dtype("kernel"))
+    operation.kernel("cpu", supports=lambda x: len(x) == 2, takes_16_bits=takes)(of_dtype("kernel"))
     assert operation.of_arrays(draw(2).astype(np.float32))[1](None) == ("kernel", np.float32)
     if takes:
         assert operation.of_arrays(draw(2))[1](None) == ("kernel", BF16)
@@ -133,7 +128,7 @@ def test_a_gradient_of_bfloat16_is_rounded_only_where_its_destination_is() -> No
     assert all(place is out for place in outs)
     assert (out == 2 * 1.00390625).all()
     array = gradient_array(gradient)
-    assert is_bfloat16(array)
+    assert is_16_bit(array)
     assert (upcast(array) == 1).all()
     gradient.into(array, True)
     assert (upcast(array) == 2).all()
@@ -153,7 +148,7 @@ class Weights(Layer):
 
 def in_step(buffer: ParameterBuffer) -> bool:
     assert buffer.values.dtype == np.float32
-    assert is_bfloat16(buffer.low_precision)
+    assert is_16_bit(buffer.low_precision)
     return bool((upcast(buffer.low_precision) == upcast(rounded(buffer.values))).all())
 
 

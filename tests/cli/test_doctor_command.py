@@ -111,7 +111,8 @@ def test_the_check_of_every_cuda_kernel_is_reported(
     with monkeypatch.context() as old:
         old.setattr(fake_cuda.Device, "compute_capability", "75")
         output = examined("--device", "cuda")
-    assert "dropout, linear no others: the GPU has compute capability 7.5, and bfloat16 needs 8.0" in output
+    lack = "the GPU has compute capability 7.5, and bfloat16 needs 8.0"
+    assert f"dropout, linear in float32 and float16 only: {lack}" in output
     wrong = right._replace(faults={"attention": "relative error 2", "dropout": None, "linear": "relative error 2"})
     monkeypatch.setattr(machine, "check_results", lambda: wrong)
     output = examined("--device", "cuda", status=1)

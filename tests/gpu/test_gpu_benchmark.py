@@ -30,7 +30,7 @@ from gpu_card import Card
 from gpu_results import Results
 from workload import Workload
 
-from autograd.kernels.cuda import driver
+from autograd import precision
 from minitransformer import ModelConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -337,7 +337,7 @@ def test_the_preflight_comes_first_in_a_minute_all_stages_in_half_an_hour(monkey
 
 def test_an_old_gpu_ends_the_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = SimpleNamespace(Device=lambda: SimpleNamespace(compute_capability="75"))
-    monkeypatch.setattr(driver, "namespace_of_device", lambda device: SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(precision, "namespace_of_device", lambda device: SimpleNamespace(cuda=cuda))
     with pytest.raises(RuntimeError, match=r"compute capability 7\.5, and bfloat16 needs 8\.0"):
         gpu_ours.compile_sources()
 

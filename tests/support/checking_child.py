@@ -23,7 +23,7 @@ gpu_stand_in.install()
 
 from autograd.kernel_registry import kernels_for  # noqa: E402
 from autograd.kernels.cuda import check_child, register_all  # noqa: E402
-from autograd.precision import in_float32, is_bfloat16  # noqa: E402
+from autograd.precision import in_float32, is_16_bit  # noqa: E402
 
 check_child.LENGTHS, check_child.WAVE, check_child.WORDS[:] = (1, 17), 256, [(61,)]
 
@@ -47,7 +47,7 @@ def run(reference: Any, fault: str, *arguments: Any, **static: Any) -> Any:
         assert seconds_left > 100, "the child has no time limit"
         signal.setitimer(signal.ITIMER_REAL, 0.01)
         time.sleep(1_000)
-    compute = functools.partial(in_float32, lambda *_: reference) if any(map(is_bfloat16, arguments)) else reference
+    compute = functools.partial(in_float32, lambda *_: reference) if any(map(is_16_bit, arguments)) else reference
     y, backward = compute(*arguments, **static)
     if fault == "is wrong":
         y *= 1.001
@@ -65,7 +65,7 @@ def plant(faults: dict[str, str]) -> None:
     for name, operation in kernels_for("cuda").items():
         operation.remove_kernels("cuda")
         if name in faults:
-            operation.kernel("cuda", takes_bfloat16=True)(functools.partial(run, operation.reference, faults[name]))
+            operation.kernel("cuda", takes_16_bits=True)(functools.partial(run, operation.reference, faults[name]))
 
 
 if __name__ == "__main__":

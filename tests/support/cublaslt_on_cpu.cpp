@@ -9,10 +9,12 @@
 #include <cstring>
 #include <vector>
 
+#include "f16_on_cpu.h"
+
 namespace {
 
 enum Status { kSuccess = 0, kInvalid = 7, kNotSupported = 15 };
-enum Type { kFloat = 0, kBf16 = 14 };
+enum Type { kFloat = 0, kF16 = 2, kBf16 = 14 };
 enum Compute { kComputeFloat = 68, kComputeTf32 = 77 };
 constexpr int kCandidates = 5;
 constexpr size_t kWorkspaceOfOne = 1 << 20;
@@ -54,6 +56,7 @@ static_assert(sizeof(Result) == 96, "as in cublasLt.h");
 
 float load(const void* base, int32_t type, int64_t i) {
     if (type == kFloat) return static_cast<const float*>(base)[i];
+    if (type == kF16) return f16_value(static_cast<const uint16_t*>(base)[i]);
     const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t*>(base)[i]) << 16;
     float x;
     std::memcpy(&x, &bits, 4);
@@ -63,6 +66,10 @@ float load(const void* base, int32_t type, int64_t i) {
 void store(void* base, int32_t type, int64_t i, float x) {
     if (type == kFloat) {
         static_cast<float*>(base)[i] = x;
+        return;
+    }
+    if (type == kF16) {
+        static_cast<uint16_t*>(base)[i] = f16_bits(x);
         return;
     }
     uint32_t bits;
@@ -96,7 +103,7 @@ int check(const Operation& operation, const Layout& a, const Layout& b, const La
     const uint64_t n = operation.transpose_b ? b.rows : b.columns;
     if ((operation.transpose_b ? b.columns : b.rows) != k || d.rows != m || d.columns != n) return kInvalid;
     if (std::memcmp(&c, &d, sizeof c) || a.type != b.type || !m || !n || !k) return kInvalid;
-    if (a.type == kFloat && d.type != kFloat) return kNotSupported;
+    if (d.type != a.type && d.type != kFloat) return kNotSupported;
     for (const Layout* layout : {&a, &b, &d}) {
         if (layout->stride < static_cast<int64_t>(layout->rows)) return kInvalid;
         if (layout->count != d.count || layout->count < 1 || layout->step < 0) return kInvalid;
@@ -147,7 +154,7 @@ int cublasLtMatmulDescSetAttribute(Operation* of, int attribute, const void* val
 int cublasLtMatmulDescDestroy(Operation* of) { return delete of, kSuccess; }
 
 int cublasLtMatrixLayoutCreate(Layout** made, int type, uint64_t rows, uint64_t columns, int64_t stride) {
-    if (type != kFloat && type != kBf16) return kInvalid;
+    if (type != kFloat && type != kF16 && type != kBf16) return kInvalid;
     *made = new Layout{type, rows, columns, stride};
     return kSuccess;
 }
@@ -183,7 +190,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, const Operation* operation, const Layo
     *n_results = 0;
     if (const int status = check(*operation, *a, *b, *c, *d)) return status;
     const uint32_t reductions = preference->reductions;
-    if (reductions && reductions != (d->type == kFloat ? 3u : 2u)) return kInvalid;  // no sums in bfloat16
+    if (reductions && reductions != (d->type == kFloat ? 3u : 2u)) return kInvalid;  // no sums in 16 bits
     for (int i = 0; i <= kCandidates && i < count; ++i) {
         Result result{};
         result.algorithm.data[0] = i;

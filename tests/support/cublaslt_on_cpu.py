@@ -9,7 +9,7 @@ from typing import Any
 
 import fake_streams
 import pytest
-from cuda_on_cpu import COMPILER, built
+from cuda_on_cpu import COMPILER, F16, built
 
 from autograd.kernels.cuda import algorithms, cublaslt, epilogues, products, side_stream
 
@@ -19,7 +19,7 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 @functools.cache
 def library() -> ctypes.CDLL:
     """The stand-in, declared as the library itself."""
-    return cublaslt.declared(built("cublaslt", [SOURCE], _build))
+    return cublaslt.declared(built("cublaslt", [SOURCE, F16], _build))
 
 
 def _build(compiled: Path) -> None:

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "f16_on_cpu.h"
+
 #define __global__
 #define __device__
 #define __forceinline__ inline

@@ -16,7 +16,7 @@ import numpy as np
 from autograd.kernels.cuda.nvrtc import SOURCES
 
 COMPILER = shutil.which("g++")
-HEADER = Path(__file__).with_suffix(".h")
+HEADER, F16 = Path(__file__).with_suffix(".h"), Path(__file__).with_name("f16_on_cpu.h")
 GUARD = 64  # bytes before and behind every array, which no kernel may touch
 PATTERN = 0xA5
 
@@ -39,7 +39,7 @@ def built(name: str, sources: Iterable[Path], build: Callable[[Path], None]) -> 
 @functools.cache
 def library(source: str) -> ctypes.CDLL:
     """All kernels of a source file, as functions of the sizes of grid and block, and pointers to arguments."""
-    return built(source, [Path(__file__), HEADER, *SOURCES.glob("*.cu*")], functools.partial(_build, source))
+    return built(source, [Path(__file__), HEADER, F16, *SOURCES.glob("*.cu*")], functools.partial(_build, source))
 
 
 def _build(source: str, compiled: Path) -> None:

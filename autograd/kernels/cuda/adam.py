@@ -7,7 +7,6 @@ import numpy as np
 from autograd.array import Array
 from autograd.kernels.cuda.driver import launch
 from autograd.optim import adam_update
-from autograd.precision import is_bfloat16
 
 SOURCE, KERNEL = "adam.cu", "adam_update_bf16"
 THREADS = 256
@@ -28,7 +27,7 @@ def _is_supported(
     return (
         are_float32
         and scalars.dtype == scale.dtype == np.float64
-        and (low_precision is None or is_bfloat16(low_precision))
+        and (low_precision is None or str(low_precision.dtype) == "bfloat16")
     )
 
 

@@ -25,7 +25,7 @@ from autograd.kernels.cuda.cublaslt import Algorithm, Operands, Problem, Product
 
 CANDIDATES = 16  # number of proposals to time
 SAMPLES = 7  # timed runs of each proposal, whose median counts
-ITEM_SIZE = {"float32": 4, "bfloat16": 2}
+ITEM_SIZE = {"float32": 4, "float16": 2, "bfloat16": 2}
 DIGITS = 4  # binary digits of extents in a class
 N_WORDS = 8  # 64-bit words of an algorithm
 

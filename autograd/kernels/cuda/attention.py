@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from autograd.array import Array, namespace
-from autograd.kernels.cuda.driver import launch
+from autograd.kernels.cuda.driver import STORAGE, launch
 from autograd.kernels.cuda.dropout import numbers_of
 from autograd.masks import AttentionMask, CachedKeys, KeyRanges
 from autograd.ops.attention import attention, check_shapes
 from autograd.ops.dropout import threshold_and_scale
+from autograd.precision import as_gradient_of, upcast
 from autograd.random import StreamId
 from autograd.tensor import Backward, Gradient
 from autograd.tiles import Tiles, tiles_of
@@ -22,13 +23,18 @@ WIDTHS = (16, 32, 64, 128)
 PASSES = ("forward", "backward_of_queries", "backward_of_keys", "backward")
 THREADS = 128  # of a block: a warp for each slot of ``autograd.tiles``
 WIDEST_IN_ONE_PASS = 64  # wider heads do not fit into shared memory
-CACHED_SOURCE, CACHED_KERNEL = "cached_attention.cu", "cached_attention"
+CACHED_SOURCE = "cached_attention.cu"
 WIDEST_CACHED = THREADS  # at the end a thread adds the warps' sums for one number of a head
 
 
 def kernel_name(pass_name: str, width: int, drops: bool) -> str:
     """Return the name of the kernel of one of ``PASSES`` for heads of this width, with or without dropout."""
     return f"attention_{pass_name}{'_dropped' if drops else ''}_{width}"
+
+
+def cached_kernel_name(dtype: object) -> str:
+    """Return the name of the kernel of attention to cached keys of this dtype."""
+    return f"cached_attention_{STORAGE[str(dtype)]}"
 
 
 def _empty_gradients(q: Array, k: Array, v: Array, mask: KeyRanges) -> tuple[Array, Array, Array]:
@@ -67,7 +73,7 @@ def _dropout_arguments(tiles: Tiles, rate: float, stream_id: StreamId | None) ->
     )
 
 
-@attention.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
+@attention.kernel("cuda", supports=_is_supported, takes_16_bits=True)
 def attention_in_tiles(
     q: Array, k: Array, v: Array, *, mask: KeyRanges, rate: float = 0.0, stream_id: StreamId | None = None
 ) -> tuple[Array, Backward]:
@@ -125,7 +131,8 @@ def _is_cached(
 ) -> bool:
     return (
         isinstance(mask, CachedKeys)
-        and all(x.dtype == np.float32 and x.flags.c_contiguous for x in (q, k, v))
+        and str(q.dtype) in STORAGE
+        and all(x.dtype == q.dtype and x.flags.c_contiguous for x in (q, k, v))
         and max(q.shape[-1], v.shape[-1]) <= WIDEST_CACHED
         and mask.keys.stride_over(k.shape[0]) is not None
         and (mask.slots is None or mask.slots.flags.c_contiguous)
@@ -133,7 +140,7 @@ def _is_cached(
     )
 
 
-@attention.kernel("cuda", supports=_is_cached)
+@attention.kernel("cuda", supports=_is_cached, takes_16_bits=True)
 def attention_to_cached_keys(
     q: Array, k: Array, v: Array, *, mask: CachedKeys, rate: float = 0.0, stream_id: StreamId | None = None
 ) -> tuple[Array, Backward]:
@@ -149,7 +156,7 @@ def attention_to_cached_keys(
     if y.size:
         launch(
             CACHED_SOURCE,
-            CACHED_KERNEL,
+            cached_kernel_name(q.dtype),
             n_queries * n_heads,
             THREADS,
             *(q, k, v, mask.n_steps, slots, y),
@@ -161,6 +168,7 @@ def attention_to_cached_keys(
         )
 
     def backward(dy: Array) -> Sequence[Gradient | None]:
-        return attention.reference(q, k, v, mask=mask)[1](dy)
+        gradients = attention.reference(*map(upcast, (q, k, v)), mask=mask)[1](upcast(dy))
+        return [as_gradient_of(x, dx) for x, dx in zip((q, k, v), gradients, strict=True)]
 
     return y, backward

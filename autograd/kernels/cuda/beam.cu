@@ -102,9 +102,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 }
 
 // A block copies the key and the value of one hypothesis into its slot of the newest step.
-extern "C" __global__ void __launch_bounds__(kThreads)
-    append_to_cache(float* keys, float* values, const float* new_keys, const float* new_values,
-                    const long long* n_steps, unsigned k, int n_slots, long long capacity, int key_width, int value_width) {
+template <typename Bits>
+__device__ __forceinline__ void append(Bits* keys, Bits* values, const Bits* new_keys, const Bits* new_values,
+                                       const long long* n_steps, unsigned k, int n_slots, long long capacity,
+                                       int key_width, int value_width) {
     const long long sentence = blockIdx.x / k, slot = blockIdx.x % k;
     const long long row = (sentence * capacity + n_steps[sentence] - 1) * n_slots + slot;
     for (int i = threadIdx.x; i < key_width; i += kThreads)
@@ -112,3 +113,13 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     for (int i = threadIdx.x; i < value_width; i += kThreads)
         values[row * value_width + i] = new_values[static_cast<long long>(blockIdx.x) * value_width + i];
 }
+
+#define APPEND(bits, Bits)                                                                                           \
+    extern "C" __global__ void __launch_bounds__(kThreads) append_##bits##_bits_to_cache(                            \
+        Bits* keys, Bits* values, const Bits* new_keys, const Bits* new_values, const long long* n_steps, unsigned k, \
+        int n_slots, long long capacity, int key_width, int value_width) {                                           \
+        append(keys, values, new_keys, new_values, n_steps, k, n_slots, capacity, key_width, value_width);           \
+    }
+
+APPEND(32, unsigned)
+APPEND(16, unsigned short)

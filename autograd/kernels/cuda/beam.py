@@ -9,7 +9,7 @@ from autograd.kernels.cuda.driver import launch
 from autograd.ops.beam import append_to_cache, extend_beams
 
 SOURCE = "beam.cu"
-EXTEND, APPEND = "extend_beams", "append_to_cache"
+EXTEND, APPEND = "extend_beams", {4: "append_32_bits_to_cache", 2: "append_16_bits_to_cache"}  # by bytes of a number
 THREADS = 128
 N_STATE = 11  # arrays of the state, which come first
 MOST = 16  # live hypotheses, and finished ones, of a sentence
@@ -37,7 +37,8 @@ def extend_beams_in_place(*arrays: Array, beam: int, n_ranked: int, end: int) ->
 
 def _is_cache(keys: Array, values: Array, new_keys: Array, new_values: Array, n_steps: int | Array) -> bool:
     arrays = keys, values, new_keys, new_values
-    return not isinstance(n_steps, int) and all(x.dtype == np.float32 and x.flags.c_contiguous for x in arrays)
+    fits = keys.dtype.itemsize in APPEND and all(x.dtype == keys.dtype and x.flags.c_contiguous for x in arrays)
+    return fits and not isinstance(n_steps, int)
 
 
 @append_to_cache.kernel("cuda", supports=_is_cache)
@@ -49,4 +50,4 @@ def append_to_cache_in_one_pass(
     arrays = keys, values, new_keys, new_values, n_steps
     widths = (np.int32(x.size // n_tokens) for x in (new_keys, new_values))
     slots = np.uint32(n_tokens // n_sentences), np.int32(n_slots), np.int64(capacity)
-    launch(SOURCE, APPEND, n_tokens, THREADS, *arrays, *slots, *widths)
+    launch(SOURCE, APPEND[keys.dtype.itemsize], n_tokens, THREADS, *arrays, *slots, *widths)

@@ -16,21 +16,23 @@ __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff8
 __device__ __forceinline__ float exponential(float x) { return exp2f(x * 1.442695041f); }
 
 // Loads a lane's numbers of a head, 0 behind its end; all are 0 for a step that does not exist.
-__device__ __forceinline__ void load_head(const float* head, int width, bool exists, float (&to)[kItems]) {
+template <typename T>
+__device__ __forceinline__ void load_head(const T* head, int width, bool exists, float (&to)[kItems]) {
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
         const int column = threadIdx.x % 32 + 32 * i;
-        to[i] = exists && column < width ? head[column] : 0.0f;
+        to[i] = exists && column < width ? load(head[column]) : 0.0f;
     }
 }
 
 // q (queries, heads, width); k and v (sentences * keys_of_sentence, heads, width or value_width), where the n_slots
 // keys of a step are adjacent; slots (queries, slots_of_query), or null if every key is in slot 0.  Sentence s has
 // n_steps[s * stride_of_n_steps] steps; queries attend to all of them if neighbourhood is negative.
-extern "C" __global__ void __launch_bounds__(32 * kWarps)
-    cached_attention(const float* q, const float* k, const float* v, const long long* n_steps, const long long* slots,
-                     float* y, int n_heads, int width, int value_width, int n_queries, int keys_of_sentence,
-                     int n_slots, int slots_of_query, int stride_of_n_steps, int neighbourhood, float scale) {
+template <typename T>
+__device__ __forceinline__ void cached_attention(const T* q, const T* k, const T* v, const long long* n_steps,
+                                                 const long long* slots, T* y, int n_heads, int width, int value_width,
+                                                 int n_queries, int keys_of_sentence, int n_slots, int slots_of_query,
+                                                 int stride_of_n_steps, int neighbourhood, float scale) {
     __shared__ float greatest_of[kWarps], total_of[kWarps], sums_of[kWarps][kWidest];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned query = blockIdx.x / n_heads, head = blockIdx.x % n_heads;
@@ -93,5 +95,18 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
         denominator += weight * total_of[i];
         sum += weight * sums_of[i][column];
     }
-    y[static_cast<long long>(blockIdx.x) * value_width + column] = sum / denominator;
+    store(y[static_cast<long long>(blockIdx.x) * value_width + column], sum / denominator);
 }
+
+#define CACHED_ATTENTION(T)                                                                                            \
+    extern "C" __global__ void __launch_bounds__(32 * kWarps)                                                          \
+        cached_attention_##T(const T* q, const T* k, const T* v, const long long* n_steps, const long long* slots,     \
+                             T* y, int n_heads, int width, int value_width, int n_queries, int keys_of_sentence,       \
+                             int n_slots, int slots_of_query, int stride_of_n_steps, int neighbourhood, float scale) { \
+        cached_attention(q, k, v, n_steps, slots, y, n_heads, width, value_width, n_queries, keys_of_sentence,         \
+                         n_slots, slots_of_query, stride_of_n_steps, neighbourhood, scale);                            \
+    }
+
+CACHED_ATTENTION(float)
+CACHED_ATTENTION(bf16)
+CACHED_ATTENTION(f16)

@@ -18,7 +18,7 @@ from autograd.array import namespace_of_device
 from autograd.kernel_registry import kernels_for
 from autograd.kernels.compiler import CompilerError, cache_directory, cached_code, code_of
 from autograd.kernels.cuda import cublaslt, nvrtc, register_all
-from autograd.kernels.cuda.driver import lack_of_bfloat16
+from autograd.precision import lack_of_bfloat16
 
 _log = logging.getLogger(__name__)
 CHILD = (sys.executable, "-P", "-m", f"{__package__}.check_child")
@@ -69,13 +69,11 @@ def register_checked(child: Sequence[str] = CHILD) -> None:
         _log.warning(f"the CUDA kernels could not be checked: {error}; the references run instead, more slowly")
         return
     register_all()
-    registered, lack = kernels_for("cuda"), lack_of_bfloat16()
-    for name, operation in registered.items():
+    for name, operation in kernels_for("cuda").items():
         if name not in results.right():
             operation.remove_kernels("cuda")
-    if lack:
-        names = ", ".join(sorted(registered.keys() - results.faults))
-        _log.info(f"without CUDA kernels for {names}, whose references run more slowly: {lack}")
+    if lack := lack_of_bfloat16():
+        _log.info(f"CUDA kernels compute in float32 and float16 only: {lack}")
     for warning in results.warnings():
         _log.warning(f"CUDA kernel {warning}; the reference runs instead, more slowly: {results.remedy}")
 

@@ -21,18 +21,17 @@ from autograd.array import Array, Device, namespace, namespace_of_device, to_dev
 from autograd.kernel_registry import kernels_for
 from autograd.kernels.cuda import attention, beam, layer_norm, register_all
 from autograd.kernels.cuda.check import SECONDS
-from autograd.kernels.cuda.driver import lack_of_bfloat16
 from autograd.masks import CachedKeys, KeyRanges, Segments
 from autograd.op import JointKernels, Operation
 from autograd.ops.feed_forward import feed_forward
 from autograd.ops.linear_maps import linear_maps
 from autograd.optim import sum_squares
 from autograd.parameters import Layer, Parameter, ParameterBuffer, zeros
-from autograd.precision import is_bfloat16, rounded, upcast
+from autograd.precision import is_16_bit, lack_of_bfloat16, rounded, upcast
 from autograd.random import StreamId
 from autograd.tensor import Node, Tensor, backward
 
-TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "bfloat16": 1e-2}  # of the Euclidean norm
+TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "bfloat16": 1e-2, "float16": 1.5e-3}  # of the Euclidean norm
 GUARD = 512  # bytes before and behind an array
 LENGTHS = (1, 63, 64, 65, 250)  # of sentences, and numbers of rows
 WAVE = 160 * 2_048  # more threads than a GPU runs at once
@@ -46,7 +45,7 @@ class Draw:
 
     def __init__(self, dtype: str, seed: int = 1) -> None:
         self.random, self.dtype = np.random.default_rng(seed), dtype
-        self.stored = rounded if dtype == "bfloat16" else functools.partial(np.asarray, dtype=dtype)
+        self.stored = functools.partial(rounded if dtype.endswith("float16") else np.asarray, dtype=dtype)
 
     def __call__(self, *shape: int) -> Any:
         return self.stored(self.float32(*shape))
@@ -83,8 +82,8 @@ def _rows(
 
 
 def _attention(draw: Draw) -> Iterator[Case]:
-    if draw.dtype == "float32":
-        yield from _cached_attention(draw)
+    yield from _cached_attention(draw)
+    if draw.dtype != "bfloat16":
         return
     here, there = Segments.of_lengths(LENGTHS), Segments.of_lengths([n + 1 for n in LENGTHS[::-1]])
     many = Segments.of_lengths([17] * (WAVE // 512 + 1))  # each segment has two tiles; a warp computes a tile of a head
@@ -142,39 +141,40 @@ def _log_softmax(draw: Draw) -> Iterator[Case]:
 
 NORMS, WORDS = [(width,) for width in (192, *layer_norm.WIDTHS)], [(33,), (5_003,), (37_000,)]
 SHAPES, MANY = [(64, 128), (33, 65)], (64, 2_048)  # of matrices; MANY: many blocks, each of 256 rows of 128 columns
-BOTH, FLOAT32, BFLOAT16 = ("float32", "bfloat16"), ("float32",), ("bfloat16",)
+ALL, FLOAT32, IN_16_BITS = ("float32", "bfloat16", "float16"), ("float32",), ("bfloat16", "float16")
 SCALARS = np.array([0.01, 1e-3, 0.5])  # of an update
 CASES: dict[str, tuple[tuple[str, ...], Cases]] = {  # the dtypes in which a kernel is checked, and its cases
     "adam_update": (FLOAT32, _rows(
         lambda x, n: (x(n), x(n), x(n), np.square(x(n)), rounded(x(n)), SCALARS, np.array(0.3)), 0.25,
         beta1=0.9, beta2=0.98, eps=1e-9)),
-    "add": (BFLOAT16, _rows(lambda x, n, d: (x(n, d), x(n, d)), 32, [(63,)])),
-    "add_norm": (BOTH, _rows(
+    "add": (IN_16_BITS, _rows(lambda x, n, d: (x(n, d), x(n, d)), 32, [(63,)])),
+    "add_norm": (ALL, _rows(
         lambda x, n, d: (x(n, d), x(n, d), x.float32(d), x.float32(d)), 32, NORMS, **DROPOUT)),
-    "append_to_cache": (FLOAT32, _caches),
-    "attention": (BOTH, _attention),
+    "append_to_cache": (("float32", "float16"), _caches),
+    "attention": (ALL, _attention),
     "clip": (FLOAT32, _rows(
         lambda x, n: (np.square(x(n).astype(float)), np.array(7.0), SCALARS), 0.25, max_norm=0.01)),
-    "dropout": (BOTH, _rows(lambda x, n, d: (x(n, d),), 63 / 16, [(63,)], **DROPOUT)),
-    "embedding": (BOTH, _rows(lambda x, n, d: (x(37, d), x.ids(37, n)), 32, [(64,), (65,)])),
-    "embedding_with_positions": (BOTH, _rows(
+    "dropout": (ALL, _rows(lambda x, n, d: (x(n, d),), 63 / 16, [(63,)], **DROPOUT)),
+    "embedding": (ALL, _rows(lambda x, n, d: (x(37, d), x.ids(37, n)), 32, [(64,), (65,)])),
+    "embedding_with_positions": (ALL, _rows(
         lambda x, n, d: (x(37, d), x.ids(37, n), x(41, d), x.ids(41, n)), 64 / 16, [(64,), (65,)],
         scale=8.0, **DROPOUT)),
     "extend_beams": (("float64",), _beams),
-    "feed_forward": (BFLOAT16, _rows(
+    "feed_forward": (IN_16_BITS, _rows(
         lambda x, n, d, f: (x.whole(n, d), x.whole(d, f), x.whole(f) + np.float32(0.5), x(f, d), x.float32(d)),
         64, [(64, 128)], last=MANY)),
-    "layer_norm": (BOTH, _rows(lambda x, n, d: (x(n, d), x.float32(d), x.float32(d)), 32, NORMS)),
-    "linear": (BOTH, _rows(lambda x, n, i, o: (x(n, i), x(i, o), x.float32(o)), 64, SHAPES, last=MANY)),
-    "linear_cross_entropy": (BOTH, _rows(
+    "layer_norm": (ALL, _rows(lambda x, n, d: (x(n, d), x.float32(d), x.float32(d)), 32, NORMS)),
+    "linear": (ALL, _rows(lambda x, n, i, o: (x(n, i), x(i, o), x.float32(o)), 64, SHAPES, last=MANY)),
+    "linear_cross_entropy": (ALL, _rows(
         lambda x, n, words: (x(n, 64), x.stored(x.float32(words, 64) / 8), None, x.ids(words, n)), 512, WORDS,
         smoothing=0.1)),
-    "linear_maps": (BOTH, _rows(
+    "linear_logits": (IN_16_BITS, _rows(lambda x, n, i, o: (x(n, i), x(i, o), x.float32(o)), 64, SHAPES, last=MANY)),
+    "linear_maps": (ALL, _rows(
         lambda x, n, i, o: (x(n, i), *(array for _ in range(3) for array in (x(i, o), x.float32(o)))), 512,
         [(64, 128)])),
-    "linear_relu": (BOTH, _rows(
+    "linear_relu": (ALL, _rows(
         lambda x, n, i, o: (x.whole(n, i), x.whole(i, o), x.whole(o) + np.float32(0.5)), 64, SHAPES, last=MANY)),
-    "linear_transposed": (BOTH, _rows(lambda x, n, i, o: (x(n, i), x(o, i)), 64, SHAPES, last=MANY)),
+    "linear_transposed": (ALL, _rows(lambda x, n, i, o: (x(n, i), x(o, i)), 64, SHAPES, last=MANY)),
     "log_softmax_top": (FLOAT32, _log_softmax),
     "random_words": (FLOAT32, lambda x: (((x(0),), {"stream_id": DROPOUT["stream_id"], "count": n})
                                          for n in (*LENGTHS, WAVE * 4 + 1))),
@@ -248,14 +248,14 @@ def computed(name: str, case: Case, dtype: str, device: Device) -> list[Any]:
         for i, leaf in zip([0, *weights], leaves, strict=True):
             inputs[i] = leaf
     values = tuple(x.value if isinstance(x, Tensor) else x for x in inputs)
-    narrow = is_on_tape and any(map(is_bfloat16, values))
-    if device == "cuda" and operation.first_that_supports(values, static, takes_bfloat16=narrow) is None:
+    narrow = is_on_tape and any(map(is_16_bit, values))
+    if device == "cuda" and operation.first_that_supports(values, static, takes_16_bits=narrow) is None:
         raise WrongResultError("it does not support these arguments")
     result = FUNCTIONS.get(name, operation)(*inputs, **static)  # type: ignore[operator]
     results = inputs if result is None else list(result) if isinstance(result, tuple | list) else [result]
     if is_on_tape:
         dys = Draw(dtype, seed=2)(len(results), *results[0].shape)
-        dys = _on(device, dys if is_bfloat16(results[0].value) or device == "cpu" else upcast(dys))
+        dys = _on(device, dys if is_16_bit(results[0].value) or device == "cpu" else upcast(dys))
         sink = Node("check", tuple(y.origin for y in results), lambda _: [dys[-1 - i] for i in range(len(dys))])
         backward(Tensor(namespace(dys).zeros(()), sink))
         results = [*(y.value for y in results), *(leaf.grad for leaf in leaves)]
@@ -298,7 +298,7 @@ def largest_errors(name: str, memory: GuardedMemory) -> dict[str, float]:
             memory.allocated.clear()
             got, expected = computed(name, case, dtype, "cuda"), computed(name, case, dtype, "cpu")
             found = [
-                ("bfloat16" if is_bfloat16(one) else dtype, _difference(one, exact))
+                (str(one.dtype) if is_16_bit(one) else dtype, _difference(one, exact))
                 for one, exact in zip(got, expected, strict=True)
             ]
             memory.check()

@@ -6,8 +6,28 @@ struct bf16 {  // the upper half of a float32
     unsigned short bits;
 };
 
+struct f16 {  // 11 bits of precision, numbers up to 65,504
+    unsigned short bits;
+};
+
+#ifdef __CUDA_ARCH__  // tests define these functions for the CPU
+__device__ __forceinline__ float f16_value(unsigned short bits) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+}
+
+// Rounds to nearest, ties to even.
+__device__ __forceinline__ unsigned short f16_bits(float x) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+}
+#endif
+
 __device__ __forceinline__ float load(float x) { return x; }
 __device__ __forceinline__ float load(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
+__device__ __forceinline__ float load(f16 x) { return f16_value(x.bits); }
 
 // Rounds to 16 bits, to nearest, ties to even; a NaN becomes 0x7fff.
 __device__ __forceinline__ unsigned bf16_bits(float x) {
@@ -31,6 +51,18 @@ __device__ __forceinline__ void store(bf16& out, float x) {
     out.bits = static_cast<unsigned short>(bf16_pair(x, 0.0f));
 }
 
+__device__ __forceinline__ void store(f16& out, float x) { out.bits = f16_bits(x); }
+
+// Two numbers in 16 bits each, low in the lower half.
+__device__ __forceinline__ unsigned pair_of(bf16, float low, float high) { return bf16_pair(low, high); }
+__device__ __forceinline__ unsigned pair_of(f16, float low, float high) {
+    return static_cast<unsigned>(f16_bits(high)) << 16 | f16_bits(low);
+}
+template <typename T>
+__device__ __forceinline__ float low_of(unsigned pair) { return load(T{static_cast<unsigned short>(pair)}); }
+template <typename T>
+__device__ __forceinline__ float high_of(unsigned pair) { return load(T{static_cast<unsigned short>(pair >> 16)}); }
+
 // n neighbours in memory, for accesses of up to 16 bytes; more bytes take several accesses.
 template <typename T, int n>
 struct alignas(n * sizeof(T) < 16 ? n * sizeof(T) : 16) Neighbours {
@@ -53,16 +85,16 @@ __device__ __forceinline__ void load_aligned(const float* from, float (&to)[n]) 
     for (int i = 0; i < n; ++i) to[i] = stored.at[i];
 }
 
-template <int n>
-__device__ __forceinline__ void load_aligned(const bf16* from, float (&to)[n]) {
+template <int n, typename T>
+__device__ __forceinline__ void load_aligned(const T* from, float (&to)[n]) {
     if constexpr (n == 1) {
         to[0] = load(*from);
     } else {
         const Neighbours<unsigned, n / 2> pairs = *reinterpret_cast<const Neighbours<unsigned, n / 2>*>(from);
 #pragma unroll
         for (int i = 0; i < n / 2; ++i) {
-            to[2 * i] = __uint_as_float(pairs.at[i] << 16);
-            to[2 * i + 1] = __uint_as_float(pairs.at[i] & 0xffff0000u);
+            to[2 * i] = low_of<T>(pairs.at[i]);
+            to[2 * i + 1] = high_of<T>(pairs.at[i]);
         }
     }
 }
@@ -75,14 +107,14 @@ __device__ __forceinline__ void store_aligned(float* to, const float (&from)[n])
     *reinterpret_cast<Neighbours<float, n>*>(to) = stored;
 }
 
-template <int n>
-__device__ __forceinline__ void store_aligned(bf16* to, const float (&from)[n]) {
+template <int n, typename T>
+__device__ __forceinline__ void store_aligned(T* to, const float (&from)[n]) {
     if constexpr (n == 1) {
         store(*to, from[0]);
     } else {
         Neighbours<unsigned, n / 2> pairs;
 #pragma unroll
-        for (int i = 0; i < n / 2; ++i) pairs.at[i] = bf16_pair(from[2 * i], from[2 * i + 1]);
+        for (int i = 0; i < n / 2; ++i) pairs.at[i] = pair_of(T{}, from[2 * i], from[2 * i + 1]);
         *reinterpret_cast<Neighbours<unsigned, n / 2>*>(to) = pairs;
     }
 }

@@ -106,3 +106,4 @@ __device__ void cross_entropy(T* logits, const long long* targets, float* losses
 
 CROSS_ENTROPY(float)
 CROSS_ENTROPY(bf16)
+CROSS_ENTROPY(f16)

@@ -31,7 +31,7 @@ def _is_supported(x: Array, weight: Array, bias: Array | None, targets: Array, *
     return are_matrices and targets.dtype == np.int64
 
 
-@linear_cross_entropy.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
+@linear_cross_entropy.kernel("cuda", supports=_is_supported, takes_16_bits=True)
 def linear_cross_entropy_in_place(
     x: Array,
     weight: Array,

@@ -23,7 +23,7 @@ from autograd.kernels.cuda.library import paths_of
 
 Epilogue: TypeAlias = Literal["none", "bias", "relu_bias", "relu_mask_bias", "relu_backward", "relu_bias_backward"]
 
-TYPES = {"float32": 0, "bfloat16": 14}  # cudaDataType
+TYPES = {"float32": 0, "float16": 2, "bfloat16": 14}  # cudaDataType
 EPILOGUES: dict[Epilogue, int] = {
     "none": 1, "bias": 4, "relu_bias": 6, "relu_mask_bias": 134, "relu_backward": 136, "relu_bias_backward": 152,
 }  # fmt: skip
@@ -205,7 +205,7 @@ class Product:
         Do not call this while a stream is being captured.
         """
         preference = self._create("MatmulPreference")
-        # Partial sums are not added in bfloat16.
+        # Partial sums are not added in 16 bits.
         reductions = IN_FLOAT32 | (IN_PLACE if self.problem.out.dtype == "float32" else 0)
         reductions *= self.problem.may_be_split
         self._set("MatmulPreference", preference, MOST_WORKSPACE, c_uint64(WORKSPACE))

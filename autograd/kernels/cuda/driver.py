@@ -10,16 +10,7 @@ import numpy as np
 from autograd.array import Array, namespace_of_device
 from autograd.kernels.cuda.nvrtc import machine_code
 
-STORAGE = {"float32": "float", "bfloat16": "bf16"}  # dtype → the name of the type in kernels
-LEAST_CAPABILITY = 80  # compute capability 8.0: the first that multiplies matrices of bfloat16 and TF32
-
-
-def lack_of_bfloat16() -> str | None:
-    """Return why kernels in bfloat16 cannot run on the current GPU; None if they can, and products in TF32, too."""
-    capability = str(namespace_of_device("cuda").cuda.Device().compute_capability)
-    if int(capability) >= LEAST_CAPABILITY:
-        return None
-    return f"the GPU has compute capability {capability[:-1]}.{capability[-1]}, and bfloat16 needs 8.0"
+STORAGE = {"float32": "float", "bfloat16": "bf16", "float16": "f16"}  # dtype → the name of the type in kernels
 
 
 def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Array | np.generic | None) -> None:

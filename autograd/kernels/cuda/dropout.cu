@@ -73,3 +73,4 @@ __device__ void dropout(const T* x, T* y, unsigned short* bits, long long n, flo
 
 DROPOUT(float)
 DROPOUT(bf16)
+DROPOUT(f16)

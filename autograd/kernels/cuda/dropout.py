@@ -60,7 +60,7 @@ def _is_stored(x: Array, **static: object) -> bool:
     return str(x.dtype) in STORAGE
 
 
-@dropout.kernel("cuda", supports=_is_stored, takes_bfloat16=True)
+@dropout.kernel("cuda", supports=_is_stored, takes_16_bits=True)
 def dropout_in_one_pass(x: Array, *, rate: float, stream_id: StreamId) -> tuple[Array, Backward]:
     """Compute the reference's result; the mask is drawn once.
 

@@ -160,3 +160,4 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
 
 EMBEDDING(float)
 EMBEDDING(bf16)
+EMBEDDING(f16)

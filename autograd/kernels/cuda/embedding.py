@@ -29,7 +29,7 @@ def _is_supported(table: Array, ids: Array, **static: object) -> bool:
     return str(table.dtype) in STORAGE and ids.dtype == np.int64 and table.ndim == 2
 
 
-@embedding.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
+@embedding.kernel("cuda", supports=_is_supported, takes_16_bits=True)
 def embedding_with_ordered_gradient(table: Array, ids: Array, *, order: Array | None = None) -> tuple[Array, Backward]:
     """Compute the reference's result with a fixed order of addition; the reference's atomic additions run in any order.
 
@@ -43,7 +43,7 @@ def _are_supported(table: Array, ids: Array, encodings: Array, positions: Array,
     return are_rows and str(table.dtype) in STORAGE and ids.dtype == positions.dtype == np.int64
 
 
-@embedding_with_positions.kernel("cuda", supports=_are_supported, takes_bfloat16=True)
+@embedding_with_positions.kernel("cuda", supports=_are_supported, takes_16_bits=True)
 def embedding_with_positions_in_one_pass(
     table: Array,
     ids: Array,

@@ -11,7 +11,7 @@ from autograd.kernels.cuda.products import is_matrix, mask_shape, multiplied, pe
 from autograd.op import BackwardOfSeveral
 from autograd.ops.feed_forward import joint_feed_forward
 from autograd.ops.linear import check_linear
-from autograd.precision import is_bfloat16
+from autograd.precision import is_16_bit
 from autograd.tensor import Gradient
 
 ALIGNED = 8  # 16 bytes: it is not known whether the library has epilogues with a mask for other widths
@@ -19,20 +19,20 @@ ALIGNED = 8  # 16 bytes: it is not known whether the library has epilogues with 
 
 def _is_supported(x: Array, weight1: Array, bias1: Array | None, weight2: Array, bias2: Array | None) -> bool:
     return (
-        all(is_matrix(matrix) and is_bfloat16(matrix) for matrix in (x, weight1, weight2))
+        all(is_matrix(matrix) and is_16_bit(matrix) and matrix.dtype == x.dtype for matrix in (x, weight1, weight2))
         and x.shape[0] > 0
         and all(extent > 0 and extent % ALIGNED == 0 for extent in (*weight1.shape, *weight2.shape))
         and bias1 is not None
     )
 
 
-@joint_feed_forward.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
+@joint_feed_forward.kernel("cuda", supports=_is_supported, takes_16_bits=True)
 def feed_forward_with_epilogues(
     x: Array, weight1: Array, bias1: Array, weight2: Array, bias2: Array | None
 ) -> tuple[list[Array], BackwardOfSeveral]:
     """Compute the reference's result; only products read or write arrays of shape (T, F).
 
-    The gradient of b₁ is rounded to bfloat16 once, because cuBLASLt writes it in the dtype of the product.
+    The gradient of b₁ is rounded to 16 bits once, because cuBLASLt writes it in the dtype of the product.
     If the library refuses one of the epilogues, a product without it and ``relu_backward`` compute the same.
     Saves: x, the weights, h = max(0, x W₁ + b₁), and a mask of the positive h, one bit per element.
     """

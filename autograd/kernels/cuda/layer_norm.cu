@@ -247,13 +247,16 @@ __device__ __forceinline__ void backward(const T* d_result, const T* x, const T*
                                 Dropout{mask, scale});                                                                \
     }
 
-#define LAYER_NORM_UP_TO(most)                                                 \
-    LAYER_NORM(float, most, most, most, (32 * kWarpsOfABlock))                 \
-    LAYER_NORM(bf16, most, most, most, (32 * kWarpsOfABlock))                  \
-    LAYER_NORM(float, below_##most, most, n_columns, (32 * kWarpsOfABlock, 1)) \
-    LAYER_NORM(bf16, below_##most, most, n_columns, (32 * kWarpsOfABlock, 1))
+#define LAYER_NORM_UP_TO(T, most)                          \
+    LAYER_NORM(T, most, most, most, (32 * kWarpsOfABlock)) \
+    LAYER_NORM(T, below_##most, most, n_columns, (32 * kWarpsOfABlock, 1))
 
-LAYER_NORM_UP_TO(128)
-LAYER_NORM_UP_TO(256)
-LAYER_NORM_UP_TO(512)
-LAYER_NORM_UP_TO(1024)
+#define LAYER_NORMS(T)        \
+    LAYER_NORM_UP_TO(T, 128)  \
+    LAYER_NORM_UP_TO(T, 256)  \
+    LAYER_NORM_UP_TO(T, 512)  \
+    LAYER_NORM_UP_TO(T, 1024)
+
+LAYER_NORMS(float)
+LAYER_NORMS(bf16)
+LAYER_NORMS(f16)

@@ -46,7 +46,7 @@ def _is_supported(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> b
     return parameters_fit and str(x.dtype) in STORAGE and fits and x.flags.c_contiguous
 
 
-@layer_norm.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
+@layer_norm.kernel("cuda", supports=_is_supported, takes_16_bits=True)
 def layer_norm_in_registers(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> tuple[Array, Backward]:
     """Compute the reference's result with one pass over memory; mean and variance are computed from registers.
 
@@ -69,7 +69,7 @@ def _is_supported_sum(
     return alike and _is_supported(x, gain, bias)
 
 
-@add_norm.kernel("cuda", supports=_is_supported_sum, takes_bfloat16=True)
+@add_norm.kernel("cuda", supports=_is_supported_sum, takes_16_bits=True)
 def add_norm_in_registers(
     x: Array,
     y: Array,

@@ -67,3 +67,4 @@ __device__ void sum_of_rows(const T* rows, const T* y, T* dz, float* sums, long 
 
 SUMS_OF_ROWS(float)
 SUMS_OF_ROWS(bf16)
+SUMS_OF_ROWS(f16)

@@ -9,7 +9,15 @@ from autograd.kernels.cuda.cublaslt import Epilogue
 from autograd.kernels.cuda.driver import STORAGE, launch
 from autograd.kernels.cuda.epilogues import fused
 from autograd.kernels.cuda.products import is_matrix, multiplied, pending_sum, weight_gradients
-from autograd.ops.linear import check_linear, check_linear_transposed, linear, linear_relu, linear_transposed
+from autograd.ops.linear import (
+    check_linear,
+    check_linear_transposed,
+    linear,
+    linear_logits,
+    linear_relu,
+    linear_transposed,
+)
+from autograd.precision import is_16_bit
 from autograd.tensor import Backward, Gradient
 
 SOURCE = "linear.cu"
@@ -28,7 +36,7 @@ def is_supported(x: Array, weight: Array, bias: Array | None = None) -> bool:
     return is_matrix(x) and is_matrix(weight) and x.dtype == weight.dtype and x.shape[1] > 0
 
 
-@linear.kernel("cuda", supports=is_supported, takes_bfloat16=True)
+@linear.kernel("cuda", supports=is_supported, takes_16_bits=True)
 def linear_with_epilogue(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward]:
     """Compute the reference's result; the gradients of weight and bias are summed in float32.
 
@@ -45,7 +53,7 @@ def linear_with_epilogue(x: Array, weight: Array, bias: Array | None) -> tuple[A
     return y, backward
 
 
-@linear_relu.kernel("cuda", supports=is_supported, takes_bfloat16=True)
+@linear_relu.kernel("cuda", supports=is_supported, takes_16_bits=True)
 def linear_relu_with_epilogue(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
     """Compute the reference's result, with gradients as in ``linear_with_epilogue``.
 
@@ -61,7 +69,7 @@ def linear_relu_with_epilogue(x: Array, weight: Array, bias: Array) -> tuple[Arr
     return y, backward
 
 
-@linear_transposed.kernel("cuda", supports=is_supported, takes_bfloat16=True)
+@linear_transposed.kernel("cuda", supports=is_supported, takes_16_bits=True)
 def linear_transposed_by_flags(x: Array, weight: Array) -> tuple[Array, Backward]:
     """Compute the reference's result; the weight's gradient is summed in float32.
 
@@ -74,6 +82,14 @@ def linear_transposed_by_flags(x: Array, weight: Array) -> tuple[Array, Backward
         return pending_sum((dy, weight)), *weight_gradients(dy.T, x)
 
     return multiplied(x, weight.T), backward
+
+
+@linear_logits.kernel("cuda", supports=lambda x, weight, bias: is_16_bit(x) and is_supported(x, weight))
+def linear_logits_unrounded(x: Array, weight: Array, bias: Array | None) -> Array:
+    """Compute the reference's result; the product of factors in 16 bits is written in float32."""
+    check_linear("linear_logits", x, weight, bias)
+    y = multiplied(x, weight, dtype=np.float32)
+    return y if bias is None else y + bias
 
 
 def affine(x: Array, weight: Array, bias: Array | None, epilogue: Epilogue) -> Array:

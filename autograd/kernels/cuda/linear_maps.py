@@ -24,7 +24,7 @@ def _form_a_stack(x: Array, *maps: Array) -> bool:
     return distance(sorted(weights, key=address)) is not None
 
 
-@joint_linear_maps.kernel("cuda", supports=_form_a_stack, takes_bfloat16=True)
+@joint_linear_maps.kernel("cuda", supports=_form_a_stack, takes_16_bits=True)
 def linear_maps_as_a_stack(x: Array, *maps: Array) -> tuple[list[Array], BackwardOfSeveral]:
     """Compute the reference's result with one stack of products.
 

@@ -1,4 +1,4 @@
-"""Matrix products of CuPy arrays by cuBLASLt, in float32, TF32 or bfloat16, always summed in float32."""
+"""Matrix products of CuPy arrays by cuBLASLt, in float32, TF32 or 16 bits, always summed in float32."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from autograd.kernels.cuda.cublaslt import (
     alignment,
     mask_stride,
 )
-from autograd.kernels.cuda.driver import lack_of_bfloat16
 from autograd.op import ShapeError
-from autograd.precision import rounds_to_tf32
+from autograd.precision import lack_of_bfloat16, rounds_to_tf32
 from autograd.tensor import PendingGradient, deferred_waits
 
 
@@ -275,7 +274,7 @@ def _check(left: Array, right: Array, out: Array, bias: Array | None, mask: Arra
         got = ", ".join(f"{name} {x.shape} {x.dtype}" for name, x in arguments.items() if x is not None)
         raise ShapeError(
             "product: expected left (M, K), right (K, N), out (M, N), bias (N,), mask as mask_shape(M, N), or stacks of"
-            " all but the mask; all but the mask of float32, or of bfloat16 with out and bias of either;"
+            " all but the mask; all but the mask of float32, or of 16 bits with out and bias of these or float32;"
             f" got {got}"
         )
 

@@ -14,7 +14,7 @@ from autograd.array import Device, count_gpus, gpu_module
 from autograd.kernel_registry import KernelChoice
 from autograd.kernels.cpu.library import library
 from autograd.kernels.cuda.check import CheckError, check_results
-from autograd.kernels.cuda.driver import lack_of_bfloat16
+from autograd.precision import lack_of_bfloat16
 from minitransformer.data.prepare import PreparedData
 from minitransformer.extras.doctor.finding import SAME_EVERYWHERE, Finding
 from minitransformer.system.files import CheckpointError
@@ -135,7 +135,7 @@ def cuda_kernels(choice: KernelChoice, placement: Placement) -> Finding:
     except CheckError as error:
         return Finding("CUDA kernels", "not used; the references run instead, more slowly", str(error))
     right, warnings = f"right: {', '.join(results.right()) or 'none'}", results.warnings()
-    lack = [f"no others: {reason}"] if (reason := lack_of_bfloat16()) else []
+    lack = [f"in float32 and float16 only: {reason}"] if (reason := lack_of_bfloat16()) else []
     found = "\n".join([right, *lack, *(f"not used: {warning}" for warning in warnings)])
     return Finding("CUDA kernels", found, results.remedy if warnings else None)
 

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from autograd import CachedKeys, KeyRanges, Segments
 from autograd.kernels.cuda import attention
+from autograd.kernels.cuda.driver import STORAGE
 from autograd.ops.attention import attention as operation
 from autograd.ops.softmax import log_normaliser
+from autograd.precision import dtype_named, upcast
 from autograd.random import StreamId
+from autograd.tensor import gradient_array
 from autograd.tiles import BLOCK_ROWS, ROWS, SLOTS, Tiles, count_blocks, tiles_of, tiles_on_host
 from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 
@@ -192,6 +195,7 @@ def test_short_segments_share_blocks_and_long_ones_have_blocks_of_64_rows(name: 
     assert tiles_of(MASKS[name], np.empty(0)) is tiles
 
 
+@pytest.mark.parametrize("dtype", STORAGE)
 @pytest.mark.parametrize("neighbourhood", [None, 3])
 @pytest.mark.parametrize(
     ("n_sentences", "k", "n_slots", "capacity", "n_steps", "widths"),
@@ -206,11 +210,12 @@ def test_attention_to_cached_keys(
     n_steps: list[int],
     widths: tuple[int, int],
     neighbourhood: int | None,
+    dtype: str,
 ) -> None:
     """Keys that no query attends to, and slots of later steps, are not read: they are NaN and far outside."""
     random, n_keys = np.random.default_rng(1), n_sentences * capacity * n_slots
     q, keys, values = (
-        random.standard_normal((n, 2, width)).astype(np.float32)
+        random.standard_normal((n, 2, width)).astype(dtype_named(dtype))
         for n, width in ((n_sentences * k, widths[0]), (n_keys, widths[0]), (n_keys, widths[1]))
     )
     slots = random.integers(0, n_slots, (n_sentences, k, capacity + 1)) if n_slots > 1 else None
@@ -218,19 +223,21 @@ def test_attention_to_cached_keys(
     mask = CachedKeys(
         np.array(n_steps), Segments.of_lengths([k] * n_sentences), segments, slots, n_slots, neighbourhood
     )
-    exact, exact_backward = operation.reference(*double(q, keys, values), mask=mask)
+    tolerance = {"float32": 1e-6, "bfloat16": 4e-3, "float16": 5e-4}[dtype]
+    exact, exact_backward = operation.reference(*double(*map(upcast, (q, keys, values))), mask=mask)
     unseen = ~(mask.padded_mask.any(1).reshape(-1))
     for x in (keys, values):
         x[unseen] = np.nan
     if slots is not None:
         slots[:, :, max(n_steps) :] = 10**9
     y, backward = attention.attention_to_cached_keys(q, keys, values, mask=mask)
-    near(y, exact, 1e-6)
+    assert y.dtype == dtype
+    near(upcast(y), exact, tolerance)
     for x in (keys, values):
         x[unseen] = 0
-    dy = random.standard_normal(y.shape).astype(np.float32)
+    dy = random.standard_normal(y.shape).astype(y.dtype)
     for got, expected in zip(backward(dy), exact_backward(dy.astype(float)), strict=True):
-        near(got, expected, 1e-5)
+        near(upcast(gradient_array(got)), expected, 10 * tolerance)
 
 
 def test_large_scores_of_cached_keys_neither_overflow_nor_vanish() -> None:

@@ -59,11 +59,14 @@ def test_a_step_of_a_beam_search(k: int, n_ranked: int, n_finished: int, n_token
         np.testing.assert_array_equal(got[finished], right[finished])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize(("n", "k", "n_slots", "widths"), [(3, 1, 4, (8, 6)), (2, 4, 4, (300, 7))])
-def test_keys_and_values_of_the_newest_tokens(n: int, k: int, n_slots: int, widths: tuple[int, int]) -> None:
+def test_keys_and_values_of_the_newest_tokens(
+    n: int, k: int, n_slots: int, widths: tuple[int, int], dtype: str
+) -> None:
     random = np.random.default_rng(1)
-    keys, values = (random.random((n, 5, n_slots, 2, width), np.float32) for width in widths)
-    new = [random.random((n * k, 2, width), np.float32) for width in widths]
+    keys, values = (random.random((n, 5, n_slots, 2, width)).astype(dtype) for width in widths)
+    new = [random.random((n * k, 2, width)).astype(dtype) for width in widths]
     n_steps, expected = random.integers(1, 6, n), (keys.copy(), values.copy())
     append_to_cache.reference(*expected, *new, n_steps)
     beam.append_to_cache_in_one_pass(keys, values, *new, n_steps)

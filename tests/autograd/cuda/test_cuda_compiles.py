@@ -32,8 +32,8 @@ KERNELS: dict[str, tuple[int, set[str]]] = {  # the most registers, and every na
         for kind in attention.PASSES for width in attention.WIDTHS for drops in (False, True)
         if kind != "backward" or width <= attention.WIDEST_IN_ONE_PASS
     }),
-    attention.CACHED_SOURCE: (128, {attention.CACHED_KERNEL}),
-    beam.SOURCE: (128, {beam.EXTEND, beam.APPEND}),
+    attention.CACHED_SOURCE: (128, {attention.cached_kernel_name(dtype) for dtype in STORAGE}),
+    beam.SOURCE: (128, {beam.EXTEND, *beam.APPEND.values()}),
     clip.SOURCE: (40, {clip.SQUARES, clip.CLIP}),
     cross_entropy.SOURCE: (32, {cross_entropy.kernel_name(dtype) for dtype in STORAGE}),
     dropout.SOURCE: (48, {

@@ -139,12 +139,13 @@ def test_cross_entropy_of_a_class_without_any_probability(static: dict[str, Any]
     compare_cross_entropy((x, weight, np.float32([0, -np.inf, 1, -1]), targets), static, 1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("n_words", [3, 7, 50, 4999])
-def test_cross_entropy_in_sixteen_bits(n_words: int, bias: bool) -> None:
+def test_cross_entropy_in_sixteen_bits(n_words: int, bias: bool, dtype: str) -> None:
     """With an odd number of words the rows begin at all distances from 16 bytes.  Without a bias logits are exact."""
     x, weight = np.eye(9), 3 * np.random.default_rng(1).standard_normal((n_words, 9))
-    x, weight = (array.astype(dtype_named("bfloat16")) for array in (x, weight))
+    x, weight = (array.astype(dtype_named(dtype)) for array in (x, weight))
     b, targets = np.linspace(-1, 1, n_words, dtype=np.float32) if bias else None, np.arange(9) % n_words
     static = {"smoothing": 0.1, "over": "V"}
     loss, backward = cross_entropy.linear_cross_entropy_in_place(x, weight, b, targets, **static)

@@ -23,8 +23,8 @@ from autograd.precision import dtype_named
 from autograd.tensor import PendingGradient, gradient_array, wait_for_deferred_gradients
 
 WIDTH, OUT, N = 33, 40, 3
-TOLERANCE = {"float32": 3e-6, "bfloat16": 6e-3}
-in_both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
+TOLERANCE = {"float32": 3e-6, "bfloat16": 6e-3, "float16": 8e-4}
+in_all_dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
 on_host_arrays = pytest.mark.usefixtures("launch")
 on_device = pytest.mark.usefixtures("device_products")
 on_stand_in = pytest.mark.usefixtures("emulated")
@@ -55,7 +55,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
 
 
 @on_host_arrays
-@in_both_dtypes
+@in_all_dtypes
 @pytest.mark.parametrize("n_rows", [0, 1, 9, 300])
 @pytest.mark.parametrize(
     ("name", "bias"), [("linear", True), ("linear", False), ("linear_relu", True), ("linear_transposed", False)]
@@ -117,7 +117,7 @@ def test_sums_of_rows(n_rows: int, width: int) -> None:
 @on_host_arrays
 @pytest.mark.parametrize("offset", [0, 1, 2])
 @pytest.mark.parametrize("width", [33, 64, 132])
-@in_both_dtypes
+@in_all_dtypes
 def test_the_derivative_of_relu_and_its_sums(dtype: str, width: int, offset: int) -> None:
     """Arrays begin ``offset`` elements behind an aligned address, and have NaN before them."""
     random, n = np.random.default_rng(width), 300
@@ -179,7 +179,7 @@ def gradients_of(maps: Maps, x: Any, dys: list[Any]) -> tuple[list[Any], Any, li
 @on_device
 @pytest.mark.parametrize("stacked", [True, False], ids=["gradients in one array", "gradients apart"])
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-@in_both_dtypes
+@in_all_dtypes
 @pytest.mark.parametrize("n_rows", [0, 1, 9, 65])
 def test_maps_are_those_one_after_the_other(n_rows: int, dtype: str, bias: bool, stacked: bool) -> None:
     x, dys = draw(n_rows, WIDTH, dtype=dtype), draw(N, n_rows, OUT, dtype=dtype)
@@ -368,7 +368,7 @@ def test_a_capture_does_what_the_run_before_it_did(products_on_cpu: Recorder, cu
 
 
 @on_stand_in
-@in_both_dtypes
+@in_all_dtypes
 @pytest.mark.parametrize("kernel", [linear_with_epilogue, linear_relu_with_epilogue])
 def test_linear_maps_without_epilogues(kernel: Any, dtype: str, products_on_cpu: Recorder) -> None:
     arguments = whole(9, EVEN, dtype=dtype), whole(EVEN, INNER, dtype=dtype), whole(INNER, dtype="float32")

@@ -21,13 +21,14 @@ from autograd.precision import rounded, tf32_products, upcast
 from autograd.tensor import gradient_array, wait_for_deferred_gradients
 
 on_device = pytest.mark.usefixtures("device_products")
-TYPES = [("float32", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "float32")]  # of factors, and of a product
+TYPES = [("float32", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "float32"),
+         ("float16", "float16"), ("float16", "float32")]  # of factors, and of a product  # fmt: skip
 in_all_types = pytest.mark.parametrize(("dtype", "dtype_out"), TYPES, ids=str)
 N = 3  # products of a stack
 SHAPES = [(1, 1, 1), (1, 5, 3), (3, 1, 5), (5, 3, 1), (7, 13, 9), (16, 8, 24), (33, 64, 17)]
 STACKS = [((), shape) for shape in SHAPES] + [((N,), shape) for shape in SHAPES[::3]]
 
-TOLERANCE = {"float32": 2e-6, "bfloat16": 4e-3}
+TOLERANCE = {"float32": 2e-6, "bfloat16": 4e-3, "float16": 5e-4}
 MARGIN = 8  # rows and columns around every matrix
 
 

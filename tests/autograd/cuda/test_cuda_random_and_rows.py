@@ -9,11 +9,12 @@ import pytest
 from cuda_on_cpu import double, near
 
 from autograd.kernels.cuda import dropout, embedding, layer_norm, linear
+from autograd.kernels.cuda.driver import STORAGE
 from autograd.op import operations
 from autograd.ops.dropout import dropout_mask
 from autograd.ops.embedding import embedding_with_positions as positions_operation
 from autograd.ops.embedding import order_of
-from autograd.precision import dtype_named, is_bfloat16, rounded, upcast
+from autograd.precision import dtype_named, rounded, upcast
 from autograd.random import StreamId, random_words
 from autograd.tensor import gradient_array
 
@@ -28,7 +29,7 @@ def test_words_are_those_of_numpys_philox(count: int, stream_id: StreamId) -> No
     np.testing.assert_array_equal(words, random_words.reference(np.empty(0), stream_id=stream_id, count=count))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", STORAGE)
 @pytest.mark.parametrize("rate", [0.0, 0.5, 0.9999999])
 @pytest.mark.parametrize("shape", [(0, 6), (1,), (3, 7), (16, 32), (513,), (4099,)], ids=str)
 def test_dropout(shape: tuple[int, ...], rate: float, dtype: str) -> None:
@@ -66,7 +67,7 @@ def test_the_number_of_the_update_may_lie_in_memory() -> None:
 
 
 @pytest.mark.parametrize("part", [slice(None, None, 2), slice(1, None)], ids=["apart", "not aligned"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", STORAGE)
 def test_dropout_of_what_lies_apart_or_is_not_aligned(dtype: str, part: slice) -> None:
     x, dy = np.random.default_rng(1).standard_normal((2, 601)).astype(dtype_named(dtype))[:, part]
     y, backward = dropout.dropout_in_one_pass(x, rate=0.5, stream_id=STREAM_IDS[1])
@@ -90,7 +91,7 @@ def added_rows(n_words: int, ids: Any, dy: Any) -> Any:
 
 
 # 8 columns of float32 and 16 of bfloat16 are 32 bytes: whole vectors; runs end before, at and behind 32 in the order.
-@pytest.mark.parametrize(("dtype", "has_order"), [("float32", True), ("float32", False), ("bfloat16", True)])
+@pytest.mark.parametrize(("dtype", "has_order"), [("float32", False), *((dtype, True) for dtype in STORAGE)])
 @pytest.mark.parametrize(("width", "n_words"), [(1, 7), (33, 2), (128, 7), (8, 300)])
 @pytest.mark.parametrize("n", [0, 1, 32, 33, 100, 400])
 def test_the_gradient_of_an_embedding(n: int, width: int, n_words: int, dtype: str, has_order: bool) -> None:
@@ -125,7 +126,7 @@ def test_a_row_that_the_order_leaves_out_is_not_read() -> None:
     near(gradient_array(gradient), added_rows(5, ids[:70], dy[:70]), 1e-6)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 4e-3)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 4e-3), ("float16", 5e-4)])
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 @pytest.mark.parametrize(("n", "width"), [(0, 2), (1, 8), (70, 24), (41, 33), (3, 516), (2, 1030)])
 def test_embedding_with_positions(n: int, width: int, rate: float, dtype: str, tolerance: float) -> None:
@@ -185,14 +186,15 @@ def compare(name: str, arguments: list[Any], static: dict[str, Any], tolerance: 
     ("n", "width"), [(0, 128), (1, 128), (8, 128), *((21, width) for width in (16, 192, 272, 768, *layer_norm.WIDTHS))]
 )
 def test_norms(n: int, width: int, name: str, static: dict[str, Any]) -> None:
-    """In sixteen bits results are rounded once, by 2⁻⁹ at most; the sums over rows are not rounded."""
+    """In sixteen bits results are rounded once, by 2⁻⁹ or 2⁻¹² at most; the sums over rows are not rounded."""
     *terms, gain, bias, dy = draw(name, n, width)
     compare(name, [*terms, gain, bias, dy], static, 2e-6)
-    arguments = [*map(rounded, terms), gain, bias, rounded(dy)]
-    *results, dgain, dbias = compare(name, arguments, static, 2**-8.5)
-    assert all(map(is_bfloat16, results))
-    assert dgain.dtype == dbias.dtype == np.float32
-    np.testing.assert_allclose(dbias, upcast(rounded(dy)).sum(0), rtol=1e-5, atol=1e-5)
+    for dtype, tolerance in (("bfloat16", 2**-8.5), ("float16", 2**-11.5)):
+        *few, dy16 = (rounded(x, dtype) for x in (*terms, dy))
+        *results, dgain, dbias = compare(name, [*few, gain, bias, dy16], static, tolerance)
+        assert {str(x.dtype) for x in results} == {dtype}
+        assert dgain.dtype == dbias.dtype == np.float32
+        np.testing.assert_allclose(dbias, upcast(dy16).sum(0), rtol=1e-5, atol=1e-5)
 
 
 @every_norm

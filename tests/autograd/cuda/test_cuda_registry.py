@@ -80,10 +80,12 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("attention", [*HEADS[:2], bf16(7, 2, 32)], MASK, False),
     ("attention", [*HEADS[:2], bf16(7, 2, 64, contiguous=False)], MASK, False),
     ("attention", HEADS, {"mask": cached_mask(np.zeros((2, 1, 3), np.int64), 3, 1, 4)}, False),
+    ("attention", [array(7, 2, 64, dtype="float16")] * 3, MASK, False),
     ("attention", [array(6, 2, 48), *[array(24, 2, 128)] * 2], CACHED, True),
     ("attention", [array(6, 2, 48), array(24, 2, 48), array(24, 2, 129)], CACHED, False),
     ("attention", [array(6, 2, 48), *[array(25, 2, 48)] * 2], CACHED, False),
-    ("attention", [bf16(6, 2, 48), *[bf16(24, 2, 48)] * 2], CACHED, False),
+    ("attention", [bf16(6, 2, 48), *[bf16(24, 2, 48)] * 2], CACHED, True),
+    ("attention", [array(6, 2, 48), *[bf16(24, 2, 48)] * 2], CACHED, False),
     ("attention", [array(6, 2, 48), *[array(24, 2, 48)] * 2], {**CACHED, "rate": 0.1, "stream_id": STREAM_ID}, False),
     ("dropout", [bf16(3)], {"rate": 0.1, "stream_id": STREAM_ID}, True),
     ("dropout", [array(3, dtype="float64")], {"rate": 0.1, "stream_id": STREAM_ID}, False),
@@ -115,6 +117,8 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("linear", [array(5, 0), array(0, 9), array(9)], {}, False),
     ("linear", [array(0, 8), array(8, 9), array(9)], {}, True),
     ("linear", [array(2, 5, 8), array(8, 9), None], {}, False),
+    ("linear_logits", [bf16(5, 8), bf16(8, 9), array(9)], {}, True),
+    ("linear_logits", [array(5, 8), array(8, 9), None], {}, False),
     ("linear_maps", [array(5, 8), *maps(0, 512, 1024)], {}, True),
     ("linear_maps", [array(5, 8), *maps(1024, 512, 0, bias=array(9))], {}, True),
     ("linear_maps", [bf16(5, 8), *maps(512, 0, dtype="bfloat16")], {}, True),
@@ -143,7 +147,8 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("linear_cross_entropy", [array(5, 8), array(9, 8), None, array(5, dtype="int32")], {}, False),
     ("append_to_cache", [*[array(3, 5, 4, 2, 8)] * 2, *[array(12, 2, 8)] * 2, STEPS], {}, True),
     ("append_to_cache", [*[array(3, 5, 4, 2, 8)] * 2, *[array(12, 2, 8)] * 2, 4], {}, False),
-    ("append_to_cache", [*[bf16(3, 5, 4, 2, 8)] * 2, *[bf16(12, 2, 8)] * 2, STEPS], {}, False),
+    ("append_to_cache", [*[bf16(3, 5, 4, 2, 8)] * 2, *[bf16(12, 2, 8)] * 2, STEPS], {}, True),
+    ("append_to_cache", [*[bf16(3, 5, 4, 2, 8)] * 2, *[array(12, 2, 8)] * 2, STEPS], {}, False),
     ("extend_beams", beams(3, 4, 4), {"beam": 4, "n_ranked": 8, "end": 2}, True),
     ("extend_beams", beams(3, 1, 4), {"beam": 4, "n_ranked": 8, "end": 2}, False),
     ("extend_beams", beams(3, 17, 4), {"beam": 17, "n_ranked": 34, "end": 2}, False),
@@ -158,6 +163,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("add", [bf16(5, 8), bf16(5, 8)], {}, True),
     ("add", [bf16(5, 8), bf16(8)], {}, False),
     ("add", [bf16(5, 8), array(5, 8)], {}, False),
+    ("add", [bf16(5, 8), array(5, 8, dtype="float16")], {}, False),
     ("add", [array(5, 8), array(5, 8)], {}, False),
     ("add", [bf16(5, 8), 2.0], {}, False),
     ("random_words", [array(0)], {"stream_id": STREAM_ID, "count": 3}, True),
@@ -171,7 +177,7 @@ def test_a_kernel_takes_what_it_can(name: str, arguments: list[Any], static: dic
 
 def test_kernels_say_that_they_take_bfloat16() -> None:
     kernels = cuda_kernels.KERNELS.items()
-    assert {name for name, of_name in kernels if any(kernel.takes_bfloat16 for kernel in of_name)} == {
+    assert {name for name, of_name in kernels if any(kernel.takes_16_bits for kernel in of_name)} == {
         "add", "add_norm", "attention", "dropout", "embedding", "embedding_with_positions", "feed_forward",
         "layer_norm", "linear", "linear_cross_entropy", "linear_maps", "linear_relu", "linear_transposed",
     }  # fmt: skip

@@ -10,15 +10,19 @@ import numpy as np
 import pytest
 from cublaslt_on_cpu import Recorder
 
-from autograd import graphs
+from autograd import Tensor, graphs, to_device, to_host
 from autograd.graphs import GraphStream
 from autograd.kernel_registry import references_only
 from autograd.kernels.cuda import beam as beam_kernel
+from autograd.kernels.cuda.cublaslt import TYPES
+from autograd.kernels.cuda.driver import STORAGE
 from autograd.ops.top_k import top
+from autograd.precision import rounded, upcast
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import ConfigError
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference import beam_steps, line_search, predictor
+from minitransformer.inference.attention import source_attention_weights
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.beam_steps import BeamSearch
 from minitransformer.inference.line_search import LineSearch, bytes_of_search
@@ -101,7 +105,7 @@ def test_graphs_equal_launches(changes: dict[str, Any], launched: list[str], mon
     assert len(steps) > 10
     assert [step.how for step in steps] == ["launches" if i in (0, 8) else "graph" for i in range(len(steps))]
     assert all(step.calls <= {"graph", "pinned", "event", "wait"} for step in steps if step.how == "graph")
-    assert "cached_attention" in launched
+    assert "cached_attention_float" in launched
     assert [len(streams) for streams in graphs._idle.values()] == [1]  # of both searches
 
 
@@ -118,8 +122,8 @@ def test_nearly_all_of_a_graph_are_kernels_and_products(
     del launched[:]
     graph.launch()
     assert Counter(launched) == {
-        "embed_float": 1, "add_norm_forward_float_below_128": 9, "cached_attention": 6, "append_to_cache": 3,
-        "log_softmax_top": 1, "extend_beams": 1,
+        "embed_float": 1, "add_norm_forward_float_below_128": 9, "cached_attention_float": 6,
+        "append_32_bits_to_cache": 3, "log_softmax_top": 1, "extend_beams": 1,
     }  # fmt: skip
 
 
@@ -271,7 +275,7 @@ def test_a_gpu_with_little_free_memory_searches_few_lines_at_once(
     model, at_once, run = model_of(), list[int](), BeamSearch.run
     monkeypatch.setattr(BeamSearch, "run", lambda self: (at_once.append(len(self.sentences)), run(self))[1])
     expected, _ = search_of_lines(model, 12)
-    one_line = bytes_of_search(model.config, 9, SearchConfig(beam=2, max_extra_tokens=12))
+    one_line = bytes_of_search(model, 9, SearchConfig(beam=2, max_extra_tokens=12))
     free_unused_memory(cupy)
     monkeypatch.setattr(line_search, "free_gpu_memory", lambda: 2 * 5 * one_line + 1)
     for _ in range(2):
@@ -282,10 +286,12 @@ def test_a_gpu_with_little_free_memory_searches_few_lines_at_once(
 
 
 def test_the_memory_of_a_search_is_that_of_its_caches_and_logits() -> None:
-    """The base model: 1,024 hypotheses of 128 steps have 3.2 GB of keys and values; a source is counted twice."""
+    """A source is counted twice; keys and values may have 16 bits, logits have 32."""
     config = SearchConfig(beam=4, max_extra_tokens=100, max_length_factor=None)
-    caches = 6 * 8 * 128 * 4  # bytes of a step of a hypothesis
-    assert bytes_of_search(ModelConfig(37_000), 28, config) == (2 * 28 + 4 * 128) * caches + 4 * 4 * 37_000
+    for dtype, item_size in (("float32", 4), ("float16", 2)):
+        caches = 2 * (8 + 6) * item_size  # bytes of a step of a hypothesis
+        model = Transformer(ModelConfig(vocabulary_size=19, **SIZES), dtype=dtype)
+        assert bytes_of_search(model, 28, config) == (2 * 28 + 4 * 128) * caches + 4 * 4 * 19
 
 
 @pytest.mark.parametrize("samples", [False, True])
@@ -303,7 +309,58 @@ def test_a_search_multiplies_by_tf32_unless_weights_are_float32(
     assert products_on_cpu.of("MatmulDescCreate")[-1][1] == 68, "scores are those of float32"
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-def test_rounded_weights_are_refused_on_a_gpu(dtype: Any, launched: list[str]) -> None:
-    with pytest.raises(ConfigError, match=f"weights must be .*.float32. on a GPU, .* are for CPUs; got '{dtype}'"):
-        model_of().for_search(dtype=dtype)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("changes", [{}, *VARIANTS], ids=str)
+def test_a_search_in_sixteen_bits(
+    changes: dict[str, Any], dtype: Any, launched: list[str], products_on_cpu: Recorder
+) -> None:
+    """It finds what the same model finds on a CPU, where each operation rounds its result; only logits are float32."""
+    model, config = model_of(**changes), SearchConfig(beam=2, max_extra_tokens=12, n_best=2)
+    on_cpu = Transformer(model.config, seed=3, dtype=dtype)
+    on_cpu.parameters.values *= 1.5
+    on_cpu.parameters.refresh_low_precision()
+    found, steps = search(model.for_search(dtype=dtype))
+    types = [type_ for _, type_, length, *_ in products_on_cpu.of("MatrixLayoutCreate") if length != 19]
+    assert set(types) == {TYPES[dtype]}
+    assert Counter(step.how for step in steps)["launches"] == 1
+    for some, expected in zip(found, beam_search(on_cpu, SOURCES, config), strict=True):
+        assert [each.ids for each in some] == [each.ids for each in expected]
+        scores = [each.score for each in expected]
+        assert [each.score for each in some] == pytest.approx(scores, rel={"bfloat16": 2e-2, "float16": 3e-3}[dtype])
+    short = STORAGE[dtype]
+    assert {f"cached_attention_{short}", "append_16_bits_to_cache", "log_softmax_top"} <= set(launched)
+    assert not any(name.endswith(("_float", "append_32_bits_to_cache")) for name in launched)
+
+
+def test_logits_and_attention_weights_are_float32_in_sixteen_bits_too(launched: list[str]) -> None:
+    model = model_of().for_search(dtype="float16")
+    logits = model.project(Tensor(to_device(np.ones((2, 32), np.float16), "cuda"))).value
+    assert logits.dtype == np.float32
+    assert (to_host(upcast(rounded(logits, "float16"))) != to_host(logits)).any()
+    lines = LineSearch([model], Any, SOURCES, [NO_PREFIX] * 3, None, Sampling(seed=1), None, None)
+    found = lines.run(SearchConfig(max_extra_tokens=12), 1, lambda n: None)
+    assert all(each.ids for (each, *_) in found)
+    weights = source_attention_weights(model, SOURCES[0], found[0][0].ids, 0)
+    assert weights.dtype == np.float32
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "change", "message"),
+    [
+        ("int8", "", "one of .*'float16', 'bfloat16'. on \"cuda\"; got 'int8'"),
+        ("bfloat16", "an old GPU", '"float32" here .the GPU has compute capability 7.5, and bfloat16 needs 8.0.'),
+        ("float16", "no kernel", '"float32" here .no kernel of matrix products has passed its check'),
+        ("float16", "a great weight", '"bfloat16" or "float32", because a weight is 70000; got'),
+    ],
+)
+def test_weights_in_which_a_gpu_cannot_compute_are_refused(
+    dtype: Any, change: str, message: str, launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of()
+    if change == "an old GPU":
+        monkeypatch.setattr(fake_cuda.Device, "compute_capability", "75")
+    if change == "a great weight":
+        model.parameters.values[7] = 7e4
+    with references_only(when=change == "no kernel"), pytest.raises(ConfigError, match=message):
+        model.for_search(dtype=dtype)

@@ -191,6 +191,8 @@ def test_rounded_weights_are_nearly_the_same(translator: Translator, tmp_path: A
 def test_other_weights_and_a_directory_without_model_are_refused(translator: Translator, tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match=r"weights: expected one of \('automatic', 'float32', .*\); got 'int4'"):
         Translator(translator.model, translator.tokenizer, weights="int4")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r'weights must be one of .*\) on "cpu"; got \'float16\''):
+        Translator(translator.model, translator.tokenizer, weights="float16")
     with pytest.raises(CheckpointError, match="no model here .*train one, or give the directory of a trained model"):
         Translator.load(tmp_path)
 

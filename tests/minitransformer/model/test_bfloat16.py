@@ -13,7 +13,7 @@ from autograd import RandomStream, backward
 from autograd.bfloat16_products import bfloat16_products
 from autograd.kernels.cpu.library import library
 from autograd.optim import Adam
-from autograd.precision import is_bfloat16, rounded, upcast
+from autograd.precision import is_16_bit, rounded, upcast
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.scoring import score_pairs
@@ -82,7 +82,7 @@ def test_the_tape_keeps_activations_in_sixteen_bits(variation: str) -> None:
         kept[dtype] = [x for x in arrays if x is not buffer.values and x is not buffer.low_precision]
     activations = [x for x in kept["bfloat16"] if x.dtype.kind not in "ib" and x.shape[1:2] != (1,)]
     assert activations
-    assert all(map(is_bfloat16, activations))
+    assert all(map(is_16_bit, activations))
     assert sum(x.nbytes for x in activations) < 0.6 * sum(x.nbytes for x in kept["float32"])
 
 
