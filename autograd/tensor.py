@@ -125,7 +125,7 @@ class Tensor:
     A leaf is made from ``value``: an array of NumPy or CuPy, which is not copied, or numbers in lists.  Every other
     tensor is the result of an operation, which sets ``node``.  Plain arrays as arguments of an operation are constants.
     After ``backward(loss)`` the ``grad`` of a leaf is dloss/dleaf.
-    Raises: TypeError for a Tensor as ``value``, and for float16.
+    Raises: TypeError for a Tensor as ``value``.
     """
 
     __slots__ = ("value", "grad", "node")
